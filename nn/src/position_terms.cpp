@@ -76,6 +76,7 @@ bool computes_rotations(const ModelConfig& config) {
 // rotations that are computed here alone, and what is beyond terms; nullptr: there is none.
 const char* lacking_term(const Model& model) {
   if (const char* what = model.position_encoding().beyond_terms()) return what;
+  if (model.position_encoding().reads_vectors()) return "terms that depend on queries and keys";
   const ops::Terms terms = model.position_terms(1).front();
   const bool has_rotations = computes_rotations(model.config());
   const char* found = nullptr;

@@ -52,7 +52,8 @@ class KeptInPython {
 
 class PythonEncoding : public Encoding {
  public:
-  explicit PythonEncoding(int64_t number) : module_(number) {
+  explicit PythonEncoding(int64_t number)
+      : module_(number), reads_vectors_(call_python("reads_vectors", number).at(0).toBool()) {
     const Stack stack = call_python("parameters", number);
     const std::vector<at::Tensor> values = stack.at(0).toTensorVector();
     const auto names = stack.at(1).toListRef();
@@ -67,6 +68,8 @@ class PythonEncoding : public Encoding {
     const Stack stack = call_python("input", module_.number(), given(), positions.ids, static_cast<int64_t>(dtype));
     return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
   }
+
+  bool reads_vectors() const override { return reads_vectors_; }
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     const Stack stack = call_python("shared", module_.number(), given(), positions.query.ids, positions.key.ids,
@@ -83,7 +86,9 @@ class PythonEncoding : public Encoding {
       if (x->defined()) weights.push_back(*x);
     }
     const int64_t made = std::static_pointer_cast<KeptInPython>(shared.in_python)->number();
-    const Stack stack = call_python("terms", module_.number(), given(), made, layer, weights);
+    std::vector<at::Tensor> vectors;
+    if (reads_vectors_) vectors = {projections.query_BTHD, projections.key_BSHD};
+    const Stack stack = call_python("terms", module_.number(), given(), made, layer, weights, vectors);
     std::vector<std::string> names;
     for (const c10::IValue& name : stack.at(1).toListRef()) names.push_back(name.toStringRef());
     const std::vector<at::Tensor> tensors = stack.at(0).toTensorVector();
@@ -95,6 +100,7 @@ class PythonEncoding : public Encoding {
   std::vector<at::Tensor> given() const { return {parameters_.begin(), parameters_.end()}; }
 
   KeptInPython module_;
+  bool reads_vectors_;
   std::vector<Parameter> parameters_;
 };
 

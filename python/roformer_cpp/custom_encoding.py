@@ -36,7 +36,12 @@ class CustomEncoding(nn.Module):
     does: ``encoding``, ``combine_encodings``, ``attention``, ``build_model``, ``load_model``.
 
     A forward pass calls :meth:`input` and :meth:`shared` once, and :meth:`layer_terms` for each layer.
+
+    Attributes:
+        reads_vectors: where a subclass sets it to true, :meth:`layer_terms` also gets the layer's queries and keys.
     """
+
+    reads_vectors = False
 
     def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
         """What is added to the input embeddings, ``[1 or B, T, embedding_size]``; ``None``: nothing.
@@ -56,13 +61,15 @@ class CustomEncoding(nn.Module):
         """
         return None
 
-    def layer_terms(self, layer: int, shared: object, projections: tuple[Tensor, ...]) -> Terms:
+    def layer_terms(self, layer: int, shared: object, projections: tuple[Tensor, ...], *vectors: Tensor) -> Terms:
         """The terms of one layer, without ``positions`` and ``key_positions``. By default ``shared``.
 
         Args:
             layer: from 0 on.
             shared: from :meth:`shared`.
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, and its biases, or nothing.
+            *vectors: where ``reads_vectors``, the queries ``[B, T, H, D]`` and the keys ``[B, S, Hk, D]`` before any
+                rotation. Numbers for each pair of them are the term ``pair_bias``.
         """
         if not isinstance(shared, Terms):
             raise TypeError(f"[encoding] shared must return Terms where layer_terms is not defined, got {shared!r}")
@@ -137,8 +144,19 @@ def _shared(number: int, parameters: list[Tensor], positions: Tensor, key_positi
     return _keep(_call(number, parameters, "shared", positions, key_positions, _DTYPES[dtype]))
 
 
-def _terms(number: int, parameters: list[Tensor], shared: int, layer: int, projections: list[Tensor]) -> TermLists:
-    terms = _call(number, parameters, "layer_terms", layer, _kept[shared], tuple(projections))
+def _reads_vectors(number: int) -> bool:
+    return bool(_kept[number].reads_vectors)
+
+
+def _terms(
+    number: int,
+    parameters: list[Tensor],
+    shared: int,
+    layer: int,
+    projections: list[Tensor],
+    vectors: list[Tensor],
+) -> TermLists:
+    terms = _call(number, parameters, "layer_terms", layer, _kept[shared], tuple(projections), *vectors)
     if not isinstance(terms, Terms):
         raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
     return terms.arguments()
@@ -153,10 +171,11 @@ for _schema, _function in (
     ("knows(str name) -> bool", lambda name: name in _classes),
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("parameters(int module) -> (Tensor[], str[])", _parameters),
+    ("reads_vectors(int module) -> bool", _reads_vectors),
     ("input(int module, Tensor[] parameters, Tensor positions, int dtype) -> Tensor?", _input),
     ("shared(int module, Tensor[] parameters, Tensor positions, Tensor key_positions, int dtype) -> int", _shared),
     (
-        "terms(int module, Tensor[] parameters, int shared, int layer, Tensor[] projections) "
+        "terms(int module, Tensor[] parameters, int shared, int layer, Tensor[] projections, Tensor[] vectors) "
         "-> (Tensor[], str[], int[], str, float?)",
         _terms,
     ),

@@ -86,8 +86,29 @@ class NumbersByPair(NumbersByKey):
         return Terms(pair_bias=-self.slopes[:, None, None] * distance)
 
 
+class PlainCope(roformer_cpp.CustomEncoding):
+    """cope (nn/posenc/cope.cpp), by distances to the rows of its table."""
+
+    reads_vectors = True
+
+    def __init__(self, shape):
+        super().__init__()
+        self.layer = nn.ModuleList(nn.Module() for _ in range(shape.num_hidden_layers))
+        for each in self.layer:
+            each.pos_emb = nn.Parameter(torch.zeros(shape.head_dim, 64))
+
+    def layer_terms(self, layer, shared, projections, queries, keys):
+        table = self.layer[layer].pos_emb
+        scores = torch.einsum("bthd,bshd->bhts", queries, keys) / queries.shape[-1] ** 0.5
+        gates = scores.sigmoid().tril(keys.shape[1] - queries.shape[1])
+        places = (gates.sum(-1, keepdim=True) - gates.cumsum(-1) + gates).clamp_max(63)
+        near = (1 - (places[..., None] - torch.arange(64)).abs()).clamp_min(0)
+        return Terms(pair_bias=torch.einsum("bhtsp,bthd,dp->bhts", near, queries, table))
+
+
 @pytest.fixture(autouse=True)
 def registered():
+    roformer_cpp.register_encoding("plain-cope", PlainCope)
     roformer_cpp.register_encoding("plain-shaw", PlainShaw)
     roformer_cpp.register_encoding("plain-learned", PlainLearned)
     roformer_cpp.register_encoding("rotating")(Rotating)
@@ -130,7 +151,8 @@ def test_models_equal_those_of_the_built_in_encoding(built_in, ours):
         assert a.grad is None or (b.grad - a.grad).abs().max() <= 1e-4 * max(a.grad.abs().max(), 1e-2), name
 
 
-@pytest.mark.parametrize(("built_in", "ours"), [*PAIRS, ("alibi", "numbers-by-key"), ("alibi", "numbers-by-pair")])
+@pytest.mark.parametrize(("built_in", "ours"), [*PAIRS, ("alibi", "numbers-by-key"), ("alibi", "numbers-by-pair"),
+                                                   ("cope", "plain-cope")])  # fmt: skip
 def test_caches_and_packed_rows(built_in, ours):
     first, second = models(built_in, ours, is_decoder=True)
     segments = torch.tensor([[0] * 4 + [1] * 5, [0] * 7 + [-1] * 2], dtype=torch.int32)
@@ -178,11 +200,23 @@ def test_the_engine_serves_a_saved_model(tmp_path):
     assert close(torch.from_numpy(np.load(tmp_path / "out.npy")), model(IDS)["hidden"].detach())
 
 
+def test_queries_and_keys_are_read():
+    first, second = models("cope", "plain-cope", is_decoder=True)
+    gradients = []
+    for model in (first, second):
+        model(IDS)["hidden"].square().sum().backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys() and any("pos_emb" in name for name in gradients[0])
+    for name, grad in gradients[0].items():
+        assert (gradients[1][name] - grad).abs().max() <= 1e-4 * max(grad.abs().max(), 1e-2), name
+
+
 @pytest.mark.parametrize(("name", "term"), [("numbers-by-key", "key_score (kappa)"),
                                               ("numbers-by-pair", "pair_bias (P)"),
+                                              ("plain-cope", "terms that depend on queries and keys"),
                                               ("rotating", "query (R^q)")])  # fmt: skip
 def test_a_model_with_a_term_that_is_no_constant_is_not_for_the_engine(name, term, tmp_path):
-    _, model = models("alibi", name, is_decoder=True)
+    _, model = models("cope" if name == "plain-cope" else "alibi", name, is_decoder=True)
     model.save(tmp_path)
     assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["hidden"], model(IDS)["hidden"])
     with pytest.raises(RuntimeError, match=rf"\[position_terms\] terms must be rows .*, got {re.escape(term)} from"):
