@@ -69,8 +69,8 @@ class Encoder {
   rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
                                 void* out) const;
 
-  // Of each sequence of a prefix language model, how many tokens are before its first of another type than 0; nullptr
-  // for other models.
+  // How many tokens each sequence of a prefix language model has before its first of another type than 0; nullptr for
+  // other models.
   const int64_t* prefixes(const EncoderInput& input, Workspace& work) const;
 
   static void attend_softmax(const rf_attention_args& args);

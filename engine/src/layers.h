@@ -61,7 +61,7 @@ struct Norm {
 // x = activation(x) in place.
 void activate(Activation activation, rf_dtype dtype, int64_t count, void* x);
 
-// Of rows [gate, up] of 2 columns elements: gate = activation(gate) * up in place, not for a form of GELU.
+// gate = activation(gate) * up in place, in rows [gate, up] of 2 columns elements; not for a form of GELU.
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x);
 
 // y = y + x

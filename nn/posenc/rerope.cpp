@@ -72,7 +72,7 @@ class Rerope : public Encoding {
     return at::einsum("bthd,bshd->bhts", {rotated(x.q_BTHD, query, layout), rotated(x.k_BSHD, key, layout)});
   }
 
-  // Of the slow clock, by which a token stands at slowness p + offset. [1 or B, T, R/2].
+  // Rows of a token that stands at slowness p + offset, [1 or B, T, R/2].
   Rotation slow_rows(const at::Tensor& ids_BT, double offset, const ReadVectors& x) const {
     const at::Tensor theta_P = at::tensor(rows_.initial_frequencies(), at::kDouble);
     const at::Tensor angle_BTP = (ids_BT.to(at::kDouble) * slowness_ + offset).unsqueeze(-1) * theta_P;

@@ -109,7 +109,7 @@ struct ModelConfig {
   std::map<std::string, std::string> kept;  // harmless keys as read (key -> JSON text), written back by to_json
 
   NormKind norm_kind() const { return family == Family::kRoFormerV2 ? NormKind::kRms : NormKind::kLayer; }
-  // Of the encoder and the language model's head; those of tasks have biases.
+  // Whether the encoder and the language model's head have biases; the heads of tasks have.
   bool use_bias() const { return family != Family::kRoFormerV2; }
   bool is_causal() const { return is_decoder && !prefix_lm; }  // no token sees one behind it
   int64_t head_dim() const { return hidden_size / num_attention_heads; }

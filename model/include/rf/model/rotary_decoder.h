@@ -56,9 +56,9 @@ std::optional<std::string> gguf_path(const std::string& path);
 // model that neither reads.
 bool is_rotary_decoder(const std::string& path);
 
-// Of a directory with config.json. Throws Error, naming file, key and value, for what is not supported.
+// Reads the configuration of a directory with config.json. Throws Error, naming file, key and value, for what is not supported.
 DecoderConfig read_decoder_config(const std::string& model_dir);
-// Of a GGUF file.
+// Reads that of a GGUF file.
 DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& file);
 
 // A tensor of a decoder, [out, in] or [n].

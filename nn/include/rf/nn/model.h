@@ -85,7 +85,7 @@ class Model : public torch::nn::Module {
   // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T]. No cache with the heads that look at
   // one token of a sequence: sequence classification and multiple choice.
   Output forward(const Input& input, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
-  // Of hidden states, the pooler's vectors [B,C]; see Output.
+  // The pooler's vectors [B,C] of hidden states; see Output.
   at::Tensor pooled(const at::Tensor& hidden_BTC);
   // Logits [N,V] of the masked-LM or causal-LM head at chosen hidden states [N,C] (or [B,T,C]) only.
   at::Tensor masked_lm_logits(const at::Tensor& hidden_NC);
