@@ -14,6 +14,7 @@ namespace {
 void check_vectors(const Positions& positions, const Projections& given) {
   const auto check = [](const char* name, const at::Tensor& x, const at::Tensor& ids) {
     if (!x.defined()) fail("encoding", "terms must be given {}, which this encoding reads, got none", name);
+    if (!x.is_floating_point()) fail("encoding", "{} must be floating-point, got {}", name, toString(x.scalar_type()));
     if (x.dim() != 4 || x.size(1) != ids.size(1)) {
       fail("encoding", "{} must be [batch, {} tokens, heads, head_dim], got [{}]", name, ids.size(1),
            fmt::join(x.sizes(), ", "));

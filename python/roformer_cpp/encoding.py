@@ -110,7 +110,8 @@ class Encoding(ScriptModule):
             queries=queries,
             keys=keys,
         )
-        check_values("encoding", positions=positions, key_positions=key_positions, sequences=sequences)
+        read = {"positions": positions, "key_positions": key_positions, "sequences": sequences}
+        check_values("encoding", **read, queries=queries, keys=keys)
         if not isinstance(projections, (tuple, list)):
             raise TypeError(f"[encoding] projections must be tensors, got {type(projections).__name__}")
         for i, projection in enumerate(projections):

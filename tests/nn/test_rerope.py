@@ -97,6 +97,8 @@ def test_what_it_reads_must_be_given():
         ({"queries": q, "keys": q[:, :2]}, r"keys must be \[batch, 3 tokens, heads, head_dim\], got \[1, 2, 1, 8\]"),
         ({"queries": q, "keys": q[..., :4]}, r"keys must fit queries \[1, 3, 1, 8\], got \[1, 3, 1, 4\]"),
         ({"queries": q[..., :4], "keys": q[..., :4]}, "queries must have head_dim 8 numbers, got 4"),
+        ({"queries": q.long(), "keys": q}, "queries must be floating-point, got Long"),
+        ({"queries": q, "keys": q.to("meta")}, "keys must have values, got a tensor of the device meta"),
     ):
         with pytest.raises(ValueError, match=words):
             encoding.terms(torch.arange(3), **given)
