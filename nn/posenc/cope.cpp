@@ -45,10 +45,12 @@ class Cope : public Encoding {
     const at::Tensor& table_DP = tables_DP_.at(layer);
     const at::Tensor from_key_BHTS = gates_BHTS.flip({-1}).cumsum(-1).flip({-1});
     const at::Tensor place_BHTS = from_key_BHTS.clamp_max(static_cast<double>(table_DP.size(1) - 1));
-    const at::Tensor below_BHTS = place_BHTS.detach().floor();
+    const at::Tensor known_BHTS =
+        place_BHTS.detach().nan_to_num(0);  // what is no number stays none by the factor below
+    const at::Tensor below_BHTS = known_BHTS.floor();
     const at::Tensor all_BHTP = at::einsum("bthd,dp->bhtp", {x.q_BTHD, table_DP.to(x.q_BTHD.scalar_type())});
     const at::Tensor low = all_BHTP.gather(-1, below_BHTS.to(at::kLong));
-    const at::Tensor high = all_BHTP.gather(-1, place_BHTS.detach().ceil().to(at::kLong));
+    const at::Tensor high = all_BHTP.gather(-1, known_BHTS.ceil().to(at::kLong));
     Terms terms = shared.terms;
     terms.scale = scale;
     terms.pair_bias = low + (place_BHTS - below_BHTS) * (high - low);

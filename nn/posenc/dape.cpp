@@ -61,6 +61,7 @@ class Dape : public Encoding {
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const ReadVectors x = read_vectors("dape", projections, head_dim_);
+    if (x.q_BTHD.size(2) != heads_) fail("dape", "queries must have {} heads, got {}", heads_, x.q_BTHD.size(2));
     Terms terms = bias_->terms(layer, shared.parts.at(0), {});
     const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
     const at::Tensor scores_BHTS = at::einsum("bthd,bshd->bhts", {x.q_BTHD, x.k_BSHD}) * scale;

@@ -11,17 +11,18 @@
 // distribution is added: Glorot's, as torch computes it for a tensor [H, K, d], times fope_init_factor. They stay as
 // they were drawn, as in the authors' runs, or are trained.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/pow.h>
 #include <ATen/ops/sin.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
@@ -40,9 +41,12 @@ struct FopeSettings {
   bool trainable = false;
 };
 
-// Frequencies theta_k = base^(-k / pairs), [pairs], float64.
-at::Tensor frequencies(int64_t pairs, double base) {
-  return at::pow(base, at::arange(pairs, at::kDouble) / -static_cast<double>(pairs));
+// Frequencies theta_k = base^(-k / pairs), k < pairs.
+std::vector<double> frequencies(int64_t pairs, double base) {
+  std::vector<double> theta;
+  for (int64_t k = 0; k < pairs; ++k)
+    theta.push_back(std::pow(base, -static_cast<double>(k) / static_cast<double>(pairs)));
+  return theta;
 }
 
 // The start of A or B of a layer, [H, K, d].
@@ -60,11 +64,11 @@ at::Tensor coefficients_start(const FopeSettings& settings, int64_t frequencies)
 
 class Fope : public Encoding {
  public:
-  Fope(const FopeSettings& settings, at::Tensor frequencies_K, int64_t layers)
-      : settings_(settings), frequencies_K_(std::move(frequencies_K)) {
+  Fope(const FopeSettings& settings, std::vector<double> frequencies, int64_t layers)
+      : settings_(settings), frequencies_(std::move(frequencies)) {
     const auto make = [&](const char* name) {
-      std::vector<Parameter> made =
-          layer_parameters(*this, layers, name, [&] { return coefficients_start(settings_, frequencies_K_.size(0)); });
+      std::vector<Parameter> made = layer_parameters(
+          *this, layers, name, [&] { return coefficients_start(settings_, std::ssize(frequencies_)); });
       for (const Parameter& each : made) {
         const at::Tensor& registered = each;
         registered.requires_grad_(settings_.trainable);
@@ -92,7 +96,7 @@ class Fope : public Encoding {
  private:
   // [1 or B, T, H, R/2].
   Rotation rows(int64_t layer, const at::Tensor& ids_BT, at::ScalarType dtype) const {
-    const at::Tensor angle_BTK = ids_BT.to(at::kDouble).unsqueeze(-1) * frequencies_K_;
+    const at::Tensor angle_BTK = ids_BT.to(at::kDouble).unsqueeze(-1) * at::tensor(frequencies_, at::kDouble);
     const auto sums = [&](const at::Tensor& waves_BTK, const at::Tensor& coef_HKd, double still) {
       const at::Tensor turned = at::einsum("btk,hkd->bthd", {waves_BTK, coef_HKd.to(at::kDouble)});
       return at::constant_pad_nd(turned, {0, settings_.pairs - settings_.outputs}, still).to(ops::row_dtype(dtype));
@@ -101,13 +105,14 @@ class Fope : public Encoding {
   }
 
   FopeSettings settings_;
-  at::Tensor frequencies_K_;
+  std::vector<double> frequencies_;             // [K]
   std::vector<Parameter> cos_coef_, sin_coef_;  // A and B, [H, K, d] each
 };
 
 // How many frequencies turn at least once in so many positions.
-int64_t turning(const at::Tensor& frequencies_P, int64_t positions) {
-  return (frequencies_P >= 2 * std::numbers::pi / static_cast<double>(positions)).sum().item<int64_t>();
+int64_t turning(const std::vector<double>& frequencies, int64_t positions) {
+  const double least = 2 * std::numbers::pi / static_cast<double>(positions);
+  return std::count_if(frequencies.begin(), frequencies.end(), [&](double theta) { return theta >= least; });
 }
 
 std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
@@ -116,7 +121,7 @@ std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& s
   }
   FopeSettings settings{.pairs = shape.head_dim / 2, .heads = shape.heads};
   const double base = options.number("rope_theta", 10000, {0, 1e100, io::NumberRange::Ends::kOpenLow});
-  const at::Tensor all = frequencies(settings.pairs, base);
+  std::vector<double> all = frequencies(settings.pairs, base);
   const int64_t kept = turning(all, shape.max_position_embeddings);
   if (options.find("num_inv_freq") == nullptr && kept == 0) {
     fail("position_encoding",
@@ -132,7 +137,8 @@ std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& s
   settings.init_factor = options.number("fope_init_factor", 0.3, {0, 1e6});
   if (!options.boolean("fope_sep_head", true)) settings.heads = 1;
   settings.trainable = options.boolean("trainable", false);
-  return std::make_shared<Fope>(settings, all.slice(0, 0, used), shape.layers);
+  all.resize(static_cast<size_t>(used));
+  return std::make_shared<Fope>(settings, std::move(all), shape.layers);
 }
 
 }  // namespace

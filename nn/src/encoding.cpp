@@ -15,6 +15,9 @@ void check_vectors(const Positions& positions, const Projections& given) {
   const auto check = [](const char* name, const at::Tensor& x, const at::Tensor& ids) {
     if (!x.defined()) fail("encoding", "terms must be given {}, which this encoding reads, got none", name);
     if (!x.is_floating_point()) fail("encoding", "{} must be floating-point, got {}", name, toString(x.scalar_type()));
+    if (x.dim() == 4 && ids.size(0) != 1 && ids.size(0) != x.size(0)) {
+      fail("encoding", "positions must be those of the {} rows of {}, got {}", x.size(0), name, ids.size(0));
+    }
     if (x.dim() != 4 || x.size(1) != ids.size(1)) {
       fail("encoding", "{} must be [batch, {} tokens, heads, head_dim], got [{}]", name, ids.size(1),
            fmt::join(x.sizes(), ", "));

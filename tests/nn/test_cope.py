@@ -56,6 +56,13 @@ def test_gradients():
     assert torch.autograd.gradcheck(run, tuple(x.requires_grad_() for x in case.qkv()))
 
 
+def test_what_is_no_number_stays_none():
+    """A run that diverges ends by its loss."""
+    encoding, q = encoding_of(Case()), torch.full((1, 5, 2, 4), torch.nan, dtype=torch.float64)
+    terms = encoding.terms(torch.arange(5), queries=q, keys=q, dtype=torch.float64)
+    assert terms.pair_bias[0, 0].tril().isnan().tril().sum() == 15
+
+
 def test_starts_without_positions():
     encoding = roformer_cpp.encoding("cope", is_decoder=True, head_dim=6)
     assert parameter(encoding, "layer.0.pos_emb").shape == (6, 64)

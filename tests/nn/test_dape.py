@@ -71,6 +71,16 @@ def test_fire_is_a_bias_too():
     np.testing.assert_allclose(ours, theirs, atol=T1_ATOL, rtol=T1_RTOL)
 
 
+def test_refuses_other_heads_and_rows():
+    encoding = roformer_cpp.encoding("dape", num_attention_heads=4, head_dim=8)
+    for x, positions, words in (
+        (torch.zeros(1, 5, 2, 8), torch.arange(5), r"\[dape\] queries must have 4 heads, got 2"),
+        (torch.zeros(3, 5, 4, 8), torch.zeros(2, 5).long(), "positions must be those of the 3 rows of queries, got 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            encoding.terms(positions, queries=x, keys=x)
+
+
 def test_starts_as_linear_layers_do():
     torch.manual_seed(0)
     encoding = roformer_cpp.encoding("dape", num_attention_heads=50, head_dim=2, mlp_width=400)
