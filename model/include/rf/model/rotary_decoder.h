@@ -56,7 +56,8 @@ std::optional<std::string> gguf_path(const std::string& path);
 // model that neither reads.
 bool is_rotary_decoder(const std::string& path);
 
-// Reads the configuration of a directory with config.json. Throws Error, naming file, key and value, for what is not supported.
+// Reads the configuration of a directory with config.json. Throws Error, naming file, key and value, for what is not
+// supported.
 DecoderConfig read_decoder_config(const std::string& model_dir);
 // Reads that of a GGUF file.
 DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& file);
