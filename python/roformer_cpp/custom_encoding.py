@@ -1,10 +1,12 @@
 """Position encodings written in Python; nn/src/python_encoding.h is the other side."""
 
 import atexit
+import inspect
 import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import NoneType
 
 import torch
 from torch import Tensor, nn
@@ -122,6 +124,17 @@ def _make(name: str, options: str, sizes: list[int], initializer_range: float) -
     module = _classes[name](EncodingShape(*numbers, bool(causal), initializer_range), **json.loads(options))
     if not isinstance(module, CustomEncoding):
         raise TypeError(f"[encoding] {name} must be made as a CustomEncoding, got {type(module).__name__}")
+    if not isinstance(module.reads_vectors, bool):
+        raise TypeError(f"[encoding] reads_vectors must be True or False, got {module.reads_vectors!r}")
+    if module.reads_vectors:
+        signature = inspect.signature(module.layer_terms)
+        try:
+            signature.bind("layer", "shared", "projections", "queries", "keys")
+        except TypeError:
+            raise TypeError(
+                "[encoding] layer_terms must take layer, shared, projections, queries and keys where reads_vectors is "
+                f"True, got {signature}"
+            ) from None
     return _keep(module)
 
 
@@ -137,7 +150,15 @@ def _call(number: int, parameters: list[Tensor], method: str, *arguments: object
 
 
 def _input(number: int, parameters: list[Tensor], positions: Tensor, dtype: int) -> Tensor | None:
-    return _call(number, parameters, "input", positions, _DTYPES[dtype])
+    added = _call(number, parameters, "input", positions, _DTYPES[dtype])
+    if not isinstance(added, (Tensor, NoneType)):
+        raise TypeError(f"[encoding] input must return a tensor or None, got {type(added).__name__}")
+    rows, tokens = positions.shape[:2]
+    if added is not None and (added.dim() != 3 or added.size(0) not in (1, rows) or added.size(1) != tokens):
+        raise ValueError(
+            f"[encoding] input must return [1 or {rows}, {tokens}, embedding_size], got {list(added.shape)}"
+        )
+    return added
 
 
 def _shared(number: int, parameters: list[Tensor], positions: Tensor, key_positions: Tensor, dtype: int) -> int:
@@ -145,7 +166,7 @@ def _shared(number: int, parameters: list[Tensor], positions: Tensor, key_positi
 
 
 def _reads_vectors(number: int) -> bool:
-    return bool(_kept[number].reads_vectors)
+    return _kept[number].reads_vectors
 
 
 def _terms(

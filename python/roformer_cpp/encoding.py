@@ -1,6 +1,5 @@
 """Position encodings as ``torch.nn.Module``; the C++ side is nn/posenc."""
 
-import functools
 import json
 from collections.abc import Sequence
 
@@ -31,7 +30,6 @@ class Encoding(ScriptModule):
         self.name = name
         given = [part._text for part in parts] if definition is None else list(definition)
         self._text = json.dumps(given)  # of which _made makes the C++ object again
-        self._input_size = _input_size(self._text)
 
     def __repr__(self) -> str:
         numbers = sum(parameter.numel() for parameter in self.parameters())
@@ -50,12 +48,13 @@ class Encoding(ScriptModule):
         check_tensors("encoding", positions=positions)
         check_values("encoding", positions=positions)
         code = _scalar_type(dtype)
-        if not torch.compiler.is_compiling() or self._input_size is None:
+        if not torch.compiler.is_compiling():
             return self._script.input(self._tensors(), positions, code)
-        if self._input_size == 0:
+        size = _input_size(self._text)
+        if size == 0:
             return None
         tensors, names = flat({"positions": positions, "encoding": self._tensors()})
-        return _input_operator([self._text], tensors, names, [code, self._input_size], [])[0]
+        return _input_operator([self._text], tensors, names, [code, size], [])[0]
 
     def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Word embeddings ``[B, T, E]`` of ``input_ids`` int64 ``[B, T]`` as the encoding changes them.
@@ -147,32 +146,23 @@ def _is_combination(given: list) -> bool:
     return all(isinstance(part, str) and part.startswith("[") for part in given)
 
 
-@functools.cache
-def _input_size(text: str) -> int | None:
-    """The size of the vectors that are added to the input embeddings, 0 where none are; None: not known, as of an
-    encoding in Python."""
+@torch.compiler.assume_constant_result
+def _input_size(text: str) -> int:
+    """The size of the vectors that are added to the input embeddings; 0 where none are."""
     given = json.loads(text)
     if _is_combination(given):
-        sizes = [_input_size(part) for part in given]
-        return None if None in sizes else max(sizes, default=0)
-    name, _, shape, _ = given
-    if name not in _built_in():
-        return None
+        return max((_input_size(part) for part in given), default=0)
+    _, _, shape, _ = given
     script = kept_script("encoding", text)
     tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
     tensors += [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in script.named_buffers().values()]
-    for axes in _AXES:
-        positions = torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64, device="cpu")
+    positions = [torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64, device="cpu") for axes in _AXES]
+    for one in positions[:-1]:
         try:
-            return 0 if script.input(tensors, positions, SCALAR_TYPES[torch.float32]) is None else shape[4]
+            return 0 if script.input(tensors, one, SCALAR_TYPES[torch.float32]) is None else shape[4]
         except ValueError:
             continue
-    return None
-
-
-@functools.cache
-def _built_in() -> set[str]:
-    return {each["name"] for each in encodings()}
+    return 0 if script.input(tensors, positions[-1], SCALAR_TYPES[torch.float32]) is None else shape[4]
 
 
 def _compute_input(

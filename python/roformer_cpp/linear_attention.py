@@ -244,6 +244,18 @@ def linear_feature_dim(head_dim: int, **options) -> int:
     return torch.ops.roformer.linear_attention_feature_dim(options_json("linear_attention", options), head_dim)
 
 
+@torch.library.custom_op("roformer_python::count_call", mutates_args=("projection", "redraws", "calls"))
+def _count_call(
+    projection: Tensor, redraws: Tensor, calls: Tensor, options: str, head_dim: int, layer: int, redraw_every: int
+) -> None:
+    """Draws the vectors anew before a call whose number is a multiple of ``redraw_every``; one operator of a graph."""
+    number = int(calls)
+    if number > 0 and redraw_every > 0 and number % redraw_every == 0:
+        redraws.add_(1)
+        projection.copy_(torch.ops.roformer.linear_attention_draws(options, head_dim, layer, int(redraws))[0])
+    calls.add_(1)
+
+
 class LinearAttention(nn.Module):
     """A layer's linear attention with its random vectors, drawn anew every ``redraw_every`` calls in training.
 
@@ -266,27 +278,18 @@ class LinearAttention(nn.Module):
         self._json = options_json("linear_attention", options)
         self._feature_map = options.get("feature_map", "elu")
         self._options = {"head_dim": head_dim, "layer": layer} | options
-        projection, self._redraw_every = self._draw(0)
+        projection, self._redraw_every = torch.ops.roformer.linear_attention_draws(*self._drawn_of, 0)
         if len(projection):
             self.register_buffer("projection", projection)
             self.register_buffer("redraws", torch.zeros(1, dtype=torch.int64))
             self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
 
-    def _draw(self, redraw: int) -> tuple[Tensor, int]:
-        sizes = self._options["head_dim"], self._options["layer"]
-        return torch.ops.roformer.linear_attention_draws(self._json, *sizes, redraw)
+    @property
+    def _drawn_of(self) -> tuple[str, int, int]:
+        return self._json, self._options["head_dim"], self._options["layer"]
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._options.items())
-
-    @torch.no_grad()
-    def _count_call(self) -> None:
-        """Draws the vectors anew before a call whose number is a multiple of ``redraw_every``."""
-        calls = int(self.calls)
-        if calls > 0 and self._redraw_every > 0 and calls % self._redraw_every == 0:
-            self.redraws.add_(1)
-            self.projection.copy_(self._draw(int(self.redraws))[0])
-        self.calls.add_(1)
 
     def forward(
         self,
@@ -310,7 +313,7 @@ class LinearAttention(nn.Module):
         projection = None
         if self._feature_map in _DRAWN:
             if self.training:
-                self._count_call()
+                _count_call(self.projection, self.redraws, self.calls, *self._drawn_of, self._redraw_every)
             # A copy: the next redraw overwrites the vectors, and the backward of this call may come after it.
             projection = self.projection.clone()
         terms = _scaled(terms, scale, self._feature_map)

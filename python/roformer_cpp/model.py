@@ -108,8 +108,12 @@ class Model(ScriptModule):
         given = self._given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         if torch.compiler.is_compiling() and cache is None:
             return self._whole(given, "forward", num_choices, dropout_key)
-        arguments = (self._tensors(), self.training, given, num_choices, cache, _key(dropout_key))
-        return operator_call("input", self._script.forward, *arguments, names=_ARGUMENTS)
+        return self._plain("forward", given, num_choices=num_choices, cache=cache, dropout_key=_key(dropout_key))
+
+    @torch.compiler.disable(reason="a call with a cache, which it changes, must be outside of a graph")
+    def _plain(self, method: str, given: dict[str, Tensor], **options: object) -> dict[str, Tensor] | Tensor:
+        arguments = {"tensors": self._tensors(), "training": self.training, "inputs": given} | options
+        return operator_call("input", getattr(self._script, method), *arguments.values(), names=list(arguments))
 
     def _given(self, **inputs: Tensor | None) -> dict[str, Tensor]:
         given = {name: value for name, value in inputs.items() if value is not None}
@@ -151,8 +155,7 @@ class Model(ScriptModule):
         given = self._given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         if torch.compiler.is_compiling() and cache is None:
             return self._whole(given, "encode", 1, dropout_key)["hidden"]
-        arguments = (self._tensors(), self.training, given, cache, _key(dropout_key))
-        return operator_call("input", self._script.encode, *arguments, names=_ENCODE_ARGUMENTS)
+        return self._plain("encode", given, cache=cache, dropout_key=_key(dropout_key))
 
     @staticmethod
     def new_cache() -> torch.ScriptObject:
@@ -180,10 +183,6 @@ class Model(ScriptModule):
     def config(self) -> dict:
         """The configuration, with the keys of config.json."""
         return json.loads(self._definition[0])
-
-
-_ARGUMENTS = ("tensors", "training", "inputs", "num_choices", "cache", "dropout_key")
-_ENCODE_ARGUMENTS = ("tensors", "training", "inputs", "cache", "dropout_key")
 
 
 def _key(dropout_key: tuple[int, int] | None) -> tuple[int, int] | None:

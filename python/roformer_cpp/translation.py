@@ -2,6 +2,7 @@
 trains them."""
 
 import json
+import weakref
 from collections.abc import Sequence
 from os import PathLike, fspath
 from typing import Literal, NamedTuple
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
+from ._operator_call import check_optional_tensors, check_tensors
 from .model import _missing_files
 
 
@@ -27,8 +29,10 @@ class TranslationModel:
     Methods raise ValueError with a message ``[where] rule, got value`` for bad input.
     """
 
-    def __init__(self, script: torch.ScriptObject):
-        self._script = script
+    def __init__(self, script: torch.ScriptObject, dtype: torch.dtype):
+        self._script, self._dtype = script, dtype
+        self._name = str(id(self))
+        _models[self._name] = self
 
     @property
     def config(self) -> dict:
@@ -43,7 +47,9 @@ class TranslationModel:
             attention_mask: ``[B, S]``, bool or integers 0 and 1; 1: a token. None: all are.
             decoder_input_ids: int64 ``[B, T]``; each row begins with ``decoder_start_token_id``.
         """
-        return self._script.logits(input_ids, attention_mask, decoder_input_ids)
+        check_tensors("input", input_ids=input_ids, decoder_input_ids=decoder_input_ids)
+        check_optional_tensors("input", attention_mask=attention_mask)
+        return _logits(input_ids, attention_mask, decoder_input_ids, self._name)
 
     def translate(
         self,
@@ -72,6 +78,21 @@ class TranslationModel:
         return [Translation(*each) for each in zip(ids, scores, ended, strict=True)]
 
 
+_models: weakref.WeakValueDictionary[str, TranslationModel] = weakref.WeakValueDictionary()
+
+
+@torch.library.custom_op("roformer_python::translation_logits", mutates_args=())
+def _logits(input_ids: Tensor, attention_mask: Tensor | None, decoder_input_ids: Tensor, model: str) -> Tensor:
+    """An operator, so that compiled code keeps the call in its graph; ``model`` is that of this process."""
+    return _models[model]._script.logits(input_ids, attention_mask, decoder_input_ids)
+
+
+@_logits.register_fake
+def _(input_ids: Tensor, attention_mask: Tensor | None, decoder_input_ids: Tensor, model: str) -> Tensor:
+    shape = *decoder_input_ids.shape, _models[model].config["vocab_size"]
+    return decoder_input_ids.new_empty(shape, dtype=_models[model]._dtype)
+
+
 def load_translation_model(
     model_dir: str | PathLike[str], *, dtype: Literal["float32", "float64"] = "float32"
 ) -> TranslationModel:
@@ -84,4 +105,5 @@ def load_translation_model(
     if dtype not in ("float32", "float64"):
         raise ValueError(f"[load_model] dtype must be float32 or float64, got {dtype}")
     with _missing_files():
-        return TranslationModel(torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64"))
+        script = torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64")
+    return TranslationModel(script, getattr(torch, dtype))

@@ -108,6 +108,20 @@ def test_logits_in_float64(tmp_path):
     assert (ours - theirs).abs().max() <= tol.T4_MAX * theirs.abs().max()
 
 
+def test_logits_in_a_compiled_graph(tmp_path):
+    make_oracle().save_pretrained(tmp_path)
+    for dtype in ("float32", "float64"):
+        torch._dynamo.reset()
+        model = load_translation_model(tmp_path, dtype=dtype)
+        compiled = torch.compile(model.logits, fullgraph=True, backend="aot_eager", dynamic=True)
+        for rows in (3, 2):
+            given = [x[:rows] for x in make_inputs()]
+            expected = model.logits(*given)
+            assert expected.abs().max() > 1 and torch.equal(compiled(*given), expected)
+    with pytest.raises(TypeError, match="decoder_input_ids must be a tensor, got list"):
+        model.logits(given[0], None, [[START]])
+
+
 def rotated(projected, head_dim):
     """RoPE of pairs (2i, 2i + 1) in float64, arXiv 2104.09864 Eq. 34, of [B, T, C] by its place in the row."""
     x = projected.double().unflatten(-1, (-1, head_dim // 2, 2))

@@ -268,6 +268,56 @@ def test_encoding_compiles_with_linear_attention_and_inputs():
     assert same(results(compiled, inputs()), results(function, inputs()))
 
 
+def test_input_of_an_encoding_in_python_compiles():
+    class Table(roformer_cpp.CustomEncoding):
+        def __init__(self, shape):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(shape.max_position_embeddings, shape.embedding_size))
+
+        def input(self, positions, dtype):
+            return self.table[positions].to(dtype)
+
+        def shared(self, positions, key_positions, dtype):
+            return roformer_cpp.Terms()
+
+    torch._dynamo.reset()
+    roformer_cpp.register_encoding("compiled-table", Table)
+    table = roformer_cpp.encoding("compiled-table", num_attention_heads=H, head_dim=D)
+    both = roformer_cpp.combine_encodings([table, roformer_cpp.encoding("rope", num_attention_heads=H, head_dim=D)])
+    for encoding in (table, both):
+        assert_compiled_equals(encoding, encoding.input, [torch.arange(tokens) for tokens in (5, 9)])
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("feature_map", ["favor", "relu"])
+def test_linear_attention_draws_vectors_in_compiled_code(feature_map, backend):
+    torch._dynamo.reset()
+    options = {"feature_map": feature_map, "num_features": 12, "redraw_every": 2}
+    plain, inside = (roformer_cpp.LinearAttention(D, **options).train() for _ in range(2))
+    compiled = torch.compile(inside, fullgraph=True, backend=backend)
+    first = inside.projection.clone()
+    for _ in range(5):
+        found, expected = (results(lambda q, f=f: f(q, q, q), inputs()) for f in (compiled, plain))
+        assert same(found, expected, tol.COMPILED_GRADIENT_F32)
+        assert all(torch.equal(x, y) for x, y in zip(inside.buffers(), plain.buffers(), strict=True))
+    assert inside.calls.item() == 5 and not torch.equal(inside.projection, first)
+
+
+def test_a_call_with_a_cache_is_outside_of_the_graph():
+    torch._dynamo.reset()
+    model, ids = model_and_loss("RoFormerForCausalLM")[0], torch.arange(1, 11).view(2, 5)
+
+    def function(ids, cache):
+        return model(ids, cache=cache)["logits"] * 2
+
+    compiled, cache = torch.compile(function, backend="aot_eager"), model.new_cache()
+    found = [compiled(ids[:, :3], cache), compiled(ids[:, 3:], cache)]
+    assert cache.tokens() == 5 and torch.allclose(torch.cat(found, 1), 2 * model(ids)["logits"], **tol.COMPILED_F32)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="a call with a cache, which it changes, must be outside of a graph"):
+        torch.compile(function, backend="aot_eager", fullgraph=True)(ids, model.new_cache())
+
+
 def test_terms_of_compiled_code_are_used_outside_of_it():
     torch._dynamo.reset()
     encoding, q = roformer_cpp.encoding("t5", num_attention_heads=H, head_dim=D), inputs()

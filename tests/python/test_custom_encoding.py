@@ -250,6 +250,22 @@ def test_mistakes_in_an_encoding_name_it():
         roformer_cpp.encoding("no-class")
     with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
         roformer_cpp.encoding("plain-learned", depth=3)
+    reads = {"reads_vectors": True, "layer_terms": lambda self, layer, shared, projections: roformer_cpp.Terms()}
+    for attributes, rule in (
+        (reads, "layer_terms must take layer, shared, projections, queries and keys where reads_vectors is True"),
+        ({"reads_vectors": "yes"}, "reads_vectors must be True or False, got 'yes'"),
+    ):
+        roformer_cpp.register_encoding("mistaken", type("Mistaken", (Nothing,), attributes))
+        with pytest.raises(TypeError, match=rule):
+            roformer_cpp.encoding("mistaken")
+    for added, error, rule in (
+        (3, TypeError, "input must return a tensor or None, got int"),
+        (torch.ones(1, 4, 8), ValueError, r"input must return \[1 or 1, 3, embedding_size\], got \[1, 4, 8\]"),
+    ):
+        given = {"input": lambda self, positions, dtype, added=added: added}
+        roformer_cpp.register_encoding("mistaken", type("Mistaken", (Nothing,), given))
+        with pytest.raises(error, match=rule):
+            roformer_cpp.encoding("mistaken").input(torch.arange(3))
     for name in ("rope", "", 3):
         with pytest.raises(ValueError, match="name must be a text that no built-in encoding has"):
             roformer_cpp.register_encoding(name, Nothing)
