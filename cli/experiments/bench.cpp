@@ -66,6 +66,13 @@ std::string table_line(const bench::Result& result, size_t name_width) {
 }
 
 int run_kernels(const BenchOptions& options) {
+  for (const std::string* path :
+       {&options.pretrain.model_dir, &options.pretrain.ids_path, &options.pretrain.labels_path}) {
+    if (!path->empty()) {
+      fail_usage("bench", "--model, --ids and --labels must go with --filter pretrain-step, got --filter \"{}\"",
+                 options.kernels.filter);
+    }
+  }
   const std::vector<std::string> names = bench::case_names(options.kernels);
   if (options.list) {
     for (const std::string& name : names) emit({{"case", name}});

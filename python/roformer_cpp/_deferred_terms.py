@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ._operator_call import operator_call
 from ._script_module import kept_script
 from .terms import Terms
 
@@ -38,7 +39,9 @@ class DeferredTerms:
 
 def terms_of_script(script: torch.ScriptObject, tensors: Groups, layer: int, dtype: int) -> Terms:
     """The terms of one layer; tensors: by the names that ``Encoding.terms`` gives them."""
-    made = script.terms(
+    made = operator_call(
+        "encoding",
+        script.terms,
         list(tensors["encoding"]),
         layer,
         tensors["encoding_positions"],

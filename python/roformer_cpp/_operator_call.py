@@ -12,7 +12,7 @@ from torch import Tensor
 
 _TYPE = re.compile(r"Expected a value of type '([^']*)' for argument '([^']*)' but instead found type '([^']*)'")
 _BACKEND = re.compile(r"arguments from the '(\w+)' backend")
-_TRANSFORM = re.compile(r"functorch|Batching rule not implemented|support vmap over")
+_TRANSFORM = re.compile(r"functorch|Batching rule not implemented|support vmap over|doesn't have storage")
 _KINDS = {
     "Tensor": "a tensor",
     "List[Tensor]": "tensors",

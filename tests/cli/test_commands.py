@@ -282,3 +282,4 @@ def test_bench_of_steps_verifies_and_answers(trained, tmp_path):
     assert lines[0]["loss"] == pytest.approx(expected, rel=tolerances.T4_MAX)
     assert lines[1]["steps"] == 3 and lines[1]["tokens"] == 3 * 24
     assert "--model" in refused("bench", "--filter", "pretrain-step", code=2)
+    assert "must go with --filter pretrain-step" in refused("bench", "--model", "model", code=2)

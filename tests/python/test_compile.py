@@ -144,6 +144,9 @@ def test_vmap():
         assert torch.equal(torch.vmap(function)(q), torch.stack([function(each) for each in q]))
     with pytest.raises(NotImplementedError, match=r"^\[linear_attention\] transforms of torch.func .* must not be"):
         torch.vmap(FUNCTIONS["linear"])(q)
+    layer = encoder_layer("rerope").attention
+    with pytest.raises(NotImplementedError, match=r"^\[encoding\] transforms of torch.func .* must not be applied"):
+        torch.func.grad(lambda x: layer(x).sum())(torch.ones(1, 5, H * D))
     model = roformer_cpp.build_model(CONFIG)
     with pytest.raises(NotImplementedError, match=r"^\[input\] transforms of torch.func .* must not be applied"):
         torch.vmap(model)(torch.ones(3, 2, 8, dtype=torch.int64))
