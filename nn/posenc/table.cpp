@@ -46,6 +46,7 @@
   line(rerope) \
   line(cope) \
   line(dape) \
+  line(path) \
   line(mrope) \
   line(xpos) \
   line(log_n)

@@ -110,6 +110,7 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
       fail("positions", "queries must be the last keys of their rows, got {} queries and {} keys", queries,
            key_ids.size(1));
     }
+    positions.sequences_BS = sequences;
     positions.query.first = positions.key.first.narrow(1, skipped, queries);
     positions.query.end = positions.key.end.narrow(1, skipped, queries);
     return positions;
@@ -132,6 +133,7 @@ Positions packed_positions(const at::Tensor& ids, const at::Tensor& sequences_BT
   positions.query = token_positions(ids, "query");
   set_sequences(positions.query, sequences_BT, at::repeat_interleave(ends_N.diff()));
   positions.key = positions.query;
+  positions.sequences_BS = sequences_BT;
   return positions;
 }
 

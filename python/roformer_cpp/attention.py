@@ -304,6 +304,17 @@ def default_positions(
     return query_positions, key_tokens - of_tokens(key_ends[:-1], key_lengths, keys)
 
 
+def sequences_of(ends: Tensor | None, tokens: int) -> Tensor | None:
+    """The number of each token's sequence, ``[1, tokens]``; ``None`` without ``cu_seqlens``, or where they do not fit,
+    which the operator refuses."""
+    if not isinstance(ends, Tensor) or ends.dim() != 1 or ends.is_floating_point():
+        return None
+    if not torch.compiler.is_compiling() and not _ends_fit(ends, ends, tokens, tokens):
+        return None
+    numbers = torch.arange(len(ends) - 1, device=ends.device)
+    return torch.repeat_interleave(numbers, ends.long().diff(), output_size=tokens).unsqueeze(0)
+
+
 def _ends_fit(query_ends: Tensor, key_ends: Tensor, queries: int, keys: int) -> bool:
     if len(query_ends) != len(key_ends) or len(query_ends) == 0:
         return False

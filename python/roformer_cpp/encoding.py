@@ -92,9 +92,10 @@ class Encoding(ScriptModule):
             sequences: integers ``[B, S]``, equal within a sequence of a row, -1 for padding. Default: one per row.
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables;
                 its biases ``(b_q, b_k, b_v)`` may follow.
-            hidden_states: the layer's input at the keys, ``[B, S, C]``, for encodings that read tokens (``fox``).
+            hidden_states: the layer's input at the keys, ``[B, S, C]``, for encodings that read tokens (``fox``,
+                ``path``).
             queries, keys: ``[B, T, H, D]`` and ``[B, S, Hk, D]`` as attention gets them, for encodings that read them
-                (``rerope``, ``cope``, ``dape``).
+                (``rerope``, ``cope``, ``dape``, ``path``).
             dtype: of queries and keys.
 
         Raises:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ._operator_call import check_optional_tensors, check_tensors
-from .attention import attention, default_positions
+from .attention import attention, default_positions, sequences_of
 from .encoding import Encoding
 
 
@@ -106,6 +106,7 @@ class Attention(nn.Module):
             terms = self.encoding.terms(
                 positions,
                 layer=self.layer,
+                sequences=sequences_of(cu_seqlens, x.size(1)),
                 projections=tuple(projections),
                 hidden_states=x,
                 queries=q,
@@ -268,7 +269,15 @@ class GatedAttentionUnit(nn.Module):
             if positions is None:
                 ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens)
                 positions, _ = default_positions(x.size(1), x.size(1), ends, x.device)
-            terms = self.encoding.terms(positions, layer=self.layer, queries=q, keys=k, dtype=q.dtype)
+            terms = self.encoding.terms(
+                positions,
+                layer=self.layer,
+                sequences=sequences_of(cu_seqlens, x.size(1)),
+                hidden_states=x,
+                queries=q,
+                keys=k,
+                dtype=q.dtype,
+            )
         out = attention(
             q,
             k,

@@ -29,6 +29,7 @@ LACKING = {
     "rerope": ({"type": "rerope"}, "terms that depend on queries and keys"),
     "cope": ({"type": "cope"}, "terms that depend on queries and keys"),
     "dape": ({"type": "dape"}, "terms that depend on queries and keys"),
+    "path": ({"type": "path"}, "terms that depend on queries and keys"),
     "complex": ({"type": "complex"}, "word embeddings that turn with the position"),
     "floater": ({"type": "floater"}, "vectors added to the input of every layer"),
     "floater beside sinusoids": (["sinusoidal", "floater"], "vectors added to the input of every layer"),

@@ -31,6 +31,7 @@ REQUIRED = {
     "rerope": {"window": 3},
     "cope": {"npos_max": 4},
     "dape": {"mlp_width": 3},
+    "path": {"w_rank": 3},
     "fire": {"init_L": 2.5},
     "complex": {"vocab_size": 11},
     "floater": {"time_step": 0.05},

@@ -163,8 +163,21 @@ def test_operators_pass_opcheck():
     torch.library.opcheck(torch.ops.roformer.linear_attention.default, linear, test_utils=checks)
 
 
-CAUSAL = {"alibi", "fire", "fox", "cope"}
-ENCODINGS = ["none", "rope", "t5", "alibi", "deberta", "fire", "fox", "cope", "dape", "transformer-xl", "tupe-r"]
+CAUSAL = {"alibi", "fire", "fox", "cope", "path"}
+ENCODINGS = [
+    "none",
+    "rope",
+    "t5",
+    "alibi",
+    "deberta",
+    "fire",
+    "fox",
+    "cope",
+    "dape",
+    "path",
+    "transformer-xl",
+    "tupe-r",
+]
 CONFIG = dict(vocab_size=37, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20)
 CONFIG |= {"max_position_embeddings": 16, "model_type": "roformer"}
 HEADS = [*model_heads, "BertModel", "BertForMultipleChoice"]

@@ -395,11 +395,26 @@ def test_attention_layers_against_torchs():
     grouped = roformer_cpp.Attention(16, 4, num_key_value_heads=2, is_causal=True)
     assert grouped(torch.randn(2, 5, 16)).shape == (2, 5, 16)
     assert torch.equal(grouped(x.float())[:, :3], grouped(x[:, :3].float()))
-    rope = roformer_cpp.encoding("rope", head_dim=4, num_attention_heads=4)
-    packed = roformer_cpp.Attention(16, 4, rope)
-    tokens = torch.randn(1, 7, 16)
-    out = packed(tokens, cu_seqlens=torch.tensor([0, 3, 7]))
-    assert torch.allclose(out[:, 3:], packed(tokens[:, 3:]), **tol.COMPILED_F32)
+
+
+@pytest.mark.parametrize("name", ["rope", "dynamic", "xpos", "fox", "path"])
+def test_packed_rows_of_attention(name):
+    """Also where terms depend on the length of a sequence, or on other tokens of it."""
+    options = {}
+    if name == "dynamic":
+        options = {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}, "max_position_embeddings": 2}
+    encoding = roformer_cpp.encoding(
+        "rope" if options else name,
+        head_dim=4,
+        num_attention_heads=4,
+        is_decoder=True,
+        initializer_range=0.5,
+        **options,
+    )
+    packed, tokens = roformer_cpp.Attention(16, 4, encoding, is_causal=True), torch.randn(1, 8, 16)
+    out = packed(tokens, cu_seqlens=torch.tensor([0, 3, 8]))
+    for part in (slice(0, 3), slice(3, 8)):
+        assert torch.allclose(out[:, part], packed(tokens[:, part]), **tol.COMPILED_F32)
 
 
 def test_dropout_of_attention():

@@ -21,7 +21,8 @@ struct TokenPositions {
 };
 
 struct Positions {
-  TokenPositions query, key;  // the same tensors in self-attention without a cache
+  TokenPositions query, key;     // the same tensors in self-attention without a cache
+  at::Tensor sequences_BS = {};  // of the keys, as make_positions takes them; undefined: each row is one sequence
   bool same_tokens() const { return key.ids.is_same(query.ids); }
 };
 

@@ -1,0 +1,153 @@
+"""PaTH (Yang et al. 2025, section 3; R-REL-18) against products of reflections in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+from encoding_case import Case, check_gradients, parameter
+from pair_loops import assert_t1
+from tolerances import T1_ATOL, T1_RTOL
+
+LAYER, RANK, TAPS = 1, 3, 3
+
+
+def encoding_of(case, layers=2):
+    return case.encoding("path", num_hidden_layers=layers, w_rank=RANK, is_decoder=True)
+
+
+def reflections(case, encoding, b, h, of_sequence, layer):
+    """H_t of each token."""
+    names = ("w_proj_0_weight", "w_proj_1_weight", "w_conv1d_weight", "bt_proj_weight", "bt_proj_bias")
+    inner, outer, taps, u, bias = (parameter(encoding, f"layer.{layer}.{name}") for name in names)
+    z = [outer @ inner @ x for x in case.y[b]]
+    found = []
+    for t, x in enumerate(case.y[b]):
+        v = sum(
+            taps[:, TAPS - 1 - places] * z[t - places]
+            for places in range(TAPS)
+            if t >= places and of_sequence[t - places] == of_sequence[t]
+        )
+        v = case.head(v / (1 + np.exp(-v)), h)
+        w = v / np.sqrt(v @ v + 1e-6)
+        beta = 2 / (1 + np.exp(-(u[h] @ x + bias[h])))
+        found.append(np.eye(case.head_dim) - beta * np.outer(w, w))
+    return found
+
+
+def reflected(case, encoding, of_sequence=None, layer=LAYER):
+    of_sequence = np.zeros(case.y.shape[1]) if of_sequence is None else np.asarray(of_sequence)
+    ahead = case.y.shape[1] - case.x.shape[1]
+
+    def score(b, h, m, n):
+        if of_sequence[m + ahead] != of_sequence[n]:
+            return -np.inf
+        vector, product = case.k(b, n, h), reflections(case, encoding, b, h, of_sequence, layer)
+        for t in range(n + 1, m + ahead + 1):
+            if of_sequence[t] == of_sequence[n]:
+                vector = vector @ product[t]
+        return vector @ case.q(b, m, h) / np.sqrt(case.head_dim)
+
+    return score
+
+
+@pytest.mark.parametrize("keys", [None, 9])
+def test_scores_are_those_of_the_paper(keys):
+    """Also of queries that come after other keys."""
+    case = Case(keys=keys, heads=3)
+    encoding = encoding_of(case)
+    at = torch.arange(case.y.shape[1])
+    ours = case.attention(encoding, at[-case.x.shape[1] :], at, layer=LAYER, causal=True)
+    expected = case.loops(reflected(case, encoding), causal=True)
+    np.testing.assert_allclose(ours, expected, atol=T1_ATOL, rtol=T1_RTOL)
+    assert np.abs(expected - case.loops(reflected(case, encoding, layer=0), causal=True)).max() > 0.01
+
+
+@pytest.mark.parametrize("of_sequence", [[0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0, 1]])
+def test_packed_sequences_do_not_see_each_other(of_sequence):
+    """Neither in products nor in the convolution, also where a sequence comes back."""
+    case = Case(batch=1)
+    encoding = encoding_of(case)
+    q, k, v = case.qkv()
+    terms = encoding.terms(
+        torch.arange(7),
+        layer=LAYER,
+        sequences=torch.tensor([of_sequence]),
+        hidden_states=torch.from_numpy(case.y),
+        queries=q,
+        keys=k,
+        dtype=torch.float64,
+    )
+    number = torch.tensor(of_sequence)
+    mask = (number[:, None] == number)[None, None]
+    out = roformer_cpp.attention(q, k, v, terms, positions=torch.arange(7), is_causal=True, mask=mask)
+    assert_t1(out.detach(), case.loops(reflected(case, encoding, of_sequence), causal=True))
+
+
+def test_padding_on_the_left_changes_nothing():
+    config = {"vocab_size": 37, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config |= {"intermediate_size": 20, "position_encoding": "path", "is_decoder": True, "initializer_range": 0.5}
+    model, ids = roformer_cpp.build_model(config, "RoFormerForCausalLM"), torch.arange(1, 9).view(1, 8)
+    padded, mask = torch.cat([torch.full((1, 3), 5), ids], 1), torch.tensor([[0, 0, 0] + [1] * 8])
+    found = model(padded, mask)["logits"][:, 3:]
+    torch.testing.assert_close(found, model(ids)["logits"], atol=1e-4, rtol=1e-4)
+    packed = {"segments": torch.tensor([[0] * 5 + [1] * 8], dtype=torch.int32)}
+    row = torch.cat([ids[:, :5], ids], 1)
+    found = model(row, **packed)["logits"]
+    for part, alone in ((found[:, :5], ids[:, :5]), (found[:, 5:], ids)):
+        torch.testing.assert_close(part, model(alone)["logits"], atol=1e-4, rtol=1e-4)
+
+
+def test_gradients():
+    case = Case(batch=1, tokens=4, head_dim=3)
+    encoding = encoding_of(case)
+    check_gradients(case, encoding, torch.arange(4), layer=LAYER, causal=True)
+    hidden = torch.from_numpy(case.y).requires_grad_()
+    q, k, _ = (x.requires_grad_() for x in case.qkv())
+
+    def pairs(hidden, q, k):
+        given = {"hidden_states": hidden, "queries": q, "keys": k}
+        return encoding.terms(torch.arange(4), layer=LAYER, **given, dtype=torch.float64).pair_bias
+
+    assert torch.autograd.gradcheck(pairs, (hidden, q, k))
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3])
+def test_few_tokens(tokens):
+    case = Case(tokens=tokens)
+    encoding = encoding_of(case)
+    ours = case.attention(encoding, torch.arange(tokens), layer=LAYER, causal=True)
+    assert_t1(torch.from_numpy(ours), case.loops(reflected(case, encoding), causal=True))
+
+
+def test_long_rows_keep_their_precision():
+    """Scores of float32 beside float64 at 512 tokens; no score is longer than its query and key."""
+    shape = {"num_attention_heads": 2, "head_dim": 16, "is_decoder": True}
+    torch.manual_seed(0)
+    encoding = roformer_cpp.encoding("path", **shape)
+    hidden, q, k = torch.randn(1, 512, 32), *torch.randn(2, 1, 512, 2, 16)
+
+    def scores(dtype):
+        encoding.to(dtype)
+        given = {"hidden_states": hidden.to(dtype), "queries": q.to(dtype), "keys": k.to(dtype)}
+        bias = encoding.terms(torch.arange(512), **given, dtype=dtype).pair_bias.detach().double()
+        return (bias + torch.einsum("bthd,bshd->bhts", q.double(), k.double()) / 4).tril()
+
+    short, exact = scores(torch.float32), scores(torch.float64)
+    assert exact.std() > 0.2 and (short - exact).abs().max() < 1e-4
+    lengths = q.double().norm(dim=-1).transpose(1, 2)[..., None] * k.double().norm(dim=-1).transpose(1, 2)[:, :, None]
+    assert (exact.abs() <= lengths / 4 * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("causal, hidden, heads, words", [
+    (False, None, 2, r"path needs causal attention \(is_decoder\), got a bidirectional model"),
+    (True, None, 2, "terms must be given hidden_states of all 7 keys, which this encoding reads, got none"),
+    (True, torch.zeros(1, 7, 5), 2, r"\[path\] hidden_states must be \[batch, tokens, 8\], got \[1, 7, 5\]"),
+    (True, torch.zeros(1, 7, 8), 3, r"\[path\] queries must have 2 heads, got 3"),
+])  # fmt: skip
+def test_refuses(causal, hidden, heads, words):
+    x = torch.zeros(1, 7, heads, 4)
+    with pytest.raises(ValueError, match=words):
+        roformer_cpp.encoding("path", num_attention_heads=2, head_dim=4, is_decoder=causal).terms(
+            torch.arange(7), hidden_states=hidden, queries=x, keys=x
+        )
