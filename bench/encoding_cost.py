@@ -41,14 +41,14 @@ def windows(name, tokens, backward):
 
         def forward():
             with torch.inference_mode():
-                terms = encoding.terms(positions, queries=q, keys=k)
+                terms = encoding.terms(positions, queries=q, keys=k, hidden_states=q.flatten(2))
                 roformer_cpp.attention(q, k, v, terms, kernel="fused")
 
         return Windows(name, forward)
     inputs = [x.requires_grad_() for x in (q, k, v)] + [x for x in encoding.parameters() if x.requires_grad]
 
     def training():
-        terms = encoding.terms(positions, queries=q, keys=k)
+        terms = encoding.terms(positions, queries=q, keys=k, hidden_states=q.flatten(2))
         out = roformer_cpp.attention(q, k, v, terms, kernel="fused")
         torch.autograd.grad(out, inputs, y)
 

@@ -1,23 +1,27 @@
 // PaTH (Yang et al. 2025, arXiv 2505.16381 section 3; R-REL-18): between a query and a key stands the product of a
 // reflection for each token after the key, up to the query, made of x, the input of the layer,
 //
-//   score(i,j) = s k_j . H_{j+1} .. H_i q_i     H_t = I - beta_t w_t w_t^T     beta_t = 2 sigmoid(u.x_t + b)
+//   score(i,j) = s q_i . H_i .. H_{j+1} k_j     H_t = I - beta_t w_t w_t^T     beta_t = 2 sigmoid(u.x_t + b)
 //   w_t = v_t / |v_t|     v_t = silu(c_0 * z_{t-2} + c_1 * z_{t-1} + c_2 * z_t)     z_t = W_1 W_0 x_t
 //
-// A product of reflections is I - W^T A^-1 D W with A = I + strict_lower(D W W^T) and D = diag(beta) (the UT transform,
-// section 3.2), so that all scores are those without reflections and, with W, Q, K of all tokens,
+// The product of a block's reflections is E = I - W^T M W with M = (I + strict_lower(D W W^T))^-1 D, W the rows w_t and
+// D = diag(beta) (the UT transform, section 3.2). Queries are taken to the start of their block, keys to the end of
+// theirs, and between both stand the E of the blocks between (section 3.3):
 //
-//   P = -s lower(Q W^T) A^-1 D strict_lower(W K^T),
+//   Q' = Q - lower(Q W^T) M W     K' = K - (M strict_lower(W K^T))^T W     score(i,j) = s Q'_i . E .. E K'_j
 //
-// a number for each pair of each head: S x S in memory, and a triangular system. The authors' kernel goes through
-// blocks. Causal. Reflections follow the order of tokens within their sequence, whatever their positions are.
+// Within a block it is s (Q K^T - lower(Q W^T) M strict_lower(W K^T)). Attention has what these differ by from s q.k as
+// a number for each pair: T x S for each head in memory. Causal. Reflections follow the order of tokens within their
+// sequence, whatever their positions are; padding reflects nothing.
 //
 // Each head of the queries has its own w; the authors' program, from which the rank of W_1 W_0, the convolution and the
 // names are, has one for each head of the keys. Its norms of queries and keys are not here; its forget gate is fox.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/einsum.h>
+#include <ATen/ops/diag_embed.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/linear.h>
@@ -25,11 +29,15 @@
 #include <ATen/ops/pad.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <vector>
 
 #include "layer_parameters.h"
 #include "read_vectors.h"
@@ -42,10 +50,66 @@ namespace {
 
 constexpr int64_t kTaps = 3;              // of the convolution
 constexpr double kSmallestSquare = 1e-6;  // added to |v|^2, as in the authors' program
+constexpr int64_t kBlock = 128;           // tokens
 
-// x of the token so many places before, 0 where there is none. x: [B,S,..].
-at::Tensor before(const at::Tensor& x_BSN, int64_t places) {
-  return at::pad(x_BSN, {0, 0, places, 0}).narrow(1, 0, x_BSN.size(1));
+at::Tensor transposed(const at::Tensor& x) {
+  return x.transpose(-2, -1);
+}
+
+// The tokens [B,H,S,D] in blocks [B,H,blocks,block,D], with zeros before and after them.
+at::Tensor in_blocks(const at::Tensor& x_BHSD, int64_t before, int64_t block) {
+  const int64_t after = (block - (before + x_BHSD.size(2)) % block) % block;
+  return at::pad(x_BHSD, {0, 0, before, after}).unflatten(2, {-1, block});
+}
+
+// q_i . H_i .. H_{j+1} k_j, [B,H,T,S]; 0 for keys after their query. The queries are the last tokens. beta: [B,H,S].
+at::Tensor reflected_scores(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, const at::Tensor& w_BHSD,
+                            const at::Tensor& beta_BHS) {
+  const int64_t queries = q_BHTD.size(2), keys = k_BHSD.size(2), block = std::min(keys, kBlock);
+  const int64_t first = (keys - queries) / block;  // block with queries
+  const at::Tensor q = in_blocks(q_BHTD, keys - queries - first * block, block);
+  const at::Tensor k = in_blocks(k_BHSD, 0, block), w = in_blocks(w_BHSD, 0, block);
+  const at::Tensor beta = in_blocks(beta_BHS.unsqueeze(3), 0, block);
+  const int64_t blocks = k.size(2), of_queries = blocks - first;
+  const at::Tensor a = at::eye(block, w.options()) + (beta * at::matmul(w, transposed(w))).tril(-1);
+  const at::Tensor m = at::linalg_solve_triangular(a, at::diag_embed(beta.squeeze(4)), /*upper=*/false, /*left=*/true,
+                                                   /*unitriangular=*/true);
+  const at::Tensor w_of_q = w.narrow(2, first, of_queries), m_of_q = m.narrow(2, first, of_queries);
+  const at::Tensor met_by_q = at::matmul(at::matmul(q, transposed(w_of_q)).tril(), m_of_q);
+  const at::Tensor meeting_k = at::matmul(w, transposed(k)).tril(-1);
+  const at::Tensor within = at::matmul(q, transposed(k.narrow(2, first, of_queries))).tril() -
+                            at::matmul(met_by_q, meeting_k.narrow(2, first, of_queries));
+  const at::Tensor k_at_end = transposed(k - at::matmul(transposed(at::matmul(m, meeting_k)), w));
+  const at::Tensor passed = at::eye(w.size(4), w.options()) - at::matmul(transposed(w), at::matmul(m, w));
+  // Tiles of a query's block and the key's block so many before it, for all blocks of queries that have one.
+  std::vector<std::vector<at::Tensor>> tiles = {within.unbind(2)};
+  at::Tensor arriving = q - at::matmul(met_by_q, w_of_q);
+  for (int64_t apart = 1; apart < blocks; ++apart) {
+    const int64_t from = std::max(first, apart), count = blocks - from;
+    arriving = arriving.narrow(2, arriving.size(2) - count, count);
+    if (apart > 1) arriving = at::matmul(arriving, passed.narrow(2, from - apart + 1, count));
+    tiles.push_back(at::matmul(arriving, k_at_end.narrow(2, from - apart, count)).unbind(2));
+  }
+  std::vector<at::Tensor> rows;
+  for (int64_t of_query = first; of_query < blocks; ++of_query) {
+    std::vector<at::Tensor> row;
+    for (int64_t of_key = 0; of_key <= of_query; ++of_key) {
+      const auto apart = static_cast<size_t>(of_query - of_key);
+      row.push_back(tiles[apart][static_cast<size_t>(of_query - std::max(first, of_query - of_key))]);
+    }
+    row.push_back(at::zeros({q.size(0), q.size(1), block, (blocks - 1 - of_query) * block}, q.options()));
+    rows.push_back(at::cat(row, 3));
+  }
+  return at::cat(rows, 2).narrow(2, keys - queries - first * block, queries).narrow(3, 0, keys);
+}
+
+// An order of tokens in which each sequence is one run, [1 or B, S]; undefined where each is one as it is. Padding
+// stays where it is.
+at::Tensor order_of_runs(const at::Tensor& sequences_BS) {
+  const at::Tensor highest_BS = std::get<0>(sequences_BS.cummax(1));
+  const at::Tensor name_BS = at::where(sequences_BS.lt(0), highest_BS, sequences_BS);
+  if (name_BS.diff(1, 1).ge(0).all().item<bool>()) return {};
+  return at::argsort(name_BS, /*stable=*/true, /*dim=*/1);
 }
 
 class Path : public Encoding {
@@ -83,48 +147,59 @@ class Path : public Encoding {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const ReadVectors x = read_vectors("path", projections, head_dim_);
     if (x.q_BTHD.size(2) != heads_) fail("path", "queries must have {} heads, got {}", heads_, x.q_BTHD.size(2));
-    const at::ScalarType dtype = x.q_BTHD.scalar_type();
-    const at::Tensor numbers_BSN = projections.token_numbers_BSN.to(dtype);
-    const at::Tensor together_BSS = same_sequence(shared.positions.sequences_BS);
-    const at::Tensor w_BSHD = directions(layer, numbers_BSN.narrow(2, 0, rank_), together_BSS);
-    const at::Tensor beta_BH1S = 2 * at::sigmoid(numbers_BSN.narrow(2, rank_, heads_)).transpose(1, 2).unsqueeze(2);
-    const int64_t keys = x.k_BSHD.size(1), earlier = keys - x.q_BTHD.size(1);
-    const auto products = [&](const at::Tensor& rows_BTHD, const at::Tensor& columns_BSHD) {
-      const at::Tensor found_BHTS = at::einsum("bthd,bshd->bhts", {rows_BTHD, columns_BSHD});
-      if (!together_BSS.defined()) return found_BHTS;
-      const int64_t first = keys - found_BHTS.size(2);
-      return found_BHTS * together_BSS.narrow(1, first, keys - first).unsqueeze(1);
-    };
-    const at::Tensor met_BHTS = products(x.q_BTHD, w_BSHD).tril(earlier);
-    const at::Tensor a_BHSS =
-        at::eye(keys, w_BSHD.options()) + beta_BH1S.transpose(2, 3) * products(w_BSHD, w_BSHD).tril(-1);
-    const at::Tensor reflected_BHTS =
-        at::linalg_solve_triangular(a_BHSS, met_BHTS, /*upper=*/false, /*left=*/false, /*unitriangular=*/true);
     const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
+    const at::Tensor q_BHTD = x.q_BTHD.transpose(1, 2), k_BHSD = x.k_BSHD.transpose(1, 2);
+    const at::Tensor numbers_BSN = projections.token_numbers_BSN.to(q_BHTD.scalar_type());
+    const at::Tensor scores_BHTS = scores(layer, q_BHTD, k_BHSD, numbers_BSN, shared.positions.sequences_BS);
     Terms terms = shared.terms;
     terms.scale = scale;
-    terms.pair_bias = -scale * at::matmul(reflected_BHTS * beta_BH1S, products(w_BSHD, x.k_BSHD).tril(-1));
+    terms.pair_bias = (scores_BHTS - at::matmul(q_BHTD, transposed(k_BHSD))) * scale;
     return terms;
   }
 
  private:
-  // 1 where two tokens are of one sequence, 0 elsewhere; undefined where all tokens of a row are.
-  static at::Tensor same_sequence(const at::Tensor& sequences_BS) {
-    return sequences_BS.defined() ? sequences_BS.unsqueeze(2).eq(sequences_BS.unsqueeze(1)) : at::Tensor();
+  at::Tensor scores(int64_t layer, const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, const at::Tensor& numbers_BSN,
+                    const at::Tensor& sequences_BS) const {
+    const int64_t batch = k_BHSD.size(0), queries = q_BHTD.size(2), keys = k_BHSD.size(2);
+    if (batch == 0 || queries == 0 || keys == 0) return at::matmul(q_BHTD, transposed(k_BHSD));
+    const at::Tensor order = sequences_BS.defined() ? order_of_runs(sequences_BS) : at::Tensor();
+    if (!order.defined()) return scores_of_runs(layer, q_BHTD, k_BHSD, numbers_BSN, sequences_BS);
+    const at::Tensor order_BS = order.expand({batch, -1}), back_BS = at::argsort(order_BS, /*stable=*/true, /*dim=*/1);
+    const auto taken = [](const at::Tensor& x, int64_t dim, const at::Tensor& places_BS) {
+      std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+      shape[0] = places_BS.size(0);
+      shape[static_cast<size_t>(dim)] = places_BS.size(1);
+      return x.gather(dim, places_BS.view(shape).expand_as(x));
+    };
+    const at::Tensor q_BHSD = at::pad(q_BHTD, {0, 0, keys - queries, 0});
+    const at::Tensor found_BHSS =
+        scores_of_runs(layer, taken(q_BHSD, 2, order_BS), taken(k_BHSD, 2, order_BS), taken(numbers_BSN, 1, order_BS),
+                       taken(sequences_BS.expand({batch, -1}), 1, order_BS));
+    return taken(taken(found_BHSS, 2, back_BS), 3, back_BS).narrow(2, keys - queries, queries);
+  }
+
+  // Where each sequence is one run of tokens. Pairs of two sequences get some number.
+  at::Tensor scores_of_runs(int64_t layer, const at::Tensor& q_BHTD, const at::Tensor& k_BHSD,
+                            const at::Tensor& numbers_BSN, const at::Tensor& sequences_BS) const {
+    const at::Tensor w_BSHD = directions(layer, numbers_BSN.narrow(2, 0, rank_), sequences_BS);
+    at::Tensor beta_BSH = 2 * at::sigmoid(numbers_BSN.narrow(2, rank_, heads_));
+    if (sequences_BS.defined()) beta_BSH = beta_BSH * sequences_BS.ge(0).unsqueeze(2);
+    return reflected_scores(q_BHTD, k_BHSD, w_BSHD.transpose(1, 2), beta_BSH.transpose(1, 2));
   }
 
   // w of each token, of length 1.
-  at::Tensor directions(int64_t layer, const at::Tensor& inner_BSr, const at::Tensor& together_BSS) const {
+  at::Tensor directions(int64_t layer, const at::Tensor& inner_BSr, const at::Tensor& sequences_BS) const {
     const at::ScalarType dtype = inner_BSr.scalar_type();
     const at::Tensor z_BSN = at::linear(inner_BSr, outer_.at(layer)->to(dtype)), taps_N3 = taps_.at(layer)->to(dtype);
+    const int64_t tokens = z_BSN.size(1);
     at::Tensor v_BSN = z_BSN * taps_N3.select(1, kTaps - 1);
-    for (int64_t places = 1; places < std::min(kTaps, z_BSN.size(1)); ++places) {
-      at::Tensor earlier_BSN = before(z_BSN, places);
-      if (together_BSS.defined()) {
-        const at::Tensor together_BS = at::pad(together_BSS.diagonal(-places, 1, 2), {places, 0});
-        earlier_BSN = earlier_BSN * together_BS.unsqueeze(2);
+    for (int64_t apart = 1; apart < std::min(kTaps, tokens); ++apart) {
+      at::Tensor earlier_BSN = z_BSN.narrow(1, 0, tokens - apart);
+      if (sequences_BS.defined()) {
+        const auto part = [&](int64_t from) { return sequences_BS.narrow(1, from, tokens - apart); };
+        earlier_BSN = earlier_BSN * part(apart).eq(part(0)).unsqueeze(2);
       }
-      v_BSN = v_BSN + earlier_BSN * taps_N3.select(1, kTaps - 1 - places);
+      v_BSN = v_BSN + at::pad(earlier_BSN, {0, 0, apart, 0}) * taps_N3.select(1, kTaps - 1 - apart);
     }
     const at::Tensor v_BSHD = at::silu(v_BSN).unflatten(2, {heads_, head_dim_});
     return v_BSHD * (v_BSHD.square().sum({-1}, /*keepdim=*/true) + kSmallestSquare).rsqrt();
@@ -139,11 +214,11 @@ class Path : public Encoding {
 EncodingEntry path() {
   return {.info = {.name = "path",
                    .summary = "reflections that the tokens between query and key give",
-                   .equation = "s k_j . H_{j+1} .. H_i q_i, H_t = I - beta_t w_t w_t^T, beta_t = 2 sigmoid(u.x_t + b)",
+                   .equation = "s q_i . H_i .. H_{j+1} k_j, H_t = I - beta_t w_t w_t^T, beta_t = 2 sigmoid(u.x_t + b)",
                    .source = "Yang et al. 2025, arXiv 2505.16381 section 3",
                    .terms = "P, s",
                    .parameters = "L * (w_rank (C + H D) + 3 H D + H (C + 1))",
-                   .cost = "S * S * H * (T / 2 + 3 D) multiply-adds, and 3 S * S * H numbers in memory",
+                   .cost = "T * S * H * D (1 + D / 256) multiply-adds, and T * S * H numbers in memory",
                    .extrapolates = "yes, by design",
                    .file = "nn/posenc/path.cpp",
                    .test = "tests/nn/test_path.py",

@@ -23,11 +23,8 @@ def reflections(case, encoding, b, h, of_sequence, layer):
     z = [outer @ inner @ x for x in case.y[b]]
     found = []
     for t, x in enumerate(case.y[b]):
-        v = sum(
-            taps[:, TAPS - 1 - places] * z[t - places]
-            for places in range(TAPS)
-            if t >= places and of_sequence[t - places] == of_sequence[t]
-        )
+        own = [each for each in range(t + 1) if of_sequence[each] == of_sequence[t]]
+        v = sum(taps[:, TAPS - 1 - apart] * z[each] for apart, each in enumerate(reversed(own[-TAPS:])))
         v = case.head(v / (1 + np.exp(-v)), h)
         w = v / np.sqrt(v @ v + 1e-6)
         beta = 2 / (1 + np.exp(-(u[h] @ x + bias[h])))
@@ -63,14 +60,18 @@ def test_scores_are_those_of_the_paper(keys):
     assert np.abs(expected - case.loops(reflected(case, encoding, layer=0), causal=True)).max() > 0.01
 
 
-@pytest.mark.parametrize("of_sequence", [[0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0, 1]])
-def test_packed_sequences_do_not_see_each_other(of_sequence):
+@pytest.mark.parametrize("of_sequence", [[0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0, 1], [5, 5, 2, 2, 2, 9, 9]])
+@pytest.mark.parametrize("queries", [7, 3])
+def test_packed_sequences_do_not_see_each_other(of_sequence, queries):
     """Neither in products nor in the convolution, also where a sequence comes back."""
     case = Case(batch=1)
     encoding = encoding_of(case)
+    case.x = case.x[:, 7 - queries :]
+    at = torch.arange(7)
     q, k, v = case.qkv()
     terms = encoding.terms(
-        torch.arange(7),
+        at[7 - queries :],
+        at,
         layer=LAYER,
         sequences=torch.tensor([of_sequence]),
         hidden_states=torch.from_numpy(case.y),
@@ -79,8 +80,9 @@ def test_packed_sequences_do_not_see_each_other(of_sequence):
         dtype=torch.float64,
     )
     number = torch.tensor(of_sequence)
-    mask = (number[:, None] == number)[None, None]
-    out = roformer_cpp.attention(q, k, v, terms, positions=torch.arange(7), is_causal=True, mask=mask)
+    mask = (number[7 - queries :, None] == number)[None, None]
+    given = {"positions": at[7 - queries :], "key_positions": at, "mask": mask}
+    out = roformer_cpp.attention(q, k, v, terms, is_causal=True, **given)
     assert_t1(out.detach(), case.loops(reflected(case, encoding, of_sequence), causal=True))
 
 
@@ -110,6 +112,24 @@ def test_gradients():
         return encoding.terms(torch.arange(4), layer=LAYER, **given, dtype=torch.float64).pair_bias
 
     assert torch.autograd.gradcheck(pairs, (hidden, q, k))
+
+
+@pytest.mark.parametrize(("tokens", "keys"), [(300, 300), (5, 300), (130, 300), (128, 256), (129, 129)])
+def test_blocks(tokens, keys):
+    """The scores of some queries and keys of many."""
+    case = Case(batch=1, tokens=tokens, keys=keys, heads=1)
+    encoding = encoding_of(case)
+    q, k, _ = case.qkv()
+    given = {"queries": q, "keys": k, "hidden_states": torch.from_numpy(case.y)}
+    at = torch.arange(keys)
+    found = encoding.terms(at[keys - tokens :], at, layer=LAYER, **given, dtype=torch.float64).pair_bias[0, 0]
+    product, ahead = reflections(case, encoding, 0, 0, np.zeros(keys), LAYER), keys - tokens
+    for m in {0, 1, tokens // 2, tokens - 1}:
+        vector = case.q(0, m, 0)
+        for n in range(m + ahead, -1, -1):
+            expected = (vector - case.q(0, m, 0)) @ case.k(0, n, 0) / np.sqrt(case.head_dim)
+            assert found[m, n].item() == pytest.approx(expected, abs=1e-10)
+            vector = product[n] @ vector
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3])
