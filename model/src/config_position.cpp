@@ -74,7 +74,18 @@ TrainingPositions read_training_positions(const json& given, std::string_view wh
   using Kind = TrainingPositions::Kind;
   TrainingPositions positions;
   positions.kind =
-      options.choice("type", Kind::kRandomized, {{"randomized", Kind::kRandomized}, {"shifted", Kind::kShifted}});
+      options.choice("type", Kind::kRandomized,
+                     {{"randomized", Kind::kRandomized}, {"shifted", Kind::kShifted}, {"augmented", Kind::kAugmented}});
+  if (positions.kind == Kind::kAugmented) {
+    positions.global_shift = options.number("max_global_shift", 0, {0, 1e9});
+    positions.local_shift = options.number("max_local_shift", 0, {0, 1e9});
+    positions.global_scaling = options.number("max_global_scaling", 1, {1, 1e9});
+    options.finish();
+    if (positions == TrainingPositions{.kind = Kind::kAugmented}) {
+      fail(where, "training_positions must have max_global_shift, max_local_shift or max_global_scaling, got none");
+    }
+    return positions;
+  }
   const char* const most = positions.kind == Kind::kRandomized ? "max_positions" : "max_shift";
   options.require({most});
   positions.most = options.integer(most, 0, 1, int64_t{1} << 31);
@@ -83,8 +94,17 @@ TrainingPositions read_training_positions(const json& given, std::string_view wh
 }
 
 json training_positions_to_json(const TrainingPositions& positions) {
-  if (positions.kind == TrainingPositions::Kind::kShifted) return {{"type", "shifted"}, {"max_shift", positions.most}};
-  return {{"type", "randomized"}, {"max_positions", positions.most}};
+  switch (positions.kind) {
+    case TrainingPositions::Kind::kShifted:
+      return {{"type", "shifted"}, {"max_shift", positions.most}};
+    case TrainingPositions::Kind::kAugmented:
+      return {{"type", "augmented"},
+              {"max_global_shift", positions.global_shift},
+              {"max_local_shift", positions.local_shift},
+              {"max_global_scaling", positions.global_scaling}};
+    default:
+      return {{"type", "randomized"}, {"max_positions", positions.most}};
+  }
 }
 
 // The key that transformers' classes of model_type `type` would not honour, and its value.
@@ -141,6 +161,11 @@ void read_position(const json& object, std::string_view where, std::string_view 
   }
   if (const auto value = object.find("training_positions"); value != object.end()) {
     config.training_positions = read_training_positions(*value, where);
+    if (config.training_positions.kind == TrainingPositions::Kind::kAugmented &&
+        (encodings.size() != 1 || encodings[0].type != "sinusoidal")) {
+      fail(where, "training_positions of type augmented must go with position_encoding sinusoidal alone, got {}",
+           shown(position_to_json(config)["position_encoding"]));
+    }
   }
 }
 

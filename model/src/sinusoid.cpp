@@ -22,6 +22,13 @@ rf_status table(const std::vector<double>& hi, const std::vector<double>& lo, co
   return rf_rope_table_f64(hi.data(), lo.data(), std::ssize(hi), 1, positions.data(), std::ssize(positions), cos, sin);
 }
 
+std::vector<double> as_doubles(const int64_t* positions, int64_t count) {
+  return exact_positions(positions, count);
+}
+std::vector<double> as_doubles(const double* positions, int64_t count) {
+  return {positions, positions + count};
+}
+
 void require_computed(rf_status status) {
   if (status != RF_OK) fail("sinusoid", "sinusoids must be computable, got {}", rf_last_error());
 }
@@ -49,8 +56,8 @@ SinusoidLayout read_sinusoid_layout(io::StrictObject& options) {
                          {"sine-only", SinusoidLayout::kSineOnly}});
 }
 
-template <class T>
-void sinusoid(const int64_t* positions, int64_t count, int64_t width, SinusoidLayout layout, T* rows) {
+template <class T, class Position>
+void sinusoid(const Position* positions, int64_t count, int64_t width, SinusoidLayout layout, T* rows) {
   if (count == 0) return;
   // 10000^(-j/width) for every j, which also serves odd widths: a rotation of 2 * width dimensions has these.
   std::vector<double> hi(static_cast<size_t>(width)), lo(hi.size());
@@ -64,7 +71,7 @@ void sinusoid(const int64_t* positions, int64_t count, int64_t width, SinusoidLa
     hi.resize(used);
     lo.resize(used);
   }
-  const std::vector<double> exact = exact_positions(positions, count);
+  const std::vector<double> exact = as_doubles(positions, count);
   const int64_t sines = std::ssize(hi);
   std::vector<T> cos(static_cast<size_t>(count * sines)), sin(cos.size());
   require_computed(table(hi, lo, exact, cos.data(), sin.data()));
@@ -86,6 +93,8 @@ void nezha_rows(int64_t clip, int64_t head_dim, T* rows) {
 
 template void sinusoid(const int64_t*, int64_t, int64_t, SinusoidLayout, float*);
 template void sinusoid(const int64_t*, int64_t, int64_t, SinusoidLayout, double*);
+template void sinusoid(const double*, int64_t, int64_t, SinusoidLayout, float*);
+template void sinusoid(const double*, int64_t, int64_t, SinusoidLayout, double*);
 template void nezha_rows(int64_t, int64_t, float*);
 template void nezha_rows(int64_t, int64_t, double*);
 

@@ -18,7 +18,7 @@ class Sinusoidal : public Encoding {
   Sinusoidal(int64_t width, SinusoidalInput input) : width_(width), input_(input) {}
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
-    return sinusoid(positions.ids, width_, input_.layout, dtype).to(dtype);
+    return sinusoid(positions.real.defined() ? positions.real : positions.ids, width_, input_.layout, dtype).to(dtype);
   }
 
   at::Tensor words(const at::Tensor& words_BTE, const at::Tensor&, const TokenPositions&) const override {

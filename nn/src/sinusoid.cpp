@@ -10,18 +10,28 @@
 
 namespace rf::nn {
 
+namespace {
+
+template <class Position>
+void fill(const at::Tensor& positions, int64_t width, SinusoidLayout layout, at::Tensor& rows) {
+  const auto* from = positions.const_data_ptr<Position>();
+  if (rows.scalar_type() == at::kDouble) {
+    rf::sinusoid(from, positions.numel(), width, layout, rows.mutable_data_ptr<double>());
+  } else {
+    rf::sinusoid(from, positions.numel(), width, layout, rows.mutable_data_ptr<float>());
+  }
+}
+
+}  // namespace
+
 at::Tensor sinusoid(const at::Tensor& positions, int64_t width, SinusoidLayout layout, at::ScalarType dtype) {
   const at::Tensor whole = positions.contiguous();
   std::vector<int64_t> shape = positions.sizes().vec();
   shape.push_back(width);
   at::Tensor rows = at::empty(shape, ops::row_dtype(dtype));
-  const auto* from = whole.const_data_ptr<int64_t>();
   at::get_num_threads();  // core then uses as many
-  if (rows.scalar_type() == at::kDouble) {
-    rf::sinusoid(from, whole.numel(), width, layout, rows.mutable_data_ptr<double>());
-  } else {
-    rf::sinusoid(from, whole.numel(), width, layout, rows.mutable_data_ptr<float>());
-  }
+  whole.scalar_type() == at::kDouble ? fill<double>(whole, width, layout, rows)
+                                     : fill<int64_t>(whole, width, layout, rows);
   return rows;
 }
 

@@ -68,6 +68,7 @@ Tokens make_tokens(const Input& input, KeyValueCache* cache) {
   if (packed && before == 0) result.ends_N = input.ends_N;
   result.positions = result.ends_N.defined() ? packed_positions(query_BT, sequences_BS, result.ends_N)
                                              : make_positions(query_BT, key_BS, sequences_BS);
+  result.positions.query.real = result.positions.key.real = input.real_positions_BT;
   if (packed) {
     result.sequences_BS = sequences_BS;
   } else if (sequences_BS.defined()) {

@@ -1,10 +1,11 @@
-// Randomised and shifted positions (training_positions.h; R-TRN-11).
+// Randomised, shifted and augmented positions (training_positions.h; R-TRN-11).
 #include "training_positions.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -23,6 +24,8 @@ class Draws {
 
   // Uniform in [0, 1).
   double next() { return static_cast<double>(word() >> 11) * 0x1p-53; }
+  // Uniform in [-most, most).
+  double within(double most) { return (2 * next() - 1) * most; }
   uint64_t word() {
     uint64_t z = state_ += 0x9E3779B97F4A7C15;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
@@ -59,6 +62,15 @@ std::vector<int64_t> drawn_places(int64_t count, const TrainingPositions& how, D
   return places;
 }
 
+// Real positions of a sequence whose tokens are at `from`, in the order of `tokens`.
+void augment(const std::vector<int64_t>& tokens, const int64_t* from, const TrainingPositions& how, Draws& draws,
+             double* to) {
+  const double shift = draws.within(how.global_shift), factor = std::exp(draws.within(std::log(how.global_scaling)));
+  for (const int64_t t : tokens) {
+    to[t] = factor * (static_cast<double>(from[t]) + shift + draws.within(how.local_shift));
+  }
+}
+
 }  // namespace
 
 Input with_training_positions(const Input& input, const TrainingPositions& how, DropoutKey& key) {
@@ -66,6 +78,8 @@ Input with_training_positions(const Input& input, const TrainingPositions& how, 
   at::Tensor given = input.positions_BT.defined() ? input.positions_BT : at::arange(tokens, at::kLong);
   if (given.dim() == 3) fail(kTrainingWhere, "positions must have one axis, got {}", given.size(2));
   const at::Tensor drawn_BT = given.expand({batch, tokens}).clone();
+  const bool is_real = how.kind == TrainingPositions::Kind::kAugmented;
+  const at::Tensor real_BT = is_real ? drawn_BT.to(at::kDouble) : at::Tensor();
   const at::Tensor segments_BT =
       input.segments_BT.defined() ? input.segments_BT.to(at::kInt).contiguous() : at::Tensor();
   Draws draws(Draws(key.seed).word() ^ static_cast<uint64_t>(key.next_stream()));
@@ -77,6 +91,10 @@ Input with_training_positions(const Input& input, const TrainingPositions& how, 
     for (int64_t t = 0; t < tokens; ++t) by_segment[segments == nullptr ? 0 : segments[t]].push_back(t);
     for (const auto& [segment, of_segment] : by_segment) {
       if (segment < 0) continue;  // padding
+      if (is_real) {
+        augment(of_segment, places, how, draws, real_BT.mutable_data_ptr<double>() + row * tokens);
+        continue;
+      }
       int64_t last = 0;
       for (const int64_t t : of_segment) last = std::max(last, places[t]);
       const std::vector<int64_t> drawn = drawn_places(last + 1, how, draws);
@@ -85,6 +103,7 @@ Input with_training_positions(const Input& input, const TrainingPositions& how, 
   }
   Input result = input;
   result.positions_BT = drawn_BT;
+  result.real_positions_BT = real_BT;
   return result;
 }
 

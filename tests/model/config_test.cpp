@@ -81,6 +81,10 @@ TEST(Config, WritesWhatItReads) {
     EXPECT_EQ(parse_config(to_json(plain)), plain);
     EXPECT_EQ(model_type(plain), "rf_encoder");
   }
+  ModelConfig augmented;
+  augmented.position_encodings = {{.type = "sinusoidal", .options = "{}"}};
+  augmented.training_positions = {TrainingPositions::Kind::kAugmented, 0, 5, 0.5, 1.03};
+  EXPECT_EQ(parse_config(to_json(augmented)), augmented);
   for (const Activation act :
        {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu, Activation::kSilu, Activation::kTanh}) {
     ModelConfig plain;

@@ -1,6 +1,8 @@
-"""Positions that are drawn in training: randomised (Ruoss et al. 2023) and shifted (SHAPE, Kiyono et al. 2021).
+"""Positions that are drawn in training: randomised (Ruoss et al. 2023), shifted (SHAPE, Kiyono et al. 2021) and
+augmented (CAPE, Likhomanenko et al. 2021).
 
-A draw is recognised by its hidden states: those of the same model in evaluation at positions that are given.
+A draw is recognised by its hidden states: those of the same model in evaluation at positions that are given. Augmented
+positions are no integers; they are found from the hidden states of a model that passes sinusoids on.
 """
 
 from itertools import combinations
@@ -114,7 +116,93 @@ def test_packed_sequences_have_draws_of_their_own():
     assert any(first != second for first, second in found)
 
 
+def passing(**augmented):
+    """A model whose hidden states are the normed sinusoids of its positions."""
+    model = model_with({"type": "augmented"} | augmented, encoding="sinusoidal")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(float(name.endswith("LayerNorm.weight")))
+    return model.train()
+
+
+def sinusoids(positions, width=TINY_MODEL["hidden_size"]):
+    """Vaswani et al. 2017 section 3.5, normed."""
+    angles = np.asarray(positions)[..., None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    rows = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(*angles.shape[:-1], width)
+    rows = rows - rows.mean(-1, keepdims=True)
+    return rows / rows.std(-1, keepdims=True)
+
+
+def positions_of(hidden, lowest=-20, highest=40):
+    grid = np.linspace(lowest, highest, 20 * (highest - lowest) + 1)
+    near = sinusoids(grid)
+    found = np.stack([grid[((near - row) ** 2).sum(-1).argmin()] for row in hidden.reshape(-1, near.shape[-1])])
+    for _ in range(4):  # Gauss and Newton
+        slope = (sinusoids(found + 1e-4) - sinusoids(found - 1e-4)) / 2e-4
+        left = hidden.reshape(slope.shape) - sinusoids(found)
+        found = found + (slope * left).sum(-1) / (slope**2).sum(-1)
+    assert np.abs(sinusoids(found) - hidden.reshape(-1, near.shape[-1])).max() < 1e-6
+    return found.reshape(hidden.shape[:-1])
+
+
+def assert_uniform(draws, most):
+    """Bounds, mean and mean square of -most .. most."""
+    count = draws.size
+    assert np.abs(draws).max() <= most and np.abs(draws).max() > 0.97 * most
+    assert np.abs(draws.mean()) <= tol.SIGMAS * most / np.sqrt(3 * count)
+    assert abs((draws**2).mean() - most**2 / 3) <= tol.SIGMAS * most**2 * np.sqrt(4 / 45 / count)
+
+
+def test_augmented_positions():
+    """a (p + g + e): g and a of the sequence, e of the token (their section 3)."""
+    ids, places = torch.full((400, 6), 3), np.arange(6)
+    model = passing(max_global_shift=5.0, max_global_scaling=1.5)
+    found = positions_of(hidden(model, ids).numpy())
+    factor = found[:, 1] - found[:, 0]
+    shift = found[:, 0] / factor
+    np.testing.assert_allclose(found, factor[:, None] * (places + shift[:, None]), atol=1e-6)
+    assert_uniform(np.log(factor), np.log(1.5))
+    assert_uniform(shift, 5.0)
+    assert abs(np.corrcoef(factor, shift)[0, 1]) < 0.2
+    found = positions_of(hidden(passing(max_local_shift=0.5), ids).numpy()) - places
+    assert_uniform(found, 0.5)
+    assert np.abs(np.corrcoef(found.T) - np.eye(6)).max() < 0.3
+
+
+def test_augmented_sequences_of_a_row_and_evaluation():
+    model = passing(max_global_shift=5.0)
+    inputs = {"positions": torch.tensor([[0, 1, 2, 0, 1, 2]]), "segments": torch.tensor([[0, 0, 0, 1, 1, 1]]).int()}
+    ids = torch.full((1, 6), 3)
+    found = positions_of(hidden(model, ids, **inputs).numpy())[0]
+    np.testing.assert_allclose(found[:3] - found[0], [0, 1, 2], atol=1e-6)
+    np.testing.assert_allclose(found[3:] - found[3], [0, 1, 2], atol=1e-6)
+    assert abs(found[0] - found[3]) > 1e-3
+    torch.manual_seed(2)
+    first = hidden(model, ids)
+    torch.manual_seed(2)
+    assert torch.equal(first, hidden(model, ids)) and not torch.equal(first, hidden(model, ids))
+    np.testing.assert_allclose(positions_of(hidden(model.eval(), ids).numpy())[0], np.arange(6), atol=1e-6)
+
+
+def test_augmented_positions_train():
+    """Their gradients are those of the words at the drawn places; a saved model keeps the key."""
+    given = {"type": "augmented", "max_global_shift": 5.0, "max_local_shift": 0.5, "max_global_scaling": 1.03}
+    model = model_with(given, encoding="sinusoidal").train()
+    model.encode(IDS).square().sum().backward()
+    assert all(p.grad is not None for name, p in model.named_parameters() if "embeddings" in name)
+    assert model.config["training_positions"] == given
+
+
+@pytest.mark.parametrize("encoding", ["rope", ["sinusoidal", "rope"]])
+def test_augmented_positions_are_for_sinusoids(encoding):
+    with pytest.raises(ValueError, match="type augmented must go with position_encoding sinusoidal alone"):
+        model_with({"type": "augmented", "max_local_shift": 0.5}, encoding=encoding)
+
+
 @pytest.mark.parametrize("given, words", [
+    ({"type": "augmented"}, "must have max_global_shift, max_local_shift or max_global_scaling, got none"),
+    ({"type": "augmented", "max_global_scaling": 0.5}, "training_positions.max_global_scaling must be"),
+    ({"type": "augmented", "max_shift": 3}, "max_shift"),
     ({"type": "randomised", "max_positions": 4}, r"training_positions.type must be one of randomized, shifted"),
     ({"max_positions": 4}, "training_positions.type must be there, got none"),
     ({"type": "randomized"}, "training_positions.max_positions must be there, got none"),

@@ -66,8 +66,13 @@ struct TrainingPositions {
                   // (Ruoss et al. 2023, arXiv 2305.16843)
     kShifted,     // {"type": "shifted", "max_shift": K}: all of a sequence moved by one of 0 .. K (SHAPE, Kiyono et al.
                   // 2021, arXiv 2109.05644)
+    kAugmented,   // {"type": "augmented", "max_global_shift": G, "max_local_shift": E, "max_global_scaling": S}: a
+                  // sequence's positions p become real numbers a (p + g + e), g in -G .. G and ln a in -ln S .. ln S of
+                  // the sequence, e in -E .. E of each token (CAPE, Likhomanenko et al. 2021, arXiv 2106.03143). With
+                  // `sinusoidal` alone
   } kind = Kind::kGiven;
-  int64_t most = 0;  // L or K
+  int64_t most = 0;                                              // L or K
+  double global_shift = 0, local_shift = 0, global_scaling = 1;  // G, E, S
   bool operator==(const TrainingPositions&) const = default;
 };
 

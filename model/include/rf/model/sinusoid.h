@@ -15,9 +15,9 @@ enum class SinusoidLayout {
 };
 SinusoidLayout read_sinusoid_layout(io::StrictObject& options);
 
-// rows [count, width], T float or double. Throws Error for a width above 2^19.
-template <class T>
-void sinusoid(const int64_t* positions, int64_t count, int64_t width, SinusoidLayout layout, T* rows);
+// rows [count, width], T float or double; Position int64_t or double. Throws Error for a width above 2^19.
+template <class T, class Position>
+void sinusoid(const Position* positions, int64_t count, int64_t width, SinusoidLayout layout, T* rows);
 
 // NEZHA (Wei et al. 2019, arXiv 1909.00204): rows [2 clip + 1, head_dim] for distances -clip..clip, query minus key.
 // Row d is the interleaved sinusoid of clip - d, because the paper counts key minus query and its code begins at 0.

@@ -37,6 +37,7 @@ struct Input {
                             // counted through all rows; without it they are looked for
   at::Tensor positions_BT;  // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
                             // with a cache going on after it
+  at::Tensor real_positions_BT = {};  // optional, float64 [B,T], in place of positions_BT where an encoding reads such
   // With add_cross_attention: what is attended to, [B,S,C], and where that may be (as mask_BT). With a cache: at its
   // first call only.
   at::Tensor encoder_hidden_BSC, encoder_mask_BS;

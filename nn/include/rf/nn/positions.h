@@ -18,6 +18,7 @@ struct TokenPositions {
   at::Tensor ids;         // int64 [1 or B, T]
   at::Tensor first, end;  // int64 [1 or B, T]
   at::Tensor axes = {};   // int64 [1 or B, T, axes], of tokens of pictures and films; undefined: every axis is ids
+  at::Tensor real = {};   // float64 [B, T], positions that training augments, in place of ids; undefined: ids
 };
 
 struct Positions {
