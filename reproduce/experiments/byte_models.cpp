@@ -132,12 +132,32 @@ Result run_linear(const LinearSettings& settings, const Context& context) {
   return result;
 }
 
-// A scaling of the trained RoPE for longer texts: rope_parameters of config.json, with the factor of the context.
-struct Scaling {
+// A way in which the trained RoPE reads longer texts: keys of config.json for a context of `factor` times the training
+// length. ReRoPE's window is half of that length.
+struct Reading {
   const char* name;
-  const char* type;
+  const char* directory;
+  nlohmann::json (*keys)(int64_t factor, int64_t trained_on);
 };
-constexpr Scaling kScalings[] = {{"rope, interpolated", "linear"}, {"rope, NTK", "ntk"}, {"rope, YaRN", "yarn"}};
+
+nlohmann::json scaled_rope(const char* type, int64_t factor) {
+  return {{"rope_parameters", {{"rope_type", type}, {"rope_theta", 10000.0}, {"factor", factor}}}};
+}
+
+constexpr Reading kReadings[] = {
+    {"rope, interpolated", "linear", [](int64_t factor, int64_t) { return scaled_rope("linear", factor); }},
+    {"rope, NTK", "ntk", [](int64_t factor, int64_t) { return scaled_rope("ntk", factor); }},
+    {"rope, YaRN", "yarn",
+     [](int64_t factor, int64_t trained_on) {
+       nlohmann::json keys = scaled_rope("yarn", factor);
+       keys["rope_parameters"]["original_max_position_embeddings"] = trained_on;
+       return keys;
+     }},
+    {"rope, ReRoPE", "rerope",
+     [](int64_t, int64_t trained_on) {
+       return nlohmann::json{{"position_encoding", {{"type", "rerope"}, {"window", trained_on / 2}}}};
+     }},
+};
 
 struct LengthSettings : Trained {
   int64_t rows;         // of the loss by position
@@ -160,16 +180,13 @@ LengthSettings length_settings(Scale scale) {
           by_scale(scale, 2, 128)};
 }
 
-// A run's model with its rotations scaled for `factor` times the training length.
-std::string scaled_model(const train::CompareRun& run, const Scaling& scaling, int64_t factor, int64_t trained_on) {
-  const std::string directory = fmt::format("{}/{}-{}", run.directory, scaling.type, factor);
+// A run's model that reads texts of `factor` times the training length so.
+std::string model_for(const train::CompareRun& run, const Reading& reading, int64_t factor, int64_t trained_on) {
+  const std::string directory = fmt::format("{}/{}-{}", run.directory, reading.directory, factor);
   fs::create_directories(directory);
   nlohmann::json config = io::read_json(run.directory + "/config.json");
-  config["rope_parameters"] = {{"rope_type", scaling.type}, {"rope_theta", 10000.0}, {"factor", factor}};
-  if (scaling.type == std::string("yarn")) {
-    config["rope_parameters"]["original_max_position_embeddings"] = trained_on;
-  }
-  config.erase("model_type");  // transformers' RoFormer has no scalings
+  config.update(reading.keys(factor, trained_on));
+  config.erase("model_type");  // transformers' RoFormer has none of them
   config.erase("architectures");
   config.erase("rotary_value");
   io::write_file(directory + "/config.json", config.dump(2) + "\n");
@@ -254,12 +271,12 @@ Result run_length(const LengthSettings& settings, const Context& context) {
                                              ids_BT.slice(1, 0, run.losses.back() ? longest : length),
                                              settings.window));
     if (run.arm != "rope") continue;
-    for (const Scaling& scaling : kScalings) {
+    for (const Reading& reading : kReadings) {
       for (const int64_t factor : factors) {
         if (factor == 1) continue;
-        const double loss = score(scaling.name, scaled_model(run, scaling, factor, length), factor);
+        const double loss = score(reading.name, model_for(run, reading, factor, length), factor);
         if (factor == 2) {
-          result.measures.push_back({measures::kLossAtTwice, scaling.name, run.seed, loss - at_length});
+          result.measures.push_back({measures::kLossAtTwice, reading.name, run.seed, loss - at_length});
         }
       }
     }
@@ -311,7 +328,7 @@ Experiment extrapolation() {
               "table not twice.",
           .budget = "6 minutes per arm and seed, 5 arms, and a minute for each rate",
           .method = {length_settings, run_length},
-          .revision = 2,
+          .revision = 3,
           .hours = 1.8,
           .exceptions = {"the claim's source names no hyperparameters; the body and the schedule are those of "
                          "linear-language-model"}};

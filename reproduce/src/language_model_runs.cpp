@@ -159,7 +159,7 @@ Design convergence_design(Scale scale) {
   return {.runs = "convergence",
           .corpus = book_corpus(scale),
           .seeds = seeds_of(scale),
-          .arms = {"none", "learned", "sinusoidal", "rope"},
+          .arms = {"none", "learned", kScaledSinusoids, "rope"},
           .run = to_json(masked_lm_run(scale, 10000)),
           .search = rate_search(scale, 1500)};
 }

@@ -122,13 +122,13 @@ std::vector<Rule> language_model_rules() {
        .claim = "C-17",
        .parts = joined(
            {{below(kStepsToLearned, "rope", "", kFewerSteps)}, {below(kStepsToSinusoidal, "rope", "", kFewerSteps)}}),
-       .preconditions = beat_none({"rope", "learned", "sinusoidal"}),
-       .tuned = {"none", "learned", "sinusoidal", "rope"}},
+       .preconditions = beat_none({"rope", "learned", kScaledSinusoids}),
+       .tuned = {"none", "learned", kScaledSinusoids, "rope"}},
       {.experiment = "convergence",
        .claim = "X-03",
-       .parts = each_below(kHeldOutLoss, "rope", {"learned", "sinusoidal"}, -kLossMargin),
-       .preconditions = beat_none({"rope", "learned", "sinusoidal"}),
-       .tuned = {"none", "learned", "sinusoidal", "rope"}},
+       .parts = each_below(kHeldOutLoss, "rope", {"learned", kScaledSinusoids}, -kLossMargin),
+       .preconditions = beat_none({"rope", "learned", kScaledSinusoids}),
+       .tuned = {"none", "learned", kScaledSinusoids, "rope"}},
       {.experiment = "word-position",
        .claim = "C-11",
        .parts = {below("spread of the middle terms, of that of the first", "learned", "", 0.2)},
@@ -349,6 +349,12 @@ const std::vector<RuleChange>& rule_changes() {
        "“Faster” (steps to the loss that another arm ends with) and “lower” (the loss at the end, X-03) are judged "
        "apart, for tuned rates, with an arm without encoding.",
        "One rule asked for both, at one rate for all arms."},
+      {{"C-17"},
+       "The sinusoids that RoPE is compared with are added to scaled word embeddings (scale_embedding), as Vaswani et "
+       "al. "
+       "have them.",
+       "Added to unscaled ones they are much larger than the words, and the arm learned slowest at the start for that "
+       "reason alone."},
       {{"C-21"},
        "One model is measured on identical masked tokens with more and less context, on which it must be a nat better "
        "than token frequencies. Its learning rate is not searched for.",

@@ -31,6 +31,9 @@ inline constexpr const char* kLossAtTwice =
     "loss of the last tokens at twice the length less that at it, nats per token";
 }  // namespace measures
 
+// The arm of Vaswani's sinusoids, added as he adds them.
+inline constexpr const char* kScaledSinusoids = "sinusoidal:scale_embedding=true";
+
 // Of the synthetic tasks: rows have these lengths, of which the first is trained on.
 inline constexpr int64_t kSyntheticLengths[] = {64, 128, 256};
 inline constexpr double kCanDo = 0.95;        // accuracy above which an encoding can do a task

@@ -59,8 +59,8 @@ def test_lengths_beyond_training(output):
     assert [found["learned", factor] is None for factor in (1, 2, 4, 8)] == [False, True, True, True]
     arms = ["none", "alibi", "xpos", "rope"]
     assert all(found[arm, factor] > 0 for arm in arms for factor in (1, 2, 4, 8))
-    # A scaling makes another function of the same weights; at the training length there is nothing to scale.
-    for arm in ("rope, interpolated", "rope, NTK", "rope, YaRN"):
+    # Each reading is another function of the same weights; at the training length there is nothing to change.
+    for arm in ("rope, interpolated", "rope, NTK", "rope, YaRN", "rope, ReRoPE"):
         for factor in (2, 4, 8):
             assert found[arm, factor] > 0 and found[arm, factor] != found["rope", factor]
         assert (arm, 1) not in found
@@ -78,6 +78,8 @@ def test_lengths_beyond_training(output):
     (run,) = (output / "runs" / "extrapolation").glob("rope/seed-1")
     config = json.loads((run / "yarn-4" / "config.json").read_text())
     assert config["rope_parameters"]["factor"] == 4 and "model_type" not in config
+    config = json.loads((run / "rerope-4" / "config.json").read_text())
+    assert config["position_encoding"] == {"type": "rerope", "window": 64}
 
 
 def test_stages(output):
