@@ -134,13 +134,17 @@ def trained(data_sets, tmp_path_factory):
     return output
 
 
+def directory_of(trained, arm):
+    return trained / "tiny" / "runs" / "convergence" / arm.replace(":", "+")
+
+
 def test_convergence(trained):
     result = result_of(trained, "convergence")
     table = {row[0]: row for row in result["table"]["rows"]}
     assert list(table) == ["none", "learned", "sinusoidal:scale_embedding=true", "rope"]
     for line in result["series"]:
         arm = line["name"].split(",")[0]
-        path = trained / "tiny" / "runs" / "convergence" / arm.replace(":", "+") / "seed-1" / "metrics.jsonl"
+        path = directory_of(trained, arm) / "seed-1" / "metrics.jsonl"
         metrics = [json.loads(text) for text in path.read_text().splitlines()]
         losses = {m["step"]: m["loss"] for m in metrics if m["type"] == "train"}
         assert line["x"] == list(losses) and line["y"] == list(losses.values())
@@ -155,11 +159,7 @@ def test_convergence(trained):
     for tried in result["rates"]:
         assert {3e-4, 1e-3, 3e-3} <= set(tried["rates"]) and len(tried["losses"]) == len(tried["rates"])
         best = tried["rates"][int(np.argmin(tried["losses"]))]
-        run = json.loads(
-            (
-                trained / "tiny" / "runs" / "convergence" / tried["arm"].replace(":", "+") / "seed-1" / "run.json"
-            ).read_text()
-        )
+        run = json.loads((directory_of(trained, tried["arm"]) / "seed-1" / "run.json").read_text())
         assert run["schedule"]["learning_rate"] == best
     assert [tried["arm"] for tried in result["rates"]] == list(table)
 
@@ -173,8 +173,7 @@ def test_each_run_has_a_record_of_its_training(trained):
         for part in entry["parts"]:
             assert {"command", "commit", "cpu", "cores", "threads", "target", "torch", "seconds"} <= set(part)
         assert entry["seconds"] == pytest.approx(sum(part["seconds"] for part in entry["parts"]))
-        directory = trained / "tiny" / "runs" / "convergence" / entry["arm"].replace(":", "+")
-        record = json.loads((directory / "seed-1.training.json").read_text())
+        record = json.loads((directory_of(trained, entry["arm"]) / "seed-1.training.json").read_text())
         assert record["finished"] is True and record["settings"]["schedule"]["learning_rate"] == entry["learning_rate"]
     # Results that read finished models show who trained them, not themselves.
     again = result_of(trained, "word-position")
