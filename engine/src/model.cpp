@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "elements.h"
 #include "encoder.h"
 #include "heads.h"
 #include "loaded_model.h"
@@ -218,6 +219,20 @@ struct Model::Impl {
     return gather(chunk, session.read_tokens, session);
   }
   bool reads_last_token = false;  // multiple choice of RoFormer
+  bool reads_mean = false;        // sequence classification with classifier_pooling mean
+
+  // The vectors that heads of sequences read, of a chunk's sequences.
+  const void* gather_read(const Chunk& chunk, const uint8_t* attend, Session& session) const {
+    if (!reads_mean) return gather_ends(chunk, reads_last_token, session);
+    const int64_t width = info.hidden_size;
+    session.pooled.resize(static_cast<size_t>(chunk.sequences * width));
+    pool(chunk, Pooling::kMean, attend, session.pooled.data(), width, session);
+    if (encoder->dtype() == RF_F32) return session.pooled.data();
+    session.gathered.resize(static_cast<size_t>(chunk.sequences * row_bytes()));
+    auto* const to = reinterpret_cast<uint16_t*>(session.gathered.data());
+    std::transform(session.pooled.begin(), session.pooled.end(), to, bf16_of_float);
+    return to;
+  }
 
   // A vector for each sequence of a chunk, `stride` apart. pooled: [chunk.tokens] or nullptr, 0: left out.
   void pool(const Chunk& chunk, Pooling pooling, const uint8_t* pooled, float* out, int64_t stride,
@@ -247,6 +262,7 @@ void Model::Impl::open(const std::string& model_dir, const ModelOptions& options
   encoder.emplace(config, model_dir, weights, prefix, options.precision, options.warn);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
   reads_last_token = head == Head::kMultipleChoice && !layers.has_pooler() && config.summary_type == "last";
+  reads_mean = head == Head::kSequenceClassification && config.classifier_pooling == "mean";
 }
 
 void Model::Impl::open_decoder(const std::string& path, const ModelOptions& options) {
@@ -347,7 +363,8 @@ void Model::logits(const Tokens& tokens, float* out) const {
   impl_->for_chunks(tokens, [&](const Chunk& chunk, Session& session) {
     float* const to = out + (of_tokens ? chunk.first_token : chunk.first_sequence) * columns;
     if (of_tokens) return impl_->layers(chunk.tokens, chunk.hidden, width, to, session.head);
-    const void* rows = impl_->gather_ends(chunk, impl_->reads_last_token, session);
+    const uint8_t* const attend = tokens.attend.empty() ? nullptr : tokens.attend.data() + chunk.first_token;
+    const void* rows = impl_->gather_read(chunk, attend, session);
     impl_->layers(chunk.sequences, rows, width, to, session.head);
   });
 }

@@ -93,6 +93,9 @@ void check_task(const ModelConfig& config, std::string_view where) {
   if (config.summary_type != "last" && config.summary_type != "first") {
     fail(where, "summary_type must be last or first, got {}", shown(json(config.summary_type)));
   }
+  if (config.classifier_pooling != "cls" && config.classifier_pooling != "mean") {
+    fail(where, "classifier_pooling must be cls or mean, got {}", shown(json(config.classifier_pooling)));
+  }
   if (!config.classifier_activation.empty() && activation_of_name(config.classifier_activation) != config.hidden_act) {
     fail(where, "classifier_activation must be null or hidden_act, the one that transformers uses, got {}",
          shown(json(config.classifier_activation)));

@@ -167,6 +167,7 @@ void read_words(const Reader& reader, ModelConfig& config) {
   }
   reader.read_or_null("problem_type", config.problem_type);
   reader.read_or_null("summary_type", config.summary_type);
+  reader.read_or_null("classifier_pooling", config.classifier_pooling);
   reader.read_or_null("classifier_activation", config.classifier_activation);
   if (const json* value = reader.find("architectures"); value != nullptr && !value->is_null()) {
     if (!value->is_array()) reader.reject("architectures", "a list of class names", *value);

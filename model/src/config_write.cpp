@@ -62,6 +62,9 @@ json to_json(const ModelConfig& config) {
   add_labels(config, object);
   if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
   if (config.summary_type != ModelConfig{}.summary_type) object["summary_type"] = config.summary_type;
+  if (config.classifier_pooling != ModelConfig{}.classifier_pooling) {
+    object["classifier_pooling"] = config.classifier_pooling;
+  }
   if (!config.classifier_activation.empty()) object["classifier_activation"] = config.classifier_activation;
   if (config.classifier_dropout) object["classifier_dropout"] = *config.classifier_dropout;
   if (!config.architectures.empty()) object["architectures"] = config.architectures;

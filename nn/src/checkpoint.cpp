@@ -64,11 +64,28 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
   return load_model(model_dir, config, head ? *head : config.head(), dtype, fresh_head);
 }
 
+namespace {
+
+// The name of BERT's learned positions in a file, if the model has them as a position encoding of ours; else empty.
+std::string berts_positions(const ModelConfig& config, const std::vector<NamedShape>& file) {
+  const bool learned = config.position_encodings.size() == 1 && config.position_encodings[0].type == "learned";
+  if (config.family != Family::kBert || model_type(config) == "bert" || !learned) return "";
+  const auto found =
+      std::ranges::find_if(file, [](const NamedShape& tensor) { return tensor.name.ends_with(kLearnedPositions); });
+  return found == file.end() ? "" : found->name;
+}
+
+}  // namespace
+
 std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& config, Head head,
                                   at::ScalarType dtype, FreshHead fresh_head) {
   const c10::NoGradGuard no_grad;
   const CheckpointFiles checkpoint(model_dir, "load_model");
-  const std::vector<NamedShape> shapes = checkpoint.shapes();
+  std::vector<NamedShape> shapes = checkpoint.shapes();
+  const std::string learned = berts_positions(config, shapes);
+  for (NamedShape& tensor : shapes) {
+    if (tensor.name == learned) tensor.name = std::string(kEncodingPrefix) + "weight";
+  }
   std::vector<NamedShape> named_by_transformers;
   std::copy_if(shapes.begin(), shapes.end(), std::back_inserter(named_by_transformers),
                [](const NamedShape& each) { return !is_added_name(each.name); });
@@ -91,7 +108,8 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   for (const WeightSpec& spec : specs) {
     const auto in_file = match.names.find(spec.name);
     if (in_file == match.names.end()) continue;  // computed or fresh
-    const io::TensorView& view = checkpoint.at(in_file->second);
+    const bool is_berts = !learned.empty() && in_file->second.starts_with(kEncodingPrefix);
+    const io::TensorView& view = checkpoint.at(is_berts ? learned : in_file->second);
     const at::Tensor stored = read_tensor(view, spec.role);
     if (spec.role == WeightRole::kBuffer) {
       load_buffer(buffers[spec.name], stored, view.name);

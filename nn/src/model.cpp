@@ -87,7 +87,10 @@ struct Model::Impl {
   void bind_head(const Parameters& parameters, const std::string& prefix);
   at::Tensor before_decoder(const at::Tensor& hidden_NC) const;
   at::Tensor summary(const Output& out) const;
-  at::Tensor sequence_logits(const Output& out, const Dropout& drop, double p) const;
+  // What sequence classification reads, [B,C]: the first token, or the mean of those that may be attended to.
+  at::Tensor read_vector(const at::Tensor& hidden_BTC, const Input& input) const;
+  at::Tensor pooled(const at::Tensor& read_BC) const;
+  at::Tensor sequence_logits(const at::Tensor& read_BC, const Output& out, const Dropout& drop, double p) const;
   // The input as a forward pass reads it: with drawn positions in training. A cache goes on from given ones.
   Input drawn(const Input& input, const KeyValueCache* cache, bool training, DropoutKey& key) const {
     if (!training || cache || config.training_positions == TrainingPositions{}) return input;
@@ -144,10 +147,25 @@ at::Tensor Model::Impl::summary(const Output& out) const {
 }
 
 // R-HF-11; a BERT's is one layer on the pooler's result.
-at::Tensor Model::Impl::sequence_logits(const Output& out, const Dropout& drop, double p) const {
+at::Tensor Model::Impl::sequence_logits(const at::Tensor& read_BC, const Output& out, const Dropout& drop,
+                                        double p) const {
   if (out.pooled_BC.defined()) return classifier(drop(out.pooled_BC, p));
-  const at::Tensor first_BC = drop(out.hidden_BTC.select(1, 0), p);
-  return classifier(drop(classifier_dense(first_BC, config.hidden_act), p));
+  return classifier(drop(classifier_dense(drop(read_BC, p), config.hidden_act), p));
+}
+
+at::Tensor Model::Impl::read_vector(const at::Tensor& hidden_BTC, const Input& input) const {
+  if (config.classifier_pooling == "cls") return hidden_BTC.select(1, 0);
+  const at::Tensor read_BT = input.segments_BT.defined() ? input.segments_BT.ge(0)
+                             : input.mask_BT.defined()   ? input.mask_BT.ne(0)
+                                                         : at::Tensor();
+  if (!read_BT.defined()) return hidden_BTC.mean(1);
+  const at::Tensor read_BT1 = read_BT.unsqueeze(2).to(hidden_BTC.scalar_type());
+  return (hidden_BTC * read_BT1).sum(1) / read_BT1.sum(1).clamp_min(1);
+}
+
+at::Tensor Model::Impl::pooled(const at::Tensor& read_BC) const {
+  const at::Tensor dense_BC = pooler(read_BC);
+  return config.prefix_lm ? dense_BC : at::tanh(dense_BC);
 }
 
 Model::Model(const ModelConfig& config, Head head) : Model(config, head, nullptr, {}) {}
@@ -246,8 +264,7 @@ at::Tensor Model::pooled(const at::Tensor& hidden_BTC) {
   if (!impl_->pooler.weight->defined()) {
     fail("model", "pooled vectors need a model with a pooler, got {}", architecture_of(impl_->config, impl_->head));
   }
-  const at::Tensor first_BC = impl_->pooler(hidden_BTC.select(1, 0));
-  return impl_->config.prefix_lm ? first_BC : at::tanh(first_BC);
+  return impl_->pooled(hidden_BTC.select(1, 0));
 }
 
 at::Tensor Model::pair_logits(const at::Tensor& first_NC) {
@@ -288,7 +305,9 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
   const Dropout drop{&key, is_training()};
   Output out;
   out.hidden_BTC = impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, drop);
-  if (begins && impl_->pooler.weight->defined()) out.pooled_BC = pooled(out.hidden_BTC);
+  const at::Tensor read_BC = impl_->head == Head::kSequenceClassification ? impl_->read_vector(out.hidden_BTC, input)
+                                                                          : out.hidden_BTC.select(1, 0);
+  if (begins && impl_->pooler.weight->defined()) out.pooled_BC = impl_->pooled(read_BC);
   const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
   switch (impl_->head) {
     case Head::kNone:
@@ -299,7 +318,7 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
       out.logits = masked_lm_logits(out.hidden_BTC);
       break;
     case Head::kSequenceClassification:
-      out.logits = impl_->sequence_logits(out, drop, p);
+      out.logits = impl_->sequence_logits(read_BC, out, drop, p);
       break;
     case Head::kMultipleChoice: {
       // A RoFormer's has no dropout.

@@ -105,6 +105,7 @@ void to_json(nlohmann::json& json, const TunedTask& task) {
 void to_json(nlohmann::json& json, const Tuning& tuning) {
   json = {{"epochs", tuning.epochs}, {"batch", tuning.batch}, {"learning_rates", tuning.learning_rates}};
   if (tuning.max_length > 0) json["max_length"] = tuning.max_length;
+  if (!tuning.classifier_pooling.empty()) json["classifier_pooling"] = tuning.classifier_pooling;
   if (!tuning.dictionary.empty()) json["dictionary"] = tuning.dictionary;
 }
 
@@ -137,6 +138,7 @@ Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, 
   options.seed = body.seed;
   options.epochs = tuning.epochs;
   options.batch = tuning.batch;
+  options.classifier_pooling = tuning.classifier_pooling;
   if (!tuning.dictionary.empty()) options.load.dictionary = context.data_dir + "/" + tuning.dictionary;
   options.note = context.note;
   fs::create_directories(fs::path(body.directory).parent_path());

@@ -36,7 +36,8 @@ struct Tuning {
   int64_t epochs = 1, batch = 32;
   std::vector<double> learning_rates;
   int64_t max_length = 0;
-  std::string dictionary = {};  // jieba's, of --data, for a model whose tokens are words
+  std::string classifier_pooling = {};  // as for roformer finetune
+  std::string dictionary = {};          // jieba's, of --data, for a model whose tokens are words
 };
 void to_json(nlohmann::json& json, const Tuning& tuning);
 

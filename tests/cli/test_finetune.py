@@ -47,6 +47,32 @@ def test_every_task_learns(tuned):
     assert (output / "confusion.svg").exists() == (task in ("classification", "tokens"))
 
 
+@pytest.mark.parametrize("family", ["roformer", "bert"])
+def test_mean_of_tokens(family, trained, tmp_path):
+    """The tuned model keeps how it reads, also where it was a BERT; the engine measures what training measured."""
+    model = trained
+    if family == "bert":
+        import transformers
+
+        model = tmp_path / "bert"
+        shutil.copytree(trained, model)
+        sizes = json.loads((trained / "config.json").read_text())
+        names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+        config = transformers.BertConfig(**{name: sizes[name] for name in names})
+        (model / "model.safetensors").unlink()
+        transformers.BertModel(config).save_pretrained(model)
+    files = task_files.write_splits(tmp_path, task_files.KINDS["classification"])
+    command = options(model, files, tmp_path / "out", "classification", "--epochs", 2, "--classifier-pooling", "mean")
+    _, chosen = results(*command)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["classifier_pooling"] == "mean" and config["model_type"] == "rf_encoder"
+    (measured,) = results("evaluate", "--model", tmp_path / "out", "--input", files["test"])
+    assert measured["accuracy"] == pytest.approx(chosen["chosen"]["test"]["accuracy"])
+    assert results(*command)[-1]["chosen"] == chosen["chosen"]
+    other = [word if word != "mean" else "cls" for word in command]
+    assert "classifier_pooling" in refused(*other)
+
+
 def test_evaluate_gives_the_numbers_of_the_report(tuned):
     _, output, files, (_, chosen) = tuned
     (measured,) = results("evaluate", "--model", output, "--input", files["test"])

@@ -279,6 +279,15 @@ def test_label_smoothing_needs_classes(trained, tmp_path):
     assert "label-smoothing" in message and "regression" in message
 
 
+def test_classifier_pooling_is_of_sequences(trained, tmp_path, rows):
+    words = {name: task_files.records(task_files.tokens, 6, seed) for seed, name in enumerate(rows)}
+    message = refused_with(trained, tmp_path, words, "--classifier-pooling", "mean", task="tokens")
+    assert "classifier-pooling goes with tasks that classify sequences, got mean with tokens" in message
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
+    given = options(trained, files, tmp_path / "out", "classification", "--classifier-pooling", "max")
+    assert "--classifier-pooling" in refused(*given, code=2)
+
+
 def test_a_number_too_large_for_its_square(trained, tmp_path):
     numbers = {name: task_files.records(task_files.regression, 6, 1) for name in ("train", "valid")}
     train = with_row(numbers["train"], 2, label=1e300)

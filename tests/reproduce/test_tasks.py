@@ -241,6 +241,9 @@ def test_the_control_of_fine_tuning(control):
     assert not np.allclose(published["pooler.dense.weight"], drawn["pooler.dense.weight"])
     measures = {(m["name"], m["arm"]): m["value"] for m in result["measures"]}
     assert measures["STS-B dev, Spearman's correlation", "[CLS]"] == rows["[CLS]", "published"][5]
+    mean = output / "runs" / "real-weights" / "mean" / "seed-1"
+    assert rows["mean of tokens", "published"][6] == report_of(mean)["chosen"]["test"]["spearman"]
+    assert json.loads((mean / "config.json").read_text())["classifier_pooling"] == "mean"
 
 
 def test_means_that_are_not_tuned_are_those_of_transformers(control):

@@ -153,7 +153,11 @@ void Finetuning::open() {
   tokenizer_files_.emplace(options_.model_dir);
   make_task();
   choose_metric();
-  model_.model = initial_model(options_.model_dir, *model_.task, options_.seed);
+  if (!options_.classifier_pooling.empty() && model_.task->head() != Head::kSequenceClassification) {
+    fail("finetune", "classifier-pooling goes with tasks that classify sequences, got {} with {}",
+         options_.classifier_pooling, kind_.name);
+  }
+  model_.model = initial_model(options_, *model_.task, options_.seed);
   check_length(*model_.model, model_.settings.max_length);
   keep_settings();
 }
@@ -234,6 +238,7 @@ void Finetuning::keep_settings() {
                {"precision", name_of(kPrecisions, options_.precision)},
                {"evaluate_every_steps", options_.evaluate_every_steps},
                {"patience", options_.patience}};
+  if (!options_.classifier_pooling.empty()) settings_["classifier_pooling"] = options_.classifier_pooling;
   if (!ranks_.is_first()) return;
   directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
   const nlohmann::json before = directory_->kept_settings("run.json", settings_);

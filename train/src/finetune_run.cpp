@@ -228,11 +228,12 @@ nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric) {
   return *run.find("metrics");
 }
 
-std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const tasks::Task& task, uint64_t seed) {
-  ModelConfig config = load_config(model_dir);
+std::shared_ptr<nn::Model> initial_model(const FinetuneOptions& options, const tasks::Task& task, uint64_t seed) {
+  ModelConfig config = load_config(options.model_dir);
   task.set_outputs(config);
+  if (!options.classifier_pooling.empty()) config.classifier_pooling = options.classifier_pooling;
   const nn::SeedScope drawn(seed);
-  return nn::load_model(model_dir, config, task.head(), at::kFloat, FreshHead::kAllowed);
+  return nn::load_model(options.model_dir, config, task.head(), at::kFloat, FreshHead::kAllowed);
 }
 
 bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, const TokenizerFiles& tokenizer,
@@ -241,7 +242,7 @@ bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, cons
   remove_temporaries(directory);
   const std::optional<std::string> checkpoint = newest_checkpoint(directory);
   model.model = checkpoint ? nn::load_model(*checkpoint, model.task->head(), at::kFloat)
-                           : initial_model(options.model_dir, *model.task, run.seed);
+                           : initial_model(options, *model.task, run.seed);
   model.model->train();
   return Run(options, data, tokenizer, model, directory, checkpoint, progress, run).go(interrupt);
 }

@@ -26,6 +26,6 @@ bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, cons
 nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric);
 
 // The initial model with the task's head, which is initialised from `seed` if the directory has none.
-std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const tasks::Task& task, uint64_t seed);
+std::shared_ptr<nn::Model> initial_model(const FinetuneOptions& options, const tasks::Task& task, uint64_t seed);
 
 }  // namespace rf::train

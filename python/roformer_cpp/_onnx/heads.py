@@ -45,10 +45,13 @@ def add_logits(graph: Graph, encoder: Encoder, hidden: str, head: str) -> None:
         if head in LANGUAGE_MODELS:
             graph.output("logits", _vocabulary(graph, encoder, hidden), ["batch", "tokens", config["vocab_size"]])
         elif head == "ForSequenceClassification":
+            read = _first_token(graph, hidden)
+            if config.get("classifier_pooling", "cls") == "mean":
+                read = _pool(graph, encoder, hidden, encoder.attention_mask, "mean")
             if files.family == "bert":
-                logits = encoder.linear(_pooler(encoder, hidden), "classifier")
+                logits = encoder.linear(_pooled(encoder, read), "classifier")
             else:
-                first = encoder.linear(_first_token(graph, hidden), "classifier.dense")
+                first = encoder.linear(read, "classifier.dense")
                 logits = encoder.linear(graph.activation(first, config["hidden_act"]), "classifier.out_proj")
             graph.output("logits", logits, ["batch", config["num_labels"]])
         elif head == MULTIPLE_CHOICE:
@@ -68,8 +71,11 @@ def _first_token(graph: Graph, hidden: str) -> str:
 
 
 def _pooler(encoder: Encoder, hidden: str) -> str:
-    first = _first_token(encoder.graph, hidden)
-    return encoder.graph.op("Tanh", encoder.linear(first, f"{encoder.files.prefix}pooler.dense"))
+    return _pooled(encoder, _first_token(encoder.graph, hidden))
+
+
+def _pooled(encoder: Encoder, read: str) -> str:
+    return encoder.graph.op("Tanh", encoder.linear(read, f"{encoder.files.prefix}pooler.dense"))
 
 
 def _summary(encoder: Encoder, hidden: str) -> str:

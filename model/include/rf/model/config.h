@@ -108,6 +108,7 @@ struct ModelConfig {
   std::map<int64_t, std::string> id2label;   // empty: LABEL_0, LABEL_1, ...
   std::string problem_type;                  // "", regression, single_label_classification, multi_label_classification
   std::string summary_type = "last";         // multiple choice: last or first
+  std::string classifier_pooling = "cls";    // sequence classification reads the first token, or the mean: "mean"
   std::string classifier_activation;         // "" (hidden_act), or hidden_act's name: transformers has no other
   std::optional<double> classifier_dropout;  // absent: hidden_dropout_prob
   std::vector<std::string> architectures;

@@ -115,7 +115,7 @@ class Model : public torch::nn::Module {
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                   FreshHead fresh_head = FreshHead::kForbidden);
 // The same with `config` in place of the directory's, from which it may differ in what its head is for: labels,
-// problem_type, summary_type.
+// problem_type, summary_type, classifier_pooling (with which a BERT's position table has another name).
 std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& config, Head head,
                                   at::ScalarType dtype, FreshHead fresh_head);
 enum class StoredTerms { kWritten, kLeftOut };

@@ -43,6 +43,7 @@ struct FinetuneOptions {
   double weight_decay = 0.01;             // not on biases and norms
   double clip_norm = 1.0;                 // 0: none
   double label_smoothing = 0;
+  std::string classifier_pooling;  // cls or mean, of the tuned model's configuration; "": the directory's
   Precision precision = Precision::kBfloat16;
   int64_t evaluate_every_steps = 0;  // 0: at the end of each epoch
   int64_t patience = 0;              // evaluations without improvement that end a run; 0: all epochs
