@@ -82,7 +82,7 @@ TrainingPositions read_training_positions(const json& given, std::string_view wh
     positions.global_scaling = options.number("max_global_scaling", 1, {1, 1e9});
     options.finish();
     if (positions == TrainingPositions{.kind = Kind::kAugmented}) {
-      fail(where, "training_positions must have max_global_shift, max_local_shift or max_global_scaling, got none");
+      fail(where, "training_positions must have a shift above 0 or a max_global_scaling above 1, got none");
     }
     return positions;
   }

@@ -29,13 +29,13 @@
 #include <ATen/ops/pad.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 #include <vector>
 
@@ -107,7 +107,8 @@ at::Tensor reflected_scores(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, 
 // stays where it is.
 at::Tensor order_of_runs(const at::Tensor& sequences_BS) {
   const at::Tensor highest_BS = std::get<0>(sequences_BS.cummax(1));
-  const at::Tensor name_BS = at::where(sequences_BS.lt(0), highest_BS, sequences_BS);
+  const at::Tensor is_inside_BS = sequences_BS.lt(0).logical_and(highest_BS.ge(0));
+  const at::Tensor name_BS = sequences_BS.masked_fill(is_inside_BS, std::numeric_limits<int32_t>::max());
   if (name_BS.diff(1, 1).ge(0).all().item<bool>()) return {};
   return at::argsort(name_BS, /*stable=*/true, /*dim=*/1);
 }

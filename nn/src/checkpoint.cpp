@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "layer_parameters.h"
 #include "position.h"
@@ -66,13 +67,20 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
 
 namespace {
 
-// The name of BERT's learned positions in a file, if the model has them as a position encoding of ours; else empty.
-std::string berts_positions(const ModelConfig& config, const std::vector<NamedShape>& file) {
+// The learned positions of a BERT have another name in a model of ours. Where the file has one and the model the other:
+// the name in the file, and the model's; else empty names.
+std::pair<std::string, std::string> renamed_positions(const ModelConfig& config, Head head,
+                                                      const std::vector<NamedShape>& file) {
   const bool learned = config.position_encodings.size() == 1 && config.position_encodings[0].type == "learned";
-  if (config.family != Family::kBert || model_type(config) == "bert" || !learned) return "";
-  const auto found =
-      std::ranges::find_if(file, [](const NamedShape& tensor) { return tensor.name.ends_with(kLearnedPositions); });
-  return found == file.end() ? "" : found->name;
+  if (config.family != Family::kBert || !learned) return {};
+  const std::string ours = std::string(kEncodingPrefix) + "weight";
+  const std::string berts = (head == Head::kNone ? "" : body_prefix(config)) + kLearnedPositions;
+  const bool is_berts = model_type(config) == "bert";
+  const auto found = std::ranges::find_if(file, [&](const NamedShape& tensor) {
+    return is_berts ? tensor.name == ours : tensor.name.ends_with(kLearnedPositions);
+  });
+  if (found == file.end()) return {};
+  return {found->name, is_berts ? berts : ours};
 }
 
 }  // namespace
@@ -82,9 +90,9 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   const c10::NoGradGuard no_grad;
   const CheckpointFiles checkpoint(model_dir, "load_model");
   std::vector<NamedShape> shapes = checkpoint.shapes();
-  const std::string learned = berts_positions(config, shapes);
+  const auto [in_file_as, positions] = renamed_positions(config, head, shapes);
   for (NamedShape& tensor : shapes) {
-    if (tensor.name == learned) tensor.name = std::string(kEncodingPrefix) + "weight";
+    if (tensor.name == in_file_as) tensor.name = positions;
   }
   std::vector<NamedShape> named_by_transformers;
   std::copy_if(shapes.begin(), shapes.end(), std::back_inserter(named_by_transformers),
@@ -108,8 +116,8 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   for (const WeightSpec& spec : specs) {
     const auto in_file = match.names.find(spec.name);
     if (in_file == match.names.end()) continue;  // computed or fresh
-    const bool is_berts = !learned.empty() && in_file->second.starts_with(kEncodingPrefix);
-    const io::TensorView& view = checkpoint.at(is_berts ? learned : in_file->second);
+    const bool is_renamed = !positions.empty() && in_file->second == positions;
+    const io::TensorView& view = checkpoint.at(is_renamed ? in_file_as : in_file->second);
     const at::Tensor stored = read_tensor(view, spec.role);
     if (spec.role == WeightRole::kBuffer) {
       load_buffer(buffers[spec.name], stored, view.name);

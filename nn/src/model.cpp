@@ -165,7 +165,7 @@ at::Tensor Model::Impl::read_vector(const at::Tensor& hidden_BTC, const Input& i
 
 at::Tensor Model::Impl::pooled(const at::Tensor& read_BC) const {
   const at::Tensor dense_BC = pooler(read_BC);
-  return config.prefix_lm ? dense_BC : at::tanh(dense_BC);
+  return config.prefix_lm && head != Head::kSequenceClassification ? dense_BC : at::tanh(dense_BC);
 }
 
 Model::Model(const ModelConfig& config, Head head) : Model(config, head, nullptr, {}) {}

@@ -304,9 +304,15 @@ def default_positions(
     return query_positions, key_tokens - of_tokens(key_ends[:-1], key_lengths, keys)
 
 
-def sequences_of(ends: Tensor | None, tokens: int) -> Tensor | None:
-    """The number of each token's sequence, ``[1, tokens]``; ``None`` without ``cu_seqlens``, or where they do not fit,
-    which the operator refuses."""
+def sequences_of(ends: Tensor | None, x: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The number of the sequence of each token of ``x`` [B, T, C], ``[1 or B, T]``.
+
+    From ``cu_seqlens``, or a mask of keys, which hides those of -1. ``None``: neither, or one that does not fit, which
+    the operator refuses.
+    """
+    tokens = x.size(1)
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == x.shape[:2]:
+        return mask.long() - 1
     if not isinstance(ends, Tensor) or ends.dim() != 1 or ends.is_floating_point():
         return None
     if not torch.compiler.is_compiling() and not _ends_fit(ends, ends, tokens, tokens):

@@ -46,7 +46,9 @@ class CustomEncoding(nn.Module):
     reads_vectors = False
 
     def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """What is added to the input embeddings, ``[1 or B, T, embedding_size]``; ``None``: nothing.
+        """What is added to the input embeddings, ``[1 or B, T, embedding_size]``.
+
+        ``None``, and then for all positions: nothing.
 
         Args:
             positions: int64 ``[1 or B, T]``.

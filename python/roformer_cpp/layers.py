@@ -106,7 +106,7 @@ class Attention(nn.Module):
             terms = self.encoding.terms(
                 positions,
                 layer=self.layer,
-                sequences=sequences_of(cu_seqlens, x.size(1)),
+                sequences=sequences_of(cu_seqlens, x, mask),
                 projections=tuple(projections),
                 hidden_states=x,
                 queries=q,
@@ -272,7 +272,7 @@ class GatedAttentionUnit(nn.Module):
             terms = self.encoding.terms(
                 positions,
                 layer=self.layer,
-                sequences=sequences_of(cu_seqlens, x.size(1)),
+                sequences=sequences_of(cu_seqlens, x, mask),
                 hidden_states=x,
                 queries=q,
                 keys=k,

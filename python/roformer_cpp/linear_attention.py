@@ -244,16 +244,26 @@ def linear_feature_dim(head_dim: int, **options) -> int:
     return torch.ops.roformer.linear_attention_feature_dim(options_json("linear_attention", options), head_dim)
 
 
-@torch.library.custom_op("roformer_python::count_call", mutates_args=("projection", "redraws", "calls"))
-def _count_call(
+@torch.library.custom_op("roformer_python::drawn_vectors", mutates_args=("projection", "redraws", "calls"))
+def _drawn_vectors(
     projection: Tensor, redraws: Tensor, calls: Tensor, options: str, head_dim: int, layer: int, redraw_every: int
-) -> None:
-    """Draws the vectors anew before a call whose number is a multiple of ``redraw_every``; one operator of a graph."""
+) -> Tensor:
+    """A copy of the vectors, drawn anew before a call whose number is a multiple of ``redraw_every``.
+
+    One operator of a graph. A copy, because the next redraw overwrites the vectors, and the backward of this call may
+    come after it; and made here, where a compiler does not leave it out.
+    """
     number = int(calls)
     if number > 0 and redraw_every > 0 and number % redraw_every == 0:
         redraws.add_(1)
         projection.copy_(torch.ops.roformer.linear_attention_draws(options, head_dim, layer, int(redraws))[0])
     calls.add_(1)
+    return projection.clone()
+
+
+@_drawn_vectors.register_fake
+def _(projection: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(projection)
 
 
 class LinearAttention(nn.Module):
@@ -312,10 +322,10 @@ class LinearAttention(nn.Module):
         check_values("linear_attention", cu_seqlens=cu_seqlens)
         projection = None
         if self._feature_map in _DRAWN:
-            if self.training:
-                _count_call(self.projection, self.redraws, self.calls, *self._drawn_of, self._redraw_every)
-            # A copy: the next redraw overwrites the vectors, and the backward of this call may come after it.
             projection = self.projection.clone()
+            if self.training:
+                buffers = self.projection, self.redraws, self.calls
+                projection = _drawn_vectors(*buffers, *self._drawn_of, self._redraw_every)
         terms = _scaled(terms, scale, self._feature_map)
         if heads_first:
             q, k, v = tokens_first("linear_attention", q, k, v)

@@ -157,6 +157,7 @@ def finetune(
     weight_decay: float | None = None,
     clip_norm: float | None = None,
     label_smoothing: float | None = None,
+    classifier_pooling: str | None = None,
     precision: str | None = None,
     evaluate_every_steps: int | None = None,
     patience: int | None = None,
@@ -184,6 +185,7 @@ def finetune(
         learning_rates, seeds: every rate is trained with so many seeds, counted from ``seed``.
         epochs, batch, schedule, warmup, weight_decay, clip_norm, label_smoothing, precision, evaluate_every_steps,
             patience: of the training.
+        classifier_pooling: what a head of sequences reads: ``"cls"``, the first token, or ``"mean"``, of all tokens.
         format: of the files, where their names do not tell it; ``quotes=False``: quotation marks are text.
         dictionary, user_dictionaries: of a tokenizer that segments.
         callback: as for :func:`pretrain`; each dictionary has its run as ``"run"``: ``"lr-3e-05/seed-1"``.
@@ -227,6 +229,7 @@ def finetune(
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         label_smoothing=label_smoothing,
+        classifier_pooling=classifier_pooling,
         precision=precision,
         evaluate_every_steps=evaluate_every_steps,
         patience=patience,

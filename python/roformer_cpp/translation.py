@@ -4,6 +4,7 @@ trains them."""
 import json
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Literal, NamedTuple
 
@@ -23,6 +24,12 @@ class Translation(NamedTuple):
     ended: bool  #: by its end, not by the greatest length
 
 
+@dataclass(eq=False)
+class _Held:
+    script: torch.ScriptObject
+    dtype: torch.dtype
+
+
 class TranslationModel:
     """An encoder-decoder; made by :func:`load_translation_model`. It computes without gradients.
 
@@ -30,9 +37,9 @@ class TranslationModel:
     """
 
     def __init__(self, script: torch.ScriptObject, dtype: torch.dtype):
-        self._script, self._dtype = script, dtype
-        self._name = str(id(self))
-        _models[self._name] = self
+        self._script, self._held = script, _Held(script, dtype)
+        self._name = str(id(self._held))
+        _models[self._name] = self._held
 
     @property
     def config(self) -> dict:
@@ -78,19 +85,20 @@ class TranslationModel:
         return [Translation(*each) for each in zip(ids, scores, ended, strict=True)]
 
 
-_models: weakref.WeakValueDictionary[str, TranslationModel] = weakref.WeakValueDictionary()
+_models: weakref.WeakValueDictionary[str, _Held] = weakref.WeakValueDictionary()
 
 
 @torch.library.custom_op("roformer_python::translation_logits", mutates_args=())
 def _logits(input_ids: Tensor, attention_mask: Tensor | None, decoder_input_ids: Tensor, model: str) -> Tensor:
     """An operator, so that compiled code keeps the call in its graph; ``model`` is that of this process."""
-    return _models[model]._script.logits(input_ids, attention_mask, decoder_input_ids)
+    return _models[model].script.logits(input_ids, attention_mask, decoder_input_ids)
 
 
 @_logits.register_fake
 def _(input_ids: Tensor, attention_mask: Tensor | None, decoder_input_ids: Tensor, model: str) -> Tensor:
-    shape = *decoder_input_ids.shape, _models[model].config["vocab_size"]
-    return decoder_input_ids.new_empty(shape, dtype=_models[model]._dtype)
+    held = _models[model]
+    shape = *decoder_input_ids.shape, json.loads(held.script.config_json())["vocab_size"]
+    return decoder_input_ids.new_empty(shape, dtype=held.dtype)
 
 
 def load_translation_model(

@@ -28,6 +28,7 @@ NO_TABLE = {  # helpers, and scripts whose figures are on another page or are a 
     "roformer_v2_bench",
     "tables",
     "translate_peers",
+    "translation_cache",
 }
 
 

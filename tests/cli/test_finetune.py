@@ -69,8 +69,12 @@ def test_mean_of_tokens(family, trained, tmp_path):
     (measured,) = results("evaluate", "--model", tmp_path / "out", "--input", files["test"])
     assert measured["accuracy"] == pytest.approx(chosen["chosen"]["test"]["accuracy"])
     assert results(*command)[-1]["chosen"] == chosen["chosen"]
-    other = [word if word != "mean" else "cls" for word in command]
-    assert "classifier_pooling" in refused(*other)
+    back = [word if word != "mean" else "cls" for word in command]
+    assert "classifier_pooling" in refused(*back)
+    back[back.index(model)], back[back.index(tmp_path / "out")] = tmp_path / "out", tmp_path / "back"
+    results(*back)
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert "classifier_pooling" not in config and config["model_type"] == family
 
 
 def test_evaluate_gives_the_numbers_of_the_report(tuned):

@@ -60,7 +60,9 @@ def test_scores_are_those_of_the_paper(keys):
     assert np.abs(expected - case.loops(reflected(case, encoding, layer=0), causal=True)).max() > 0.01
 
 
-@pytest.mark.parametrize("of_sequence", [[0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0, 1], [5, 5, 2, 2, 2, 9, 9]])
+@pytest.mark.parametrize(
+    "of_sequence", [[0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 0, 1, 0, 1], [5, 5, 2, 2, 2, 9, 9], [0, 0, 1, 0, -1, 1, 1]]
+)
 @pytest.mark.parametrize("queries", [7, 3])
 def test_packed_sequences_do_not_see_each_other(of_sequence, queries):
     """Neither in products nor in the convolution, also where a sequence comes back."""
@@ -92,6 +94,10 @@ def test_padding_on_the_left_changes_nothing():
     model, ids = roformer_cpp.build_model(config, "RoFormerForCausalLM"), torch.arange(1, 9).view(1, 8)
     padded, mask = torch.cat([torch.full((1, 3), 5), ids], 1), torch.tensor([[0, 0, 0] + [1] * 8])
     found = model(padded, mask)["logits"][:, 3:]
+    torch.testing.assert_close(found, model(ids)["logits"], atol=1e-4, rtol=1e-4)
+    holes = torch.tensor([[1, 1, 1, 1, 0, 0, 1, 1, 1, 1]])
+    apart = torch.cat([ids[:, :4], torch.full((1, 2), 5), ids[:, 4:]], 1)
+    found = model(apart, holes)["logits"][:, holes[0] > 0]
     torch.testing.assert_close(found, model(ids)["logits"], atol=1e-4, rtol=1e-4)
     packed = {"segments": torch.tensor([[0] * 5 + [1] * 8], dtype=torch.int32)}
     row = torch.cat([ids[:, :5], ids], 1)

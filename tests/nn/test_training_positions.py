@@ -200,7 +200,7 @@ def test_augmented_positions_are_for_sinusoids(encoding):
 
 
 @pytest.mark.parametrize("given, words", [
-    ({"type": "augmented"}, "must have max_global_shift, max_local_shift or max_global_scaling, got none"),
+    ({"type": "augmented"}, "must have a shift above 0 or a max_global_scaling above 1, got none"),
     ({"type": "augmented", "max_global_scaling": 0.5}, "training_positions.max_global_scaling must be"),
     ({"type": "augmented", "max_shift": 3}, "max_shift"),
     ({"type": "randomised", "max_positions": 4}, r"training_positions.type must be one of randomized, shifted"),

@@ -1,5 +1,6 @@
 """Encoder-decoders against transformers 5's Marian, the same function with sinusoids: logits and beam search."""
 
+import copy
 import json
 import shutil
 
@@ -118,6 +119,10 @@ def test_logits_in_a_compiled_graph(tmp_path):
             given = [x[:rows] for x in make_inputs()]
             expected = model.logits(*given)
             assert expected.abs().max() > 1 and torch.equal(compiled(*given), expected)
+    again = copy.copy(model)
+    del model
+    assert torch.equal(again.logits(*given), expected)
+    model = again
     with pytest.raises(TypeError, match="decoder_input_ids must be a tensor, got list"):
         model.logits(given[0], None, [[START]])
 

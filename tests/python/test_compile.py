@@ -318,6 +318,19 @@ def test_linear_attention_draws_vectors_in_compiled_code(feature_map, backend):
         assert all(torch.equal(x, y) for x, y in zip(inside.buffers(), plain.buffers(), strict=True))
     assert inside.calls.item() == 5 and not torch.equal(inside.projection, first)
 
+    def twice(layer):
+        """Draws between two calls of one graph, and before the backward of both."""
+
+        def function(q):
+            return layer(q, q, q).square() + layer(2 * q, q, q)
+
+        first, second = inputs().requires_grad_(), inputs().requires_grad_()
+        compiled = torch.compile(function, fullgraph=True, backend=backend) if layer is inside else function
+        (compiled(first).sum() + compiled(second).square().sum()).backward()
+        return [first.grad, second.grad]
+
+    assert same(twice(inside), twice(plain), tol.COMPILED_GRADIENT_F32)
+
 
 def test_a_call_with_a_cache_is_outside_of_the_graph():
     torch._dynamo.reset()

@@ -415,6 +415,9 @@ def test_packed_rows_of_attention(name):
     out = packed(tokens, cu_seqlens=torch.tensor([0, 3, 8]))
     for part in (slice(0, 3), slice(3, 8)):
         assert torch.allclose(out[:, part], packed(tokens[:, part]), **tol.COMPILED_F32)
+    positions = (torch.arange(8) - 3).clamp(min=0)
+    padded = packed(tokens, mask=torch.arange(8)[None] >= 3, positions=positions)
+    assert torch.allclose(padded[:, 3:], packed(tokens[:, 3:]), **tol.COMPILED_F32)
 
 
 def test_dropout_of_attention():

@@ -238,7 +238,8 @@ void Finetuning::keep_settings() {
                {"precision", name_of(kPrecisions, options_.precision)},
                {"evaluate_every_steps", options_.evaluate_every_steps},
                {"patience", options_.patience}};
-  if (!options_.classifier_pooling.empty()) settings_["classifier_pooling"] = options_.classifier_pooling;
+  const std::string& pooling = model_.model->config().classifier_pooling;
+  if (pooling != ModelConfig{}.classifier_pooling) settings_["classifier_pooling"] = pooling;
   if (!ranks_.is_first()) return;
   directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
   const nlohmann::json before = directory_->kept_settings("run.json", settings_);
