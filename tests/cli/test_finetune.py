@@ -69,10 +69,9 @@ def test_mean_of_tokens(family, trained, tmp_path):
     (measured,) = results("evaluate", "--model", tmp_path / "out", "--input", files["test"])
     assert measured["accuracy"] == pytest.approx(chosen["chosen"]["test"]["accuracy"])
     assert results(*command)[-1]["chosen"] == chosen["chosen"]
-    back = [word if word != "mean" else "cls" for word in command]
-    assert "classifier_pooling" in refused(*back)
-    back[back.index(model)], back[back.index(tmp_path / "out")] = tmp_path / "out", tmp_path / "back"
-    results(*back)
+    assert "classifier_pooling" in refused(*[word if word != "mean" else "cls" for word in command])
+    first = ("--epochs", 1, "--classifier-pooling", "cls")
+    results(*options(tmp_path / "out", files, tmp_path / "back", "classification", *first))
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert "classifier_pooling" not in config and config["model_type"] == family
 
