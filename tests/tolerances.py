@@ -234,3 +234,6 @@ CURVE_LOSS, CURVE_NORM = 6e-7, 6e-6
 # Fine-tuning of 10 steps at a rate that changes every weight by a hundredth: each step starts from the weights that the
 # ones before it left, so that the errors of ten passes add up, 10 * 6e-7. A gradient is a product of two such numbers.
 TUNED_LOSS, TUNED_NORM = 10 * CURVE_LOSS, 20 * CURVE_LOSS
+# A gradient that is read from weights of about 0.3 before and after a step by it: their float32 has 3e-8, gradients are
+# 1e-4 and more; and its own error.
+GRADIENT_OF_A_STEP = 3e-8 / 1e-4 + 2 * GRADIENT_F32

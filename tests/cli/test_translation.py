@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from cli_support import PROGRAM, refused, results, run
 from roformer_cpp.translation import load_translation_model
-from tolerances import T4_MAX
+from tolerances import GRADIENT_OF_A_STEP, T4_MAX
 
 WORDS = {
     "a": "ein", "dog": "Hund", "cat": "Kater", "man": "Mann", "runs": "rennt", "sleeps": "schläft", "the": "der",
@@ -276,6 +276,44 @@ def test_transformers_opens_it_and_has_the_same_loss(folder, tmp_path):
             loss += oracle(input_ids=ids, labels=labels).loss.item() * labels.numel()
         tokens += labels.numel()
     assert report["valid_loss"] == pytest.approx(loss / tokens, rel=T4_MAX)
+
+
+def test_a_step_has_the_gradient_of_transformers(folder, tmp_path):
+    """With an epsilon far above gradients Adam's first step is the gradient times rate / epsilon."""
+    model = {**MODEL, "dropout": 0.0, "position_encoding": {"type": "sinusoidal", "layout": "half"}}
+    keys = dict(steps=1, accumulate=1, max_tokens=4096, precision="float32", label_smoothing=0.1, epsilon=1e3)
+    weights = []
+    for rate in (1e-9, 1e3):
+        schedule = dict(kind="constant", learning_rate=rate, warmup_steps=0)
+        output = tmp_path / f"rate{rate}"
+        given = training(folder, output, train=("valid.en", "valid.de"), model=model, schedule=schedule, **keys)
+        results(*given)
+        weights.append(load_file(output / "model.safetensors"))
+    oracle = transformers.MarianMTModel.from_pretrained(tmp_path / "rate1e-09").eval()
+    tokenizer = Tokenizer.from_file(str(output / "tokenizer.json"))
+    source, target = (
+        [tokenizer.encode(line).ids for line in (folder / f"valid.{side}").read_text().splitlines()]
+        for side in ("en", "de")
+    )
+    pad, width = oracle.config.pad_token_id, max(map(len, [*source, *target]))
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in source])
+    is_target = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in target]) > 0
+    ids, labels = (torch.tensor([row + [pad] * (width - len(row)) for row in rows]) for rows in (source, target))
+    start = torch.full((len(labels), 1), oracle.config.decoder_start_token_id)
+    decoder_ids = torch.cat([start, labels[:, :-1]], 1)
+    logits = oracle(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder_ids).logits
+    torch.nn.functional.cross_entropy(logits[is_target], labels[is_target], label_smoothing=0.1).backward()
+    assert len(mask.sum(1).unique()) > 3
+    compared = 0
+    for name, parameter in oracle.named_parameters():
+        if name not in weights[0] or parameter.grad is None or name.endswith("k_proj.bias"):  # softmax sees no k bias
+            continue
+        moved = weights[0][name].astype(float) - weights[1][name].astype(float)
+        gradient = parameter.grad.double().numpy()
+        largest = np.abs(gradient).max()
+        assert largest > 1e-6 and np.abs(moved - gradient).max() <= GRADIENT_OF_A_STEP * largest, name
+        compared += 1
+    assert compared > 30
 
 
 def test_bad_pairs_are_named(folder, tmp_path):
