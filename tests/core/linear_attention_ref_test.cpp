@@ -181,6 +181,43 @@ TEST_F(LinearAttentionErrors, RotationsAndState) {
   refused(WITH(x.state = reinterpret_cast<double*>(reinterpret_cast<char*>(state) + 4)), "state must be aligned", "");
 }
 
+TEST_F(LinearAttentionErrors, ExponentsAndPacking) {
+  static float exponents[2 * 3 * 2] = {};
+  static double state[2 * 2 * 6 * 6], of_state[2 * 2] = {};
+  refused(WITH(x.key_exponents = exponents; x.direction = RF_LINEAR_BIDIRECTIONAL),
+          "direction must be RF_LINEAR_CAUSAL with key_exponents", "1");
+  refused(WITH(x.key_exponents = exponents), "feature_map must be RF_FEATURES_GIVEN with key_exponents", "2");
+  refused(WITH(x.feature_map = RF_FEATURES_GIVEN; x.key_exponents = reinterpret_cast<char*>(exponents) + 2),
+          "key_exponents must be aligned", "");
+  refused(WITH(x.feature_map = RF_FEATURES_GIVEN; x.key_exponents = exponents; x.state = state),
+          "state_exponents must not be NULL", "NULL");
+  constexpr const char* kRule = "key_exponents must be below infinity and not fall from key to key";
+  for (const float value : {-1.0f, INFINITY, NAN}) {
+    exponents[10] = value;  // the last key of the first head
+    std::ostringstream got;
+    got << value << " after 0";
+    refused(WITH(x.feature_map = RF_FEATURES_GIVEN; x.key_exponents = exponents), kRule, got.str());
+  }
+  exponents[10] = 0, of_state[3] = 1;
+  refused(WITH(x.feature_map = RF_FEATURES_GIVEN; x.key_exponents = exponents; x.state = state;
+               x.state_exponents = of_state),
+          kRule, "0 after 1");
+
+  static const int64_t ends[] = {0, 2, 3}, late[] = {1, 3}, falling[] = {0, 3, 2}, shorter[] = {0, 2};
+  const auto pack = [](const int64_t* q, const int64_t* k, int64_t sequences) {
+    return [=](rf_linear_attention_args& x, rf_linear_attention_grads&) {
+      x.batch = x.query.batch = x.key.batch = 1;
+      x.cu_seqlens_q = q, x.cu_seqlens_k = k, x.sequences = sequences;
+    };
+  };
+  refused(pack(ends, nullptr, 2), "cu_seqlens_q and cu_seqlens_k must be given together", "cu_seqlens_q alone");
+  refused(pack(ends, ends, -1), "sequences must be >= 0", "-1");
+  refused(pack(late, ends, 1), "cu_seqlens_q must begin with 0", "1");
+  refused(pack(ends, falling, 2), "cu_seqlens_k must not decrease", "2 after 3");
+  refused(pack(shorter, ends, 1), "cu_seqlens_q must end with queries = 3", "2");
+  refused(WITH(x.cu_seqlens_q = x.cu_seqlens_k = ends; x.sequences = 2), "batch must be 1 with packed sequences", "2");
+}
+
 TEST_F(LinearAttentionErrors, Gradients) {
   constexpr bool kForward = false;
   static double state[2 * 2 * 6 * 6];

@@ -1,6 +1,6 @@
 // Linear attention in chunks, of every instruction set, against the float64 loops over all pairs: directions,
-// denominators, maps, lengths on both sides of a chunk, types, strides; then threads, neighbours in the batch,
-// streaming and the error of a sum over 2^20 positions.
+// denominators, maps, lengths on both sides of a chunk, types, strides, exponents of keys, packed sequences; then
+// threads, neighbours, streaming and the error of a sum over 2^20 positions.
 #include <omp.h>
 
 #include "core/linear_case.h"
@@ -31,7 +31,8 @@ std::string describe(rf_dtype dtype, const LinearShape& s, const LinearOptions& 
   std::ostringstream text;
   text << "dtype " << dtype << " shape " << s.batch << ' ' << s.queries << ' ' << s.keys << ' ' << s.heads << '/'
        << s.key_heads << ' ' << s.features << ' ' << s.value_dim << " direction " << o.direction << " denominator "
-       << o.denominator << " map " << o.map << " layout " << o.layout << " pairs " << o.pairs << " masked " << o.masked;
+       << o.denominator << " map " << o.map << " layout " << o.layout << " pairs " << o.pairs << " masked " << o.masked
+       << " rise " << o.rise << " sequences " << o.sequences;
   return text.str();
 }
 
@@ -130,6 +131,78 @@ TEST_P(LinearAttention, EqualsLoopsInEveryTypeAndWithGaps) {
   expect_equal_to_loops(RF_F32, {.batch = 0}, {});
 }
 
+TEST_P(LinearAttention, EqualsLoopsWithExponentsOfKeys) {
+  for (const auto& [queries, keys] : {std::pair{1, 1}, {64, 64}, {150, 150}, {70, 200}, {200, 70}}) {
+    for (const auto denominator : {RF_DENOMINATOR_PLAIN, RF_DENOMINATOR_ROTATED}) {
+      for (const double rise : {0.5, 40.0, 1e4}) {
+        const LinearShape shape = {.batch = 1, .queries = queries, .keys = keys};
+        const LinearOptions options = {.denominator = denominator, .map = RF_FEATURES_GIVEN, .eps = 1e-3, .rise = rise};
+        expect_equal_to_loops(RF_F32, shape, options);
+      }
+    }
+  }
+}
+
+TEST_P(LinearAttention, EqualsLoopsOfPackedSequences) {
+  for (const auto direction : {RF_LINEAR_BIDIRECTIONAL, RF_LINEAR_CAUSAL}) {
+    for (const auto& [queries, keys] : {std::pair{300, 300}, {90, 200}, {200, 90}, {0, 0}}) {
+      const LinearShape shape = {.batch = 1, .queries = queries, .keys = keys};
+      LinearOptions options = {.direction = direction, .sequences = 5};
+      expect_equal_to_loops(RF_F32, shape, options);
+      options.map = RF_FEATURES_GIVEN, options.rise = direction == RF_LINEAR_CAUSAL ? 5 : 0;
+      if (queries == 0) expect_equal_to_loops(RF_F32, shape, options);
+    }
+  }
+}
+
+// A packed sequence has the bits that it has alone.
+TEST_P(LinearAttention, PackedNeighboursDoNotChangeBits) {
+  LinearCase packed(RF_F32, {.batch = 1, .queries = 300, .keys = 300}, {.sequences = 3});
+  LinearCase alone(RF_F32, {.batch = 1, .queries = 300, .keys = 300}, {});
+  packed.forward(), packed.backward();
+  const int64_t first = packed.ends_q[2], count = packed.ends_q[3] - first;
+  ASSERT_GT(count, 64);
+  rf_linear_attention_args& x = alone.args;
+  x.queries = x.keys = count;
+  const auto move = [&](auto& pointer, int64_t floats) { pointer = static_cast<const float*>(pointer) + floats; };
+  move(x.q, first * x.q_stride_t), move(x.k, first * x.k_stride_t), move(x.v, first * x.v_stride_t);
+  for (rf_attention_rotation* r : {&x.query, &x.key}) move(r->cos, first * r->pairs), move(r->sin, first * r->pairs);
+  move(alone.grads.out, first * alone.grads.out_stride_t);
+  x.key_mask += first;
+  alone.forward(), alone.backward();
+  const auto expect_part = [&](const Elements& whole, const Elements& part, int64_t width) {
+    for (int64_t i = 0; i < count * width; ++i) ASSERT_EQ(part.at(i), whole.at(first * width + i)) << i;
+  };
+  expect_part(packed.out.elements, alone.out.elements, x.out_stride_t);
+  expect_part(packed.dq, alone.dq, x.heads * x.features);
+  expect_part(packed.dk, alone.dk, x.key_heads * x.features);
+  expect_part(packed.dv, alone.dv, x.key_heads * x.value_dim);
+}
+
+// Blocks of a head, shared by threads.
+TEST_P(LinearAttention, ThreadsThatShareAHeadDoNotChangeBits) {
+  const int threads = omp_get_max_threads();
+  for (const auto direction : {RF_LINEAR_BIDIRECTIONAL, RF_LINEAR_CAUSAL}) {
+    for (const double rise : {0.0, 3.0}) {
+      if (rise > 0 && direction == RF_LINEAR_BIDIRECTIONAL) continue;
+      const LinearShape shape = {.batch = 1, .queries = 20000, .keys = 21000, .heads = 2, .key_heads = 1};
+      const LinearOptions options = {
+          .direction = direction, .map = rise > 0 ? RF_FEATURES_GIVEN : RF_FEATURES_ELU_PLUS_ONE, .rise = rise};
+      LinearCase one(RF_F32, shape, options), several(RF_F32, shape, options);
+      omp_set_num_threads(1);
+      one.forward(), one.backward();
+      omp_set_num_threads(4);
+      several.forward(), several.backward();
+      omp_set_num_threads(threads);
+      EXPECT_EQ(one.out.elements.bytes, several.out.elements.bytes);
+      EXPECT_EQ(one.denominators, several.denominators);
+      EXPECT_EQ(one.dq.bytes, several.dq.bytes);
+      EXPECT_EQ(one.dk.bytes, several.dk.bytes);
+      EXPECT_EQ(one.dv.bytes, several.dv.bytes);
+    }
+  }
+}
+
 TEST_P(LinearAttention, MaskedRowsAreNotReadAndQueriesWithoutKeysAnswerZero) {
   for (const auto direction : {RF_LINEAR_BIDIRECTIONAL, RF_LINEAR_CAUSAL}) {
     LinearCase problem(RF_F32, {.batch = 1, .queries = 70, .keys = 70, .heads = 1, .key_heads = 1},
@@ -186,12 +259,13 @@ TEST_P(LinearAttention, ThreadsAndNeighboursDoNotChangeBits) {
 }
 
 // The state after parts of any lengths is that of the whole, and so are the answers.
-TEST_P(LinearAttention, StreamsInPartsOfAnyLength) {
-  const LinearShape shape = {.batch = 2, .queries = 200, .keys = 200};
-  const LinearOptions options = {.shared_rotation = true};
+void expect_streams(const LinearOptions& options) {
+  const LinearShape shape = {.batch = options.rise > 0 ? 1 : 2, .queries = 200, .keys = 200};
   LinearCase whole(RF_F32, shape, options), parts(RF_F32, shape, options);
   std::vector<double> want(static_cast<size_t>(2 * 2 * 6 * 6)), state = want;
+  std::vector<double> whole_exponents(4, -INFINITY), exponents = whole_exponents;
   whole.args.state = want.data(), parts.args.state = state.data();
+  whole.args.state_exponents = whole_exponents.data(), parts.args.state_exponents = exponents.data();
   whole.forward();
   const rf_linear_attention_args all = parts.args;
   int64_t first = 0;
@@ -204,6 +278,7 @@ TEST_P(LinearAttention, StreamsInPartsOfAnyLength) {
     x.v = static_cast<const char*>(x.v) + first * x.v_stride_t * bytes;
     x.out = static_cast<char*>(x.out) + first * x.out_stride_t * bytes;
     x.key_mask += first;
+    if (x.key_exponents != nullptr) x.key_exponents = static_cast<const float*>(x.key_exponents) + first * x.key_heads;
     for (rf_attention_rotation* r : {&x.query, &x.key}) {
       r->cos = static_cast<const float*>(r->cos) + first * r->pairs;
       r->sin = static_cast<const float*>(r->sin) + first * r->pairs;
@@ -215,8 +290,8 @@ TEST_P(LinearAttention, StreamsInPartsOfAnyLength) {
   ASSERT_EQ(first, 200);
   expect_close(parts.out.elements, whole.out.elements, kEpsF32, "out");
   const std::string target = rf_target();
-  std::vector<double> exact(want.size());
-  whole.args.state = exact.data();
+  std::vector<double> exact(want.size()), exact_exponents(4, -INFINITY);
+  whole.args.state = exact.data(), whole.args.state_exponents = exact_exponents.data();
   ASSERT_EQ(rf_set_target("ref"), RF_OK);
   whole.forward();
   ASSERT_EQ(rf_set_target(target.c_str()), RF_OK);
@@ -225,6 +300,13 @@ TEST_P(LinearAttention, StreamsInPartsOfAnyLength) {
     ASSERT_NEAR(want[i], exact[i], kLinearAttentionEps * kEpsF32 * column_sum) << i;
     ASSERT_NEAR(state[i], exact[i], kLinearAttentionEps * kEpsF32 * column_sum) << i;
   }
+  EXPECT_EQ(whole_exponents, exact_exponents);
+  EXPECT_EQ(exponents, exact_exponents);
+}
+
+TEST_P(LinearAttention, StreamsInPartsOfAnyLength) {
+  expect_streams({.shared_rotation = true});
+  expect_streams({.map = RF_FEATURES_GIVEN, .shared_rotation = true, .rise = 4});
 }
 
 // Keys that are all alike, the worst case of long sums, as every addition is rounded to the same side.

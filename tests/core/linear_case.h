@@ -24,7 +24,9 @@ struct LinearOptions {
   bool shared_rotation = false;
   bool masked = true;
   double eps = 0;
-  int64_t gap = 0;  // elements between heads that belong to nobody
+  int64_t gap = 0;        // elements between heads that belong to nobody
+  double rise = 0;        // of the keys' exponents, now and then; 0: there are none
+  int64_t sequences = 0;  // packed in each side's tokens; 0: none
 };
 
 // Rows [B, tokens, heads, width] with a gap behind each.
@@ -88,6 +90,15 @@ class LinearCase {
       args.key_mask = mask.data();
       args.key_mask_stride_b = shape.keys, args.key_mask_stride_s = 1;
     }
+    if (options.rise > 0) {
+      exponents_ = Elements(row_dtype(dtype), shape.batch * shape.keys * shape.key_heads);
+      draw_exponents(shape, options.rise);
+      args.key_exponents = exponents_.bytes.data();
+    }
+    if (options.sequences > 0) {
+      pack(options.sequences);
+      args.cu_seqlens_q = ends_q.data(), args.cu_seqlens_k = ends_k.data(), args.sequences = options.sequences;
+    }
     connect();
   }
   LinearCase(const LinearCase&) = delete;
@@ -113,8 +124,32 @@ class LinearCase {
   Elements dq, dk, dv;
   std::vector<float> denominators;
   std::vector<uint8_t> mask;
+  std::vector<int64_t> ends_q, ends_k;
 
  private:
+  // Sequences of different lengths, one of them empty, and of another length for keys than for queries unless all are
+  // alike.
+  void pack(int64_t sequences) {
+    for (int64_t i = 0; i <= sequences; ++i) {
+      const int64_t part = i == 2 ? 1 : i;
+      ends_q.push_back(part * part * args.queries / (sequences * sequences));
+      ends_k.push_back(part * part * args.keys / (sequences * sequences));
+    }
+  }
+  // Running maxima: of a head, the same for some keys, then higher; -infinity before the first.
+  void draw_exponents(const LinearShape& shape, double rise) {
+    std::uniform_real_distribution<double> drawn(0, 1);
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      for (int64_t h = 0; h < shape.key_heads; ++h) {
+        double exponent = h == 0 ? -std::numeric_limits<double>::infinity() : -rise;
+        for (int64_t n = 0; n < shape.keys; ++n) {
+          if (drawn(generator_) < 0.1) exponent = std::max(exponent, -3.0) + rise * drawn(generator_);
+          exponents_.set((b * shape.keys + n) * shape.key_heads + h, exponent);
+        }
+      }
+    }
+  }
+
   static rf_dtype row_dtype(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64 : RF_F32; }
   rf_attention_rotation rotation(Elements& cos, Elements& sin, int64_t batch, int64_t tokens, int64_t pairs) {
     cos = sin = Elements(cos.dtype, batch * tokens * pairs);
@@ -129,6 +164,7 @@ class LinearCase {
 
   std::mt19937_64 generator_{314};
   Elements cos_sin_[4];
+  Elements exponents_{RF_F32, 0};
 };
 
 }  // namespace rf::tests

@@ -7,15 +7,19 @@
  *
  * The sums run over the keys that the mask leaves, causal ones over those with n <= m + S - T; RF_DENOMINATOR_ROTATED
  * has R in the denominator too. A query whose denominator is 0, one without a key in particular, has output 0 and
- * gradient 0. Time is linear in T + S; memory in addition to the arrays named here does not grow with them.
+ * gradient 0. Time is linear in T + S; memory in addition to the arrays named here does not grow with them. With
+ * key_exponents c, the features of key n are e^(c_n) g_n, and both sums are divided by e^(c_m'), m' the last key that
+ * query m may see: no exponential above 1 is computed, and eps is added to the divided sum.
  *
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), F features, Dv value_dim.
  *
  * RF_F64, and every type where RF_KERNEL=ref asks for it, is computed from the equation by plain loops over all pairs,
  * the reference for the other way: RF_F32, RF_BF16 and RF_F16 in chunks of tokens, in float32, sums over
- * chunks compensated, so that their error does not grow with S. Results have the same bits for any number of threads
- * and whatever else is in the batch. Values are not rotated, weights are not dropped, cos and sin have no gradients.
+ * chunks compensated, so that their error does not grow with S. Threads share a head's tokens where there are fewer
+ * heads than threads. Results have the same bits for any number of threads and whatever else is in the batch or packed
+ * with a sequence. Values are not rotated, weights are not dropped, cos and sin have no gradients; that of c_n is
+ * g_n . dg_n, of the gradients returned here, less f_m . df_m of the queries m with m' = n.
  */
 #ifndef RF_LINEAR_ATTENTION_H_
 #define RF_LINEAR_ATTENTION_H_
@@ -71,6 +75,22 @@ typedef struct rf_linear_attention_args {
   /* [B,Hk,F,Dv+1] contiguous, or NULL: the sums of R^k_n g_n v_n^T and, in column Dv, of what f_m meets in the
    * denominator, over keys that came before. These keys are added. Causal, T = S, and only in the forward. */
   double* state;
+
+  /* [B,S,Hk] contiguous, or NULL: c, as running maxima of exponents are: below infinity, where -infinity stands for
+   * features of 0, and of one sequence not falling from key to key. double for RF_F64 data and float for all other.
+   * Causal only. */
+  const void* key_exponents;
+  /* [B,Hk]: the state is divided by the exponentials of these, which become those of the last keys; read where there
+   * are a state and key_exponents. -INFINITY before the first key. */
+  double* state_exponents;
+
+  /* Packed sequences, or both NULL, as rf_attention_args has them: with batch 1, sequence i is the queries
+   * cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1 and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both
+   * [sequences + 1], non-decreasing from 0 to T and S. The state is [sequences,Hk,F,Dv+1], its exponents
+   * [sequences,Hk], and every sequence has as many queries as keys where there is a state. */
+  const int64_t* cu_seqlens_q;
+  const int64_t* cu_seqlens_k;
+  int64_t sequences;
 } rf_linear_attention_args;
 
 /* Gradients of a scalar, given its gradient with respect to out. Each has the shape of what it belongs to, is

@@ -142,29 +142,6 @@ void check_terms(const rf_attention_args& x) {
   require(std::isfinite(x.scale), kWhere, "scale must be finite, got ", x.scale);
 }
 
-void check_ends(const int64_t* cu_seqlens, int64_t sequences, int64_t tokens, const char* extent, const char* name) {
-  check_pointer(kWhere, cu_seqlens, sequences + 1, sizeof(int64_t), name);
-  require(cu_seqlens[0] == 0, kWhere, name, " must begin with 0, got ", cu_seqlens[0]);
-  for (int64_t i = 0; i < sequences; ++i) {
-    require(cu_seqlens[i] <= cu_seqlens[i + 1], kWhere, name, " must not decrease, got ", cu_seqlens[i + 1], " after ",
-            cu_seqlens[i]);
-  }
-  require(cu_seqlens[sequences] == tokens, kWhere, name, " must end with ", extent, " = ", tokens, ", got ",
-          cu_seqlens[sequences]);
-}
-
-void check_packing(const rf_attention_args& x) {
-  require((x.cu_seqlens_q == nullptr) == (x.cu_seqlens_k == nullptr), kWhere,
-          "cu_seqlens_q and cu_seqlens_k must be given together, got ",
-          x.cu_seqlens_q == nullptr ? "cu_seqlens_k" : "cu_seqlens_q", " alone");
-  if (x.cu_seqlens_q == nullptr) return;
-  require(x.batch == 1, kWhere, "batch must be 1 with packed sequences, got ", x.batch);
-  require(x.sequences >= 0, kWhere, "sequences must be >= 0, got ", x.sequences);
-  check_size(kWhere, {x.sequences, 2}, "cu_seqlens_q");
-  check_ends(x.cu_seqlens_q, x.sequences, x.queries, "queries", "cu_seqlens_q");
-  check_ends(x.cu_seqlens_k, x.sequences, x.keys, "keys", "cu_seqlens_k");
-}
-
 // A limit of a side that window does not name must be 0, so that a struct filled for other rules is not misread.
 void check_limit(const rf_attention_args& x, uint32_t side, int64_t limit, const char* name) {
   const bool limited = (x.window & side) != 0;
@@ -201,7 +178,7 @@ void check_attention(const rf_attention_args& x, CheckedFor use) {
   }
   check_pointers(x);
   check_terms(x);
-  check_packing(x);
+  check_packing(kWhere, packing_of(x));
   check_positions(x, x.query_positions, x.query_position_stride_b, x.queries, "query_positions");
   check_positions(x, x.key_positions, x.key_position_stride_b, x.keys, "key_positions");
   require(x.window <= (RF_WINDOW_LEFT | RF_WINDOW_RIGHT), kWhere,

@@ -46,4 +46,32 @@ void check_rotation(const char* where, const RotatedData& data, const rf_attenti
   check_pointer(where, rotation.sin, 0, row_element_bytes(data.dtype), name);
 }
 
+namespace {
+
+void check_ends(const char* where, const int64_t* cu_seqlens, int64_t sequences, int64_t tokens, const char* extent,
+                const char* name) {
+  check_pointer(where, cu_seqlens, sequences + 1, sizeof(int64_t), name);
+  require(cu_seqlens[0] == 0, where, name, " must begin with 0, got ", cu_seqlens[0]);
+  for (int64_t i = 0; i < sequences; ++i) {
+    require(cu_seqlens[i] <= cu_seqlens[i + 1], where, name, " must not decrease, got ", cu_seqlens[i + 1], " after ",
+            cu_seqlens[i]);
+  }
+  require(cu_seqlens[sequences] == tokens, where, name, " must end with ", extent, " = ", tokens, ", got ",
+          cu_seqlens[sequences]);
+}
+
+}  // namespace
+
+void check_packing(const char* where, const Packing& x) {
+  require((x.cu_seqlens_q == nullptr) == (x.cu_seqlens_k == nullptr), where,
+          "cu_seqlens_q and cu_seqlens_k must be given together, got ",
+          x.cu_seqlens_q == nullptr ? "cu_seqlens_k" : "cu_seqlens_q", " alone");
+  if (x.cu_seqlens_q == nullptr) return;
+  require(x.batch == 1, where, "batch must be 1 with packed sequences, got ", x.batch);
+  require(x.sequences >= 0, where, "sequences must be >= 0, got ", x.sequences);
+  check_size(where, {x.sequences, 2}, "cu_seqlens_q");
+  check_ends(where, x.cu_seqlens_q, x.sequences, x.queries, "queries", "cu_seqlens_q");
+  check_ends(where, x.cu_seqlens_k, x.sequences, x.keys, "keys", "cu_seqlens_k");
+}
+
 }  // namespace rf::core

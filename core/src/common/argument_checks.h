@@ -28,5 +28,17 @@ struct RotatedData {
 void check_rotation(const char* where, const RotatedData& data, const rf_attention_rotation& rotation,
                     const char* name);
 
+// Packed sequences, as rf_attention_args describes them.
+struct Packing {
+  int64_t batch, queries, keys;
+  const int64_t *cu_seqlens_q, *cu_seqlens_k;
+  int64_t sequences;
+};
+template <class Args>
+Packing packing_of(const Args& x) {
+  return {x.batch, x.queries, x.keys, x.cu_seqlens_q, x.cu_seqlens_k, x.sequences};
+}
+void check_packing(const char* where, const Packing& x);
+
 }  // namespace rf::core
 #endif

@@ -6,8 +6,9 @@
 //   backwards:  d(R g_n) = P_n v_n     dg_n += c'_n         P_n = sum_{m >= n} (R f_m) a_m^T
 //               dv_n     = P_n^T (R g_n)                    c'_n = sum_{m >= n} c_m f_m
 //
-// Sums within a chunk are by the products of its pairs, as in the forward. P is the sum over the query heads that read
-// a key head, so that theirs are added up where they arise, in order.
+// Sums within a chunk are by the products of its pairs, as in the forward, and exponents M of keys shrink them as
+// there: by e^(M_n - M_m) between a key and a query. P is the sum over the query heads that read a key head, so that
+// theirs are added up where they arise, in order.
 #include <algorithm>
 
 #include "common/simd_targets.h"
@@ -64,10 +65,11 @@ void store_rows(rf_dtype dtype, const float* rows, int64_t stride, int64_t count
 }
 
 struct QueryGradient {
-  QueryGradient(const LinearProblem& linear_problem, int64_t entry, int64_t head, Arena& arena)
+  QueryGradient(const LinearProblem& linear_problem, const rf_linear_attention_grads& gradients, int64_t sequence,
+                int64_t head, Arena& arena)
       : problem(linear_problem),
         x(problem.args),
-        b(entry),
+        grads(gradients),
         key_head(head),
         keys(problem, x.key, arena),
         y(problem, arena),
@@ -79,16 +81,18 @@ struct QueryGradient {
         plain(arena.take<float>(kChunk * problem.width)),
         scratch(arena.take<float>(kChunk * problem.width)),
         zeros(arena.take<float>(problem.width)),
-        sum(x.value_dim * problem.width, arena),
-        norm(problem.width, arena) {}
+        sums(problem, LinearPass::kQueryGradient, sequence, head, arena),
+        b(sums.of.entry) {}
 
-  void take_keys(const Chunk& chunk) const;
-  void answer(const rf_linear_attention_grads& grads, const Chunk& chunk, int64_t h) const;
+  void take(const Chunk& chunk, const Chunk& next, bool answers);
+  void take_keys(const Chunk& chunk, bool answers) const;
+  void answer(const Chunk& chunk, int64_t h) const;
   void add_keys(const Chunk& chunk) const;
 
   const LinearProblem& problem;
   const rf_linear_attention_args& x;
-  int64_t b, key_head;
+  const rf_linear_attention_grads& grads;
+  int64_t key_head;
   FeatureRows keys;
   OutputGradient y;
   float* values;         // [kChunk][value_width]
@@ -99,30 +103,44 @@ struct QueryGradient {
   float* plain;          // [kChunk][width]: of f in the denominator
   float* scratch;        // [kChunk][width]
   float* zeros;
-  RunningSum sum;   // S^T, [Dv][width]
-  RunningSum norm;  // z, [width]
+  PassSums sums;  // S^T, [Dv][width], and z
+  int64_t b;
 };
 
-void QueryGradient::take_keys(const Chunk& chunk) const {
+void QueryGradient::take(const Chunk& chunk, const Chunk& /*next*/, bool answers) {
+  sums.load(chunk);
+  if (chunk.keys > 0) take_keys(chunk, answers);
+  for (int64_t j = 0; answers && chunk.queries > 0 && j < problem.group; ++j) {
+    answer(chunk, key_head * problem.group + j);
+  }
+  if (chunk.keys > 0) add_keys(chunk);
+}
+
+void QueryGradient::take_keys(const Chunk& chunk, bool answers) const {
+  const bool meets_queries = answers && chunk.paired();
   load_keys(problem, b, key_head, chunk, keys, values);
-  sum_prefixes(norm.sum, keys.under, chunk.keys, problem.width, norm.added, prefix);
-  if (!chunk.paired()) return;
+  sum_prefixes(sums.row.total, keys.under, chunk.keys, problem.width, sums.decays, sums.row.added,
+               meets_queries ? prefix : nullptr);
+  if (!meets_queries) return;
   transpose(values, problem.value_width, chunk.keys, problem.value_width, value_columns, kChunk);
 }
 
-void QueryGradient::answer(const rf_linear_attention_grads& grads, const Chunk& chunk, int64_t h) const {
+void QueryGradient::answer(const Chunk& chunk, int64_t h) const {
   const int64_t width = problem.width;
+  const Decays& decays = sums.decays;
   y.load(problem, grads, b, h, chunk);
-  multiply_into(rows_of(y.scaled, problem.value_width), sum.sum, width, chunk.queries, width, x.value_dim, zeros, 0,
-                gradient);
+  multiply_into(rows_of(y.scaled, problem.value_width), sums.matrix.total, width, chunk.queries, width, x.value_dim,
+                zeros, 0, gradient);
   if (chunk.paired()) {
+    if (decays.any) scale_rows(decays.from_first, chunk.queries, width, gradient);
     multiply_pairs(Triangle::kLower, chunk.queries, y.scaled, problem.value_width, x.value_dim, value_columns, pairs);
+    if (decays.any) shrink_pairs(Triangle::kLower, chunk.queries, decays, pairs);
     add_pairs(Triangle::kLower, chunk.queries, pairs, keys.rotated, width, gradient);
   }
   const bool separate = FeatureRows::is_plain(problem, x.query);
   if (separate) std::fill_n(plain, chunk.queries * width, 0.0f);
   for (int64_t i = 0; i < chunk.queries; ++i) {
-    const float* z = chunk.paired() ? prefix + i * width : norm.sum;
+    const float* z = chunk.paired() ? prefix + i * width : sums.row.total;
     add_scaled(y.factor[i], z, width, (separate ? plain : gradient) + i * width);
   }
   to_given(problem, x.query, b, x.queries, chunk.first_query, chunk.queries, query_rows(x, b, h),
@@ -132,34 +150,26 @@ void QueryGradient::answer(const rf_linear_attention_grads& grads, const Chunk& 
 }
 
 void QueryGradient::add_keys(const Chunk& chunk) const {
+  if (sums.decays.any) scale_rows(sums.decays.from_last, chunk.keys, problem.width, keys.rotated);
   multiply_into(columns_of(values, problem.value_width), keys.rotated, problem.width, x.value_dim, problem.width,
-                chunk.keys, zeros, 0, sum.added);
-  sum.add();
-  norm.add();
+                chunk.keys, zeros, 0, sums.matrix.added);
+  sums.add();
 }
 
-void query_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, int64_t b, int64_t key_head,
+void query_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, const LinearTask& task,
                     void* memory) {
   Arena arena(memory);
-  const QueryGradient pass(problem, b, key_head, arena);
-  pass.sum.clear();
-  pass.norm.clear();
+  QueryGradient pass(problem, grads, task.sequence, task.key_head, arena);
   std::fill_n(pass.zeros, problem.width, 0.0f);
-  for (int64_t i = 0; i < problem.plan.count(); ++i) {
-    const Chunk chunk = problem.plan.at(i);
-    if (chunk.keys > 0) pass.take_keys(chunk);
-    for (int64_t j = 0; chunk.queries > 0 && j < problem.group; ++j) {
-      pass.answer(grads, chunk, key_head * problem.group + j);
-    }
-    if (chunk.keys > 0) pass.add_keys(chunk);
-  }
+  walk(task, pass);
 }
 
 struct KeyGradient {
-  KeyGradient(const LinearProblem& linear_problem, int64_t entry, int64_t head, Arena& arena)
+  KeyGradient(const LinearProblem& linear_problem, const rf_linear_attention_grads& gradients, int64_t sequence,
+              int64_t head, Arena& arena)
       : problem(linear_problem),
         x(problem.args),
-        b(entry),
+        grads(gradients),
         key_head(head),
         keys(problem, x.key, arena),
         queries(problem, x.query, arena),
@@ -173,20 +183,21 @@ struct KeyGradient {
         value_gradient(arena.take<float>(kChunk * problem.value_width)),
         scratch(arena.take<float>(kChunk * problem.width)),
         zeros(arena.take<float>(std::max(problem.width, problem.value_width))),
-        sum_columns(arena.take<float>(problem.value_width * problem.width)),
-        sum(x.features * problem.value_width, arena),
-        norm(problem.width, arena) {}
+        total_columns(arena.take<float>(problem.value_width * problem.width)),
+        sums(problem, LinearPass::kKeyGradient, sequence, head, arena),
+        b(sums.of.entry) {}
 
-  void begin() const;
+  void take(const Chunk& chunk, const Chunk& next, bool answers);
   void take_keys(const Chunk& chunk) const;
-  void take_queries(const rf_linear_attention_grads& grads, const Chunk& chunk, int64_t h) const;
-  void add_suffixes(const Chunk& chunk) const;
-  void write_keys(const rf_linear_attention_grads& grads, const Chunk& chunk) const;
-  void add_queries() const;
+  void take_queries(const Chunk& chunk, int64_t h, bool answers) const;
+  void answer_pairs(const Chunk& chunk) const;
+  void add_suffixes(const Chunk& chunk, bool answers) const;
+  void write_keys(const Chunk& chunk) const;
 
   const LinearProblem& problem;
   const rf_linear_attention_args& x;
-  int64_t b, key_head;
+  const rf_linear_attention_grads& grads;
+  int64_t key_head;
   FeatureRows keys, queries;
   OutputGradient y;
   float* values;          // [kChunk][value_width]
@@ -198,61 +209,85 @@ struct KeyGradient {
   float* value_gradient;  // [kChunk][value_width]
   float* scratch;         // [kChunk][width]
   float* zeros;
-  float* sum_columns;  // P^T, [value_width][width]
-  RunningSum sum;      // P, [F][value_width]
-  RunningSum norm;     // c', [width]
+  float* total_columns;  // P^T, [value_width][width]
+  PassSums sums;         // P, [F][value_width], and c'
+  int64_t b;
 };
 
-void KeyGradient::begin() const {
-  sum.clear();
-  norm.clear();
-  std::fill_n(sum_columns, problem.value_width * problem.width, 0.0f);
-  std::fill_n(zeros, std::max(problem.width, problem.value_width), 0.0f);
+void KeyGradient::take(const Chunk& chunk, const Chunk& /*next*/, bool answers) {
+  sums.load(chunk);
+  const bool has_keys = answers && chunk.keys > 0;
+  if (has_keys) take_keys(chunk);
+  if (chunk.queries > 0 || sums.decays.any) {
+    std::fill_n(sums.matrix.added, sums.sizes.matrix, 0.0f);
+    std::fill_n(sums.row.added, sums.sizes.row, 0.0f);
+  }
+  for (int64_t j = 0; chunk.queries > 0 && j < problem.group; ++j) {
+    take_queries(chunk, key_head * problem.group + j, answers);
+  }
+  if (has_keys) write_keys(chunk);
+  if (chunk.queries > 0 || sums.decays.any) sums.add();
 }
 
 // What later chunks give to the keys.
 void KeyGradient::take_keys(const Chunk& chunk) const {
+  const int64_t width = problem.width, value_width = problem.value_width;
+  const Decays& decays = sums.decays;
   load_keys(problem, b, key_head, chunk, keys, values);
-  multiply_into(rows_of(keys.rotated, problem.width), sum.sum, problem.value_width, chunk.keys, problem.value_width,
-                x.features, zeros, 0, value_gradient);
-  multiply_into(rows_of(values, problem.value_width), sum_columns, problem.width, chunk.keys, problem.width,
-                x.value_dim, zeros, 0, gradient);
-  for (int64_t i = 0; i < chunk.keys; ++i) std::copy_n(norm.sum, problem.width, suffix + i * problem.width);
+  transpose(sums.matrix.total, value_width, x.features, value_width, total_columns, width);
+  multiply_into(rows_of(keys.rotated, width), sums.matrix.total, value_width, chunk.keys, value_width, x.features,
+                zeros, 0, value_gradient);
+  multiply_into(rows_of(values, value_width), total_columns, width, chunk.keys, width, x.value_dim, zeros, 0, gradient);
+  for (int64_t i = 0; i < chunk.keys; ++i) std::copy_n(sums.row.total, width, suffix + i * width);
+  if (!decays.any) return;
+  scale_rows(decays.from_last, chunk.keys, value_width, value_gradient);
+  for (float* rows : {gradient, suffix}) scale_rows(decays.from_last, chunk.keys, width, rows);
 }
 
 // What one query head gives to the keys of its chunk and to the sums.
-void KeyGradient::take_queries(const rf_linear_attention_grads& grads, const Chunk& chunk, int64_t h) const {
-  const int64_t width = problem.width, value_width = problem.value_width;
+void KeyGradient::take_queries(const Chunk& chunk, int64_t h, bool answers) const {
   load_queries(problem, b, h, chunk, queries);
   y.load(problem, grads, b, h, chunk);
-  add_suffixes(chunk);
-  multiply_into(columns_of(queries.rotated, width), y.scaled, value_width, x.features, value_width, chunk.queries,
-                sum.added, value_width, sum.added);
-  if (!chunk.paired()) return;
+  add_suffixes(chunk, answers);
+  if (answers && chunk.paired()) answer_pairs(chunk);
+  if (sums.decays.any) scale_rows(sums.decays.from_first, chunk.queries, problem.width, queries.rotated);
+  multiply_into(columns_of(queries.rotated, problem.width), y.scaled, problem.value_width, x.features,
+                problem.value_width, chunk.queries, sums.matrix.added, problem.value_width, sums.matrix.added);
+}
+
+void KeyGradient::answer_pairs(const Chunk& chunk) const {
+  const int64_t width = problem.width, value_width = problem.value_width;
+  const Decays& decays = sums.decays;
   transpose(queries.rotated, width, chunk.queries, width, query_columns, kChunk);
   transpose(y.scaled, value_width, chunk.queries, value_width, y_columns, kChunk);
   multiply_pairs(Triangle::kUpper, chunk.keys, keys.rotated, width, x.features, query_columns, pairs);
+  if (decays.any) shrink_pairs(Triangle::kUpper, chunk.keys, decays, pairs);
   add_pairs(Triangle::kUpper, chunk.keys, pairs, y.scaled, value_width, value_gradient);
   multiply_pairs(Triangle::kUpper, chunk.keys, values, value_width, x.value_dim, y_columns, pairs);
+  if (decays.any) shrink_pairs(Triangle::kUpper, chunk.keys, decays, pairs);
   add_pairs(Triangle::kUpper, chunk.keys, pairs, queries.rotated, width, gradient);
 }
 
-void KeyGradient::add_suffixes(const Chunk& chunk) const {
+void KeyGradient::add_suffixes(const Chunk& chunk, bool answers) const {
   const FloatTag d;
   const int64_t width = problem.width;
+  const Decays& decays = sums.decays;
   for (int64_t i = 0; i < width; i += kLanes) {
-    auto sum_of_rows = hn::Zero(d);
+    auto sum = hn::Zero(d);
     for (int64_t m = chunk.queries - 1; m >= 0; --m) {
-      sum_of_rows = hn::MulAdd(hn::Set(d, y.factor[m]), hn::LoadU(d, queries.under + m * width + i), sum_of_rows);
-      if (!chunk.paired()) continue;
+      if (decays.any && m + 1 < chunk.queries) sum = hn::Mul(sum, hn::Set(d, decays.step[m + 1]));
+      sum = hn::MulAdd(hn::Set(d, y.factor[m]), hn::LoadU(d, queries.under + m * width + i), sum);
+      if (!answers || !chunk.paired()) continue;
       float* to = suffix + m * width + i;
-      hn::StoreU(hn::Add(hn::LoadU(d, to), sum_of_rows), d, to);
+      hn::StoreU(hn::Add(hn::LoadU(d, to), sum), d, to);
     }
-    hn::StoreU(hn::Add(hn::LoadU(d, norm.added + i), sum_of_rows), d, norm.added + i);
+    if (decays.any) sum = hn::Mul(sum, hn::Set(d, decays.from_first[0]));
+    float* to = sums.row.added + i;
+    hn::StoreU(hn::Add(hn::LoadU(d, to), sum), d, to);
   }
 }
 
-void KeyGradient::write_keys(const rf_linear_attention_grads& grads, const Chunk& chunk) const {
+void KeyGradient::write_keys(const Chunk& chunk) const {
   const bool separate = FeatureRows::is_plain(problem, x.key);
   const int64_t row = (b * x.keys + chunk.first_key) * x.key_heads + key_head;
   if (!separate) add_scaled(1, suffix, chunk.keys * problem.width, gradient);
@@ -267,39 +302,23 @@ void KeyGradient::write_keys(const rf_linear_attention_grads& grads, const Chunk
   }
 }
 
-void KeyGradient::add_queries() const {
-  sum.add();
-  norm.add();
-  transpose(sum.sum, problem.value_width, x.features, problem.value_width, sum_columns, problem.width);
-}
-
-void key_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, int64_t b, int64_t key_head,
+void key_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, const LinearTask& task,
                   void* memory) {
   Arena arena(memory);
-  const KeyGradient pass(problem, b, key_head, arena);
-  pass.begin();
-  for (int64_t i = problem.plan.count() - 1; i >= 0; --i) {
-    const Chunk chunk = problem.plan.at(i);
-    if (chunk.keys > 0) pass.take_keys(chunk);
-    if (chunk.queries > 0) {
-      std::fill_n(pass.sum.added, pass.sum.count, 0.0f);
-      std::fill_n(pass.norm.added, pass.norm.count, 0.0f);
-      for (int64_t j = 0; j < problem.group; ++j) pass.take_queries(grads, chunk, key_head * problem.group + j);
-    }
-    if (chunk.keys > 0) pass.write_keys(grads, chunk);
-    if (chunk.queries > 0) pass.add_queries();
-  }
+  KeyGradient pass(problem, grads, task.sequence, task.key_head, arena);
+  std::fill_n(pass.zeros, std::max(problem.width, problem.value_width), 0.0f);
+  walk(task, pass);
 }
 
 int64_t query_gradient_bytes(const LinearProblem& problem) {
   Arena arena(nullptr);
-  const QueryGradient pass(problem, 0, 0, arena);
+  const QueryGradient pass(problem, {}, 0, 0, arena);
   return arena.used();
 }
 
 int64_t key_gradient_bytes(const LinearProblem& problem) {
   Arena arena(nullptr);
-  const KeyGradient pass(problem, 0, 0, arena);
+  const KeyGradient pass(problem, {}, 0, 0, arena);
   return arena.used();
 }
 
@@ -319,18 +338,18 @@ int64_t linear_query_gradient_bytes(const LinearProblem& problem) {
   return HWY_DYNAMIC_DISPATCH(query_gradient_bytes)(problem);
 }
 
-void linear_query_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, int64_t b,
-                           int64_t key_head, void* space) {
-  HWY_DYNAMIC_DISPATCH(query_gradient)(problem, grads, b, key_head, space);
+void linear_query_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, const LinearTask& task,
+                           void* space) {
+  HWY_DYNAMIC_DISPATCH(query_gradient)(problem, grads, task, space);
 }
 
 int64_t linear_key_gradient_bytes(const LinearProblem& problem) {
   return HWY_DYNAMIC_DISPATCH(key_gradient_bytes)(problem);
 }
 
-void linear_key_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, int64_t b,
-                         int64_t key_head, void* space) {
-  HWY_DYNAMIC_DISPATCH(key_gradient)(problem, grads, b, key_head, space);
+void linear_key_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, const LinearTask& task,
+                         void* space) {
+  HWY_DYNAMIC_DISPATCH(key_gradient)(problem, grads, task, space);
 }
 
 }  // namespace rf::core

@@ -7,6 +7,7 @@
 #include "common/argument_checks.h"
 #include "common/element.h"
 #include "common/error.h"
+#include "linear_attention/sequence.h"
 
 namespace rf::core {
 namespace {
@@ -68,7 +69,40 @@ void check_state(const rf_linear_attention_args& x) {
   check_pointer(kWhere, x.state, 0, sizeof(double), "state");
   require(x.direction == RF_LINEAR_CAUSAL, kWhere, "direction must be RF_LINEAR_CAUSAL with a state, got ",
           static_cast<int>(x.direction));
-  require(x.queries == x.keys, kWhere, "queries must equal keys = ", x.keys, " with a state, got ", x.queries);
+  for (int64_t i = 0; i < sequence_count(x); ++i) {
+    const Sequence of = sequence_of(x, i);
+    require(of.queries == of.keys, kWhere, "queries must equal keys = ", of.keys, " with a state, got ", of.queries);
+  }
+  if (x.key_exponents == nullptr) return;
+  check_pointer(kWhere, x.state_exponents, sequence_count(x) * x.key_heads, sizeof(double), "state_exponents");
+}
+
+template <class Number>
+void check_exponents_of(const rf_linear_attention_args& x, const Sequence& of) {
+  const auto* all = static_cast<const Number*>(x.key_exponents) + of.entry * x.keys * x.key_heads;
+  for (int64_t h = 0; h < x.key_heads; ++h) {
+    Number least = -INFINITY;
+    if (x.state != nullptr) least = static_cast<Number>(x.state_exponents[of.number * x.key_heads + h]);
+    for (int64_t n = of.first_key; n < of.first_key + of.keys; ++n) {
+      const Number own = all[n * x.key_heads + h];
+      require(own >= least && own < INFINITY, kWhere,
+              "key_exponents must be below infinity and not fall from key to key, got ", own, " after ", least);
+      least = own;
+    }
+  }
+}
+
+void check_exponents(const rf_linear_attention_args& x) {
+  if (x.key_exponents == nullptr) return;
+  require(x.direction == RF_LINEAR_CAUSAL, kWhere, "direction must be RF_LINEAR_CAUSAL with key_exponents, got ",
+          static_cast<int>(x.direction));
+  require(x.feature_map == RF_FEATURES_GIVEN, kWhere, "feature_map must be RF_FEATURES_GIVEN with key_exponents, got ",
+          static_cast<int>(x.feature_map));
+  check_pointer(kWhere, x.key_exponents, 0, row_element_bytes(x.dtype), "key_exponents");
+  for (int64_t i = 0; i < sequence_count(x); ++i) {
+    const Sequence of = sequence_of(x, i);
+    x.dtype == RF_F64 ? check_exponents_of<double>(x, of) : check_exponents_of<float>(x, of);
+  }
 }
 
 }  // namespace
@@ -80,7 +114,9 @@ void check_linear_attention(const rf_linear_attention_args& x) {
   const RotatedData rotated = {x.dtype, x.layout, x.batch, x.features};
   check_rotation(kWhere, rotated, x.query, "query");
   check_rotation(kWhere, rotated, x.key, "key");
+  check_packing(kWhere, packing_of(x));
   check_state(x);
+  check_exponents(x);
   const int64_t outputs = x.batch * x.queries * x.heads;
   check_pointer(kWhere, x.out, outputs, element_bytes(x.dtype), "out");
 }

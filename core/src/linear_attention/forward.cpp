@@ -4,7 +4,9 @@
 //   num_m = (R f_m) S  +  sum over the chunk's keys n <= m of ((R f_m) . (R g_n)) v_n
 //   den_m = eps + f_m . (z + sum over the same keys of g_n)
 //
-// It does not split a head's sequence over threads.
+// With exponents M of the keys, S and z are divided by e^M0 of the key before the chunk:
+//
+//   num_m = e^(M0 - M_m) (R f_m) S  +  sum over the chunk's keys n <= m of e^(M_n - M_m) ((R f_m) . (R g_n)) v_n
 #include "linear_attention/problem.h"
 
 #include <algorithm>
@@ -22,10 +24,9 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 
 struct LinearForward {
-  LinearForward(const LinearProblem& linear_problem, int64_t entry, int64_t head, Arena& arena)
+  LinearForward(const LinearProblem& linear_problem, int64_t sequence, int64_t head, Arena& arena)
       : problem(linear_problem),
         x(problem.args),
-        b(entry),
         key_head(head),
         queries(problem, x.query, arena),
         keys(problem, x.key, arena),
@@ -35,72 +36,57 @@ struct LinearForward {
         key_columns(arena.take<float>(problem.width * kChunk)),
         pairs(arena.take<float>(kPairFloats)),
         zeros(arena.take<float>(problem.value_width)),
-        sum(x.features * problem.value_width, arena),
-        norm(problem.width, arena) {}
+        sums(problem, LinearPass::kForward, sequence, head, arena),
+        b(sums.of.entry) {}
 
-  void begin() const;
-  void take_keys(const Chunk& chunk) const;
-  void answer(const Chunk& chunk, const Chunk& next, int64_t h, RowsAhead& ahead) const;
+  void take(const Chunk& chunk, const Chunk& next, bool answers);
+  void take_keys(const Chunk& chunk, bool answers) const;
+  void answer(const Chunk& chunk, const Chunk& next, int64_t h);
   void write(const Chunk& chunk, int64_t h) const;
-  void add_keys(const Chunk& chunk, const Chunk& next, RowsAhead& ahead) const;
-  void keep_state() const;
-  double* state(int64_t f) const {
-    return x.state + ((b * x.key_heads + key_head) * x.features + f) * (x.value_dim + 1);
-  }
+  void add_keys(const Chunk& chunk, const Chunk& next);
 
   const LinearProblem& problem;
   const rf_linear_attention_args& x;
-  int64_t b, key_head;
+  int64_t key_head;
   FeatureRows queries, keys;
   float *values, *out;  // [kChunk][value_width]
-  float* prefix;        // [kChunk][width]: the sum of g up to each key
+  float* prefix;        // [kChunk][width]: z at each key
   float* key_columns;   // [width][kChunk]
   float* pairs;         // [queries][keys]
   float* zeros;
-  RunningSum sum;   // S, [F][value_width]
-  RunningSum norm;  // z, [width]
+  PassSums sums;  // S, [F][value_width], and z
+  int64_t b;
+  RowsAhead ahead;
 };
 
-void LinearForward::begin() const {
-  sum.clear();
-  norm.clear();
-  std::fill_n(zeros, problem.value_width, 0.0f);
-  if (x.state == nullptr) return;
-  const auto split = [](double value, float& nearest, float& lost) {
-    nearest = static_cast<float>(value);
-    lost = static_cast<float>(nearest - value);
-  };
-  for (int64_t f = 0; f < x.features; ++f) {
-    const int64_t row = f * problem.value_width;
-    for (int64_t e = 0; e < x.value_dim; ++e) split(state(f)[e], sum.sum[row + e], sum.lost[row + e]);
-    split(state(f)[x.value_dim], norm.sum[f], norm.lost[f]);
+void LinearForward::take(const Chunk& chunk, const Chunk& next, bool answers) {
+  sums.load(chunk);
+  if (chunk.keys > 0) take_keys(chunk, answers);
+  for (int64_t j = 0; answers && chunk.queries > 0 && j < problem.group; ++j) {
+    answer(chunk, next, key_head * problem.group + j);
   }
+  if (chunk.keys > 0) add_keys(chunk, next);
 }
 
-void LinearForward::keep_state() const {
-  if (x.state == nullptr) return;
-  const auto joined = [](float nearest, float lost) { return static_cast<double>(nearest) - lost; };
-  for (int64_t f = 0; f < x.features; ++f) {
-    const int64_t row = f * problem.value_width;
-    for (int64_t e = 0; e < x.value_dim; ++e) state(f)[e] = joined(sum.sum[row + e], sum.lost[row + e]);
-    state(f)[x.value_dim] = joined(norm.sum[f], norm.lost[f]);
-  }
-}
-
-void LinearForward::take_keys(const Chunk& chunk) const {
+void LinearForward::take_keys(const Chunk& chunk, bool answers) const {
+  const bool meets_queries = answers && chunk.paired();
   load_keys(problem, b, key_head, chunk, keys, values);
-  sum_prefixes(norm.sum, keys.under, chunk.keys, problem.width, norm.added, prefix);
-  if (chunk.paired()) transpose(keys.rotated, problem.width, chunk.keys, problem.width, key_columns, kChunk);
+  sum_prefixes(sums.row.total, keys.under, chunk.keys, problem.width, sums.decays, sums.row.added,
+               meets_queries ? prefix : nullptr);
+  if (meets_queries) transpose(keys.rotated, problem.width, chunk.keys, problem.width, key_columns, kChunk);
 }
 
-void LinearForward::answer(const Chunk& chunk, const Chunk& next, int64_t h, RowsAhead& ahead) const {
+void LinearForward::answer(const Chunk& chunk, const Chunk& next, int64_t h) {
+  const Decays& decays = sums.decays;
   load_queries(problem, b, h, chunk, queries);
   add_queries_ahead(x, b, h, next, ahead);
-  multiply_into(rows_of(queries.rotated, problem.width), sum.sum, problem.value_width, chunk.queries,
+  multiply_into(rows_of(queries.rotated, problem.width), sums.matrix.total, problem.value_width, chunk.queries,
                 problem.value_width, x.features, zeros, 0, out, &ahead);
   ahead.finish();
   if (chunk.paired()) {
+    if (decays.any) scale_rows(decays.from_first, chunk.queries, problem.value_width, out);
     multiply_pairs(Triangle::kLower, chunk.queries, queries.rotated, problem.width, x.features, key_columns, pairs);
+    if (decays.any) shrink_pairs(Triangle::kLower, chunk.queries, decays, pairs);
     add_pairs(Triangle::kLower, chunk.queries, pairs, values, problem.value_width, out);
   }
   write(chunk, h);
@@ -108,46 +94,44 @@ void LinearForward::answer(const Chunk& chunk, const Chunk& next, int64_t h, Row
 
 void LinearForward::write(const Chunk& chunk, int64_t h) const {
   const int64_t prefix_stride = chunk.paired() ? problem.width : 0;
-  const float* sums = chunk.paired() ? prefix : norm.sum;
+  const float* under = chunk.paired() ? prefix : sums.row.total;
   const auto eps = static_cast<float>(x.eps);
   for (int64_t i = 0; i < chunk.queries; ++i) {
     const int64_t t = chunk.first_query + i;
-    const float denominator = dot(queries.under + i * problem.width, sums + i * prefix_stride, problem.width) + eps;
+    const float denominator = dot(queries.under + i * problem.width, under + i * prefix_stride, problem.width) + eps;
     store_row(x.dtype, out + i * problem.value_width, x.value_dim, denominator == 0 ? 0 : 1 / denominator, x.out,
               b * x.out_stride_b + t * x.out_stride_t + h * x.out_stride_h);
     if (x.denominators != nullptr) x.denominators[(b * x.heads + h) * x.queries + t] = denominator;
   }
 }
 
-void LinearForward::add_keys(const Chunk& chunk, const Chunk& next, RowsAhead& ahead) const {
+void LinearForward::add_keys(const Chunk& chunk, const Chunk& next) {
   add_keys_ahead(x, b, key_head, next, ahead);
+  if (sums.decays.any) scale_rows(sums.decays.from_last, chunk.keys, problem.width, keys.rotated);
   multiply_into(columns_of(keys.rotated, problem.width), values, problem.value_width, x.features, problem.value_width,
-                chunk.keys, zeros, 0, sum.added, &ahead);
+                chunk.keys, zeros, 0, sums.matrix.added, &ahead);
   ahead.finish();
-  sum.add();
-  norm.add();
+  sums.add();
 }
 
-void forward_head(const LinearProblem& problem, int64_t b, int64_t key_head, void* memory) {
+void forward(const LinearProblem& problem, const LinearTask& task, void* memory) {
   Arena arena(memory);
-  const LinearForward forward(problem, b, key_head, arena);
-  forward.begin();
-  RowsAhead ahead;
-  for (int64_t i = 0; i < problem.plan.count(); ++i) {
-    const Chunk chunk = problem.plan.at(i), next = i + 1 < problem.plan.count() ? problem.plan.at(i + 1) : Chunk{};
-    if (chunk.keys > 0) forward.take_keys(chunk);
-    for (int64_t j = 0; chunk.queries > 0 && j < problem.group; ++j) {
-      forward.answer(chunk, next, key_head * problem.group + j, ahead);
-    }
-    if (chunk.keys > 0) forward.add_keys(chunk, next, ahead);
+  LinearForward pass(problem, task.sequence, task.key_head, arena);
+  std::fill_n(pass.zeros, problem.value_width, 0.0f);
+  walk(task, pass);
+  if (task.before == nullptr && task.own == nullptr) {
+    keep_state(problem, task.sequence, task.key_head, pass.sums.before);
   }
-  forward.keep_state();
 }
 
 int64_t forward_bytes(const LinearProblem& problem) {
   Arena arena(nullptr);
-  const LinearForward forward(problem, 0, 0, arena);
+  const LinearForward pass(problem, 0, 0, arena);
   return arena.used();
+}
+
+void add_block_sums(const BorderSums& block, int64_t count, const BorderSums& sums) {
+  add_sums(block, decay_between(block.entering, block.leaving), count, sums);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -157,15 +141,20 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace rf::core {
 
-HWY_EXPORT(forward_head);
+HWY_EXPORT(forward);
 HWY_EXPORT(forward_bytes);
+HWY_EXPORT(add_block_sums);
 
 int64_t linear_forward_bytes(const LinearProblem& problem) {
   return HWY_DYNAMIC_DISPATCH(forward_bytes)(problem);
 }
 
-void linear_forward_head(const LinearProblem& problem, int64_t b, int64_t key_head, void* space) {
-  HWY_DYNAMIC_DISPATCH(forward_head)(problem, b, key_head, space);
+void linear_forward(const LinearProblem& problem, const LinearTask& task, void* space) {
+  HWY_DYNAMIC_DISPATCH(forward)(problem, task, space);
+}
+
+void add_block(const BorderSums& block, int64_t count, const BorderSums& sums) {
+  HWY_DYNAMIC_DISPATCH(add_block_sums)(block, count, sums);
 }
 
 }  // namespace rf::core

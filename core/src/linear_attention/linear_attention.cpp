@@ -1,9 +1,11 @@
 // Linear attention (rf/linear_attention.h): the choice between the float64 loops and the chunks, and the tasks of the
-// latter. A task is a key head of a batch entry, or one of its two halves in the backward, so that whichever thread
-// takes it, its result is the same.
+// latter: heads of a sequence, or where there are too few of them for the threads, blocks of a head.
 #include "rf/linear_attention.h"
 
+#include <omp.h>
+
 #include <algorithm>
+#include <vector>
 
 #include "common/arguments.h"
 #include "common/error.h"
@@ -20,26 +22,131 @@ bool in_loops(const rf_linear_attention_args& args) {
   return use_reference() || args.dtype == RF_F64;
 }
 
+// One pass of a call.
+struct PassCall {
+  const LinearProblem& problem;
+  const rf_linear_attention_grads* grads;  // NULL in the forward
+  LinearPass pass;
+
+  int64_t space_bytes() const {
+    switch (pass) {
+      case LinearPass::kForward:
+        return linear_forward_bytes(problem);
+      case LinearPass::kQueryGradient:
+        return linear_query_gradient_bytes(problem);
+      case LinearPass::kKeyGradient:
+        return linear_key_gradient_bytes(problem);
+    }
+    return 0;
+  }
+  void run(const LinearTask& task, void* space) const {
+    switch (pass) {
+      case LinearPass::kForward:
+        return linear_forward(problem, task, space);
+      case LinearPass::kQueryGradient:
+        return linear_query_gradient(problem, *grads, task, space);
+      case LinearPass::kKeyGradient:
+        return linear_key_gradient(problem, *grads, task, space);
+    }
+  }
+};
+
+// Key heads of all sequences.
+int64_t heads_of(const rf_linear_attention_args& x) {
+  return sequence_count(x) * x.key_heads;
+}
+
+int64_t blocks_of(const rf_linear_attention_args& x, int64_t sequence) {
+  return ChunkPlan(x.direction, sequence_of(x, sequence)).blocks();
+}
+
+// A thread takes a head at a time.
+void run_heads(const rf_linear_attention_args& x, const std::vector<PassCall>& calls) {
+  int64_t bytes = 0;
+  for (const PassCall& call : calls) bytes = std::max(bytes, call.space_bytes());
+  const auto passes = static_cast<int64_t>(calls.size()), tasks = heads_of(x) * passes;
+  parallel_tasks<Schedule::kDynamic>({tasks, tasks > 1, bytes}, [&](int64_t i, void* space) {
+    const PassCall& call = calls[static_cast<size_t>(i % passes)];
+    const int64_t sequence = i / passes / x.key_heads, key_head = i / passes % x.key_heads;
+    call.run({call.pass, sequence, key_head, 0, blocks_of(x, sequence)}, space);
+  });
+}
+
+// The sums that blocks of a head begin with, and those of the blocks alone.
+class BlockSums {
+ public:
+  BlockSums(int64_t numbers, int64_t borders) : numbers_(numbers), floats_(static_cast<size_t>(borders * 2 * numbers)) {
+    float* next = floats_.data();
+    for (int64_t i = 0; i < borders; ++i, next += 2 * numbers) borders_.push_back({next, next + numbers});
+  }
+  BorderSums& at(int64_t i) { return borders_[static_cast<size_t>(i)]; }
+  int64_t numbers() const { return numbers_; }
+
+ private:
+  int64_t numbers_;
+  std::vector<float> floats_;
+  std::vector<BorderSums> borders_;
+};
+
+// Threads take blocks of one head: first the sums of each, then, when those before each are known, the answers.
+void run_blocks(const PassCall& call, int64_t sequence, int64_t key_head) {
+  const LinearProblem& problem = call.problem;
+  const int64_t blocks = blocks_of(problem.args, sequence), bytes = call.space_bytes();
+  const int64_t at_once = std::min<int64_t>(blocks, 4 * omp_get_max_threads());
+  BlockSums own(sum_sizes(problem, call.pass).both(), at_once), before(own.numbers(), at_once + 1);
+  BorderSums& behind = before.at(at_once);
+  begin_sums(problem, call.pass, sequence, key_head, behind);
+  for (int64_t first = 0; first < blocks; first += at_once) {
+    const int64_t count = std::min(at_once, blocks - first);
+    parallel_tasks<Schedule::kDynamic>({count, true, bytes}, [&](int64_t i, void* space) {
+      const int64_t block = first + i;
+      call.run({call.pass, sequence, key_head, block, block + 1, nullptr, &own.at(i)}, space);
+    });
+    for (int64_t i = 0; i < count; ++i) {
+      std::copy_n(behind.sums, own.numbers(), before.at(i).sums);
+      std::copy_n(behind.lost, own.numbers(), before.at(i).lost);
+      add_block(own.at(i), own.numbers(), behind);
+    }
+    parallel_tasks<Schedule::kDynamic>({count, true, bytes}, [&](int64_t i, void* space) {
+      const int64_t block = first + i;
+      call.run({call.pass, sequence, key_head, block, block + 1, &before.at(i)}, space);
+    });
+  }
+  if (call.pass == LinearPass::kForward) keep_state(problem, sequence, key_head, behind);
+}
+
+// By the time that each way takes, in passes of a head on one thread. What is shared is summed twice if it is causal,
+// which is about a third of a pass.
+bool shares_heads(const rf_linear_attention_args& x, int64_t passes) {
+  const int64_t threads = omp_in_parallel() != 0 ? 1 : omp_get_max_threads(), heads = heads_of(x);
+  int64_t most_blocks = 0;
+  for (int64_t i = 0; i < sequence_count(x); ++i) most_blocks = std::max(most_blocks, blocks_of(x, i));
+  if (threads == 1 || most_blocks < 2) return false;
+  const double shared = static_cast<double>(heads * passes) / static_cast<double>(threads);
+  const double alone = static_cast<double>((heads * passes + threads - 1) / threads);
+  return shared * (x.direction == RF_LINEAR_CAUSAL ? 4.0 / 3 : 1) < alone;
+}
+
+void run(const rf_linear_attention_args& x, const std::vector<PassCall>& calls) {
+  if (heads_of(x) == 0 || calls.empty()) return;
+  if (!shares_heads(x, static_cast<int64_t>(calls.size()))) return run_heads(x, calls);
+  for (const PassCall& call : calls) {
+    for (int64_t i = 0; i < heads_of(x); ++i) run_blocks(call, i / x.key_heads, i % x.key_heads);
+  }
+}
+
 void forward(const rf_linear_attention_args& args) {
   const LinearProblem problem(args);
-  const int64_t tasks = args.batch * args.key_heads;
-  const TaskLoop loop{tasks, tasks > 1, linear_forward_bytes(problem)};
-  parallel_tasks<Schedule::kDynamic>(loop, [&](int64_t i, void* space) {
-    linear_forward_head(problem, i / args.key_heads, i % args.key_heads, space);
-  });
+  run(args, {{problem, nullptr, LinearPass::kForward}});
 }
 
 void backward(const rf_linear_attention_args& args, const rf_linear_attention_grads& grads) {
   const LinearProblem problem(args);
-  const int64_t tasks = 2 * args.batch * args.key_heads;
-  const bool of_queries = grads.q != nullptr, of_keys = grads.k != nullptr || grads.v != nullptr;
-  const int64_t bytes = std::max(linear_query_gradient_bytes(problem), linear_key_gradient_bytes(problem));
-  parallel_tasks<Schedule::kDynamic>({tasks, tasks > 1, bytes}, [&](int64_t i, void* space) {
-    const int64_t b = i / 2 / args.key_heads, key_head = i / 2 % args.key_heads;
-    // The longer half first.
-    if (i % 2 == 0 && of_keys) linear_key_gradient(problem, grads, b, key_head, space);
-    if (i % 2 == 1 && of_queries) linear_query_gradient(problem, grads, b, key_head, space);
-  });
+  std::vector<PassCall> calls;
+  // The longer one first.
+  if (grads.k != nullptr || grads.v != nullptr) calls.push_back({problem, &grads, LinearPass::kKeyGradient});
+  if (grads.q != nullptr) calls.push_back({problem, &grads, LinearPass::kQueryGradient});
+  run(args, calls);
 }
 
 }  // namespace

@@ -1,16 +1,22 @@
 // What the kernels of linear attention share whatever the instruction set: sizes, the order in which tokens are taken,
 // and the kernels' interface inside core.
+//
+// A pass goes through the chunks of a sequence and keeps sums of those behind it, which answer the next ones. Sums are
+// taken in two steps, within blocks of chunks and over blocks, so that they have the same bits whether one thread goes
+// through all blocks, or several sum a block each, the sums are added in order, and several answer a block each.
 #ifndef RF_CORE_LINEAR_ATTENTION_PROBLEM_H_
 #define RF_CORE_LINEAR_ATTENTION_PROBLEM_H_
 
 #include <cstdint>
 
 #include "common/arena.h"
+#include "linear_attention/sequence.h"
 #include "rf/linear_attention.h"
 
 namespace rf::core {
 
-inline constexpr int64_t kChunk = 64;  // tokens; about F and Dv, where both ways to sum over keys cost the same
+inline constexpr int64_t kChunk = 64;        // tokens; about F and Dv, where both ways to sum over keys cost the same
+inline constexpr int64_t kBlockChunks = 32;  // so many that adding up blocks costs nothing, and few enough to share
 
 // Tokens that are taken together. With both, query i and key i of the chunk are at the same place of the sequence.
 struct Chunk {
@@ -23,9 +29,10 @@ struct Chunk {
 // up to its place. Causal: queries before every key, keys before every query, pairs. Bidirectional: keys, queries.
 class ChunkPlan {
  public:
-  explicit ChunkPlan(const rf_linear_attention_args& x);
+  ChunkPlan(rf_linear_direction direction, const Sequence& sequence);
   int64_t count() const { return count_; }
   Chunk at(int64_t index) const;
+  int64_t blocks() const { return (count_ + kBlockChunks - 1) / kBlockChunks; }
 
  private:
   struct Part {
@@ -37,29 +44,65 @@ class ChunkPlan {
   int64_t count_ = 0;
 };
 
+// kForward and kQueryGradient sum keys and answer queries, kKeyGradient goes through the chunks from the last to the
+// first, sums queries and answers keys.
+enum class LinearPass { kForward, kQueryGradient, kKeyGradient };
+
+// The chunks of a block, first to last in the order of the pass.
+struct Block {
+  int64_t first, count, step;
+};
+Block block_of(const ChunkPlan& plan, LinearPass pass, int64_t index);
+
 struct LinearProblem {
   explicit LinearProblem(const rf_linear_attention_args& x)
-      : args(x), plan(x), width(padded(x.features)), value_width(padded(x.value_dim)), group(x.heads / x.key_heads) {}
+      : args(x), width(padded(x.features)), value_width(padded(x.value_dim)), group(x.heads / x.key_heads) {}
   LinearProblem(const LinearProblem&) = delete;
   LinearProblem& operator=(const LinearProblem&) = delete;
 
   const rf_linear_attention_args& args;
-  ChunkPlan plan;
   int64_t width;        // floats of a row of features in work space
   int64_t value_width;  // of a row of v
   int64_t group;        // query heads that share a key head
 };
 
-// One key head of one batch entry and the query heads that read it. The backward has two halves that need nothing of
-// each other. `space` has as many bytes as the function of the same name says.
+// Numbers that a pass sums: a matrix, S [F][value_width], S^T [Dv][width] or P [F][value_width], and a row [width].
+struct SumSizes {
+  int64_t matrix, row;
+  int64_t both() const { return matrix + row; }
+};
+SumSizes sum_sizes(const LinearProblem& problem, LinearPass pass);
+
+// Sums at an end of a block: matrix and row, then what their roundings have lost. With key_exponents they are divided
+// by the exponential of a reference that depends on the place alone.
+struct BorderSums {
+  float *sums, *lost;               // [both()]
+  float entering = 0, leaving = 0;  // of a block: the references before and behind it
+};
+// Those of the state, or 0.
+void begin_sums(const LinearProblem& problem, LinearPass pass, int64_t sequence, int64_t key_head,
+                const BorderSums& sums);
+void keep_state(const LinearProblem& problem, int64_t sequence, int64_t key_head, const BorderSums& sums);
+
+// Blocks of one key head of a sequence and the query heads that read it.
+struct LinearTask {
+  LinearPass pass;
+  int64_t sequence, key_head;
+  int64_t first_block, end_block;      // in the order of the pass
+  const BorderSums* before = nullptr;  // NULL: the first block is the sequence's
+  BorderSums* own = nullptr;           // not NULL: the block is summed, into these, and nothing is answered
+};
+// `space` has as many bytes as the function of the same name says.
 int64_t linear_forward_bytes(const LinearProblem& problem);
-void linear_forward_head(const LinearProblem& problem, int64_t b, int64_t key_head, void* space);
+void linear_forward(const LinearProblem& problem, const LinearTask& task, void* space);
 int64_t linear_query_gradient_bytes(const LinearProblem& problem);
-void linear_query_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, int64_t b,
-                           int64_t key_head, void* space);
+void linear_query_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, const LinearTask& task,
+                           void* space);
 int64_t linear_key_gradient_bytes(const LinearProblem& problem);
-void linear_key_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, int64_t b,
-                         int64_t key_head, void* space);
+void linear_key_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, const LinearTask& task,
+                         void* space);
+// sums become those behind a block.
+void add_block(const BorderSums& block, int64_t count, const BorderSums& sums);
 
 }  // namespace rf::core
 #endif

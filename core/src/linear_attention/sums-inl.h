@@ -1,5 +1,5 @@
-// What the three passes of linear attention have in common: features in work space, sums over chunks, and products over
-// the pairs of a chunk, of which a triangle counts:
+// What the three passes of linear attention have in common: features in work space, and products over the pairs of a
+// chunk, of which a triangle counts:
 //
 //            keys                              kLower: key <= query, rows are queries      kUpper: rows are keys
 //   queries  [ x . . . ]
@@ -21,6 +21,7 @@
 #include "common/tile_product-inl.h"
 #include "hwy/highway.h"
 #include "linear_attention/problem.h"
+#include "linear_attention/running_sums-inl.h"
 #include "rope/rotate_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -58,6 +59,16 @@ inline void multiply_into(const Left& a, const float* b, int64_t stride, int64_t
   multiply<FloatElements>(p);
 }
 
+// e^x for x up to about 0; 0 below -87.
+HWY_INLINE FloatVec exp_below_zero(FloatVec x) {
+  const FloatTag d;
+  const auto log2e = hn::Set(d, kLog2e);
+  const auto power = hn::Mul(x, log2e);
+  const auto rest = hn::MulAdd(x, hn::Set(d, 1.925963033500e-8f), hn::MulSub(x, log2e, power));
+  const auto y = exp2(power);
+  return hn::MulAdd(y, hn::Mul(rest, hn::Set(d, 0.693147180559945309f)), y);
+}
+
 enum class Triangle { kLower, kUpper };
 
 inline constexpr int64_t kSlab = kRowFloats;
@@ -91,6 +102,23 @@ inline void multiply_pairs(Triangle triangle, int64_t tokens, const float* rows,
   }
 }
 
+// pairs[i][j] *= e^-|M_i - M_j|.
+inline HWY_NOINLINE void shrink_pairs(Triangle triangle, int64_t tokens, const Decays& decays, float* pairs) {
+  const FloatTag d;
+  constexpr float kLowestPower = -120;  // whose exponential is 0
+  for (int64_t row = 0; row < tokens; row += kSlab) {
+    const Slab slab(triangle, row, tokens);
+    for (int64_t i = row; i < row + slab.rows; ++i) {
+      const auto own = hn::Set(d, decays.exponents[i]);
+      for (int64_t j = slab.begin; j < slab.begin + slab.count; j += kLanes) {
+        const auto gap = hn::Neg(hn::AbsDiff(hn::LoadU(d, decays.exponents + j), own));
+        float* to = pairs + i * kChunk + j;
+        hn::StoreU(hn::Mul(hn::LoadU(d, to), exp_below_zero(hn::Max(gap, hn::Set(d, kLowestPower)))), d, to);
+      }
+    }
+  }
+}
+
 // to[i] += sum_j pairs[i][j] rows[j].
 inline void add_pairs(Triangle triangle, int64_t tokens, const float* pairs, const float* rows, int64_t stride,
                       float* to) {
@@ -101,32 +129,6 @@ inline void add_pairs(Triangle triangle, int64_t tokens, const float* pairs, con
                   stride, slab.count, c, stride, c);
   }
 }
-
-// A sum of any number of arrays, and what its roundings have lost (Kahan 1965): the true sum is near sum - lost.
-struct RunningSum {
-  float *sum, *lost, *added;  // `added`: what the next call of add() adds
-  int64_t count;
-
-  RunningSum(int64_t floats, Arena& arena)
-      : sum(arena.take<float>(floats)),
-        lost(arena.take<float>(floats)),
-        added(arena.take<float>(floats)),
-        count(floats) {}
-  void clear() const {
-    std::fill_n(sum, count, 0.0f);
-    std::fill_n(lost, count, 0.0f);
-  }
-  HWY_NOINLINE void add() const {
-    const FloatTag d;
-    for (int64_t i = 0; i < count; i += kLanes) {
-      const auto before = hn::LoadU(d, sum + i);
-      const auto rest = hn::Sub(hn::LoadU(d, added + i), hn::LoadU(d, lost + i));
-      const auto after = hn::Add(before, rest);
-      hn::StoreU(hn::Sub(hn::Sub(after, before), rest), d, lost + i);
-      hn::StoreU(after, d, sum + i);
-    }
-  }
-};
 
 // Features of a chunk's tokens, [kChunk][width]: rotated, and as the denominator takes them. One array where these are
 // the same.
@@ -140,16 +142,6 @@ struct FeatureRows {
     return rotation.cos != nullptr && problem.args.denominator == RF_DENOMINATOR_PLAIN;
   }
 };
-
-// e^x for x up to about 0; 0 below -87.
-HWY_INLINE FloatVec exp_below_zero(FloatVec x) {
-  const FloatTag d;
-  const auto log2e = hn::Set(d, kLog2e);
-  const auto power = hn::Mul(x, log2e);
-  const auto rest = hn::MulAdd(x, hn::Set(d, 1.925963033500e-8f), hn::MulSub(x, log2e, power));
-  const auto y = exp2(power);
-  return hn::MulAdd(y, hn::Mul(rest, hn::Set(d, 0.693147180559945309f)), y);
-}
 
 // Rows of x to features in place; the zeros behind `features` stay.
 inline HWY_NOINLINE void map_rows(const LinearProblem& problem, int64_t rows, float* x) {
@@ -266,21 +258,6 @@ inline void load_keys(const LinearProblem& problem, int64_t b, int64_t key_head,
   rotate_features(problem, x.key, b, x.keys, chunk.first_key, chunk.keys, to);
   load_rows(x.dtype, value_rows(x, b, key_head), chunk.first_key, chunk.keys, x.value_dim, values, problem.value_width);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.value_width, values);
-}
-
-// prefix[i] = before + rows 0..i; `total`: all rows.
-inline HWY_NOINLINE void sum_prefixes(const float* before, const float* rows, int64_t count, int64_t width,
-                                      float* total, float* prefix) {
-  const FloatTag d;
-  for (int64_t i = 0; i < width; i += kLanes) {
-    const auto start = hn::LoadU(d, before + i);
-    auto sum = hn::Zero(d);
-    for (int64_t r = 0; r < count; ++r) {
-      sum = hn::Add(sum, hn::LoadU(d, rows + r * width + i));
-      hn::StoreU(hn::Add(start, sum), d, prefix + r * width + i);
-    }
-    hn::StoreU(sum, d, total + i);
-  }
 }
 
 // From the gradients of rotated features and of those in the denominator (`plain`, nullptr where they were added to
