@@ -110,7 +110,7 @@ void FeatureMapper::map_exponentials(HeadVectors<const float> k, const uint8_t* 
   float largest = running == nullptr ? kLowest : running->earlier;
   for (int64_t t = 0; t < sizes.tokens; ++t) {
     if (is_left(mask, t)) largest = std::max(largest, exponents(k.row(t), g.row(t)));
-    if (running != nullptr) running->of_keys[t] = largest;
+    if (running != nullptr) *running->of_keys.row(t) = largest;
   }
   const bool favor = config.feature_map == FeatureMap::kFavor;
   const auto eps = static_cast<float>(config.feature_eps);
@@ -118,7 +118,7 @@ void FeatureMapper::map_exponentials(HeadVectors<const float> k, const uint8_t* 
   for (int64_t t = 0; t < sizes.tokens; ++t) {
     if (!is_left(mask, t)) continue;
     float* y = g.row(t);
-    const float maximum = running == nullptr ? largest : running->of_keys[t];
+    const float maximum = running == nullptr ? largest : *running->of_keys.row(t);
     for (int64_t j = 0; j < sizes.features; ++j) {
       const float exponential = std::exp(y[j] - maximum);
       y[j] = favor ? (exponential + eps) / root : exponential;

@@ -22,8 +22,8 @@ struct MapSizes {
 
 // Causal shen and favor: features of a key are divided by the exponential of the largest exponent up to it.
 struct RunningMaximum {
-  float earlier;   // of keys that came before
-  float* of_keys;  // [tokens], written: the largest exponent up to each key
+  float earlier;               // of keys that came before
+  HeadVectors<float> of_keys;  // rows of one number, written: the largest exponent up to each key
 };
 
 struct FeatureMapper {

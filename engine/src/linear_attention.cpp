@@ -2,7 +2,6 @@
 #include "linear_attention.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -93,14 +92,6 @@ const void* from_row(rf_dtype dtype, const void* rows, int64_t elements) {
   return static_cast<const char*>(rows) + elements * bytes_of(dtype);
 }
 
-// Divides the sums by the exponential of another maximum.
-void rescale(const LinearState& state, int64_t sums, float maximum) {
-  if (*state.maximum == maximum) return;
-  const double factor = std::exp(static_cast<double>(*state.maximum) - maximum);
-  for (int64_t i = 0; i < sums; ++i) state.sums[i] *= factor;
-  *state.maximum = maximum;
-}
-
 }  // namespace
 
 LinearAttention::LinearAttention(const ModelConfig& config, const Weights& weights, const Position& position)
@@ -142,7 +133,9 @@ rf_linear_attention_args LinearAttention::prepare(const rf_attention_args& call,
   args.direction = call.window == 0 ? RF_LINEAR_BIDIRECTIONAL : RF_LINEAR_CAUSAL;
   args.denominator = config_.rotate_denominator ? RF_DENOMINATOR_ROTATED : RF_DENOMINATOR_PLAIN;
   args.feature_map = maps_inside ? RF_FEATURES_ELU_PLUS_ONE : RF_FEATURES_GIVEN;
-  args.batch = args.heads = args.key_heads = 1;
+  args.batch = 1;
+  args.queries = args.keys = call.queries;
+  args.heads = args.key_heads = heads_;
   args.features = features();
   args.value_dim = head_dim_;
   args.eps = config_.eps;
@@ -156,6 +149,14 @@ rf_linear_attention_args LinearAttention::prepare(const rf_attention_args& call,
     rotate(call, call.key, memory.k.data());
   }
   if (!maps_inside) place_features(call.queries, memory, args);
+  if (config_.rope_site == RopeSite::kAfterMap) {
+    args.query = call.query;
+    args.key = call.key;
+  }
+  if (call.mask != nullptr) {
+    args.key_mask = call.mask;
+    args.key_mask_stride_s = 1;
+  }
   return args;
 }
 
@@ -177,83 +178,82 @@ void LinearAttention::place_features(int64_t tokens, FeatureMemory& memory, rf_l
   const int64_t width = heads_ * args.features;
   memory.query_features.resize(static_cast<size_t>(tokens * width));
   memory.key_features.resize(memory.query_features.size());
-  if (has_running_maximum_) memory.maxima.resize(static_cast<size_t>(tokens * heads_));
+  if (has_running_maximum_) {
+    memory.maxima.resize(static_cast<size_t>(tokens * heads_));
+    args.key_exponents = memory.maxima.data();
+  }
   args.q = memory.query_features.data(), args.k = memory.key_features.data();
   args.q_stride_t = args.k_stride_t = width;
   args.q_stride_h = args.k_stride_h = args.features;
 }
 
-void LinearAttention::map(const rf_attention_args& call, const Head& of, FeatureMemory& memory) const {
+void LinearAttention::map(int64_t layer, const rf_attention_args& call, int64_t sequence, int64_t head,
+                          double earlier_maximum, FeatureMemory& memory) const {
+  const int64_t first = call.cu_seqlens_q[sequence], tokens = call.cu_seqlens_q[sequence + 1] - first;
   const int64_t columns = heads_ * head_dim_, width = heads_ * features();
-  const int64_t from = of.first * columns + of.head * head_dim_, to = of.first * width + of.head * features();
-  const float* projection = config_.draws() ? projections_[static_cast<size_t>(of.layer)].data() : nullptr;
-  const FeatureMapper mapper{config_, {of.tokens, head_dim_, features()}, call.scale, projection};
+  const int64_t from = first * columns + head * head_dim_, to = first * width + head * features();
+  const float* projection = config_.draws() ? projections_[static_cast<size_t>(layer)].data() : nullptr;
+  const FeatureMapper mapper{config_, {tokens, head_dim_, features()}, call.scale, projection};
   mapper.map_queries({memory.q.data() + from, columns}, {memory.query_features.data() + to, width});
   RunningMaximum running = {};
-  if (has_running_maximum_) running = {*of.state.maximum, memory.maxima.data() + of.head * call.queries + of.first};
-  mapper.map_keys({memory.k.data() + from, columns}, call.mask == nullptr ? nullptr : call.mask + of.first,
+  if (has_running_maximum_) {
+    running = {static_cast<float>(earlier_maximum), {memory.maxima.data() + first * heads_ + head, heads_}};
+  }
+  mapper.map_keys({memory.k.data() + from, columns}, call.mask == nullptr ? nullptr : call.mask + first,
                   {memory.key_features.data() + to, width}, has_running_maximum_ ? &running : nullptr);
 }
 
-void LinearAttention::run(const rf_linear_attention_args& all, const rf_attention_args& call, int64_t head,
-                          int64_t first, int64_t tokens, double* state) const {
+void LinearAttention::extend(const rf_linear_attention_args& all, const rf_attention_args& call, int64_t sequence,
+                             const LinearState& state) const {
+  const int64_t first = call.cu_seqlens_q[sequence];
   rf_linear_attention_args args = all;
-  args.queries = args.keys = tokens;
-  args.q = from_row(all.dtype, all.q, first * all.q_stride_t + head * all.q_stride_h);
-  args.k = from_row(all.dtype, all.k, first * all.k_stride_t + head * all.k_stride_h);
-  args.v = from_row(all.dtype, all.v, first * all.v_stride_t + head * all.v_stride_h);
-  args.out = static_cast<char*>(all.out) + (first * all.out_stride_t + head * all.out_stride_h) * bytes_of(all.dtype);
-  if (config_.rope_site == RopeSite::kAfterMap) {
-    args.query = rotation_from(call.query, first);
-    args.key = rotation_from(call.key, first);
+  args.queries = args.keys = call.cu_seqlens_q[sequence + 1] - first;
+  args.q = from_row(all.dtype, all.q, first * all.q_stride_t);
+  args.k = from_row(all.dtype, all.k, first * all.k_stride_t);
+  args.v = from_row(all.dtype, all.v, first * all.v_stride_t);
+  args.out = static_cast<char*>(all.out) + first * all.out_stride_t * bytes_of(all.dtype);
+  args.query = rotation_from(all.query, first);
+  args.key = rotation_from(all.key, first);
+  if (all.key_mask != nullptr) args.key_mask = all.key_mask + first;
+  args.state = state.sums;
+  if (has_running_maximum_) {
+    args.key_exponents = static_cast<const float*>(all.key_exponents) + first * heads_;
+    args.state_exponents = state.maximum;
   }
-  if (call.mask != nullptr) {
-    args.key_mask = call.mask + first;
-    args.key_mask_stride_s = 1;
-  }
-  args.state = state;
   check_status(rf_linear_attention_forward(&args));
-}
-
-void LinearAttention::attend(const rf_linear_attention_args& all, const rf_attention_args& call, const Head& of,
-                             FeatureMemory& memory) const {
-  if (all.feature_map == RF_FEATURES_GIVEN) map(call, of, memory);
-  if (!has_running_maximum_) return run(all, call, of.head, of.first, of.tokens, of.state.sums);
-  const float* maxima = memory.maxima.data() + of.head * call.queries;
-  for (int64_t first = of.first, last = of.first + of.tokens, end = first; first < last; first = end) {
-    const auto rises = [&](float maximum) { return maximum != maxima[first]; };
-    end = std::find_if(maxima + first + 1, maxima + last, rises) - maxima;
-    rescale(of.state, sums(), maxima[first]);
-    run(all, call, of.head, first, end - first, of.state.sums);
-  }
 }
 
 void LinearAttention::operator()(int64_t layer, const rf_attention_args& call, FeatureMemory& memory,
                                  const GrowingSequences* growing) const {
-  const rf_linear_attention_args all = prepare(call, memory);
-  const bool drops_sums = has_running_maximum_ && growing == nullptr;
-  if (drops_sums) memory.sums.resize(static_cast<size_t>(omp_get_max_threads() * sums()));
-  std::exception_ptr error;
-#pragma omp parallel for schedule(dynamic) collapse(2)
-  for (int64_t i = 0; i < call.sequences; ++i) {
-    for (int64_t h = 0; h < heads_; ++h) {
-      const int64_t first = call.cu_seqlens_q[i], tokens = call.cu_seqlens_q[i + 1] - first;
-      float maximum = -std::numeric_limits<float>::infinity();
-      LinearState state;
-      if (growing != nullptr) state = growing->states.of(layer, growing->sequences[static_cast<size_t>(i)], h);
-      if (drops_sums) {
-        state = {memory.sums.data() + omp_get_thread_num() * sums(), &maximum};
-        std::fill_n(state.sums, sums(), 0.0);
-      }
+  rf_linear_attention_args all = prepare(call, memory);
+  const auto state_of = [&](int64_t i, int64_t head) {
+    if (growing == nullptr) return LinearState{};
+    return growing->states.of(layer, growing->sequences[static_cast<size_t>(i)], head);
+  };
+  if (all.feature_map == RF_FEATURES_GIVEN) {
+    const int64_t tasks = call.sequences * heads_;
+    parallel_for(tasks, tasks > 1, [&](int64_t task) {
+      const int64_t i = task / heads_, head = task % heads_;
+      const double* earlier = state_of(i, head).maximum;
+      map(layer, call, i, head, earlier == nullptr ? -std::numeric_limits<double>::infinity() : *earlier, memory);
+    });
+  }
+  if (growing == nullptr) {
+    all.cu_seqlens_q = all.cu_seqlens_k = call.cu_seqlens_q;
+    all.sequences = call.sequences;
+    check_status(rf_linear_attention_forward(&all));
+  } else {
+    std::exception_ptr error;
+    parallel_for(call.sequences, call.sequences > 1, [&](int64_t i) {
       try {
-        attend(all, call, {layer, h, first, tokens, state}, memory);
+        extend(all, call, i, state_of(i, 0));
       } catch (...) {
 #pragma omp critical
         error = std::current_exception();
       }
-    }
+    });
+    if (error != nullptr) std::rethrow_exception(error);
   }
-  if (error != nullptr) std::rethrow_exception(error);
   if (all.out != call.out) from_floats(call.dtype, call.queries * call.out_stride_t, memory.out.data(), call.out);
 }
 

@@ -2,8 +2,7 @@
 // kernel of rf/linear_attention.h sums over keys.
 //
 // Causal shen and favor divide the features of a key by the exponential of the largest exponent up to it, which rises
-// from key to key (nn/src/feature_map.h). The kernel takes tokens of one maximum at a time, and the sums over the keys
-// before them are rescaled: maxima of the first n keys rise about ln n times.
+// from key to key (nn/src/feature_map.h): the kernel knows these maxima as exponents of its keys.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,7 @@ namespace rf::engine {
 struct FeatureMemory {
   std::vector<float> q, k, v, out;                  // [tokens, heads, head_dim] of float32
   std::vector<float> query_features, key_features;  // [tokens, heads, features]
-  std::vector<float> maxima;                        // [heads, tokens]
-  std::vector<double> sums;                         // of a head, for each thread
+  std::vector<float> maxima;                        // [tokens, heads]
 };
 
 // The tokens of a call follow those of earlier calls.
@@ -45,12 +43,6 @@ class LinearAttention {
                   const GrowingSequences* growing = nullptr) const;
 
  private:
-  // One head of one sequence of a call.
-  struct Head {
-    int64_t layer, head, first, tokens;
-    LinearState state;
-  };
-
   int64_t features() const;
   int64_t sums() const { return features() * (head_dim_ + 1); }  // numbers of a head
   // What the arguments of all heads share: vectors or features of the first token, and their strides.
@@ -59,13 +51,12 @@ class LinearAttention {
   void convert(const rf_attention_args& call, FeatureMemory& memory, rf_linear_attention_args& args) const;
   // Queries and keys become the features of `memory`, which map() writes.
   void place_features(int64_t tokens, FeatureMemory& memory, rf_linear_attention_args& args) const;
-  void attend(const rf_linear_attention_args& all, const rf_attention_args& call, const Head& head,
-              FeatureMemory& memory) const;
-  // The features of a head, and its running maxima.
-  void map(const rf_attention_args& call, const Head& head, FeatureMemory& memory) const;
-  // Tokens first .. first + tokens - 1 of the call.
-  void run(const rf_linear_attention_args& all, const rf_attention_args& call, int64_t head, int64_t first,
-           int64_t tokens, double* state) const;
+  // The features of a head of a sequence, and its running maxima.
+  void map(int64_t layer, const rf_attention_args& call, int64_t sequence, int64_t head, double earlier_maximum,
+           FeatureMemory& memory) const;
+  // A sequence whose state takes its keys up.
+  void extend(const rf_linear_attention_args& all, const rf_attention_args& call, int64_t sequence,
+              const LinearState& state) const;
 
   LinearAttentionConfig config_;
   int64_t layers_, heads_, head_dim_;

@@ -14,7 +14,7 @@ LinearStates::LinearStates(const Shape& shape) : SequenceCache(shape.sequences, 
   }
   const auto states = static_cast<size_t>(shape.layers * shape.sequences * shape.heads);
   sums_ = std::make_unique_for_overwrite<double[]>(states * static_cast<size_t>(shape.sums));
-  maxima_ = std::make_unique_for_overwrite<float[]>(states);
+  maxima_ = std::make_unique_for_overwrite<double[]>(states);
 }
 
 LinearState LinearStates::of(int64_t layer, int64_t sequence, int64_t head) const {
@@ -26,7 +26,7 @@ void LinearStates::clear(int64_t sequence) {
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     const LinearState first = of(layer, sequence, 0);
     std::fill_n(first.sums, shape_.heads * shape_.sums, 0.0);
-    std::fill_n(first.maximum, shape_.heads, -std::numeric_limits<float>::infinity());
+    std::fill_n(first.maximum, shape_.heads, -std::numeric_limits<double>::infinity());
   }
 }
 

@@ -11,8 +11,8 @@ namespace rf::engine {
 
 // Of one layer, sequence and head.
 struct LinearState {
-  double* sums = nullptr;    // as rf_linear_attention_args has them; nullptr: none are kept
-  float* maximum = nullptr;  // shen and favor: the sums are divided by its exponential
+  double* sums = nullptr;     // as rf_linear_attention_args has them; nullptr: none are kept
+  double* maximum = nullptr;  // shen and favor: the sums are divided by its exponential
 };
 
 class LinearStates : public SequenceCache {
@@ -38,8 +38,8 @@ class LinearStates : public SequenceCache {
 
  private:
   Shape shape_;
-  std::unique_ptr<double[]> sums_;   // [layers, sequences, heads, sums]
-  std::unique_ptr<float[]> maxima_;  // [layers, sequences, heads]
+  std::unique_ptr<double[]> sums_;    // [layers, sequences, heads, sums]
+  std::unique_ptr<double[]> maxima_;  // [layers, sequences, heads]
 };
 
 }  // namespace rf::engine

@@ -27,8 +27,6 @@ namespace {
 struct Facts {
   at::Device device;
   at::ScalarType dtype;
-  FeatureMap feature_map;
-  Direction direction;
   bool rotates_by_head_after_map = false, trains_rotation_after_map = false, trains_beside_state = false;
 };
 
@@ -39,8 +37,7 @@ bool is_trained(std::initializer_list<at::Tensor> tensors) {
 }
 
 Facts facts_of(const LinearProblem& problem) {
-  Facts facts{problem.q_BTHD.device(), problem.q_BTHD.scalar_type(), problem.config.feature_map,
-              problem.call.direction};
+  Facts facts{problem.q_BTHD.device(), problem.q_BTHD.scalar_type()};
   const ops::Terms& terms = problem.terms;
   const bool trains_rotation = is_trained({terms.query.cos, terms.query.sin, terms.key.cos, terms.key.sin});
   const bool after_map = problem.config.rope_site == RopeSite::kAfterMap;
@@ -57,11 +54,6 @@ Facts facts_of(const LinearProblem& problem) {
 // The end of the message "kernel ref needs ..." for a call that the kernels cannot compute; empty: they can.
 std::string missing_for_kernels(const Facts& facts) {
   if (!facts.device.is_cpu()) return fmt::format("tensors on the CPU, got {}", facts.device.str());
-  const bool exponential = facts.feature_map == FeatureMap::kShen || facts.feature_map == FeatureMap::kFavor;
-  if (exponential && facts.direction == Direction::kCausal) {
-    return fmt::format("a feature_map without a running maximum, got causal {}",
-                       facts.feature_map == FeatureMap::kShen ? "shen" : "favor");
-  }
   if (facts.rotates_by_head_after_map) return "rotations after the map that all heads share, got rows for each head";
   if (facts.trains_rotation_after_map) return "rotations after the map that are not trained, got trained ones";
   if (facts.trains_beside_state) return "tensors that do not require grad with a state, got tensors that do";
@@ -86,10 +78,14 @@ Kernel choose(Kernel wanted, const Facts& facts) {
   return wanted;
 }
 
+at::ScalarType dtype_of_sums(Kernel kernel) {
+  return kernel == Kernel::kRef ? at::kDouble : at::kFloat;
+}
+
 // One sequence per row.
 at::Tensor attend(const LinearProblem& problem, Kernel kernel) {
   if (kernel == Kernel::kExplicit) return explicit_linear_attention(problem);
-  return kernel_linear_attention(problem, kernel == Kernel::kRef ? at::kDouble : at::kFloat);
+  return kernel_linear_attention(problem, dtype_of_sums(kernel));
 }
 
 // Which tokens of a batch of rows, counted through all rows, belong to each sequence: one after the other, and how
@@ -134,48 +130,87 @@ Grouping group_runs(const at::Tensor& sequences_BT, const at::Tensor& ends_N) {
   return grouping;
 }
 
-// Tokens of all rows, taken apart into sequences [1,tokens,..]; undefined ones for an undefined x.
-std::vector<at::Tensor> apart(const at::Tensor& x, int64_t batch, const std::vector<int64_t>& tokens,
-                              const std::vector<int64_t>& counts) {
-  if (!x.defined()) return std::vector<at::Tensor>(counts.size());
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape[0] = batch;
-  return x.expand(shape)
-      .flatten(0, 1)
-      .index_select(0, at::tensor(tokens, at::kLong))
-      .unsqueeze(0)
-      .split_with_sizes(counts, 1);
+bool all_in_order(const std::vector<int64_t>& tokens, int64_t count) {
+  if (static_cast<int64_t>(tokens.size()) != count) return false;
+  for (int64_t i = 0; i < count; ++i) {
+    if (tokens[static_cast<size_t>(i)] != i) return false;
+  }
+  return true;
 }
 
-// Rows that hold several sequences: each alone, and back to its place.
+// Tokens of all rows in a row of their own, [1,tokens,..]; undefined for an undefined x.
+at::Tensor gathered(const at::Tensor& x, int64_t batch, const std::vector<int64_t>& tokens) {
+  if (!x.defined()) return x;
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape[0] = batch;
+  const at::Tensor all = x.expand(shape).flatten(0, 1);
+  const bool as_given = all_in_order(tokens, all.size(0));
+  return (as_given ? all : all.index_select(0, at::tensor(tokens, at::kLong))).unsqueeze(0);
+}
+
+// The problem of a row of sequences, one after the other.
+LinearProblem gathered(const LinearProblem& all, const Grouping& grouping) {
+  const int64_t batch = all.q_BTHD.size(0);
+  const auto of_queries = [&](const at::Tensor& x) { return gathered(x, batch, grouping.queries); };
+  const auto of_keys = [&](const at::Tensor& x) { return gathered(x, batch, grouping.keys); };
+  LinearProblem own{
+      of_queries(all.q_BTHD),           of_keys(all.k_BSHD), of_keys(all.v_BSHD), {}, all.config, all.projection_FD,
+      {.direction = all.call.direction}};
+  own.terms.query = {of_queries(all.terms.query.cos), of_queries(all.terms.query.sin)};
+  own.terms.key = {of_keys(all.terms.key.cos), of_keys(all.terms.key.sin)};
+  own.terms.layout = all.terms.layout;
+  own.terms.scale = all.terms.scale;
+  own.call.key_mask_BS = of_keys(all.call.key_mask_BS);
+  return own;
+}
+
+at::Tensor ends_of(const std::vector<int64_t>& counts) {
+  std::vector<int64_t> ends{0};
+  for (const int64_t count : counts) ends.push_back(ends.back() + count);
+  return at::tensor(ends, at::kLong);
+}
+
+// Each sequence of a row alone.
+at::Tensor attend_apart(const LinearProblem& row, const Grouping& grouping) {
+  const auto apart = [](const at::Tensor& x, const std::vector<int64_t>& counts) {
+    return x.defined() ? x.split_with_sizes(counts, 1) : std::vector<at::Tensor>(counts.size());
+  };
+  const auto of_queries = [&](const at::Tensor& x) { return apart(x, grouping.query_counts); };
+  const auto of_keys = [&](const at::Tensor& x) { return apart(x, grouping.key_counts); };
+  const auto q = of_queries(row.q_BTHD), k = of_keys(row.k_BSHD), v = of_keys(row.v_BSHD),
+             mask = of_keys(row.call.key_mask_BS);
+  const auto query_cos = of_queries(row.terms.query.cos), query_sin = of_queries(row.terms.query.sin);
+  const auto key_cos = of_keys(row.terms.key.cos), key_sin = of_keys(row.terms.key.sin);
+  std::vector<at::Tensor> outputs{row.q_BTHD.new_zeros({1, 0, row.q_BTHD.size(2), row.v_BSHD.size(3)})};
+  for (size_t i = 0; i < q.size(); ++i) {
+    LinearProblem own = row;
+    own.q_BTHD = q[i], own.k_BSHD = k[i], own.v_BSHD = v[i], own.call.key_mask_BS = mask[i];
+    own.terms.query = {query_cos[i], query_sin[i]};
+    own.terms.key = {key_cos[i], key_sin[i]};
+    outputs.push_back(explicit_linear_attention(own));
+  }
+  return at::cat(outputs, 1);
+}
+
+// Rows that hold several sequences, whose tokens need not be neighbours.
 at::Tensor attend_packed(const LinearProblem& all, Kernel kernel) {
   const int64_t batch = all.q_BTHD.size(0), queries = all.q_BTHD.size(1);
   const at::Tensor sequences_BS = all.call.sequences_BS.to(at::kLong).expand({batch, all.k_BSHD.size(1)});
   const Grouping grouping =
       all.call.ends_N.defined() ? group_runs(sequences_BS, all.call.ends_N) : group(sequences_BS, queries);
-  const auto of_queries = [&](const at::Tensor& x) { return apart(x, batch, grouping.queries, grouping.query_counts); };
-  const auto of_keys = [&](const at::Tensor& x) { return apart(x, batch, grouping.keys, grouping.key_counts); };
-  const auto q = of_queries(all.q_BTHD), k = of_keys(all.k_BSHD), v = of_keys(all.v_BSHD),
-             mask = of_keys(all.call.key_mask_BS);
-  const auto query_cos = of_queries(all.terms.query.cos), query_sin = of_queries(all.terms.query.sin);
-  const auto key_cos = of_keys(all.terms.key.cos), key_sin = of_keys(all.terms.key.sin);
-
-  // Token 0 of the outputs is for padding.
-  std::vector<at::Tensor> outputs{at::zeros({1, 1, all.q_BTHD.size(2), all.v_BSHD.size(3)}, all.q_BTHD.options())};
-  for (size_t i = 0; i < q.size(); ++i) {
-    LinearProblem own{q[i], k[i], v[i], {}, all.config, all.projection_FD, {.direction = all.call.direction}};
-    own.terms.query = {query_cos[i], query_sin[i]};
-    own.terms.key = {key_cos[i], key_sin[i]};
-    own.terms.layout = all.terms.layout;
-    own.terms.scale = all.terms.scale;
-    own.call.key_mask_BS = mask[i];
-    outputs.push_back(attend(own, kernel));
-  }
+  const LinearProblem row = gathered(all, grouping);
+  const ops::PackedSequences packed{ends_of(grouping.query_counts), ends_of(grouping.key_counts)};
+  const at::Tensor out_1THD = kernel == Kernel::kExplicit ? attend_apart(row, grouping)
+                                                          : kernel_linear_attention(row, dtype_of_sums(kernel), packed);
+  if (all_in_order(grouping.queries, batch * queries)) return out_1THD.squeeze(0).unflatten(0, {batch, queries});
+  // Row 0 is for padding.
   std::vector<int64_t> place(static_cast<size_t>(batch * queries), 0);
   for (size_t i = 0; i < grouping.queries.size(); ++i) {
     place[static_cast<size_t>(grouping.queries[i])] = static_cast<int64_t>(i) + 1;
   }
-  return at::cat(outputs, 1).index_select(1, at::tensor(place, at::kLong)).unflatten(1, {batch, queries}).squeeze(0);
+  const at::Tensor rows = out_1THD.squeeze(0);
+  const at::Tensor padded = at::cat({rows.new_zeros({1, rows.size(1), rows.size(2)}), rows});
+  return padded.index_select(0, at::tensor(place, at::kLong)).unflatten(0, {batch, queries});
 }
 
 }  // namespace
@@ -207,8 +242,8 @@ at::Tensor for_query_heads(const at::Tensor& x_BSHD, int64_t heads) {
   return group == 1 ? x_BSHD : x_BSHD.repeat_interleave(group, 2);
 }
 
-Kernel automatic_linear_kernel(at::ScalarType dtype, FeatureMap feature_map, Direction direction) {
-  return choose(Kernel::kAuto, {at::kCPU, dtype, feature_map, direction});
+Kernel automatic_linear_kernel(at::ScalarType dtype) {
+  return choose(Kernel::kAuto, {at::kCPU, dtype});
 }
 
 at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,

@@ -41,7 +41,9 @@ at::Tensor for_query_heads(const at::Tensor& x_BSHD, int64_t heads);
 
 // Products and sums of torch, each with its autograd.
 at::Tensor explicit_linear_attention(const LinearProblem& problem);
-// By the kernels of core; dtype: that of the sums, float32, or float64 for the loops of the reference.
-at::Tensor kernel_linear_attention(const LinearProblem& problem, at::ScalarType dtype);
+// By the kernels of core; dtype: that of the sums, float32, or float64 for the loops of the reference. packed: of a
+// batch of one.
+at::Tensor kernel_linear_attention(const LinearProblem& problem, at::ScalarType dtype,
+                                   const ops::PackedSequences& packed = {});
 
 }  // namespace rf::nn

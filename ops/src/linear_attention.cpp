@@ -79,15 +79,36 @@ void check_rotation(const LinearAttentionCall& call, const char* name, const May
   }
 }
 
+void check_sizes(const LinearAttentionCall& call, const MaybeTensor& x, at::ScalarType dtype,
+                 const std::vector<c10::SymInt>& sizes, const char* name) {
+  if (!x) return;
+  TORCH_CHECK_VALUE(x->scalar_type() == dtype && x->sym_sizes() == c10::SymIntArrayRef(sizes), kWhere, name,
+                    " must be ", dtype, " ", c10::SymIntArrayRef(sizes), ", got ", x->scalar_type(), " ",
+                    x->sym_sizes());
+  check_device(call, *x, name);
+}
+
+void check_ends(const LinearAttentionCall& call) {
+  TORCH_CHECK_VALUE(call.cu_seqlens_q.has_value() == call.cu_seqlens_k.has_value(), kWhere,
+                    "cu_seqlens_q and cu_seqlens_k must be given together, got ",
+                    call.cu_seqlens_q ? "cu_seqlens_q" : "cu_seqlens_k", " alone");
+  if (!call.cu_seqlens_q) return;
+  const at::Tensor& q = *call.cu_seqlens_q;
+  TORCH_CHECK_VALUE((q.scalar_type() == at::kInt || q.scalar_type() == at::kLong) && q.dim() == 1 && q.sym_size(0) >= 1,
+                    kWhere, "cu_seqlens_q must be int32 or int64 [sequences + 1], got ", q.scalar_type(), " ",
+                    q.sym_sizes());
+  check_device(call, q, "cu_seqlens_q");
+  check_sizes(call, call.cu_seqlens_k, q.scalar_type(), {q.sym_size(0)}, "cu_seqlens_k");
+}
+
 void check_state(const LinearAttentionCall& call) {
-  if (!call.state) return;
-  const at::Tensor& state = *call.state;
-  const std::vector<c10::SymInt> sizes = {call.k.sym_size(0), call.k.sym_size(2), call.k.sym_size(3),
-                                          call.v.sym_size(3) + 1};
-  TORCH_CHECK_VALUE(state.scalar_type() == at::kDouble && state.sym_sizes() == c10::SymIntArrayRef(sizes), kWhere,
-                    "state must be Double ", c10::SymIntArrayRef(sizes), ", got ", state.scalar_type(), " ",
-                    state.sym_sizes());
-  check_device(call, state, "state");
+  const at::Tensor& k = call.k;
+  check_sizes(call, call.key_exponents, row_dtype(call.q.scalar_type()), {k.sym_size(0), k.sym_size(1), k.sym_size(2)},
+              "key_exponents");
+  const c10::SymInt sequences = call.cu_seqlens_q ? call.cu_seqlens_q->sym_size(0) - 1 : k.sym_size(0);
+  check_sizes(call, call.state, at::kDouble, {sequences, k.sym_size(2), k.sym_size(3), call.v.sym_size(3) + 1},
+              "state");
+  check_sizes(call, call.state_exponents, at::kDouble, {sequences, k.sym_size(2)}, "state_exponents");
 }
 
 // What core sees in its arguments is left to core.
@@ -99,6 +120,7 @@ void check_call(const LinearAttentionCall& call) {
   check_data(call);
   check_rotation(call, "query", call.query_cos, call.query_sin, call.q.sym_size(1));
   check_rotation(call, "key", call.key_cos, call.key_sin, call.k.sym_size(1));
+  check_ends(call);
   check_state(call);
   if (!call.key_mask) return;
   const at::Tensor& mask = *call.key_mask;
@@ -116,9 +138,13 @@ LinearAttentionCall made_contiguous(const LinearAttentionCall& call) {
   for (at::Tensor* x : {&to.q, &to.k, &to.v}) {
     if (x->stride(-1) != 1 && x->size(-1) != 1) *x = x->contiguous();
   }
-  for (MaybeTensor* x : {&to.query_cos, &to.query_sin, &to.key_cos, &to.key_sin}) {
+  for (MaybeTensor* x : {&to.query_cos, &to.query_sin, &to.key_cos, &to.key_sin, &to.key_exponents}) {
     if (*x) *x = (*x)->contiguous();
   }
+  for (MaybeTensor* x : {&to.cu_seqlens_q, &to.cu_seqlens_k}) {
+    if (*x) *x = (*x)->to(at::kLong).contiguous();
+  }
+  if (to.state_exponents) to.state_exponents = to.state_exponents->clone();  // which core overwrites
   if (call.key_mask) to.key_mask = call.key_mask->expand({call.q.size(0), call.k.size(1)});
   return to;
 }
@@ -157,6 +183,13 @@ rf_linear_attention_args core_args(Borrowed<LinearAttentionCall> ready, Borrowed
     args.key_mask_stride_b = call.key_mask->stride(0), args.key_mask_stride_s = call.key_mask->stride(1);
   }
   if (state->defined() && state->numel() > 0) args.state = state->mutable_data_ptr<double>();
+  if (call.key_exponents) args.key_exponents = call.key_exponents->const_data_ptr();
+  if (call.state_exponents) args.state_exponents = call.state_exponents->mutable_data_ptr<double>();
+  if (call.cu_seqlens_q) {
+    args.cu_seqlens_q = call.cu_seqlens_q->const_data_ptr<int64_t>();
+    args.cu_seqlens_k = call.cu_seqlens_k->const_data_ptr<int64_t>();
+    args.sequences = call.cu_seqlens_q->size(0) - 1;
+  }
   return args;
 }
 
@@ -246,7 +279,8 @@ MaybeTensor maybe(const at::Tensor& x) {
 }  // namespace
 
 at::Tensor linear_attention_kernel(const at::Tensor& q_BTHF, const at::Tensor& k_BSHF, const at::Tensor& v_BSHD,
-                                   const LinearAttentionOptions& options, at::Tensor* state) {
+                                   const LinearAttentionOptions& options, at::Tensor* state,
+                                   const at::Tensor& state_exponents) {
   auto [out, denominators, state_after] =
       dispatch_linear_attention({.q = q_BTHF,
                                  .k = k_BSHF,
@@ -261,7 +295,11 @@ at::Tensor linear_attention_kernel(const at::Tensor& q_BTHF, const at::Tensor& k
                                  .layout = std::string(options.layout),
                                  .key_mask = maybe(options.key_mask_BS),
                                  .eps = options.eps,
-                                 .state = state != nullptr ? maybe(*state) : std::nullopt});
+                                 .key_exponents = maybe(options.key_exponents_BSH),
+                                 .cu_seqlens_q = maybe(options.packed.cu_seqlens_q),
+                                 .cu_seqlens_k = maybe(options.packed.cu_seqlens_k),
+                                 .state = state != nullptr ? maybe(*state) : std::nullopt,
+                                 .state_exponents = maybe(state_exponents)});
   if (state != nullptr) *state = state_after;
   return out;
 }

@@ -1,10 +1,15 @@
-// First gradients of roformer::linear_attention_kernel to q, k and v: its backward is an operator of its own, which has
-// no gradients. Rotations have none either, and nothing has where there is a state. There is no forward-mode
-// differentiation.
+// First gradients of roformer::linear_attention_kernel to q, k, v and the exponents of keys: its backward is an
+// operator of its own, which has no gradients. Rotations have none either, and nothing has where there is a state.
+// There is no forward-mode differentiation.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/searchsorted.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 #include "autograd.h"
 #include "linear_attention_operator.h"
@@ -15,7 +20,21 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-enum Saved : size_t { kQ, kK, kV, kQueryCos, kQuerySin, kKeyCos, kKeySin, kKeyMask, kOut, kDenominators };
+enum Saved : size_t {
+  kQ,
+  kK,
+  kV,
+  kQueryCos,
+  kQuerySin,
+  kKeyCos,
+  kKeySin,
+  kKeyMask,
+  kKeyExponents,
+  kEndsQ,
+  kEndsK,
+  kOut,
+  kDenominators
+};
 
 at::Tensor or_undefined(const MaybeTensor& x) {
   return x.value_or(at::Tensor());
@@ -27,7 +46,8 @@ MaybeTensor if_defined(const at::Tensor& x) {
 void save_call(AutogradContext* ctx, const LinearAttentionCall& call, const LinearAttentionResult& result) {
   ctx->save_for_backward({call.q, call.k, call.v, or_undefined(call.query_cos), or_undefined(call.query_sin),
                           or_undefined(call.key_cos), or_undefined(call.key_sin), or_undefined(call.key_mask),
-                          std::get<0>(result), std::get<1>(result)});
+                          or_undefined(call.key_exponents), or_undefined(call.cu_seqlens_q),
+                          or_undefined(call.cu_seqlens_k), std::get<0>(result), std::get<1>(result)});
   auto& data = ctx->saved_data;
   data["feature_map"] = call.feature_map;
   data["direction"] = call.direction;
@@ -51,13 +71,45 @@ LinearAttentionCall saved_call(AutogradContext* ctx, const variable_list& saved)
           .layout = data["layout"].toStringRef(),
           .key_mask = if_defined(saved[kKeyMask]),
           .eps = data["eps"].toDouble(),
-          .state = std::nullopt};
+          .key_exponents = if_defined(saved[kKeyExponents]),
+          .cu_seqlens_q = if_defined(saved[kEndsQ]),
+          .cu_seqlens_k = if_defined(saved[kEndsK]),
+          .state = std::nullopt,
+          .state_exponents = std::nullopt};
 }
 
+// The gradient of the exponents c: a weight has the factor e^(c_n - c_m'), m' the last key that query m may see, and so
+// that of c_n is k_n . dk_n - sum of q_m . dq_m over the queries with m' = n.
+at::Tensor exponents_gradient(const LinearAttentionCall& call, const at::Tensor& dq, const at::Tensor& dk) {
+  const int64_t queries = call.q.size(1), keys = call.k.size(1), key_heads = call.k.size(2);
+  const at::ScalarType dtype = call.key_exponents->scalar_type();
+  const at::Tensor of_queries_BTHk =
+      (call.q.to(dtype) * dq).sum(-1).unflatten(-1, {key_heads, call.q.size(2) / key_heads}).sum(-1);
+  at::Tensor gradient_BSHk = (call.k.to(dtype) * dk).sum(-1);
+  if (!call.cu_seqlens_q) {
+    const int64_t pairs = std::min(queries, keys);
+    gradient_BSHk.narrow(1, keys - pairs, pairs).sub_(of_queries_BTHk.narrow(1, queries - pairs, pairs));
+    return gradient_BSHk;
+  }
+  // Queries and keys of a sequence end together.
+  const at::Tensor ends_q = call.cu_seqlens_q->to(at::kLong), ends_k = call.cu_seqlens_k->to(at::kLong);
+  const at::Tensor of_query = at::arange(queries, ends_q.options());
+  const at::Tensor sequence = at::searchsorted(ends_q, of_query, /*out_int32=*/false, /*right=*/true) - 1;
+  const at::Tensor key = of_query - ends_q.index_select(0, sequence + 1) + ends_k.index_select(0, sequence + 1);
+  const at::Tensor sees = key.ge(ends_k.index_select(0, sequence)).view({1, queries, 1});
+  if (keys == 0) return gradient_BSHk;
+  gradient_BSHk.index_add_(1, key.clamp_min(0), of_queries_BTHk.masked_fill(sees.logical_not(), 0), -1);
+  return gradient_BSHk;
+}
+
+// Arguments of LinearAttentionFunction.
+constexpr size_t kOfValues = 2, kOfExponents = 3;
+
 struct LinearAttentionFunction : torch::autograd::Function<LinearAttentionFunction> {
-  // q, k and v are those of the call; autograd finds them among the arguments.
+  // The tensors are those of the call; autograd finds them among the arguments.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& /*q*/, const at::Tensor& /*k*/,
-                               const at::Tensor& /*v*/, const LinearAttentionCall& call) {
+                               const at::Tensor& /*v*/, const at::Tensor& /*key_exponents*/,
+                               const LinearAttentionCall& call) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const LinearAttentionResult result = dispatch_linear_attention(call);
     save_call(ctx, call, result);
@@ -71,11 +123,16 @@ struct LinearAttentionFunction : torch::autograd::Function<LinearAttentionFuncti
                                 "first derivatives only, got true. Hint: kernel explicit has derivatives of any order");
     const variable_list saved = ctx->get_saved_variables();
     LinearAttentionBackward given{grads_of_results[0], saved[kOut], saved[kDenominators], {}};
-    for (size_t i = 0; i < given.wanted.size(); ++i) given.wanted[i] = ctx->needs_input_grad(i);
-    const std::vector<at::Tensor> grads = dispatch_linear_attention_backward(saved_call(ctx, saved), given);
+    const bool of_exponents = ctx->needs_input_grad(kOfExponents);
+    for (size_t i = 0; i < given.wanted.size(); ++i) {
+      given.wanted[i] = ctx->needs_input_grad(i) || (of_exponents && i < kOfValues);
+    }
+    const LinearAttentionCall call = saved_call(ctx, saved);
+    const std::vector<at::Tensor> grads = dispatch_linear_attention_backward(call, given);
     variable_list result;
     size_t next = 0;
     for (const bool is_wanted : given.wanted) result.push_back(is_wanted ? grads[next++] : at::Tensor());
+    result.push_back(of_exponents ? exponents_gradient(call, result[0], result[1]) : at::Tensor());
     result.emplace_back();  // of the call
     return result;
   }
@@ -87,11 +144,14 @@ LinearAttentionResult linear_attention_autograd(const LinearAttentionCall& call)
     check_no_tangent("linear_attention", name, *x);
     trained = trained || needs_gradient(*x);
   }
+  check_no_tangent("linear_attention", "key_exponents", call.key_exponents);
+  trained = trained || (call.key_exponents && needs_gradient(*call.key_exponents));
   for (const auto& [x, name] : {std::pair{&call.query_cos, "query_cos"},
                                 {&call.query_sin, "query_sin"},
                                 {&call.key_cos, "key_cos"},
                                 {&call.key_sin, "key_sin"},
-                                {&call.state, "state"}}) {
+                                {&call.state, "state"},
+                                {&call.state_exponents, "state_exponents"}}) {
     check_no_tangent("linear_attention", name, *x);
     check_no_gradient("linear_attention", name, *x);
   }
@@ -99,7 +159,9 @@ LinearAttentionResult linear_attention_autograd(const LinearAttentionCall& call)
                               "[linear_attention] q, k and v must not require grad with a state, got tensors that "
                               "do. Hint: torch.no_grad()");
   if (trained) {
-    const variable_list results = LinearAttentionFunction::apply(call.q, call.k, call.v, call);
+    // An argument must be a tensor.
+    const at::Tensor exponents = call.key_exponents.value_or(at::empty({0}, call.q.options()));
+    const variable_list results = LinearAttentionFunction::apply(call.q, call.k, call.v, exponents, call);
     return {results[0], results[1], results[2]};
   }
   const at::AutoDispatchBelowADInplaceOrView guard;

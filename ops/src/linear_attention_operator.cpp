@@ -10,7 +10,8 @@ MaybeTensor read_maybe(StackReader& stack) {
 
 void push_call(torch::jit::Stack& stack, const LinearAttentionCall& call) {
   torch::jit::push(stack, call.q, call.k, call.v, call.feature_map, call.direction, call.denominator, call.query_cos,
-                   call.query_sin, call.key_cos, call.key_sin, call.layout, call.key_mask, call.eps);
+                   call.query_sin, call.key_cos, call.key_sin, call.layout, call.key_mask, call.eps, call.key_exponents,
+                   call.cu_seqlens_q, call.cu_seqlens_k);
 }
 
 }  // namespace
@@ -23,7 +24,9 @@ LinearAttentionCall read_linear_call(StackReader& stack, bool is_forward) {
   call.layout = stack.text();
   call.key_mask = read_maybe(stack);
   call.eps = stack.number();
-  if (is_forward) call.state = read_maybe(stack);
+  for (MaybeTensor* x : {&call.key_exponents, &call.cu_seqlens_q, &call.cu_seqlens_k}) *x = read_maybe(stack);
+  if (!is_forward) return call;
+  for (MaybeTensor* x : {&call.state, &call.state_exponents}) *x = read_maybe(stack);
   return call;
 }
 
@@ -37,7 +40,7 @@ LinearAttentionResult dispatch_linear_attention(const LinearAttentionCall& call)
   static const c10::OperatorHandle op = find_schema("roformer::linear_attention_kernel");
   torch::jit::Stack stack;
   push_call(stack, call);
-  torch::jit::push(stack, call.state);
+  torch::jit::push(stack, call.state, call.state_exponents);
   op.callBoxed(stack);
   return {stack[0].toTensor(), stack[1].toTensor(), stack[2].toTensor()};
 }

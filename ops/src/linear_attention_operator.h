@@ -20,13 +20,14 @@ namespace rf::ops {
 inline constexpr const char* kLinearAttentionSchema =
     "linear_attention_kernel(Tensor q, Tensor k, Tensor v, *, str feature_map, str direction, "
     "str denominator=\"plain\", Tensor? query_cos=None, Tensor? query_sin=None, Tensor? key_cos=None, "
-    "Tensor? key_sin=None, str layout=\"pairs\", Tensor? key_mask=None, float eps=0.0, Tensor? state=None) -> "
+    "Tensor? key_sin=None, str layout=\"pairs\", Tensor? key_mask=None, float eps=0.0, Tensor? key_exponents=None, "
+    "Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, Tensor? state=None, Tensor? state_exponents=None) -> "
     "(Tensor out, Tensor denominators, Tensor state_after)";
 inline constexpr const char* kLinearAttentionBackwardSchema =
     "linear_attention_kernel_backward(Tensor grad_out, Tensor out, Tensor denominators, bool[3] wanted, Tensor q, "
     "Tensor k, Tensor v, *, str feature_map, str direction, str denominator=\"plain\", Tensor? query_cos=None, "
     "Tensor? query_sin=None, Tensor? key_cos=None, Tensor? key_sin=None, str layout=\"pairs\", Tensor? key_mask=None, "
-    "float eps=0.0) -> Tensor[]";
+    "float eps=0.0, Tensor? key_exponents=None, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None) -> Tensor[]";
 
 using MaybeTensor = std::optional<at::Tensor>;
 
@@ -37,7 +38,8 @@ struct LinearAttentionCall {
   std::string layout;
   MaybeTensor key_mask;
   double eps = 0;
-  MaybeTensor state;  // of the forward
+  MaybeTensor key_exponents, cu_seqlens_q, cu_seqlens_k;
+  MaybeTensor state, state_exponents;  // of the forward
 };
 
 using LinearAttentionResult = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // out, denominators, state_after
@@ -49,7 +51,7 @@ struct LinearAttentionBackward {
   LinearAttentionWanted wanted{};
 };
 
-// With the state, which is the forward's last argument.
+// With the state and its exponents, which are the forward's last arguments.
 LinearAttentionCall read_linear_call(StackReader& stack, bool is_forward);
 LinearAttentionBackward read_linear_backward(StackReader& stack);
 

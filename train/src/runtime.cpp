@@ -15,7 +15,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "rf/nn/attention.h"
@@ -87,12 +86,7 @@ RuntimeFacts runtime_facts() {
   nn::Terms gated;
   gated.gate.rows = at::ones({1, 1, 1});
   facts.attention.emplace_back("gate", nn::name_of(nn::automatic_kernel(at::kFloat, gated)));
-  using nn::Direction;
-  for (const auto& [name, map, direction] : {std::tuple{"linear", FeatureMap::kElu, Direction::kBidirectional},
-                                             {"linear_causal_favor", FeatureMap::kFavor, Direction::kCausal},
-                                             {"linear_causal_shen", FeatureMap::kShen, Direction::kCausal}}) {
-    facts.attention.emplace_back(name, nn::name_of(nn::automatic_linear_kernel(at::kFloat, map, direction)));
-  }
+  facts.attention.emplace_back("linear", nn::name_of(nn::automatic_linear_kernel(at::kFloat)));
   for (const auto& [name, dtype] : {std::pair{"float32", at::kFloat},
                                     {"bfloat16", at::kBFloat16},
                                     {"float16", at::kHalf},

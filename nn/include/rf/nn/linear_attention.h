@@ -20,9 +20,9 @@
 //   ref        the float64 loops of core/ref over all pairs; also RF_KERNEL=ref
 //   auto       fused where it can compute a call, else explicit
 //
-// What keeps a call from fused: float64; another device; causal shen and favor, whose sums are rescaled from key to
-// key; rotations that are trained after the map; a state together with tensors that require grad; RF_KERNEL=ref.
-// Kernel::kFused then throws Error with the reason, and kRef for all but the dtype and RF_KERNEL.
+// What keeps a call from fused: float64; another device; rotations that are trained after the map; a state together
+// with tensors that require grad; RF_KERNEL=ref. Kernel::kFused then throws Error with the reason, and kRef for all but
+// the dtype and RF_KERNEL.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -70,7 +70,7 @@ struct LinearAttentionCall {
 };
 
 // What auto stands for with CPU tensors, without a state and with rotations that are not trained.
-Kernel automatic_linear_kernel(at::ScalarType dtype, FeatureMap feature_map, Direction direction);
+Kernel automatic_linear_kernel(at::ScalarType dtype);
 
 // q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv], H a multiple of Hk; float32, float64, bfloat16 or float16 (computed in
 // float32, also under autocast). Causal: query i attends to the keys up to i + S - T, besides those of the state, with
