@@ -3,7 +3,7 @@
     python bench/linear_attention.py [--rounds N] [--json FILE] [--update-docs]
 
 Features elu + 1, one head of 64, float32, causal, RoPE in the numerator (arXiv 2104.09864 Eq. 19), called through the C
-interface, which gives one head one thread. After a comparison with float64, 2^14 to 2^20 positions: the slope of log
+interface on one thread. After a comparison with float64, 2^14 to 2^20 positions: the slope of log
 time over log positions, and what the calls add to the peak of the process's memory. How fast the kernels are compared
 with torch is measured by bench/kernels.py.
 """
@@ -132,7 +132,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def scaling(core: ctypes.CDLL, rounds: int) -> dict:
-    """Best of `rounds` for each length, in a call of one head, which runs on one thread."""
+    """Best of `rounds` for each length, in a call of one head on one thread."""
+    core.omp_set_num_threads(1)  # of the calling thread; OpenMP is one of the library's own libraries
     best, added = [], []
     for tokens in SCALING:
         call = Call(core, tokens)

@@ -15,8 +15,6 @@ from roformer_cpp import LinearAttention, LinearAttentionState, Rotation, Terms,
 B, T, S, H, HK, D, DV, M = 2, 67, 70, 4, 2, 6, 5, 10
 
 CASES = [(name, False) for name in reference.MAPS] + [(name, True) for name in reference.CAUSAL_MAPS]
-RUNNING_MAXIMUM = [("shen", True), ("favor", True)]
-KERNEL_CASES = [case for case in CASES if case not in RUNNING_MAXIMUM]
 SITES = ["none", "before_map", "after_map", "both"]
 
 
@@ -73,7 +71,7 @@ def assert_close(ours, truth, bound):
 
 
 @pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize(("name", "causal"), KERNEL_CASES)
+@pytest.mark.parametrize(("name", "causal"), CASES)
 def test_kernels_equal_explicit(name, causal, site):
     tensors, options = case_of(name), options_of(name, causal, site)
     truth = values_and_gradients(tensors, torch.float64, "explicit", **options)
@@ -86,7 +84,7 @@ def test_kernels_equal_explicit(name, causal, site):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("site", ["before_map", "after_map"])
-@pytest.mark.parametrize(("name", "causal"), KERNEL_CASES)
+@pytest.mark.parametrize(("name", "causal"), CASES)
 def test_error_beside_explicit(name, causal, site, dtype):
     """The explicit way computes in float32 and rounds once. So does fused, but that outputs enter its backward rounded:
     half an eps of outputs of order 1 in products of order 1."""
@@ -104,13 +102,13 @@ def dtype_eps(dtype):
 @pytest.mark.parametrize(("name", "causal"), CASES)
 def test_auto_is_explicit_where_the_kernels_cannot(name, causal):
     tensors, options = case_of(name), options_of(name, causal, "after_map")
-    dtypes = [torch.float64] + [torch.float32] * ((name, causal) in RUNNING_MAXIMUM)
-    for dtype in dtypes:
-        auto, explicit = (values_and_gradients(tensors, dtype, kernel, **options) for kernel in ("auto", "explicit"))
-        assert all(torch.equal(auto[key], explicit[key]) for key in auto)
+    auto, explicit = (
+        values_and_gradients(tensors, torch.float64, kernel, **options) for kernel in ("auto", "explicit")
+    )
+    assert all(torch.equal(auto[key], explicit[key]) for key in auto)
 
 
-@pytest.mark.parametrize(("name", "causal"), KERNEL_CASES)
+@pytest.mark.parametrize(("name", "causal"), CASES)
 def test_packed_sequences(name, causal):
     tensors = {key: x if key == "projection" else x[:1] for key, x in case_of(name, S, S).items()}
     options = options_of(name, causal, "after_map", S, S)
@@ -159,7 +157,7 @@ def streamed(tensors, dtype, options, pieces, kernels):
 
 @pytest.mark.parametrize("kernels", [("fused",), ("explicit", "fused"), ("fused", "explicit"), ("ref", "fused")])
 @pytest.mark.parametrize("site", ["after_map", "both"])
-@pytest.mark.parametrize("name", [name for name, causal in KERNEL_CASES if causal])
+@pytest.mark.parametrize("name", [name for name, causal in CASES if causal])
 def test_state_equals_the_whole(name, site, kernels):
     """Grouped keys; a state may go from one way to the other."""
     tensors, options = case_of(name, S, S), options_of(name, True, site, S, S)
@@ -210,8 +208,6 @@ Q = torch.ones(1, 3, 2, 4)
 TRAINED = Terms(query=Rotation(torch.ones(1, 3, 2, requires_grad=True), torch.ones(1, 3, 2)))
 REFUSED = [
     ({"q": Q.double(), "k": Q.double(), "v": Q.double()}, "fused needs float32, bfloat16 or float16, got Double"),
-    ({"feature_map": "shen", "is_causal": True}, "{} needs a feature_map without a running maximum, got causal shen"),
-    ({"feature_map": "favor", "is_causal": True}, "{} needs a feature_map without .*, got causal favor"),
     ({"terms": TRAINED}, "{} needs rotations after the map that are not trained, got trained ones"),
     (
         {"q": Q.clone().requires_grad_(), "is_causal": True, "state": LinearAttentionState()},
@@ -245,6 +241,6 @@ def test_second_derivatives():
 
 def test_the_layer_passes_its_kernel_on():
     layer = LinearAttention(4, feature_map="favor", num_features=6).eval()
-    with pytest.raises(ValueError, match="kernel fused needs a feature_map without a running maximum"):
-        layer(Q, Q, Q, is_causal=True, kernel="fused")
+    with pytest.raises(ValueError, match="kernel fused needs float32, bfloat16 or float16, got Double"):
+        layer(Q.double(), Q.double(), Q.double(), kernel="fused")
     assert torch.equal(layer(Q, Q, Q, kernel="fused"), layer(Q, Q, Q))

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-import roformer_cpp  # noqa: F401 - registers the operators
 import tolerances
+from roformer_cpp import attention  # noqa: F401 - registers the operators
 
 dropout = torch.ops.roformer.dropout
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.library import opcheck
 
-import roformer_cpp  # noqa: F401 - registers the operators
 import tolerances as tol
+from roformer_cpp import attention  # noqa: F401 - registers the operators
 
 kernel = torch.ops.roformer.linear_attention_kernel.default
 backward = torch.ops.roformer.linear_attention_kernel_backward.default

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch.library import opcheck
 
-import roformer_cpp  # noqa: F401 - registers the operators
 import tolerances as tol
+from roformer_cpp import attention  # noqa: F401 - registers the operators
 
 ops = torch.ops.roformer
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]

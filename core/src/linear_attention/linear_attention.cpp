@@ -88,28 +88,50 @@ class BlockSums {
   std::vector<BorderSums> borders_;
 };
 
+// What a block of a pass does. Where exponents rise, sums change at a block that has nothing to add.
+struct BlockWork {
+  bool sums = false, answers = false;
+};
+BlockWork work_of(const rf_linear_attention_args& x, LinearPass pass, const ChunkPlan& plan, int64_t index) {
+  const Block block = block_of(plan, pass, index);
+  BlockWork work{x.key_exponents != nullptr, false};
+  for (int64_t i = 0; i < block.count; ++i) {
+    const Chunk chunk = plan.at(block.first + i * block.step);
+    const bool sums_keys = pass != LinearPass::kKeyGradient;
+    work.sums = work.sums || (sums_keys ? chunk.keys : chunk.queries) > 0;
+    work.answers = work.answers || (sums_keys ? chunk.queries : chunk.keys) > 0;
+  }
+  return work;
+}
+
 // Threads take blocks of one head: first the sums of each, then, when those before each are known, the answers.
 void run_blocks(const PassCall& call, int64_t sequence, int64_t key_head) {
   const LinearProblem& problem = call.problem;
-  const int64_t blocks = blocks_of(problem.args, sequence), bytes = call.space_bytes();
+  const ChunkPlan plan(problem.args.direction, sequence_of(problem.args, sequence));
+  const int64_t blocks = plan.blocks(), bytes = call.space_bytes();
   const int64_t at_once = std::min<int64_t>(blocks, 4 * omp_get_max_threads());
   BlockSums own(sum_sizes(problem, call.pass).both(), at_once), before(own.numbers(), at_once + 1);
   BorderSums& behind = before.at(at_once);
   begin_sums(problem, call.pass, sequence, key_head, behind);
+  std::vector<BlockWork> work(static_cast<size_t>(blocks));
+  for (int64_t i = 0; i < blocks; ++i) {
+    work[static_cast<size_t>(i)] = work_of(problem.args, call.pass, plan, i);
+  }
   for (int64_t first = 0; first < blocks; first += at_once) {
     const int64_t count = std::min(at_once, blocks - first);
+    const BlockWork* of = work.data() + first;
     parallel_tasks<Schedule::kDynamic>({count, true, bytes}, [&](int64_t i, void* space) {
       const int64_t block = first + i;
-      call.run({call.pass, sequence, key_head, block, block + 1, nullptr, &own.at(i)}, space);
+      if (of[i].sums) call.run({call.pass, sequence, key_head, block, block + 1, nullptr, &own.at(i)}, space);
     });
     for (int64_t i = 0; i < count; ++i) {
       std::copy_n(behind.sums, own.numbers(), before.at(i).sums);
       std::copy_n(behind.lost, own.numbers(), before.at(i).lost);
-      add_block(own.at(i), own.numbers(), behind);
+      if (of[i].sums) add_block(own.at(i), own.numbers(), behind);
     }
     parallel_tasks<Schedule::kDynamic>({count, true, bytes}, [&](int64_t i, void* space) {
       const int64_t block = first + i;
-      call.run({call.pass, sequence, key_head, block, block + 1, &before.at(i)}, space);
+      if (of[i].answers) call.run({call.pass, sequence, key_head, block, block + 1, &before.at(i)}, space);
     });
   }
   if (call.pass == LinearPass::kForward) keep_state(problem, sequence, key_head, behind);
