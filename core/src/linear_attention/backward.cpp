@@ -64,6 +64,23 @@ void store_rows(rf_dtype dtype, const float* rows, int64_t stride, int64_t count
   }
 }
 
+// What a chunk reads of its queries, and where dq goes if a pass writes it (else NULL).
+void add_query_rows_ahead(const rf_linear_attention_args& x, const rf_linear_attention_grads& grads, const void* dq,
+                          int64_t b, int64_t h, const Chunk& next, RowsAhead& ahead) {
+  const int64_t element = element_bytes(x.dtype), first = next.first_query, count = next.queries;
+  const HeadRows y_rows =
+      head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
+  add_rotation_ahead(x.query, b, x.queries, first, count, ahead);
+  add_rows_ahead<Access::kRead>(y_rows, first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(out_rows(x, b, h), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(query_rows(x, b, h), first, count, x.features, element, ahead);
+  if (dq != nullptr) {
+    const HeadRows rows = head_rows(x.dtype, dq, (b * x.queries * x.heads + h) * x.features, x.heads * x.features);
+    add_rows_ahead<Access::kWrite>(rows, first, count, x.features, element, ahead);
+  }
+  ahead.spread(kBlocksOfProduct);
+}
+
 struct QueryGradient {
   QueryGradient(const LinearProblem& linear_problem, const rf_linear_attention_grads& gradients, int64_t sequence,
                 int64_t head, Arena& arena)
@@ -86,8 +103,8 @@ struct QueryGradient {
 
   void take(const Chunk& chunk, const Chunk& next, bool answers);
   void take_keys(const Chunk& chunk, bool answers) const;
-  void answer(const Chunk& chunk, int64_t h) const;
-  void add_keys(const Chunk& chunk) const;
+  void answer(const Chunk& chunk, const Chunk& next, int64_t h);
+  void add_keys(const Chunk& chunk, const Chunk& next);
 
   const LinearProblem& problem;
   const rf_linear_attention_args& x;
@@ -105,15 +122,16 @@ struct QueryGradient {
   float* zeros;
   PassSums sums;  // S^T, [Dv][width], and z
   int64_t b;
+  RowsAhead ahead;
 };
 
-void QueryGradient::take(const Chunk& chunk, const Chunk& /*next*/, bool answers) {
+void QueryGradient::take(const Chunk& chunk, const Chunk& next, bool answers) {
   sums.load(chunk);
   if (chunk.keys > 0) take_keys(chunk, answers);
   for (int64_t j = 0; answers && chunk.queries > 0 && j < problem.group; ++j) {
-    answer(chunk, key_head * problem.group + j);
+    answer(chunk, next, key_head * problem.group + j);
   }
-  if (chunk.keys > 0) add_keys(chunk);
+  if (chunk.keys > 0) add_keys(chunk, next);
 }
 
 void QueryGradient::take_keys(const Chunk& chunk, bool answers) const {
@@ -125,12 +143,14 @@ void QueryGradient::take_keys(const Chunk& chunk, bool answers) const {
   transpose(values, problem.value_width, chunk.keys, problem.value_width, value_columns, kChunk);
 }
 
-void QueryGradient::answer(const Chunk& chunk, int64_t h) const {
+void QueryGradient::answer(const Chunk& chunk, const Chunk& next, int64_t h) {
   const int64_t width = problem.width;
   const Decays& decays = sums.decays;
   y.load(problem, grads, b, h, chunk);
+  add_query_rows_ahead(x, grads, grads.q, b, h, next, ahead);
   multiply_into(rows_of(y.scaled, problem.value_width), sums.matrix.total, width, chunk.queries, width, x.value_dim,
-                zeros, 0, gradient);
+                zeros, 0, gradient, &ahead);
+  ahead.finish();
   if (chunk.paired()) {
     if (decays.any) scale_rows(decays.from_first, chunk.queries, width, gradient);
     multiply_pairs(Triangle::kLower, chunk.queries, y.scaled, problem.value_width, x.value_dim, value_columns, pairs);
@@ -143,16 +163,18 @@ void QueryGradient::answer(const Chunk& chunk, int64_t h) const {
     const float* z = chunk.paired() ? prefix + i * width : sums.row.total;
     add_scaled(y.factor[i], z, width, (separate ? plain : gradient) + i * width);
   }
-  to_given(problem, x.query, b, x.queries, chunk.first_query, chunk.queries, query_rows(x, b, h),
+  to_given(problem, x.query, b, x.queries, chunk.first_query, chunk.queries, query_rows(x, b, h), nullptr,
            separate ? plain : nullptr, gradient, scratch);
   store_rows(x.dtype, gradient, width, chunk.queries, x.features, (b * x.queries + chunk.first_query) * x.heads + h,
              x.heads, grads.q);
 }
 
-void QueryGradient::add_keys(const Chunk& chunk) const {
+void QueryGradient::add_keys(const Chunk& chunk, const Chunk& next) {
+  add_keys_ahead(x, b, key_head, next, ahead);
   if (sums.decays.any) scale_rows(sums.decays.from_last, chunk.keys, problem.width, keys.rotated);
   multiply_into(columns_of(values, problem.value_width), keys.rotated, problem.width, x.value_dim, problem.width,
-                chunk.keys, zeros, 0, sums.matrix.added);
+                chunk.keys, zeros, 0, sums.matrix.added, &ahead);
+  ahead.finish();
   sums.add();
 }
 
@@ -188,8 +210,8 @@ struct KeyGradient {
         b(sums.of.entry) {}
 
   void take(const Chunk& chunk, const Chunk& next, bool answers);
-  void take_keys(const Chunk& chunk) const;
-  void take_queries(const Chunk& chunk, int64_t h, bool answers) const;
+  void take_keys(const Chunk& chunk, const Chunk& next);
+  void take_queries(const Chunk& chunk, const Chunk& next, int64_t h, bool answers);
   void answer_pairs(const Chunk& chunk) const;
   void add_suffixes(const Chunk& chunk, bool answers) const;
   void write_keys(const Chunk& chunk) const;
@@ -212,31 +234,34 @@ struct KeyGradient {
   float* total_columns;  // P^T, [value_width][width]
   PassSums sums;         // P, [F][value_width], and c'
   int64_t b;
+  RowsAhead ahead;
 };
 
-void KeyGradient::take(const Chunk& chunk, const Chunk& /*next*/, bool answers) {
+void KeyGradient::take(const Chunk& chunk, const Chunk& next, bool answers) {
   sums.load(chunk);
   const bool has_keys = answers && chunk.keys > 0;
-  if (has_keys) take_keys(chunk);
+  if (has_keys) take_keys(chunk, next);
   if (chunk.queries > 0 || sums.decays.any) {
     std::fill_n(sums.matrix.added, sums.sizes.matrix, 0.0f);
     std::fill_n(sums.row.added, sums.sizes.row, 0.0f);
   }
   for (int64_t j = 0; chunk.queries > 0 && j < problem.group; ++j) {
-    take_queries(chunk, key_head * problem.group + j, answers);
+    take_queries(chunk, next, key_head * problem.group + j, answers);
   }
   if (has_keys) write_keys(chunk);
   if (chunk.queries > 0 || sums.decays.any) sums.add();
 }
 
 // What later chunks give to the keys.
-void KeyGradient::take_keys(const Chunk& chunk) const {
+void KeyGradient::take_keys(const Chunk& chunk, const Chunk& next) {
   const int64_t width = problem.width, value_width = problem.value_width;
   const Decays& decays = sums.decays;
   load_keys(problem, b, key_head, chunk, keys, values);
   transpose(sums.matrix.total, value_width, x.features, value_width, total_columns, width);
+  add_keys_ahead(x, b, key_head, next, ahead);
   multiply_into(rows_of(keys.rotated, width), sums.matrix.total, value_width, chunk.keys, value_width, x.features,
-                zeros, 0, value_gradient);
+                zeros, 0, value_gradient, &ahead);
+  ahead.finish();
   multiply_into(rows_of(values, value_width), total_columns, width, chunk.keys, width, x.value_dim, zeros, 0, gradient);
   for (int64_t i = 0; i < chunk.keys; ++i) std::copy_n(sums.row.total, width, suffix + i * width);
   if (!decays.any) return;
@@ -245,14 +270,16 @@ void KeyGradient::take_keys(const Chunk& chunk) const {
 }
 
 // What one query head gives to the keys of its chunk and to the sums.
-void KeyGradient::take_queries(const Chunk& chunk, int64_t h, bool answers) const {
+void KeyGradient::take_queries(const Chunk& chunk, const Chunk& next, int64_t h, bool answers) {
   load_queries(problem, b, h, chunk, queries);
   y.load(problem, grads, b, h, chunk);
   add_suffixes(chunk, answers);
   if (answers && chunk.paired()) answer_pairs(chunk);
   if (sums.decays.any) scale_rows(sums.decays.from_first, chunk.queries, problem.width, queries.rotated);
+  add_query_rows_ahead(x, grads, nullptr, b, h, next, ahead);
   multiply_into(columns_of(queries.rotated, problem.width), y.scaled, problem.value_width, x.features,
-                problem.value_width, chunk.queries, sums.matrix.added, problem.value_width, sums.matrix.added);
+                problem.value_width, chunk.queries, sums.matrix.added, problem.value_width, sums.matrix.added, &ahead);
+  ahead.finish();
 }
 
 void KeyGradient::answer_pairs(const Chunk& chunk) const {
@@ -291,7 +318,8 @@ void KeyGradient::write_keys(const Chunk& chunk) const {
   const bool separate = FeatureRows::is_plain(problem, x.key);
   const int64_t row = (b * x.keys + chunk.first_key) * x.key_heads + key_head;
   if (!separate) add_scaled(1, suffix, chunk.keys * problem.width, gradient);
-  to_given(problem, x.key, b, x.keys, chunk.first_key, chunk.keys, key_rows(x, b, key_head),
+  const float* features = separate || x.key.cos == nullptr ? keys.under : nullptr;
+  to_given(problem, x.key, b, x.keys, chunk.first_key, chunk.keys, key_rows(x, b, key_head), features,
            separate ? suffix : nullptr, gradient, scratch);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.width, gradient);
   if (grads.k != nullptr) {

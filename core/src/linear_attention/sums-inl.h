@@ -216,7 +216,7 @@ inline void add_keys_ahead(const rf_linear_attention_args& x, int64_t b, int64_t
                            RowsAhead& ahead) {
   const int64_t element = element_bytes(x.dtype);
   add_rows_ahead<Access::kRead>(value_rows(x, b, key_head), next.first_key, next.keys, x.value_dim, element, ahead);
-  if (x.key.cos != x.query.cos) {
+  if (x.key.cos != x.query.cos || next.queries == 0) {
     add_rotation_ahead(x.key, b, x.keys, next.first_key, next.keys, ahead);
   }
   add_rows_ahead<Access::kRead>(key_rows(x, b, key_head), next.first_key, next.keys, x.features, element, ahead);
@@ -261,17 +261,21 @@ inline void load_keys(const LinearProblem& problem, int64_t b, int64_t key_head,
 }
 
 // From the gradients of rotated features and of those in the denominator (`plain`, nullptr where they were added to
-// `rotated` already) to the gradients of the caller's arrays, in place of `rotated`; `scratch`: [kChunk][width].
+// `rotated` already) to the gradients of the caller's arrays, in place of `rotated`. features: as they are before their
+// rotation; NULL: are made again in `scratch`, [kChunk][width].
 inline void to_given(const LinearProblem& problem, const rf_attention_rotation& rotation, int64_t b, int64_t tokens,
-                     int64_t first, int64_t count, const HeadRows& given, const float* plain, float* rotated,
-                     float* scratch) {
+                     int64_t first, int64_t count, const HeadRows& given, const float* features, const float* plain,
+                     float* rotated, float* scratch) {
   const rf_linear_attention_args& x = problem.args;
   rotate_rows(rotation, x.layout, RotationDirection::kTransposed, b, tokens, first, count, rotated, problem.width);
   if (plain != nullptr) add_scaled(1, plain, count * problem.width, rotated);
   if (x.feature_map == RF_FEATURES_GIVEN) return;
-  load_rows(x.dtype, given, first, count, x.features, scratch, problem.width);
-  map_rows(problem, count, scratch);
-  multiply_by_slopes(problem, scratch, count, rotated);
+  if (features == nullptr) {
+    load_rows(x.dtype, given, first, count, x.features, scratch, problem.width);
+    map_rows(problem, count, scratch);
+    features = scratch;
+  }
+  multiply_by_slopes(problem, features, count, rotated);
 }
 
 }  // namespace HWY_NAMESPACE
