@@ -10,7 +10,6 @@
 #include <numeric>
 #include <random>
 
-#include "exact_attention.h"
 #include "parallel_for.h"
 #include "position_parts.h"
 #include "read_layers.h"
@@ -193,11 +192,6 @@ rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input,
   return args;
 }
 
-void Encoder::attend_softmax(const rf_attention_args& args) {
-  if (args.gate.rows != nullptr) return attend_exactly(args);
-  check_status(rf_attention_forward(&args));
-}
-
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   if (rotary_blocks_) return rotary_blocks_->forward(input, work, attend);
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
@@ -239,7 +233,7 @@ void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
   const auto attend = [&](int64_t layer, const void* qkv, void* out) {
     rf_attention_args args = packed_args(layer, input, work.rows, qkv, out);
     args.prefix = prefix;
-    linear_ ? (*linear_)(layer, args, work.features) : attend_softmax(args);
+    linear_ ? (*linear_)(layer, args, work.features) : check_status(rf_attention_forward(&args));
   };
   return forward(input, work, std::cref(attend));
 }

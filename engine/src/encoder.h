@@ -73,8 +73,6 @@ class Encoder {
   // other models.
   const int64_t* prefixes(const EncoderInput& input, Workspace& work) const;
 
-  static void attend_softmax(const rf_attention_args& args);
-
   // extend() with keys and values, and with sums. tokens: the new ones.
   void* extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache, Workspace& work) const;
   void* extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states, Workspace& work) const;

@@ -110,7 +110,7 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   position_->set_terms(layer, group.rows, args);
   // Queries are the last of the keys.
   args.query = rotation_from(args.query, before);
-  attend_softmax(args);
+  check_status(rf_attention_forward(&args));
 }
 
 void* Encoder::extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache,

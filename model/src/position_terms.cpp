@@ -39,7 +39,7 @@ struct Known {
   const char* partner;  // of a pair
 };
 
-#define RF_KNOWN_TABLE(name, symbol, width, kernels) {#name, Kind::kTable, Width::k##width, nullptr},
+#define RF_KNOWN_TABLE(name, symbol, width) {#name, Kind::kTable, Width::k##width, nullptr},
 #define RF_KNOWN_NUMBERS(name, symbol, width) {#name, Kind::kNumbers, Width::k##width, nullptr},
 #define RF_KNOWN_PAIR(query_name, query_symbol, key_name, key_symbol) \
   {#query_name, Kind::kPair, Width::kHeadDim, #key_name}, {#key_name, Kind::kPair, Width::kHeadDim, #query_name},

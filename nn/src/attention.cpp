@@ -34,22 +34,20 @@ at::ScalarType product_dtype(const at::Tensor& q_BTHD) {
 }
 
 // The end of the message "kernel fused needs ..." for a call that the fused kernel cannot compute; empty: it can.
-std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Terms& terms) {
+std::string missing_for_fused(at::Device device, at::ScalarType dtype) {
   if (!device.is_cpu()) return fmt::format("tensors on the CPU, got {}", device.str());
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
     return fmt::format("float32, bfloat16 or float16, got {}", toString(dtype));
   }
   if (is_inside_transform()) return "a call outside the transforms of torch.func, got one inside";
-  if (terms.gate.defined()) return "terms without a gate, got one";
   if (ops::reference_is_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
   return {};
 }
 
 // With RF_KERNEL=ref, "auto" means the loops, which have no dropout.
-Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Terms& terms,
-              const AttentionDropout& dropout) {
+Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const AttentionDropout& dropout) {
   if (wanted != Kernel::kAuto && wanted != Kernel::kFused) return wanted;
-  const std::string missing = missing_for_fused(device, dtype, terms);
+  const std::string missing = missing_for_fused(device, dtype);
   if (missing.empty()) return Kernel::kFused;
   if (wanted == Kernel::kFused) fail("attention", "kernel fused needs {}", missing);
   return ops::reference_is_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
@@ -163,8 +161,8 @@ std::string_view name_of(Kernel kernel) {
   fail("attention", "unknown kernel, got {}", static_cast<int>(kernel));
 }
 
-Kernel automatic_kernel(at::ScalarType dtype, const Terms& terms) {
-  return choose(Kernel::kAuto, at::kCPU, dtype, terms, {});
+Kernel automatic_kernel(at::ScalarType dtype) {
+  return choose(Kernel::kAuto, at::kCPU, dtype, {});
 }
 
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout) {
@@ -194,7 +192,7 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
   check_positions_of_terms("query", terms.query_positions, state.positions.query.ids);
   check_positions_of_terms("key", terms.key_positions, state.positions.key.ids);
   const ops::AttentionCall call = given_call(q_BTHD, k_BSHD, v_BSHD, terms, state);
-  const Kernel kernel = choose(state.kernel, q_BTHD.device(), q_BTHD.scalar_type(), terms, dropout);
+  const Kernel kernel = choose(state.kernel, q_BTHD.device(), q_BTHD.scalar_type(), dropout);
   if (kernel == Kernel::kFused) return fused_attention(call, state, dropout);
   if (kernel == Kernel::kRef) {
     if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);
@@ -227,7 +225,7 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
                             const Terms& terms, const Positions& positions, TokenWindow window,
                             const PackedSequences& packed, Kernel kernel, const AttentionDropout& dropout) {
   const AttentionContext all(positions, {}, window, kernel);
-  if (choose(kernel, q_BTHD.device(), q_BTHD.scalar_type(), terms, dropout) != Kernel::kExplicit) {
+  if (choose(kernel, q_BTHD.device(), q_BTHD.scalar_type(), dropout) != Kernel::kExplicit) {
     all.state().set_packing(packed);
     return attention(q_BTHD, k_BSHD, v_BSHD, terms, all, dropout);
   }

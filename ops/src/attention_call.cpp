@@ -151,8 +151,7 @@ void check_terms(const AttentionCall& call) {
   };
   const Terms& terms = call.terms;
 #define RF_CHECK_ROTATION(name, symbol, side) check_rotation(call, #name, terms.name, Side::k##side == Side::kQuery);
-#define RF_CHECK_TABLE(name, symbol, width, kernels) \
-  check_table(#name, terms.name, Width::k##width == Width::kOne ? 2 : 3);
+#define RF_CHECK_TABLE(name, symbol, width) check_table(#name, terms.name, Width::k##width == Width::kOne ? 2 : 3);
 #define RF_CHECK_NUMBERS(name, symbol, width) check_sizes(#name, terms.name, numbers(Width::k##width));
 #define RF_CHECK_PAIR(query_name, query_symbol, key_name, key_symbol) \
   check_pair(call, #query_name, terms.query_name, #key_name, terms.key_name);

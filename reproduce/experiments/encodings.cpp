@@ -68,7 +68,7 @@ Experiment encodings() {
           "are worse than either alone, and than all four terms of a learned table, by less than 0.02 nats. C-13: "
           "Huang's method 4 has the lowest loss of the four. X-05: RoPE is worse than Shaw's, DeBERTa's and Huang's "
           "fourth encoding by less than 0.02 nats, and its step is faster.",
-      .budget = "4 minutes per arm and seed, huang-m3 21 minutes, 13 arms, and a minute for each rate",
+      .budget = "4 minutes per arm and seed, 13 arms, and a minute for each rate",
       .method = {encodings_settings, run_encodings},
       .revision = 2,
       .hours = 4.4,

@@ -14,10 +14,8 @@ def test_lists_the_table():
 
 
 def test_names_the_kernels_of_attention():
-    """Attention with terms in float32: a gate is what the fused kernel lacks."""
     fused = dict.fromkeys(("float32", "bfloat16", "float16", "linear"), "fused")
-    explicit = dict.fromkeys(("float64", "gate"), "explicit")
-    assert results("info")[0]["attention"] == fused | explicit
+    assert results("info")[0]["attention"] == fused | {"float64": "explicit"}
 
 
 def test_names_the_product_of_linear_layers(monkeypatch):

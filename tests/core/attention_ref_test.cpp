@@ -369,8 +369,6 @@ TEST_F(AttentionErrors, WhatOneSideAloneComputes) {
     EXPECT_EQ(rf_attention_forward(&problem.args), RF_NOT_IMPLEMENTED);
     EXPECT_STREQ(rf_last_error(), text);
   };
-  expect_not_implemented([](rf_attention_args& x) { x.dtype = RF_BF16; },
-                         "[attention] gate must be NULL unless dtype is RF_F64");
   expect_not_implemented([](rf_attention_args& x) { x.dropout = 0.1; },
                          "[attention] dropout must be 0 with dtype RF_F64");
 }

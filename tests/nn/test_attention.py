@@ -235,8 +235,6 @@ def test_packed_sequences_equal_separate_ones(kernel, dtype):
     (q, _, _), (_, k, v) = data(1, 8, 1, 2, 2), data(1, 1, 12, 2, 2)
     q, k, v = (x.to(dtype) for x in (q, k, v))
     terms = all_terms(1, 8, 12, 2)
-    if kernel == "fused":
-        terms.gate = None
     out = attention(
         q, k, v, terms, is_causal=True, window=2, cu_seqlens=ends.int(), cu_seqlens_k=key_ends, kernel=kernel
     )

@@ -133,8 +133,7 @@ def zeros(*shape):
 def test_terms(terms, message):
     tensors = data(*SHAPE)
     refuses(ValueError, message, *tensors, Terms(**terms))
-    if "gate" not in terms:  # which float32 has in the explicit path alone
-        all_refuse(message, tensors, Terms(**terms))
+    all_refuse(message, tensors, Terms(**terms))
 
 
 def test_value_tables_have_the_size_of_values():
@@ -207,8 +206,6 @@ def test_what_the_fused_kernel_needs():
     single = tuple(x.float() for x in (q, k, v))
     needs = "[attention] kernel fused needs"
     refuses(ValueError, f"{needs} float32, bfloat16 or float16, got Double", q, k, v, kernel="fused")
-    gate = Terms(gate=DistanceTable(torch.ones(1, 1, 1), 0, 0))
-    refuses(ValueError, f"{needs} terms without a gate, got one", *single, gate, kernel="fused")
     target = roformer_cpp.target()
     roformer_cpp.set_target("ref")
     try:

@@ -31,16 +31,15 @@ def test_explicit_equals_loops(seed):
         )
 
 
-@pytest.mark.parametrize(("dtype", "gated"), [(torch.float32, True), (torch.bfloat16, True), (torch.float64, False)])
-def test_auto_is_explicit_where_fused_cannot(dtype, gated):
+def test_auto_is_explicit_in_float64():
     for seed in range(5):
-        case = make_case(seed, ("bias", "gate") if gated else ("bias",)).to(dtype)
+        case = make_case(seed, ("bias",))
         assert torch.equal(case.run("auto"), case.run("explicit"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_auto_is_fused_elsewhere(dtype):
-    for seed, part in enumerate(part for part in PARTS if part != "gate"):
+    for seed, part in enumerate(PARTS):
         case = make_case(seed, ("query", "key", part)).to(dtype)
         assert torch.equal(case.run("auto"), case.run("fused"))
 

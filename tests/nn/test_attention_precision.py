@@ -106,6 +106,9 @@ def test_gradients_beside_the_plain_formula(dtype, kind):
         errors.append([[largest_error(x, truth) for x, truth in zip(each, exact, strict=True)] for each in both])
     ours, theirs = np.sum(errors, axis=0)
     worse = np.greater(ours, tol.LOW_PRECISION_RATIO * theirs)
+    # Its derivative is 0: what remains is the rounding of the output times its gradient.
+    place = 3 + names.index("reset_row")
+    worse[place] = ours[place] > tol.FUSED_RESET_ROW * torch.finfo(dtype).eps
     assert not worse.any(), np.array(["q", "k", "v", *names])[worse]
 
 

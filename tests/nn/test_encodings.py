@@ -43,11 +43,10 @@ DTYPES = {
     "fused": (torch.float32, torch.float32),
     "fused bfloat16": (torch.float32, torch.bfloat16),
 }
-GATED = [name for name, info in INFOS.items() if "G" in info["terms"].split(", ")]  # what the fused kernel cannot
 
 
 def on_each_path(names):
-    pairs = [(name, path) for path in DTYPES for name in names if path == "explicit" or name not in GATED]
+    pairs = [(name, path) for path in DTYPES for name in names]
     return pytest.mark.parametrize(("name", "path"), pairs)
 
 
@@ -266,7 +265,7 @@ def values_and_gradients(layer, x):
     return out, *grads
 
 
-@pytest.mark.parametrize("name", [name for name in INFOS if name not in GATED])
+@every
 def test_fused_equals_explicit(name):
     exact = Layer(name)
     fused, x = lowered(exact, "fused"), exact.draw()
@@ -274,7 +273,7 @@ def test_fused_equals_explicit(name):
         assert largest_difference(ours, theirs) <= tol.GRADIENT_F32 * max(theirs.abs().max().item(), 1)
 
 
-@pytest.mark.parametrize("name", [name for name in INFOS if name not in GATED])
+@every
 def test_fused_in_bfloat16_beside_explicit(name):
     """Errors of outputs and gradients against float64, added up over draws: one draw's are the chance of roundings."""
     exact, errors = Layer(name), []
@@ -289,13 +288,6 @@ def test_fused_in_bfloat16_beside_explicit(name):
         errors.append([[largest_difference(a, b) for a, b in zip(each, truth, strict=True)] for each in both])
     ours, theirs = torch.tensor(errors).sum(0)
     assert (ours <= tol.LOW_PRECISION_RATIO * theirs).all(), (ours, theirs)
-
-
-@pytest.mark.parametrize("name", GATED)
-def test_a_gate_is_not_for_the_fused_kernel(name):
-    layer = Layer(name, "fused")
-    with pytest.raises(ValueError, match="kernel fused needs terms without a gate, got one"):
-        layer(layer.draw())
 
 
 @every_path

@@ -74,9 +74,6 @@ TEST(AttentionOperator, FusedRefusesWhatOnlyTheLoopsKnow) {
   problem = {};
   problem.dropout.p = 1;
   expect_error([&] { problem.run_fused(); }, "dropout must be in [0, 1 - 2^-17)", "1");
-  problem = {};
-  problem.terms.gate = {at::ones({1, 1, 1}), 0, 0};
-  EXPECT_THROW(problem.run_fused(), c10::NotImplementedError);
 }
 
 TEST(AttentionOperator, TrainedRotationsHaveTheGradientsOfTheLoops) {

@@ -12,20 +12,13 @@ from torch.library import opcheck
 import roformer_cpp
 import tolerances as tol
 from attention_cases import PARTS, make_case
-from roformer_cpp import Rotation
+from roformer_cpp import DistanceTable, Rotation, Terms
 from term_list import NUMBERS, PAIRS, ROTATIONS, SCORES, TABLES, TENSORS, scores_shape, shape
 
 kernel = torch.ops.roformer.attention_kernel.default
-FUSED_PARTS = tuple(part for part in PARTS if part != "gate")
-TERMS_OF_SCORES = tuple(part for part in FUSED_PARTS if part not in ROTATIONS)
+TERMS_OF_SCORES = tuple(part for part in PARTS if part not in ROTATIONS)
 LOW = [torch.float32, torch.bfloat16, torch.float16]
 ALL = len(TENSORS)
-
-
-def case_of(seed, parts=None):
-    case = make_case(seed, parts)
-    case.terms.gate = None
-    return case
 
 
 def values_and_gradients(case, path):
@@ -38,7 +31,7 @@ def values_and_gradients(case, path):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_fused_equals_explicit(seed):
-    case = case_of(seed)
+    case = make_case(seed)
     fused, exact = values_and_gradients(case.to(torch.float32), "fused"), values_and_gradients(case, "explicit")
     for name, expected in exact.items():
         torch.testing.assert_close(
@@ -46,11 +39,11 @@ def test_fused_equals_explicit(seed):
         )
 
 
-@pytest.mark.parametrize("part", [(), *((part,) for part in FUSED_PARTS)], ids=lambda part: "".join(part) or "none")
+@pytest.mark.parametrize("part", [(), *((part,) for part in PARTS)], ids=lambda part: "".join(part) or "none")
 def test_each_term(part):
     companions = (*part, "key_table") if part == ("position_bias",) else part
     for seed in range(3):
-        case = case_of(seed, companions)
+        case = make_case(seed, companions)
         fused, exact = values_and_gradients(case.to(torch.float32), "fused"), values_and_gradients(case, "explicit")
         for name, expected in exact.items():
             torch.testing.assert_close(fused[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
@@ -65,7 +58,7 @@ def cut(tokens, seed):
 @pytest.mark.parametrize("seed", [seed for seed in range(60) if len(make_case(seed).q) == 1])
 def test_packed_fused_equals_explicit(seed):
     """The explicit path computes one sequence after the other."""
-    case = case_of(seed)
+    case = make_case(seed)
     case.mask = None
     case.ends = cut(case.q.shape[1], seed), cut(case.k.shape[1], seed + 1).int()
     if case.prefix is not None:
@@ -102,7 +95,7 @@ def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True, batch
 @pytest.mark.parametrize(
     ("dtype", "absent", "options"),
     [
-        (torch.float32, ("gate",), {"left": 4, "dropout": 0.3, "seed": 3, "stream": 5}),
+        (torch.float32, (), {"left": 4, "dropout": 0.3, "seed": 3, "stream": 5}),
         (torch.float32, TENSORS, {"layout": "halves"}),
         (torch.bfloat16, ("gate", "key_table", "query_cos", "query_sin"), {"scale": 0.5, "right": 0}),
         (torch.float64, (), {"layout": "halves"}),
@@ -115,14 +108,14 @@ def test_opcheck(dtype, absent, options):
 PACKED = {"cu_seqlens_q": torch.tensor([0, 2, 2, 5]), "cu_seqlens_k": torch.tensor([0, 1, 4, 7], dtype=torch.int32)}
 
 
-@pytest.mark.parametrize(("dtype", "absent"), [(torch.float32, ("gate",)), (torch.float64, ())])
+@pytest.mark.parametrize(("dtype", "absent"), [(torch.float32, ()), (torch.float64, ())])
 def test_opcheck_of_packed_sequences(dtype, absent):
     opcheck(kernel, operator_arguments(dtype, absent, batch=1), {"left": 1, **PACKED})
 
 
 @pytest.mark.parametrize("packed", [{}, PACKED])
 def test_opcheck_of_the_backward(packed):
-    *tensors, terms, ranges = operator_arguments(absent=("gate",), requires_grad=False, batch=1 if packed else 2)
+    *tensors, terms, ranges = operator_arguments(requires_grad=False, batch=1 if packed else 2)
     out, log_sum = kernel(*tensors, terms, ranges, **packed)
     wanted = [True] * 3 + [x is not None for x in terms]
     backward = torch.ops.roformer.attention_kernel_backward.default
@@ -141,7 +134,7 @@ def test_opcheck_of_the_backward(packed):
     ],
 )
 def test_the_backward_refuses(change, message):
-    *tensors, terms, ranges = operator_arguments(absent=("gate",), requires_grad=False)
+    *tensors, terms, ranges = operator_arguments(requires_grad=False)
     out, log_sum = kernel(*tensors, terms, ranges)
     given = {"grad_out": out, "out": out, "log_sum": log_sum, "terms": terms, "ranges": ranges}
     given |= {name: function(given[name]) for name, function in change.items()}
@@ -184,11 +177,11 @@ def test_error_beside_the_explicit_path(dtype, parts):
     """Errors of outputs and gradients, summed over draws: those of one draw are due to a few roundings."""
     errors = []
     for seed in range(8):
-        case = case_of(seed, parts)
+        case = make_case(seed, parts)
         torch.manual_seed(seed)
         case.q, case.k, case.v = (torch.randn(1, 40, 2, 16, dtype=torch.float64) for _ in range(3))
         case.positions = case.key_positions = torch.arange(40).remainder(12)
-        case.mask, case.window = None, (-1, 0)
+        case.mask, case.prefix, case.window = None, None, (-1, 0)
         case.terms = resized(case.terms, heads=2, head_dim=16)
         given = case.to(dtype)
         exact = values_and_gradients(given.to(torch.float64), "explicit")
@@ -206,9 +199,9 @@ def test_error_beside_the_explicit_path(dtype, parts):
 
 def resized(terms, heads, head_dim):
     """Terms of the same kinds for other sizes, drawn small enough for scores of order 1."""
-    for name in ("key_table", "query_table", "value_table", "bias"):
+    for name in TABLES:
         if table := getattr(terms, name):
-            width = () if name == "bias" else (head_dim,)
+            width = () if name == "bias" else (1,) if table.rows.shape[2] == 1 else (head_dim,)
             rows = torch.randn(heads, table.hi - table.lo + 1, *width, dtype=torch.float64) / 4
             setattr(terms, name, table._replace(rows=rows))
     for name in (*NUMBERS, *PAIRS):
@@ -266,7 +259,7 @@ def test_padding_is_not_read(dtype, number, queries):
 
 @pytest.mark.parametrize("dtype", LOW)
 def test_a_query_without_keys_has_output_and_gradient_zero(dtype):
-    case = case_of(5, FUSED_PARTS).to(dtype)
+    case = make_case(5, PARTS).to(dtype)
     case.mask = torch.zeros(1, 1, 1, 1, dtype=torch.bool)
     for name, x in values_and_gradients(case, "fused").items():
         assert not x.any(), name
@@ -283,7 +276,7 @@ def test_no_tokens(queries, keys):
 
 
 def test_threads_change_no_bit():
-    case = case_of(7, FUSED_PARTS).to(torch.float32)
+    case = make_case(7, PARTS).to(torch.float32)
     before = torch.get_num_threads()
     results = []
     try:
@@ -384,6 +377,67 @@ def test_a_query_without_keys_has_gradient_0_whatever_is_given():
     expected = torch.autograd.grad(roformer_cpp.attention(*leaves, mask=mask, kernel="fused"), leaves, given)
     for ours, theirs in zip(grads, expected, strict=True):
         assert torch.equal(ours, theirs) and theirs.ne(0).any()
+
+
+def gated_case(width, kind, dtype):
+    """q, k, v over several tiles, a gate beside a table and a bias, and positions."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    tables = {"gate": (-40, 90, width), "key_table": (-7, 9, 24), "bias": (-200, 200)}
+    rows = {name: normal(2, hi - lo + 1, *wide) for name, (lo, hi, *wide) in tables.items()}
+    positions = {"steps": torch.arange(130), "scattered": torch.randint(0, 130, (130,), generator=generator)}[kind]
+    q, k, v = normal(1, 110, 2, 24), normal(1, 130, 1, 24), normal(1, 130, 1, 20)
+    leaves = [x.to(dtype).double() for x in (q, k, v)] + list(rows.values())
+
+    def run(path, q, k, v, *rows):
+        terms = {name: DistanceTable(x, *tables[name][:2]) for name, x in zip(tables, rows, strict=True)}
+        return roformer_cpp.attention(
+            q, k, v, Terms(**terms), positions=positions[20:], key_positions=positions, is_causal=True, kernel=path
+        )
+
+    return run, leaves
+
+
+@pytest.mark.parametrize("kind", ["steps", "scattered"])
+@pytest.mark.parametrize("width", [1, 24])
+@pytest.mark.parametrize("target", ["", "AVX2", "SSE4"])
+def test_a_gate_over_several_tiles(target, width, kind):
+    run, leaves = gated_case(width, kind, torch.float32)
+    before, results = torch.ops.roformer.target(), []
+    for path, dtype in (("explicit", torch.float64), ("fused", torch.float32)):
+        own = [x.to(dtype, copy=True).requires_grad_() for x in leaves]
+        try:
+            torch.ops.roformer.set_target(target)
+            out = run(path, *own)
+            weights = torch.arange(out.numel(), dtype=torch.float64).cos().view_as(out).to(dtype)
+            results.append([out.detach(), *torch.autograd.grad((out * weights).sum(), own)])
+        finally:
+            torch.ops.roformer.set_target("")
+    assert torch.ops.roformer.target() == before
+    for exact, fused in zip(*results, strict=True):
+        assert ((fused.double() - exact).abs() <= tol.FUSED_F32 * exact.abs().max().clamp_min(1)).all()
+
+
+@pytest.mark.parametrize("width", [1, 24])
+def test_a_gate_in_bfloat16_beside_explicit(width):
+    run, leaves = gated_case(width, "steps", torch.bfloat16)
+    results = {}
+    for path, dtype in (("exact", torch.float64), ("fused", torch.bfloat16), ("explicit", torch.bfloat16)):
+        own = [
+            x.to(dtype if i < 3 or path == "exact" else torch.float32).requires_grad_() for i, x in enumerate(leaves)
+        ]
+        out = run("explicit" if path == "exact" else path, *own)
+        weights = torch.arange(out.numel(), dtype=torch.float64).cos().view_as(out).to(out.dtype)
+        results[path] = [out.detach(), *torch.autograd.grad((out * weights).sum(), own)]
+    exact = results.pop("exact")
+    ours, theirs = (
+        sum((x.double() - truth).abs().max() / truth.abs().max() for x, truth in zip(each, exact, strict=True))
+        for each in results.values()
+    )
+    assert ours <= tol.LOW_PRECISION_RATIO * theirs
 
 
 def test_every_nan_stays_nan():

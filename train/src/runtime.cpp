@@ -3,7 +3,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
-#include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
 #include <omp.h>
 #include <torch/version.h>
@@ -81,11 +80,8 @@ RuntimeFacts runtime_facts() {
                                     {"bfloat16", at::kBFloat16},
                                     {"float16", at::kHalf},
                                     {"float64", at::kDouble}}) {
-    facts.attention.emplace_back(name, nn::name_of(nn::automatic_kernel(dtype, {})));
+    facts.attention.emplace_back(name, nn::name_of(nn::automatic_kernel(dtype)));
   }
-  nn::Terms gated;
-  gated.gate.rows = at::ones({1, 1, 1});
-  facts.attention.emplace_back("gate", nn::name_of(nn::automatic_kernel(at::kFloat, gated)));
   facts.attention.emplace_back("linear", nn::name_of(nn::automatic_linear_kernel(at::kFloat)));
   for (const auto& [name, dtype] : {std::pair{"float32", at::kFloat},
                                     {"bfloat16", at::kBFloat16},

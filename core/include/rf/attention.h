@@ -7,10 +7,9 @@
  * h / (H/Hk)), D head_dim, Dv value_dim, R rotated elements, P positions.
  *
  * RF_F64 is computed by plain loops on one thread, the reference for all other kernels. RF_F32, RF_BF16 and
- * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S; there G is answered with
- * RF_NOT_IMPLEMENTED. Outputs and the gradients of q, k and v have the same bits for
- * any number of threads and whatever else is in the batch or packed with a sequence; gradients of terms for any
- * number of threads. Limits of float32 in tiles: a score has a relative error of some 2^-24, and so has its weight an
+ * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S. Outputs and the gradients
+ * of q, k and v have the same bits for any number of threads and whatever else is in the batch or packed with a
+ * sequence; gradients of terms for any number of threads. Limits of float32 in tiles: a score has a relative error of some 2^-24, and so has its weight an
  * error of |score| 2^-24; sums over values may be 2^8 S times the largest value before they are divided; below -2^127
  * scores count as -infinity. RF_BF16 without a and c, where the CPU has AVX512_BF16 or AMX: products round rotated
  * vectors, weights and gradients of scores to bfloat16, and take numbers below 2^-126 for zero.
@@ -57,7 +56,7 @@ typedef struct rf_attention_scores {
 enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
 
 #define RF_ROTATION_MEMBER(name, symbol, side) rf_attention_rotation name;
-#define RF_TABLE_MEMBER(name, symbol, width, kernels) rf_attention_table name;
+#define RF_TABLE_MEMBER(name, symbol, width) rf_attention_table name;
 #define RF_NUMBERS_MEMBER(name, symbol, width) const void* name;
 #define RF_PAIR_MEMBERS(query_name, query_symbol, key_name, key_symbol) \
   const void* query_name;                                               \

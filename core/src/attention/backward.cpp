@@ -20,6 +20,7 @@
 #include "hwy/foreach_target.h"
 // The list of targets, then each of them.
 #include "attention/backward_sides-inl.h"
+#include "attention/gate-inl.h"
 #include "attention/rotation_gradients-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/table_gradients-inl.h"
@@ -39,6 +40,7 @@ struct BackwardSpace {
         key_pairs(problem, arena),
         tile_pairs(arena.take<uint32_t>(kTileFloats / 2)),
         position(problem, arena),
+        gate(problem, Gate::Use::kBackward, arena),
         mask(arena),
         dropout(problem, arena),
         key_panel(problem, arena),
@@ -66,6 +68,7 @@ struct BackwardSpace {
   KeyPairs key_pairs;
   uint32_t* tile_pairs;  // a tile as bfloat16, in the order of the product at hand
   PositionScores position;
+  Gate gate;
   TileMask mask;
   TileDropout dropout;
   KeyPanel key_panel;
@@ -152,9 +155,14 @@ struct SideRows {
   int64_t width;
 };
 
-// gradient[key] += sum over queries of tile[key][query] rows[query].
+// Columns of [q, a] and [k, c], which products of bfloat16 take all at once.
+struct Columns {
+  int64_t first, count;
+};
+
+// gradient[key] += sum over queries of tile[key][query] rows[query], in some columns.
 void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, float* tile, const Span& queries,
-                 const SideRows& rows, float* gradient) {
+                 const SideRows& rows, const Columns& columns, float* gradient) {
   const Span& keys = space.keys.span;
   const bool pairs = uses_bf16_pairs(problem);
   if (pairs) {
@@ -166,28 +174,29 @@ void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, float* t
   p.a = pairs ? static_cast<const void*>(space.tile_pairs) : tile;
   p.a_row = pairs ? kQueryTile / 2 : kQueryTile;
   p.a_step = 1;
-  p.b = pairs ? static_cast<const void*>(rows.pairs) : rows.rows;
-  p.start = p.c = gradient + keys.first * rows.width;
+  p.b = pairs ? static_cast<const void*>(rows.pairs) : rows.rows + columns.first;
+  p.start = p.c = gradient + keys.first * rows.width + columns.first;
   p.b_step = p.start_row = p.c_row = rows.width;
   p.rows = keys.count;
-  p.vectors = rows.width / kLanes;
+  p.vectors = columns.count / kLanes;
   p.depth = pairs ? (queries.count + 1) / 2 : queries.count;
   multiply_for(problem, p);
 }
 
-// gradient[d][query] += sum over keys of s dscore[key][query] (R^k k)[key][d].
-void add_to_queries(const AttentionProblem& problem, BackwardSpace& space, BackwardQueries& queries) {
+// gradient[d][query] += sum over keys of s dscore[key][query] [R^k k, c][key][d], for some d.
+void add_to_queries(const AttentionProblem& problem, BackwardSpace& space, const Columns& columns,
+                    BackwardQueries& queries) {
   const Span& keys = space.keys.span;
   const bool pairs = uses_bf16_pairs(problem);
   if (pairs) pair_neighbours(space.scores(), keys.count, kQueryTile, space.tile_pairs);
   Product p = space.product();
-  p.a = pairs ? static_cast<const void*>(space.key_pairs.columns) : space.keys.rows;
+  p.a = pairs ? static_cast<const void*>(space.key_pairs.columns) : space.keys.rows + columns.first;
   p.a_row = pairs ? kKeyTile / 2 : 1;
   p.a_step = pairs ? 1 : problem.inner;
   p.b = pairs ? static_cast<const void*>(space.tile_pairs) : space.scores();
-  p.start = p.c = queries.gradient;
+  p.start = p.c = queries.gradient + columns.first * kQueryTile;
   p.b_step = p.start_row = p.c_row = kQueryTile;
-  p.rows = problem.inner;
+  p.rows = columns.count;
   p.vectors = (queries.side.span.count + kLanes - 1) / kLanes;
   p.depth = pairs ? (keys.count + 1) / 2 : keys.count;
   multiply_for(problem, p);
@@ -225,16 +234,22 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   BackwardQueries& queries = space.queries[index];
   const Span &keys = space.keys.span, &span = queries.side.span;
   if (space.mask.compute(x, b, h, span, keys) == TileMask::Kind::kNone) return;
-  const Start start = start_of_scores(problem, h, queries.side, space.keys, queries.panel, key_panel,
-                                      index * kQueryTile, space.gradients.copies, space.weights());
-  raw_scores(problem, queries.side, space.keys, start, space.product(), space.weights());
+  const bool is_gated = problem.is_gated();
+  const Start start =
+      start_of_scores(problem, h, queries.side, space.keys, queries.panel, key_panel, index * kQueryTile,
+                      space.gradients.copies, is_gated ? space.gate.start_space() : space.weights());
+  if (is_gated) {
+    space.gate.raw_scores_of(h, queries.side, space.keys, start, space.product(), space.weights());
+  } else {
+    raw_scores(problem, queries.side, space.keys, start, space.product(), space.weights(), problem.inner);
+  }
   space.position.compute(problem, b, h, span, keys);
   value_products(problem, space, h, queries);
   if (space.dropout.any()) space.dropout.compute(b, h, span, keys);
   with_vectors(span, [&](auto vectors) { softmax_backward<decltype(vectors)::value>(problem, space, queries); });
   const SideRows y = {queries.y, queries.y_pairs, problem.value_width};
   const SideRows query_rows = {queries.side.rows, queries.row_pairs, problem.inner};
-  add_to_keys(problem, space, space.weights(), span, y, space.value_gradient);
+  add_to_keys(problem, space, space.weights(), span, y, {0, problem.value_width}, space.value_gradient);
   add_position_gradients(problem, h, span, keys, space.scores(), space.gradients, terms);
   if (space.key_score != nullptr) add_key_score_gradients(span, keys, space.scores(), space.key_score);
   if (space.pair_bias != nullptr) {
@@ -242,9 +257,19 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
                        space.pair_bias + span.first * problem.all_keys + keys.first, problem.all_keys);
   }
   scale_tile(space.scores(), keys.count, static_cast<float>(x.scale));
-  add_to_keys(problem, space, space.scores(), span, query_rows, space.key_gradient);
-  add_to_queries(problem, space, queries);
   add_table_gradients(problem, space, h, queries, terms);
+  const auto add_products = [&](const Columns& columns) {
+    add_to_keys(problem, space, space.scores(), span, query_rows, columns, space.key_gradient);
+    add_to_queries(problem, space, columns, queries);
+  };
+  if (!is_gated) return add_products({0, problem.inner});
+  if (problem.inner > problem.width) add_products({problem.width, problem.inner - problem.width});
+  if (problem.is_gated_by_vectors()) {
+    return space.gate.add_vector_gradients(h, queries.side, space.keys, space.scores(), queries.gradient,
+                                           space.key_gradient + keys.first * problem.inner, terms.gate);
+  }
+  space.gate.multiply_gradients(h, span, keys, space.scores(), space.gradients, terms.gate);
+  add_products({0, problem.width});
 }
 
 // Gradients of a and c go to the rows of their positions, except where a reset replaced them.

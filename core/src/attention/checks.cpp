@@ -22,10 +22,6 @@ void check_kernel(const rf_attention_args& x) {
     if (x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
     return;
   }
-  for (const TableTerm& term : kTableTerms) {
-    if (term.kernels == TableTerm::Kernels::kTiles || (x.*term.member).rows == nullptr) continue;
-    throw NotImplemented(std::string("[attention] ") + term.name + " must be NULL unless dtype is RF_F64");
-  }
   if (use_reference()) {
     throw NotImplemented("[attention] dtype must be RF_F64 for the reference loops, which RF_KERNEL=ref asks for");
   }

@@ -19,6 +19,7 @@
 #define HWY_TARGET_INCLUDE "attention/forward.cpp"
 #include "hwy/foreach_target.h"
 // The list of targets, then each of them.
+#include "attention/gate-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/tables-inl.h"
 #include "attention/tile-inl.h"
@@ -59,6 +60,7 @@ struct ForwardSpace {
   ForwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
       : keys(problem, arena),
         position(problem, arena),
+        gate(problem, Gate::Use::kForward, arena),
         mask(arena),
         dropout(problem, arena),
         key_panel(problem, arena),
@@ -84,6 +86,7 @@ struct ForwardSpace {
   AmxTiles amx;
   KeySide keys;
   PositionScores position;
+  Gate gate;
   TileMask mask;
   TileDropout dropout;
   KeyPanel key_panel;
@@ -249,9 +252,15 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
   OnlineSoftmax& running = space.running[index];
   const Span& keys = space.keys.span;
   if (space.mask.compute(x, b, h, queries.span, keys) == TileMask::Kind::kNone) return;
-  const Start start = start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel,
-                                      index * kQueryTile, space.copies, space.tile());
-  raw_scores(problem, queries, space.keys, start, space.product(), space.tile());
+  const bool is_gated = problem.is_gated();
+  const Start start =
+      start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel, index * kQueryTile, space.copies,
+                      is_gated ? space.gate.start_space() : space.tile());
+  if (is_gated) {
+    space.gate.raw_scores_of(h, queries, space.keys, start, space.product(), space.tile());
+  } else {
+    raw_scores(problem, queries, space.keys, start, space.product(), space.tile(), problem.inner);
+  }
   space.position.compute(problem, b, h, queries.span, keys);
   with_vectors(queries.span, [&](auto vectors) {
     online_softmax_update<decltype(vectors)::value>(problem, space, queries.span.count, running);
@@ -302,10 +311,10 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
   }
 }
 
-// Long tiles where a window leaves no part of them unused and no table has a panel for them.
+// Long tiles where a window leaves no part of them unused and no table has a panel or rows for them.
 int64_t key_tile(const AttentionProblem& problem) {
   const rf_attention_args& x = problem.args;
-  const bool is_whole = x.window == 0 && !problem.has_tables();
+  const bool is_whole = x.window == 0 && !problem.has_tables() && !problem.is_gated_by_vectors();
   return is_whole ? kMaxKeyTile : kKeyTile;
 }
 

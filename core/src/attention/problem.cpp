@@ -22,6 +22,10 @@ TermTable padded_table(const rf_attention_table& given, std::vector<float>& copi
   return table;
 }
 
+TermTable one_number_table(const rf_attention_table& given) {
+  return {static_cast<const float*>(given.rows), given.lo, given.hi, given.heads, 1};
+}
+
 }  // namespace
 
 AttentionProblem::AttentionProblem(const rf_attention_args& x)
@@ -33,7 +37,8 @@ AttentionProblem::AttentionProblem(const rf_attention_args& x)
       key_table(padded_table(x.key_table, padded_rows[0])),
       query_table(padded_table(x.query_table, padded_rows[1])),
       value_table(padded_table(x.value_table, padded_rows[2])),
-      bias{static_cast<const float*>(x.bias.rows), x.bias.lo, x.bias.hi, x.bias.heads, 1},
+      bias(one_number_table(x.bias)),
+      gate(x.gate.width == 1 ? one_number_table(x.gate) : padded_table(x.gate, padded_rows[3])),
       rotation_heads{std::max<int64_t>(x.query_rotation_heads, 1), std::max<int64_t>(x.key_rotation_heads, 1),
                      std::max<int64_t>(x.value_rotation_heads, 1)},
       all_queries(x.queries),
@@ -64,6 +69,7 @@ AttentionProblem::AttentionProblem(const AttentionProblem& whole, const rf_atten
       query_table(whole.query_table),
       value_table(whole.value_table),
       bias(whole.bias),
+      gate(whole.gate),
       query_columns(whole.query_columns),
       query_column_stride(whole.query_column_stride),
       rotation_heads{whole.rotation_heads[0], whole.rotation_heads[1], whole.rotation_heads[2]},

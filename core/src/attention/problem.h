@@ -40,8 +40,8 @@ struct AttentionProblem {
   int64_t inner;                      // of a row of [q, a] or [k, c], whose product is a score's: width, or twice that
   int64_t value_width;                // of a row of v
   int64_t group;                      // query heads that share a key head
-  std::vector<float> padded_rows[3];  // of K, Q and V, where the caller's are no whole vectors
-  TermTable key_table, query_table, value_table, bias;
+  std::vector<float> padded_rows[4];  // of K, Q, V and G, where the caller's are no whole vectors
+  TermTable key_table, query_table, value_table, bias, gate;
   // Q with a row for each element and a column for each distance, kRowFloats columns of zeros behind the last.
   const float* query_columns = nullptr;
   int64_t query_column_stride = 0;
@@ -51,6 +51,8 @@ struct AttentionProblem {
   int64_t first_element = 0;      // of those that dropout numbers
   bool amx;                       // whether products of bfloat16 may be those of its tiles
 
+  bool is_gated() const { return gate.rows != nullptr; }
+  bool is_gated_by_vectors() const { return is_gated() && gate.stride > 1; }
   bool has_tables() const {
     return key_table.rows != nullptr || query_table.rows != nullptr || value_table.rows != nullptr;
   }

@@ -109,6 +109,17 @@ inline HWY_NOINLINE void sum_diagonals(const float* wide, int64_t queries, int64
   }
 }
 
+// Numbers of a tile to the rows of one number that their distances read.
+inline void add_diagonals(const TableRows& table, const Span& queries, const Span& keys, const float* tile,
+                          GradientSpace& space, float* gradient) {
+  const Distances distances(queries, keys);
+  alignas(64) float numbers[kPanelRows + kRowFloats];
+  sum_diagonals(space.widen(tile, queries, keys), queries.count, keys.count, numbers);
+  for (int64_t i = 0; i < queries.count + keys.count - 1; ++i) {
+    gradient[table.index(distances.least + i)] += numbers[i];
+  }
+}
+
 // b, row and col. scores: dscore.
 inline HWY_NOINLINE void add_position_gradients(const AttentionProblem& problem, int64_t h, const Span& queries,
                                                 const Span& keys, const float* scores, GradientSpace& space,
@@ -120,12 +131,7 @@ inline HWY_NOINLINE void add_position_gradients(const AttentionProblem& problem,
     return gather_position_gradients(problem, h, queries, keys, scores, terms);
   }
   if (terms.bias == nullptr) return;
-  const TableRows bias(problem.bias, h);
-  const Distances distances(queries, keys);
-  alignas(64) float numbers[kPanelRows + kRowFloats];
-  sum_diagonals(space.widen(scores, queries, keys), queries.count, keys.count, numbers);
-  for (int64_t i = 0; i < queries.count + keys.count - 1; ++i)
-    terms.bias[bias.index(distances.least + i)] += numbers[i];
+  add_diagonals(TableRows(problem.bias, h), queries, keys, scores, space, terms.bias);
 }
 
 // kappa. scores: dscore; gradient: of the head, from key 0 on.

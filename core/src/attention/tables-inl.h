@@ -139,9 +139,9 @@ inline Start start_of_scores(const AttentionProblem& problem, int64_t h, const Q
   return {tile, kQueryTile};
 }
 
-// Everything in a score's bracket but the scale.
+// Everything in a score's bracket but the scale and G; columns: `inner`, or `width` without a . c.
 inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const QuerySide& queries, const KeySide& keys,
-                                    const Start& start, Product p, float* tile) {
+                                    const Start& start, Product p, float* tile, int64_t columns) {
   p.start = start.rows;
   p.start_row = start.stride;
   p.c = tile;
@@ -151,7 +151,8 @@ inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const Query
   p.vectors = (queries.span.count + kLanes - 1) / kLanes;
   const bool pairs = uses_bf16_pairs(problem);
   p.a = pairs ? static_cast<const void*>(keys.row_pairs) : keys.rows;
-  p.a_row = p.depth = pairs ? problem.inner / 2 : problem.inner;
+  p.a_row = pairs ? problem.inner / 2 : problem.inner;
+  p.depth = pairs ? columns / 2 : columns;
   p.a_step = 1;
   multiply_for(problem, p);
 }

@@ -40,14 +40,12 @@ struct RotationTerm {
 
 struct TableTerm {
   enum class Width { kHeadDim, kValueDim, kOne, kHeadDimOrOne };
-  enum class Kernels { kTiles, kLoops };
 
   const char* name;
   rf_attention_table rf_attention_args::*member;
   void* rf_attention_grads::*gradient;
   float* HeadTermGradients::*sum;
   Width width_rule;
-  Kernels kernels;
 
   // What the table's width must be.
   int64_t width(const rf_attention_args& x) const {
@@ -94,13 +92,9 @@ struct ScoresTerm {
                &rf_attention_grads::name##_cos,           \
                &rf_attention_grads::name##_sin,           \
                RotationTerm::Side::k##side},
-#define RF_TABLE(name, symbol, width, kernels) \
-  TableTerm{#name,                             \
-            &rf_attention_args::name,          \
-            &rf_attention_grads::name,         \
-            &HeadTermGradients::name,          \
-            TableTerm::Width::k##width,        \
-            TableTerm::Kernels::k##kernels},
+#define RF_TABLE(name, symbol, width)                                                             \
+  TableTerm{#name, &rf_attention_args::name, &rf_attention_grads::name, &HeadTermGradients::name, \
+            TableTerm::Width::k##width},
 #define RF_ARRAY(name, rows, width)       \
   NumbersTerm{#name,                      \
               &rf_attention_args::name,   \

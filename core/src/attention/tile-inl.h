@@ -1,6 +1,6 @@
 // A tile of scores, a query in every lane and a row for every key, and what is done to it between the products.
 //
-//   raw    [keys][queries]   (R^q q + u) . (R^k k) + s a . c / s + table terms, not yet scaled
+//   raw    [keys][queries]   ((R^q q + u) . (R^k k)) G + s a . c / s + table terms, not yet scaled
 //   score  raw * s + pos,  in units of log2: s and pos are multiplied by log2(e) here
 //   weight exp2(score - a score near the largest); no lane depends on another
 #if defined(RF_CORE_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -68,6 +68,15 @@ struct TableRows {
   int64_t index(int64_t distance) const { return std::clamp(distance, lo, hi) - lo; }
   const float* row(int64_t distance) const { return rows + index(distance) * stride; }
 };
+
+// Rows of one number of distances least, least + 1, .., times `factor`.
+inline void fill_distances(const TableRows& table, int64_t least, int64_t count, float factor, float* numbers) {
+  const int64_t first = std::clamp<int64_t>(table.lo - least, 0, count);
+  const int64_t end = std::clamp<int64_t>(table.hi - least + 1, first, count);
+  std::fill(numbers, numbers + first, *table.row(table.lo) * factor);
+  for (int64_t i = first; i < end; ++i) numbers[i] = table.rows[least + i - table.lo] * factor;
+  std::fill(numbers + end, numbers + count, *table.row(table.hi) * factor);
+}
 
 // P, a number for every pair of a query and a key: tile[key][query] = from[query][key]; lanes without a query are 0.
 // from: of the tile's first query and key.
@@ -154,12 +163,7 @@ inline HWY_NOINLINE void PositionScores::compute_rows(const AttentionProblem& pr
   if (queries.steps && keys.steps && !reset_rows && !reset_columns) {
     // One number for each distance; the row of a key begins one place before that of the key before.
     const int64_t least = queries.positions[0] - keys.positions[keys.count - 1];
-    const int64_t distances = kQueryTile + keys.count - 1;
-    const int64_t first = std::clamp<int64_t>(bias.lo - least, 0, distances);
-    const int64_t end = std::clamp<int64_t>(bias.hi - least + 1, first, distances);
-    std::fill(numbers_, numbers_ + first, *bias.row(bias.lo) * kLog2e);
-    for (int64_t i = first; i < end; ++i) numbers_[i] = bias.rows[least + i - bias.lo] * kLog2e;
-    std::fill(numbers_ + end, numbers_ + distances, *bias.row(bias.hi) * kLog2e);
+    fill_distances(bias, least, kQueryTile + keys.count - 1, kLog2e, numbers_);
     first_ = numbers_ + keys.count - 1;
     stride_ = -1;
     return;

@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "common/arguments.h"
@@ -61,7 +62,7 @@ int64_t blocks_of(const rf_linear_attention_args& x, int64_t sequence) {
 }
 
 // A thread takes a head at a time.
-void run_heads(const rf_linear_attention_args& x, const std::vector<PassCall>& calls) {
+void run_heads(const rf_linear_attention_args& x, std::span<const PassCall> calls) {
   int64_t bytes = 0;
   for (const PassCall& call : calls) bytes = std::max(bytes, call.space_bytes());
   const auto passes = static_cast<int64_t>(calls.size()), tasks = heads_of(x) * passes;
@@ -149,8 +150,8 @@ bool shares_heads(const rf_linear_attention_args& x, int64_t passes) {
   return shared * (x.direction == RF_LINEAR_CAUSAL ? 4.0 / 3 : 1) < alone;
 }
 
-void run(const rf_linear_attention_args& x, const std::vector<PassCall>& calls) {
-  if (heads_of(x) == 0 || calls.empty()) return;
+void run(const rf_linear_attention_args& x, std::span<const PassCall> calls) {
+  if (heads_of(x) == 0) return;
   if (!shares_heads(x, static_cast<int64_t>(calls.size()))) return run_heads(x, calls);
   for (const PassCall& call : calls) {
     for (int64_t i = 0; i < heads_of(x); ++i) run_blocks(call, i / x.key_heads, i % x.key_heads);
@@ -159,16 +160,16 @@ void run(const rf_linear_attention_args& x, const std::vector<PassCall>& calls) 
 
 void forward(const rf_linear_attention_args& args) {
   const LinearProblem problem(args);
-  run(args, {{problem, nullptr, LinearPass::kForward}});
+  const PassCall call{problem, nullptr, LinearPass::kForward};
+  run(args, {&call, 1});
 }
 
 void backward(const rf_linear_attention_args& args, const rf_linear_attention_grads& grads) {
   const LinearProblem problem(args);
-  std::vector<PassCall> calls;
   // The longer one first.
-  if (grads.k != nullptr || grads.v != nullptr) calls.push_back({problem, &grads, LinearPass::kKeyGradient});
-  if (grads.q != nullptr) calls.push_back({problem, &grads, LinearPass::kQueryGradient});
-  run(args, calls);
+  const PassCall calls[] = {{problem, &grads, LinearPass::kKeyGradient}, {problem, &grads, LinearPass::kQueryGradient}};
+  const size_t first = grads.k == nullptr && grads.v == nullptr ? 1 : 0, end = grads.q == nullptr ? 1 : 2;
+  if (first < end) run(args, {calls + first, end - first});
 }
 
 }  // namespace

@@ -17,8 +17,8 @@
  *
  *   ROTATION(name, symbol, side)           angles of Query, Key or Value, [1 or B, T or S, R/2], or with rows for
  *                                          each head of the side, [1 or B, T or S, H or Hk, R/2]
- *   TABLE(name, symbol, width, kernels)    rows by distance, [1 or H, hi - lo + 1, width] with width HeadDim, ValueDim,
- *                                          One or HeadDimOrOne; kernels: Tiles, or Loops where tiles do not have it
+ *   TABLE(name, symbol, width)             rows by distance, [1 or H, hi - lo + 1, width] with width HeadDim, ValueDim,
+ *                                          One or HeadDimOrOne
  *   NUMBERS(name, symbol, width)           [H, width], width One or HeadDim
  *   PAIR(name, symbol, name, symbol)       rows by position for queries and for keys, [H,P,D], set together
  *   SCORES(name, symbol, rows)             numbers of tokens that are added to scores, whatever the positions:
@@ -33,11 +33,11 @@
   ROTATION(value, "R^v", Value)                                          \
   NUMBERS(content_bias, "u", HeadDim)                                    \
   NUMBERS(position_bias, "w", HeadDim)                                   \
-  TABLE(key_table, "K", HeadDim, Tiles)                                  \
-  TABLE(query_table, "Q", HeadDim, Tiles)                                \
-  TABLE(value_table, "V", ValueDim, Tiles)                               \
-  TABLE(bias, "b", One, Tiles)                                           \
-  TABLE(gate, "G", HeadDimOrOne, Loops)                                  \
+  TABLE(key_table, "K", HeadDim)                                         \
+  TABLE(query_table, "Q", HeadDim)                                       \
+  TABLE(value_table, "V", ValueDim)                                      \
+  TABLE(bias, "b", One)                                                  \
+  TABLE(gate, "G", HeadDimOrOne)                                         \
   PAIR(position_query, "a", position_key, "c")                           \
   NUMBERS(reset_row, "row", One)                                         \
   NUMBERS(reset_col, "col", One)

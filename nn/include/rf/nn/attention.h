@@ -2,15 +2,15 @@
 // else.
 //
 //   fused      the tiles of core (core/include/rf/attention.h): float32, bfloat16 and float16 on the CPU, every
-//              term but a gate, memory O(T + S), first derivatives
+//              term, memory O(T + S), first derivatives
 //   explicit   products, softmax and gathers of torch, in every dtype, with derivatives of any order for every term
 //   ref        the float64 loops of core/ref, forward and backward, written independently; also RF_KERNEL=ref
 //   auto       fused where it can compute a call, else explicit
 //
-// What keeps a call from the fused kernel: float64; another device; a gate; RF_KERNEL=ref. Kernel::kFused then throws
-// Error with the reason. Both draw the same dropout from the same stream, but for packed rows, where fused numbers the
-// probabilities of each sequence alone (rf/ops/attention.h) and explicit those of whole rows. Autocast lowers what
-// enters the fused kernel as it lowers what enters torch's products.
+// What keeps a call from the fused kernel: float64; another device; RF_KERNEL=ref.
+// Kernel::kFused then throws Error with the reason. Both draw the same dropout from the same stream, but for packed
+// rows, where fused numbers the probabilities of each sequence alone (rf/ops/attention.h) and explicit those of whole
+// rows. Autocast lowers what enters the fused kernel as it lowers what enters torch's products.
 //
 // A query with no key to attend to has output 0 and gradient 0 in every path. Masked keys and values must be numbers,
 // as for torch: their weight is 0, and 0 times a NaN or an infinity is a NaN, in outputs or gradients. Only ref never
@@ -40,7 +40,7 @@ enum class Kernel { kAuto, kFused, kExplicit, kRef };
 Kernel kernel_of_name(std::string_view name);  // "auto", "fused", "explicit", "ref"
 std::string_view name_of(Kernel kernel);
 // What auto stands for with CPU tensors of a dtype, without dropout.
-Kernel automatic_kernel(at::ScalarType dtype, const Terms& terms);
+Kernel automatic_kernel(at::ScalarType dtype);
 
 // What all layers of a forward pass share. Made once; holds what the first layer computes for the others (indices by
 // distance, the mask as numbers).

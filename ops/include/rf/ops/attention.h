@@ -31,8 +31,7 @@ struct AttentionCall {
 };
 
 // [B,T,H,Dv] in the dtype of q, which is float32, bfloat16 or float16; sums, terms and rotations are float32, and
-// memory is O(T + S). A query with no key has output 0 and gradient 0. First derivatives, to q, k, v and every term. No
-// gate.
+// memory is O(T + S). A query with no key has output 0 and gradient 0. First derivatives, to q, k, v and every term.
 at::Tensor attention_fused(const AttentionCall& call);
 
 // The same for any floating-point dtype, computed in float64: slow, and the reference for all other kernels. First

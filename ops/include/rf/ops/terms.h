@@ -35,7 +35,7 @@ struct DistanceTable {
 };
 
 #define RF_ROTATION(name, symbol, side) Rotation name;
-#define RF_TABLE(name, symbol, width, kernels) DistanceTable name;
+#define RF_TABLE(name, symbol, width) DistanceTable name;
 #define RF_NUMBERS(name, symbol, width) at::Tensor name;
 #define RF_PAIR(query_name, query_symbol, key_name, key_symbol) at::Tensor query_name, key_name;
 #define RF_SCORES(name, symbol, rows) at::Tensor name;
