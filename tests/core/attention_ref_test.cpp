@@ -500,7 +500,7 @@ TEST_F(AttentionErrors, PackedSequences) {
 TEST_F(AttentionErrors, CheckForOthers) {
   ReferenceCase problem(RF_ROPE_PAIRS);
   rf_attention_args& x = problem.args;
-  x.dtype = RF_F32, x.out = nullptr;
+  x.dropout = 0.1, x.out = nullptr;
   x.value_dim = 4, x.value_table.width = 4;
   EXPECT_EQ(rf_attention_check(&x), RF_OK) << rf_last_error();
   EXPECT_EQ(rf_attention_forward(&x), RF_NOT_IMPLEMENTED);
