@@ -9,10 +9,11 @@
  * RF_F64 is computed by plain loops on one thread, the reference for all other kernels. RF_F32, RF_BF16 and
  * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S. Outputs and the gradients
  * of q, k and v have the same bits for any number of threads and whatever else is in the batch or packed with a
- * sequence; gradients of terms for any number of threads. Limits of float32 in tiles: a score has a relative error of some 2^-24, and so has its weight an
- * error of |score| 2^-24; sums over values may be 2^8 S times the largest value before they are divided; below -2^127
- * scores count as -infinity. RF_BF16 without a and c, where the CPU has AVX512_BF16 or AMX: products round rotated
- * vectors, weights and gradients of scores to bfloat16, and take numbers below 2^-126 for zero.
+ * sequence; gradients of terms for any number of threads. Limits of float32 in tiles: a score has a relative error of
+ * some 2^-24, and so has its weight an error of |score| 2^-24; sums over values may be 2^8 S times the largest value
+ * before they are divided; below -2^127 scores count as -infinity. RF_BF16 without a and c, where the CPU has
+ * AVX512_BF16 or AMX: products round rotated vectors, weights and gradients of scores to bfloat16, and take numbers
+ * below 2^-126 for zero.
  */
 #ifndef RF_ATTENTION_H_
 #define RF_ATTENTION_H_
