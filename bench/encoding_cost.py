@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Attention with whole encodings, relative to RoPE: 12 heads of 64 in float32, forward and with backward.
 
-    bench/encoding_cost.py [--tokens N] [--rounds N] [--encodings NAME ...] [--update-docs]
+    bench/encoding_cost.py [--tokens N] [--rounds N] [--encodings NAME ...] [--kernel NAME] [--update-docs]
 
-A call computes an encoding's terms from its parameters and attends with them in the fused kernel; the backward reaches
-queries, keys, values and the parameters. bench/attention_peers.py --encodings times the kernel alone, with terms that
-are given. Here the CPU time of one thread is counted, so that other programs on the machine disturb little. The sides
-take turns; a ratio is the median of the ratios within a round.
+A call computes an encoding's terms from its parameters and attends with them, in the fused kernel unless --kernel names
+another; the backward reaches queries, keys, values and the parameters. bench/attention_peers.py --encodings times the
+kernel alone, with terms that are given. Here the CPU time of one thread is counted, so that other programs on the
+machine disturb little. The sides take turns; a ratio is the median of the ratios within a round.
 """
 
 import argparse
@@ -27,10 +27,10 @@ import roformer_cpp  # noqa: E402
 
 TABLES = ["encoding_cost"]
 HEADS, HEAD_DIM = 12, 64
-ENCODINGS = ["alibi", "t5", "kerple-log", "kerple-power", "sandwich", "fire"]
+ENCODINGS = ["alibi", "t5", "kerple-log", "kerple-power", "sandwich", "fire", "fox", "huang-m1", "huang-m3", "path"]
 
 
-def windows(name, tokens, backward):
+def windows(name, tokens, backward, kernel):
     torch.manual_seed(0)
     shape = {"num_attention_heads": HEADS, "head_dim": HEAD_DIM, "max_position_embeddings": tokens}
     causal = {each["name"]: each["needs_causal"] for each in roformer_cpp.encodings()}
@@ -42,14 +42,14 @@ def windows(name, tokens, backward):
         def forward():
             with torch.inference_mode():
                 terms = encoding.terms(positions, queries=q, keys=k, hidden_states=q.flatten(2))
-                roformer_cpp.attention(q, k, v, terms, kernel="fused")
+                roformer_cpp.attention(q, k, v, terms, kernel=kernel)
 
         return Windows(name, forward)
     inputs = [x.requires_grad_() for x in (q, k, v)] + [x for x in encoding.parameters() if x.requires_grad]
 
     def training():
         terms = encoding.terms(positions, queries=q, keys=k, hidden_states=q.flatten(2))
-        out = roformer_cpp.attention(q, k, v, terms, kernel="fused")
+        out = roformer_cpp.attention(q, k, v, terms, kernel=kernel)
         torch.autograd.grad(out, inputs, y)
 
     return Windows(name, training)
@@ -60,13 +60,14 @@ def main():
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--encodings", nargs="+", metavar="NAME", default=ENCODINGS)
+    parser.add_argument("--kernel", choices=["fused", "explicit"], default="fused")
     tables.add_option(parser)
     arguments = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(1)
     results = {}
     for backward in (False, True):
-        sides = [windows(name, arguments.tokens, backward) for name in ["rope", *arguments.encodings]]
+        sides = [windows(name, arguments.tokens, backward, arguments.kernel) for name in ["rope", *arguments.encodings]]
         take_turns(sides, arguments.rounds, window_s=0.15, clock=time.thread_time)
         for side in sides:
             milliseconds = 1e3 * statistics.median(side.seconds)
