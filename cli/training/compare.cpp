@@ -41,7 +41,7 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
   auto arms = std::make_shared<std::string>();
   app.add_option("--encodings", *arms,
                  "Names of roformer info --encodings, with commas; keys follow a name with colons: "
-                 "shaw:max_relative_position=64")
+                 "shaw:max_relative_position=64. all: every encoding that the model of the run file can have")
       ->required();
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
   app.add_option(

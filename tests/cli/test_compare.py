@@ -11,6 +11,8 @@ import pytest
 
 from cli_support import MODEL, PROGRAM, make_data, refused, results, run, run_file
 
+NEEDS_KEYS = {"axial", "axial-nd", "mrope", "rope-mixed"}
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -45,6 +47,28 @@ def options(data, output, encodings, seeds=2, *more, config="run.json"):
 def losses(output):
     with (output / "table.csv").open(newline="") as file:
         return {(row["encoding"], row["seed"]): row["loss_16"] for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("objective", ["masked", "causal"])
+def test_all_are_those_that_the_model_can_have(data, tmp_path, objective):
+    """A bidirectional model leaves out what needs causal attention, by name; both leave out what needs keys."""
+    infos = results("info", "--encodings")
+    run_file(
+        data / f"{objective}.json",
+        model={**MODEL, "max_position_embeddings": 16},
+        objective=objective,
+        stages=[dict(max_length=16, batch=2, steps=1)],
+        evaluate_batches=1,
+    )
+    done = run(*options(data, tmp_path / "out", "all", 1, "--lengths", 1, config=f"{objective}.json"))
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    trained = {line["encoding"]: line["loss"]["16"] for line in lines}
+    left = {line.split()[2].rstrip(":") for line in done.stderr.splitlines() if line.startswith("left out ")}
+    assert trained.keys() | left == {info["name"] for info in infos} and not trained.keys() & left
+    needs_causal = {info["name"] for info in infos if info["needs_causal"]}
+    assert left == (NEEDS_KEYS if objective == "causal" else NEEDS_KEYS | needs_causal)
+    assert all(loss > 0 for loss in trained.values())
 
 
 def test_table_has_a_row_for_every_run(data, tmp_path):

@@ -9,7 +9,6 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "compare_table.h"
 #include "held_out.h"
@@ -18,6 +17,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
+#include "rf/nn/encoding_info.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/run_directory.h"
@@ -86,7 +86,8 @@ class Comparison {
   CompareReport go();
 
  private:
-  void check_arms();
+  void find_arms();
+  void add_arm(const std::string& arm);
   void open_output();
   RunConfig config_of(const std::string& arm, uint64_t seed) const;
   std::string run_dir(const std::string& arm, uint64_t seed) const;
@@ -102,14 +103,14 @@ class Comparison {
   std::optional<HeldOut> held_out_;
   std::map<std::string, int64_t> parameters_;  // of each arm's model
   CompareReport report_;
-  RunSeries series_;
+  std::vector<std::string> arms_;
+  std::optional<RunSeries> series_;
 };
 
 Comparison::Comparison(const CompareOptions& options, io::Progress& progress)
     : options_(options),
       progress_(progress),
-      base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))),
-      series_(std::ssize(options.arms) * options.seeds) {
+      base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))) {
   if (options_.seeds < 1) fail("compare", "seeds must be at least 1, got {}", options_.seeds);
   if (!base_.init_from.empty()) {
     fail("compare", "init_from must be absent, since arms differ in their weights, got {}", base_.init_from);
@@ -126,19 +127,37 @@ Comparison::Comparison(const CompareOptions& options, io::Progress& progress)
   held_out_.emplace(std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash()), options_.data_dir,
                     "valid", *vocabulary_);
   if (held_out_->empty()) fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);
-  check_arms();
+  find_arms();
+  series_.emplace(std::ssize(arms_) * options_.seeds);
   open_output();
 }
 
-void Comparison::check_arms() {
+void Comparison::add_arm(const std::string& arm) {
+  const auto is_same = [&](const std::string& other) { return directory_name(other) == directory_name(arm); };
+  if (std::any_of(arms_.begin(), arms_.end(), is_same)) {
+    fail("compare", "encodings must differ, got {} twice", io::printable(arm));
+  }
+  const nn::Model model(config_of(arm, base_.seed).model, head_of(base_.objective, base_.pairs));
+  for (const at::Tensor& parameter : model.parameters()) parameters_[arm] += parameter.numel();
+  arms_.push_back(arm);
+}
+
+void Comparison::find_arms() {
   if (options_.arms.empty()) fail("compare", "at least one encoding must be named, got none");
-  std::set<std::string> directories;
   for (const std::string& arm : options_.arms) {
-    if (!directories.insert(directory_name(arm)).second) {
-      fail("compare", "encodings must differ, got {} twice", io::printable(arm));
+    if (arm != kEveryEncoding) {
+      add_arm(arm);
+      continue;
     }
-    const nn::Model model(config_of(arm, base_.seed).model, head_of(base_.objective, base_.pairs));
-    for (const at::Tensor& parameter : model.parameters()) parameters_[arm] += parameter.numel();
+    add_arm("none");  // the first of the table; what is wrong with it is wrong with the run file
+    for (const nn::EncodingInfo& info : nn::encoding_infos()) {
+      if (info.name == "none") continue;
+      try {
+        add_arm(info.name);
+      } catch (const Error& error) {
+        if (options_.note) options_.note(fmt::format("left out {}: {}", info.name, error.what()));
+      }
+    }
   }
 }
 
@@ -174,12 +193,12 @@ void Comparison::open_output() {
 bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   const std::string directory = run_dir(arm, seed), result = directory + "/result.json";
   if (fs::exists(result)) {
-    series_.skip();
+    series_->skip();
     run = read_run(result, report_.lengths.size());
     run.directory = directory;
     return true;
   }
-  const io::Progress::Part part(progress_, series_.begin(fmt::format("{}, seed {}", arm, seed)));
+  const io::Progress::Part part(progress_, series_->begin(fmt::format("{}, seed {}", arm, seed)));
   PretrainOptions pretraining;
   pretraining.data_dir = options_.data_dir;
   pretraining.note = options_.note;
@@ -199,7 +218,7 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
          .directory = directory};
   measure(directory, run);
   io::write_file(result, to_json(run).dump(2) + "\n");
-  series_.end();
+  series_->end();
   return true;
 }
 
@@ -221,7 +240,7 @@ void Comparison::write_tables() {
 }
 
 CompareReport Comparison::go() {
-  for (const std::string& arm : options_.arms) {
+  for (const std::string& arm : arms_) {
     for (int64_t i = 0; i < options_.seeds; ++i) {
       CompareRun run;
       if (!train(arm, base_.seed + static_cast<uint64_t>(i), run)) return report_;

@@ -27,8 +27,12 @@ EncodingConfig parse_arm(const std::string& text);
 // "none,rope,t5" -> the arms.
 std::vector<std::string> split_arms(const std::string& text);
 
+inline constexpr const char* kEveryEncoding = "all";
+
 struct CompareOptions {
-  std::vector<std::string> arms;  // at least one, all different
+  // At least one, all different. kEveryEncoding: every encoding, with its default keys, that the run file's model can
+  // have; the others are noted.
+  std::vector<std::string> arms;
   std::string data_dir, output_dir;
   std::string config_path;                            // run file; "": compare_defaults()
   std::optional<uint64_t> seed;                       // the first seed, in place of the run file's
