@@ -15,11 +15,11 @@
  * h / (H/Hk)), F features, Dv value_dim.
  *
  * RF_F64, and every type where RF_KERNEL=ref asks for it, is computed from the equation by plain loops over all pairs,
- * the reference for the other way: RF_F32, RF_BF16 and RF_F16 in chunks of tokens, in float32, sums over
- * chunks compensated, so that their error does not grow with S. Threads share a head's tokens where there are fewer
- * heads than threads. Results have the same bits for any number of threads and whatever else is in the batch or packed
- * with a sequence. Values are not rotated, weights are not dropped, cos and sin have no gradients; that of c_n is
- * g_n . dg_n, of the gradients returned here, less f_m . df_m of the queries m with m' = n.
+ * the reference for the other way: RF_F32, RF_BF16 and RF_F16 in chunks of tokens, in float32, sums over chunks
+ * compensated, so that their error does not grow with S. Threads share a head's tokens where that takes less time than
+ * a head each. Results have the same bits for any number of threads and whatever else is in the batch or packed with a
+ * sequence. Values are not rotated, weights are not dropped, cos and sin have no gradients; that of c_n is g_n . dg_n,
+ * of the gradients returned here, less f_m . df_m of the queries m with m' = n.
  */
 #ifndef RF_LINEAR_ATTENTION_H_
 #define RF_LINEAR_ATTENTION_H_

@@ -252,15 +252,9 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
   OnlineSoftmax& running = space.running[index];
   const Span& keys = space.keys.span;
   if (space.mask.compute(x, b, h, queries.span, keys) == TileMask::Kind::kNone) return;
-  const bool is_gated = problem.is_gated();
-  const Start start =
-      start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel, index * kQueryTile, space.copies,
-                      is_gated ? space.gate.start_space() : space.tile());
-  if (is_gated) {
-    space.gate.raw_scores_of(h, queries, space.keys, start, space.product(), space.tile());
-  } else {
-    raw_scores(problem, queries, space.keys, start, space.product(), space.tile(), problem.inner);
-  }
+  const Start start = start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel,
+                                      index * kQueryTile, space.copies, space.gate.start_of(space.tile()));
+  space.gate.raw_scores_of(h, queries, space.keys, start, space.product(), space.tile());
   space.position.compute(problem, b, h, queries.span, keys);
   with_vectors(queries.span, [&](auto vectors) {
     online_softmax_update<decltype(vectors)::value>(problem, space, queries.span.count, running);

@@ -41,9 +41,9 @@ class Gate {
         query_columns_(arena.take<float>(has_vectors() ? kQueryTile * problem.width : 0)),
         query_gradient_(arena.take<float>(has_vectors() && use == Use::kBackward ? kQueryTile * problem.width : 0)) {}
 
-  // Where a tile's start, the terms that G does not touch, is to be made.
-  float* start_space() const { return start_; }
-  // As raw_scores.
+  // Where the start of a tile, the terms that G does not touch, is to be made: in the tile itself if there is no G.
+  float* start_of(float* tile) const { return problem_.is_gated() ? start_ : tile; }
+  // raw_scores, with G if there is one.
   void raw_scores_of(int64_t head, const QuerySide& queries, const KeySide& keys, const Start& start,
                      const Product& product, float* tile);
   // scores: s dscore of the tile that raw_scores_of made last. With numbers they become what the product had without
@@ -175,6 +175,7 @@ inline void Gate::add_position_products(const QuerySide& queries, const KeySide&
 
 inline void Gate::raw_scores_of(int64_t head, const QuerySide& queries, const KeySide& keys, const Start& start,
                                 const Product& product, float* tile) {
+  if (!problem_.is_gated()) return raw_scores(problem_, queries, keys, start, product, tile, problem_.inner);
   const int64_t floats = keys.span.count * kQueryTile;
   if (has_vectors()) {
     const TableRows G(problem_.gate, head);

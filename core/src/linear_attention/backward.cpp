@@ -81,67 +81,26 @@ void add_query_rows_ahead(const rf_linear_attention_args& x, const rf_linear_att
   ahead.spread(kBlocksOfProduct);
 }
 
-struct QueryGradient {
+struct QueryGradient : KeysPass {
   QueryGradient(const LinearProblem& linear_problem, const rf_linear_attention_grads& gradients, int64_t sequence,
                 int64_t head, Arena& arena)
-      : problem(linear_problem),
-        x(problem.args),
+      : KeysPass(linear_problem, LinearPass::kQueryGradient, sequence, head, arena),
         grads(gradients),
-        key_head(head),
-        keys(problem, x.key, arena),
         y(problem, arena),
-        values(arena.take<float>(kChunk * problem.value_width)),
-        value_columns(arena.take<float>(problem.value_width * kChunk)),
-        prefix(arena.take<float>(kChunk * problem.width)),
-        pairs(arena.take<float>(kPairFloats)),
         gradient(arena.take<float>(kChunk * problem.width)),
         plain(arena.take<float>(kChunk * problem.width)),
-        scratch(arena.take<float>(kChunk * problem.width)),
-        zeros(arena.take<float>(problem.width)),
-        sums(problem, LinearPass::kQueryGradient, sequence, head, arena),
-        b(sums.of.entry) {}
+        scratch(arena.take<float>(kChunk * problem.width)) {}
 
-  void take(const Chunk& chunk, const Chunk& next, bool answers);
-  void take_keys(const Chunk& chunk, bool answers) const;
+  void take(const Chunk& chunk, const Chunk& next, bool answers) { take_keys_and_answer(*this, chunk, next, answers); }
   void answer(const Chunk& chunk, const Chunk& next, int64_t h);
   void add_keys(const Chunk& chunk, const Chunk& next);
 
-  const LinearProblem& problem;
-  const rf_linear_attention_args& x;
   const rf_linear_attention_grads& grads;
-  int64_t key_head;
-  FeatureRows keys;
   OutputGradient y;
-  float* values;         // [kChunk][value_width]
-  float* value_columns;  // [value_width][kChunk]
-  float* prefix;         // [kChunk][width]: z at each key
-  float* pairs;          // [queries][keys]
-  float* gradient;       // [kChunk][width]: of R f
-  float* plain;          // [kChunk][width]: of f in the denominator
-  float* scratch;        // [kChunk][width]
-  float* zeros;
-  PassSums sums;  // S^T, [Dv][width], and z
-  int64_t b;
-  RowsAhead ahead;
+  float* gradient;  // [kChunk][width]: of R f
+  float* plain;     // [kChunk][width]: of f in the denominator
+  float* scratch;   // [kChunk][width]
 };
-
-void QueryGradient::take(const Chunk& chunk, const Chunk& next, bool answers) {
-  sums.load(chunk);
-  if (chunk.keys > 0) take_keys(chunk, answers);
-  for (int64_t j = 0; answers && chunk.queries > 0 && j < problem.group; ++j) {
-    answer(chunk, next, key_head * problem.group + j);
-  }
-  if (chunk.keys > 0) add_keys(chunk, next);
-}
-
-void QueryGradient::take_keys(const Chunk& chunk, bool answers) const {
-  const bool meets_queries = answers && chunk.paired();
-  load_keys(problem, b, key_head, chunk, keys, values);
-  sum_prefixes(sums.row.total, keys.under, chunk.keys, problem.width, sums.decays, sums.row.added,
-               meets_queries ? prefix : nullptr);
-  if (!meets_queries) return;
-  transpose(values, problem.value_width, chunk.keys, problem.value_width, value_columns, kChunk);
-}
 
 void QueryGradient::answer(const Chunk& chunk, const Chunk& next, int64_t h) {
   const int64_t width = problem.width;
@@ -153,15 +112,14 @@ void QueryGradient::answer(const Chunk& chunk, const Chunk& next, int64_t h) {
   ahead.finish();
   if (chunk.paired()) {
     if (decays.any) scale_rows(decays.from_first, chunk.queries, width, gradient);
-    multiply_pairs(Triangle::kLower, chunk.queries, y.scaled, problem.value_width, x.value_dim, value_columns, pairs);
+    multiply_pairs(Triangle::kLower, chunk.queries, y.scaled, problem.value_width, x.value_dim, columns, pairs);
     if (decays.any) shrink_pairs(Triangle::kLower, chunk.queries, decays, pairs);
     add_pairs(Triangle::kLower, chunk.queries, pairs, keys.rotated, width, gradient);
   }
   const bool separate = FeatureRows::is_plain(problem, x.query);
   if (separate) std::fill_n(plain, chunk.queries * width, 0.0f);
   for (int64_t i = 0; i < chunk.queries; ++i) {
-    const float* z = chunk.paired() ? prefix + i * width : sums.row.total;
-    add_scaled(y.factor[i], z, width, (separate ? plain : gradient) + i * width);
+    add_scaled(y.factor[i], key_sum(chunk, i), width, (separate ? plain : gradient) + i * width);
   }
   to_given(problem, x.query, b, x.queries, chunk.first_query, chunk.queries, query_rows(x, b, h), nullptr,
            separate ? plain : nullptr, gradient, scratch);

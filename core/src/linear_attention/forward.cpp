@@ -23,58 +23,20 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-struct LinearForward {
+struct LinearForward : KeysPass {
   LinearForward(const LinearProblem& linear_problem, int64_t sequence, int64_t head, Arena& arena)
-      : problem(linear_problem),
-        x(problem.args),
-        key_head(head),
+      : KeysPass(linear_problem, LinearPass::kForward, sequence, head, arena),
         queries(problem, x.query, arena),
-        keys(problem, x.key, arena),
-        values(arena.take<float>(kChunk * problem.value_width)),
-        out(arena.take<float>(kChunk * problem.value_width)),
-        prefix(arena.take<float>(kChunk * problem.width)),
-        key_columns(arena.take<float>(problem.width * kChunk)),
-        pairs(arena.take<float>(kPairFloats)),
-        zeros(arena.take<float>(problem.value_width)),
-        sums(problem, LinearPass::kForward, sequence, head, arena),
-        b(sums.of.entry) {}
+        out(arena.take<float>(kChunk * problem.value_width)) {}
 
-  void take(const Chunk& chunk, const Chunk& next, bool answers);
-  void take_keys(const Chunk& chunk, bool answers) const;
+  void take(const Chunk& chunk, const Chunk& next, bool answers) { take_keys_and_answer(*this, chunk, next, answers); }
   void answer(const Chunk& chunk, const Chunk& next, int64_t h);
   void write(const Chunk& chunk, int64_t h) const;
   void add_keys(const Chunk& chunk, const Chunk& next);
 
-  const LinearProblem& problem;
-  const rf_linear_attention_args& x;
-  int64_t key_head;
-  FeatureRows queries, keys;
-  float *values, *out;  // [kChunk][value_width]
-  float* prefix;        // [kChunk][width]: z at each key
-  float* key_columns;   // [width][kChunk]
-  float* pairs;         // [queries][keys]
-  float* zeros;
-  PassSums sums;  // S, [F][value_width], and z
-  int64_t b;
-  RowsAhead ahead;
+  FeatureRows queries;
+  float* out;  // [kChunk][value_width]
 };
-
-void LinearForward::take(const Chunk& chunk, const Chunk& next, bool answers) {
-  sums.load(chunk);
-  if (chunk.keys > 0) take_keys(chunk, answers);
-  for (int64_t j = 0; answers && chunk.queries > 0 && j < problem.group; ++j) {
-    answer(chunk, next, key_head * problem.group + j);
-  }
-  if (chunk.keys > 0) add_keys(chunk, next);
-}
-
-void LinearForward::take_keys(const Chunk& chunk, bool answers) const {
-  const bool meets_queries = answers && chunk.paired();
-  load_keys(problem, b, key_head, chunk, keys, values);
-  sum_prefixes(sums.row.total, keys.under, chunk.keys, problem.width, sums.decays, sums.row.added,
-               meets_queries ? prefix : nullptr);
-  if (meets_queries) transpose(keys.rotated, problem.width, chunk.keys, problem.width, key_columns, kChunk);
-}
 
 void LinearForward::answer(const Chunk& chunk, const Chunk& next, int64_t h) {
   const Decays& decays = sums.decays;
@@ -85,7 +47,7 @@ void LinearForward::answer(const Chunk& chunk, const Chunk& next, int64_t h) {
   ahead.finish();
   if (chunk.paired()) {
     if (decays.any) scale_rows(decays.from_first, chunk.queries, problem.value_width, out);
-    multiply_pairs(Triangle::kLower, chunk.queries, queries.rotated, problem.width, x.features, key_columns, pairs);
+    multiply_pairs(Triangle::kLower, chunk.queries, queries.rotated, problem.width, x.features, columns, pairs);
     if (decays.any) shrink_pairs(Triangle::kLower, chunk.queries, decays, pairs);
     add_pairs(Triangle::kLower, chunk.queries, pairs, values, problem.value_width, out);
   }
@@ -93,12 +55,10 @@ void LinearForward::answer(const Chunk& chunk, const Chunk& next, int64_t h) {
 }
 
 void LinearForward::write(const Chunk& chunk, int64_t h) const {
-  const int64_t prefix_stride = chunk.paired() ? problem.width : 0;
-  const float* under = chunk.paired() ? prefix : sums.row.total;
   const auto eps = static_cast<float>(x.eps);
   for (int64_t i = 0; i < chunk.queries; ++i) {
     const int64_t t = chunk.first_query + i;
-    const float denominator = dot(queries.under + i * problem.width, under + i * prefix_stride, problem.width) + eps;
+    const float denominator = dot(queries.under + i * problem.width, key_sum(chunk, i), problem.width) + eps;
     store_row(x.dtype, out + i * problem.value_width, x.value_dim, denominator == 0 ? 0 : 1 / denominator, x.out,
               b * x.out_stride_b + t * x.out_stride_t + h * x.out_stride_h);
     if (x.denominators != nullptr) x.denominators[(b * x.heads + h) * x.queries + t] = denominator;

@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Of exponents, so that their differences are finite; e to a difference with it is 0.
+// Lower exponents, -inf too, count as this one, so that differences are finite; e^-(a difference with it) is 0.
 inline constexpr float kLowestExponent = -1e30f;
 
 inline float decay_between(float from, float to) {
@@ -88,7 +88,7 @@ struct BlockedSum {
   float* total;                 // of both, which products read
   int64_t count;
 
-  // `to`: where before, before_lost, block and block_lost lie.
+  // Those of `floats` numbers of the sums of all and of the block's own, from number `first` on.
   BlockedSum(const BorderSums& all, const BorderSums& own, int64_t first, int64_t floats, Arena& arena)
       : before(all.sums + first),
         before_lost(all.lost + first),

@@ -260,6 +260,62 @@ inline void load_keys(const LinearProblem& problem, int64_t b, int64_t key_head,
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.value_width, values);
 }
 
+// What the passes share that sum keys and answer queries, kForward and kQueryGradient.
+struct KeysPass {
+  KeysPass(const LinearProblem& linear_problem, LinearPass pass, int64_t sequence, int64_t head, Arena& arena)
+      : problem(linear_problem),
+        x(problem.args),
+        key_head(head),
+        keys(problem, x.key, arena),
+        values(arena.take<float>(kChunk * problem.value_width)),
+        turned(pass == LinearPass::kForward ? keys.rotated : values),
+        turned_width(pass == LinearPass::kForward ? problem.width : problem.value_width),
+        columns(arena.take<float>(turned_width * kChunk)),
+        prefix(arena.take<float>(kChunk * problem.width)),
+        pairs(arena.take<float>(kPairFloats)),
+        zeros(arena.take<float>(std::max(problem.width, problem.value_width))),
+        sums(problem, pass, sequence, head, arena),
+        b(sums.of.entry) {}
+
+  void take_keys(const Chunk& chunk, bool answers) const {
+    const bool meets_queries = answers && chunk.paired();
+    load_keys(problem, b, key_head, chunk, keys, values);
+    sum_prefixes(sums.row.total, keys.under, chunk.keys, problem.width, sums.decays, sums.row.added,
+                 meets_queries ? prefix : nullptr);
+    if (meets_queries) transpose(turned, turned_width, chunk.keys, turned_width, columns, kChunk);
+  }
+  // z, which the denominator of the chunk's query i reads.
+  const float* key_sum(const Chunk& chunk, int64_t i) const {
+    return chunk.paired() ? prefix + i * problem.width : sums.row.total;
+  }
+
+  const LinearProblem& problem;
+  const rf_linear_attention_args& x;
+  int64_t key_head;
+  FeatureRows keys;
+  float* values;  // [kChunk][value_width]
+  const float* turned;
+  int64_t turned_width;
+  float* columns;  // [turned_width][kChunk]: R g in the forward, v in the backward
+  float* prefix;   // [kChunk][width]: z at each key
+  float* pairs;    // [queries][keys]
+  float* zeros;
+  PassSums sums;
+  int64_t b;
+  RowsAhead ahead;
+};
+
+// pass.answer(chunk, the next one, head) and pass.add_keys(chunk, the next one) are the derived pass's.
+template <class Pass>
+void take_keys_and_answer(Pass& pass, const Chunk& chunk, const Chunk& next, bool answers) {
+  pass.sums.load(chunk);
+  if (chunk.keys > 0) pass.take_keys(chunk, answers);
+  for (int64_t j = 0; answers && chunk.queries > 0 && j < pass.problem.group; ++j) {
+    pass.answer(chunk, next, pass.key_head * pass.problem.group + j);
+  }
+  if (chunk.keys > 0) pass.add_keys(chunk, next);
+}
+
 // From the gradients of rotated features and of those in the denominator (`plain`, nullptr where they were added to
 // `rotated` already) to the gradients of the caller's arrays, in place of `rotated`. features: as they are before their
 // rotation; NULL: are made again in `scratch`, [kChunk][width].
