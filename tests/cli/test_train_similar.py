@@ -167,7 +167,7 @@ def test_held_out_text_is_refused(trained, tmp_path):
 def test_a_killed_run_goes_on(house, tmp_path):
     options = ["--epochs", 30, "--learning-rate", 1e-3]
     whole, cut = (arguments(house, tmp_path / name, *options) for name in ("whole", "cut"))
-    results(*whole)
+    (report,) = results(*whole)
     child = subprocess.Popen([PROGRAM, *map(str, cut)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not any((tmp_path / "cut").glob("checkpoint-*")) and child.poll() is None:
         time.sleep(0.01)
@@ -177,6 +177,8 @@ def test_a_killed_run_goes_on(house, tmp_path):
     model = "model.safetensors"
     assert (tmp_path / "cut" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
     assert not any((tmp_path / "cut").glob("checkpoint-*"))
+    written = (tmp_path / "whole" / model).stat().st_mtime_ns
+    assert results(*whole) == [report] and (tmp_path / "whole" / model).stat().st_mtime_ns == written
     assert [m["loss"] for m in metrics_of(tmp_path / "cut")] == [m["loss"] for m in metrics_of(tmp_path / "whole")]
 
 

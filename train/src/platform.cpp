@@ -42,10 +42,11 @@ nlohmann::json fresh_platform() {
 nlohmann::json resumed_platform(const nlohmann::json& before, int64_t processes,
                                 const std::function<void(const std::string&)>& note) {
   keep_linear_backend(before, fresh_platform());
-  nlohmann::json now = facts();
+  nlohmann::json began = before, now = facts();
+  began.emplace("processes", 1);  // without it a run of one
   now["processes"] = processes;
   for (const auto& fact : now.items()) {
-    const nlohmann::json was = before.value(fact.key(), nlohmann::json());
+    const nlohmann::json was = began.value(fact.key(), nlohmann::json());
     if (was == fact.value()) continue;
     note(fmt::format("warning: {} was {} and is {}: the run continues, but its bits will differ", fact.key(),
                      was.dump(), fact.value().dump()));

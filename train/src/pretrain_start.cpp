@@ -179,7 +179,6 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
          options_.data_dir);
   }
   saved.run = state_.run;
-  saved.platform.emplace("processes", 1);  // a run of an earlier version
   saved.platform = resumed_platform(saved.platform, ranks_.size(), [this](const std::string& text) { note(text); });
   state_ = std::move(saved);
   model_ = nn::load_model(checkpoint, head_of(config_.objective, config_.pairs), at::kFloat);

@@ -61,6 +61,9 @@ class SimilarRun {
   SimilarPair pair_of(const data::Record& record, text::BatchEncoder& encoder) const;
   void open_model();
   void keep_settings();
+  std::string report_path() const;
+  bool is_finished();
+  void finish(const TokenizerFiles& tokenizer_files);
   void resume(const std::string& checkpoint);
   void checkpoint_now(CheckpointWriter& checkpoints);
   bool train(CheckpointWriter& checkpoints, const InterruptScope& interrupt);
@@ -184,6 +187,36 @@ void SimilarRun::keep_settings() {
   if (const std::string difference = first_difference(before, settings); !difference.empty()) {
     fail(kWhere, "the settings must be those of the run in {}, got {}", options_.output_dir, difference);
   }
+}
+
+std::string SimilarRun::report_path() const {
+  return options_.output_dir + "/report.json";
+}
+
+// Whether an earlier call finished the run, whose report is then this one's.
+bool SimilarRun::is_finished() {
+  if (!std::filesystem::exists(report_path())) return false;
+  const nlohmann::json kept = io::read_json(report_path());
+  const nlohmann::json& spearman = kept.at("spearman");
+  report_.steps = kept.at("steps");
+  report_.generation_loss = kept.at("generation_loss");
+  report_.similarity_loss = kept.at("similarity_loss");
+  if (!spearman.is_null()) report_.spearman = spearman;
+  drop_checkpoints(options_.output_dir, 0);
+  return true;
+}
+
+void SimilarRun::finish(const TokenizerFiles& tokenizer_files) {
+  nn::save_model(*model_, options_.output_dir);
+  tokenizer_files.write(options_.output_dir);
+  tokenizer_->save_dictionary(options_.output_dir);
+  report_.steps = step_;
+  const nlohmann::json report = {{"steps", report_.steps},
+                                 {"generation_loss", report_.generation_loss},
+                                 {"similarity_loss", report_.similarity_loss},
+                                 {"spearman", tasks::number_or_null(report_.spearman)}};
+  io::write_file(report_path(), report.dump(2) + "\n");
+  drop_checkpoints(options_.output_dir, 0);
 }
 
 void SimilarRun::open_model() {
@@ -357,6 +390,10 @@ SimilarTrainingReport SimilarRun::go() {
   schedule_.learning_rate = options_.learning_rate;
   schedule_.warmup_steps = std::llround(std::ceil(options_.warmup * static_cast<double>(total_steps_)));
   keep_settings();
+  if (is_finished()) {
+    if (options_.note) options_.note("the run is finished already, in " + options_.output_dir);
+    return report_;
+  }
   open_model();
   const TokenizerFiles tokenizer_files(options_.model_dir);
   metrics_.emplace(options_.output_dir + "/metrics.jsonl", step_, options_.note);
@@ -371,11 +408,7 @@ SimilarTrainingReport SimilarRun::go() {
       return report_;
     }
   }
-  nn::save_model(*model_, options_.output_dir);
-  tokenizer_files.write(options_.output_dir);
-  tokenizer_->save_dictionary(options_.output_dir);
-  drop_checkpoints(options_.output_dir, 0);
-  report_.steps = step_;
+  finish(tokenizer_files);
   return report_;
 }
 

@@ -2,8 +2,8 @@
 // R-VAR-06): a prefix language model writes each text of a pair from the other, and the vectors of the two, which its
 // pooler makes of the first token, are more similar than any others of the batch. Free of torch.
 //
-// The output directory is a model directory, with run.json (the settings), metrics.jsonl and, during the run, its
-// newest checkpoint.
+// The output directory is a model directory, with run.json (the settings), metrics.jsonl, report.json when the run is
+// finished, and before, its newest checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct SimilarTrainingReport {
 };
 
 // Throws Error, naming file and line, for records without the fields, fewer pairs than a batch, settings other than
-// those of the run in the output directory, and a loss that is not finite.
+// those of the run in the output directory, and a loss that is not finite. A finished run is not trained again.
 SimilarTrainingReport train_similar(const SimilarTraining& options, io::Progress& progress);
 
 }  // namespace rf::train
