@@ -2,14 +2,10 @@
 // other programs, and the same body with random weights must not. If it does not, fine-tuning has an error, and no
 // result of the small models that were pretrained here says anything. Beside it, tuned the same way, a head that reads
 // the mean of the tokens; and without any training the cosines of means, for which the published weights were made.
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include "experiment.h"
-#include "rf/nn/model.h"
-#include "rf/text/batch.h"
-#include "rf/text/tokenizer.h"
-#include "statistics.h"
+#include "sentence_vectors.h"
 #include "tuned_models.h"
 
 namespace rf::reproduce {
@@ -58,29 +54,6 @@ RealWeightsSettings real_weights_settings(Scale scale) {
   return settings;
 }
 
-// The rank correlation of cosines with the scores of a task's file.
-double correlation_of_means(const std::string& model_dir, const std::string& file, int64_t max_length) {
-  const at::NoGradGuard no_grad;
-  const text::Tokenizer tokenizer = text::Tokenizer::load(model_dir, {});
-  text::BatchEncoder encoder(tokenizer,
-                             {.truncation = text::Truncation::kLongestFirst, .max_length = max_length, .threads = 1});
-  const auto model = nn::load_model(model_dir, Head::kNone, at::kFloat);
-  model->eval();
-  const auto mean = [&](const std::string& words) {
-    const text::TextPair sample{words};
-    const text::Row& row = encoder.encode({&sample, 1}).front();
-    nn::Input input;
-    input.ids_BT = at::tensor(row.tokens.ids, at::kLong).unsqueeze(0);
-    return model->encode(input)[0].mean(0).to(at::kDouble);
-  };
-  std::vector<double> cosines, scores;
-  data::RecordReader({.inputs = {file}}).read([&](data::Record& record) {
-    cosines.push_back(at::cosine_similarity(mean(record.text("text")), mean(record.text("pair")), 0).item<double>());
-    scores.push_back(record.number("label"));
-  });
-  return spearman(cosines, scores);
-}
-
 Result run_real_weights(const RealWeightsSettings& settings, const Context& context) {
   const train::TaskFiles files = task_files(context, settings.task);
   const std::string runs = fmt::format("{}/runs/real-weights", context.shared_dir);
@@ -115,7 +88,8 @@ Result run_real_weights(const RealWeightsSettings& settings, const Context& cont
       const std::pair<const char*, const TunedBody*> bodies[] = {{kPublished, &body}, {kRandom, &random}};
       for (const auto& [weights, own] : bodies) {
         const auto on = [&](const std::vector<std::string>& split) {
-          return correlation_of_means(own->model_dir, split.front(), tuning.max_length);
+          return correlation_of_cosines(own->model_dir, SentenceVector::kMeanOfTokens,
+                                        judged_pairs({.inputs = {split.front()}}), tuning.max_length);
         };
         result.rows.push_back(
             {"mean, not tuned", weights, seed, nullptr, nullptr, on(files.valid), on(files.test), nullptr, nullptr});

@@ -50,7 +50,9 @@ const DataSet kDataSets[] = {
     {"zh_classics", "the four classical Chinese novels as text; github.com/tennessine/corpus"},
     {"zh_cls", "ChnSentiCorp as TSV with the columns text and label; github.com/JunnYu/RoFormer_pytorch"},
     {"zh_laws", "Chinese laws, JSON lines with `text`; github.com/LawRefBook/Laws"},
-    {"zh_pairs", "AFQMC as TSV with the columns sentence1, sentence2 and label; github.com/zejunwang1/CSTS"},
+    {"zh_pairs",
+     "pairs of Chinese sentences as TSV with the columns sentence1, sentence2 and label; github.com/zejunwang1/CSTS, "
+     "ATEC and BQ github.com/IceFlameWorm/NLP_Datasets, OCNLI github.com/CLUEbenchmark/OCNLI"},
     {"zh_pretraining", "Chinese text of pretraining size, JSON lines with `text`"},
 };
 

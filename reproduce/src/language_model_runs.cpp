@@ -37,6 +37,8 @@ data::ReadOptions inputs(const Context& context, const Corpus& corpus) {
   data::ReadOptions options;
   for (const std::string& file : corpus.files) options.inputs.push_back(context.data_dir + "/" + file);
   options.document_rule = data::document_rule(corpus.documents.empty() ? "file" : corpus.documents);
+  options.quotes = data::Quotes::kText;
+  if (!corpus.field.empty()) options.field = corpus.field;
   return options;
 }
 
@@ -97,6 +99,7 @@ void to_json(nlohmann::json& json, const Corpus& corpus) {
   json = {{"name", corpus.name}, {"files", corpus.files}, {"valid_fraction", corpus.valid_fraction}};
   std::visit([&](const auto& tokens) { json["tokens"] = tokens; }, corpus.tokens);
   if (!corpus.documents.empty()) json["documents"] = corpus.documents;
+  if (!corpus.field.empty()) json["field"] = corpus.field;
   if (!corpus.dictionary.empty()) json["dictionary"] = corpus.dictionary;
   if (!corpus.pipeline.empty()) json["pipeline"] = corpus.pipeline;
   if (corpus.add_words > 0) json["add_words"] = corpus.add_words;

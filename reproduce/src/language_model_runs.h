@@ -23,6 +23,7 @@ struct Corpus {
                                               // file of one
   double valid_fraction = 0;
   std::string documents = {};   // as roformer prepare takes them; "": each file
+  std::string field = {};       // of a record's text; "": text
   std::string dictionary = {};  // jieba's, whose words whole-word masking masks;
   std::string pipeline = {};    // with "roformer" they are tokens,
   int64_t add_words = 0;        // of which this many, the most frequent, are new to the vocabulary

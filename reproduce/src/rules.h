@@ -26,6 +26,7 @@ inline constexpr const char* kStepTime = "time per step, ms";
 inline constexpr const char* kStepsToLearned = "steps to the final loss of learned, of all";
 inline constexpr const char* kStepsToSinusoidal = "steps to the final loss of sinusoidal, of all";
 inline constexpr const char* kBleu = "BLEU";
+inline constexpr const char* kSimilarity = "Chinese STS-B test, Spearman's correlation";
 inline constexpr const char* kBleuAboveFloor = "BLEU above the least of the scale";
 inline constexpr const char* kLossAtTwice =
     "loss of the last tokens at twice the length less that at it, nats per token";

@@ -33,6 +33,7 @@
   X(long_texts)            \
   X(fine_tuning)           \
   X(real_weights)          \
+  X(similar_texts)         \
   X(translation)
 
 namespace rf::reproduce {
