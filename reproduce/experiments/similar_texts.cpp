@@ -42,8 +42,7 @@ Files sets(std::initializer_list<const char*> names) {
 
 SimilarSettings similar_settings(Scale scale) {
   const bool is_tiny = scale == Scale::kTiny;
-  const Files pairs =
-      is_tiny ? sets({"afqmc_train"}) : sets({"afqmc_train", "atec_train", "lcqmc_dev", "bq_dev", "oppo_dev"});
+  const Files pairs = is_tiny ? sets({"afqmc_train"}) : sets({"afqmc_train", "atec_train", "lcqmc_dev", "oppo_dev"});
   Corpus corpus{.name = "zh-sentences", .files = pairs, .tokens = 6000, .valid_fraction = is_tiny ? 0.25 : 0.02};
   if (!is_tiny) add_files(corpus.files, sets({"ocnli_train10k", "cmnli_dev", "snli_zh_dev", "snli_zh_test"}));
   corpus.field = "sentence1";

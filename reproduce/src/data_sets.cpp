@@ -52,7 +52,7 @@ const DataSet kDataSets[] = {
     {"zh_laws", "Chinese laws, JSON lines with `text`; github.com/LawRefBook/Laws"},
     {"zh_pairs",
      "pairs of Chinese sentences as TSV with the columns sentence1, sentence2 and label; github.com/zejunwang1/CSTS, "
-     "ATEC and BQ github.com/IceFlameWorm/NLP_Datasets, OCNLI github.com/CLUEbenchmark/OCNLI"},
+     "ATEC github.com/IceFlameWorm/NLP_Datasets, OCNLI github.com/CLUEbenchmark/OCNLI"},
     {"zh_pretraining", "Chinese text of pretraining size, JSON lines with `text`"},
 };
 
