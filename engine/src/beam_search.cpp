@@ -5,7 +5,8 @@
 #include "beam_search.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "rf/model/beam_results.h"
 
 namespace rf::engine {
 
@@ -15,7 +16,9 @@ class BeamSearch : public PromptSearch {
  public:
   BeamSearch(const GenerationOptions& options, Decoder& decoder, TokenScores& scores, int64_t vocab_size,
              int64_t first_sequence)
-      : PromptSearch(options, decoder, scores, vocab_size, first_sequence), width_(static_cast<size_t>(options.beams)) {
+      : PromptSearch(options, decoder, scores, vocab_size, first_sequence),
+        width_(static_cast<size_t>(options.beams)),
+        results_(options.beams, options.length_penalty) {
     beams_.push_back({.sequence = first_sequence});
   }
 
@@ -39,8 +42,9 @@ class BeamSearch : public PromptSearch {
   }
 
   std::vector<Generated> results() override {
-    results_.resize(static_cast<size_t>(options_.return_sequences));
-    return std::move(results_);
+    std::vector<Generated> best = results_.take();
+    best.resize(static_cast<size_t>(options_.return_sequences));
+    return best;
   }
 
  private:
@@ -78,29 +82,21 @@ class BeamSearch : public PromptSearch {
             .token = candidate.id};
   }
 
-  float ranked(float score) const {
-    return score / static_cast<float>(std::pow(static_cast<double>(new_tokens_), options_.length_penalty));
-  }
-
-  bool is_full() const { return results_.size() == width_; }
-
   void add_result(const ScoredToken& candidate, const float* logits, bool stopped) {
-    const float score = ranked(candidate.score);
-    if (is_full() && !(score > results_.back().score)) return;
+    const float score = results_.ranked(candidate.score, new_tokens_);
+    if (!results_.wants(score)) return;
     const std::span<const int32_t> known = decoder_.ids(beams_[static_cast<size_t>(candidate.row)].sequence);
     Generated result{.ids = {known.begin() + prompt_tokens_, known.end()},
                      .log_probability = log_probability(candidate, logits),
                      .score = score,
                      .stopped = stopped};
     result.ids.push_back(candidate.id);
-    const auto is_above = [](double a, const Generated& b) { return a > b.score; };
-    results_.insert(std::upper_bound(results_.begin(), results_.end(), result.score, is_above), std::move(result));
-    if (results_.size() > width_) results_.pop_back();
+    results_.add(std::move(result));
   }
 
   bool may_improve() const {
-    if (!is_full()) return true;
-    return !options_.stop_when_full && ranked(next_[0].score) > results_.back().score;
+    if (results_.is_full() && options_.stop_when_full) return false;
+    return results_.wants(results_.ranked(next_[0].score, new_tokens_));
   }
 
   // Gives each next beam a sequence of the decoder: the first of a parent keeps the parent's, others get a copy in one
@@ -134,7 +130,7 @@ class BeamSearch : public PromptSearch {
   int64_t new_tokens_ = 0;
   std::vector<Beam> beams_, next_;  // best first
   std::vector<size_t> copies_;
-  std::vector<Generated> results_;  // best first
+  BeamResults<Generated> results_;
   BestTokens best_;
 };
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "rf/io/error.h"
+#include "rf/model/beam_results.h"
 
 namespace rf::nn {
 
@@ -38,7 +39,7 @@ struct BeamCandidate {
 class SentenceSearch {
  public:
   SentenceSearch(const SearchOptions& options, int64_t max_tokens, int32_t end_id)
-      : options_(options), end_id_(end_id), max_tokens_(max_tokens) {
+      : options_(options), end_id_(end_id), max_tokens_(max_tokens), results_(options.beams, options.length_penalty) {
     beams_.push_back({});
   }
 
@@ -62,31 +63,26 @@ class SentenceSearch {
         next.back().score = candidate.score;
       }
     }
-    const bool may_improve =
-        !next.empty() && (results_.size() < width || ranked(next[0].score, tokens) > results_.back().score);
+    const bool may_improve = !next.empty() && results_.wants(results_.ranked(next[0].score, tokens));
     beams_ = is_last || !may_improve ? std::vector<TargetBeam>{} : std::move(next);
   }
 
-  Translation best() { return std::move(results_.at(0)); }
+  Translation best() { return std::move(results_.take().at(0)); }
 
  private:
-  double ranked(float score, int64_t tokens) const {
-    return static_cast<double>(score) / std::pow(static_cast<double>(tokens), options_.length_penalty);
-  }
-
   void add_result(const BeamCandidate& candidate, int64_t tokens, bool ends) {
-    Translation result{.ids = beams_[candidate.beam].ids, .score = ranked(candidate.score, tokens), .ended = ends};
+    const float score = results_.ranked(candidate.score, tokens);
+    if (!results_.wants(score)) return;
+    Translation result{.ids = beams_[candidate.beam].ids, .score = score, .ended = ends};
     if (!ends) result.ids.push_back(candidate.id);
-    const auto is_above = [](double score, const Translation& other) { return score > other.score; };
-    results_.insert(std::upper_bound(results_.begin(), results_.end(), result.score, is_above), std::move(result));
-    if (results_.size() > static_cast<size_t>(options_.beams)) results_.pop_back();
+    results_.add(std::move(result));
   }
 
   const SearchOptions& options_;
   int32_t end_id_;
   int64_t max_tokens_;
-  std::vector<TargetBeam> beams_;     // best first
-  std::vector<Translation> results_;  // best first
+  std::vector<TargetBeam> beams_;  // best first
+  BeamResults<Translation> results_;
 };
 
 struct PaddedRows {

@@ -6,11 +6,13 @@
 // much (docs/reproduce.md has the figures). kPaper: WMT 2014 with Transformer-base as fairseq trains it (R-CFG-1). BLEU
 // is sacreBLEU's, of texts as they are written; the paper's is of tokenized texts.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include "data_sets.h"
 #include "experiment.h"
@@ -133,38 +135,6 @@ nlohmann::json run_of(const TranslationSettings& settings, const std::string& ar
   return run;
 }
 
-train::TranslationReport train_run(const TranslationSettings& settings, const Context& context,
-                                   const std::string& tokenizer, const nlohmann::json& run,
-                                   const std::string& directory, uint64_t seed) {
-  fs::create_directories(directory);
-  TrainingRecord record(context, directory, run);
-  const train::TranslationReport report = train::train_translation({.run = run,
-                                                                    .train = in_data(context, settings.train),
-                                                                    .valid = in_data(context, settings.valid),
-                                                                    .tokenizer_dir = tokenizer,
-                                                                    .output_dir = directory,
-                                                                    .seed = seed,
-                                                                    .note = context.note},
-                                                                   context.progress);
-  record.end(report.signal == 0);
-  return report;
-}
-
-// The learning rate of an arm; 0 where the run's own is taken.
-ChosenRate rate_of(const TranslationSettings& settings, const Context& context, const std::string& tokenizer,
-                   const std::string& arm) {
-  if (settings.search.is_empty()) return {};
-  return search_rate(context, settings.search, arm, [&](double rate) -> TriedRun {
-    nlohmann::json run = run_of(settings, arm, rate);
-    run["steps"] = settings.search.steps;
-    if (context.note) context.note(fmt::format("translation, {}: a short run at the rate {:g}", arm, rate));
-    const std::string directory = fmt::format("{}/runs/translation-rates/{:g}/{}", context.shared_dir, rate, arm);
-    const train::TranslationReport report =
-        train_run(settings, context, tokenizer, run, directory, settings.search.seed);
-    return {.loss = report.valid_loss.value_or(std::numeric_limits<double>::infinity()), .signal = report.signal};
-  });
-}
-
 // The translations of the test set by the mean of the last checkpoints, made once.
 std::vector<std::string> translated_test(const TranslationSettings& settings, const Context& context,
                                          const std::string& run) {
@@ -198,16 +168,90 @@ std::vector<std::string> translated_test(const TranslationSettings& settings, co
   return translations;
 }
 
-LineCounts counts_of(const std::vector<std::string>& translations, const std::vector<std::string>& references) {
+LineCounts counts_of_test(const TranslationSettings& settings, const Context& context, const std::string& run) {
+  const std::vector<std::string> translations = translated_test(settings, context, run);
+  const std::vector<std::string> references = data::read_text_lines(in_data(context, settings.test)[1]);
   LineCounts counts;
   for (size_t i = 0; i < references.size(); ++i)
     counts.push_back(tasks::bleu_counts(translations.at(i), references[i]));
   return counts;
 }
 
+// What the experiment reads of a run.
+struct TrainedRun {
+  double loss = std::numeric_limits<double>::infinity();  // held-out
+  LineCounts counts = {};                                 // of the translations of the test set
+  int signal = 0;                                         // not 0: a signal ended it early
+};
+
+// The counts of a line: correct n-grams, n-grams, words, words of the reference.
+std::string text(const tasks::BleuCounts& line) {
+  return fmt::format("{} {} {} {}", fmt::join(line.correct, " "), fmt::join(line.total, " "), line.words,
+                     line.reference_words);
+}
+
+tasks::BleuCounts parse_counts(const std::string& text) {
+  tasks::BleuCounts line;
+  std::istringstream numbers(text);
+  for (int64_t& correct : line.correct) numbers >> correct;
+  for (int64_t& total : line.total) numbers >> total;
+  numbers >> line.words >> line.reference_words;
+  if (!numbers) fail("reproduce", "bleu_counts must have ten numbers in each line, got {}", text);
+  return line;
+}
+
+nlohmann::json outcome_of(const TrainedRun& run) {
+  nlohmann::json lines = nlohmann::json::array();
+  for (const tasks::BleuCounts& line : run.counts) lines.push_back(text(line));
+  return {{"held_out_loss", run.loss}, {"bleu_counts", lines}};
+}
+
+TrainedRun parse_outcome(const nlohmann::json& outcome) {
+  TrainedRun run{.loss = outcome.at("held_out_loss")};
+  for (const nlohmann::json& line : outcome.at("bleu_counts")) run.counts.push_back(parse_counts(line));
+  return run;
+}
+
+// A run that finished before, of which the record and metrics.jsonl are there, is not trained again.
+TrainedRun train_run(const TranslationSettings& settings, const Context& context, const std::string& tokenizer,
+                     const nlohmann::json& run, const std::string& directory, uint64_t seed, bool translates) {
+  if (const nlohmann::json outcome = finished_outcome(directory, run); !outcome.is_null())
+    return parse_outcome(outcome);
+  fs::create_directories(directory);
+  TrainingRecord record(context, directory, run);
+  const train::TranslationReport report = train::train_translation({.run = run,
+                                                                    .train = in_data(context, settings.train),
+                                                                    .valid = in_data(context, settings.valid),
+                                                                    .tokenizer_dir = tokenizer,
+                                                                    .output_dir = directory,
+                                                                    .seed = seed,
+                                                                    .note = context.note},
+                                                                   context.progress);
+  record.end(report.signal == 0);
+  if (report.signal != 0) return {.signal = report.signal};
+  TrainedRun trained;
+  if (report.valid_loss) trained.loss = *report.valid_loss;
+  if (translates) trained.counts = counts_of_test(settings, context, directory);
+  record.keep(outcome_of(trained));
+  return trained;
+}
+
+// The learning rate of an arm; 0 where the run's own is taken.
+ChosenRate rate_of(const TranslationSettings& settings, const Context& context, const std::string& tokenizer,
+                   const std::string& arm) {
+  if (settings.search.is_empty()) return {};
+  return search_rate(context, settings.search, arm, [&](double rate) -> TriedRun {
+    nlohmann::json run = run_of(settings, arm, rate);
+    run["steps"] = settings.search.steps;
+    if (context.note) context.note(fmt::format("translation, {}: a short run at the rate {:g}", arm, rate));
+    const std::string directory = fmt::format("{}/runs/translation-rates/{:g}/{}", context.shared_dir, rate, arm);
+    const TrainedRun tried = train_run(settings, context, tokenizer, run, directory, settings.search.seed, false);
+    return {.loss = tried.loss, .signal = tried.signal};
+  });
+}
+
 Result run_translation(const TranslationSettings& settings, const Context& context) {
   const std::string tokenizer = tokenizer_of(settings, context);
-  const std::vector<std::string> references = data::read_text_lines(in_data(context, settings.test)[1]);
   Result result{.columns = {"encoding", "learning rate", "seed", "held-out loss", "BLEU"}, .rows = {}};
   std::map<std::string, std::vector<LineCounts>> systems;
   for (const char* arm : {kSinusoids, kRope}) {
@@ -217,12 +261,12 @@ Result run_translation(const TranslationSettings& settings, const Context& conte
     for (const uint64_t seed : settings.seeds) {
       const std::string directory = fmt::format("{}/runs/translation/{}/seed-{}", context.shared_dir, arm, seed);
       if (context.note) context.note(fmt::format("translation, {}, seed {}", arm, seed));
-      const train::TranslationReport report = train_run(settings, context, tokenizer, run, directory, seed);
-      if (report.signal != 0) return {.columns = {}, .rows = {}, .signal = report.signal};
+      const TrainedRun trained = train_run(settings, context, tokenizer, run, directory, seed, true);
+      if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
       log_training(context, arm, seed, directory);
-      systems[arm].push_back(counts_of(translated_test(settings, context, directory), references));
-      const double bleu = mean_bleu({systems[arm].back()});
-      result.rows.push_back({arm, run.at("schedule").at("learning_rate"), seed, report.valid_loss.value_or(0), bleu});
+      systems[arm].push_back(trained.counts);
+      const double bleu = mean_bleu({trained.counts});
+      result.rows.push_back({arm, run.at("schedule").at("learning_rate"), seed, trained.loss, bleu});
       result.measures.push_back({measures::kBleu, arm, seed, bleu});
       result.measures.push_back({measures::kBleuAboveFloor, arm, seed, bleu - settings.floor});
       const train::TrainingCurve curve = train::training_curve(directory);

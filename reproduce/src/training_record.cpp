@@ -26,7 +26,7 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
   nlohmann::json part = context.process;
   part["seconds"] = 0;
   record_["parts"].push_back(std::move(part));
-  io::write_file(path_, record_.dump(1) + "\n");
+  write();
 }
 
 void TrainingRecord::end(bool is_finished) {
@@ -35,7 +35,24 @@ void TrainingRecord::end(bool is_finished) {
   for (const nlohmann::json& part : record_["parts"]) seconds += part.at("seconds").get<double>();
   record_["seconds"] = seconds;
   record_["finished"] = is_finished;
+  write();
+}
+
+void TrainingRecord::keep(nlohmann::json outcome) {
+  record_["outcome"] = std::move(outcome);
+  write();
+}
+
+void TrainingRecord::write() const {
   io::write_file(path_, record_.dump(1) + "\n");
+}
+
+nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings) {
+  const std::string path = record_path(directory);
+  if (!std::filesystem::exists(path)) return {};
+  const nlohmann::json record = io::read_json(path);
+  if (!record.value("finished", false) || record.at("settings") != settings) return {};
+  return record.value("outcome", nlohmann::json());
 }
 
 void log_training(const Context& context, const std::string& arm, uint64_t seed, const std::string& directory) {

@@ -2,9 +2,10 @@
 // training begins and completed when it ends. A run that was interrupted has a part for each process:
 //
 //   {"settings": {..}, "finished": true, "seconds": .., "parts": [{"command", "commit", "cpu", "cores", "threads",
-//    "target", "torch", "seconds"}, ..]}
+//    "target", "torch", "seconds"}, ..], "outcome": {..}}
 //
-// `seconds` are those of training with its evaluations.
+// `seconds` are those of training with its evaluations. `outcome` is what an experiment reads of the run,
+// which then needs no weights.
 #pragma once
 
 #include <chrono>
@@ -21,12 +22,19 @@ class TrainingRecord {
   TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings);
   // The run has ended, or was interrupted.
   void end(bool is_finished);
+  // Of a run that is finished.
+  void keep(nlohmann::json outcome);
 
  private:
+  void write() const;
+
   std::string path_;
   nlohmann::json record_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+// The outcome of a run that finished with these settings; null: there is none.
+nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings);
 
 // Adds the record of a finished run to the log, as {"arm", "seed", "seconds", "parts", and "learning_rate" where the
 // settings have one}; a run without a record has {"arm", "seed"} alone.

@@ -44,3 +44,17 @@ def test_translation(tmp_path):
         (row[0], row[4]) for row in rows
     }
     assert results("reproduce", "translation", *options)[0]["kept"] is True
+    # Records and metrics are enough to go on elsewhere.
+    runs = tmp_path / "out" / "tiny" / "runs" / "translation"
+    for path in [*runs.rglob("*.training.json"), *runs.rglob("seed-1/metrics.jsonl")]:
+        copy = tmp_path / "elsewhere" / path.relative_to(tmp_path / "out")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    elsewhere = [*options[:-1], tmp_path / "elsewhere"]
+    (line,) = results("reproduce", "translation", *elsewhere)
+    assert "kept" not in line or not line["kept"]
+    again = json.loads((tmp_path / "elsewhere" / "tiny" / "translation" / "result.json").read_text())
+    assert [again[key] for key in ("table", "measures", "series", "training")] == [
+        result[key] for key in ("table", "measures", "series", "training")
+    ]
+    assert not list((tmp_path / "elsewhere").rglob("model.safetensors"))
