@@ -105,3 +105,15 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
     arms = next(each for each in register["experiments"] if each["name"] == "atlas")["settings"]["small"]["design"]
     assert [arm.split(":")[0] for arm in arms["arms"]] == [encoding["name"] for encoding in register["encodings"]]
     assert Path(tmp_path / "tiny" / "runs" / "atlas" / "rope.run.json").exists()
+    # Elsewhere it goes on from the small files of its finished runs.
+    elsewhere = tmp_path / "elsewhere"
+    for name in ("*.training.json", "result.json", "compare.json"):
+        for path in (tmp_path / "tiny" / "runs").rglob(name):
+            copy = elsewhere / path.relative_to(tmp_path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    results("reproduce", "atlas", "--scale", "tiny", "--output", elsewhere, "--data", folder)
+    again = json.loads((elsewhere / "tiny" / "atlas" / "result.json").read_text())
+    keys = ("measures", "rates", "training")
+    assert [again[key] for key in keys] == [result[key] for key in keys]
+    assert not list(elsewhere.rglob("model.safetensors"))
