@@ -254,10 +254,14 @@ Result run_translation(const TranslationSettings& settings, const Context& conte
   const std::string tokenizer = tokenizer_of(settings, context);
   Result result{.columns = {"encoding", "learning rate", "seed", "held-out loss", "BLEU"}, .rows = {}};
   std::map<std::string, std::vector<LineCounts>> systems;
+  std::map<std::string, nlohmann::json> runs;
   for (const char* arm : {kSinusoids, kRope}) {
     const ChosenRate chosen = rate_of(settings, context, tokenizer, arm);
     if (chosen.signal != 0) return {.columns = {}, .rows = {}, .signal = chosen.signal};
-    const nlohmann::json run = run_of(settings, arm, chosen.rate > 0 ? std::optional(chosen.rate) : std::nullopt);
+    runs[arm] = run_of(settings, arm, chosen.rate > 0 ? std::optional(chosen.rate) : std::nullopt);
+  }
+  for (const char* arm : {kSinusoids, kRope}) {
+    const nlohmann::json& run = runs.at(arm);
     for (const uint64_t seed : settings.seeds) {
       const std::string directory = fmt::format("{}/runs/translation/{}/seed-{}", context.shared_dir, arm, seed);
       if (context.note) context.note(fmt::format("translation, {}, seed {}", arm, seed));
