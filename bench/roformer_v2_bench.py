@@ -8,8 +8,8 @@ same rows in float32 or bfloat16. The two take turns in windows of one program e
 windows of the ratio of tokens per second. The claim's rule: a ratio whose interquartile range is above 1 is faster;
 the published numbers are of a GPU, and stand beside ours.
 
-    bench/roformer_v2_bench.py --model small
-    bench/roformer_v2_bench.py --model base --tokens 128 512      (the published shapes: 12 layers of 768)
+    bench/roformer_v2_bench.py --model small [--update-docs]
+    bench/roformer_v2_bench.py --model base [--update-docs]       (the published shapes: 12 layers of 768)
 """
 
 import argparse
@@ -26,12 +26,14 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
+import tables  # noqa: E402
 from peer_timing import machine  # noqa: E402
 from train_bench import MODELS, Server, bench_command, make_batches  # noqa: E402
 
 import roformer_cpp  # noqa: E402
 from rf_engine import Engine  # noqa: E402
 
+TABLES = {"small": "roformer_v2_bench small", "base": "roformer_v2_bench base"}
 FAMILIES = {
     "roformer": {"model_type": "roformer", "hidden_act": "gelu"},
     "roformer_v2": {"model_type": "roformer_v2", "hidden_act": "relu"},
@@ -66,6 +68,17 @@ def compared(sides, windows, steps):
     return {name: round(statistics.median(values), 1) for name, values in speeds.items()}, ratios
 
 
+def docs_table(results):
+    titles = ["", "tokens of a row", "RoFormer", "RoFormerV2", "times as fast (quartiles)", "published, of a GPU"]
+    rows = []
+    for result in results:
+        speeds = [f"{speed:,.0f}" for speed in result["tokens_per_second"].values()]
+        low, high = result["quartiles"]
+        ratio = f"{result['times_as_fast']:.2f} ({low:.2f} - {high:.2f})"
+        rows.append([result["what"], str(result["batch"][1]), *speeds, ratio, str(result["published"] or "")])
+    return tables.markdown([titles, *rows])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="small")
@@ -75,7 +88,9 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     build = os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")
     parser.add_argument("--binary", default=str(pathlib.Path(build) / "roformer"))
+    tables.add_option(parser)
     arguments = parser.parse_args()
+    results = []
     sizes = MODELS[arguments.model]
     for tokens in arguments.tokens:
         shape = (max(1, TOKENS_OF_BATCH[arguments.model] // tokens), tokens)
@@ -110,6 +125,9 @@ def main():
                     "windows": arguments.windows,
                 }
                 print(json.dumps(result), flush=True)
+                results.append(result)
+    if arguments.update_docs:
+        tables.update_docs(TABLES[arguments.model], machine(), docs_table(results))
 
 
 if __name__ == "__main__":

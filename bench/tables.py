@@ -33,6 +33,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Engine: vectors of a file of texts, whole processes": ["embed_peers"],
     "Engine: generation, compared with transformers": ["generate_peers"],
     "Pretraining": ["train_bench small", "train_bench base"],
+    "RoFormerV2 beside RoFormer": ["roformer_v2_bench small", "roformer_v2_bench base"],
     "Busy machines: how idle threads wait": ["busy_machine"],
     "Tokenizers": ["tokenizer_bench bert", "tokenizer_bench roformer"],
     "Memory of `roformer prepare`": ["prepare_memory"],

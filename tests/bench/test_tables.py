@@ -25,7 +25,6 @@ NO_TABLE = {  # helpers, and scripts whose figures are on another page or are a 
     "peak_memory",
     "peer_timing",
     "ray_embed",
-    "roformer_v2_bench",
     "tables",
     "translate_peers",
     "translation_cache",
