@@ -293,14 +293,14 @@ struct KeysPass {
   const rf_linear_attention_args& x;
   int64_t key_head;
   FeatureRows keys;
-  float* values;  // [kChunk][value_width]
-  const float* turned;
+  float* values;        // [kChunk][value_width]
+  const float* turned;  // [kChunk][turned_width]: R g in the forward, v in the backward
   int64_t turned_width;
-  float* columns;  // [turned_width][kChunk]: R g in the forward, v in the backward
+  float* columns;  // the same, [turned_width][kChunk]
   float* prefix;   // [kChunk][width]: z at each key
   float* pairs;    // [queries][keys]
   float* zeros;
-  PassSums sums;
+  PassSums sums;  // S or S^T, and z
   int64_t b;
   RowsAhead ahead;
 };
