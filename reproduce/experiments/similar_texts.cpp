@@ -138,20 +138,22 @@ Result run_similar_texts(const SimilarSettings& settings, const Context& context
     const auto on = [&](const std::string& model_dir, SentenceVector vector, const std::vector<JudgedPair>& pairs) {
       return correlation_of_cosines(model_dir, vector, pairs, settings.max_length);
     };
-    const auto add = [&](const char* arm, const char* name, const std::string& model_dir, SentenceVector vector) {
+    const auto add = [&](const char* arm, const char* name, const std::string& model_dir, SentenceVector vector,
+                         double valid) {
       const double test = on(model_dir, vector, judged.test);
-      result.rows.push_back({arm, name, body.seed, on(model_dir, vector, judged.valid), test});
+      result.rows.push_back({arm, name, body.seed, valid, test});
       result.measures.push_back({measures::kSimilarity, arm, body.seed, test});
     };
-    add(kSim, "pooler", directory, SentenceVector::kPooler);
-    const bool reads_mean = on(body.directory, SentenceVector::kMeanOfTokens, judged.valid) >=
-                            on(body.directory, SentenceVector::kFirstToken, judged.valid);
-    if (reads_mean) {
-      add(kPlain, "mean of tokens", body.directory, SentenceVector::kMeanOfTokens);
+    using enum SentenceVector;
+    add(kSim, "pooler", directory, kPooler, on(directory, kPooler, judged.valid));
+    const double mean = on(body.directory, kMeanOfTokens, judged.valid);
+    const double first = on(body.directory, kFirstToken, judged.valid);
+    if (mean >= first) {
+      add(kPlain, "mean of tokens", body.directory, kMeanOfTokens, mean);
     } else {
-      add(kPlain, "[CLS]", body.directory, SentenceVector::kFirstToken);
+      add(kPlain, "[CLS]", body.directory, kFirstToken, first);
     }
-    add(kCounts, "counts", body.directory, SentenceVector::kTokenCounts);
+    add(kCounts, "counts", body.directory, kTokenCounts, on(body.directory, kTokenCounts, judged.valid));
   }
   return result;
 }

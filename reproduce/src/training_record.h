@@ -22,7 +22,7 @@ class TrainingRecord {
   TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings);
   // The run has ended, or was interrupted.
   void end(bool is_finished);
-  // Of a run that is finished.
+  // Writes what the finished run says into its record.
   void keep(nlohmann::json outcome);
 
  private:

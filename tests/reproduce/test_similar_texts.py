@@ -44,7 +44,7 @@ def test_similar_texts(tmp_path):
     assert line["verdicts"] == {"X-21": "smoke run"}
     output = tmp_path / "out" / "tiny"
     result = json.loads((output / "similar-texts" / "result.json").read_text())
-    assert result["rates"] == [] or [each["arm"] for each in result["rates"]] == ["RoFormer-Sim"]
+    assert "RoFormer-Sim" in [each["arm"] for each in result["rates"]]
     trained = output / "runs" / "similar-texts" / "seed-1"
     assert json.loads((trained / "report.json").read_text())["steps"] == 200 // 8
     rows = {row[0]: row for row in result["table"]["rows"]}

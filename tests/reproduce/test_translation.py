@@ -52,7 +52,7 @@ def test_translation(tmp_path):
         copy.write_bytes(path.read_bytes())
     elsewhere = [*options[:-1], tmp_path / "elsewhere"]
     (line,) = results("reproduce", "translation", *elsewhere)
-    assert "kept" not in line or not line["kept"]
+    assert line["kept"] is False
     again = json.loads((tmp_path / "elsewhere" / "tiny" / "translation" / "result.json").read_text())
     assert [again[key] for key in ("table", "measures", "series", "training")] == [
         result[key] for key in ("table", "measures", "series", "training")
