@@ -137,7 +137,7 @@ TEST_P(PackedLinear, ACallAllocatesNothing) {
   for (const rf_dtype dtype : kTypes) {
     Layer layer(LinearLayerCase(dtype, 150, 600, 700), RF_LINEAR_GELU_ERF);
     layer.forward(0, 1);
-    const int64_t before = allocations(), work = rf_memory_held().work_bytes;
+    const int64_t work = rf_memory_held().work_bytes, before = allocations();
     for (const int64_t rows : {1, 7, 16, 64, 150, 3}) layer.forward(0, rows);
     EXPECT_EQ(allocations(), before) << name_of(layer.linear());
     EXPECT_EQ(rf_memory_held().work_bytes, work);
