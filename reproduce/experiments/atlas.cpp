@@ -22,7 +22,7 @@ namespace rf::reproduce {
 
 namespace {
 
-constexpr int64_t kWidth = 128, kHeads = 4, kLayers = 2;
+constexpr int64_t kWidth = 128, kHeads = 4, kLayers = 2, kLength = 128;
 
 // Of forward and backward through the terms of one layer and its attention, float32, causal, one row.
 struct TimingSettings {
@@ -52,12 +52,13 @@ nlohmann::json run_file(Scale scale) {
         {"num_hidden_layers", kLayers},
         {"num_attention_heads", kHeads},
         {"intermediate_size", 4 * kWidth},
-        {"max_position_embeddings", 128}}},
+        {"max_position_embeddings", kLength}}},
       {"schedule", {{"kind", "linear"}, {"learning_rate", 1e-3}, {"warmup_steps", by_scale(scale, 2, 100)}}},
       {"evaluate_batches", by_scale(scale, 2, 40)},
       {"log_every_steps", by_scale(scale, 2, 10)},
-      {"stages", nlohmann::json::array(
-                     {{{"max_length", 128}, {"batch", by_scale(scale, 4, 16)}, {"steps", by_scale(scale, 6, 2000)}}})}};
+      {"stages",
+       nlohmann::json::array(
+           {{{"max_length", kLength}, {"batch", by_scale(scale, 4, 16)}, {"steps", by_scale(scale, 6, 2000)}}})}};
   return to_json(train::parse_run_config(run));
 }
 
@@ -66,7 +67,7 @@ AtlasSettings atlas_settings(Scale scale) {
   Design design{.runs = "atlas",
                 .corpus = book_bytes(scale),
                 .seeds = seeds_of(scale),
-                .arms = encoding_arms(kWidth / kHeads),
+                .arms = encoding_arms(kWidth / kHeads, kLength),
                 .run = run_file(scale),
                 .length_factors = {1, 2, 4, 8},
                 .search = rate_search(searched, 400)};
@@ -142,7 +143,7 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
   for (const int64_t factor : design.length_factors) {
     result.columns.push_back(fmt::format("loss at {} tokens, nats per token", factor * length));
   }
-  result.columns.insert(result.columns.end(), {"ms per step", "peak MiB"});
+  result.columns.push_back("peak MiB");
   for (const int64_t tokens : settings.timing.tokens) result.columns.push_back(time_column(tokens));
   for (const std::string& text : design.arms) {
     const std::string arm = encoding_of(text);
@@ -151,10 +152,9 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
     own.arms = {text};
     const TrainedArms trained = train_arms(context, own);
     if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
-    std::vector<double> times, peaks;
+    std::vector<double> peaks;
     std::vector<std::vector<double>> losses(design.length_factors.size());
     for (const train::CompareRun& run : trained.runs) {
-      times.push_back(run.step_ms);
       peaks.push_back(static_cast<double>(run.peak_bytes) / (1 << 20));
       for (size_t i = 0; i < losses.size(); ++i) {
         if (!run.losses.at(i)) continue;  // beyond a learned table
@@ -169,7 +169,6 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
     for (const std::vector<double>& of_seeds : losses) {
       row.push_back(of_seeds.empty() ? nlohmann::json() : nlohmann::json(spread(of_seeds).mean));
     }
-    row.push_back(median(times));
     row.push_back(spread(peaks).high);
     for (const int64_t tokens : settings.timing.tokens) row.push_back(relative_time(text, tokens, settings.timing));
     result.rows.push_back(row);

@@ -119,11 +119,14 @@ Experiment fine_tuning() {
       .title = "Fine-tuning with RoPE and with BERT's learned table (Table 2)",
       .claims = {"C-20"},
       .expected =
-          "C-20: on every task RoPE's metric is above that of the learned table less one point; X-09: it is above the "
-          "most frequent class (of numbers, the mean) and above a bag of words.",
+          "C-20: RoPE's metric is above that of the learned table on MRPC and STS-B, as in the paper. X-09: on every "
+          "task "
+          "it is above that of the learned table less one point, the most frequent class (of numbers, the mean) and a "
+          "bag "
+          "of words.",
       .budget = "20 minutes for each rate and body, without the models of convergence and long-texts",
       .method = {fine_tuning_settings, run_fine_tuning},
-      .revision = 2,
+      .revision = 3,
       .hours = 2.5,
       .exceptions = {"three of the paper's six tasks, and two Chinese ones: the data of the others are not described "
                      "in docs/reproduce.md"}};

@@ -1,14 +1,10 @@
-// Linear attention with rotations (arXiv 2104.09864 Eq. 17-19); the program's sums over keys are compared with the sums
-// over all pairs, written out here in float64:
-//
-//   linear-attention  C-05  Eq. 19 works with the rotation (spec R-LIN-06);  C-08  its denominator, its weights
-//   pairwise          C-26, C-05  encodings with a term for each pair of tokens are refused (R-REL-10)
+// C-05, C-08 (spec R-LIN-06): linear attention with rotations (arXiv 2104.09864 Eq. 17-19). The program's sums over
+// keys are compared with the sums over all pairs, written out here in float64: Eq. 19 works, and its denominator and
+// weights are what they are said to be.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include "experiment.h"
-#include "rf/io/error.h"
-#include "rf/nn/encoding_info.h"
 #include "rf/nn/linear_attention.h"
 #include "tensors.h"
 
@@ -118,37 +114,6 @@ Result run_linear_attention(const LinearAttentionSettings& settings, const Conte
   return result;
 }
 
-struct NoSettings {
-  friend void to_json(nlohmann::json& json, const NoSettings&) { json = nlohmann::json::object(); }
-};
-
-bool accepted(const nn::EncodingInfo& info) {
-  const bool causal = info.needs == nn::EncodingInfo::Needs::kCausal;
-  try {
-    nn::check_linear_attention({}, info, causal ? nn::Direction::kCausal : nn::Direction::kBidirectional);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-Result run_pairwise(const NoSettings&, const Context&) {
-  Result result{.columns = {"encoding", "terms", "a term for each pair", "works with linear attention"}, .rows = {}};
-  int64_t refused = 0, taken = 0;
-  bool as_expected = true, rope = false;
-  for (const nn::EncodingInfo& info : nn::encoding_infos()) {
-    const bool pairwise = info.pairwise == nn::EncodingInfo::Pairwise::kYes, works = accepted(info);
-    result.rows.push_back({info.name, info.terms, pairwise ? "yes" : "no", works ? "yes" : "no"});
-    ++(works ? taken : refused);
-    as_expected = as_expected && works != pairwise;
-    rope = rope || (info.name == "rope" && works);
-  }
-  const std::string figures = fmt::format(
-      "{} encodings with a term for each pair are refused, {} without, rope among them, are taken", refused, taken);
-  result.findings = {{"C-26", as_expected && refused > 0, figures}, {"C-05", as_expected && rope, figures}};
-  return result;
-}
-
 }  // namespace
 
 Experiment linear_attention() {
@@ -162,17 +127,6 @@ Experiment linear_attention() {
               "example some are negative.",
           .budget = "seconds",
           .method = run_linear_attention,
-          .kind = Kind::kMathematics};
-}
-
-Experiment pairwise() {
-  return {.name = "pairwise",
-          .spec = "R-REL-10",
-          .title = "Which encodings fit into linear attention?",
-          .claims = {"C-26", "C-05"},
-          .expected = "Exactly the encodings that need a term for each pair of tokens are refused; rope is not.",
-          .budget = "seconds",
-          .method = run_pairwise,
           .kind = Kind::kMathematics};
 }
 

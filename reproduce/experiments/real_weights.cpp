@@ -108,7 +108,7 @@ Experiment real_weights() {
           .claims = {},
           .expected =
               "X-18: the published body of all-MiniLM-L6-v2 reaches a rank correlation above 0.8 on STS-B's dev and "
-              "test sets; with random weights it does not.",
+              "test sets. With random weights, which one seed shows beside it, it should not.",
           .budget = "50 minutes",
           .method = {real_weights_settings, run_real_weights},
           .revision = 2,

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "experiment.h"
 #include "language_model_runs.h"
@@ -78,9 +79,8 @@ struct SimilarRun {
   uint64_t seed = 0;
 };
 
-// The signal that ended it early, or 0. A finished run is kept.
+// The signal that ended it early, or 0. A run that finished with the same settings and texts is kept.
 int train_similar(const SimilarSettings& settings, const Context& context, const SimilarRun& run) {
-  if (std::filesystem::exists(run.directory + "/report.json")) return 0;
   train::SimilarTraining options;
   options.model_dir = run.body;
   options.output_dir = run.directory;
@@ -96,10 +96,14 @@ int train_similar(const SimilarSettings& settings, const Context& context, const
   options.warmup = settings.warmup;
   options.seed = run.seed;
   options.note = context.note;
-  TrainingRecord record(context, run.directory,
-                        {{"body", "rope"}, {"epochs", run.epochs}, {"schedule", {{"learning_rate", run.rate}}}});
+  std::optional<TrainingRecord> record;
+  if (!std::filesystem::exists(run.directory + "/report.json")) {
+    record.emplace(
+        context, run.directory,
+        nlohmann::json{{"body", "rope"}, {"epochs", run.epochs}, {"schedule", {{"learning_rate", run.rate}}}});
+  }
   const train::SimilarTrainingReport report = train::train_similar(options, context.progress);
-  record.end(report.signal == 0);
+  if (record) record->end(report.signal == 0);
   return report.signal;
 }
 

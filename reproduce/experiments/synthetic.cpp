@@ -61,7 +61,7 @@ nlohmann::json run_file(Scale scale) {
 
 SyntheticSettings synthetic_settings(Scale scale) {
   SyntheticSettings settings{.seeds = seeds_of(scale),
-                             .arms = encoding_arms(kWidth / kHeads),
+                             .arms = encoding_arms(kWidth / kHeads, kSyntheticLengths[0]),
                              .tasks = synthetic_tasks(),
                              .run = run_file(scale),
                              .lengths = {std::begin(kSyntheticLengths), std::end(kSyntheticLengths)},
@@ -189,9 +189,9 @@ void write_rows(const Context& context, const SyntheticSettings& settings) {
 
 // The words for each arm on a task, by the method of the verdicts, corrected for the number of arms.
 using Answers = std::map<std::string, std::string>;
-Answers answers(const std::vector<Contrast>& contrasts, const Result& result) {
+Answers answers(const std::vector<Contrast>& contrasts, const Result& result, const Seeds& seeds) {
   const Verdict judged = judge({.experiment = "synthetic", .claim = "X-20", .parts = contrasts},
-                               {.measures = result.measures, .rates = {}});
+                               {.measures = result.measures, .rates = {}, .seeds = seeds});
   Answers by_arm;
   for (size_t i = 0; i < contrasts.size(); ++i) {
     const std::string outcome = judged.checks.at(i).at("outcome");
@@ -216,9 +216,9 @@ void add_rows(Result& result, const SyntheticSettings& settings, const Synthetic
                                 .above = -kCarriesOver});
     }
   }
-  const Answers can_do = answers(can, result), says = answers(beyond_none, result);
+  const Answers can_do = answers(can, result, settings.seeds), says = answers(beyond_none, result, settings.seeds);
   std::vector<Answers> carries_over;
-  for (const auto& contrasts : carries) carries_over.push_back(answers(contrasts, result));
+  for (const auto& contrasts : carries) carries_over.push_back(answers(contrasts, result, settings.seeds));
   const Evidence evidence{.measures = result.measures, .rates = {}};
   for (const std::string& text : settings.arms) {
     const std::string arm = encoding_of(text);

@@ -16,7 +16,8 @@ const std::vector<Claim>& claims() {
        "unrelated vectors keep their variance at every distance."},
       {"C-05", "RoPE works with linear attention, where additive relative encodings do not",
        "paper section 3.3, Eq. 19", "testable",
-       "That it is the only one that does was true of the encodings compared there."},
+       "As their authors compute them, it was the only one of the encodings compared there; what their scores would "
+       "allow is another question, which pairwise answers."},
       {"C-06", "The rotation is orthogonal, so norms stay as they are", "paper section 3.2.2", "testable", ""},
       {"C-07", "The rotation's matrix is sparse, and need not be multiplied", "paper section 3.4.2, Eq. 34", "testable",
        ""},
@@ -57,7 +58,10 @@ const std::vector<Claim>& claims() {
       {"C-25", "Unlike the sinusoid, RoPE is derived without a Taylor expansion", "kexue.fm/archives/8265", "no claim",
        "A remark on a derivation; docs/theory.md has the derivation."},
       {"C-26", "Relative encodings that need a term for each pair of tokens do not fit into linear attention",
-       "paper section 3.3; EleutherAI blog", "testable", ""},
+       "paper section 3.3; EleutherAI blog", "testable",
+       "Some do: a bias that decays exponentially multiplies the state by a number, sinusoids of a difference are sums "
+       "of "
+       "products, a clipped table needs the last few keys. A table of all distances does not."},
       {"C-27", "RoPE multiplies where other encodings add", "paper section 3.2.2", "testable", ""},
       {"C-28", "Long contexts make sense as conjunctions", "a reader's note in one copy of the paper", "no claim",
        "Not the paper's words."},

@@ -46,6 +46,21 @@ double design_operations(const nlohmann::json& design) {
   return seeds * static_cast<double>(design.at("arms").size()) * run_operations(design.at("run"), vocabulary);
 }
 
+// Of an encoder-decoder; texts and their translations are taken to be as long as a batch may be, and attention's own
+// products are left out.
+double translation_operations(const nlohmann::json& settings) {
+  const nlohmann::json &run = settings.at("run"), &model = run.at("model");
+  const auto number = [](const nlohmann::json& object, const char* key) { return object.at(key).get<double>(); };
+  const double width = number(model, "d_model");
+  const double encoder =
+      number(model, "encoder_layers") * (4 * width * width + 2 * width * number(model, "encoder_ffn_dim"));
+  const double decoder =
+      number(model, "decoder_layers") * (8 * width * width + 2 * width * number(model, "decoder_ffn_dim"));
+  const double tokens = number(run, "steps") * number(run, "max_tokens") * number(run, "accumulate");
+  const auto arms = static_cast<double>(settings.at("encodings").size() * settings.at("seeds").size());
+  return arms * 6 * tokens * (encoder + decoder + width * number(settings, "vocabulary"));
+}
+
 // Operations per second of products of bfloat16 matrices, in which training computes.
 double matrix_rate() {
   constexpr int64_t kSize = 1024;
@@ -68,6 +83,7 @@ double pretraining_operations(const nlohmann::json& settings) {
   if (settings.contains("designs")) {
     for (const auto& [name, design] : settings.at("designs").items()) operations += design_operations(design);
   }
+  if (settings.contains("vocabulary")) operations += translation_operations(settings);
   return operations;
 }
 
@@ -76,7 +92,7 @@ std::string cost_text(const nlohmann::json& settings) {
   if (operations == 0) return "";
   const double rate = matrix_rate();
   return fmt::format(
-      "pretraining costs about {:.1e} floating-point operations: at least {} on this machine, which multiplies "
+      "training costs about {:.1e} floating-point operations: at least {} on this machine, which multiplies "
       "matrices "
       "with {:.1e} per second; fine-tuning is not counted",
       operations, duration(operations / rate), rate);

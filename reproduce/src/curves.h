@@ -17,8 +17,9 @@ using Losses = std::map<std::string, std::vector<double>>;  // held out
 
 // Mean of the losses in the last two thirds of a run.
 double late_mean(const Curve& curve);
-// The first step at which the mean of the last five losses is at most that of the other curve's last five; a step past
-// the end if there is none.
-double steps_to_end_of(const Curve& curve, const Curve& other);
+// The steps after which a curve stays at or below the loss that both reach, of those of the other curve: 1 for equal
+// curves, and the inverse with the two exchanged. That loss is the higher of the two last ones. Losses are means over a
+// twentieth of the run, five points at least.
+double steps_ratio(const Curve& curve, const Curve& other);
 
 }  // namespace rf::reproduce

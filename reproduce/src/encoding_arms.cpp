@@ -7,6 +7,7 @@
 
 #include "rf/nn/encoding_info.h"
 #include "rf/train/compare.h"
+#include "rules.h"
 
 namespace rf::reproduce {
 
@@ -27,10 +28,12 @@ std::string given_key(const std::string& name, int64_t head_dim) {
 
 }  // namespace
 
-std::vector<std::string> encoding_arms(int64_t head_dim) {
+std::vector<std::string> encoding_arms(int64_t head_dim, int64_t tokens) {
   std::vector<std::string> arms;
   for (const nn::EncodingInfo& info : nn::encoding_infos()) {
     std::string& arm = arms.emplace_back(info.name);
+    if (info.name == "sinusoidal") arm = kScaledSinusoids;
+    if (info.name == "rerope") arm += fmt::format(":window={}", tokens / 2);
     for (const std::string& key : info.keys) {
       const size_t end = key.find(kRequired);
       if (end != std::string::npos) arm += given_key(key.substr(0, end), head_dim);

@@ -320,17 +320,15 @@ void add_measures(Result& result, const std::vector<train::CompareRun>& runs) {
     };
     add(measures::kHeldOutLoss, run.losses.at(0).value());
     add(measures::kLateLoss, late_mean(loss_curve(run)));
-    if (run.step_ms > 0) add(measures::kStepTime, run.step_ms);
   }
 }
 
-void add_steps_to(Result& result, const std::vector<train::CompareRun>& runs, const std::string& arm,
-                  const std::string& baseline, const char* measure) {
+void add_steps(Result& result, const std::vector<train::CompareRun>& runs, const std::string& arm,
+               const std::string& baseline, const char* measure) {
   for (const train::CompareRun& own : runs_of(runs, arm)) {
     for (const train::CompareRun& other : runs_of(runs, baseline)) {
       if (other.seed != own.seed) continue;
-      const Curve curve = loss_curve(own), goal = loss_curve(other);
-      result.measures.push_back({measure, arm, own.seed, steps_to_end_of(curve, goal) / goal.steps.back()});
+      result.measures.push_back({measure, arm, own.seed, steps_ratio(loss_curve(own), loss_curve(other))});
     }
   }
 }

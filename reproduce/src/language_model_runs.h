@@ -71,11 +71,11 @@ struct TrainedArms {
 TrainedArms train_arms(const Context& context, const Design& design);
 TrainedArms train_run_files(const Context& context, const Design& design);
 
-// Measures of each run: held-out loss, late training loss, time per step.
+// Measures of each run: held-out loss, late training loss.
 void add_measures(Result& result, const std::vector<train::CompareRun>& runs);
-// The steps that runs of `arm` take to the final training loss of the baseline's run of the same seed, of all steps.
-void add_steps_to(Result& result, const std::vector<train::CompareRun>& runs, const std::string& arm,
-                  const std::string& baseline, const char* measure);
+// The steps of runs of `arm` to the training loss that both reach, of those of the baseline's run of the same seed.
+void add_steps(Result& result, const std::vector<train::CompareRun>& runs, const std::string& arm,
+               const std::string& baseline, const char* measure);
 
 Curve loss_curve(const train::CompareRun& run);
 Curves loss_curves(const std::vector<train::CompareRun>& runs);

@@ -57,10 +57,11 @@ constexpr const char* kMethod =
     "numbers). A part of a rule holds if the interval lies in its region: one-sided tests at 0.025, two of them where "
     "the region has two ends (equivalence, TOST); several parts of a rule are corrected by Holm's method, for holding "
     "and for failing. A claim is supported if all parts hold, refuted if one is shown to fail, and inconclusive "
-    "otherwise, and whenever a precondition is not shown to hold: the models must use positions (be better than "
-    "without "
-    "an encoding by a margin), beat a bag of words where there is a task, and have the best learning rate of a grid of "
-    "at least three, which is not at its edge.";
+    "otherwise. A part that asks for a difference by a margin fails where the opposite is shown, a difference of the "
+    "other sign. A claim is inconclusive, too, where an arm lacks the value of a seed, and where a precondition is not "
+    "shown to hold: the models must use positions (be better than without an encoding by a margin), beat a bag of "
+    "words "
+    "where there is a task, and have the best learning rate of a grid of at least three, which is not at its edge.";
 
 // Every experiment as it is defined: its rules, its settings by scale, and what it costs.
 nlohmann::json designs() {

@@ -131,7 +131,11 @@ void write_result(const std::string& path, const nlohmann::json& result) {
 // Judges a stored result by the rules as they are, and writes it if a verdict or a rule has changed.
 void judge_stored(const Experiment& experiment, const std::string& path, nlohmann::json& result) {
   const nlohmann::json before = result;
-  judge_result(experiment, result);
+  try {
+    judge_result(experiment, result);
+  } catch (const nlohmann::json::exception& error) {
+    fail("reproduce", "{} must be a result of this program, got: {}", path, error.what());
+  }
   if (result != before) write_result(path, result);
 }
 

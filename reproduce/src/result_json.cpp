@@ -1,6 +1,12 @@
 // result.json (result_json.h).
 #include "result_json.h"
 
+#include <fmt/format.h>
+
+#include <set>
+#include <stdexcept>
+#include <tuple>
+
 namespace rf::reproduce {
 
 namespace {
@@ -63,6 +69,12 @@ nlohmann::json result_json(const Experiment& experiment, const Result& result, c
                             {"y", map.y},
                             {"values", map.values}});
   }
+  std::set<std::tuple<std::string, std::string, uint64_t>> seen;
+  for (const Measure& measure : result.measures) {
+    if (seen.emplace(measure.name, measure.arm, measure.seed).second) continue;
+    throw std::logic_error(
+        fmt::format("{} of {} with seed {} is measured twice", measure.name, measure.arm, measure.seed));
+  }
   for (const Finding& finding : result.findings) {
     json["holds"][finding.claim] = finding.holds;
     json["figures"][finding.claim] = finding.figures;
@@ -104,6 +116,7 @@ void judge_result(const Experiment& experiment, nlohmann::json& result) {
   result["figures"] = figures;
   result["holds"] = holds;
   result["checks"] = checks;
+  if (!result.contains("rules_when_run")) result["rules_when_run"] = result.value("rules", rules_json(experiment));
   result["rules"] = rules_json(experiment);
 }
 

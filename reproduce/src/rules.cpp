@@ -34,6 +34,20 @@ Contrast above(const char* measure, const std::string& arm, const std::string& a
   return {.measure = measure, .arm = arm, .against = against, .above = bound};
 }
 
+// Lower, or higher, by a margin: the opposite is a difference of the other sign.
+Contrast lower(const char* measure, const std::string& arm, const std::string& against, double margin) {
+  return {.measure = measure, .arm = arm, .against = against, .below = -margin, .opposite = 0};
+}
+
+Contrast higher(const char* measure, const std::string& arm, const std::string& against, double margin) {
+  return {.measure = measure, .arm = arm, .against = against, .above = margin, .opposite = 0};
+}
+
+// In fewer steps than another arm; the opposite is more of them.
+Contrast faster(const char* measure, const std::string& arm) {
+  return {.measure = measure, .arm = arm, .below = kFewerSteps, .opposite = 1};
+}
+
 Contrast within(const char* measure, const std::string& arm, const std::string& against, double margin) {
   return {.measure = measure, .arm = arm, .against = against, .above = -margin, .below = margin};
 }
@@ -49,9 +63,15 @@ Contrasts beat_none(const Names& arms, double margin = kBeatsNone) {
 Contrasts beat_words(const char* measure, const Names& arms) {
   Contrasts all;
   for (const std::string& arm : arms) {
-    all.push_back(above(measure, arm, "bag of words", kBeatsWords));
+    all.push_back(above(measure, arm, arm + ", bag of words", kBeatsWords));
     all.push_back(above(measure, arm, arm + ", random body", kBeatsWords));
   }
+  return all;
+}
+
+Contrasts each_lower(const char* measure, const std::string& arm, const Names& others, double margin) {
+  Contrasts all;
+  for (const std::string& other : others) all.push_back(lower(measure, arm, other, margin));
   return all;
 }
 
@@ -61,13 +81,7 @@ Contrasts each_below(const char* measure, const std::string& arm, const Names& o
   return all;
 }
 
-Contrasts joined(std::initializer_list<Contrasts> parts) {
-  Contrasts all;
-  for (const Contrasts& part : parts) all.insert(all.end(), part.begin(), part.end());
-  return all;
-}
-
-Names joined_names(std::initializer_list<Names> parts) {
+Names joined(std::initializer_list<Names> parts) {
   Names all;
   for (const Names& part : parts) all.insert(all.end(), part.begin(), part.end());
   return all;
@@ -76,28 +90,38 @@ Names joined_names(std::initializer_list<Names> parts) {
 std::string bound_text(const Contrast& contrast) {
   const bool is_above = std::isfinite(contrast.above), is_below = std::isfinite(contrast.below);
   if (is_above && is_below) return fmt::format("between {:g} and {:g}", contrast.above, contrast.below);
-  return is_above ? fmt::format("above {:g}", contrast.above) : fmt::format("below {:g}", contrast.below);
+  const double bound = is_above ? contrast.above : contrast.below;
+  std::string text = fmt::format("{} {:g}", is_above ? "above" : "below", bound);
+  if (contrast.opposite && *contrast.opposite != bound) {
+    text += fmt::format(" (the opposite: {} {:g})", is_above ? "below" : "above", *contrast.opposite);
+  }
+  return text;
 }
 
 // ---- tasks ----
 
-const std::vector<std::pair<const char*, const char*>> kTasks = {{"SST-2", "SST-2, accuracy"},
-                                                                 {"MRPC", "MRPC, F1"},
-                                                                 {"STS-B", "STS-B, Spearman's correlation"},
-                                                                 {"ChnSentiCorp", "ChnSentiCorp, accuracy"},
-                                                                 {"AFQMC", "AFQMC, accuracy"}};
+using Tasks = std::vector<std::pair<const char*, const char*>>;
 
-Contrasts on_tasks(const std::function<Contrasts(const char*)>& of) {
+const Tasks kTasks = {{"SST-2", "SST-2, accuracy"},
+                      {"MRPC", "MRPC, F1"},
+                      {"STS-B", "STS-B, Spearman's correlation"},
+                      {"ChnSentiCorp", "ChnSentiCorp, accuracy"},
+                      {"AFQMC", "AFQMC, accuracy"}};
+
+// Those of them where the paper's RoFormer is better than its BERT.
+const Tasks kBetterInPaper = {kTasks[1], kTasks[2]};
+
+Contrasts on_tasks(const Tasks& tasks, const std::function<Contrasts(const char*)>& of) {
   Contrasts all;
-  for (const auto& [task, measure] : kTasks) {
+  for (const auto& [task, measure] : tasks) {
     for (Contrast& contrast : of(measure)) all.push_back(std::move(contrast));
   }
   return all;
 }
 
-Names tuned_on_tasks(const Names& arms) {
+Names tuned_on_tasks(const Tasks& tasks, const Names& arms) {
   Names all;
-  for (const auto& [task, measure] : kTasks) {
+  for (const auto& [task, measure] : tasks) {
     for (const std::string& arm : arms) all.push_back(fmt::format("{} on {}", arm, task));
   }
   return all;
@@ -120,13 +144,12 @@ std::vector<Rule> language_model_rules() {
   return {
       {.experiment = "convergence",
        .claim = "C-17",
-       .parts = joined(
-           {{below(kStepsToLearned, "rope", "", kFewerSteps)}, {below(kStepsToSinusoidal, "rope", "", kFewerSteps)}}),
+       .parts = {faster(kStepsOfLearned, "rope"), faster(kStepsOfSinusoidal, "rope")},
        .preconditions = beat_none({"rope", "learned", kScaledSinusoids}),
        .tuned = {"none", "learned", kScaledSinusoids, "rope"}},
       {.experiment = "convergence",
        .claim = "X-03",
-       .parts = each_below(kHeldOutLoss, "rope", {"learned", kScaledSinusoids}, -kLossMargin),
+       .parts = each_lower(kHeldOutLoss, "rope", {"learned", kScaledSinusoids}, kLossMargin),
        .preconditions = beat_none({"rope", "learned", kScaledSinusoids}),
        .tuned = {"none", "learned", kScaledSinusoids, "rope"}},
       {.experiment = "word-position",
@@ -172,31 +195,25 @@ std::vector<Rule> language_model_rules() {
        .tuned = {"huang-m1", "huang-m2", "huang-m3", "huang-m4"}},
       {.experiment = "encodings",
        .claim = "X-05",
-       .parts = joined(
-           {each_below(kHeldOutLoss, "rope", relative, kLossMargin), each_below(kStepTime, "rope", relative, 0)}),
+       .parts = each_below(kHeldOutLoss, "rope", relative, kLossMargin),
        .preconditions = beat_none({"rope"}),
-       .tuned = joined_names({{"rope"}, relative})},
+       .tuned = joined({{"rope"}, relative})},
       {.experiment = "linear-language-model",
        .claim = "C-18",
-       .parts = {below(kStepsToLearned, "rope", "", kFewerSteps), below(kHeldOutLoss, "rope", "learned", -kLossMargin)},
+       .parts = {faster(kStepsOfLearned, "rope"), lower(kHeldOutLoss, "rope", "learned", kLossMargin)},
        .preconditions = beat_none({"rope", "learned"}, kLossMargin),
        .tuned = {"none", "learned", "rope"},
        .withdrawn = "the arm that failed adds unscaled sinusoids, which slow every model at its start; RoPE was not "
                     "what differed"},
       {.experiment = "linear-language-model",
        .claim = "C-08",
-       .parts = {below(kHeldOutLoss, "rope", "none", -kLossMargin),
-                 above("smallest denominator by keys", "rope", "", 0)},
+       .parts = {lower(kHeldOutLoss, "rope", "none", kLossMargin)},
        .tuned = {"none", "rope"}},
       {.experiment = "extrapolation",
        .claim = "C-23",
        .parts = {below(kLossAtTwice, "rope", "", kLossMargin)},
        .preconditions = beat_none({"rope"}),
        .tuned = {"rope"}},
-      {.experiment = "extrapolation",
-       .claim = "C-03",
-       .parts = {above("longest input read, training lengths", "rope", "", 7.5),
-                 below("longest input read, training lengths", "learned", "", 1.5)}},
       {.experiment = "staged-pretraining",
        .claim = "C-21",
        .parts = {above(kSameTokens, "384 tokens", "128 tokens", 0), above(kSameTokens, "128 tokens", "64 tokens", 0),
@@ -223,6 +240,8 @@ std::vector<Rule> synthetic_rules() {
 std::vector<Rule> task_rules() {
   const char* const sentiment = "ChnSentiCorp, accuracy";
   const char* const triples = "triples, accuracy";
+  const Contrasts above_floor = {above(measures::kBleuAboveFloor, "sinusoidal", "", 0),
+                                 above(measures::kBleuAboveFloor, "rope", "", 0)};
   return {
       {.experiment = "chinese-models",
        .claim = "C-22",
@@ -233,57 +252,53 @@ std::vector<Rule> task_rules() {
                     "body of random weights"},
       {.experiment = "long-texts",
        .claim = "C-16",
-       .parts = {above(triples, "RoFormer at 256", "RoFormer at 128", kPoints)},
+       .parts = {higher(triples, "RoFormer at 256", "RoFormer at 128", kPoints)},
        .preconditions = beat_words(triples, {"RoFormer at 128", "RoFormer at 256"}),
        .tuned = {"RoFormer at 128 on triples", "RoFormer at 256 on triples"}},
       {.experiment = "long-texts",
        .claim = "C-22",
        .parts = {within(triples, "RoFormer at 128", "BERT at 128", kEqualPoints),
-                 above(triples, "RoFormer at 256", "RoFormer at 128", kPoints)},
+                 higher(triples, "RoFormer at 256", "RoFormer at 128", kPoints)},
        .preconditions = beat_words(triples, {"BERT at 128", "RoFormer at 128", "RoFormer at 256"}),
        .tuned = {"BERT at 128 on triples", "RoFormer at 128 on triples", "RoFormer at 256 on triples"},
        .withdrawn = "every model was worse than a bag of words (0.51 beside 0.74)"},
       {.experiment = "translation",
        .claim = "C-19",
+       .parts = {above(measures::kBleu, "rope", "sinusoidal", 0)},
+       .preconditions = above_floor,
+       .tuned = {"sinusoidal", "rope"}},
+      {.experiment = "translation",
+       .claim = "X-10",
        .parts = {above(measures::kBleu, "rope", "sinusoidal", -kBleuMargin)},
-       .preconditions = {above(measures::kBleuAboveFloor, "sinusoidal", "", 0),
-                         above(measures::kBleuAboveFloor, "rope", "", 0)},
+       .preconditions = above_floor,
        .tuned = {"sinusoidal", "rope"}},
       {.experiment = "fine-tuning",
        .claim = "C-20",
-       .parts = on_tasks([](const char* task) { return Contrasts{above(task, "rope", "learned", -kPoints)}; }),
-       .preconditions = on_tasks([](const char* task) {
-         return beat_words(task, {"rope", "learned"});
-       }),
-       .tuned = tuned_on_tasks({"rope", "learned"})},
+       .parts = on_tasks(kBetterInPaper, [](const char* task) { return Contrasts{above(task, "rope", "learned", 0)}; }),
+       .preconditions = on_tasks(kBetterInPaper,
+                                 [](const char* task) {
+                                   return beat_words(task, {"rope", "learned"});
+                                 }),
+       .tuned = tuned_on_tasks(kBetterInPaper, {"rope", "learned"})},
       {.experiment = "fine-tuning",
        .claim = "X-09",
-       .parts = on_tasks([](const char* task) {
-         return Contrasts{above(task, "rope", "baseline", 0), above(task, "rope", "bag of words", 0)};
-       }),
-       .tuned = tuned_on_tasks({"rope"})},
+       .parts = on_tasks(kTasks,
+                         [](const char* task) {
+                           return Contrasts{above(task, "rope", "learned", -kPoints),
+                                            above(task, "rope", "rope, baseline", 0),
+                                            above(task, "rope", "rope, bag of words", 0)};
+                         }),
+       .tuned = tuned_on_tasks(kTasks, {"rope", "learned"})},
       {.experiment = "real-weights",
        .claim = "X-18",
        .parts = {above("STS-B dev, Spearman's correlation", "[CLS]", "", kRealWeights),
                  above("STS-B test, Spearman's correlation", "[CLS]", "", kRealWeights)}},
       {.experiment = "similar-texts",
        .claim = "X-21",
-       .parts = {above(measures::kSimilarity, "RoFormer-Sim", "RoFormer", kPoints)},
+       .parts = {higher(measures::kSimilarity, "RoFormer-Sim", "RoFormer", kPoints)},
        .preconditions = {above(measures::kSimilarity, "RoFormer-Sim", "counts of tokens", kBeatsWords)},
        .tuned = {"RoFormer-Sim"},
        .sound_since = 1},
-      {.experiment = "pairwise",
-       .claim = "C-26",
-       .parts = {},
-       .withdrawn =
-           "the program refuses the encodings that its own table marks, which decides nothing; and a bias that "
-           "decays exponentially, such as ALiBi's, does fit into causal linear attention"},
-      {.experiment = "pairwise",
-       .claim = "C-05",
-       .parts = {},
-       .withdrawn =
-           "the program refuses the encodings that its own table marks, which decides nothing; linear-attention "
-           "has the half about RoPE"},
   };
 }
 
@@ -307,6 +322,7 @@ void to_json(nlohmann::json& json, const Contrast& contrast) {
   if (!contrast.against.empty()) json["against"] = contrast.against;
   if (std::isfinite(contrast.above)) json["above"] = contrast.above;
   if (std::isfinite(contrast.below)) json["below"] = contrast.below;
+  if (contrast.opposite) json["opposite"] = *contrast.opposite;
 }
 
 void to_json(nlohmann::json& json, const Rule& rule) {
@@ -351,6 +367,10 @@ const std::vector<RuleChange>& rule_changes() {
        "Withdrawn until they are run again.",
        "Their old rules were met, or missed, for reasons that have nothing to do with the claims; each result says "
        "which."},
+      {{"C-05", "C-26"},
+       "What linear attention cannot compute is measured: how many states its recurrence needs with an encoding, and "
+       "whether more tokens need more.",
+       "That the program refuses the encodings which its own table marks decided nothing."},
       {{"C-17"},
        "“Faster” (steps to the loss that another arm ends with) and “lower” (the loss at the end, X-03) are judged "
        "apart, for tuned rates, with an arm without encoding.",
@@ -380,6 +400,38 @@ const std::vector<RuleChange>& rule_changes() {
        "The trained model is compared with one whose positions are permuted; vectors drawn at random must decay, too.",
        "Nearer pairs may have higher scores for reasons of the text alone; random vectors keep their variance at every "
        "distance, which contradicts the claim as it stands."},
+      {{"C-17", "X-03", "C-18", "C-08", "C-16", "C-22", "X-21"},
+       "A part that asks for a difference by a margin fails only where the opposite is shown: a difference of the "
+       "other "
+       "sign, or more steps in place of fewer.",
+       "A difference in the direction of the claim that was shown to be smaller than the margin counted as the "
+       "opposite."},
+      {{"C-17", "C-18"},
+       "“Faster” compares the steps to the loss that both runs reach in the end, of curves smoothed over a twentieth "
+       "of "
+       "the run, which must stay below it.",
+       "The first of many noisy losses that touches another run's last ones comes early by noise alone: runs compared "
+       "with themselves had 0.4 to 0.9 of their steps."},
+      {{"C-19", "C-20"},
+       "The claims ask for a higher value, C-20 on the tasks where the paper has one; “not worse by a margin” is "
+       "judged "
+       "as X-10 and X-09.",
+       "An arm that is worse by less than the margin was called better."},
+      {{"C-03"},
+       "How long the inputs are that a model reads is no part of extrapolation; any-position decides the claim.",
+       "The program refuses what it says it cannot read, whatever the loss is."},
+      {{"C-08"},
+       "The sign of trained denominators is no part of the rule; linear-attention has the mathematics.",
+       "A sum of positive features is positive with any weights."},
+      {{"X-05"},
+       "Times of steps are not compared.",
+       "They were of runs at different hours; bench/ compares encodings in turns."},
+      {{"C-16", "C-20", "C-22", "X-09"},
+       "A model is compared with the bag of words of its own tokens and length.",
+       "One arm's stood for all: at 128 tokens a model had to beat the words of 256."},
+      {{"all of trained models"},
+       "A rule is inconclusive where an arm lacks the value of a seed.",
+       "A run that diverged was left out, and the others decided."},
   };
   return kChanges;
 }

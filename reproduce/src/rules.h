@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,8 @@ inline constexpr double kConfidence = 1 - 2 * kSignificance;
 namespace measures {
 inline constexpr const char* kHeldOutLoss = "held-out loss, nats per token";
 inline constexpr const char* kLateLoss = "late training loss, nats per token";
-inline constexpr const char* kStepTime = "time per step, ms";
-inline constexpr const char* kStepsToLearned = "steps to the final loss of learned, of all";
-inline constexpr const char* kStepsToSinusoidal = "steps to the final loss of sinusoidal, of all";
+inline constexpr const char* kStepsOfLearned = "steps to the loss that both reach, of those of learned";
+inline constexpr const char* kStepsOfSinusoidal = "steps to the loss that both reach, of those of sinusoidal";
 inline constexpr const char* kBleu = "BLEU";
 inline constexpr const char* kSimilarity = "Chinese STS-B test, Spearman's correlation";
 inline constexpr const char* kBleuAboveFloor = "BLEU above the least of the scale";
@@ -48,6 +48,9 @@ struct Contrast {
   std::string measure, arm, against = {};  // against "": the measure itself
   double above = -std::numeric_limits<double>::infinity();
   double below = std::numeric_limits<double>::infinity();
+  // It fails where the mean is shown to be at the other side of this; absent: outside of the region. "Lower by 0.02"
+  // has 0: a difference between the two is neither.
+  std::optional<double> opposite = {};
 };
 std::string text(const Contrast& contrast);  // "rope less learned, held-out loss, nats per token: below -0.02"
 void to_json(nlohmann::json& json, const Contrast& contrast);

@@ -195,8 +195,8 @@ void add_tuned(Result& result, const std::string& measure, const TunedBody& body
   };
   add(body.arm, tuned.model);
   result.measures.push_back({measure + " on training records", body.arm, body.seed, tuned.train});
-  add("bag of words", tuned.bag_of_words);
-  add("baseline", tuned.baseline);
+  add(body.arm + ", bag of words", tuned.bag_of_words);
+  add(body.arm + ", baseline", tuned.baseline);
 }
 
 }  // namespace rf::reproduce

@@ -84,7 +84,8 @@ TunedBody random_body(const Context& context, const TunedBody& body, const std::
 // The same, in the body's own directory.
 TunedBody random_body(const Context& context, const TunedBody& body);
 
-// Measures of the model's arm, also on training records, of the bag of words and of the baseline.
+// Measures of the model's arm, also on training records, and of the bag of words and the baseline of its inputs, which
+// are "<arm>, bag of words" and "<arm>, baseline".
 void add_tuned(Result& result, const std::string& measure, const TunedBody& body, const Tuned& tuned);
 
 }  // namespace rf::reproduce

@@ -35,10 +35,25 @@ struct Check {
   std::vector<double> values;
   Estimate found;
   double p_holds = 1, p_fails = 1;  // against the region's complement, and against the region
+  std::string missing = {};         // the first seed whose value an arm lacks that has others, in words
 };
 
+std::string missing_value(const Contrast& contrast, const Evidence& evidence) {
+  for (const std::string& arm : {contrast.arm, contrast.against}) {
+    const auto values = evidence.values(contrast.measure, arm);
+    if (values.empty()) continue;
+    for (const uint64_t seed : evidence.seeds) {
+      if (!values.contains(seed)) return fmt::format("{} has no {} with seed {}", arm, contrast.measure, seed);
+    }
+  }
+  return "";
+}
+
 Check check(const Contrast& contrast, const Evidence& evidence) {
-  Check made{.contrast = &contrast, .values = differences(contrast, evidence), .found = {}};
+  Check made{.contrast = &contrast,
+             .values = differences(contrast, evidence),
+             .found = {},
+             .missing = missing_value(contrast, evidence)};
   if (made.values.empty()) return made;
   made.found = estimate(made.values, kConfidence);
   const bool has_low = std::isfinite(contrast.above), has_high = std::isfinite(contrast.below);
@@ -46,8 +61,8 @@ Check check(const Contrast& contrast, const Evidence& evidence) {
   made.p_holds = 0;
   if (has_low) made.p_holds = std::max(made.p_holds, made.found.p_above(contrast.above));
   if (has_high) made.p_holds = std::max(made.p_holds, made.found.p_below(contrast.below));
-  if (has_low) made.p_fails = std::min(made.p_fails, made.found.p_below(contrast.above));
-  if (has_high) made.p_fails = std::min(made.p_fails, made.found.p_above(contrast.below));
+  if (has_low) made.p_fails = std::min(made.p_fails, made.found.p_below(contrast.opposite.value_or(contrast.above)));
+  if (has_high) made.p_fails = std::min(made.p_fails, made.found.p_above(contrast.opposite.value_or(contrast.below)));
   if (has_low && has_high) made.p_fails = std::min(1.0, 2 * made.p_fails);
   return made;
 }
@@ -80,7 +95,7 @@ nlohmann::json json_of(const Check& check, const char* role, double p_holds, dou
   }
   json["p"] = check.p_holds;
   json["p_holm"] = p_holds;
-  json["outcome"] = outcome(p_holds, p_fails);
+  json["outcome"] = check.missing.empty() ? outcome(p_holds, p_fails) : "a value is missing";
   return json;
 }
 
@@ -114,6 +129,7 @@ std::string failed_precondition(const Rule& rule, const Evidence& evidence, Verd
   for (const Check& made : checks_of(rule.preconditions, evidence)) {
     judged.checks.push_back(json_of(made, "precondition", made.p_holds, made.p_fails));
     if (made.p_holds >= kSignificance) fail(fmt::format("a precondition is not shown: {}", figures_of(made)));
+    if (!made.missing.empty()) fail(made.missing);
   }
   return first;
 }
@@ -131,6 +147,7 @@ std::map<uint64_t, double> Evidence::values(const std::string& measure, const st
 Evidence evidence_of(const nlohmann::json& result) {
   Evidence evidence;
   evidence.revision = result.value("revision", int64_t{1});
+  evidence.seeds = result.value("seeds", std::vector<uint64_t>{});
   for (const nlohmann::json& each : result.value("measures", nlohmann::json::array())) {
     if (!each.at("value").is_number()) continue;
     evidence.measures.push_back(
@@ -160,12 +177,13 @@ Verdict judge(const Rule& rule, const Evidence& evidence) {
     judged.figures = "withdrawn: " + rule.withdrawn;
     return judged;
   }
-  const std::string failed = failed_precondition(rule, evidence, judged);
+  std::string failed = failed_precondition(rule, evidence, judged);
   const std::vector<Check> parts = checks_of(rule.parts, evidence);
   std::vector<double> p_holds, p_fails;
   for (const Check& part : parts) {
     p_holds.push_back(part.p_holds);
     p_fails.push_back(part.p_fails);
+    if (failed.empty()) failed = part.missing;
   }
   p_holds = holm(p_holds);
   p_fails = holm(p_fails);

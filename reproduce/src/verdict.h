@@ -37,7 +37,8 @@ struct TriedRates {
 struct Evidence {
   std::vector<Measure> measures;
   std::vector<TriedRates> rates;
-  int64_t revision = 1;  // of the experiment that made them
+  int64_t revision = 1;              // of the experiment that made them
+  std::vector<uint64_t> seeds = {};  // of which each arm must have a value; empty: those that there are
 
   // By seed; empty if there are none.
   std::map<uint64_t, double> values(const std::string& measure, const std::string& arm) const;

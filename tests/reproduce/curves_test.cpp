@@ -23,11 +23,20 @@ TEST(Curves, LateMeanLeavesTheFirstThirdOut) {
   EXPECT_DOUBLE_EQ(late_mean(curve), 3);
 }
 
-TEST(Curves, StepsToTheEndOfAnotherCurve) {
+TEST(Curves, StepsToTheLossThatBothReach) {
   const Curve slow = line(8, 5);  // the last five: 5.2
-  EXPECT_DOUBLE_EQ(steps_to_end_of(line(5.1, 5.1), slow), 50);
-  EXPECT_DOUBLE_EQ(steps_to_end_of(slow, slow), 300);
-  EXPECT_DOUBLE_EQ(steps_to_end_of(line(9, 6), slow), 301);  // never
+  EXPECT_DOUBLE_EQ(steps_ratio(line(5.1, 5.1), slow), 50.0 / 300);
+  EXPECT_DOUBLE_EQ(steps_ratio(slow, line(5.1, 5.1)), 300.0 / 50);
+  EXPECT_DOUBLE_EQ(steps_ratio(slow, slow), 1);
+  // 9 to 6 ends at 6.2, which 8 to 5 has in the mean of steps 160 to 200.
+  EXPECT_DOUBLE_EQ(steps_ratio(line(9, 6), slow), 300.0 / 200);
+}
+
+// One loss below the goal, far from the end, is no arrival.
+TEST(Curves, AnEarlyLowLossIsNoArrival) {
+  Curve lucky = line(8, 5);
+  lucky.losses[9] = -100;
+  EXPECT_DOUBLE_EQ(steps_ratio(lucky, line(8, 5)), 1);
 }
 
 }  // namespace

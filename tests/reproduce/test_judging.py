@@ -10,7 +10,7 @@ import tolerances as tol
 from cli_support import refused, results
 
 LOSS = "held-out loss, nats per token"
-STEPS = ["steps to the final loss of learned, of all", "steps to the final loss of sinusoidal, of all"]
+STEPS = [f"steps to the loss that both reach, of those of {arm}" for arm in ("learned", "sinusoidal")]
 SEEDS = (1, 2, 3)
 SINUSOIDS = "sinusoidal:scale_embedding=true"
 # Made-up values by seed of the experiment `convergence`.
@@ -36,7 +36,8 @@ def convergence(**changes):
     return {
         "name": "convergence",
         "scale": "small",
-        "revision": 3,
+        "revision": 4,
+        "seeds": list(SEEDS),
         "settings": {},
         "seconds": 1.0,
         "verdicts": {},
@@ -90,6 +91,51 @@ def test_without_tuned_rates_it_is_inconclusive(tmp_path):
 def test_a_rate_without_a_finite_loss_is_read(tmp_path):
     rates = [{"arm": arm, "rates": [3e-4, 1e-3, 3e-3], "losses": [6.0, 5.5, None]} for arm in ARMS]
     assert judged(tmp_path, convergence(rates=rates))["verdicts"]["X-03"] == "supported"
+
+
+def test_a_smaller_difference_than_the_margin_is_no_opposite(tmp_path):
+    def with_rope(difference):
+        values = [value + difference for value in (0.0, 0.001, -0.001)]
+        equal = {"none": [6.0] * 3, "learned": [5.5] * 3, SINUSOIDS: [5.5] * 3, "rope": [5.5 + v for v in values]}
+        measures = [
+            m | {"value": equal[m["arm"]][m["seed"] - 1]} if m["name"] == LOSS else m for m in convergence()["measures"]
+        ]
+        return judged(tmp_path, convergence(measures=measures))["verdicts"]["X-03"]
+
+    assert [with_rope(difference) for difference in (-0.04, -0.01, 0.01)] == ["supported", "inconclusive", "refuted"]
+
+
+def test_a_missing_seed_decides_nothing(tmp_path):
+    measures = [m | {"value": None} if (m["arm"], m["seed"]) == ("rope", 3) else m for m in convergence()["measures"]]
+    result = judged(tmp_path, convergence(measures=measures))
+    assert set(result["verdicts"].values()) == {"inconclusive"}
+    assert "rope has no held-out loss, nats per token with seed 3" in result["figures"]["X-03"]
+
+
+def test_the_rules_of_the_run_stay(tmp_path):
+    rules = {"C-17": {"parts": []}}
+    result = judged(tmp_path, convergence(rules=rules))
+    assert result["rules_when_run"] == rules != result["rules"]
+    assert judged(tmp_path, result)["rules_when_run"] == rules
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"measures": "x"},
+        {"measures": [{"name": LOSS, "arm": "rope", "seed": 1}]},
+        {"rates": [{"arm": "rope", "rates": [1]}]},
+        {"revision": "2"},
+        {"seeds": "1"},
+    ],
+)
+def test_a_damaged_result_is_named(tmp_path, damage):
+    path = tmp_path / "small" / "convergence" / "result.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(convergence(**damage)))
+    (tmp_path / "register.json").write_text("{}")
+    message = refused("reproduce", "--judge", "--output", tmp_path)
+    assert f"{path} must be a result of this program" in message
 
 
 def test_models_no_better_than_without_an_encoding_decide_nothing(tmp_path):

@@ -11,8 +11,6 @@ import torch
 
 import tolerances as tol
 from cli_support import results
-from nn.test_encodings import D as HEAD_DIM
-from nn.test_encodings import score_rank
 
 THETA = 10000.0 ** (-np.arange(32) / 32)  # of heads of 64
 
@@ -63,7 +61,6 @@ def test_form_of_results(numeric):
         assert all(len(line["x"]) == len(line["y"]) > 0 for line in result["series"]), name
         assert set(result["claims"]) <= set(result["verdicts"]) == set(result["figures"]), name
         possible = {"smoke run"} if name in with_scale else {"proved", "refuted"}
-        possible |= {"inconclusive"} if name == "pairwise" else set()
         assert set(result["verdicts"].values()) <= possible, name
         assert result["seeds"] == result["settings"].get("seeds", [])
         assert {"cpu", "threads", "torch", "commit"} <= set(result["machine"])
@@ -166,14 +163,30 @@ def test_linear_attention(numeric):
 
 
 def test_pairwise(numeric):
-    """Against the scores themselves, not against the flag that the experiment reads."""
-    found = rows(numeric["pairwise"])
-    assert list(found) == [info["name"] for info in results("info", "--encodings")]
-    for name, (_, pairwise, works) in found.items():
-        needed = score_rank(name) > HEAD_DIM + 1
-        assert (pairwise, works) == (("yes", "no") if needed else ("no", "yes")), name
-    assert found["rope"][2] == "yes" and found["t5"][2] == "no"
-    assert {row[2] for row in found.values()} == {"yes", "no"}
+    """Ranks that follow from the equations: of products of 16 features, and of the terms."""
+    result = numeric["pairwise"]
+    names = [info["name"] for info in results("info", "--encodings")]
+    found = rows(result)
+    assert list(found) == names
+    states = {name: np.array(row[2:6]) for name, row in found.items()}
+    half = np.array([64, 128, 256, 512]) // 2
+    for name in ("none", "learned", "rope", "xpos", "axial", "path"):  # products of vectors of 16, rotated or reflected
+        assert (states[name] == 16).all(), name
+    for name in ("alibi", "fox"):  # exp(a_m - a_n), which multiplies each feature
+        assert (states[name] == 16).all() and found[name][6] == "factor", name
+    for name in ("music", "huang-m1", "huang-m3", "deberta"):  # a number or vector of its own for each distance
+        assert (states[name] == half).all(), name
+    # Distances beyond a clip share a row; sinusoids of m - n are sums of products in 64 dimensions; so are the queries
+    # and keys of positions in 16, and row and column of the first token.
+    most = {"shaw": 16 + 17, "nezha": 16 + 65, "t5": 16 + 129, "transformer-xl": 16 + 64, "tupe-a": 16 + 16 + 2}
+    for name, bound in most.items():
+        assert states[name][-1] <= bound, name
+    pairwise = {name for name, row in found.items() if row[1] == "yes"}
+    for name, row in found.items():
+        assert row[7] == ("yes" if states[name][-1] >= 1.5 * states[name][-2] else "no")
+        assert row[8] == ("no" if name in pairwise else "yes")
+    assert result["verdicts"] == {"C-26": "refuted", "C-05": "refuted"}
+    assert {name for name in pairwise if found[name][7] == "yes"} >= {"music", "huang-m1", "deberta"}
 
 
 def test_decay(numeric):

@@ -190,7 +190,7 @@ def test_fine_tuning(output):
     for task, metric, _, arm, mean, *_, bag_of_words, on_train in rows:
         name = f"{task}, " + {"f1": "F1", "spearman": "Spearman's correlation"}.get(metric, metric)
         assert measures[f"{name} on training records", arm] == on_train
-        assert measures[name, arm] == mean and measures[name, "bag of words"] == bag_of_words
+        assert measures[name, arm] == mean and measures[name, f"{arm}, bag of words"] == bag_of_words
         assert (name, f"{arm}, random body") in measures
 
 

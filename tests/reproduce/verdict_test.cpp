@@ -92,6 +92,34 @@ TEST(Verdict, RatesMustBeTuned) {
   EXPECT_EQ(judge(with, found).verdict, "supported");
 }
 
+// Lower, by less than the margin: neither what is asked for nor its opposite.
+TEST(Verdict, APartWithAnOppositeFailsBeyondIt) {
+  Contrast by_margin = lower("rope", "learned", 0.02);
+  const auto with = [&](double difference) {
+    const std::vector<double> rope = {5 + difference, 5.001 + difference, 4.999 + difference};
+    return judge(rule({by_margin}), evidence({{"rope", rope}, {"learned", {5, 5, 5}}})).verdict;
+  };
+  EXPECT_EQ(with(-0.01), "refuted");
+  by_margin.opposite = 0;
+  EXPECT_EQ(with(-0.04), "supported");
+  EXPECT_EQ(with(-0.01), "inconclusive");
+  EXPECT_EQ(with(0.01), "refuted");
+}
+
+TEST(Verdict, EachSeedMustHaveAValue) {
+  Rule with = rule({lower("rope", "learned", 0.02)});
+  Evidence found = evidence({{"rope", {5.0, 5.01, 4.99}}, {"learned", {5.5, 5.51, 5.52}}});
+  found.seeds = {1, 2, 3};
+  EXPECT_EQ(judge(with, found).verdict, "supported");
+  found.seeds.push_back(4);
+  const Verdict judged = judge(with, found);
+  EXPECT_EQ(judged.verdict, "inconclusive");
+  EXPECT_EQ(judged.checks[0].at("outcome"), "a value is missing");
+  EXPECT_NE(judged.figures.find("rope has no loss, nats with seed 4"), std::string::npos) << judged.figures;
+  with.preconditions = with.parts;
+  EXPECT_EQ(judge(with, found).verdict, "inconclusive");
+}
+
 TEST(Verdict, OneSeedDecidesNothing) {
   const Evidence found = evidence({{"rope", {1}}, {"learned", {9}}});
   const Verdict judged = judge(rule({lower("rope", "learned", 0.02)}), found);
