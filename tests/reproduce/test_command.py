@@ -120,7 +120,7 @@ def trained(data_sets, tmp_path_factory):
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     child = subprocess.Popen([PROGRAM, *map(str, arguments)], stderr=subprocess.PIPE, text=True, env=environment)
     metrics = output / "tiny" / "runs" / "convergence" / "none" / "seed-1" / "metrics.jsonl"
-    for _ in range(600):
+    for _ in range(3000):
         time.sleep(0.2)
         if metrics.exists() and metrics.read_bytes().count(b"\n") > 1:
             break

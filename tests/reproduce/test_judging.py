@@ -160,7 +160,7 @@ def test_the_register_has_designs_and_rules(tmp_path):
     register = json.loads((tmp_path / "register.json").read_text())
     by_name = {experiment["name"]: experiment for experiment in register["experiments"]}
     rules = by_name["convergence"]["rules"]
-    assert rules["X-03"]["texts"]["parts"][0] == f"rope less learned, {LOSS}: below -0.02"
+    assert rules["X-03"]["texts"]["parts"][0] == f"rope less learned, {LOSS}: below -0.02 (the opposite: above 0)"
     assert set(by_name["convergence"]["settings"]) == {"small", "paper"}
     design = by_name["convergence"]["settings"]["small"]["design"]
     assert design["search"]["rates"] == [3e-4, 1e-3, 3e-3] and design["run"]["stages"][0]["steps"] == 10000

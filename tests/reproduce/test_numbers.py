@@ -169,13 +169,13 @@ def test_pairwise(numeric):
     found = rows(result)
     assert list(found) == names
     states = {name: np.array(row[2:6]) for name, row in found.items()}
-    half = np.array([64, 128, 256, 512]) // 2
+    full = np.array([64, 128, 256, 512]) // 2 - 1  # of half as many rows, each without its mean
     for name in ("none", "learned", "rope", "xpos", "axial", "path"):  # products of vectors of 16, rotated or reflected
         assert (states[name] == 16).all(), name
     for name in ("alibi", "fox"):  # exp(a_m - a_n), which multiplies each feature
         assert (states[name] == 16).all() and found[name][6] == "factor", name
     for name in ("music", "huang-m1", "huang-m3", "deberta"):  # a number or vector of its own for each distance
-        assert (states[name] == half).all(), name
+        assert (states[name] == full).all(), name
     # Distances beyond a clip share a row; sinusoids of m - n are sums of products in 64 dimensions; so are the queries
     # and keys of positions in 16, and row and column of the first token.
     most = {"shaw": 16 + 17, "nezha": 16 + 65, "t5": 16 + 129, "transformer-xl": 16 + 64, "tupe-a": 16 + 16 + 2}
