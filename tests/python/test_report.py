@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from report_support import Elements, result, write_result
+from roformer_cpp import report
 from roformer_cpp.figures import FIGURES
 from roformer_cpp.report import __main__ as command
 from roformer_cpp.report import pictures, results, words
@@ -62,6 +63,13 @@ def make(directory, output):
     return (output / "report.html").read_text(encoding="utf-8"), (output / "report.md").read_text(encoding="utf-8")
 
 
+def without_drawing(directory):
+    """(report.html, report.md) without pictures."""
+    found = results.read(directory)
+    drawn = {result.name: [] for result in found.results}
+    return report.page.render(found, drawn, [], directory), report.markdown.render(found, drawn, [])
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """(report.html, report.md, their folder)"""
@@ -95,7 +103,8 @@ def test_the_papers_numbers_are_beside_ours(directory, tmp_path):
     write_result(directory, staged())
     html, markdown = make(directory, tmp_path / "out")
     tables = Elements(html).tables
-    assert [["model", "paper, BLEU", "here, BLEU"], ["Transformer-base", 27.3, "–"]] in tables
+    heading = ["model", "paper, BLEU", "here, BLEU", "lowest", "highest"]
+    assert [heading, ["Transformer-base", 27.3, "–", "–", "–"]] in tables
     (stages,) = [table for table in tables if table[0][:2] == ["stage", "paper, tokens"]]
     # The row of the length that the stage was trained on; accuracy in per cent, as in the paper.
     assert stages[1] == [1, 512, 256, 200000, 1.73, 65.0, 128, 64, 300, 4.4, 25.0]
@@ -112,6 +121,53 @@ def test_a_smoke_run_is_not_put_beside_the_paper(directory, tmp_path):
     write_result(directory, staged() | {"scale": "tiny"})
     _, markdown = make(directory, tmp_path / "out")
     assert "| 1 | 512 | 256 | 200,000 | 1.73 | 65.0 | – |" in markdown
+
+
+BLEU = {"sinusoidal": [34.0, 36.5, 34.5], "rope": [37.0, 35.0, 36.0]}
+DRAWN = "rope less sinusoidal, paired bootstrap over lines: "
+
+
+def translated(interval=(-0.25, 2.25), **changes):
+    """A result of translation: a row for each seed, and the interval over lines."""
+    columns = ["encoding", "learning rate", "seed", "held-out loss", "BLEU"]
+    rows = [[arm, 0.005, seed, 2.0, bleu] for arm, values in BLEU.items() for seed, bleu in enumerate(values, 1)]
+    ends = zip(("low", "high"), interval, strict=False)
+    rows += [[DRAWN + end, None, None, None, bleu] for end, bleu in ends]
+    measures = [
+        {"name": name, "arm": arm, "seed": seed, "value": bleu - less}
+        for name, less in (("BLEU above the least of the scale", 33), ("BLEU", 0))
+        for arm, values in BLEU.items()
+        for seed, bleu in enumerate(values, 1)
+    ]
+    table = {"columns": columns, "rows": rows}
+    return result("translation", "small", **{"table": table, "measures": measures, "seeds": [1, 2, 3]} | changes)
+
+
+def add_roformer(directory):
+    """Table 1 of the register with both of the paper's rows."""
+    path = directory / "register.json"
+    register = json.loads(path.read_text(encoding="utf-8"))
+    register["tables"][0]["rows"].append(["RoFormer", 27.5])
+    path.write_text(json.dumps(register), encoding="utf-8")
+
+
+def test_translation_has_the_mean_of_all_seeds_and_their_range(directory):
+    add_roformer(directory)
+    write_result(directory, translated())
+    html, markdown = without_drawing(directory)
+    ours = [["Transformer-base", 27.3, 35.0, 34.0, 36.5], ["RoFormer", 27.5, 36.0, 35.0, 37.0]]
+    assert any(table[1:] == ours for table in Elements(html).tables)
+    assert "| Transformer-base | 27.3 | 35 | 34 | 36.5 |" in markdown
+    said = (
+        "RoPE less sinusoids: 1 BLEU. In a paired bootstrap over the lines of the test set 95 % of the differences are "
+        "between -0.25 and 2.25."
+    )
+    assert said in html and said in markdown
+
+
+def test_without_the_interval_over_lines_nothing_is_said_of_it(directory):
+    write_result(directory, translated(interval=()))
+    assert "paired bootstrap" not in "".join(without_drawing(directory))
 
 
 def test_fractions_are_shown_in_per_cent(directory, tmp_path):

@@ -1,7 +1,9 @@
 """The paper's numbers beside ours: its Tables 1 to 5, and its Figure 3 in words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 
+from . import words
 from .results import Table
 
 
@@ -10,6 +12,7 @@ class Comparison:
     title: str
     note: str  # what is compared with what
     table: Table
+    remarks: list = field(default_factory=list)  # sentences below the table
 
 
 # The paper's Figure 3 is a picture; what is read from it is approximate.
@@ -29,10 +32,16 @@ def comparisons(found):
     return [maker(found, by_id[id]) for id, maker in TABLES.items() if id in by_id]
 
 
+def _shown(found, experiment):
+    """The result of an experiment, None where its numbers may not stand beside the paper's."""
+    result = found.result_of(experiment)
+    return None if result is None or result.is_smoke_run or result.is_dirty else result
+
+
 def _rows(found, experiment):
     """The rows of a result's table as dicts; of "lowest" and "highest" the first. Empty without a result."""
-    result = found.result_of(experiment)
-    if result is None or result.is_smoke_run or result.is_dirty:
+    result = _shown(found, experiment)
+    if result is None:
         return []
     names = result.table.columns
     return [{name: row[names.index(name)] for name in names} for row in result.table.rows]
@@ -50,18 +59,41 @@ def _title(paper):
     return f"{paper.title} ({paper.source})"
 
 
+_BLEU = "BLEU"  # measures::kBleu of reproduce/src/rules.h
+_DRAWN_LINES = "rope less sinusoidal, paired bootstrap over lines: "  # rows of the table of `translation`
+
+
 def _translation(found, paper):
-    rows = _rows(found, "translation")
-    names = {"Transformer-base": "sinusoidal", "RoFormer": "rope"}
-    table = [
-        [model, bleu, _value(rows, {"encoding": names.get(model)}, "BLEU")]
-        for model, bleu in (row[:2] for row in paper.table.rows)
-    ]
+    result = _shown(found, "translation")
+    arms = {"Transformer-base": "sinusoidal", "RoFormer": "rope"}
+    bleu = {arm: [] for arm in arms.values()}  # by seed
+    for measure in result.measures if result else []:
+        if measure.name == _BLEU and measure.arm in bleu:
+            bleu[measure.arm].append(measure.value)
+    table = []
+    for model, published in (row[:2] for row in paper.table.rows):
+        of_seeds = bleu.get(arms.get(model))
+        ours = [fmean(of_seeds), min(of_seeds), max(of_seeds)] if of_seeds else [None] * 3
+        table.append([model, published, *ours])
     return Comparison(
         _title(paper),
-        "Paper: WMT 2014. Here: a small model on a small corpus; only the difference between the rows can be compared.",
-        Table(["model", "paper, BLEU", "here, BLEU"], table),
+        "Paper: WMT 2014. Here: a small model on a small corpus, the mean over seeds and the lowest and highest of "
+        "them; only the difference between the rows can be compared.",
+        Table(["model", "paper, BLEU", "here, BLEU", "lowest", "highest"], table),
+        _bootstrap(_rows(found, "translation"), bleu),
     )
+
+
+def _bootstrap(rows, bleu):
+    """[a sentence on what the choice of test lines can change]; empty where the table does not say it."""
+    low, high = (_value(rows, {"encoding": _DRAWN_LINES + end}, "BLEU") for end in ("low", "high"))
+    if low is None or high is None or not all(bleu.values()):
+        return []
+    difference = words.number(fmean(bleu["rope"]) - fmean(bleu["sinusoidal"]))
+    return [
+        f"RoPE less sinusoids: {difference} BLEU. In a paired bootstrap over the lines of the test set 95 % of the "
+        f"differences are between {words.number(low)} and {words.number(high)}."
+    ]
 
 
 def _glue(found, paper):
@@ -71,8 +103,8 @@ def _glue(found, paper):
     for i, task in enumerate(paper.table.columns[1:], 1):
         cells = {row[0]: row[i] for row in paper.table.rows}
         ours = [_value(rows, {"task": task, "encoding": encodings[model]}, "mean", 100) for model in encodings]
-        words = _value(rows, {"task": task}, "bag of words", 100)
-        table.append([task, cells.get("BERT"), cells.get("RoFormer"), *ours, words])
+        counted = _value(rows, {"task": task}, "bag of words", 100)
+        table.append([task, cells.get("BERT"), cells.get("RoFormer"), *ours, counted])
     return Comparison(
         _title(paper),
         "In points of 100: F1 of MRPC and QQP, Spearman's correlation of STS-B, accuracy of the others. The paper's "

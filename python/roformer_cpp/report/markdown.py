@@ -88,7 +88,8 @@ def _checks(result, claim):
 
 
 def _comparison(comparison):
-    return f"### {_text(comparison.title)}\n\n{_text(comparison.note)}\n\n{_table(comparison.table)}"
+    remarks = map(_text, comparison.remarks)
+    return "\n\n".join([f"### {_text(comparison.title)}", _text(comparison.note), _table(comparison.table), *remarks])
 
 
 def _figure_3(found, drawn):

@@ -83,7 +83,8 @@ def _counts(found):
 
 def _comparison(comparison):
     note = f'<p class="soft">{escape(comparison.note)}</p>'
-    return f"<h3>{escape(comparison.title)}</h3>\n{note}\n{_table(comparison.table, '')}"
+    remarks = "".join(f"\n<p>{escape(remark)}</p>" for remark in comparison.remarks)
+    return f"<h3>{escape(comparison.title)}</h3>\n{note}\n{_table(comparison.table, '')}{remarks}"
 
 
 def _figure_3(found, drawn):
