@@ -12,7 +12,7 @@ from report_support import Elements, result, write_result
 from roformer_cpp import report
 from roformer_cpp.figures import FIGURES
 from roformer_cpp.report import __main__ as command
-from roformer_cpp.report import pictures, results, words
+from roformer_cpp.report import beside, pictures, results, words
 
 CLAIMS = [
     # id, status, source, experiments
@@ -458,6 +458,41 @@ def test_a_result_of_another_design_or_rule_is_stale(directory, tmp_path, change
     html, markdown = make(directory, tmp_path / "out")
     assert ("Stale" in html) == ("**Stale**" in markdown) == (reason is not None)
     assert reason is None or (reason in html and reason in markdown)
+
+
+def test_a_stale_verdict_is_marked_and_not_counted(directory):
+    write_result(directory, result("order", "small", verdicts={"C-01": "supported"}, figures={"C-01": "0.5"}))
+    define(directory, settings={"small": {"seeds": [1]}})
+    html, markdown = without_drawing(directory)
+    counts, claims = (table[1:] for table in Elements(html).tables[:2])
+    counted = [row[0] for row in counts]
+    assert "stale" in counted and "supported" not in counted
+    assert claims[0][2] == "supported (stale) order" and "good" not in html[html.index("<body>") :]
+    assert "| stale | 1 | run with, or judged by, an earlier design" in markdown
+    assert "**supported (stale)** order" in markdown and "C-01 **supported (stale)**: 0.5." in markdown
+
+
+def test_a_smoke_run_is_not_stale_too(directory):
+    (directory / "small" / "order" / "result.json").unlink()
+    write_result(directory, result("order", "tiny", verdicts={"C-01": "smoke run"}, figures={"C-01": "0.5"}))
+    define(directory, revision=2)
+    counts, claims = (table[1:] for table in Elements(without_drawing(directory)[0]).tables[:2])
+    assert "smoke run" in [row[0] for row in counts] and claims[0][2] == "smoke run order"
+
+
+def test_stale_numbers_beside_the_papers_are_marked(directory):
+    write_result(directory, staged())
+    write_result(directory, result("convergence", "small"))
+    define(directory, name="staged-pretraining", revision=1, settings={}, rules={})
+    assert "stale result" not in "".join(without_drawing(directory))
+    assert beside.figure_3(results.read(directory)) == [("left", "convergence")]
+    define(directory, name="staged-pretraining", revision=2, settings={}, rules={})
+    said = "Our numbers are of a stale result of staged-pretraining: the experiment is now at revision 2, this is of 1."
+    html, markdown = without_drawing(directory)
+    assert html.count(said) == markdown.count(said) == 1
+    assert markdown.index("(arXiv 2104.09864 Table 4)") < markdown.index(said) < markdown.index("Figure 3")
+    define(directory, name="convergence", revision=2)
+    assert beside.figure_3(results.read(directory)) == [("left, of a stale result", "convergence")]
 
 
 @pytest.mark.parametrize("where", ["machine", "training"])

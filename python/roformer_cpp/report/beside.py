@@ -1,6 +1,6 @@
 """The paper's numbers beside ours: its Tables 1 to 5, and its Figure 3 in words."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from . import words
@@ -22,14 +22,29 @@ FIGURE_3 = (
     "the loss of a Performer with and without RoPE over 100,000 steps, on an axis from 1.3 to 3.2; the curve with "
     "RoPE is below. The paper names one run for each curve and no range."
 )
-# Where our curves of Figure 3 are.
-FIGURE_3_EXPERIMENTS = (("left", "convergence"), ("right", "linear-language-model"))
+_FIGURE_3_EXPERIMENTS = (("left", "convergence"), ("right", "linear-language-model"))
 
 
 def comparisons(found):
     """[Comparison] in the order of the paper's tables; without those whose table the register lacks."""
     by_id = {table.id: table for table in found.tables}
-    return [maker(found, by_id[id]) for id, maker in TABLES.items() if id in by_id]
+    return [_comparison(found, by_id[id], *TABLES[id]) for id in TABLES if id in by_id]
+
+
+def _comparison(found, paper, experiment, maker):
+    result = _shown(found, experiment)
+    made = maker(result, paper)
+    stale = "; ".join(found.stale(result)) if result else ""
+    said = [f"Our numbers are of a stale result of {experiment}: {stale}."] if stale else []
+    return replace(made, remarks=made.remarks + said)
+
+
+def figure_3(found):
+    """[(where our curves of a side of Figure 3 are, the experiment)] of those that may stand beside the paper's."""
+    shown = [(side, _shown(found, name)) for side, name in _FIGURE_3_EXPERIMENTS]
+    return [
+        (f"{side}, of a stale result" if found.stale(result) else side, result.name) for side, result in shown if result
+    ]
 
 
 def _shown(found, experiment):
@@ -38,9 +53,8 @@ def _shown(found, experiment):
     return None if result is None or result.is_smoke_run or result.is_dirty else result
 
 
-def _rows(found, experiment):
+def _rows(result):
     """The rows of a result's table as dicts; of "lowest" and "highest" the first. Empty without a result."""
-    result = _shown(found, experiment)
     if result is None:
         return []
     names = result.table.columns
@@ -63,8 +77,7 @@ _BLEU = "BLEU"  # measures::kBleu of reproduce/src/rules.h
 _DRAWN_LINES = "rope less sinusoidal, paired bootstrap over lines: "  # rows of the table of `translation`
 
 
-def _translation(found, paper):
-    result = _shown(found, "translation")
+def _translation(result, paper):
     arms = {"Transformer-base": "sinusoidal", "RoFormer": "rope"}
     bleu = {arm: [] for arm in arms.values()}  # by seed
     for measure in result.measures if result else []:
@@ -80,7 +93,7 @@ def _translation(found, paper):
         "Paper: WMT 2014. Here: a small model on a small corpus, the mean over seeds and the lowest and highest of "
         "them; only the difference between the rows can be compared.",
         Table(["model", "paper, BLEU", "here, BLEU", "lowest", "highest"], table),
-        _bootstrap(_rows(found, "translation"), bleu),
+        _bootstrap(_rows(result), bleu),
     )
 
 
@@ -96,8 +109,8 @@ def _bootstrap(rows, bleu):
     ]
 
 
-def _glue(found, paper):
-    rows = _rows(found, "fine-tuning")
+def _glue(result, paper):
+    rows = _rows(result)
     encodings = {"BERT": "learned", "RoFormer": "rope"}
     table = []
     for i, task in enumerate(paper.table.columns[1:], 1):
@@ -117,8 +130,8 @@ def _glue(found, paper):
     )
 
 
-def _chinese_models(found, paper):
-    rows = _rows(found, "chinese-models")
+def _chinese_models(result, paper):
+    rows = _rows(result)
     table = [
         [
             *row,
@@ -142,8 +155,8 @@ def _chinese_models(found, paper):
     )
 
 
-def _stages(found, paper):
-    rows = _rows(found, "staged-pretraining")
+def _stages(result, paper):
+    rows = _rows(result)
     table = []
     for stage, length, batch, steps, loss, accuracy in paper.table.rows:
         ours = next((row for row in rows if row["stage"] == stage and row["trained on"] == row["measured on"]), {})
@@ -165,8 +178,8 @@ def _stages(found, paper):
     )
 
 
-def _similar_cases(found, paper):
-    rows = _rows(found, "long-texts")
+def _similar_cases(result, paper):
+    rows = _rows(result)
     lengths = sorted({row["tokens"] for row in rows})
     arms = {}
     if len(lengths) > 1:
@@ -198,10 +211,11 @@ def _similar_cases(found, paper):
     )
 
 
+# By the paper's table: the experiment that has our numbers, and what makes the comparison.
 TABLES = {
-    "R-TAB-1": _translation,
-    "R-TAB-2": _glue,
-    "R-TAB-3": _chinese_models,
-    "R-TAB-4": _stages,
-    "R-TAB-5": _similar_cases,
+    "R-TAB-1": ("translation", _translation),
+    "R-TAB-2": ("fine-tuning", _glue),
+    "R-TAB-3": ("chinese-models", _chinese_models),
+    "R-TAB-4": ("staged-pretraining", _stages),
+    "R-TAB-5": ("long-texts", _similar_cases),
 }

@@ -93,7 +93,7 @@ def _comparison(comparison):
 
 
 def _figure_3(found, drawn):
-    for side, name in beside.FIGURE_3_EXPERIMENTS:
+    for side, name in beside.figure_3(found):
         for picture in drawn.get(name, [])[:1]:
             yield f"Ours, {side}:\n\n{_picture(picture)}"
 

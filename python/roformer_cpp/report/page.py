@@ -88,7 +88,7 @@ def _comparison(comparison):
 
 
 def _figure_3(found, drawn):
-    for side, name in beside.FIGURE_3_EXPERIMENTS:
+    for side, name in beside.figure_3(found):
         if drawn.get(name):
             yield f"<p>Ours, {side}: {_link(name)}</p>"
 

@@ -15,6 +15,8 @@ SMOKE_SCALE = "tiny"
 NOT_RUN = "not run"
 NOT_TESTABLE = "not testable here"
 NOT_COUNTED = "not counted"  # made from files that differ from every commit
+STALE = "stale"
+_STALE_MARK = f" ({STALE})"
 _NUMBER = (int, float)
 _MAX_DRAWN = 1e300  # of a number that can be drawn
 
@@ -144,8 +146,11 @@ class Reproduction:
         return reasons
 
     def shown_verdicts(self, result):
-        """{claim: verdict}, NOT_COUNTED for a result that no commit made."""
-        return {claim: NOT_COUNTED if result.is_dirty else verdict for claim, verdict in result.verdicts.items()}
+        """{claim: verdict}, NOT_COUNTED for a result that no commit made, "supported (stale)" for a stale one."""
+        if result.is_dirty:
+            return dict.fromkeys(result.verdicts, NOT_COUNTED)
+        mark = _STALE_MARK if self.stale(result) and not result.is_smoke_run else ""
+        return {claim: verdict + mark for claim, verdict in result.verdicts.items()}
 
     def verdicts_of(self, claim):
         """[(experiment, verdict)] of the claim's experiments; NOT_RUN where there is no result."""
@@ -153,10 +158,11 @@ class Reproduction:
         return [(name, by_name.get(name, {}).get(claim.id, NOT_RUN)) for name in claim.experiments]
 
     def verdict_of(self, claim):
-        """The verdicts of the experiments that ran, in words. Without an experiment: whether one could decide it."""
+        """The verdicts of the experiments that ran, in words; STALE in place of stale ones. Without an experiment:
+        whether one could decide it."""
         if not claim.experiments:
             return NOT_TESTABLE if claim.status in ("published only", "no claim") else "no experiment"
-        verdicts = {verdict for _, verdict in self.verdicts_of(claim)}
+        verdicts = {STALE if verdict.endswith(_STALE_MARK) else verdict for _, verdict in self.verdicts_of(claim)}
         return " and ".join(sorted(verdicts - {NOT_RUN})) or NOT_RUN
 
     def verdict_counts(self):

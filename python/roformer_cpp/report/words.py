@@ -17,6 +17,7 @@ VERDICTS = {
     "refuted": "the opposite of a part is shown, or mathematics says otherwise",
     "inconclusive": "not decided: a precondition fails, the interval is too wide, or the result is withdrawn",
     "not testable here": "it needs data or machines that are not available, or claims nothing",
+    "stale": "run with, or judged by, an earlier design or rule; what it said is marked, and counts for nothing",
     "not counted": "run by a program whose files no commit has",
     "not run": "its experiment has no result",
     "no experiment": "a test of the program covers it",
