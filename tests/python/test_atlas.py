@@ -44,6 +44,7 @@ def battery(scale="small", **changes):
     other = {"name": "count, accuracy at 128 tokens less that at 64", "arm": "none", "seed": 1, "value": 0.0625}
     found = [*measures(ACCURACIES, "count, accuracy at {} tokens"), other]
     empty = {"claims": [], "verdicts": {}, "figures": {}, "series": [], "maps": []}
+    empty["table"] = {"columns": ["encoding", "task", "learning rate"], "rows": []}
     return result("synthetic", scale, **empty | {"measures": found} | changes)
 
 
@@ -64,7 +65,8 @@ def made(directory):
 def test_every_number_is_in_its_row(directory):
     write_result(directory, atlas())
     write_result(directory, battery())
-    losses, accuracies, costs = Elements(made(directory)).tables
+    html = made(directory)
+    losses, accuracies, costs = Elements(html).tables
     assert losses == [
         ["encoding", "128 bytes", "256 bytes"],
         ["none", 2.0, 2.6],
@@ -86,6 +88,75 @@ def test_every_number_is_in_its_row(directory):
         ["rope", 1200, 1.0],
         ["new", "–", "–"],
     ]
+    for ends in ("2.000<br>", ">1.900–2.100<", "50.0<br>", ">25.0–75.0<"):  # of the seeds
+        assert ends in html
+
+
+def test_one_seed_has_no_range(directory):
+    write_result(directory, atlas(measures=measures({"none": {128: [2.0]}}, "loss at {} tokens, nats per token")))
+    html = made(directory)
+    assert '<data value="2.0">2.000</data>' in html and 'd="M' not in re.sub('<path class="axis"[^>]*>', "", html)
+
+
+def answered():
+    columns = ["encoding", "task", "learning rate", "accuracy at 64 tokens", "can do it", "better than none"]
+    rows = [["none", "count", 1e-3, 0.5, "no", None], ["rope", "count", 1e-3, 0.9, "yes", "not shown"]]
+    part = {"measure": "count, accuracy at 64 tokens", "arm": "rope"}
+    rule = {
+        "parts": [part | {"above": 0.95}, part | {"above": -0.02}],
+        "preconditions": [part | {"above": 0.03, "against": "none"}],
+    }
+    return battery(table={"columns": columns, "rows": rows}, rules={"X-20": rule})
+
+
+def test_what_an_encoding_can_do_is_said_and_what_that_means(directory):
+    write_result(directory, answered())
+    html = made(directory)
+    assert '<th><button type="button">count: can do it</button></th>' in html  # sorted as texts
+    page = Elements(html)
+    assert page.tables[2] == [
+        ["encoding", "count: can do it", "count: better than none"],
+        ["none", "no", "–"],
+        ["first & <b>", "–", "–"],
+        ["rope", "yes", "not shown"],
+        ["new", "–", "–"],
+    ]
+    for meaning in (
+        "is above 95 %",
+        "a model without an encoding, by more than 3 points",
+        "lower by less than 2 points",
+    ):
+        assert meaning in page.text
+    write_result(directory, answered() | {"rules": {}})
+    assert "more than" not in Elements(made(directory)).text
+
+
+@pytest.mark.parametrize(
+    "losses, is_edge", [([2.0, 1.0, 3.0], False), ([1.0, 2.0, 3.0], True), ([3.0, None, 2.0], True), ([None] * 3, True)]
+)
+def test_a_rate_at_the_edge_of_those_tried_is_said(directory, losses, is_edge):
+    rates = [0.001, 0.003, 0.01]
+    inside = {"arm": "none", "rates": rates, "losses": [2.0, 1.0, 2.0]}
+    write_result(directory, battery(rates=[inside, {"arm": "rope on count", "rates": rates, "losses": losses}]))
+    write_result(directory, atlas(rates=[inside]))
+    found = re.findall(r"a better one may lie beyond: ([^<]*)\.<", made(directory))
+    assert [name.partition(" (")[0] for name in found] == ["rope on count"] * is_edge
+
+
+def test_options_of_arms_are_said(directory):
+    write_result(directory, atlas(settings={"design": {"arms": ["none", "rope:window=64", "new:grid=[-1,8]:a=<b>"]}}))
+    write_result(directory, battery(settings={"arms": ["none", "rope:window=32"]}))
+    html = made(directory)
+    assert "about rope. a paper. Options: window=64 in atlas; window=32 in synthetic<" in html
+    assert "Options: grid=[-1,8]:a=&lt;b&gt; in atlas<" in html and "about none. a paper</p>" in html
+
+
+@pytest.mark.parametrize("value, message", [([], "a loss for each rate"), (["1"], "must have numbers")])
+def test_broken_rates_are_named(directory, value, message):
+    path = write_result(directory, atlas(rates=[{"arm": "none", "rates": [1.0], "losses": value}]))
+    with pytest.raises(ValueError, match=re.escape(f"rates[0] of {path}")) as error:
+        results.read(directory)
+    assert message in str(error.value)
 
 
 def test_what_is_missing_is_said(directory):
@@ -125,23 +196,55 @@ def test_the_page_loads_nothing_and_runs_its_own_script_alone(directory):
     assert "prefers-color-scheme: dark" in html and "auto-fill" in html
     labels = [attributes["aria-label"] for tag, attributes in page.elements if tag == "svg"]
     assert labels == [
-        "none: loss, nats per byte, 2 at 128, 2.6 at 256",
-        "none: count 50.0 % at 64, count 18.8 % at 128",
-        "first & <b>: count 100.0 % at 64",
-        "rope: loss, nats per byte, 1.375 at 128",
+        "none: loss, nats per byte, 2 (1.9 to 2.1) at 128, 2.6 (2.5 to 2.7) at 256",
+        "none: count 50.0 (25.0 to 75.0) % at 64, count 18.8 (12.5 to 25.0) % at 128",
+        "first & <b>: count 100.0 (100.0 to 100.0) % at 64",
+        "rope: loss, nats per byte, 1.375 (1.25 to 1.5) at 128",
     ]
 
 
+def of_seeds(by_length):
+    return {length: small_multiples.OfSeeds(tuple(values)) for length, values in by_length.items()}
+
+
+def points(svg):
+    return [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg)[1].split()]
+
+
 def test_pictures_have_one_scale():
-    reach = small_multiples.Reach.of([{128: 2.0, 512: 3.0}, {128: 1.0}])
-    svg = small_multiples.loss_by_length("a", {128: 2.0, 256: 1.0, 512: 3.0}, reach)
-    points = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg)[1].split()]
-    left, middle, right = points
+    reach = small_multiples.Reach.of([of_seeds({128: [2.0], 512: [3.0]}), of_seeds({128: [1.0]})])
+    svg = small_multiples.loss_by_length("a", of_seeds({128: [2.0], 256: [1.0], 512: [3.0]}), reach)
+    left, middle, right = points(svg)
     assert middle[0] == pytest.approx((left[0] + right[0]) / 2, abs=0.1)  # twice and four times
     assert left[1] == pytest.approx((middle[1] + right[1]) / 2, abs=0.1)
-    bars = small_multiples.accuracy_bars("a", {"count": {64: 0.25, 128: 1.0}})
+    bars = small_multiples.accuracy_bars("a", {"count": of_seeds({64: [0.25], 128: [1.0]})})
     widths = {kind: re.findall(rf'class="{kind}"[^>]* width="([\d.]+)"', bars) for kind in ("bar", "track")}
     assert [float(bar) / float(track) for bar, track in zip(*widths.values(), strict=True)] == pytest.approx([0.25, 1])
+
+
+def test_pictures_have_the_range_of_the_seeds():
+    losses = of_seeds({128: [1.0, 1.5, 3.0], 256: [2.0, 2.0, 2.0]})
+    svg = small_multiples.loss_by_length("a", losses, small_multiples.Reach.of([losses]))
+    low, high = (float(y) for y in re.search(r'class="range" d="M[\d.]+ ([\d.]+)V([\d.]+)"', svg).groups())
+    middle = points(svg)[1][1]
+    assert low > high and middle == pytest.approx((low + high) / 2, abs=0.1)  # of 1, 3 and 2
+    bars = small_multiples.accuracy_bars("a", {"count": of_seeds({64: [0.0, 0.25, 1.0]})})
+    left, width = (int(re.search(rf'class="track"[^>]* {key}="(\d+)"', bars)[1]) for key in ("x", "width"))
+    ends = re.search(r'class="range" d="M([\d.]+) [\d.]+H([\d.]+)"', bars).groups()
+    assert list(map(float, ends)) == [left, left + width]
+
+
+def test_an_axis_of_losses_that_ends_before_the_highest_says_so(directory):
+    name = "loss at {} tokens, nats per token"
+    write_result(directory, atlas(measures=measures({"none": {128: [1.5], 256: [9.0]}}, name)))
+    html = made(directory)
+    assert "The axis of losses ends at ln 256 = 5.545 nats per byte" in html and ">ln 256</text>" in html
+    assert '<data value="9.0">9.000</data>' in html and "9 at 256" in html  # the numbers are whole
+    assert html.count("<circle") == html.count('<path class="dot"') == 1
+    assert points(html)[1][1] == 8  # the top
+    for values in ([1.5], [5.0]), ([9.0], [9.5]):  # no loss beyond, and nothing else
+        write_result(directory, atlas(measures=measures({"none": dict(zip((128, 256), values, strict=True))}, name)))
+        assert "ln 256" not in made(directory)
 
 
 def test_the_report_writes_it_where_the_register_has_encodings(directory, tmp_path):

@@ -7,15 +7,16 @@ Encodings, lengths and tasks are those of the files: nothing is listed here.
 import re
 from dataclasses import dataclass, field
 from html import escape
-from statistics import fmean
 
 from . import small_multiples, units, words
 from .page import STYLE
+from .small_multiples import OfSeeds
 
 TITLE = "Atlas of position encodings"
 _HOW = (
     "Every position encoding of the program in the same small models: a language model of bytes that is read beyond "
-    "its training length, and three synthetic tasks. Rates are tuned for each encoding; values are means over seeds. "
+    "its training length, and three synthetic tasks. Rates are tuned for each encoding. Values are means over seeds; "
+    "where there are several, the lowest and the highest are below. Options that are not said have their defaults. "
     "Models are tiny and trained for a minute, so differences say what an encoding makes easy, not what a large model "
     "can do with it."
 )
@@ -23,8 +24,9 @@ _LOSS = re.compile(r"^loss at (\d+) tokens, nats per token$")
 _ACCURACY = re.compile(r"^(.+), accuracy at (\d+) tokens$")
 _NO_VALUE = "–"
 _CANNOT_READ = "cannot read"
-# Of the table of `atlas`: what is not a loss, which the measures have.
-_NO_COST = ("encoding", "learning rate")
+# Columns of the tables that are neither costs nor answers; losses and accuracies are those of the measures.
+_OTHER = ("encoding", "task", "learning rate")
+_TABLE_ACCURACY = re.compile(r"^accuracy at \d+ tokens$")
 
 _STYLE = (
     STYLE
@@ -44,7 +46,7 @@ table.atlas td, table.atlas th { padding-right: 1rem; }
 .card svg { display: block; width: 100%; height: auto; background: none; min-width: 0; }
 .card svg text { fill: var(--soft); font: 9px system-ui, sans-serif; }
 .axis { stroke: var(--line); } .mine { stroke: var(--link); fill: none; stroke-width: 2; } .dot { fill: var(--link); }
-.bar { fill: var(--link); } .track { fill: var(--tint); }
+.bar { fill: var(--link); } .track { fill: var(--tint); } .range { stroke: var(--ink); fill: none; }
 """
 )
 
@@ -76,9 +78,11 @@ for (const button of document.querySelectorAll("table.atlas th button")) {
 class _Values:
     """What the files say of one encoding."""
 
-    losses: dict = field(default_factory=dict)  # by length
-    accuracies: dict = field(default_factory=dict)  # by task, then length
+    losses: dict = field(default_factory=dict)  # by length, OfSeeds
+    accuracies: dict = field(default_factory=dict)  # by task, then length, OfSeeds
+    answers: dict = field(default_factory=dict)  # by task and question
     costs: dict = field(default_factory=dict)  # by the name of the column
+    options: dict = field(default_factory=dict)  # by experiment, where there are some
 
 
 def render(found):
@@ -86,6 +90,8 @@ def render(found):
     values = {encoding.name: _Values() for encoding in found.encodings}
     _read_losses(results["atlas"], values)
     _read_accuracies(results["synthetic"], values)
+    for name, result in results.items():
+        _read_options(name, result, values)
     parts = [
         f"<h1>{TITLE}</h1>",
         f"<p>{_HOW}</p>",
@@ -95,9 +101,12 @@ def render(found):
         "<h2>Language modelling</h2>",
         "<p>Held-out loss of English books, nats per byte, at the training length and beyond it.</p>",
         _losses(found.encodings, values),
+        _edges(results["atlas"]),
         "<h2>Synthetic tasks</h2>",
         "<p>Accuracy, %, at the training length and in rows that are longer.</p>",
         _accuracies(found.encodings, values),
+        _edges(results["synthetic"]),
+        _answers(found.encodings, values, results["synthetic"]),
         "<h2>Cost</h2>",
         _costs(found.encodings, values),
         "<h2>One by one</h2>",
@@ -118,13 +127,13 @@ def _counted(result):
 
 
 def _by_arm(result, pattern):
-    """{arm: {the pattern's groups: mean over seeds}}"""
+    """{arm: {the pattern's groups: OfSeeds}}"""
     found = {}
     for measure in result.measures:
         match = pattern.match(measure.name)
         if match:
             found.setdefault(measure.arm, {}).setdefault(match.groups(), []).append(measure.value)
-    return {arm: {key: fmean(of_seeds) for key, of_seeds in cells.items()} for arm, cells in found.items()}
+    return {arm: {key: OfSeeds(tuple(of_seeds)) for key, of_seeds in cells.items()} for arm, cells in found.items()}
 
 
 def _read_losses(result, values):
@@ -133,13 +142,16 @@ def _read_losses(result, values):
     for arm, cells in _by_arm(result, _LOSS).items():
         if arm in values:
             values[arm].losses = {int(tokens): loss for (tokens,), loss in cells.items()}
-    names = result.table.columns
+    for encoding, cells in _named_rows(result, values, _LOSS):
+        encoding.costs = {name: value for name, value in cells.items() if name not in _OTHER}
+
+
+def _named_rows(result, values, without):
+    """(_Values, {column: cell}) of each row of an encoding, less the columns that match."""
     for row in result.table.rows:
-        if row[0] in values:
-            cells = dict(zip(names, row, strict=True))
-            values[row[0]].costs = {
-                name: value for name, value in cells.items() if name not in _NO_COST and not _LOSS.match(name)
-            }
+        cells = dict(zip(result.table.columns, row, strict=True))
+        if cells.get("encoding") in values:
+            yield values[cells["encoding"]], {name: cell for name, cell in cells.items() if not without.match(name)}
 
 
 def _read_accuracies(result, values):
@@ -149,6 +161,16 @@ def _read_accuracies(result, values):
         if arm in values:
             for (task, tokens), accuracy in cells.items():
                 values[arm].accuracies.setdefault(task, {})[int(tokens)] = accuracy
+    for encoding, cells in _named_rows(result, values, _TABLE_ACCURACY):
+        questions = (name for name in cells if name not in _OTHER)
+        encoding.answers |= {(cells.get("task"), question): cells[question] for question in questions}
+
+
+def _read_options(experiment, result, values):
+    for arm in result.arms if result else []:
+        encoding, _, options = arm.partition(":")
+        if options and encoding in values:
+            values[encoding].options[experiment] = options
 
 
 def _warnings(found):
@@ -181,22 +203,25 @@ def _columns(cells):
     return sorted({key for each in cells for key in each})
 
 
-def _number_cell(value, otherwise, form=None):
-    """form: writes the number; words.number without one."""
+def _number_cell(value, otherwise):
     if not words.is_number(value):
         return f'<td class="number">{escape(str(otherwise if value is None else value))}</td>'
-    text = (form or words.number)(value)
-    return f'<td class="number"><data value="{value!r}">{escape(text)}</data></td>'
+    return f'<td class="number"><data value="{value!r}">{escape(words.number(value))}</data></td>'
 
 
-def _percent(fraction):
-    return f"{100 * fraction:.1f}"
+def _seeds_cell(of_seeds, otherwise, form):
+    """The mean and, below it, the lowest and highest of several seeds."""
+    if of_seeds is None:
+        return _number_cell(None, otherwise)
+    ends = "–".join(map(form, of_seeds.ends))
+    text = form(of_seeds.mean) + (f'<br><span class="soft">{ends}</span>' if ends else "")
+    return f'<td class="number"><data value="{of_seeds.mean!r}">{text}</data></td>'
 
 
-def _table(heads, rows):
+def _table(heads, rows, kind=' class="number"'):
+    """kind: of the columns after the first."""
     names = "".join(
-        f'<th{" class=" + chr(34) + "number" + chr(34) if i else ""}><button type="button">{escape(name)}</button></th>'
-        for i, name in enumerate(heads)
+        f'<th{kind if i else ""}><button type="button">{escape(name)}</button></th>' for i, name in enumerate(heads)
     )
     body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
     table = f'<table class="atlas">\n<thead><tr>{names}</tr></thead>\n<tbody>\n{body}\n</tbody></table>'
@@ -216,7 +241,7 @@ def _losses(encodings, values):
         rows.append(
             [
                 _name_cell(encoding),
-                *(_number_cell(losses.get(length), otherwise, "{:.3f}".format) for length in lengths),
+                *(_seeds_cell(losses.get(length), otherwise, "{:.3f}".format) for length in lengths),
             ]
         )
         rows[-1] += [_number_cell(None, _NO_VALUE)] * (not lengths)
@@ -232,11 +257,51 @@ def _accuracies(encodings, values):
     for encoding in encodings:
         of = values[encoding.name].accuracies
         cells = [
-            _number_cell(of.get(task, {}).get(length), _CANNOT_READ if task in of else _NO_VALUE, form=_percent)
+            _seeds_cell(of.get(task, {}).get(length), _CANNOT_READ if task in of else _NO_VALUE, words.percent)
             for task, length in columns
         ]
         rows.append([_name_cell(encoding), *(cells or [_number_cell(None, _NO_VALUE)])])
     return _table(["encoding", *([f"{task}, {length}" for task, length in columns] or ["accuracy"])], rows)
+
+
+def _edges(result):
+    """A sentence on the rates that were the lowest or highest of those tried; "" without any."""
+    edges = [(tried.arm, tried.edge()) for tried in result.rates] if result else []
+    named = ", ".join(f"{arm} ({words.number(rate)})" for arm, rate in edges if rate is not None)
+    if not named:
+        return ""
+    text = f"The learning rate is the lowest or the highest of those tried, and a better one may lie beyond: {named}."
+    return f"<p>{escape(text)}</p>"
+
+
+def _answers(encodings, values, result):
+    """What the experiment says that each encoding can do, and what the words mean."""
+    columns = list(dict.fromkeys(key for of in values.values() for key in of.answers))
+    if not columns:
+        return ""
+    rows = []
+    for encoding in encodings:
+        answers = (values[encoding.name].answers.get(column) or _NO_VALUE for column in columns)
+        rows.append([_name_cell(encoding), *(f"<td>{escape(str(answer))}</td>" for answer in answers)])
+    table = _table(["encoding", *(f"{task}: {question}" for task, question in columns)], rows, kind="")
+    return f"<p>{escape(_meaning(result))}</p>\n{table}"
+
+
+def _meaning(result):
+    """What “can do it” and the others mean, with the limits of the experiment's rule; "" where the file lacks them."""
+    rule = result.rules.get("X-20", {})
+    # In the order of reproduce/src/rules.cpp.
+    limits = [part.get("above") for part in (*rule.get("parts", []), *rule.get("preconditions", []))]
+    if len(limits) != 3 or not all(map(words.is_number, limits)):
+        return ""
+    can, carries, beyond = (words.number(100 * abs(limit)) for limit in limits)
+    return (
+        f"“can do it”: the accuracy at the training length is above {can} %. “better than none”: it is above that of "
+        f"none, a model without an encoding, by more than {beyond} points; where it is not, the task says nothing "
+        f"about the encoding. “carries it over”: in longer rows it is lower by less than {carries} points. The answer "
+        "is yes or no where the seeds show it, at the level of the verdicts and corrected for the number of "
+        "encodings, and otherwise “not shown”."
+    )
 
 
 def _costs(encodings, values):
@@ -264,13 +329,24 @@ def _cards(encodings, values):
         drawn = "\n".join(pictures) or f"<p>{_NO_VALUE}</p>"
         cards.append(
             f'<div class="card"><h3>{escape(encoding.name)}</h3>\n'
-            f'<p class="soft">{escape(encoding.summary)}. {escape(encoding.source)}</p>\n{drawn}</div>'
+            f'<p class="soft">{escape(encoding.summary)}. {escape(encoding.source)}{escape(_options(of))}</p>\n'
+            f"{drawn}</div>"
         )
     how = (
         "Loss by length, on the same axes for every encoding; bars are accuracies from 0 to 100 %, one for each length "
-        "from the shortest."
+        "from the shortest. Thin lines go from the lowest to the highest of the seeds."
     )
+    if reach.is_clipped:
+        how += (
+            " The axis of losses ends at ln 256 = 5.545 nats per byte, the loss of guessing all bytes alike; losses "
+            "above it are triangles at its end."
+        )
     return f'<p class="soft">{how}</p>\n<div class="cards">\n' + "\n".join(cards) + "\n</div>"
+
+
+def _options(of):
+    said = "; ".join(f"{options} in {experiment}" for experiment, options in of.options.items())
+    return f". Options: {said}" if said else ""
 
 
 def _provenance(name, result):

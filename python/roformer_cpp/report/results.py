@@ -5,6 +5,7 @@ hours, and those of a newer program, which may hold more, are to be read as well
 """
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -80,6 +81,18 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class TriedRates:
+    arm: str
+    rates: list
+    losses: list  # None: not finite
+
+    def edge(self):
+        """The rate with the lowest loss, where it is the lowest or the highest; None otherwise."""
+        best = min(range(len(self.rates)), key=lambda i: math.inf if self.losses[i] is None else self.losses[i])
+        return self.rates[best] if self.rates[best] in (min(self.rates), max(self.rates)) else None
+
+
+@dataclass(frozen=True)
 class Result:
     name: str
     spec: str
@@ -104,6 +117,8 @@ class Result:
     training: list = field(default_factory=list)  # a record of each run, by the process that trained it
     recorded: dict = field(default_factory=dict)  # by claim: what a result said before it was judged by these rules
     measures: list = field(default_factory=list)  # by arm and seed; those that are numbers
+    rates: list = field(default_factory=list)  # TriedRates
+    arms: list = field(default_factory=list)  # of the settings, as "rerope:window=64"
 
     @property
     def is_smoke_run(self):
@@ -298,6 +313,21 @@ def _measures(entries):
     return found
 
 
+def _arms(entry):
+    settings = _Object(f"settings of {entry.where}", entry.optional("settings", dict))
+    design = settings.object("design") if "design" in settings.value else settings
+    return design.texts("arms", list) if "arms" in design.value else []
+
+
+def _tried_rates(entry):
+    tried = TriedRates(entry.get("arm", str), entry.get("rates", list), entry.get("losses", list))
+    if not tried.rates or len(tried.rates) != len(tried.losses):
+        raise ValueError(f"[report] {entry.where} must have a loss for each rate, got {_short(entry.value)}")
+    if not all(map(_is_number, tried.rates)) or not all(loss is None or _is_number(loss) for loss in tried.losses):
+        raise ValueError(f"[report] {entry.where} must have numbers, got {_short(entry.value)}")
+    return tried
+
+
 def _series(entry):
     series = Series(entry.get("name", str), entry.get("x", list), entry.get("y", list))
     if len(series.x) != len(series.y):
@@ -357,4 +387,6 @@ def _result(entry):
         training=[each.value for each in entry.optional_objects("training")],
         recorded=entry.optional("recorded", dict),
         measures=_measures(entry.optional_objects("measures")),
+        arms=_arms(entry),
+        rates=[_tried_rates(each) for each in entry.optional_objects("rates")],
     )

@@ -49,12 +49,16 @@ def number(value):
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
-def texts(table, percent=()):
-    """The cells of a table as texts, row by row; columns of the indices `percent`, which hold fractions, in per cent.
+def percent(fraction):
+    return f"{100 * fraction:.1f}"
+
+
+def texts(table, fractions=()):
+    """The cells of a table as texts, row by row; columns of the indices `fractions` in per cent.
 
     Where a column has fractions, 65.0 keeps its 0.
     """
-    rows = [[_scaled(value, i in percent) for i, value in enumerate(row)] for row in table.rows]
+    rows = [[_scaled(value, i in fractions) for i, value in enumerate(row)] for row in table.rows]
     has_fraction = [
         any(isinstance(value, float) and not value.is_integer() for value in column)
         for column in zip(*rows, strict=True)
