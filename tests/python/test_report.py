@@ -415,6 +415,107 @@ def test_a_broken_register_is_named(directory, tmp_path, capsys):
     assert "claims[0] of " in fails(directory, tmp_path, capsys)
 
 
+@pytest.mark.parametrize("content", ["[" * 100000, "1" * 5000])
+def test_json_without_end_is_named(directory, content):
+    (directory / "register.json").write_text(content)
+    with pytest.raises(ValueError, match=r"register\.json must be JSON"):
+        results.read(directory)
+
+
+CHECKS = [{"text": "a", "role": "part", "mean": 0.1, "low": 0.0, "high": 0.2, "outcome": "holds"}]
+PARTS = [{"command": "roformer", "commit": "abc", "seconds": 1.5}]
+# By experiment: the names of the columns that the pages read.
+READ = {
+    "staged-pretraining": ["stage", "trained on", "measured on", "loss", "accuracy"],
+    "long-texts": ["model", "tokens", "accuracy", "bag of words"],
+    "fine-tuning": ["task", "encoding", "mean", "bag of words"],
+    "atlas": ["encoding", "parameters", "loss at 128 tokens, nats per token"],
+    "synthetic": ["encoding", "task", "accuracy at 64 tokens", "can do it"],
+}
+
+
+def whole(name):
+    """A result with all that the pages read, and as little of each as there can be."""
+    names = {"atlas": "loss at 128 tokens, nats per token", "synthetic": "count, accuracy at 64 tokens"}
+    return result(
+        name,
+        "small",
+        settings={"design": {"arms": ["rope:base=2"]}},
+        table={"columns": READ[name], "rows": [[1, *range(1, len(READ[name]))], ["rope"] * len(READ[name])]},
+        series=[{"name": "a, seed 1", "x": [1], "y": [2]}],
+        maps=[],
+        revision=1,
+        kind="training",
+        measures=[{"name": names.get(name, "a"), "arm": "rope", "seed": 1, "value": 0.5}],
+        rates=[{"arm": "rope", "rates": [1.0, 2.0], "losses": [1.0, None]}],
+        checks={"C-01": CHECKS},
+        rules={"X-20": {"parts": [{"above": 0.95}] * 2, "preconditions": [{"above": 0.1}]}},
+        recorded={"C-01": "0.5"},
+        training=[{"arm": "rope", "seed": 1, "parts": PARTS}],
+    )
+
+
+def whole_register():
+    sizes = {"R-TAB-1": 2, "R-TAB-2": 2, "R-TAB-3": 2, "R-TAB-4": 6, "R-TAB-5": 3}
+    claim = {"id": "C-01", "text": "a", "source": "b", "status": "testable", "note": "", "experiments": ["atlas"]}
+    return {
+        "claims": [claim],
+        "tables": [
+            {"id": id, "title": "a", "source": "b", "columns": ["c"] * size, "rows": [list(range(size))]}
+            for id, size in sizes.items()
+        ],
+        "experiments": [{"name": "atlas", "kind": "training", "revision": 1, "settings": {"small": {}}, "rules": {}}],
+        "rule_changes": [{"claims": ["C-01"], "change": "a", "reason": "b"}],
+        "method": "a",
+        "encodings": [{"name": "rope", "summary": "a", "source": "b"}],
+    }
+
+
+def damaged(value):
+    """The value with one of its parts, or itself, lost or of another type; each in turn."""
+    yield from (other for other in (None, True, "x", -1, 10**400, [], {}, [None]) if type(other) is not type(value))
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        less = value.copy()
+        part = less.pop(key)
+        yield less
+        for other in damaged(part):
+            changed = value.copy()
+            changed[key] = other
+            yield changed
+
+
+def is_named(work, path):
+    """Whether a ValueError of one line, if there is any, names the file."""
+    try:
+        work()
+    except ValueError as error:
+        return path.name in str(error) and len(str(error).splitlines()) == 1
+    return True
+
+
+def render_all(directory):
+    without_drawing(directory)
+    report.atlas.render(results.read(directory))
+
+
+@pytest.mark.parametrize("name", [*READ, "register"])
+def test_any_damage_of_a_file_is_named_or_does_no_harm(tmp_path, name):
+    (tmp_path / "register.json").write_text(json.dumps(whole_register()))
+    path = write_result(tmp_path, whole("atlas" if name == "register" else name))
+    if name == "register":
+        path = tmp_path / "register.json"
+    render_all(tmp_path)
+    content = json.loads(path.read_text())
+    for changed in damaged(content):
+        path.write_text(json.dumps(changed))
+        assert is_named(lambda: render_all(tmp_path), path), changed
+    text = json.dumps(content)
+    for end in range(0, len(text), 7):
+        path.write_text(text[:end])
+        with pytest.raises(ValueError, match=f"{re.escape(str(path))} must be"):
+            results.read(tmp_path)
+
+
 def test_an_output_that_cannot_be_made_is_named(directory, tmp_path, capsys):
     (tmp_path / "out").write_text("")
     assert "out" in fails(directory, tmp_path, capsys)

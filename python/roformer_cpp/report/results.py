@@ -19,6 +19,7 @@ NOT_COUNTED = "not counted"  # made from files that differ from every commit
 STALE = "stale"
 _STALE_MARK = f" ({STALE})"
 _NUMBER = (int, float)
+_MAYBE_NUMBER = (int, float, type(None))
 _MAX_DRAWN = 1e300  # of a number that can be drawn
 
 
@@ -150,9 +151,9 @@ class Reproduction:
         defined = self.experiments.get(result.name)
         if defined is None:
             return []
-        reasons = []
-        if defined.get("revision", 1) != result.revision:
-            reasons.append(f"the experiment is now at revision {defined['revision']}, this is of {result.revision}")
+        reasons, revision = [], defined.get("revision", 1)
+        if revision != result.revision:
+            reasons.append(f"the experiment is now at revision {revision}, this is of {result.revision}")
         settings = defined.get("settings", {}).get(result.scale)
         if settings is not None and settings != result.settings:
             reasons.append("the design has changed since")
@@ -207,7 +208,7 @@ def read(directory):
         raise ValueError(
             f"[report] {directory} must hold a result, got none. Hint: roformer reproduce all --output {directory}"
         )
-    experiments = {entry.get("name", str): entry.value for entry in register.optional_objects("experiments")}
+    experiments = {entry.get("name", str): _defined(entry) for entry in register.optional_objects("experiments")}
     for name, result in largest.items():  # results of earlier versions do not say their kind
         largest[name] = replace(result, kind=result.kind or experiments.get(name, {}).get("kind", ""))
     order = [name for claim in claims for name in claim.experiments] + sorted(largest)
@@ -216,8 +217,8 @@ def read(directory):
         tables,
         [largest[name] for name in dict.fromkeys(order) if name in largest],
         experiments,
-        [entry.value for entry in register.optional_objects("rule_changes")],
-        register.value.get("method", ""),
+        [_rule_change(entry) for entry in register.optional_objects("rule_changes")],
+        register.optional("method", str),
         [_encoding(entry) for entry in register.optional_objects("encodings")],
     )
 
@@ -234,10 +235,10 @@ class _Object:
     def of_file(path):
         try:
             return _Object(path, json.loads(path.read_text(encoding="utf-8")))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"[report] {path} must be JSON, got {error}") from error
         except UnicodeDecodeError as error:
             raise ValueError(f"[report] {path} must be UTF-8, got {error}") from error
+        except (ValueError, RecursionError) as error:  # of numbers without end and of deep lists, too
+            raise ValueError(f"[report] {path} must be JSON, got {error}") from error
 
     def get(self, key, kind):
         if key not in self.value:
@@ -264,8 +265,16 @@ class _Object:
     def optional(self, key, kind):
         return self.get(key, kind) if key in self.value else kind()
 
+    def optional_object(self, key):
+        return self.object(key) if key in self.value else _Object(self.where, {})
+
     def optional_objects(self, key):
         return self.objects(key) if key in self.value else []
+
+    def number(self, key):
+        if not _is_number(self.get(key, _NUMBER)):
+            raise ValueError(f"[report] {key} of {self.where} must be a number, got {_short(self.value[key])}")
+        return self.value[key]
 
 
 def _short(value):
@@ -297,6 +306,18 @@ def _paper_table(entry):
     return PaperTable(*(entry.get(key, str) for key in ("id", "title", "source")), _table(entry))
 
 
+def _rule_change(entry):
+    entry.texts("claims", list), entry.get("change", str), entry.get("reason", str)
+    return entry.value
+
+
+def _defined(entry):
+    """An experiment as the program defines it."""
+    entry.optional("kind", str), entry.optional("revision", int)
+    entry.optional("settings", dict), entry.optional("rules", dict)
+    return entry.value
+
+
 def _encoding(entry):
     return Encoding(*(entry.get(key, str) for key in ("name", "summary", "source")))
 
@@ -313,8 +334,33 @@ def _measures(entries):
     return found
 
 
+def _rules(entry):
+    for claim in entry.value:
+        rule = entry.object(claim)
+        rule.optional_objects("parts"), rule.optional_objects("preconditions")
+    return entry.value
+
+
+def _checks(entry):
+    for claim in entry.value:
+        for check in entry.objects(claim):
+            check.get("text", str), check.get("role", str), check.get("outcome", str)
+            if "low" in check.value:
+                check.get("mean", _MAYBE_NUMBER), check.get("low", _MAYBE_NUMBER), check.get("high", _MAYBE_NUMBER)
+    return entry.value
+
+
+def _trained_run(entry):
+    entry.get("arm", str), entry.get("seed", int)
+    for part in entry.optional_objects("parts"):
+        part.optional("command", str)
+        if "seconds" in part.value:
+            part.number("seconds")
+    return entry.value
+
+
 def _arms(entry):
-    settings = _Object(f"settings of {entry.where}", entry.optional("settings", dict))
+    settings = entry.optional_object("settings")
     design = settings.object("design") if "design" in settings.value else settings
     return design.texts("arms", list) if "arms" in design.value else []
 
@@ -376,16 +422,16 @@ def _result(entry):
         maps=[_map(each) for each in entry.objects("maps")] if "maps" in entry.value else [],
         verdicts=verdicts,
         figures=figures,
-        seconds=entry.get("seconds", _NUMBER),
+        seconds=entry.number("seconds"),
         command=entry.get("command", str),
         machine=entry.get("machine", dict),
         settings=entry.optional("settings", dict),
         kind=entry.optional("kind", str),
         revision=entry.get("revision", int) if "revision" in entry.value else 1,
-        checks=entry.optional("checks", dict),
-        rules=entry.optional("rules", dict),
-        training=[each.value for each in entry.optional_objects("training")],
-        recorded=entry.optional("recorded", dict),
+        checks=_checks(entry.optional_object("checks")),
+        rules=_rules(entry.optional_object("rules")),
+        training=[_trained_run(each) for each in entry.optional_objects("training")],
+        recorded=entry.texts("recorded", dict) if "recorded" in entry.value else {},
         measures=_measures(entry.optional_objects("measures")),
         arms=_arms(entry),
         rates=[_tried_rates(each) for each in entry.optional_objects("rates")],
