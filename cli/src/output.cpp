@@ -53,6 +53,11 @@ void emit_text(const std::string& text) {
   write_line(io::terminal_text(text));
 }
 
+void emit_lines(const std::string& lines) {
+  write_part(stdout_is_terminal() ? io::terminal_text(lines) : lines);
+  flush();
+}
+
 void emit_text_part(const std::string& text) {
   write_part(io::terminal_text(text));
   flush();

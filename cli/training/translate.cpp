@@ -147,7 +147,7 @@ int run_translate(const TranslateArguments& arguments) {
       output->write(text);
     } else {
       progress().clear();
-      emit_part(text);
+      emit_lines(text);
     }
   }
   progress().finish();

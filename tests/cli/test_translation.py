@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import transformers
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from cli_support import PROGRAM, refused, results, run
+from cli_support import PROGRAM, on_terminal, refused, results, run
 from roformer_cpp.translation import load_translation_model
 from tolerances import GRADIENT_OF_A_STEP, T4_MAX
 
@@ -141,6 +142,27 @@ def test_translations_keep_the_order_in_any_batch(folder, trained, tmp_path):
     (report,) = results(*translate, "--output", tmp_path / "out.txt")
     assert report["lines"] == len(lines) and (tmp_path / "out.txt").read_text() == done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+def test_standard_output_has_the_bytes_of_a_file(folder, tmp_path):
+    """Also of characters that are escaped on a terminal."""
+    text = "a\x7f\x85\u061c\u202eb\u2066"
+    (tmp_path / "target").write_text(f"{text}\n" * 200)
+    keys = dict(steps=80, schedule=dict(kind="constant", learning_rate=1e-2, warmup_steps=0), accumulate=1)
+    results(*training(folder, tmp_path / "run", train=("train.en", tmp_path / "target"), **keys))
+    (tmp_path / "in.txt").write_text("a dog\n\nthe cat sleeps\n")
+    translate = ["translate", "--model", tmp_path / "run", "--input", tmp_path / "in.txt"]
+    results(*translate, "--output", tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == f"{text}\n\n{text}\n"
+    assert run(*translate).stdout == f"{text}\n\n{text}\n"
+    assert on_terminal(*translate, stream="stdout").splitlines()[0] == "a\\x7f\\u0085\\u061c\\u202eb\\u2066"
+
+
+def test_translations_that_cannot_be_written(trained):
+    with Path("/dev/full").open("w") as full:
+        command = [PROGRAM, "translate", "--model", trained]
+        done = subprocess.run(command, input="a dog\n", stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "[stdout] results must be writable" in done.stderr
 
 
 def test_interrupted_translation_goes_on(folder, trained, tmp_path):
