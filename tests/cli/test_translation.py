@@ -117,6 +117,7 @@ def test_killed_training_has_the_same_bits(folder, trained):
         return [{key: line[key] for key in ("type", "step", "loss")} for line in lines]
 
     assert values(output) == values(trained)
+    assert sorted(path.name for path in output.iterdir()) == sorted(path.name for path in trained.iterdir())
 
 
 def test_translations_keep_the_order_in_any_batch(folder, trained, tmp_path):

@@ -188,6 +188,21 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   EXPECT_EQ(newest_checkpoint(run_), run_ + "/checkpoint-100");
 }
 
+TEST_F(CheckpointTest, OneOfASignalIsKeptUntilTheNext) {
+  const auto save_for = [&](int64_t step, CheckpointCause cause) {
+    CheckpointPlan kept = plan();
+    kept.keep = 2;
+    CheckpointWriter writer(kept);
+    writer.begin(*model_, *optimizer_, {{"step", step}}, cause);
+    writer.finish();
+  };
+  for (const int64_t step : {5, 10}) save_for(step, CheckpointCause::kRunFile);
+  for (const int64_t step : {11, 12}) save_for(step, CheckpointCause::kSignal);
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-10", "checkpoint-12"}));
+  save_for(15, CheckpointCause::kRunFile);
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-10", "checkpoint-15"}));
+}
+
 TEST_F(CheckpointTest, AllButTheNewestGo) {
   for (const int64_t step : {5, 10, 20}) save(step, 3);
   drop_checkpoints(run_, 2);

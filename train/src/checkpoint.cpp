@@ -58,6 +58,14 @@ void drop_checkpoint(const std::string& run_dir, int64_t step) {
   fs::remove_all(temporary);
 }
 
+// Whether a signal caused it, at a step that is not one of the run file's.
+bool is_extra(const std::string& checkpoint) {
+  const std::string path = checkpoint + "/state.json";
+  if (!fs::exists(path)) return false;
+  const auto state = nlohmann::json::parse(io::read_file(path), nullptr, /*allow_exceptions=*/false);
+  return state.is_object() && state.contains(kInterrupted);
+}
+
 }  // namespace
 
 std::string unfinished_path(const std::string& run_dir, int64_t step) {
@@ -88,7 +96,13 @@ void save_state(const std::string& checkpoint, nlohmann::json state) {
 }
 
 void drop_checkpoints(const std::string& run_dir, int64_t keep) {
-  const std::vector<int64_t> steps = checkpoint_steps(run_dir);
+  std::vector<int64_t> steps = checkpoint_steps(run_dir);
+  const int64_t newest = steps.empty() ? 0 : steps.back();
+  std::erase_if(steps, [&](int64_t step) {
+    if (step == newest || !is_extra(checkpoint_path(run_dir, step))) return false;
+    drop_checkpoint(run_dir, step);
+    return true;
+  });
   for (size_t i = 0; i + static_cast<size_t>(keep) < steps.size(); ++i) drop_checkpoint(run_dir, steps[i]);
 }
 

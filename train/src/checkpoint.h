@@ -64,13 +64,16 @@ class TokenizerFiles {
   std::vector<std::pair<std::string, std::string>> files_;  // name and content
 };
 
+// The key of state.json that a checkpoint has which a signal caused.
+inline constexpr const char* kInterrupted = "interrupted";
 // Where a checkpoint lies while it is written or removed.
 std::string unfinished_path(const std::string& run_dir, int64_t step);
 // The file of a rank's moments in a checkpoint of so many ranks.
 std::string moments_file(const std::string& checkpoint, int64_t rank, int64_t ranks);
 // Writes state.json. `state`: an object with "step".
 void save_state(const std::string& checkpoint, nlohmann::json state);
-// Removes all but the newest `keep`.
+// Removes all but the newest `keep`, and those with kInterrupted unless one is the newest of all: in the end a run has
+// the checkpoints that it has without signals.
 void drop_checkpoints(const std::string& run_dir, int64_t keep);
 // state.json, read by `parse`. Errors name the checkpoint and the key, and tell the user to remove its directory to
 // continue from the previous one.

@@ -33,6 +33,9 @@ struct CheckpointPlan {
   std::function<void()> sync{};
 };
 
+// kSignal: it is kept until the next one.
+enum class CheckpointCause { kRunFile, kSignal };
+
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(CheckpointPlan plan);
@@ -45,7 +48,9 @@ class CheckpointWriter {
   // These three are called by all ranks together. They throw Error if a file could not be written on one of them.
   // Finishes the checkpoint before, copies, and starts to write. `state`: an object with "step".
   template <typename Model>  // nn::Model or nn::TranslationModel
-  void begin(const Model& model, const AdamW& optimizer, nlohmann::json state) {
+  void begin(const Model& model, const AdamW& optimizer, nlohmann::json state,
+             CheckpointCause cause = CheckpointCause::kRunFile) {
+    if (cause == CheckpointCause::kSignal) state[kInterrupted] = true;
     begin_with([&model](nn::ModelSnapshot& snapshot) { snapshot.take(model); }, optimizer, std::move(state));
   }
   void go_on();   // when is_done() on all ranks; otherwise it waits

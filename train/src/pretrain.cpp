@@ -169,9 +169,9 @@ void PretrainRun::evaluate_lengths() {
   }
 }
 
-void PretrainRun::checkpoint_now() {
+void PretrainRun::checkpoint_now(CheckpointCause cause) {
   RECORD_USER_SCOPE("checkpoint");
-  checkpoints_->begin(*model_, *optimizer_, to_json(state_));
+  checkpoints_->begin(*model_, *optimizer_, to_json(state_), cause);
 }
 
 void PretrainRun::write_profile() {
@@ -242,7 +242,7 @@ int64_t PretrainRun::go_through_steps(const InterruptScope& interrupt) {
     if (profile_->is_running() && state_.step == profile_->last()) write_profile();
   }
   if (profile_->is_running()) write_profile();
-  if (state_.step < total_steps_) checkpoint_now();
+  if (state_.step < total_steps_) checkpoint_now(CheckpointCause::kSignal);
   checkpoints_->finish();
   return signal;
 }

@@ -52,7 +52,7 @@ class PretrainRun {
   void log_interval();
   void evaluate_now();
   void evaluate_lengths();
-  void checkpoint_now();
+  void checkpoint_now(CheckpointCause cause = CheckpointCause::kRunFile);
   void write_profile();
   void go_one_step();
   int64_t agree(const InterruptScope& interrupt);

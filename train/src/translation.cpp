@@ -51,7 +51,7 @@ class TranslationRun {
   double pass(const TranslationBatch& batch, double scale, uint64_t forward);
   void log_interval();
   void evaluate_now();
-  void checkpoint_now();
+  void checkpoint_now(CheckpointCause cause = CheckpointCause::kRunFile);
   std::string progress_line(double loss) const;
   void note(const std::string& text) const {
     if (options_.note) options_.note(text);
@@ -299,7 +299,7 @@ void TranslationRun::evaluate_now() {
   progress_.message(fmt::format("{}  held-out loss {:.3f}", progress_line(train_loss_), *valid_loss_));
 }
 
-void TranslationRun::checkpoint_now() {
+void TranslationRun::checkpoint_now(CheckpointCause cause) {
   checkpoints_->begin(*model_, *optimizer_,
                       {{"step", step_},
                        {"micro_batches", micro_batches_},
@@ -311,7 +311,8 @@ void TranslationRun::checkpoint_now() {
                        {"train_loss", train_loss_},
                        {"valid_loss", valid_loss_ ? nlohmann::json(*valid_loss_) : nlohmann::json()},
                        {"seconds", seconds_},
-                       {"platform", platform_}});
+                       {"platform", platform_}},
+                      cause);
 }
 
 TranslationReport TranslationRun::go() {
@@ -326,7 +327,7 @@ TranslationReport TranslationRun::go() {
     if (is_last || step_ % config_.checkpoint_every_steps == 0) checkpoint_now();
   }
   const bool is_complete = step_ == config_.steps;
-  if (!is_complete) checkpoint_now();
+  if (!is_complete) checkpoint_now(CheckpointCause::kSignal);
   checkpoints_->finish();
   if (is_complete) {
     nn::save_translation_model(*model_, options_.output_dir);
