@@ -340,6 +340,17 @@ def test_a_step_has_the_gradient_of_transformers(folder, tmp_path):
     assert compared > 30
 
 
+def test_an_end_that_is_padding_is_refused(folder, tmp_path):
+    shutil.copytree(folder / "tokenizer", tmp_path / "tokenizer")
+    path = tmp_path / "tokenizer" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "</s>"}))
+    given = training(folder, tmp_path / "run")
+    given[given.index("--tokenizer") + 1] = tmp_path / "tokenizer"
+    rule = "[translation] pad_token and eos_token of the tokenizer must differ"
+    assert refused(*given) == f'{rule}, got "</s>" for both\n'
+    assert not (tmp_path / "run").exists()
+
+
 def test_bad_pairs_are_named(folder, tmp_path):
     for name in ("train.en", "train.de"):
         shutil.copy(folder / name, tmp_path)

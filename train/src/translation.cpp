@@ -20,6 +20,7 @@
 #include "platform.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/printable.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/nn/seed_scope.h"
 #include "rf/nn/translation_model.h"
@@ -109,6 +110,10 @@ TranslationRun::TranslationRun(const TranslationOptions& options, io::Progress& 
 void TranslationRun::fit_vocabulary() {
   const text::Vocabulary& vocabulary = tokenizer_.vocabulary();
   vocabulary.require({text::SpecialRole::kPad, text::SpecialRole::kEos}, kTranslation);
+  if (const int64_t pad = vocabulary.special().pad; pad == vocabulary.special().eos) {
+    fail(kTranslation, "pad_token and eos_token of the tokenizer must differ, got {} for both",
+         io::printable(vocabulary.token(pad)));
+  }
   const nlohmann::json given = options_.run.value("model", nlohmann::json::object());
   const auto fit = [&](const char* key, int64_t value, int64_t& target) {
     if (given.contains(key) && given[key] != value) {
