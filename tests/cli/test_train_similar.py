@@ -226,6 +226,23 @@ def test_bad_options(change, words, house, tmp_path):
         assert word in message, message
 
 
+def test_a_refused_run_may_be_corrected(house, tmp_path):
+    config = SIZES | {
+        "vocab_size": len(SPECIAL) + len(WORDS),
+        "position_encoding": "learned",
+        "model_type": "rf_encoder",
+    }
+    start = tmp_path / "start"
+    shutil.copytree(house / "start", start)
+    config["max_position_embeddings"] = 20
+    roformer_cpp.build_model(config, "RfEncoderForMaskedLM", seed=1).save(start)
+    given = arguments(house, tmp_path / "out", "--epochs", 1)
+    given[given.index("--model") + 1] = start
+    assert "24" in refused(*given)
+    given[given.index("--max-length") + 1] = 10
+    results(*given)
+
+
 def test_bad_records(house, tmp_path):
     bad = tmp_path / "bad.tsv"
     bad.write_text("sentence1\tsentence2\tlabel\n" + "red\tblue\t1\n" * 9 + "red\t \t1\n")

@@ -370,6 +370,12 @@ def test_bad_pairs_are_named(folder, tmp_path):
     assert "1 pairs of more than 32 tokens are left out, the first in" in done.stderr and "line 3, of" in done.stderr
 
 
+def test_a_refused_run_may_be_corrected(folder, tmp_path):
+    model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 16}
+    assert "16" in refused(*training(folder, tmp_path / "run", model=model, steps=1))
+    results(*training(folder, tmp_path / "run", model={**model, "max_position_embeddings": 32}, steps=1))
+
+
 def test_refused_runs(folder, trained, tmp_path):
     other = refused(*training(folder, trained, label_smoothing=0.2))
     assert "/translation/label_smoothing" in other

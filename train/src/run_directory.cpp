@@ -73,10 +73,13 @@ bool RunDirectory::has(const std::string& name) const {
   return fs::exists(file(name));
 }
 
+nlohmann::json RunDirectory::settings_or(const std::string& name, const nlohmann::json& settings) const {
+  return has(name) ? io::read_json(file(name)) : settings;
+}
+
 nlohmann::json RunDirectory::kept_settings(const std::string& name, const nlohmann::json& settings) const {
-  if (has(name)) return io::read_json(file(name));
-  io::write_file(file(name), settings.dump(2) + "\n");
-  return settings;
+  if (!has(name)) io::write_file(file(name), settings.dump(2) + "\n");
+  return settings_or(name, settings);
 }
 
 std::string first_difference(const nlohmann::json& before, const nlohmann::json& now) {

@@ -60,7 +60,8 @@ class SimilarRun {
   void read();
   SimilarPair pair_of(const data::Record& record, text::BatchEncoder& encoder) const;
   void open_model();
-  void keep_settings();
+  nlohmann::json settings() const;
+  void check_settings();
   std::string report_path() const;
   bool is_finished();
   void finish(const TokenizerFiles& tokenizer_files);
@@ -164,27 +165,30 @@ void SimilarRun::read() {
   }
 }
 
-void SimilarRun::keep_settings() {
-  const nlohmann::json settings = {{"similar", identity_},
-                                   {"model", model_identity(options_.model_dir, options_.load)},
-                                   {"epochs", options_.epochs},
-                                   {"batch", options_.batch},
-                                   {"max_length", options_.max_length},
-                                   {"mask", options_.mask},
-                                   {"learning_rate", options_.learning_rate},
-                                   {"schedule", name_of(kSchedules, options_.schedule)},
-                                   {"warmup", options_.warmup},
-                                   {"weight_decay", options_.weight_decay},
-                                   {"clip_norm", options_.clip_norm},
-                                   {"precision", name_of(kPrecisions, options_.precision)},
-                                   {"seed", options_.seed}};
+nlohmann::json SimilarRun::settings() const {
+  return {{"similar", identity_},
+          {"model", model_identity(options_.model_dir, options_.load)},
+          {"epochs", options_.epochs},
+          {"batch", options_.batch},
+          {"max_length", options_.max_length},
+          {"mask", options_.mask},
+          {"learning_rate", options_.learning_rate},
+          {"schedule", name_of(kSchedules, options_.schedule)},
+          {"warmup", options_.warmup},
+          {"weight_decay", options_.weight_decay},
+          {"clip_norm", options_.clip_norm},
+          {"precision", name_of(kPrecisions, options_.precision)},
+          {"seed", options_.seed}};
+}
+
+void SimilarRun::check_settings() {
   directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
-  const nlohmann::json before = directory_->kept_settings("run.json", settings);
+  const nlohmann::json now = settings(), before = directory_->settings_or("run.json", now);
   if (!before.contains("similar")) {
     fail(kWhere, "the output must be a directory of train-similar, got {}, which holds another kind of run",
          options_.output_dir);
   }
-  if (const std::string difference = first_difference(before, settings); !difference.empty()) {
+  if (const std::string difference = first_difference(before, now); !difference.empty()) {
     fail(kWhere, "the settings must be those of the run in {}, got {}", options_.output_dir, difference);
   }
 }
@@ -389,13 +393,14 @@ SimilarTrainingReport SimilarRun::go() {
   schedule_.kind = options_.schedule;
   schedule_.learning_rate = options_.learning_rate;
   schedule_.warmup_steps = std::llround(std::ceil(options_.warmup * static_cast<double>(total_steps_)));
-  keep_settings();
+  check_settings();
   if (is_finished()) {
     if (options_.note) options_.note("the run is finished already, in " + options_.output_dir);
     return report_;
   }
   open_model();
   const TokenizerFiles tokenizer_files(options_.model_dir);
+  directory_->kept_settings("run.json", settings());  // once nothing is left to refuse
   metrics_.emplace(options_.output_dir + "/metrics.jsonl", step_, options_.note);
   if (options_.note) options_.note(plot_hint(options_.output_dir));
   const InterruptScope interrupt;

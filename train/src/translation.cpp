@@ -44,7 +44,7 @@ class TranslationRun {
   void fit_vocabulary();
   void open_data();
   nlohmann::json settings() const;
-  void keep_settings();
+  void check_settings();
   void open_model();
   void resume_from(const std::string& checkpoint);
   std::vector<int64_t> next_batch();
@@ -94,8 +94,9 @@ TranslationRun::TranslationRun(const TranslationOptions& options, io::Progress& 
   open_data();
   tokenizer_files_.emplace(options.tokenizer_dir);
   directory_.emplace(options.output_dir, RunDirectory::Use::kResume);
-  keep_settings();
+  check_settings();
   open_model();
+  directory_->kept_settings("run.json", settings());  // once nothing is left to refuse
   model_->train();
   first_step_ = step_;
   estimate_.emplace(static_cast<double>(config_.steps), static_cast<double>(step_));
@@ -145,8 +146,8 @@ nlohmann::json TranslationRun::settings() const {
 }
 
 // Only when checkpoints are written and how many are kept may differ from the run's.
-void TranslationRun::keep_settings() {
-  nlohmann::json now = settings(), before = directory_->kept_settings("run.json", now);
+void TranslationRun::check_settings() {
+  nlohmann::json now = settings(), before = directory_->settings_or("run.json", now);
   if (!before.contains("translation")) {
     fail(kTranslation, "the output must be a directory of translation, got {}, which holds another kind of run",
          options_.output_dir);

@@ -24,7 +24,9 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   bool has(const std::string& name) const;
-  // The settings of the runs in it, which the file `name` holds; if there is none it is written, with `settings`.
+  // The settings of the runs in it, which the file `name` holds; `settings` if there is none.
+  nlohmann::json settings_or(const std::string& name, const nlohmann::json& settings) const;
+  // The same; if there is none it is written, with `settings`.
   nlohmann::json kept_settings(const std::string& name, const nlohmann::json& settings) const;
 
  private:
