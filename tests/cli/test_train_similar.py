@@ -243,6 +243,25 @@ def test_a_refused_run_may_be_corrected(house, tmp_path):
     results(*given)
 
 
+def test_other_columns_are_refused(house, tmp_path):
+    results(*arguments(house, tmp_path / "out"))
+    given = arguments(house, tmp_path / "out")
+    given[given.index("--columns") + 1] = "text=sentence2,pair=sentence1"
+    assert '"sentence1" at /columns/pair where there was "sentence2"' in refused(*given)
+
+
+def test_a_finished_run_is_evaluated_on_other_pairs(house, tmp_path):
+    valid = ["--valid", house / "valid.tsv"]
+    (expected,) = results(*arguments(house, tmp_path / "with", *valid))
+    results(*arguments(house, tmp_path / "without"))
+    for _ in range(2):
+        (report,) = results(*arguments(house, tmp_path / "without", *valid))
+        assert report["spearman"] == expected["spearman"]
+        assert len(metrics_of(tmp_path / "without", "evaluation")) == 1
+    model = "model.safetensors"
+    assert (tmp_path / "with" / model).read_bytes() == (tmp_path / "without" / model).read_bytes()
+
+
 def test_bad_records(house, tmp_path):
     bad = tmp_path / "bad.tsv"
     bad.write_text("sentence1\tsentence2\tlabel\n" + "red\tblue\t1\n" * 9 + "red\t \t1\n")

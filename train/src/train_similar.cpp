@@ -65,6 +65,7 @@ class SimilarRun {
   std::string report_path() const;
   bool is_finished();
   void finish(const TokenizerFiles& tokenizer_files);
+  void write_report() const;
   void resume(const std::string& checkpoint);
   void checkpoint_now(CheckpointWriter& checkpoints);
   bool train(CheckpointWriter& checkpoints, const InterruptScope& interrupt);
@@ -79,7 +80,7 @@ class SimilarRun {
   std::vector<SimilarPair> pairs_;
   std::vector<std::vector<int32_t>> valid_texts_;  // 2 for each record
   std::vector<double> valid_labels_;
-  nlohmann::json identity_;
+  nlohmann::json identity_, valid_identity_;  // the latter is null without held-out pairs
   std::optional<RunDirectory> directory_;
   std::shared_ptr<nn::Model> model_;
   std::optional<AdamW> optimizer_;
@@ -155,7 +156,9 @@ void SimilarRun::read() {
   if (options_.valid.empty()) return;
   text::BatchEncoder single(
       *tokenizer_, {.truncation = text::Truncation::kLongestFirst, .max_length = options_.max_length, .threads = 1});
-  for (const data::Record& record : tasks::read_records({options_.valid, options_.format, options_.quotes}, "valid")) {
+  const auto valid = tasks::read_records({options_.valid, options_.format, options_.quotes}, "valid");
+  valid_identity_ = {{"records", records_identity(valid)}, {"columns", options_.columns}};
+  for (const data::Record& record : valid) {
     for (const char* column : {"text", "pair"}) {
       const std::string text = record.text(options_.columns.at(column));
       const text::TextPair of_row{text};
@@ -167,6 +170,7 @@ void SimilarRun::read() {
 
 nlohmann::json SimilarRun::settings() const {
   return {{"similar", identity_},
+          {"columns", {{"text", options_.columns.at("text")}, {"pair", options_.columns.at("pair")}}},
           {"model", model_identity(options_.model_dir, options_.load)},
           {"epochs", options_.epochs},
           {"batch", options_.batch},
@@ -183,11 +187,13 @@ nlohmann::json SimilarRun::settings() const {
 
 void SimilarRun::check_settings() {
   directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
-  const nlohmann::json now = settings(), before = directory_->settings_or("run.json", now);
+  const nlohmann::json now = settings();
+  nlohmann::json before = directory_->settings_or("run.json", now);
   if (!before.contains("similar")) {
     fail(kWhere, "the output must be a directory of train-similar, got {}, which holds another kind of run",
          options_.output_dir);
   }
+  before.emplace("columns", now.at("columns"));  // a run of an earlier version
   if (const std::string difference = first_difference(before, now); !difference.empty()) {
     fail(kWhere, "the settings must be those of the run in {}, got {}", options_.output_dir, difference);
   }
@@ -197,7 +203,7 @@ std::string SimilarRun::report_path() const {
   return options_.output_dir + "/report.json";
 }
 
-// Whether an earlier call finished the run, whose report is then this one's.
+// Whether an earlier call finished the run, whose report is then this one's; other held-out pairs are evaluated.
 bool SimilarRun::is_finished() {
   if (!std::filesystem::exists(report_path())) return false;
   const nlohmann::json kept = io::read_json(report_path());
@@ -206,6 +212,13 @@ bool SimilarRun::is_finished() {
   report_.generation_loss = kept.at("generation_loss");
   report_.similarity_loss = kept.at("similarity_loss");
   if (!spearman.is_null()) report_.spearman = spearman;
+  if (!valid_identity_.is_null() && kept.value("valid", nlohmann::json()) != valid_identity_) {
+    model_ = nn::load_model(options_.output_dir, Head::kCausalLm, at::kFloat);
+    step_ = report_.steps;
+    metrics_.emplace(options_.output_dir + "/metrics.jsonl", step_, options_.note);
+    evaluate(options_.epochs - 1);
+    write_report();
+  }
   drop_checkpoints(options_.output_dir, 0);
   return true;
 }
@@ -215,12 +228,17 @@ void SimilarRun::finish(const TokenizerFiles& tokenizer_files) {
   tokenizer_files.write(options_.output_dir);
   tokenizer_->save_dictionary(options_.output_dir);
   report_.steps = step_;
+  write_report();
+  drop_checkpoints(options_.output_dir, 0);
+}
+
+void SimilarRun::write_report() const {
   const nlohmann::json report = {{"steps", report_.steps},
                                  {"generation_loss", report_.generation_loss},
                                  {"similarity_loss", report_.similarity_loss},
-                                 {"spearman", tasks::number_or_null(report_.spearman)}};
+                                 {"spearman", tasks::number_or_null(report_.spearman)},
+                                 {"valid", valid_identity_}};
   io::write_file(report_path(), report.dump(2) + "\n");
-  drop_checkpoints(options_.output_dir, 0);
 }
 
 void SimilarRun::open_model() {
