@@ -134,8 +134,10 @@ class BatchSearch {
 
   // The longest translation; it ends where a table of positions does.
   int64_t most_tokens(int64_t source_tokens) const {
+    constexpr double kMaxTokens = 1 << 30;
     const double by_ratio = std::floor(options_.max_ratio * static_cast<double>(source_tokens));
-    const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(by_ratio) + options_.max_extra);
+    const double wanted = by_ratio + static_cast<double>(options_.max_extra);
+    const auto most = static_cast<int64_t>(std::clamp(wanted, 1.0, kMaxTokens));
     const int64_t rows = model_.config().max_position_embeddings;
     if (most <= rows) return most;
     try {

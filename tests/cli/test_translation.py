@@ -198,6 +198,16 @@ def test_long_lines_are_named(folder, trained, tmp_path):
     assert f"{tmp_path / 'in.txt'}, line 2, has" in done.stderr and "the first 8 are translated" in done.stderr
 
 
+@pytest.mark.parametrize("limit", (["--max-extra", 2**63 - 1], ["--max-ratio", 1e300], ["--max-ratio", 1e19]))
+def test_limits_of_any_size(limit, folder, tmp_path):
+    """A table of positions ends all of them at the same length."""
+    model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 32}
+    results(*training(folder, tmp_path / "run", model=model, steps=1))
+    translate = ["translate", "--model", tmp_path / "run", "--beams", 1]
+    expected = run(*translate, "--max-extra", 40, stdin="a dog\n").stdout
+    assert len(expected) > 8 and run(*translate, *limit, stdin="a dog\n").stdout == expected
+
+
 def test_the_output_is_not_the_input(trained, tmp_path):
     text = "a dog\nthe cat\n"
     for name, output in (("in.txt", "in.txt"), ("out.txt.part", "out.txt"), ("out.txt.part.json", "out.txt")):
