@@ -47,7 +47,7 @@ class Writer {
   void add(std::string prompt) {
     prompts_.push_back(std::move(prompt));
     // Several batches at once: a prompt that is done makes room for the next.
-    if (std::ssize(prompts_) >= 4 * generation_.batch) finish();
+    if (std::ssize(prompts_) / 4 >= generation_.batch) finish();
   }
 
   void finish() {
@@ -144,7 +144,7 @@ engine::Search search_of(const CLI::App& app, const GenerateOptions& options) {
 
 void add_search_options(CLI::App& app, GenerateOptions& options) {
   engine::GenerationOptions& generation = options.generation;
-  app.add_option("--max-new-tokens", generation.max_new_tokens, "Tokens at most")->capture_default_str();
+  app.add_option("--max-new-tokens", generation.max_new_tokens, "Tokens at most, up to 2^30")->capture_default_str();
   app.add_option("--min-new-tokens", generation.min_new_tokens, "No end before so many tokens")->capture_default_str();
   app.add_flag("--sample", options.sample,
                "Draw each token from its distribution; so do the next three options. Without them, and without "

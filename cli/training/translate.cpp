@@ -166,7 +166,7 @@ std::function<int()> configure_translate(CLI::App& app, const Common&) {
   app.add_option("--output", arguments->output,
                  "File of the translations, a line for each; default: standard output. The same command continues an "
                  "interrupted one");
-  app.add_option("--beams", options.beams, "Beams of the search; 1: the most probable token at each step")
+  app.add_option("--beams", options.beams, "Beams of the search, at most 1024; 1: the most probable token at each step")
       ->capture_default_str();
   app.add_option("--length-penalty", options.length_penalty,
                  "Translations are ranked by log-probability over tokens^penalty")

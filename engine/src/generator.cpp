@@ -13,6 +13,7 @@ namespace rf::engine {
 namespace {
 
 constexpr const char* kGeneratorWhere = "generate";
+constexpr int64_t kMaxNewTokens = int64_t{1} << 30;
 constexpr int64_t kPrefillTokens = 4096;  // of prompts that are computed at once
 
 void check_sampling(const GenerationOptions& options) {
@@ -30,15 +31,17 @@ void check_beams(const GenerationOptions& options, int64_t vocab_size) {
   if (!std::isfinite(options.length_penalty)) {
     fail(kGeneratorWhere, "length_penalty must be finite, got {}", options.length_penalty);
   }
-  if (options.beams > vocab_size || PromptSearch::candidates_of(options) > vocab_size) {
+  const int64_t candidates = PromptSearch::candidates_per_beam(options);
+  if (options.beams > vocab_size / candidates) {
     fail(kGeneratorWhere, "{} candidates for each beam must be at most the {} tokens of the vocabulary, got {} beams",
-         PromptSearch::candidates_of(options) / options.beams, vocab_size, options.beams);
+         candidates, vocab_size, options.beams);
   }
 }
 
 void check_options(const GenerationOptions& options, int64_t vocab_size) {
-  if (options.max_new_tokens < 1)
-    fail(kGeneratorWhere, "max_new_tokens must be at least 1, got {}", options.max_new_tokens);
+  if (options.max_new_tokens < 1 || options.max_new_tokens > kMaxNewTokens) {
+    fail(kGeneratorWhere, "max_new_tokens must be in 1..{}, got {}", kMaxNewTokens, options.max_new_tokens);
+  }
   if (options.min_new_tokens < 0 || options.min_new_tokens > options.max_new_tokens) {
     fail(kGeneratorWhere, "min_new_tokens must be in 0..{}, got {}", options.max_new_tokens, options.min_new_tokens);
   }

@@ -97,8 +97,12 @@ bool PromptSearch::is_stop(int32_t token) const {
   return std::find(options_.stop_ids.begin(), options_.stop_ids.end(), token) != options_.stop_ids.end();
 }
 
+int64_t PromptSearch::candidates_per_beam(const GenerationOptions& options) {
+  return std::max<int64_t>(2, 1 + std::ssize(options.stop_ids));
+}
+
 int64_t PromptSearch::candidates_of(const GenerationOptions& options) {
-  return std::max<int64_t>(2, 1 + std::ssize(options.stop_ids)) * options.beams;
+  return candidates_per_beam(options) * options.beams;
 }
 
 std::unique_ptr<PromptSearch> PromptSearch::make(const GenerationOptions& options, Decoder& decoder,

@@ -26,7 +26,8 @@ class PromptSearch {
   static int64_t sequences_of(const GenerationOptions& options) {
     return options.search == Search::kBeams ? options.beams : options.return_sequences;
   }
-  // Candidates that a step of beam search needs, so that there are `beams` that go on if all others end.
+  // Candidates for each beam that a step of beam search needs, so that there are `beams` that go on if all others end.
+  static int64_t candidates_per_beam(const GenerationOptions& options);
   static int64_t candidates_of(const GenerationOptions& options);
   virtual ~PromptSearch() = default;
 

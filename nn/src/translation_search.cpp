@@ -218,8 +218,13 @@ class BatchSearch {
   KeyValueCache cache_;
 };
 
-void check_search(const SearchOptions& options) {
-  if (options.beams < 1) fail("translate", "beams must be at least 1, got {}", options.beams);
+}  // namespace
+
+void check_search(const SearchOptions& options, const TranslationConfig& config) {
+  const int64_t most = std::min(SearchOptions::kMaxBeams, config.vocab_size);
+  if (options.beams < 1 || options.beams > most) {
+    fail("translate", "beams must be in 1..{}, got {}", most, options.beams);
+  }
   if (!std::isfinite(options.length_penalty)) {
     fail("translate", "length_penalty must be finite, got {}", options.length_penalty);
   }
@@ -229,11 +234,9 @@ void check_search(const SearchOptions& options) {
   }
 }
 
-}  // namespace
-
 std::vector<Translation> translate(TranslationModel& model, std::span<const std::vector<int32_t>> sources,
                                    const SearchOptions& options) {
-  check_search(options);
+  check_search(options, model.config());
   if (sources.empty()) return {};
   const c10::NoGradGuard no_grad;
   model.eval();

@@ -125,7 +125,12 @@ def test_bfloat16(case):
         (["--prompt", "a", "--top-p", 1.5], 1, "[generate] top_p must be above 0 and at most 1, got 1.5"),
         (["--prompt", "a", "--top-p", 0], 1, "[generate] top_p must be above 0 and at most 1, got 0"),
         (["--prompt", "a", "--temperature", 0], 1, "[generate] temperature must be above 0, got 0"),
-        (["--prompt", "a", "--max-new-tokens", 0], 1, "[generate] max_new_tokens must be at least 1, got 0"),
+        (["--prompt", "a", "--max-new-tokens", 0], 1, "[generate] max_new_tokens must be in 1..1073741824, got 0"),
+        (
+            ["--prompt", "a", "--max-new-tokens", 2**63 - 1],
+            1,
+            "[generate] max_new_tokens must be in 1..1073741824, got",
+        ),
         (
             ["--prompt", "a", "--stop", "nothing"],
             1,
@@ -139,6 +144,7 @@ def test_bfloat16(case):
         ([], 2, "[generate] either --prompt or --input must be given, got none"),
         (["--prompt", "a", "--input", "-"], 2, "[generate] either --prompt or --input must be given, got both"),
         (["--prompt", "a", "--beams", 200], 1, "[generate] 2 candidates for each beam must be at most the 261 tokens"),
+        (["--prompt", "a", "--beams", 2**63 - 1], 1, "[generate] 2 candidates for each beam must be at most the 261"),
     ],
 )
 def test_refused(case, options, code, message):

@@ -400,7 +400,9 @@ def test_refused_runs(folder, trained, tmp_path):
     assert "model_type must be rf_translation or marian for translation" in refused(
         "translate", "--model", make_other_model(tmp_path), stdin="a\n"
     )
-    assert "beams must be at least 1, got 0" in refused("translate", "--model", trained, "--beams", 0, stdin="a\n")
+    for beams in (0, 301, 2**63 - 1):
+        message = refused("translate", "--model", trained, "--beams", beams, "--output", tmp_path / "out", stdin="a\n")
+        assert message == f"[translate] beams must be in 1..300, got {beams}\n" and not any(tmp_path.glob("out*"))
     assert "none.txt" in refused("translate", "--model", trained, "--input", tmp_path / "none.txt")
 
 

@@ -343,7 +343,7 @@ def test_bad_generation(causal):
         (dict(temperature=0), ValueError, "temperature must be above 0, got 0"),
         (dict(temperature=float("nan")), ValueError, "temperature must be finite, got nan"),
         (dict(top_k=1.5), TypeError, "top_k must be a whole number, got float"),
-        (dict(max_new_tokens=0), ValueError, "max_new_tokens must be at least 1, got 0"),
+        (dict(max_new_tokens=0), ValueError, "max_new_tokens must be in 1..1073741824, got 0"),
         (dict(min_new_tokens=65), ValueError, "min_new_tokens must be in 0..64, got 65"),
         (dict(stop="[SEP]"), TypeError, "stop must be a list of tokens, got a string"),
         (dict(stop=["nothing"]), ValueError, "must be a token of the vocabulary, got"),

@@ -33,6 +33,7 @@ struct Translator::Impl {
               .max_ratio = options.max_ratio,
               .max_extra = options.max_extra,
               .cache = options.cache == TranslateOptions::Cache::kUsed ? Cache::kUsed : Cache::kNone};
+    nn::check_search(search, model->config());
   }
 
   // The tokens and their end; none for white space.

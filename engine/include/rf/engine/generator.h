@@ -24,7 +24,7 @@ enum class Search {
 
 struct GenerationOptions {
   Search search = Search::kGreedy;
-  int64_t max_new_tokens = 64;      // >= 1
+  int64_t max_new_tokens = 64;      // from 1 to 2^30
   int64_t min_new_tokens = 0;       // no stop id before
   std::vector<int32_t> stop_ids{};  // one of them ends a sequence, and is its last token
   double repetition_penalty = 1;    // > 0: scores of tokens that occur, prompt included, are divided by it where

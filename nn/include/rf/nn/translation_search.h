@@ -14,7 +14,8 @@
 namespace rf::nn {
 
 struct SearchOptions {
-  int64_t beams = 4;  // >= 1
+  static constexpr int64_t kMaxBeams = 1024;
+  int64_t beams = 4;  // from 1 to kMaxBeams and the size of the vocabulary
   double length_penalty = 0.6;
   // A translation has at most max_ratio times the tokens of its source, and max_extra more (Vaswani et al. 2017,
   // section 6.1: 50 more), its end included; at least 1.
@@ -28,6 +29,9 @@ struct Translation {
   double score = 0;          // sum of log-probabilities over tokens^length_penalty, the end counted
   bool ended = false;        // by its end, not by the greatest length
 };
+
+// Throws Error for options out of range.
+void check_search(const SearchOptions& options, const TranslationConfig& config);
 
 // One for each source, in order. A source is the ids of a text with eos_token_id behind them; all are one batch, padded
 // to the longest. The model is used in evaluation mode. Throws Error for options out of range, and as the model does.
