@@ -17,6 +17,7 @@
 #include "rf/io/files.h"
 #include "rf/io/resumable_file.h"
 #include "rf/model/run_checkpoints.h"
+#include "rf/text/tokenizer.h"
 #include "rf/train/run_directory.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
@@ -28,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Lines that are sorted by length and written together; an interrupted translation continues at a multiple of it.
-constexpr size_t kLinesAtOnce = 2048;
+constexpr size_t kLinesAtOnce = 256;
 
 struct TranslateArguments {
   train::TranslateOptions options;
@@ -42,8 +43,12 @@ std::string hash_of_text(const std::vector<std::string>& lines) {
   return fmt::format("{:016x}", hash);
 }
 
-std::string hash_of_weights(const std::string& model_dir) {
+std::string hash_of_model(const std::string& model_dir) {
   std::vector<std::string> paths = {model_dir + "/config.json"};
+  for (const std::string_view name : text::kTokenizerFiles) {
+    const std::string path = fmt::format("{}/{}", model_dir, name);
+    if (fs::exists(path)) paths.push_back(path);
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
   }
@@ -119,7 +124,7 @@ int run_translate(const TranslateArguments& arguments) {
   train::Translator translator(options);
   std::optional<TranslationOutput> output;
   if (!arguments.output.empty()) {
-    output.emplace(arguments.output, nlohmann::json{{"model", hash_of_weights(options.model_dir)},
+    output.emplace(arguments.output, nlohmann::json{{"model", hash_of_model(options.model_dir)},
                                                     {"input", hash_of_text(lines)},
                                                     {"beams", options.beams},
                                                     {"length-penalty", options.length_penalty},

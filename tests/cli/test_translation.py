@@ -167,8 +167,8 @@ def test_translations_that_cannot_be_written(trained):
 
 
 def test_interrupted_translation_goes_on(folder, trained, tmp_path):
-    lines = (folder / "train.en").read_text().splitlines() * 11
-    (tmp_path / "in.txt").write_text("\n".join(lines[:2100]) + "\n")
+    lines = (folder / "train.en").read_text().splitlines() * 4
+    (tmp_path / "in.txt").write_text("\n".join(lines[:600]) + "\n")
     translate = ["translate", "--model", trained, "--input", tmp_path / "in.txt", "--beams", 1, "--max-extra", 3]
     results(*translate, "--output", tmp_path / "whole.txt")
     whole = (tmp_path / "whole.txt").read_text()
@@ -186,8 +186,15 @@ def test_interrupted_translation_goes_on(folder, trained, tmp_path):
             file.write("a part of a line")
         other = refused(*translate, "--output", tmp_path / "out.txt", "--length-penalty", 1)
         assert "must be those of the beginning in" in other and "/length-penalty" in other
+        shutil.copytree(trained, tmp_path / "model")
+        with (tmp_path / "model" / "tokenizer.json").open("a") as file:
+            file.write("\n")
+        given = ["--model", tmp_path / "model", *translate[3:], "--output", tmp_path / "out.txt"]
+        other = refused("translate", *given)
+        assert "must be those of the beginning in" in other and " at /model where there was" in other
     done = run(*translate, "--output", tmp_path / "out.txt")
-    assert done.returncode == 0 and "continuing at line 2049 of 2100" in done.stderr
+    assert done.returncode == 0
+    assert "continuing at line 257 of 600" in done.stderr or "continuing at line 513 of 600" in done.stderr
     assert (tmp_path / "out.txt").read_text() == whole
 
 
