@@ -32,7 +32,8 @@ int run_train_similar(const SimilarTraining& options) {
 void add_training_options(CLI::App& app, SimilarTraining& options) {
   app.add_option("--epochs", options.epochs, "Passes through the pairs")->capture_default_str();
   app.add_option("--batch", options.batch, "Pairs per step, each in both directions")->capture_default_str();
-  app.add_option("--max-length", options.max_length, "Tokens of a text; a pair has at most twice as many")
+  app.add_option("--max-length", options.max_length,
+                 "Tokens of a text; a pair has at most twice as many, and is cut beyond, with a message")
       ->capture_default_str();
   app.add_option("--mask", options.mask,
                  "Part of the texts that are read with masked words, of which 15 % are; what is written stays whole")

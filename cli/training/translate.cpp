@@ -180,7 +180,8 @@ std::function<int()> configure_translate(CLI::App& app, const Common&) {
       ->capture_default_str();
   app.add_option("--max-extra", options.max_extra, "... and so many more")->capture_default_str();
   app.add_option("--max-source", options.max_source,
-                 "Tokens of a line that are read, its end included; 0: max_position_embeddings of the model")
+                 "Tokens of a line that are read, its end included; 0: max_position_embeddings of the model. Beyond "
+                 "max_length of its run file, a model has not been trained")
       ->capture_default_str();
   app.add_option("--batch-tokens", options.batch_tokens,
                  "Tokens of a batch: its lines times the longest of them times the beams")

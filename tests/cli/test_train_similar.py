@@ -15,7 +15,7 @@ import torch
 from scipy.stats import spearmanr
 
 import roformer_cpp
-from cli_support import PROGRAM, refused, results
+from cli_support import PROGRAM, refused, results, run
 
 WORDS = ["red", "blue", "big", "small", "cat", "dog", "runs", "sleeps", "old", "new", "house", "tree"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -241,6 +241,22 @@ def test_a_refused_run_may_be_corrected(house, tmp_path):
     assert "24" in refused(*given)
     given[given.index("--max-length") + 1] = 10
     results(*given)
+
+
+def test_texts_that_are_cut_are_named(house, tmp_path):
+    """A pair of nine words fits into 12 tokens, with three special ones; a text of four into six."""
+    words = " ".join(WORDS)
+    pairs = ["red cat\told dog"] * 3 + [f"{words[:8]}\t{words}", f"{words}\t{words}"]
+    (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\n" + "\n".join(pairs) + "\n")
+    (tmp_path / "valid.tsv").write_text(f"sentence1\tsentence2\tlabel\nred\tcat\t1\nred\t{words}\t2\n")
+    given = ["--model", house / "start", "--pairs", tmp_path / "pairs.tsv", "--valid", tmp_path / "valid.tsv"]
+    columns = ["--columns", "text=sentence1,pair=sentence2", "--output", tmp_path / "out"]
+    done = run("train-similar", *given, *columns, "--batch", 5, "--max-length", 6)
+    assert done.returncode == 0, done.stderr
+    assert f"2 pairs of more than 12 tokens are cut, the first in {tmp_path}/pairs.tsv line 5\n" in done.stderr
+    assert (
+        f"1 texts of --valid of more than 6 tokens are cut, the first in {tmp_path}/valid.tsv line 3\n" in done.stderr
+    )
 
 
 def test_other_columns_are_refused(house, tmp_path):

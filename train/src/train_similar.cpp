@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -50,6 +51,16 @@ struct Losses {
   int64_t steps = 0;
 };
 
+// Records whose tokens are more than the rows may have.
+struct CutRecords {
+  int64_t count = 0;
+  std::string first;  // its place
+
+  void add(const data::Record& record) {
+    if (count++ == 0) first = record.place();
+  }
+};
+
 class SimilarRun {
  public:
   SimilarRun(const SimilarTraining& options, io::Progress& progress) : options_(options), progress_(progress) {}
@@ -58,7 +69,9 @@ class SimilarRun {
  private:
   void check_options() const;
   void read();
-  SimilarPair pair_of(const data::Record& record, text::BatchEncoder& encoder) const;
+  SimilarPair pair_of(const data::Record& record, text::BatchEncoder& encoder, CutRecords& cut) const;
+  bool is_cut(const text::Row& row, int64_t max_length, std::span<const std::string> texts) const;
+  void note_cut(const CutRecords& cut, const char* what, int64_t max_length) const;
   void open_model();
   nlohmann::json settings() const;
   void check_settings();
@@ -114,7 +127,21 @@ void SimilarRun::check_options() const {
   positive("clip-norm", options_.clip_norm, true);
 }
 
-SimilarPair SimilarRun::pair_of(const data::Record& record, text::BatchEncoder& encoder) const {
+// Whether a row of at most `max_length` tokens lacks some of its texts'.
+bool SimilarRun::is_cut(const text::Row& row, int64_t max_length, std::span<const std::string> texts) const {
+  if (std::ssize(row.tokens.ids) < max_length) return false;
+  text::Encoding all;
+  for (const std::string& text : texts) tokenizer_->encode(text, all);
+  return std::ranges::count_if(row.text_index, [](int8_t text) { return text >= 0; }) < std::ssize(all.ids);
+}
+
+void SimilarRun::note_cut(const CutRecords& cut, const char* what, int64_t max_length) const {
+  if (cut.count == 0 || !options_.note) return;
+  options_.note(
+      fmt::format("{} {} of more than {} tokens are cut, the first in {}", cut.count, what, max_length, cut.first));
+}
+
+SimilarPair SimilarRun::pair_of(const data::Record& record, text::BatchEncoder& encoder, CutRecords& cut) const {
   const std::string texts[] = {record.text(options_.columns.at("text")), record.text(options_.columns.at("pair"))};
   SimilarPair pair;
   for (size_t side = 0; side < 2; ++side) {
@@ -125,6 +152,7 @@ SimilarPair SimilarRun::pair_of(const data::Record& record, text::BatchEncoder& 
     for (const int8_t text : row.text_index) {
       if (text >= 0) has_text[text] = true;
     }
+    if (side == 0 && is_cut(row, 2 * options_.max_length, texts)) cut.add(record);
     if (!has_text[0] || !has_text[1]) {
       fail(kWhere, "{}: both texts must have at least one token, got none in one of them", record.place());
     }
@@ -146,7 +174,9 @@ void SimilarRun::read() {
     const std::string& field = options_.columns.at("label");
     std::erase_if(records, [&](const data::Record& each) { return each.text(field) != options_.label; });
   }
-  for (const data::Record& record : records) pairs_.push_back(pair_of(record, encoder));
+  CutRecords cut_pairs, cut_valid;
+  for (const data::Record& record : records) pairs_.push_back(pair_of(record, encoder, cut_pairs));
+  note_cut(cut_pairs, "pairs", 2 * options_.max_length);
   report_.pairs = std::ssize(pairs_);
   if (std::ssize(pairs_) < options_.batch) {
     fail(kWhere, "there must be at least as many pairs as a batch has, {}, got {}{}", options_.batch, pairs_.size(),
@@ -162,10 +192,13 @@ void SimilarRun::read() {
     for (const char* column : {"text", "pair"}) {
       const std::string text = record.text(options_.columns.at(column));
       const text::TextPair of_row{text};
-      valid_texts_.push_back(single.encode({&of_row, 1}).front().tokens.ids);
+      const text::Row& row = single.encode({&of_row, 1}).front();
+      if (is_cut(row, options_.max_length, {&text, 1})) cut_valid.add(record);
+      valid_texts_.push_back(row.tokens.ids);
     }
     valid_labels_.push_back(record.number(options_.columns.at("label")));
   }
+  note_cut(cut_valid, "texts of --valid", options_.max_length);
 }
 
 nlohmann::json SimilarRun::settings() const {
