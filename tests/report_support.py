@@ -37,7 +37,7 @@ def result(name, scale, **changes):
         "figures": {"C-01": "1.7e-15 & less", "C-02": "0.25"},
         "seconds": 12.5,
         "command": "roformer reproduce all --output <here>",
-        "machine": {"cpu": "A & B", "cores": 2},
+        "machine": {"cpu": "A & B", "cores": 2, "commit": "abc"},
         **changes,
     }
 

@@ -173,7 +173,8 @@ def test_what_is_missing_is_said(directory):
     "change, words, is_shown",
     [
         ({"scale": "tiny"}, "is a smoke run", True),
-        ({"machine": {"commit": "abc-dirty"}}, "no commit has, and is not shown", False),
+        ({"machine": {"commit": "abc-dirty"}}, "is not shown: it was run by a program whose files no commit", False),
+        ({"kind": "training"}, "is not shown: which programs trained its runs was not recorded", False),
     ],
 )
 def test_results_that_decide_nothing_are_marked(directory, change, words, is_shown):

@@ -596,14 +596,41 @@ def test_stale_numbers_beside_the_papers_are_marked(directory):
     assert beside.figure_3(results.read(directory)) == [("left, of a stale result", "convergence")]
 
 
-@pytest.mark.parametrize("where", ["machine", "training"])
-def test_a_result_of_a_changed_tree_is_not_counted(directory, tmp_path, where):
-    process = PROCESS | {"commit": "abc-dirty"}
-    training = [{"arm": "rope", "seed": 1, "seconds": 3.0, "parts": [process | {"seconds": 3.0}]}]
-    change = {"machine": process} if where == "machine" else {"training": training}
-    write_result(directory, result("order", "small", **change))
-    html, markdown = make(directory, tmp_path / "out")
-    assert "C-01 **not counted**" in markdown and "supported</span>" not in html
+KNOWN = [{"arm": "rope", "seed": 1, "parts": [PROCESS]}]
+NO_COMMIT = {key: value for key, value in PROCESS.items() if key != "commit"}
+DIRTY = "it was run by a program whose files no commit has"
+UNKNOWN = "the commit of a program that ran it is not known"
+UNRECORDED = "which programs trained its runs was not recorded"
+
+
+@pytest.mark.parametrize(
+    "changes, reasons",
+    [
+        ({}, []),
+        ({"kind": "training", "training": KNOWN}, []),
+        ({"machine": PROCESS | {"commit": "abc-dirty"}}, [DIRTY]),
+        ({"training": [KNOWN[0] | {"parts": [PROCESS, PROCESS | {"commit": "abc-dirty"}]}]}, [DIRTY]),
+        ({"machine": NO_COMMIT}, [UNKNOWN]),
+        ({"machine": PROCESS | {"commit": "unknown"}}, [UNKNOWN]),
+        ({"training": [KNOWN[0] | {"parts": [NO_COMMIT]}]}, [UNKNOWN]),
+        ({"kind": "training"}, [UNRECORDED]),
+        ({"kind": "training", "training": [*KNOWN, {"arm": "rope", "seed": 2}]}, [UNRECORDED]),
+        ({"kind": "training", "machine": {"commit": "unknown-dirty"}}, [DIRTY, UNRECORDED]),
+        ({"kind": "measurement"}, []),
+    ],
+)
+def test_a_result_of_no_known_commit_is_not_counted(directory, changes, reasons):
+    write_result(directory, result("order", "small", **changes))
+    html, markdown = without_drawing(directory)
+    for reason in (DIRTY, UNKNOWN, UNRECORDED):
+        assert (reason in html) == (f"**Not counted**: {reason}." in markdown) == (reason in reasons)
+    assert ("C-01 **not counted**" in markdown) == bool(reasons)
+    assert ("supported</span>" in html) == (not reasons)
+
+
+def test_numbers_of_no_known_commit_are_not_beside_the_papers(directory):
+    write_result(directory, staged(machine=NO_COMMIT))
+    assert "| 1 | 512 | 256 | 200,000 | 1.73 | 65.0 | – |" in without_drawing(directory)[1]
 
 
 def test_the_process_that_trained_is_shown(directory, tmp_path):
@@ -613,9 +640,7 @@ def test_the_process_that_trained_is_shown(directory, tmp_path):
     html, markdown = make(directory, tmp_path / "out")
     for text in (markdown, html):
         assert "1 runs trained in 60 s by" in text and "commit abc, cpu A, cores 2, threads 1" in text
-        assert "commit def" in text and "was not recorded" not in text
-    write_result(directory, result("order", "small", kind="training", training=[{"arm": "rope", "seed": 1}]))
-    assert "was not recorded" in make(directory, tmp_path / "out")[1]
+        assert "commit def" in text
 
 
 def test_checks_and_what_was_recorded_before_are_shown(directory, tmp_path):

@@ -123,7 +123,7 @@ def render(found):
 
 
 def _counted(result):
-    return None if result is None or result.is_dirty else result
+    return None if result is None or result.why_not_counted else result
 
 
 def _by_arm(result, pattern):
@@ -178,8 +178,8 @@ def _warnings(found):
         result = found.result_of(name)
         if result is None:
             continue
-        if result.is_dirty:
-            yield f"The result of {name} is of a program whose files no commit has, and is not shown."
+        if result.why_not_counted:
+            yield f"The result of {name} is not shown: {'; '.join(result.why_not_counted)}."
         elif result.is_smoke_run:
             yield f"The result of {name} is a smoke run (scale tiny): it says nothing about any encoding."
         for reason in found.stale(result):

@@ -54,7 +54,7 @@ def figure_3(found):
 def _shown(found, experiment):
     """The result of an experiment, None where its numbers may not stand beside the paper's."""
     result = found.result_of(experiment)
-    return None if result is None or result.is_smoke_run or result.is_dirty else result
+    return None if result is None or result.is_smoke_run or result.why_not_counted else result
 
 
 def _rows(result):

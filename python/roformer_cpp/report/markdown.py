@@ -61,11 +61,10 @@ def _experiment(found, result, pictures):
     judged += [
         f"Recorded before these rules, {_text(claim)}: {_text(text)}." for claim, text in result.recorded.items()
     ]
-    judged += [f"**Stale**: {_text(reason)}." for reason in found.stale(result)]
+    judged += [f"**{mark}**: {_text(reason)}." for mark, reason in words.marks(found, result)]
     run_by = [
         f"{_text(what)} {_text(command)}; on {_text(facts)}." for what, command, facts in words.provenance(result)
     ]
-    unknown = words.missing_provenance(result)
     return "\n\n".join(
         [
             f"### {_text(result.title)}",
@@ -74,7 +73,7 @@ def _experiment(found, result, pictures):
             *judged,
             _table(result.table, result.name),
             *(_picture(picture) for picture in pictures),
-            " ".join([*run_by, *([unknown] if unknown else [])]),
+            " ".join(run_by),
         ]
     )
 

@@ -156,14 +156,13 @@ def _experiment(found, result, pictures, folder):
         for claim, text in result.recorded.items()
     )
     judged += "".join(
-        f'<p class="stale"><strong>Stale</strong>: {escape(reason)}.</p>\n' for reason in found.stale(result)
+        f'<p class="stale"><strong>{mark}</strong>: {escape(reason)}.</p>\n'
+        for mark, reason in words.marks(found, result)
     )
     run_by = "<br>".join(
         f"{escape(what)} <code>{escape(command)}</code><br>{escape(facts)}"
         for what, command, facts in words.provenance(result)
     )
-    unknown = words.missing_provenance(result)
-    run_by += f"<br>{escape(unknown)}" if unknown else ""
     return "\n".join(
         [
             f'<section class="experiment" id="{escape(result.name)}">',

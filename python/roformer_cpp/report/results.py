@@ -8,6 +8,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 NO_SCALE = "any"  # of experiments that do not depend on the scale
@@ -15,7 +16,7 @@ SCALES = ("tiny", "small", "paper", NO_SCALE)  # the largest last
 SMOKE_SCALE = "tiny"
 NOT_RUN = "not run"
 NOT_TESTABLE = "not testable here"
-NOT_COUNTED = "not counted"  # made from files that differ from every commit
+NOT_COUNTED = "not counted"  # Result.why_not_counted
 STALE = "stale"
 _STALE_MARK = f" ({STALE})"
 _NUMBER = (int, float)
@@ -126,11 +127,17 @@ class Result:
         return self.scale == SMOKE_SCALE
 
     @property
-    def is_dirty(self):
-        """Whether a process that made it was built from files that no commit has."""
-        commits = [self.machine.get("commit", "")]
-        commits += [part.get("commit", "") for run in self.training for part in run.get("parts", [])]
-        return any(str(commit).endswith("-dirty") for commit in commits)
+    def why_not_counted(self):
+        """[text]: processes that made it were not built from a commit, or it is not known; empty where all were."""
+        reasons, parts = [], [run.get("parts", []) for run in self.training]
+        commits = [process.get("commit", "") for process in (self.machine, *chain(*parts))]
+        if any(commit.endswith("-dirty") for commit in commits):
+            reasons.append("it was run by a program whose files no commit has")
+        if any(commit in ("", "unknown") for commit in commits):
+            reasons.append("the commit of a program that ran it is not known")
+        if self.kind == "training" and not (parts and all(parts)):
+            reasons.append("which programs trained its runs was not recorded")
+        return reasons
 
 
 @dataclass(frozen=True)
@@ -162,8 +169,8 @@ class Reproduction:
         return reasons
 
     def shown_verdicts(self, result):
-        """{claim: verdict}, NOT_COUNTED for a result that no commit made, "supported (stale)" for a stale one."""
-        if result.is_dirty:
+        """{claim: verdict}, NOT_COUNTED for one that is not, "supported (stale)" for a stale one."""
+        if result.why_not_counted:
             return dict.fromkeys(result.verdicts, NOT_COUNTED)
         mark = _STALE_MARK if self.stale(result) and not result.is_smoke_run else ""
         return {claim: verdict + mark for claim, verdict in result.verdicts.items()}
@@ -350,10 +357,15 @@ def _checks(entry):
     return entry.value
 
 
+def _machine(entry):
+    entry.optional("commit", str)
+    return entry.value
+
+
 def _trained_run(entry):
     entry.get("arm", str), entry.get("seed", int)
     for part in entry.optional_objects("parts"):
-        part.optional("command", str)
+        part.optional("command", str), part.optional("commit", str)
         if "seconds" in part.value:
             part.number("seconds")
     return entry.value
@@ -424,7 +436,7 @@ def _result(entry):
         figures=figures,
         seconds=entry.number("seconds"),
         command=entry.get("command", str),
-        machine=entry.get("machine", dict),
+        machine=_machine(entry.object("machine")),
         settings=entry.optional("settings", dict),
         kind=entry.optional("kind", str),
         revision=entry.get("revision", int) if "revision" in entry.value else 1,

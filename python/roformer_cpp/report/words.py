@@ -18,7 +18,7 @@ VERDICTS = {
     "inconclusive": "not decided: a precondition fails, the interval is too wide, or the result is withdrawn",
     "not testable here": "it needs data or machines that are not available, or claims nothing",
     "stale": "run with, or judged by, an earlier design or rule; what it said is marked, and counts for nothing",
-    "not counted": "run by a program whose files no commit has",
+    "not counted": "run by a program whose files no commit has, or of which no commit is recorded",
     "not run": "its experiment has no result",
     "no experiment": "a test of the program covers it",
     "smoke run": "a run of minutes, which shows that the programs work",
@@ -102,14 +102,11 @@ def provenance(result):
     ]
 
 
-def missing_provenance(result):
-    """A sentence for trained results without a record of who trained the runs; "" otherwise."""
-    if result.kind != "training":
-        return ""
-    unknown = [run for run in result.training if not run.get("parts")]
-    if result.training and not unknown:
-        return ""
-    return "Which process trained the runs, and on what machine, was not recorded."
+def marks(found, result):
+    """[(mark, reason)] of a result that is not counted, or is stale."""
+    return [("Not counted", reason) for reason in result.why_not_counted] + [
+        ("Stale", reason) for reason in found.stale(result)
+    ]
 
 
 def rule_lines(result, claim):
