@@ -26,6 +26,15 @@ void softmax(std::span<float> row) {
   check_status(rf_softmax_forward(&args));
 }
 
+// Divides by the temperature. Where the largest quotient would not be a finite float, all scores are first lowered by
+// the largest, which softmax does not see: in the limit the best tokens alone remain.
+void divide(std::span<float> scores, double by) {
+  const float temperature = std::max(static_cast<float>(by), std::numeric_limits<float>::min());
+  const float largest = *std::max_element(scores.begin(), scores.end());
+  const float lowered = std::isfinite(largest / temperature) ? 0 : largest;
+  for (float& score : scores) score = (score - lowered) / temperature;
+}
+
 }  // namespace
 
 double log_sum_exp(std::span<const float> row) {
@@ -89,10 +98,7 @@ void TokenScores::adjust(const GenerationOptions& options, std::span<const int32
 }
 
 void TokenScores::to_probabilities(const GenerationOptions& options, std::span<float> scores) {
-  if (options.temperature != 1) {
-    const auto temperature = static_cast<float>(options.temperature);
-    for (float& score : scores) score /= temperature;
-  }
+  if (options.temperature != 1) divide(scores, options.temperature);
   if (options.top_k > 0 && options.top_k < std::ssize(scores)) keep_top_k(options.top_k, scores);
   softmax(scores);
   if (options.top_p < 1) keep_top_p(options.top_p, scores);

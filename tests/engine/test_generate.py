@@ -238,6 +238,33 @@ def test_options_out_of_range(case, options, message):
         engine.generate(PROMPTS, **options)
 
 
+@pytest.mark.parametrize("temperature", [1e-37, 1e-45, 5e-324])
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"top_p": 0.5}])
+def test_temperatures_near_zero(case, temperature, options):
+    """The limit: all probability is that of the most probable token."""
+    _, engine = case
+    options = {"temperature": temperature, **options}
+    for prompt in PROMPTS:
+        logits = engine.vocabulary_logits([prompt], [len(prompt) - 1])[0]
+        assert np.array_equal(engine.next_probabilities(prompt, **options), np.arange(VOCAB) == logits.argmax())
+    greedy = engine.generate(PROMPTS)
+    assert engine.generate(PROMPTS, "sample", seed=5, **options) == greedy
+
+
+def test_logits_beyond_float32(tmp_path):
+    oracle = make_causal("Bert", tmp_path, max_position_embeddings=POSITIONS)
+    with torch.no_grad():
+        oracle.cls.predictions.transform.LayerNorm.weight.fill_(3e38)
+    oracle.save_pretrained(tmp_path)
+    engine = CausalEngine(tmp_path)
+    message = r"\[generate\] logits must be finite in float32, got -?(inf|nan) for token \d+: numbers in the model"
+    for search in ("greedy", "sample", "beams"):
+        with pytest.raises(EngineError, match=message):
+            engine.generate(PROMPTS, search, beams=2)
+    with pytest.raises(EngineError, match=message):
+        engine.next_probabilities(PROMPTS[0])
+
+
 def test_bad_prompts(case):
     oracle, engine = case
     with pytest.raises(EngineError, match="a prompt must have at least one token, got none"):

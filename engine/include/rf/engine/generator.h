@@ -31,7 +31,7 @@ struct GenerationOptions {
                                     // they are positive, and multiplied where negative (Keskar et al. 2019)
   int64_t return_sequences = 1;     // for each prompt; at most 1 with kGreedy, `beams` with kBeams
   // Sampling, in this order.
-  double temperature = 1;  // > 0
+  double temperature = 1;  // > 0; near 0 the most probable token, as with kGreedy
   int64_t top_k = 0;       // only the k most probable tokens, and those that equal the last; 0: all
   double top_p = 1;        // in (0, 1]: the fewest tokens whose probability is at least p
   uint64_t seed = 0;
@@ -55,7 +55,7 @@ struct Generated {
 // bits, r}: one number for each token, of which the upper 53 bits are a fraction u; the token is the first, by id, at
 // which the sum of probabilities is above u.
 //
-// Throws as Model does. The model must outlive it; not for use by several threads at once.
+// Throws as Model does, and for logits that are not finite. The model must outlive it; not for several threads at once.
 class RF_ENGINE_API Generator {
  public:
   explicit Generator(const Model& model);
