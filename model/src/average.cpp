@@ -73,7 +73,9 @@ std::vector<std::byte> mean_of(const io::TensorView& first,
 
 void average_checkpoints(const std::vector<std::string>& model_dirs, const std::string& output_dir) {
   if (model_dirs.empty()) fail(kAverage, "there must be at least one model directory, got none");
-  if (fs::exists(output_dir)) fail(kAverage, "the output must not exist, got {}", output_dir);
+  const fs::path path = fs::path(output_dir).lexically_normal();
+  const fs::path output = path.has_filename() ? path : path.parent_path();  // without a slash at its end
+  if (fs::exists(output)) fail(kAverage, "the output must not exist, got {}", output_dir);
   const nlohmann::json config = io::read_json(model_dirs[0] + "/config.json");
   std::vector<std::unique_ptr<CheckpointFiles>> files;
   for (const std::string& dir : model_dirs) {
@@ -93,7 +95,7 @@ void average_checkpoints(const std::vector<std::string>& model_dirs, const std::
     means.push_back(mean_of(*view, files));
     views.push_back({name, view->dtype, view->shape, means.back()});
   }
-  const std::string unfinished = output_dir + ".tmp";
+  const std::string unfinished = output.string() + ".tmp";
   fs::remove_all(unfinished);
   fs::create_directories(unfinished);
   for (const fs::directory_entry& entry : fs::directory_iterator(model_dirs[0])) {
@@ -103,7 +105,7 @@ void average_checkpoints(const std::vector<std::string>& model_dirs, const std::
     }
   }
   io::write_safetensors(unfinished + "/model.safetensors", views, {{"format", "pt"}});
-  fs::rename(unfinished, output_dir);
+  fs::rename(unfinished, output);
 }
 
 }  // namespace rf

@@ -278,7 +278,14 @@ def test_average(folder, trained, tmp_path):
     assert not np.array_equal(mean["model.shared.weight"], parts[-1]["model.shared.weight"])
     assert not (tmp_path / "mean" / "state.json").exists()
     assert run("translate", "--model", tmp_path / "mean", stdin="a dog\n").returncode == 0
-    assert "must not exist" in refused("average", "--run", trained, "--last", 2, "--output", tmp_path / "mean")
+    for name in ("mean", "mean/"):
+        output = f"{tmp_path}/{name}"
+        assert "must not exist" in refused("average", "--run", trained, "--last", 2, "--output", output)
+    for name in ("slash/", "slashes//", "./dot/."):
+        results("average", "--run", trained, "--last", 3, "--output", f"{tmp_path}/{name}")
+        files = {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        assert files == {path.name: path.read_bytes() for path in (tmp_path / "mean").iterdir()}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dot", "mean", "slash", "slashes"]
     few = refused("average", "--run", trained, "--last", 9, "--output", tmp_path / "other")
     assert "--last must be from 1 to the checkpoints of the run, 4, got 9" in few
     changed = tmp_path / "changed"
