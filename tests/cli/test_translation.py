@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from cli_support import PROGRAM, on_terminal, refused, results, run
@@ -210,6 +210,10 @@ def test_limits_of_any_size(limit, folder, tmp_path):
     """A table of positions ends all of them at the same length."""
     model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 32}
     results(*training(folder, tmp_path / "run", model=model, steps=1))
+    weights = load_file(tmp_path / "run" / "model.safetensors")
+    end = json.loads((tmp_path / "run" / "config.json").read_text())["eos_token_id"]
+    weights["model.shared.weight"][end] = 0  # never the most probable token
+    save_file(weights, tmp_path / "run" / "model.safetensors")
     translate = ["translate", "--model", tmp_path / "run", "--beams", 1]
     expected = run(*translate, "--max-extra", 40, stdin="a dog\n").stdout
     assert len(expected) > 8 and run(*translate, *limit, stdin="a dog\n").stdout == expected
@@ -396,7 +400,7 @@ def test_bad_pairs_are_named(folder, tmp_path):
 
 def test_a_refused_run_may_be_corrected(folder, tmp_path):
     model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 16}
-    assert "16" in refused(*training(folder, tmp_path / "run", model=model, steps=1))
+    assert "0..15" in refused(*training(folder, tmp_path / "run", model=model, steps=1))
     results(*training(folder, tmp_path / "run", model={**model, "max_position_embeddings": 32}, steps=1))
 
 
