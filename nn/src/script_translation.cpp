@@ -18,6 +18,20 @@ namespace {
 
 using TokenLists = std::vector<std::vector<int64_t>>;
 
+std::vector<std::vector<int32_t>> checked_ids(const TokenLists& sources, int64_t vocab_size) {
+  std::vector<std::vector<int32_t>> ids;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    std::vector<int32_t>& of_source = ids.emplace_back();
+    for (const int64_t id : sources[i]) {
+      if (id < 0 || id >= vocab_size) {
+        fail("translate", "token ids must be in 0..{}, got {} in source {}", vocab_size - 1, id, i);
+      }
+      of_source.push_back(static_cast<int32_t>(id));
+    }
+  }
+  return ids;
+}
+
 struct ScriptTranslationModel : torch::CustomClassHolder {
   explicit ScriptTranslationModel(std::shared_ptr<TranslationModel> given) : model(std::move(given)) {}
 
@@ -40,8 +54,7 @@ struct ScriptTranslationModel : torch::CustomClassHolder {
                                                                            double length_penalty, double max_ratio,
                                                                            int64_t max_extra, bool cache) const {
     return with_value_errors([&] {
-      std::vector<std::vector<int32_t>> ids;
-      for (const std::vector<int64_t>& source : sources) ids.emplace_back(source.begin(), source.end());
+      const std::vector<std::vector<int32_t>> ids = checked_ids(sources, model->config().vocab_size);
       const SearchOptions options{.beams = beams,
                                   .length_penalty = length_penalty,
                                   .max_ratio = max_ratio,

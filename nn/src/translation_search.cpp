@@ -237,10 +237,21 @@ void check_search(const SearchOptions& options, const TranslationConfig& config)
 std::vector<Translation> translate(TranslationModel& model, std::span<const std::vector<int32_t>> sources,
                                    const SearchOptions& options) {
   check_search(options, model.config());
-  if (sources.empty()) return {};
+  std::vector<Translation> results(sources.size(), Translation{.ids = {}, .ended = true});
+  std::vector<std::vector<int32_t>> rows;
+  std::vector<size_t> places;
+  const auto is_token = [pad = model.config().pad_token_id](int32_t id) { return id != pad; };
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (std::none_of(sources[i].begin(), sources[i].end(), is_token)) continue;
+    rows.push_back(sources[i]);
+    places.push_back(i);
+  }
+  if (rows.empty()) return results;
   const c10::NoGradGuard no_grad;
   model.eval();
-  return BatchSearch(model, sources, options).run();
+  std::vector<Translation> found = BatchSearch(model, rows, options).run();
+  for (size_t k = 0; k < places.size(); ++k) results[places[k]] = std::move(found[k]);
+  return results;
 }
 
 }  // namespace rf::nn

@@ -5,8 +5,9 @@ import json
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from os import PathLike, fspath
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -22,6 +23,17 @@ class Translation(NamedTuple):
     ids: list[int]  #: without the end
     score: float  #: sum of log-probabilities over ``tokens ** length_penalty``, the end counted
     ended: bool  #: by its end, not by the greatest length
+
+
+def _token_id(token: SupportsIndex) -> int:
+    """A number of 64 bits; the model knows which of them are ids."""
+    try:
+        number = index(token)
+    except TypeError:
+        raise TypeError(f"[translate] token ids must be whole numbers, got {type(token).__name__}") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"[translate] token ids must be numbers of 64 bits, got {number}")
+    return number
 
 
 @dataclass(eq=False)
@@ -71,14 +83,15 @@ class TranslationModel:
         """Translates token ids, each with ``eos_token_id`` at the end, in one batch; one result for each, in order.
 
         Args:
-            sources: ids of each source.
+            sources: ids of each source. One that is empty, or has padding alone, has the empty translation: no ids,
+                score 0, ended.
             beams: of the search; 1: greedy.
             length_penalty: results are ranked by log-probability over ``tokens ** length_penalty``.
             max_ratio: a translation has at most so many times the tokens of its source ...
             max_extra: ... and so many more.
             cache: False: compute all tokens again at every step, for comparison.
         """
-        given = [[int(token) for token in source] for source in sources]
+        given = [[_token_id(token) for token in source] for source in sources]
         ids, scores, ended = self._script.translate(
             given, int(beams), float(length_penalty), float(max_ratio), int(max_extra), bool(cache)
         )

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import tolerances as tol
-from roformer_cpp.translation import load_translation_model
+from roformer_cpp.translation import Translation, load_translation_model
 
 PAD, END, START = 0, 1, 2
 SIZES = {
@@ -196,6 +196,41 @@ def test_length_limit_of_each_source(tmp_path):
     model = load_translation_model(tmp_path)
     ours = model.translate([[5, 6, 7, END], [8, END]], max_ratio=2, max_extra=1)
     assert all(len(result.ids) <= limit for result, limit in zip(ours, (9, 5), strict=True))
+
+
+@pytest.fixture(scope="module")
+def any_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    make_oracle().save_pretrained(folder)
+    return load_translation_model(folder)
+
+
+@pytest.mark.parametrize(
+    "token", (61, -1, 2**31, 2**32 + 5, 5 - 2**32, 2**63 - 1, 2**63, -(2**63) - 1, torch.tensor(2**32 + 5))
+)
+def test_refused_ids(token, any_model):
+    rule = "numbers of 64 bits" if abs(int(token)) >= 2**63 else "in 0..60"
+    with pytest.raises(ValueError) as refused:
+        any_model.translate([[5, END], [6, token, END]])
+    assert f"[translate] token ids must be {rule}, got {int(token)}" in str(refused.value)
+
+
+@pytest.mark.parametrize("token", (5.0, torch.tensor(5.0), "5", None))
+def test_ids_of_another_type(token, any_model):
+    with pytest.raises(TypeError) as refused:
+        any_model.translate([[5, END], [6, token, END]])
+    assert str(refused.value) == f"[translate] token ids must be whole numbers, got {type(token).__name__}"
+
+
+@pytest.mark.parametrize("cache", (True, False))
+def test_sources_without_a_token(cache, any_model):
+    """They have the empty translation and do not change that of others."""
+    sources, nothing = [[5, 6, 7, END], [8, END]], Translation([], 0.0, True)
+    first, second = any_model.translate(sources, cache=cache)
+    found = any_model.translate([[], sources[0], [PAD] * 9, sources[1], [PAD]], cache=cache)
+    assert first.ids and found == [nothing, first, nothing, second, nothing]
+    assert any_model.translate([[], [PAD]], cache=cache) == [nothing] * 2
+    assert any_model.translate([], cache=cache) == []
 
 
 @pytest.mark.parametrize(

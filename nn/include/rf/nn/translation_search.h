@@ -2,7 +2,7 @@
 // all beams of a sentence, by the sum of log-probabilities; those of the first `beams` that end are results, ranked by
 // that sum over tokens^length_penalty (fairseq's rule, too), the others go on. A sentence is done when there are
 // `beams` results and none of its beams, ranked at their present length, is above the last of them. The token of
-// padding is never chosen. One beam is greedy search.
+// padding is never chosen. One beam is greedy search. A source without a token but padding has an empty translation.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct Translation {
 // Throws Error for options out of range.
 void check_search(const SearchOptions& options, const TranslationConfig& config);
 
-// One for each source, in order. A source is the ids of a text with eos_token_id behind them; all are one batch, padded
-// to the longest. The model is used in evaluation mode. Throws Error for options out of range, and as the model does.
+// One for each source, in order. A source is the ids of a text with eos_token_id behind them; all are one batch. Sets
+// the model to evaluation mode. Throws Error for options out of range, and as the model does.
 std::vector<Translation> translate(TranslationModel& model, std::span<const std::vector<int32_t>> sources,
                                    const SearchOptions& options);
 
