@@ -100,6 +100,13 @@ PaddedRows padded_rows(std::span<const std::vector<int32_t>> rows, int64_t pad) 
   return {ids_BT, ids_BT.ne(pad)};
 }
 
+// The sum of finite floats is finite in double precision.
+void check_logits(const at::Tensor& logits_RV) {
+  const double sum = logits_RV.sum(at::kDouble).item<double>();
+  if (std::isfinite(sum)) return;
+  fail("translate", "logits must be finite in float32, got a sum of {}: numbers in the model become too large", sum);
+}
+
 class BatchSearch {
  public:
   BatchSearch(TranslationModel& model, std::span<const std::vector<int32_t>> sources, const SearchOptions& options)
@@ -152,6 +159,7 @@ class BatchSearch {
     KeyValueCache* const cache = options_.cache == SearchOptions::Cache::kUsed ? &cache_ : nullptr;
     const at::Tensor hidden_RTC = model_.decode(target_RT, states_, mask_, cache);
     const at::Tensor logits_RV = model_.logits(hidden_RTC.select(1, -1).contiguous()).to(at::kFloat);
+    check_logits(logits_RV);
     at::Tensor scores_RV = at::log_softmax(logits_RV, -1);
     scores_RV.select(1, model_.config().pad_token_id).fill_(-std::numeric_limits<float>::infinity());
     const int64_t candidates = std::min(2 * options_.beams, scores_RV.size(1) - 1);

@@ -233,6 +233,17 @@ def test_sources_without_a_token(cache, any_model):
     assert any_model.translate([], cache=cache) == []
 
 
+@pytest.mark.parametrize("beams", (1, 4))
+def test_logits_beyond_float32(beams, tmp_path):
+    oracle = make_oracle()
+    with torch.no_grad():
+        oracle.model.decoder.layers[-1].final_layer_norm.weight.fill_(3e38)
+    oracle.save_pretrained(tmp_path)
+    for dtype in ("float32", "float64"):
+        with pytest.raises(ValueError, match=r"\[translate\] logits must be finite in float32, got a sum of"):
+            load_translation_model(tmp_path, dtype=dtype).translate([[5, 6, END]], beams=beams, max_extra=4)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     (

@@ -34,7 +34,7 @@ struct Translation {
 void check_search(const SearchOptions& options, const TranslationConfig& config);
 
 // One for each source, in order. A source is the ids of a text with eos_token_id behind them; all are one batch. Sets
-// the model to evaluation mode. Throws Error for options out of range, and as the model does.
+// the model to evaluation mode. Throws Error for options out of range and infinite logits, and as the model does.
 std::vector<Translation> translate(TranslationModel& model, std::span<const std::vector<int32_t>> sources,
                                    const SearchOptions& options);
 
