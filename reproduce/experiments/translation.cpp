@@ -170,7 +170,12 @@ std::vector<std::string> translated_test(const TranslationSettings& settings, co
 
 LineCounts counts_of_test(const TranslationSettings& settings, const Context& context, const std::string& run) {
   const std::vector<std::string> translations = translated_test(settings, context, run);
-  const std::vector<std::string> references = data::read_text_lines(in_data(context, settings.test)[1]);
+  const std::string file = in_data(context, settings.test)[1];
+  const std::vector<std::string> references = data::read_text_lines(file);
+  if (translations.size() != references.size()) {
+    fail("reproduce", "{}/test.txt must have a line for each line of {}, got {} and {}; remove it to translate again",
+         run, file, translations.size(), references.size());
+  }
   LineCounts counts;
   for (size_t i = 0; i < references.size(); ++i)
     counts.push_back(tasks::bleu_counts(translations.at(i), references[i]));
@@ -251,6 +256,7 @@ ChosenRate rate_of(const TranslationSettings& settings, const Context& context, 
 }
 
 Result run_translation(const TranslationSettings& settings, const Context& context) {
+  data::read_sentence_pairs(in_data(context, settings.test));  // an Error before training, not after it
   const std::string tokenizer = tokenizer_of(settings, context);
   Result result{.columns = {"encoding", "learning rate", "seed", "held-out loss", "BLEU"}, .rows = {}};
   std::map<std::string, std::vector<LineCounts>> systems;

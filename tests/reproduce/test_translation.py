@@ -7,7 +7,7 @@ import pytest
 import sacrebleu
 
 import tolerances as tol
-from cli_support import results
+from cli_support import refused, results
 
 WORDS = {"a": "ein", "dog": "Hund", "man": "Mann", "runs": "rennt", "sees": "sieht", "old": "alte", ".": "."}
 
@@ -19,12 +19,28 @@ def write_pairs(folder, name, count):
     (folder / f"{name}.de").write_text("".join(" ".join(WORDS[word] for word in line) + "\n" for line in lines))
 
 
-def test_translation(tmp_path):
+def write_data(tmp_path):
     folder = tmp_path / "data" / "multi30k_en_de"
     folder.mkdir(parents=True)
     for name, count in (("train", 300), ("val", 20), ("test2016", 30)):
         write_pairs(folder, name, count)
-    options = ["--scale", "tiny", "--data", tmp_path / "data", "--output", tmp_path / "out"]
+    return folder, ["--scale", "tiny", "--data", tmp_path / "data", "--output", tmp_path / "out"]
+
+
+@pytest.mark.parametrize("side", ("en", "de"))
+def test_test_files_of_different_lengths(side, tmp_path):
+    """They are refused before training."""
+    folder, options = write_data(tmp_path)
+    with (folder / f"test2016.{side}").open("a") as file:
+        file.write("a\n")
+    lines = {"en": 30, "de": 30} | {side: 31}
+    message = refused("reproduce", "translation", *options)
+    assert f"got {lines['en']} lines in {folder}/test2016.en and {lines['de']} in {folder}/test2016.de" in message
+    assert not (tmp_path / "out" / "tiny" / "runs").exists()
+
+
+def test_translation(tmp_path):
+    folder, options = write_data(tmp_path)
     (line,) = results("reproduce", "translation", *options)
     assert line["verdicts"] == {"C-19": "smoke run"}
     result = json.loads((tmp_path / "out" / "tiny" / "translation" / "result.json").read_text())
@@ -58,3 +74,10 @@ def test_translation(tmp_path):
         result[key] for key in ("table", "measures", "series", "training")
     ]
     assert not list((tmp_path / "elsewhere").rglob("model.safetensors"))
+    # Translations that are not those of the test set.
+    for path in [*runs.rglob("*.training.json"), tmp_path / "out" / "tiny" / "translation" / "result.json"]:
+        path.unlink()
+    translated = runs / "sinusoidal" / "seed-1" / "test.txt"
+    translated.write_text("ein Hund\n")
+    message = refused("reproduce", "translation", *options)
+    assert f"{translated} must have a line for each line of {folder}/test2016.de, got 1 and 30;" in message
