@@ -19,6 +19,7 @@ void select_rows(KeyValueCache& cache, const at::Tensor& rows_N) {
     if (!layer.key_BSHD.defined()) fail("cache", "rows must be those of softmax attention, got linear attention's");
     select(layer.key_BSHD);
     select(layer.value_BSHD);
+    select(layer.token_numbers_BSN);
     select(layer.cross_key_BSHD);
     select(layer.cross_value_BSHD);
   }

@@ -43,7 +43,8 @@ const std::vector<Claim>& claims() {
       {"C-17", "RoFormer's masked-LM loss falls faster than BERT's", "paper Figure 3, left", "experiment", ""},
       {"C-18", "With RoPE, Performer's loss falls faster and lower", "paper Figure 3, right", "experiment", ""},
       {"C-19", "RoFormer translates English to German by 0.2 BLEU better than Transformer-base", "paper Table 1",
-       "experiment", "0.2 is below the noise of small runs: the experiment asks whether RoPE is better at all (C-19), and whether "
+       "experiment",
+       "0.2 is below the noise of small runs: the experiment asks whether RoPE is better at all (C-19), and whether "
        "it is not worse by 0.5 (X-10)."},
       {"C-20", "RoFormer is better than BERT on three of six GLUE tasks", "paper Table 2", "experiment",
        "The paper compares BERT on the test server with RoFormer on the validation set."},
