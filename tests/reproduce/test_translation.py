@@ -42,7 +42,7 @@ def test_test_files_of_different_lengths(side, tmp_path):
 def test_translation(tmp_path):
     folder, options = write_data(tmp_path)
     (line,) = results("reproduce", "translation", *options)
-    assert line["verdicts"] == {"C-19": "smoke run"}
+    assert line["verdicts"] == {"C-19": "smoke run", "X-10": "smoke run"}
     result = json.loads((tmp_path / "out" / "tiny" / "translation" / "result.json").read_text())
     references = (folder / "test2016.de").read_text().splitlines()
     rows, low, high = result["table"]["rows"][:-2], *(row[4] for row in result["table"]["rows"][-2:])
