@@ -77,9 +77,9 @@ LinearSettings linear_settings(Scale scale) {
                                  : nlohmann::json{{"type", "linear"}, {"feature_map", "elu"}};
   Design design = {.runs = "linear-language-model", .corpus = byte_corpus(scale), .seeds = seeds_of(scale)};
   for (const char* encoding : {"none", "learned", "rope"}) {
-    design.run_files[encoding] = byte_run(scale, encoding, map, length, 3000);
+    design.run_files[encoding] = byte_run(scale, encoding, map, length, 2000);
   }
-  design.run_files["rope, softmax"] = byte_run(scale, "rope", "softmax", length, 3000);
+  design.run_files["rope, softmax"] = byte_run(scale, "rope", "softmax", length, 2000);
   design.search = rate_search(scale, 500);
   return {{design}, by_scale(scale, 2, 16), length.tokens};
 }
@@ -167,7 +167,7 @@ struct LengthSettings : Trained {
 };
 
 LengthSettings length_settings(Scale scale) {
-  nlohmann::json run = byte_run(scale, "rope", "softmax", {128, 32}, 3000);
+  nlohmann::json run = byte_run(scale, "rope", "softmax", {128, 32}, 2000);
   run["evaluate_batches"] = 0;  // all
   return {{{.runs = "extrapolation",
             .corpus = byte_corpus(scale),
@@ -303,10 +303,10 @@ Experiment linear_language_model() {
           "C-18: with rotations (Eq. 19) linear attention takes at most nine tenths of the steps of a learned table "
           "to the training loss that both reach in the end, and ends lower by at least 0.02 nats (held out). C-08: "
           "Eq. 19 ends lower than without positions by at least 0.02 nats.",
-      .budget = "8 minutes per arm and seed, 4 arms, and 2 minutes for each rate",
+      .budget = "6 minutes per arm and seed, 4 arms, and 2 minutes for each rate",
       .method = {linear_settings, run_linear},
       .revision = 3,
-      .hours = 2.0,
+      .hours = 1.5,
       .exceptions = {
           "norms after the blocks, biases and a tied output, where the published code has norms before them, "
           "no biases and an output of its own",
@@ -322,10 +322,10 @@ Experiment extrapolation() {
           .expected =
               "C-23: RoPE's loss of the same last tokens is, with a context of twice the training length, at most 0.02 "
               "nats above that with the training length.",
-          .budget = "6 minutes per arm and seed, 5 arms, and a minute for each rate",
+          .budget = "4 minutes per arm and seed, 5 arms, and a minute for each rate",
           .method = {length_settings, run_length},
           .revision = 4,
-          .hours = 1.8,
+          .hours = 1.3,
           .exceptions = {"the claim's source names no hyperparameters; the body and the schedule are those of "
                          "linear-language-model"}};
 }

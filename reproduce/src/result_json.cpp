@@ -95,11 +95,10 @@ void judge_result(const Experiment& experiment, nlohmann::json& result) {
   for (const auto& [claim, text] : found.items()) {
     if (rule_of(experiment.name, claim) && experiment.kind == Kind::kTrained) continue;
     holds[claim] = held(result, claim);
-    figures[claim] = text;
+    const std::string reason = experiment.kind == Kind::kTrained ? "no rule compares the values by seed; " : "";
+    const std::string said = text.get<std::string>();
+    figures[claim] = said.starts_with(reason) ? said : reason + said;
     verdicts_of[claim] = verdict_of(experiment.kind, holds.at(claim).get<bool>());
-    if (experiment.kind == Kind::kTrained) {
-      figures[claim] = "no rule compares the values by seed; " + text.get<std::string>();
-    }
   }
   const Evidence evidence = evidence_of(result);
   for (const Rule& rule : rules()) {

@@ -38,17 +38,15 @@ double value_of(const nlohmann::json& metrics, const std::string& name) {
   return value.is_null() ? 0 : value.get<double>();
 }
 
-// Adds the metric with each rate of an arm, as a loss; several seeds are summed.
+// Adds the metric with each rate of an arm, as a loss, the first time that the arm is tuned.
 void log_rates(const Context& context, const std::string& arm, const nlohmann::json& rates) {
+  for (const TriedRates& other : context.log.rates) {
+    if (other.arm == arm) return;
+  }
   TriedRates tried{.arm = arm, .rates = {}, .losses = {}};
   for (const nlohmann::json& rate : rates) {
     tried.rates.push_back(rate.at("learning_rate"));
     tried.losses.push_back(-value_of(rate, "mean"));
-  }
-  for (TriedRates& other : context.log.rates) {
-    if (other.arm != arm || other.rates != tried.rates) continue;
-    for (size_t i = 0; i < tried.losses.size(); ++i) other.losses[i] += tried.losses[i];
-    return;
   }
   context.log.rates.push_back(std::move(tried));
 }
@@ -159,6 +157,17 @@ Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, 
           .train = value_of(chosen.at("train"), task.metric),
           .valid = value_of(chosen.at("valid"), task.metric),
           .learning_rate = chosen.at("learning_rate")};
+}
+
+ArmTuner::ArmTuner(const Context& context, TunedTask task, Tuning tuning, train::TaskFiles files)
+    : context_(context), task_(std::move(task)), tuning_(std::move(tuning)), files_(std::move(files)) {}
+
+Tuned ArmTuner::tune(const TunedBody& body) {
+  Tuning tuning = tuning_;
+  if (const auto chosen = rates_.find(body.arm); chosen != rates_.end()) tuning.learning_rates = {chosen->second};
+  const Tuned tuned = reproduce::tune(context_, task_, tuning, files_, body);
+  if (tuned.signal == 0) rates_.emplace(body.arm, tuned.learning_rate);
+  return tuned;
 }
 
 std::vector<double> tuning_rates(Scale scale) {

@@ -78,6 +78,19 @@ struct TunedBody {
 };
 Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, const train::TaskFiles& files,
            const TunedBody& body);
+// Tunes the bodies of arms, one seed after another: an arm's first body chooses the rate of its later ones.
+class ArmTuner {
+ public:
+  ArmTuner(const Context& context, TunedTask task, Tuning tuning, train::TaskFiles files);
+  Tuned tune(const TunedBody& body);
+
+ private:
+  const Context& context_;
+  TunedTask task_;
+  Tuning tuning_;
+  train::TaskFiles files_;
+  std::map<std::string, double> rates_;  // by arm
+};
 // The same with a body of random weights in a directory, an arm of its own: what fine-tuning learns without
 // pretraining.
 TunedBody random_body(const Context& context, const TunedBody& body, const std::string& directory);
