@@ -74,7 +74,7 @@ std::string shown_metric(const std::string& metric) {
 Result run_fine_tuning(const FineTuningSettings& settings, const Context& context) {
   std::map<std::string, TrainedArms> pretrained;
   for (const auto& [name, design] : settings.designs) {
-    pretrained[name] = train_arms(context, design);
+    pretrained[name] = train_arms(context, design, {"learned", "rope"});
     if (pretrained[name].signal != 0) return {.columns = {}, .rows = {}, .signal = pretrained[name].signal};
   }
   Result result{.columns = {"task", "metric", "measured on", "encoding", "mean", "lowest", "highest", "baseline",

@@ -162,7 +162,7 @@ Design convergence_design(Scale scale) {
   return {.runs = "convergence",
           .corpus = book_corpus(scale),
           .seeds = seeds_of(scale),
-          .arms = {"none", "learned", kScaledSinusoids, "rope"},
+          .arms = {"none", kScaledSinusoids, "learned", "rope"},
           .run = to_json(masked_lm_run(scale, 10000)),
           .search = rate_search(scale, 1500)};
 }
@@ -274,12 +274,12 @@ Rates searched_rates(const Context& context, const Design& design, const std::st
 
 }  // namespace
 
-TrainedArms train_arms(const Context& context, const Design& design) {
+TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms) {
   TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
   const Rates rates = searched_rates(context, design, trained.data_dir, design.arms, trained.signal);
   if (trained.signal != 0) return trained;
   train::CompareOptions options;
-  options.arms = design.arms;
+  options.arms = arms.empty() ? design.arms : std::move(arms);
   options.seed = design.seeds.front();
   options.seeds = std::ssize(design.seeds);
   options.length_factors = design.length_factors.empty() ? std::vector<int64_t>{1} : design.length_factors;

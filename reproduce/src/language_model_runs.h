@@ -66,9 +66,9 @@ struct TrainedArms {
   std::vector<train::CompareRun> runs;  // by arm, then seed
   int signal = 0;
 };
-// Train the runs that are not trained yet, by encoding or by run file. The latter's runs have an arm, a seed, the last
-// held-out loss and a directory.
-TrainedArms train_arms(const Context& context, const Design& design);
+// Train the runs that are not trained yet, by encoding (of some arms of the design, if not of all) or by run file. The
+// latter's runs have an arm, a seed, the last held-out loss and a directory.
+TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms = {});
 TrainedArms train_run_files(const Context& context, const Design& design);
 
 // Measures of each run: held-out loss, late training loss.
