@@ -21,12 +21,10 @@ int run_compare(const train::CompareOptions& options) {
     for (size_t i = 0; i < report.lengths.size(); ++i) {
       losses[std::to_string(report.lengths[i])] = run.losses[i] ? nlohmann::json(*run.losses[i]) : nlohmann::json();
     }
-    emit({{"encoding", run.arm},
-          {"seed", run.seed},
-          {"parameters", run.parameters},
-          {"step_ms", run.step_ms},
-          {"peak_bytes", run.peak_bytes},
-          {"loss", losses}});
+    nlohmann::json line = {{"encoding", run.arm},          {"seed", run.seed}, {"step_ms", run.step_ms},
+                           {"parameters", run.parameters}, {"loss", losses},   {"peak_bytes", run.peak_bytes}};
+    if (run.diverged_at > 0) line["diverged_at_step"] = run.diverged_at;
+    emit(line);
   }
   if (report.signal == 0) {
     say(report.table);

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "encoding_arms.h"
@@ -144,6 +145,7 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
     result.columns.push_back(fmt::format("loss at {} tokens, nats per token", factor * length));
   }
   result.columns.push_back("peak MiB");
+  result.columns.push_back("diverged runs");
   for (const int64_t tokens : settings.timing.tokens) result.columns.push_back(time_column(tokens));
   for (const std::string& text : design.arms) {
     const std::string arm = encoding_of(text);
@@ -157,7 +159,7 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
     for (const train::CompareRun& run : trained.runs) {
       peaks.push_back(static_cast<double>(run.peak_bytes) / (1 << 20));
       for (size_t i = 0; i < losses.size(); ++i) {
-        if (!run.losses.at(i)) continue;  // beyond a learned table
+        if (!run.losses.at(i)) continue;  // beyond a learned table, or diverged
         losses[i].push_back(*run.losses[i]);
         result.measures.push_back({fmt::format("loss at {} tokens, nats per token", design.length_factors[i] * length),
                                    arm, run.seed, *run.losses[i]});
@@ -170,6 +172,8 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
       row.push_back(of_seeds.empty() ? nlohmann::json() : nlohmann::json(spread(of_seeds).mean));
     }
     row.push_back(spread(peaks).high);
+    row.push_back(std::count_if(trained.runs.begin(), trained.runs.end(),
+                                [](const train::CompareRun& run) { return run.diverged_at > 0; }));
     for (const int64_t tokens : settings.timing.tokens) row.push_back(relative_time(text, tokens, settings.timing));
     result.rows.push_back(row);
   }

@@ -256,6 +256,7 @@ Result run_length(const LengthSettings& settings, const Context& context) {
     return loss;
   };
   for (const train::CompareRun& run : trained.runs) {
+    if (run.diverged_at > 0) continue;
     double at_length = 0;
     for (size_t i = 0; i < factors.size(); ++i) {
       if (!run.losses.at(i)) continue;  // beyond a learned table

@@ -51,6 +51,7 @@ Result run_word(const ModelSettings& settings, const Context& context) {
   Result result{.columns = {"seed", "word to word", "word to position", "position to word", "position to position"},
                 .rows = {}};
   for (const train::CompareRun& run : runs_of(trained.runs, settings.arm)) {
+    if (run.diverged_at > 0) continue;
     const ScoreTerms terms = first_layer_terms(*trained_model(run), ids_BT);
     const double content = deviation(terms.content_content), to_position = deviation(terms.content_position);
     const double to_content = deviation(terms.position_content);
@@ -142,6 +143,7 @@ Result run_scores(const TrainedScoreSettings& settings, const Context& context) 
   Result result{.columns = {"seed", "mean score, same token", "near pairs", "far pairs"}, .rows = {}};
   const at::Tensor in_order = integers(0, settings.tokens);
   for (const train::CompareRun& run : runs_of(trained.runs, settings.arm)) {
+    if (run.diverged_at > 0) continue;
     const auto model = trained_model(run);
     const std::vector<at::Tensor> layers = layer_scores(*model, ids_BT, in_order);
     at::manual_seed(run.seed);
@@ -203,6 +205,7 @@ Result run_frequencies(const FrequencySettings& settings, const Context& context
                 .rows = {}};
   for (const std::string& arm : {settings.raw, settings.log}) {
     for (const train::CompareRun& run : runs_of(trained.runs, arm)) {
+      if (run.diverged_at > 0) continue;
       const auto model = trained_model(run);
       const at::Tensor now = trained_frequencies_of(*model);
       const at::Tensor before = frequencies(model->config().head_dim()).to(at::kFloat).to(at::kDouble);
@@ -213,8 +216,7 @@ Result run_frequencies(const FrequencySettings& settings, const Context& context
         result.measures.push_back(
             {"median change of the logarithm of a frequency", run.arm, run.seed, of_logarithm.get<double>()});
       }
-      result.rows.push_back(
-          {arm, run.seed, median(values(change)), largest(change), of_logarithm, run.losses.front().value()});
+      result.rows.push_back({arm, run.seed, median(values(change)), largest(change), of_logarithm, held_out_loss(run)});
       const at::Tensor pairs = integers(0, now.size(0));
       result.series.push_back({fmt::format("{}, seed {}", arm, run.seed), values(pairs), values(now)});
       if (result.series.size() == 1) result.series.push_back({"before", values(pairs), values(before)});

@@ -5,15 +5,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <optional>
 
 #include "data_sets.h"
 #include "rf/data/prepare.h"
-#include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/text/byte_tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
 #include "rf/text/word_vocabulary.h"
+#include "rf/train/job.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/training_curve.h"
 #include "training_record.h"
@@ -250,9 +251,8 @@ TriedRun try_rate(const Context& context, const Design& design, const std::strin
     options.length_factors = {1};
     const auto report = compare_recorded(context, data_dir, directory, run, options);
     if (report.signal != 0) return {.signal = report.signal};
-    return {.loss = report.runs.front().losses.at(0).value()};
-  } catch (const Error& error) {
-    if (std::string(error.what()).find("finite") == std::string::npos) throw;
+    return {.loss = held_out_loss(report.runs.front())};
+  } catch (const train::Diverged&) {
     return {};
   }
 }
@@ -313,12 +313,17 @@ TrainedArms train_run_files(const Context& context, const Design& design) {
   return trained;
 }
 
+double held_out_loss(const train::CompareRun& run) {
+  return run.losses.at(0).value_or(std::numeric_limits<double>::infinity());
+}
+
 void add_measures(Result& result, const std::vector<train::CompareRun>& runs) {
   for (const train::CompareRun& run : runs) {
+    if (run.diverged_at > 0) continue;
     const auto add = [&](const char* name, double value) {
       result.measures.push_back({name, run.arm, run.seed, value});
     };
-    add(measures::kHeldOutLoss, run.losses.at(0).value());
+    add(measures::kHeldOutLoss, held_out_loss(run));
     add(measures::kLateLoss, late_mean(loss_curve(run)));
   }
 }
@@ -327,7 +332,7 @@ void add_steps(Result& result, const std::vector<train::CompareRun>& runs, const
                const std::string& baseline, const char* measure) {
   for (const train::CompareRun& own : runs_of(runs, arm)) {
     for (const train::CompareRun& other : runs_of(runs, baseline)) {
-      if (other.seed != own.seed) continue;
+      if (other.seed != own.seed || own.diverged_at + other.diverged_at > 0) continue;
       result.measures.push_back({measure, arm, own.seed, steps_ratio(loss_curve(own), loss_curve(other))});
     }
   }
@@ -335,6 +340,10 @@ void add_steps(Result& result, const std::vector<train::CompareRun>& runs, const
 
 Curve loss_curve(const train::CompareRun& run) {
   train::TrainingCurve curve = train::training_curve(run.directory);
+  if (run.diverged_at > 0) {
+    curve.steps.push_back(run.diverged_at);
+    curve.losses.push_back(std::numeric_limits<double>::infinity());
+  }
   return {{curve.steps.begin(), curve.steps.end()}, std::move(curve.losses)};
 }
 
@@ -346,7 +355,7 @@ Curves loss_curves(const std::vector<train::CompareRun>& runs) {
 
 Losses held_out_losses(const std::vector<train::CompareRun>& runs) {
   Losses losses;
-  for (const train::CompareRun& run : runs) losses[run.arm].push_back(run.losses.at(0).value());
+  for (const train::CompareRun& run : runs) losses[run.arm].push_back(held_out_loss(run));
   return losses;
 }
 

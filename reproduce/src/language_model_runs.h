@@ -71,12 +71,15 @@ struct TrainedArms {
 TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms = {});
 TrainedArms train_run_files(const Context& context, const Design& design);
 
-// Measures of each run: held-out loss, late training loss.
+// At the training length; infinite if the run has diverged.
+double held_out_loss(const train::CompareRun& run);
+// Measures of each run but those that have diverged: held-out loss, late training loss.
 void add_measures(Result& result, const std::vector<train::CompareRun>& runs);
 // The steps of runs of `arm` to the training loss that both reach, of those of the baseline's run of the same seed.
 void add_steps(Result& result, const std::vector<train::CompareRun>& runs, const std::string& arm,
                const std::string& baseline, const char* measure);
 
+// The curve of a run that has diverged ends with an infinite loss.
 Curve loss_curve(const train::CompareRun& run);
 Curves loss_curves(const std::vector<train::CompareRun>& runs);
 Losses held_out_losses(const std::vector<train::CompareRun>& runs);  // at the training length

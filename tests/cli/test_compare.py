@@ -107,6 +107,28 @@ def test_more_arms_and_seeds_leave_what_is_done_as_it_is(data, tmp_path):
     assert (output / "none" / "seed-1" / "result.json").stat().st_mtime_ns == before
 
 
+def test_a_run_that_diverges_does_not_end_the_comparison(data, tmp_path):
+    run_file(
+        data / "diverging.json",
+        model={**MODEL, "max_position_embeddings": 16},
+        stages=[dict(max_length=16, batch=4, steps=4)],
+        schedule=dict(kind="constant", learning_rate=1e30, warmup_steps=0),
+        evaluate_batches=2,
+    )
+    arguments = options(data, tmp_path / "out", "none,rope", 2, "--lengths", "1,2", config="diverging.json")
+    first = results(*arguments)
+    assert [(line["encoding"], line["seed"]) for line in first] == [("none", 1), ("none", 2), ("rope", 1), ("rope", 2)]
+    for line in first:
+        assert line["loss"] == {"16": None, "32": None} and 1 < line["diverged_at_step"] <= 4
+    assert set(losses(tmp_path / "out").values()) == {"nan"}
+    table = (tmp_path / "out" / "table.md").read_text().splitlines()
+    assert len(table) == 4 and all(row.endswith("| 2 diverged | 2 diverged |") for row in table[2:])
+    # They are finished: called again, nothing is trained.
+    metrics = tmp_path / "out" / "rope" / "seed-2" / "metrics.jsonl"
+    before = metrics.stat().st_mtime_ns
+    assert results(*arguments) == first and metrics.stat().st_mtime_ns == before
+
+
 def wait_for(condition, child):
     deadline = time.monotonic() + 60
     while not condition():

@@ -36,6 +36,15 @@ TEST(CompareTable, MarkdownHasMeanAndSpread) {
             "| shaw:a=1,2 | 12 | 4.0 | 0 | 2.000 | - |\n");
 }
 
+TEST(CompareTable, RunsThatHaveDivergedAreCounted) {
+  CompareReport report = small_report();
+  report.runs[1].losses = {{}, {}};
+  report.runs[1].diverged_at = 31;
+  EXPECT_NE(csv_table(report).find("rope,2,10,3.500,2097152,nan,nan\n"), std::string::npos);
+  EXPECT_NE(markdown_table(report).find("| rope | 10 | 3.0 | 3 | 1.250, 1 diverged | 1.500, 1 diverged |\n"),
+            std::string::npos);
+}
+
 TEST(CompareTable, PictureHasAMarkForEveryLoss) {
   const std::string svg = svg_picture(small_report());
   const auto count = [&svg](const std::string& part) {

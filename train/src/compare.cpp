@@ -19,6 +19,7 @@
 #include "rf/io/strict_object.h"
 #include "rf/nn/encoding_info.h"
 #include "rf/text/tokenizer.h"
+#include "rf/train/job.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/run_directory.h"
 #include "rf/train/training_curve.h"
@@ -55,8 +56,10 @@ nlohmann::json to_json(const CompareRun& run) {
   nlohmann::json losses = nlohmann::json::array();
   for (const std::optional<double>& loss : run.losses)
     losses.push_back(loss ? nlohmann::json(*loss) : nlohmann::json());
-  return {{"encoding", run.arm},          {"seed", run.seed}, {"parameters", run.parameters}, {"step_ms", run.step_ms},
-          {"peak_bytes", run.peak_bytes}, {"losses", losses}};
+  nlohmann::json json = {{"encoding", run.arm},          {"seed", run.seed}, {"step_ms", run.step_ms},
+                         {"parameters", run.parameters}, {"losses", losses}, {"peak_bytes", run.peak_bytes}};
+  if (run.diverged_at > 0) json["diverged_at_step"] = run.diverged_at;
+  return json;
 }
 
 CompareRun read_run(const std::string& path, size_t lengths) {
@@ -68,7 +71,8 @@ CompareRun read_run(const std::string& path, size_t lengths) {
                  .parameters = object.integer("parameters", 0, 0, INT64_MAX),
                  .step_ms = object.number("step_ms", 0, {0, std::numeric_limits<double>::infinity()}),
                  .peak_bytes = object.integer("peak_bytes", 0, 0, INT64_MAX),
-                 .losses = {}};
+                 .losses = {},
+                 .diverged_at = object.integer("diverged_at_step", 0, 0, INT64_MAX)};
   const nlohmann::json& losses = *object.find("losses");
   const auto good = [](const nlohmann::json& loss) { return loss.is_null() || loss.is_number(); };
   if (!losses.is_array() || losses.size() != lengths || !std::all_of(losses.begin(), losses.end(), good)) {
@@ -205,7 +209,16 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   const TensorMemoryScope memory;
   const nlohmann::json run_file = to_json(config_of(arm, seed));
   if (options_.before) options_.before(directory, run_file);
-  const PretrainReport report = pretrain_part(directory, run_file, pretraining, progress_);
+  PretrainReport report;
+  int64_t diverged_at = 0;
+  try {
+    report = pretrain_part(directory, run_file, pretraining, progress_);
+  } catch (const Diverged& error) {
+    diverged_at = error.step;
+    if (options_.note) {
+      options_.note(fmt::format("{}, seed {}, has diverged and has no loss: {}", arm, seed, error.what()));
+    }
+  }
   if (options_.after) options_.after(report.signal);
   report_.signal = report.signal;
   if (report.signal != 0) return false;
@@ -215,8 +228,13 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
          .step_ms = median_step_ms(directory),
          .peak_bytes = memory.peak_bytes(),
          .losses = {},
+         .diverged_at = diverged_at,
          .directory = directory};
-  measure(directory, run);
+  if (diverged_at > 0) {
+    run.losses.resize(report_.lengths.size());
+  } else {
+    measure(directory, run);
+  }
   io::write_file(result, to_json(run).dump(2) + "\n");
   series_->end();
   return true;

@@ -38,8 +38,13 @@ double median(const std::vector<double>& sorted) {
   return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-// "3.412 (3.398 to 3.431)", the mean and the range over the seeds; "-" if no run has a value.
-std::string with_spread(const std::vector<double>& sorted) {
+// "3.412 (3.398 to 3.431)", the mean and the range over the seeds; "-" if no run has a value. "1 diverged" where runs
+// did.
+std::string with_spread(const std::vector<double>& sorted, int64_t diverged) {
+  if (diverged > 0) {
+    const std::string others = sorted.empty() ? "" : with_spread(sorted, 0) + ", ";
+    return fmt::format("{}{} diverged", others, diverged);
+  }
   if (sorted.empty()) return "-";
   double sum = 0;
   for (const double value : sorted) sum += value;
@@ -63,7 +68,9 @@ std::string csv_table(const CompareReport& report) {
   out += "\n";
   for (const CompareRun& run : report.runs) {
     out += fmt::format("{},{},{},{:.3f},{}", quoted(run.arm), run.seed, run.parameters, run.step_ms, run.peak_bytes);
-    for (const std::optional<double>& loss : run.losses) out += loss ? fmt::format(",{:.6f}", *loss) : ",";
+    for (const std::optional<double>& loss : run.losses) {
+      out += loss ? fmt::format(",{:.6f}", *loss) : run.diverged_at > 0 ? ",nan" : ",";
+    }
     out += "\n";
   }
   return out;
@@ -83,8 +90,10 @@ std::string markdown_table(const CompareReport& report) {
         values(runs, [](const CompareRun& run) { return std::optional(static_cast<double>(run.peak_bytes) / kMiB); });
     out += fmt::format("| {} | {} | {:.1f} | {:.0f} |", runs.front()->arm, runs.front()->parameters, median(time),
                        peak.back());
+    const auto diverged = std::count_if(runs.begin(), runs.end(), [](const auto* run) { return run->diverged_at > 0; });
     for (size_t i = 0; i < report.lengths.size(); ++i) {
-      out += fmt::format(" {} |", with_spread(values(runs, [i](const CompareRun& run) { return run.losses[i]; })));
+      const auto losses = values(runs, [i](const CompareRun& run) { return run.losses[i]; });
+      out += fmt::format(" {} |", with_spread(losses, diverged));
     }
     out += "\n";
   }

@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "rf/io/error.h"
+#include "rf/train/job.h"
 
 namespace rf::train {
 
@@ -81,9 +82,11 @@ double AdamW::norm_of(const Gradients& gradients, int64_t step) const {
     for (size_t i = 0; i < norms.size(); ++i) {
       const double norm = norms[i].item<float>();
       if (!std::isfinite(norm)) {
-        fail("train",
-             "the gradient must be finite, got {} in {} at step {}; try a lower learning_rate or a longer warm-up",
-             norm, groups_[g].names[i], step);
+        throw Diverged("train",
+                       fmt::format("the gradient must be finite, got {} in {} at step {}; try a lower learning_rate or "
+                                   "a longer warm-up",
+                                   norm, groups_[g].names[i], step),
+                       step);
       }
       sum_of_squares += norm * norm;
     }

@@ -12,6 +12,7 @@
 #include "cross_entropy.h"
 #include "rf/io/error.h"
 #include "rf/model/weights.h"
+#include "rf/train/job.h"
 #include "seconds.h"
 
 namespace rf::train {
@@ -102,6 +103,11 @@ PassSums summed(const std::vector<PassSums>& own, const StepPlan& plan, const Ra
   return sum;
 }
 
+[[noreturn]] void diverged(const Ranks& ranks, const Diverged& error) {
+  if (ranks.size() == 1) throw error;
+  ranks.fail_on_all(error.what());
+}
+
 }  // namespace
 
 StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> own, const StepPlan& plan,
@@ -134,15 +140,19 @@ StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const Langua
     const double of_pairs = result.pair_loss_sum / static_cast<double>(std::max<int64_t>(result.pairs, 1));
     const double loss =
         std::abs(result.loss_sum / static_cast<double>(result.predicted_tokens) + of_pairs);  // a NaN has a sign
-    job.ranks.fail_on_all(fmt::format(
-        "[pretrain] the loss must be finite, got {} at step {}; try a lower learning_rate or a longer warm-up", loss,
-        plan.step));
+    diverged(job.ranks, {"pretrain",
+                         fmt::format("the loss must be finite, got {} at step {}; try a lower learning_rate or a "
+                                     "longer warm-up",
+                                     loss, plan.step),
+                         plan.step});
   }
   RECORD_USER_SCOPE("optimizer");
   try {
     result.gradient_norm = optimizer.step(plan.learning_rate, plan.step);
   } catch (const LostRank&) {
     throw;
+  } catch (const Diverged& error) {
+    diverged(job.ranks, error);
   } catch (const Error& error) {
     job.ranks.fail_on_all(error.what());
   }

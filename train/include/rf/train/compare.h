@@ -57,6 +57,7 @@ struct CompareRun {
   double step_ms = 0;      // median over the log intervals
   int64_t peak_bytes = 0;  // of tensors that existed at the same time in training: weights, moments, activations
   std::vector<std::optional<double>> losses;  // held out, nats per predicted token, one for each length factor
+  int64_t diverged_at = 0;                    // the step whose loss or gradient was not finite: no length has a loss
   std::string directory = {};                 // of the run
 };
 
@@ -67,7 +68,8 @@ struct CompareReport {
   int signal = 0;  // SIGINT or SIGTERM when one ended the comparison early; call again with the same options
 };
 
-// Every arm is checked before the first is trained. Finished runs are not repeated, and an interrupted run continues
+// Every arm is checked before the first is trained. A run that diverges ends there, and the others go on. Finished runs
+// are not repeated, and an interrupted run continues
 // from its newest checkpoint. Throws Error if the output directory holds another comparison (the settings differ).
 CompareReport compare(const CompareOptions& options, io::Progress& progress);
 

@@ -1,6 +1,9 @@
 // What programs know of a training job of several processes ("ranks"; src/ranks.h). Free of torch.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "rf/io/error.h"
 
 namespace rf::train {
@@ -13,6 +16,13 @@ struct FailedOnAll : Error {
 // Thrown for it on all ranks but the first, so that one process says it.
 struct SaidByFirstRank : FailedOnAll {
   using FailedOnAll::FailedOnAll;
+};
+
+// A loss or a gradient of a step that is not finite: the run has diverged. In a job of several processes it becomes one
+// of the above.
+struct Diverged : FailedOnAll {
+  Diverged(std::string_view where, std::string_view what, int64_t at_step) : FailedOnAll(where, what), step(at_step) {}
+  int64_t step;
 };
 
 }  // namespace rf::train
