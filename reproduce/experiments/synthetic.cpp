@@ -7,15 +7,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 
 #include "encoding_arms.h"
 #include "experiment.h"
 #include "rate_search.h"
-#include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/train/compare.h"
+#include "rf/train/job.h"
 #include "rf/train/labelled_rows.h"
 #include "statistics.h"
 #include "synthetic_tasks.h"
@@ -106,7 +107,9 @@ std::optional<Finished> finished(const std::string& path, const nlohmann::json& 
   for (const nlohmann::json& score : kept.at("scores")) {
     run.scores.emplace_back();
     if (score.is_null()) continue;
-    run.scores.back() = {.loss = score.at("loss").get<double>(), .accuracy = score.at("accuracy").get<double>()};
+    const nlohmann::json& loss = score.at("loss");  // null: not finite
+    run.scores.back() = {.loss = loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity(),
+                         .accuracy = score.at("accuracy").get<double>()};
   }
   return run;
 }
@@ -121,7 +124,7 @@ train::RunConfig config_of(const SyntheticRun& run, const SyntheticSettings& set
   return config;
 }
 
-// Trains a run unless it is finished. Throws Error for a loss that is not finite.
+// Trains a run unless it is finished. One that diverges is finished and has no score.
 Finished train_run(const Context& context, const SyntheticSettings& settings, const SyntheticRun& run) {
   const nlohmann::json of_run = settings_of(run, settings);
   const std::string path = run.directory + "/result.json";
@@ -140,7 +143,13 @@ Finished train_run(const Context& context, const SyntheticSettings& settings, co
   }
   fs::remove_all(run.directory);
   TrainingRecord record(context, run.directory, of_run);
-  const train::LabelledReport report = train::train_labelled(labelled, context.progress);
+  train::LabelledReport report;
+  try {
+    report = train::train_labelled(labelled, context.progress);
+  } catch (const train::Diverged& error) {
+    if (context.note) context.note(fmt::format("{} has diverged and has no score: {}", run.arm, error.what()));
+    report.scores.resize(settings.lengths.size());
+  }
   record.end(report.signal == 0);
   if (report.signal != 0) return {.scores = {}, .signal = report.signal};
   nlohmann::json scores = nlohmann::json::array();
@@ -254,20 +263,15 @@ Result run_synthetic(const SyntheticSettings& settings, const Context& context) 
       const std::string directory =
           fmt::format("{}/runs/synthetic/{}/{}", context.shared_dir, file_name(task.name), arm);
       const ChosenRate chosen = search_rate(context, settings.search, name, [&](double rate) -> TriedRun {
-        try {
-          const Finished run = train_run(context, settings,
-                                         {.arm = text,
-                                          .task = &task,
-                                          .seed = settings.search.seed,
-                                          .rate = rate,
-                                          .steps = settings.search.steps,
-                                          .directory = fmt::format("{}/rate-{:g}", directory, rate)});
-          if (run.signal != 0) return {.signal = run.signal};
-          return {.loss = run.scores.front().value().loss};
-        } catch (const Error& error) {
-          if (std::string(error.what()).find("finite") == std::string::npos) throw;
-          return {};
-        }
+        const Finished run = train_run(context, settings,
+                                       {.arm = text,
+                                        .task = &task,
+                                        .seed = settings.search.seed,
+                                        .rate = rate,
+                                        .steps = settings.search.steps,
+                                        .directory = fmt::format("{}/rate-{:g}", directory, rate)});
+        if (run.signal != 0) return {.signal = run.signal};
+        return run.scores.front() ? TriedRun{.loss = run.scores.front()->loss} : TriedRun{};
       });
       if (chosen.signal != 0) return {.columns = {}, .rows = {}, .signal = chosen.signal};
       rates[arm] = chosen.rate;
@@ -281,15 +285,14 @@ Result run_synthetic(const SyntheticSettings& settings, const Context& context) 
         const Finished done = train_run(context, settings, run);
         if (done.signal != 0) return {.columns = {}, .rows = {}, .signal = done.signal};
         log_training(context, name, seed, run.directory);
-        const double seen = done.scores.front().value().accuracy;
         for (size_t i = 0; i < settings.lengths.size(); ++i) {
-          if (!done.scores[i]) continue;  // beyond a learned table
+          if (!done.scores[i]) continue;  // beyond a learned table, or diverged
           const double accuracy = done.scores[i]->accuracy;
           const int64_t tokens = settings.lengths[i];
           result.measures.push_back({accuracy_measure(task.name, tokens), arm, seed, accuracy});
           if (i == 0) continue;
-          result.measures.push_back(
-              {accuracy_change_measure(task.name, tokens, trained_on), arm, seed, accuracy - seen});
+          result.measures.push_back({accuracy_change_measure(task.name, tokens, trained_on), arm, seed,
+                                     accuracy - done.scores.front()->accuracy});
         }
       }
     }

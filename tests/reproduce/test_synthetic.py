@@ -84,6 +84,22 @@ def test_finished_runs_are_kept_and_give_the_same_bits(battery):
         assert (path.stat().st_mtime_ns == time) == (path != lost) and path.read_text() == text
 
 
+def test_a_run_that_has_diverged_has_no_values(battery, tmp_path):
+    for path in (battery / "runs").rglob("*.json"):
+        copy = tmp_path / "tiny" / path.relative_to(battery)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    path = tmp_path / "tiny" / "runs" / "synthetic" / "count" / "rope" / "seed-1" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": [None] * 3}))
+    results("reproduce", "synthetic", "--scale", "tiny", "--output", tmp_path)
+    result = json.loads((tmp_path / "tiny" / "synthetic" / "result.json").read_text())
+    columns = result["table"]["columns"]
+    rows = [dict(zip(columns, row, strict=True)) for row in result["table"]["rows"]]
+    without = [(row["encoding"], row["task"]) for row in rows if row["accuracy at 64 tokens"] is None]
+    assert without == [("rope", "count")]
+    assert not any(m["arm"] == "rope" and m["name"].startswith("count") for m in result["measures"])
+
+
 def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
     folder, _ = data_sets
     (line,) = results("reproduce", "atlas", "--scale", "tiny", "--output", tmp_path, "--data", folder)
@@ -117,3 +133,13 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
     keys = ("measures", "rates", "training")
     assert [again[key] for key in keys] == [result[key] for key in keys]
     assert not list(elsewhere.rglob("model.safetensors"))
+    # A run that has diverged has no loss and no values.
+    (path,) = elsewhere.glob("tiny/runs/atlas/rope/rope/seed-1/result.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"losses": [None] * 4, "diverged_at_step": 3}))
+    (elsewhere / "tiny" / "atlas" / "result.json").unlink()
+    results("reproduce", "atlas", "--scale", "tiny", "--output", elsewhere, "--data", folder)
+    result = json.loads((elsewhere / "tiny" / "atlas" / "result.json").read_text())
+    rows = [dict(zip(columns, row, strict=True)) for row in result["table"]["rows"]]
+    assert [row["diverged runs"] for row in rows] == [0, 0, 1]
+    assert [row["loss at 128 tokens, nats per token"] is None for row in rows] == [False, False, True]
+    assert {measure["arm"] for measure in result["measures"]} == {"none", "alibi"}
