@@ -263,15 +263,16 @@ Result run_synthetic(const SyntheticSettings& settings, const Context& context) 
       const std::string directory =
           fmt::format("{}/runs/synthetic/{}/{}", context.shared_dir, file_name(task.name), arm);
       const ChosenRate chosen = search_rate(context, settings.search, name, [&](double rate) -> TriedRun {
-        const Finished run = train_run(context, settings,
-                                       {.arm = text,
-                                        .task = &task,
-                                        .seed = settings.search.seed,
-                                        .rate = rate,
-                                        .steps = settings.search.steps,
-                                        .directory = fmt::format("{}/rate-{:g}", directory, rate)});
-        if (run.signal != 0) return {.signal = run.signal};
-        return run.scores.front() ? TriedRun{.loss = run.scores.front()->loss} : TriedRun{};
+        const SyntheticRun run{.arm = text,
+                               .task = &task,
+                               .seed = settings.search.seed,
+                               .rate = rate,
+                               .steps = settings.search.steps,
+                               .directory = fmt::format("{}/rate-{:g}", directory, rate)};
+        const Finished done = train_run(context, settings, run);
+        TriedRun tried{.directory = run.directory, .signal = done.signal};
+        if (done.signal == 0 && done.scores.front()) tried.loss = done.scores.front()->loss;
+        return tried;
       });
       if (chosen.signal != 0) return {.columns = {}, .rows = {}, .signal = chosen.signal};
       rates[arm] = chosen.rate;

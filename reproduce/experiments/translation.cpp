@@ -251,7 +251,7 @@ ChosenRate rate_of(const TranslationSettings& settings, const Context& context, 
     if (context.note) context.note(fmt::format("translation, {}: a short run at the rate {:g}", arm, rate));
     const std::string directory = fmt::format("{}/runs/translation-rates/{:g}/{}", context.shared_dir, rate, arm);
     const TrainedRun tried = train_run(settings, context, tokenizer, run, directory, settings.search.seed, false);
-    return {.loss = tried.loss, .signal = tried.signal};
+    return {.directory = directory, .loss = tried.loss, .signal = tried.signal};
   });
 }
 

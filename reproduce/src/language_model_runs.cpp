@@ -238,23 +238,24 @@ TriedRun try_rate(const Context& context, const Design& design, const std::strin
   for (nlohmann::json& stage : run.at("stages")) stage["steps"] = design.search.steps;
   run["schedule"]["learning_rate"] = rate;
   if (context.note) context.note(fmt::format("{}: a short run at the rate {:g}", arm, rate));
-  try {
-    if (!design.run_files.empty()) {
-      const auto report =
-          train_run_file(context, data_dir, fmt::format("{}/{}", directory, arm), run, design.search.seed);
-      return {report.evaluation.loss, report.signal};
+  if (!design.run_files.empty()) {
+    TriedRun tried{.directory = fmt::format("{}/{}", directory, arm)};
+    try {
+      const auto report = train_run_file(context, data_dir, tried.directory, run, design.search.seed);
+      tried.loss = report.evaluation.loss;
+      tried.signal = report.signal;
+    } catch (const train::Diverged&) {  // has no loss
     }
-    train::CompareOptions options;
-    options.arms = {arm};
-    options.seed = design.search.seed;
-    options.seeds = 1;
-    options.length_factors = {1};
-    const auto report = compare_recorded(context, data_dir, directory, run, options);
-    if (report.signal != 0) return {.signal = report.signal};
-    return {.loss = held_out_loss(report.runs.front())};
-  } catch (const train::Diverged&) {
-    return {};
+    return tried;
   }
+  train::CompareOptions options;
+  options.arms = {arm};
+  options.seed = design.search.seed;
+  options.seeds = 1;
+  options.length_factors = {1};
+  const auto report = compare_recorded(context, data_dir, directory, run, options);
+  if (report.signal != 0) return {.directory = directory, .signal = report.signal};
+  return {.directory = report.runs.front().directory, .loss = held_out_loss(report.runs.front())};
 }
 
 // The rate of each arm; empty without a search, and when a signal ended it.

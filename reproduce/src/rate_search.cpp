@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "training_record.h"
+
 namespace rf::reproduce {
 
 RateSearch rate_search(Scale scale, int64_t small_steps) {
@@ -17,6 +19,7 @@ ChosenRate search_rate(const Context& context, const RateSearch& search, const s
                        const std::function<TriedRun(double)>& try_rate) {
   const double factor = search.rates.size() > 1 ? search.rates[1] / search.rates[0] : 1;
   std::map<double, double> losses;  // by rate
+  TriedRates all{.arm = arm, .rates = {}, .losses = {}};
   std::vector<double> open = search.rates;
   double best = 0;
   for (int64_t beyond = 0; !open.empty(); ++beyond) {
@@ -24,6 +27,7 @@ ChosenRate search_rate(const Context& context, const RateSearch& search, const s
       const TriedRun tried = try_rate(rate);
       if (tried.signal != 0) return {.signal = tried.signal};
       losses[rate] = tried.loss;
+      all.training.push_back(training_of(arm, search.seed, tried.directory));
     }
     const auto lower = [](const auto& a, const auto& b) { return a.second < b.second; };
     best = std::min_element(losses.begin(), losses.end(), lower)->first;
@@ -32,12 +36,11 @@ ChosenRate search_rate(const Context& context, const RateSearch& search, const s
     if (best == losses.begin()->first) open = {best / factor};
     if (best == losses.rbegin()->first) open = {best * factor};
   }
-  TriedRates tried{.arm = arm, .rates = {}, .losses = {}};
   for (const auto& [rate, loss] : losses) {
-    tried.rates.push_back(rate);
-    tried.losses.push_back(loss);
+    all.rates.push_back(rate);
+    all.losses.push_back(loss);
   }
-  context.log.rates.push_back(std::move(tried));
+  context.log.rates.push_back(std::move(all));
   return {.rate = best};
 }
 

@@ -25,6 +25,7 @@ struct RateSearch {
 RateSearch rate_search(Scale scale, int64_t small_steps);
 
 struct TriedRun {
+  std::string directory;                                  // beside which its record is (training_record.h)
   double loss = std::numeric_limits<double>::infinity();  // held-out; infinite: the run's loss was not finite
   int signal = 0;
 };
@@ -32,7 +33,7 @@ struct ChosenRate {
   double rate = 0;
   int signal = 0;  // not 0: the search was ended early
 };
-// Adds the rates that were tried to the context's log.
+// Adds the rates that were tried, and the records of the runs with them, to the context's log.
 ChosenRate search_rate(const Context& context, const RateSearch& search, const std::string& arm,
                        const std::function<TriedRun(double rate)>& try_rate);
 

@@ -55,7 +55,7 @@ nlohmann::json finished_outcome(const std::string& directory, const nlohmann::js
   return record.value("outcome", nlohmann::json());
 }
 
-void log_training(const Context& context, const std::string& arm, uint64_t seed, const std::string& directory) {
+nlohmann::json training_of(const std::string& arm, uint64_t seed, const std::string& directory) {
   nlohmann::json entry = {{"arm", arm}, {"seed", seed}};
   const std::string path = record_path(directory);
   if (std::filesystem::exists(path)) {
@@ -65,7 +65,11 @@ void log_training(const Context& context, const std::string& arm, uint64_t seed,
     const nlohmann::json schedule = record.at("settings").value("schedule", nlohmann::json::object());
     if (schedule.contains("learning_rate")) entry["learning_rate"] = schedule.at("learning_rate");
   }
-  context.log.training.push_back(std::move(entry));
+  return entry;
+}
+
+void log_training(const Context& context, const std::string& arm, uint64_t seed, const std::string& directory) {
+  context.log.training.push_back(training_of(arm, seed, directory));
 }
 
 }  // namespace rf::reproduce

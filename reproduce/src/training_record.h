@@ -36,8 +36,12 @@ class TrainingRecord {
 // The outcome of a run that finished with these settings; null: there is none.
 nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings);
 
-// Adds the record of a finished run to the log, as {"arm", "seed", "seconds", "parts", and "learning_rate" where the
-// settings have one}; a run without a record has {"arm", "seed"} alone.
+// The record of a finished run, as {"arm", "seed", "seconds", "parts", and "learning_rate" where the settings have
+// one};
+// {"arm", "seed"} alone of a run without a record.
+nlohmann::json training_of(const std::string& arm, uint64_t seed, const std::string& directory);
+
+// Adds it to the log.
 void log_training(const Context& context, const std::string& arm, uint64_t seed, const std::string& directory);
 
 }  // namespace rf::reproduce

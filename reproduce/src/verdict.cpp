@@ -169,6 +169,7 @@ void to_json(nlohmann::json& json, const Measure& measure) {
 
 void to_json(nlohmann::json& json, const TriedRates& rates) {
   json = {{"arm", rates.arm}, {"rates", rates.rates}, {"losses", rates.losses}};
+  if (!rates.training.empty()) json["training"] = rates.training;
 }
 
 Verdict judge(const Rule& rule, const Evidence& evidence) {

@@ -30,7 +30,8 @@ struct Measure {
 // The learning rates that were tried for an arm, and the held-out loss (or the metric, negated) with each.
 struct TriedRates {
   std::string arm;
-  std::vector<double> rates, losses;  // rising rates
+  std::vector<double> rates, losses;                  // rising rates
+  nlohmann::json training = nlohmann::json::array();  // the short runs' records; [] where one run tried all rates
 };
 
 // What the rules read of a result.

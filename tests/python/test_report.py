@@ -603,6 +603,10 @@ UNKNOWN = "the commit of a program that ran it is not known"
 UNRECORDED = "which programs trained its runs was not recorded"
 
 
+def rates_tried_by(*processes):
+    return [{"arm": "rope", "rates": [1e-3], "losses": [2.0], "training": [KNOWN[0] | {"parts": list(processes)}]}]
+
+
 @pytest.mark.parametrize(
     "changes, reasons",
     [
@@ -617,6 +621,10 @@ UNRECORDED = "which programs trained its runs was not recorded"
         ({"kind": "training", "training": [*KNOWN, {"arm": "rope", "seed": 2}]}, [UNRECORDED]),
         ({"kind": "training", "machine": {"commit": "unknown-dirty"}}, [DIRTY, UNRECORDED]),
         ({"kind": "measurement"}, []),
+        ({"kind": "training", "training": KNOWN, "rates": rates_tried_by(PROCESS)}, []),
+        ({"kind": "training", "training": KNOWN, "rates": rates_tried_by(PROCESS | {"commit": "abc-dirty"})}, [DIRTY]),
+        ({"kind": "training", "training": KNOWN, "rates": rates_tried_by()}, [UNRECORDED]),
+        ({"kind": "training", "training": [], "rates": rates_tried_by(PROCESS)}, [UNRECORDED]),
     ],
 )
 def test_a_result_of_no_known_commit_is_not_counted(directory, changes, reasons):
@@ -636,10 +644,13 @@ def test_numbers_of_no_known_commit_are_not_beside_the_papers(directory):
 def test_the_process_that_trained_is_shown(directory, tmp_path):
     parts = [[PROCESS | {"seconds": 60.0}], [PROCESS | {"commit": "def", "seconds": 30.0}]]
     training = [{"arm": "rope", "seed": i, "seconds": 1.0, "parts": part} for i, part in enumerate(parts)]
-    write_result(directory, result("order", "small", kind="training", training=training))
+    short = [{"arm": "rope", "seed": 9, "learning_rate": rate, "parts": [parts[0][0]]} for rate in (1e-4, 1e-3)]
+    rates = [{"arm": "rope", "rates": [1e-4, 1e-3], "losses": [2.0, None], "training": short}]
+    write_result(directory, result("order", "small", kind="training", training=training, rates=rates))
     html, markdown = make(directory, tmp_path / "out")
     for text in (markdown, html):
-        assert "1 runs trained in 60 s by" in text and "commit abc, cpu A, cores 2, threads 1" in text
+        assert "1 run and 2 short runs for learning rates trained in 3 minutes by" in text
+        assert "commit abc, cpu A, cores 2, threads 1" in text and "1 run trained in 30 s by" in text
         assert "commit def" in text
 
 

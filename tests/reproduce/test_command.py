@@ -174,6 +174,8 @@ def test_convergence(trained):
         best = tried["rates"][int(np.argmin(tried["losses"]))]
         run = json.loads((directory_of(trained, tried["arm"]) / "seed-1" / "run.json").read_text())
         assert run["schedule"]["learning_rate"] == best
+        assert sorted(entry["learning_rate"] for entry in tried["training"]) == tried["rates"]
+        assert all(len(entry["parts"]) == 1 and entry["parts"][0]["commit"] for entry in tried["training"])
     assert [tried["arm"] for tried in result["rates"]] == list(table)
 
 

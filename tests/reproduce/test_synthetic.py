@@ -67,6 +67,8 @@ def test_what_is_measured_is_what_the_runs_have(battery):
             assert change == pytest.approx(of_lengths[1] - of_lengths[0])
             (tried,) = (rates for rates in result["rates"] if rates["arm"] == f"{arm} on {task}")
             assert run["settings"]["schedule"]["learning_rate"] == tried["rates"][int(np.argmin(tried["losses"]))]
+            assert sorted(entry["learning_rate"] for entry in tried["training"]) == tried["rates"]
+            assert all(entry["parts"] for entry in tried["training"])
     assert [(row[0], row[1]) for row in result["table"]["rows"]] == [(arm, task) for task in TASKS for arm in NAMES]
     assert [entry["arm"] for entry in result["training"]] == [f"{arm} on {task}" for task in TASKS for arm in NAMES]
     assert all(entry["parts"] for entry in result["training"])

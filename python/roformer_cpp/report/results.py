@@ -87,6 +87,7 @@ class TriedRates:
     arm: str
     rates: list
     losses: list  # None: not finite
+    training: list = field(default_factory=list)  # the records of the runs with them
 
     def edge(self):
         """The rate with the lowest loss, where it is the lowest or the highest; None otherwise."""
@@ -127,15 +128,20 @@ class Result:
         return self.scale == SMOKE_SCALE
 
     @property
+    def short_runs(self):
+        """The records of the runs that chose the learning rates; empty in files of earlier versions."""
+        return [run for tried in self.rates for run in tried.training]
+
+    @property
     def why_not_counted(self):
         """[text]: processes that made it were not built from a commit, or it is not known; empty where all were."""
-        reasons, parts = [], [run.get("parts", []) for run in self.training]
+        reasons, parts = [], [run.get("parts", []) for run in (*self.training, *self.short_runs)]
         commits = [process.get("commit", "") for process in (self.machine, *chain(*parts))]
         if any(commit.endswith("-dirty") for commit in commits):
             reasons.append("it was run by a program whose files no commit has")
         if any(commit in ("", "unknown") for commit in commits):
             reasons.append("the commit of a program that ran it is not known")
-        if self.kind == "training" and not (parts and all(parts)):
+        if self.kind == "training" and not (self.training and all(parts)):
             reasons.append("which programs trained its runs was not recorded")
         return reasons
 
@@ -378,7 +384,8 @@ def _arms(entry):
 
 
 def _tried_rates(entry):
-    tried = TriedRates(entry.get("arm", str), entry.get("rates", list), entry.get("losses", list))
+    training = [_trained_run(each) for each in entry.optional_objects("training")]
+    tried = TriedRates(entry.get("arm", str), entry.get("rates", list), entry.get("losses", list), training)
     if not tried.rates or len(tried.rates) != len(tried.losses):
         raise ValueError(f"[report] {entry.where} must have a loss for each rate, got {_short(entry.value)}")
     if not all(map(_is_number, tried.rates)) or not all(loss is None or _is_number(loss) for loss in tried.losses):

@@ -91,15 +91,22 @@ def provenance(result):
         what = "Measured" if result.kind in ("mathematics", "measurement") else "Evaluated"
         return [(f"{what} in {duration(result.seconds)} by", result.command, _machine(result.machine))]
     groups = {}
-    for run in result.training:
-        for part in run.get("parts", []):
-            key = (part.get("command", ""), _machine(part))
-            runs, seconds = groups.get(key, (set(), 0.0))
-            groups[key] = runs | {(run["arm"], run["seed"])}, seconds + part.get("seconds", 0.0)
+    for of_group, runs in enumerate((result.training, result.short_runs)):
+        for run in runs:
+            for part in run.get("parts", []):
+                key = (part.get("command", ""), _machine(part))
+                counts = groups.setdefault(key, [set(), set(), 0.0])
+                counts[of_group].add((run["arm"], run["seed"], run.get("learning_rate")))
+                counts[-1] += part.get("seconds", 0.0)
     return [
-        (f"{len(runs)} runs trained in {duration(seconds)} by", command, facts)
-        for (command, facts), (runs, seconds) in groups.items()
+        (f"{_how_many(len(runs), len(short))} trained in {duration(seconds)} by", command, facts)
+        for (command, facts), (runs, short, seconds) in groups.items()
     ]
+
+
+def _how_many(runs, short):
+    counted = [(runs, "run", ""), (short, "short run", " for learning rates")]
+    return " and ".join(f"{n} {what}{'s' * (n != 1)}{why}" for n, what, why in counted if n)
 
 
 def marks(found, result):
