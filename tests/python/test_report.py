@@ -651,6 +651,7 @@ def test_the_process_that_trained_is_shown(directory, tmp_path):
     for text in (markdown, html):
         assert "1 run and 2 short runs for learning rates trained in 3 minutes by" in text
         assert "commit abc, cpu A, cores 2, threads 1" in text and "1 run trained in 30 s by" in text
+        assert "4 minutes" in text  # 3 × 60 s and 30 s
         assert "commit def" in text
 
 

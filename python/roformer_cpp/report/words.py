@@ -152,7 +152,9 @@ def smoke_note(found):
 
 
 def run_line(result):
-    """Scale, seeds and time, in words."""
+    """Scale, seeds and time, in words: the time of all training, or of the process that measured."""
     scale = "" if result.scale == NO_SCALE else f"scale {result.scale}, "
     seeds = f"seeds {' '.join(map(str, result.seeds))}, " if result.seeds else ""
-    return f"{scale}{seeds}{duration(result.seconds)}"
+    parts = [part for run in (*result.training, *result.short_runs) for part in run.get("parts", [])]
+    seconds = sum(part.get("seconds", 0.0) for part in parts) if parts else result.seconds
+    return f"{scale}{seeds}{duration(seconds)}"
