@@ -74,6 +74,7 @@ AtlasSettings atlas_settings(Scale scale) {
                 .search = rate_search(searched, 400)};
   if (scale == Scale::kTiny) {
     design.arms = {"none", "alibi", "rope"};
+    design.search.lower = 1;
     return {{design}, {.tokens = {128}, .rounds = 3, .window_seconds = 0.02}};
   }
   return {{design}, {.tokens = {256, 1024}, .rounds = 5, .window_seconds = 0.1}};
@@ -165,9 +166,7 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
                                    arm, run.seed, *run.losses[i]});
       }
     }
-    const TriedRates& tried = context.log.rates.back();
-    const auto best = std::min_element(tried.losses.begin(), tried.losses.end()) - tried.losses.begin();
-    nlohmann::json row = {arm, trained.runs.front().parameters, tried.rates[static_cast<size_t>(best)]};
+    nlohmann::json row = {arm, trained.runs.front().parameters, context.log.rates.back().chosen()};
     for (const std::vector<double>& of_seeds : losses) {
       row.push_back(of_seeds.empty() ? nlohmann::json() : nlohmann::json(spread(of_seeds).mean));
     }

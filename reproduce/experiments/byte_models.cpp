@@ -81,6 +81,7 @@ LinearSettings linear_settings(Scale scale) {
   }
   design.run_files["rope, softmax"] = byte_run(scale, "rope", "softmax", length, 2000);
   design.search = rate_search(scale, 500);
+  if (scale == Scale::kTiny) design.search.lower = 1;
   return {{design}, by_scale(scale, 2, 16), length.tokens};
 }
 
@@ -98,7 +99,7 @@ double smallest_mean_weight(const std::string& model_dir, const at::Tensor& ids_
 
 Result run_linear(const LinearSettings& settings, const Context& context) {
   const Design& design = settings.design;
-  const TrainedArms trained = train_run_files(context, design);
+  const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Curves curves = loss_curves(trained.runs);
   const Losses held_out = held_out_losses(trained.runs);

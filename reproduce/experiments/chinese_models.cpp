@@ -101,7 +101,7 @@ double held_out_tokens(const TrainedArms& trained) {
 Result run_chinese_models(const ChineseModelsSettings& settings, const Context& context) {
   std::map<std::string, TrainedArms> pretrained;  // by tokens
   for (const auto& [tokens, design] : settings.designs) {
-    pretrained[tokens] = train_run_files(context, design);
+    pretrained[tokens] = train_arms(context, design);
     if (pretrained[tokens].signal != 0) return {.columns = {}, .rows = {}, .signal = pretrained[tokens].signal};
   }
   const train::TaskFiles files = task_files(context, settings.task);

@@ -114,9 +114,9 @@ ChosenRate rate_of(const SimilarSettings& settings, const Context& context, cons
     const std::string directory = fmt::format("{}/runs/similar-texts-rates/{:g}", context.shared_dir, rate);
     const int signal = train_similar(
         settings, context, {.body = body, .directory = directory, .rate = rate, .seed = settings.search.seed});
-    if (signal != 0) return {.directory = directory, .signal = signal};
+    if (signal != 0) return {.signal = signal};
     const double correlation = correlation_of_cosines(directory, SentenceVector::kPooler, valid, settings.max_length);
-    return {.directory = directory, .loss = -correlation};
+    return {.directory = directory, .seed = settings.search.seed, .loss = -correlation};
   });
 }
 

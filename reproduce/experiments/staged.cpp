@@ -119,7 +119,7 @@ std::map<int64_t, std::vector<double>> measure_contexts(const StagedSettings& se
 
 Result run_staged(const StagedSettings& settings, const Context& context) {
   const Design& design = settings.design;
-  const TrainedArms trained = train_run_files(context, design);
+  const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const std::vector<train::Stage> stages = train::parse_run_config(design.run_files.at("rope")).stages;
   Result result{.columns = {"stage", "trained on", "batch", "steps", "measured on", "loss", "accuracy", "lowest",

@@ -1,8 +1,8 @@
 // what each encoding of the table can express apart from language, on tasks whose rows are made here
 // (synthetic_tasks.h). Each task has a model of its own for each encoding and seed.
 //
-// A finished run is a file, <scale>/runs/synthetic/<task>/<encoding>/seed-<n>/result.json, which is kept while its
-// settings are the same. A run that a signal ended begins again.
+// A finished run is a file, <scale>/runs/synthetic/<task>/<encoding>/<rate>/seed-<n>/result.json, which is kept
+// while its settings are the same. A run that a signal ended begins again.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -68,7 +68,10 @@ SyntheticSettings synthetic_settings(Scale scale) {
                              .lengths = {std::begin(kSyntheticLengths), std::end(kSyntheticLengths)},
                              .held_out_rows = by_scale(scale, 8, 256),
                              .search = rate_search(scale == Scale::kPaper ? Scale::kSmall : scale, 250)};
-  if (scale == Scale::kTiny) settings.arms = {"none", "alibi", "rope"};
+  if (scale == Scale::kTiny) {
+    settings.arms = {"none", "alibi", "rope"};
+    settings.search.lower = 1;
+  }
   return settings;
 }
 
@@ -262,27 +265,32 @@ Result run_synthetic(const SyntheticSettings& settings, const Context& context) 
       const std::string name = fmt::format("{} on {}", arm, task.name);
       const std::string directory =
           fmt::format("{}/runs/synthetic/{}/{}", context.shared_dir, file_name(task.name), arm);
-      const ChosenRate chosen = search_rate(context, settings.search, name, [&](double rate) -> TriedRun {
-        const SyntheticRun run{.arm = text,
-                               .task = &task,
-                               .seed = settings.search.seed,
-                               .rate = rate,
-                               .steps = settings.search.steps,
-                               .directory = fmt::format("{}/rate-{:g}", directory, rate)};
+      const auto whole = [&](double rate, uint64_t seed) -> SyntheticRun {
+        return {.arm = text,
+                .task = &task,
+                .seed = seed,
+                .rate = rate,
+                .steps = steps,
+                .directory = fmt::format("{}/{:g}/seed-{}", directory, rate, seed)};
+      };
+      const auto tried = [&](const SyntheticRun& run) {
         const Finished done = train_run(context, settings, run);
-        TriedRun tried{.directory = run.directory, .signal = done.signal};
-        if (done.signal == 0 && done.scores.front()) tried.loss = done.scores.front()->loss;
-        return tried;
-      });
+        TriedRun as_tried{.directory = run.directory, .seed = run.seed, .signal = done.signal};
+        if (done.signal == 0 && done.scores.front()) as_tried.loss = done.scores.front()->loss;
+        return as_tried;
+      };
+      const auto try_short = [&](double rate) {
+        SyntheticRun run = whole(rate, settings.search.seed);
+        run.steps = settings.search.steps;
+        run.directory = fmt::format("{}/rate-{:g}", directory, rate);
+        return tried(run);
+      };
+      const auto try_whole = [&](double rate) { return tried(whole(rate, settings.seeds.front())); };
+      const ChosenRate chosen = search_rate(context, settings.search, name, try_short, try_whole);
       if (chosen.signal != 0) return {.columns = {}, .rows = {}, .signal = chosen.signal};
       rates[arm] = chosen.rate;
       for (const uint64_t seed : settings.seeds) {
-        const SyntheticRun run{.arm = text,
-                               .task = &task,
-                               .seed = seed,
-                               .rate = chosen.rate,
-                               .steps = steps,
-                               .directory = fmt::format("{}/seed-{}", directory, seed)};
+        const SyntheticRun run = whole(chosen.rate, seed);
         const Finished done = train_run(context, settings, run);
         if (done.signal != 0) return {.columns = {}, .rows = {}, .signal = done.signal};
         log_training(context, name, seed, run.directory);

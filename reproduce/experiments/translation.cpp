@@ -250,8 +250,9 @@ ChosenRate rate_of(const TranslationSettings& settings, const Context& context, 
     run["steps"] = settings.search.steps;
     if (context.note) context.note(fmt::format("translation, {}: a short run at the rate {:g}", arm, rate));
     const std::string directory = fmt::format("{}/runs/translation-rates/{:g}/{}", context.shared_dir, rate, arm);
-    const TrainedRun tried = train_run(settings, context, tokenizer, run, directory, settings.search.seed, false);
-    return {.directory = directory, .loss = tried.loss, .signal = tried.signal};
+    const uint64_t seed = settings.search.seed;
+    const TrainedRun tried = train_run(settings, context, tokenizer, run, directory, seed, false);
+    return {.directory = directory, .seed = seed, .loss = tried.loss, .signal = tried.signal};
   });
 }
 

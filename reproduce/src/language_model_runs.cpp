@@ -195,8 +195,6 @@ Design chinese_design(Scale scale) {
 
 namespace {
 
-using Rates = std::map<std::string, double>;  // by arm
-
 // A comparison that records the training of its runs.
 train::CompareReport compare_recorded(const Context& context, const std::string& data_dir, const std::string& directory,
                                       const nlohmann::json& run, train::CompareOptions options) {
@@ -230,85 +228,113 @@ train::PretrainReport train_run_file(const Context& context, const std::string& 
   return report;
 }
 
-// A short run of an arm with a rate. A run whose loss is not finite has no loss.
-TriedRun try_rate(const Context& context, const Design& design, const std::string& data_dir, const std::string& arm,
-                  double rate) {
-  const std::string directory = fmt::format("{}/runs/{}-rates/{:g}", context.shared_dir, design.runs, rate);
-  nlohmann::json run = design.run_files.empty() ? design.run : design.run_files.at(arm);
-  for (nlohmann::json& stage : run.at("stages")) stage["steps"] = design.search.steps;
-  run["schedule"]["learning_rate"] = rate;
-  if (context.note) context.note(fmt::format("{}: a short run at the rate {:g}", arm, rate));
-  if (!design.run_files.empty()) {
-    TriedRun tried{.directory = fmt::format("{}/{}", directory, arm)};
-    try {
-      const auto report = train_run_file(context, data_dir, tried.directory, run, design.search.seed);
-      tried.loss = report.evaluation.loss;
-      tried.signal = report.signal;
-    } catch (const train::Diverged&) {  // has no loss
-    }
-    return tried;
-  }
-  train::CompareOptions options;
-  options.arms = {arm};
-  options.seed = design.search.seed;
-  options.seeds = 1;
-  options.length_factors = {1};
-  const auto report = compare_recorded(context, data_dir, directory, run, options);
-  if (report.signal != 0) return {.directory = directory, .signal = report.signal};
-  return {.directory = report.runs.front().directory, .loss = held_out_loss(report.runs.front())};
-}
+// Runs of one arm of a design with one learning rate; without one, with the run file's.
+class ArmRuns {
+ public:
+  ArmRuns(const Context& context, const Design& design, std::string data_dir, std::string arm)
+      : context_(context), design_(design), data_dir_(std::move(data_dir)), arm_(std::move(arm)) {}
 
-// The rate of each arm; empty without a search, and when a signal ended it.
-Rates searched_rates(const Context& context, const Design& design, const std::string& data_dir,
-                     const std::vector<std::string>& arms, int& signal) {
-  Rates chosen;
-  if (design.search.is_empty()) return chosen;
-  for (const std::string& arm : arms) {
-    const auto run = [&](double rate) { return try_rate(context, design, data_dir, arm, rate); };
-    const ChosenRate found = search_rate(context, design.search, arm, run);
-    signal = found.signal;
-    if (signal != 0) return {};
-    chosen[arm] = found.rate;
+  // The runs of all seeds with the rate that the design's search chooses, or without one.
+  TrainedArms go() const {
+    std::optional<double> rate;
+    if (!design_.search.is_empty()) {
+      const ChosenRate chosen = search_rate(
+          context_, design_.search, arm_, [&](double tried) { return tried_short(tried); },
+          [&](double tried) { return tried_whole(tried); });
+      if (chosen.signal != 0) return {.data_dir = data_dir_, .runs = {}, .signal = chosen.signal};
+      rate = chosen.rate;
+    }
+    return train({.directory = directory(rate), .run = run_file(rate), .lengths = design_.length_factors},
+                 design_.seeds);
   }
-  return chosen;
-}
+
+ private:
+  struct Plan {
+    std::string directory;
+    nlohmann::json run;
+    std::vector<int64_t> lengths;
+  };
+
+  nlohmann::json run_file(std::optional<double> rate) const {
+    nlohmann::json run = design_.run_files.empty() ? design_.run : design_.run_files.at(arm_);
+    if (rate) run["schedule"]["learning_rate"] = *rate;
+    return run;
+  }
+
+  std::string directory(std::optional<double> rate) const {
+    const std::string runs = fmt::format("{}/runs/{}", context_.shared_dir, design_.runs);
+    return rate ? fmt::format("{}/{:g}", runs, *rate) : runs;
+  }
+
+  TriedRun tried_short(double rate) const {
+    if (context_.note) context_.note(fmt::format("{}: a short run at the rate {:g}", arm_, rate));
+    Plan plan{fmt::format("{}/runs/{}-rates/{:g}", context_.shared_dir, design_.runs, rate), run_file(rate), {}};
+    for (nlohmann::json& stage : plan.run.at("stages")) stage["steps"] = design_.search.steps;
+    return tried(plan, design_.search.seed);
+  }
+
+  TriedRun tried_whole(double rate) const {
+    if (context_.note) context_.note(fmt::format("{}: the first seed at the rate {:g}", arm_, rate));
+    return tried({directory(rate), run_file(rate), design_.length_factors}, design_.seeds.front());
+  }
+
+  // A run whose loss is not finite has no loss.
+  TriedRun tried(const Plan& plan, uint64_t seed) const {
+    TrainedArms trained;
+    try {
+      trained = train(plan, {seed});
+    } catch (const train::Diverged&) {
+      return {.directory = run_file_directory(plan, seed), .seed = seed};
+    }
+    if (trained.signal != 0) return {.signal = trained.signal};
+    const train::CompareRun& run = trained.runs.front();
+    return {.directory = run.directory, .seed = seed, .loss = held_out_loss(run)};
+  }
+
+  std::string run_file_directory(const Plan& plan, uint64_t seed) const {
+    return fmt::format("{}/{}/seed-{}", plan.directory, arm_, seed);
+  }
+
+  TrainedArms train(const Plan& plan, const Seeds& seeds) const {
+    if (design_.run_files.empty()) {
+      train::CompareOptions options;
+      options.arms = {arm_};
+      options.seed = seeds.front();
+      options.seeds = std::ssize(seeds);
+      options.length_factors = plan.lengths.empty() ? std::vector<int64_t>{1} : plan.lengths;
+      train::CompareReport report = compare_recorded(context_, data_dir_, plan.directory, plan.run, options);
+      return {.data_dir = data_dir_, .runs = std::move(report.runs), .signal = report.signal};
+    }
+    TrainedArms trained{.data_dir = data_dir_, .runs = {}};
+    for (const uint64_t seed : seeds) {
+      const std::string directory = run_file_directory(plan, seed);
+      if (context_.note) context_.note(fmt::format("{}, seed {}", arm_, seed));
+      const train::PretrainReport report = train_run_file(context_, data_dir_, directory, plan.run, seed);
+      trained.signal = report.signal;
+      if (trained.signal != 0) return trained;
+      trained.runs.push_back({.arm = arm_, .seed = seed, .losses = {report.evaluation.loss}, .directory = directory});
+    }
+    return trained;
+  }
+
+  const Context& context_;
+  const Design& design_;
+  std::string data_dir_, arm_;
+};
 
 }  // namespace
 
 TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms) {
-  TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
-  const Rates rates = searched_rates(context, design, trained.data_dir, design.arms, trained.signal);
-  if (trained.signal != 0) return trained;
-  train::CompareOptions options;
-  options.arms = arms.empty() ? design.arms : std::move(arms);
-  options.seed = design.seeds.front();
-  options.seeds = std::ssize(design.seeds);
-  options.length_factors = design.length_factors.empty() ? std::vector<int64_t>{1} : design.length_factors;
-  options.learning_rates = rates;
-  const std::string directory = fmt::format("{}/runs/{}", context.shared_dir, design.runs);
-  const train::CompareReport report = compare_recorded(context, trained.data_dir, directory, design.run, options);
-  trained.runs = report.runs;
-  trained.signal = report.signal;
-  for (const train::CompareRun& run : trained.runs) log_training(context, run.arm, run.seed, run.directory);
-  return trained;
-}
-
-TrainedArms train_run_files(const Context& context, const Design& design) {
-  TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
-  std::vector<std::string> arms;
+  if (arms.empty()) arms = design.arms;
   for (const auto& [arm, run] : design.run_files) arms.push_back(arm);
-  const Rates rates = searched_rates(context, design, trained.data_dir, arms, trained.signal);
-  if (trained.signal != 0) return trained;
-  for (auto [arm, run] : design.run_files) {
-    if (rates.contains(arm)) run["schedule"]["learning_rate"] = rates.at(arm);
-    for (const uint64_t seed : design.seeds) {
-      const std::string directory = fmt::format("{}/runs/{}/{}/seed-{}", context.shared_dir, design.runs, arm, seed);
-      if (context.note) context.note(fmt::format("{}, seed {}", arm, seed));
-      const train::PretrainReport report = train_run_file(context, trained.data_dir, directory, run, seed);
-      trained.signal = report.signal;
-      if (trained.signal != 0) return trained;
-      trained.runs.push_back({.arm = arm, .seed = seed, .losses = {report.evaluation.loss}, .directory = directory});
-      log_training(context, arm, seed, directory);
+  TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
+  for (const std::string& arm : arms) {
+    TrainedArms of_arm = ArmRuns(context, design, trained.data_dir, arm).go();
+    trained.signal = of_arm.signal;
+    if (trained.signal != 0) return trained;
+    for (train::CompareRun& run : of_arm.runs) {
+      log_training(context, run.arm, run.seed, run.directory);
+      trained.runs.push_back(std::move(run));
     }
   }
   return trained;

@@ -66,10 +66,10 @@ struct TrainedArms {
   std::vector<train::CompareRun> runs;  // by arm, then seed
   int signal = 0;
 };
-// Train the runs that are not trained yet, by encoding (of some arms of the design, if not of all) or by run file. The
-// latter's runs have an arm, a seed, the last held-out loss and a directory.
+// Trains the runs of all seeds that are not trained yet, of some arms of the design, if not of all. Those of a rate are
+// in <scale>/runs/<runs>/<rate>, those of a design without a search in <scale>/runs/<runs>, and short ones in
+// <scale>/runs/<runs>-rates/<rate>. Runs by run file have an arm, a seed, the last held-out loss and a directory.
 TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms = {});
-TrainedArms train_run_files(const Context& context, const Design& design);
 
 // At the training length; infinite if the run has diverged.
 double held_out_loss(const train::CompareRun& run);

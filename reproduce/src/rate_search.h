@@ -1,4 +1,5 @@
-// The learning rate of each arm of a comparison, by short runs before the runs that are compared.
+// The learning rate of each arm of a comparison: short runs with several rates, and then whole ones with the best of
+// them and lower rates, since short runs favour high rates.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +12,35 @@
 
 namespace rf::reproduce {
 
-// Each arm takes the rate with the lowest held-out loss; while that is the lowest or the highest, the next one beyond
-// is tried, `beyond` times at most. The runs have a seed of their own.
+// Of short runs, with a seed of their own, the rate with the lowest held-out loss is the best; while that is the lowest
+// or the highest, the next one beyond is tried, `beyond` times at most. With `lower`, the whole run of the first seed
+// follows with that rate and with the next lower one, and goes on down while the loss falls, `lower` times at most.
 struct RateSearch {
   std::vector<double> rates = {};  // rising by one factor; empty: the run files' rates are taken as they are
-  int64_t steps = 0;
-  uint64_t seed = 1000;
+  int64_t steps = 0;               // of the short runs
+  uint64_t seed = 1000;            // of the short runs
   int64_t beyond = 2;
+  int64_t lower = 0;  // in JSON, absent if 0
   bool is_empty() const { return rates.empty(); }
-  RF_MEMBERS(RateSearch, rates, steps, seed, beyond)
 };
+void to_json(nlohmann::json& json, const RateSearch& search);
 // Three rates; none at scale paper, which has published ones.
 RateSearch rate_search(Scale scale, int64_t small_steps);
 
 struct TriedRun {
-  std::string directory;                                  // beside which its record is (training_record.h)
+  std::string directory = {};  // beside which its record is (training_record.h)
+  uint64_t seed = 0;
   double loss = std::numeric_limits<double>::infinity();  // held-out; infinite: the run's loss was not finite
   int signal = 0;
 };
+using TryRate = std::function<TriedRun(double rate)>;
 struct ChosenRate {
   double rate = 0;
   int signal = 0;  // not 0: the search was ended early
 };
-// Adds the rates that were tried, and the records of the runs with them, to the context's log.
+// Adds the rates that were tried to the context's log, with the records of the runs that are not compared later: the
+// short ones, and the whole ones with rates that were not chosen. `whole_run` is called if the search has `lower`.
 ChosenRate search_rate(const Context& context, const RateSearch& search, const std::string& arm,
-                       const std::function<TriedRun(double rate)>& try_rate);
+                       const TryRate& short_run, const TryRate& whole_run = {});
 
 }  // namespace rf::reproduce

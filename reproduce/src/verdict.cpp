@@ -107,10 +107,8 @@ std::string not_tuned(const std::string& arm, const Evidence& evidence) {
   if (tried->rates.size() < kFewestRates) {
     return fmt::format("{} rates were tried for {}, fewer than {}", tried->rates.size(), arm, kFewestRates);
   }
-  const auto best = std::min_element(tried->losses.begin(), tried->losses.end()) - tried->losses.begin();
-  if (best > 0 && best + 1 < std::ssize(tried->losses)) return "";
-  return fmt::format("the best rate of {}, {:g}, is at the edge of those tried", arm,
-                     tried->rates[static_cast<size_t>(best)]);
+  if (tried->is_chosen_inside()) return "";
+  return fmt::format("the best rate of {}, {:g}, is at the edge of those tried", arm, tried->chosen());
 }
 
 // Adds the preconditions to the verdict's checks; returns why the first that fails does, "" if all hold.
@@ -134,7 +132,27 @@ std::string failed_precondition(const Rule& rule, const Evidence& evidence, Verd
   return first;
 }
 
+// null: not finite
+std::vector<double> losses_of(const nlohmann::json& losses) {
+  std::vector<double> all;
+  for (const nlohmann::json& loss : losses) {
+    all.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity());
+  }
+  return all;
+}
+
 }  // namespace
+
+double TriedRates::chosen() const {
+  const std::vector<double>& tried = whole_rates.empty() ? rates : whole_rates;
+  const std::vector<double>& found = whole_rates.empty() ? losses : whole_losses;
+  return tried[static_cast<size_t>(std::min_element(found.begin(), found.end()) - found.begin())];
+}
+
+bool TriedRates::is_chosen_inside() const {
+  const double lowest = whole_rates.empty() ? rates.front() : whole_rates.front();
+  return chosen() > lowest && chosen() < rates.back();
+}
 
 std::map<uint64_t, double> Evidence::values(const std::string& measure, const std::string& arm) const {
   std::map<uint64_t, double> found;
@@ -154,11 +172,11 @@ Evidence evidence_of(const nlohmann::json& result) {
         {each.at("name"), each.at("arm"), each.at("seed").get<uint64_t>(), each.at("value").get<double>()});
   }
   for (const nlohmann::json& each : result.value("rates", nlohmann::json::array())) {
-    TriedRates& tried =
-        evidence.rates.emplace_back(TriedRates{.arm = each.at("arm"), .rates = each.at("rates"), .losses = {}});
-    for (const nlohmann::json& loss : each.at("losses")) {  // null: not finite
-      tried.losses.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity());
-    }
+    TriedRates& tried = evidence.rates.emplace_back(
+        TriedRates{.arm = each.at("arm"), .rates = each.at("rates"), .losses = losses_of(each.at("losses"))});
+    if (!each.contains("whole")) continue;
+    tried.whole_rates = each["whole"].at("rates").get<std::vector<double>>();
+    tried.whole_losses = losses_of(each["whole"].at("losses"));
   }
   return evidence;
 }
@@ -169,6 +187,7 @@ void to_json(nlohmann::json& json, const Measure& measure) {
 
 void to_json(nlohmann::json& json, const TriedRates& rates) {
   json = {{"arm", rates.arm}, {"rates", rates.rates}, {"losses", rates.losses}};
+  if (!rates.whole_rates.empty()) json["whole"] = {{"rates", rates.whole_rates}, {"losses", rates.whole_losses}};
   if (!rates.training.empty()) json["training"] = rates.training;
 }
 

@@ -27,11 +27,18 @@ struct Measure {
   double value = 0;
 };
 
-// The learning rates that were tried for an arm, and the held-out loss (or the metric, negated) with each.
+// The learning rates that were tried for an arm, and the held-out loss (or the metric, negated) with each, by short
+// runs and by whole ones of the first seed.
 struct TriedRates {
   std::string arm;
-  std::vector<double> rates, losses;                  // rising rates
-  nlohmann::json training = nlohmann::json::array();  // the short runs' records; [] where one run tried all rates
+  std::vector<double> rates, losses;                        // rising rates
+  std::vector<double> whole_rates = {}, whole_losses = {};  // the same; empty where whole runs decided nothing
+  nlohmann::json training = nlohmann::json::array();        // the runs' records; [] where one run tried all rates
+
+  // The best of the whole runs, or of the short ones.
+  double chosen() const;
+  // Rates tried on both sides of the chosen one were worse; of lower ones by whole runs, where there are any.
+  bool is_chosen_inside() const;
 };
 
 // What the rules read of a result.

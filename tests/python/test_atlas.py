@@ -143,6 +143,16 @@ def test_a_rate_at_the_edge_of_those_tried_is_said(directory, losses, is_edge):
     assert [name.partition(" (")[0] for name in found] == ["rope on count"] * is_edge
 
 
+@pytest.mark.parametrize(
+    "whole, is_edge", [({0.001: 1.2, 0.003: 1.1}, False), ({0.001: 1.0, 0.003: 1.1}, True), ({0.003: 1.1}, True)]
+)
+def test_whole_runs_choose_and_must_have_tried_a_lower_rate(directory, whole, is_edge):
+    tried = {"arm": "rope", "rates": [0.001, 0.003, 0.01], "losses": [2.0, 1.0, 3.0]}
+    tried["whole"] = {"rates": list(whole), "losses": list(whole.values())}
+    write_result(directory, atlas(rates=[tried]))
+    assert ("a better one may lie beyond: rope (" in made(directory)) == is_edge
+
+
 def test_options_of_arms_are_said(directory):
     write_result(directory, atlas(settings={"design": {"arms": ["none", "rope:window=64", "new:grid=[-1,8]:a=<b>"]}}))
     write_result(directory, battery(settings={"arms": ["none", "rope:window=32"]}))
@@ -155,6 +165,11 @@ def test_options_of_arms_are_said(directory):
 def test_broken_rates_are_named(directory, value, message):
     path = write_result(directory, atlas(rates=[{"arm": "none", "rates": [1.0], "losses": value}]))
     with pytest.raises(ValueError, match=re.escape(f"rates[0] of {path}")) as error:
+        results.read(directory)
+    assert message in str(error.value)
+    whole = {"rates": [1.0], "losses": value}
+    path = write_result(directory, atlas(rates=[{"arm": "none", "rates": [1.0], "losses": [2.0], "whole": whole}]))
+    with pytest.raises(ValueError, match=re.escape(f"whole of rates[0] of {path}")) as error:
         results.read(directory)
     assert message in str(error.value)
 

@@ -110,6 +110,12 @@ def test_bad_output_and_data(tmp_path):
     assert str(tmp_path) in message and "books_valid.jsonl" in message
 
 
+def directory_of(output, arm):
+    """Of the runs of an arm of convergence, with the rate that was chosen for it."""
+    runs = output / "tiny" / "runs" / "convergence"
+    return next(runs.glob(f"*/{arm.replace(':', '+')}"), runs)
+
+
 @pytest.fixture(scope="module")
 def trained(data_sets, tmp_path_factory):
     """The trained experiments but `encodings`, interrupted twice on the way."""
@@ -119,9 +125,9 @@ def trained(data_sets, tmp_path_factory):
     arguments = ["reproduce", *names, "--output", output, "--data", folder]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     child = subprocess.Popen([PROGRAM, *map(str, arguments)], stderr=subprocess.PIPE, text=True, env=environment)
-    metrics = output / "tiny" / "runs" / "convergence" / "none" / "seed-1" / "metrics.jsonl"
     for _ in range(3000):
         time.sleep(0.2)
+        metrics = directory_of(output, "none") / "seed-1" / "metrics.jsonl"
         if metrics.exists() and metrics.read_bytes().count(b"\n") > 1:
             break
     child.send_signal(signal.SIGTERM)
@@ -132,10 +138,6 @@ def trained(data_sets, tmp_path_factory):
     assert [line["name"] for line in results(*arguments)] == names
     assert metrics.read_text().splitlines()[: len(lines)] == lines  # it went on
     return output
-
-
-def directory_of(trained, arm):
-    return trained / "tiny" / "runs" / "convergence" / arm.replace(":", "+")
 
 
 def steps_ratio(*curves):
@@ -216,9 +218,9 @@ def test_trained_frequencies(trained):
     assert list(rows) == ["rope:trainable=true", "rope:trainable=log"]
     # The other arms are models of convergence.
     assert [entry["arm"] for entry in result["training"]] == ["none", "rope", *rows]
-    assert len(list(runs.glob("*/seed-1"))) == 2
+    assert len(list(runs.glob("*/*/seed-1"))) == 2
     for arm, (_, _, middle, largest, of_logarithm, _) in rows.items():
-        (path,) = runs.glob(arm.replace(":", "?") + "/seed-1/model.safetensors")
+        (path,) = runs.glob("*/" + arm.replace(":", "?") + "/seed-1/model.safetensors")
         tensors = load_file(path)
         if arm.endswith("log"):
             now = np.exp(tensors["position_encoding.log_freqs"].astype(float))

@@ -1,7 +1,6 @@
 """The battery of synthetic tasks and the atlas, at scale tiny; answers against loops in Python."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,14 +59,23 @@ def test_what_is_measured_is_what_the_runs_have(battery):
     for task in TASKS:
         for arm in NAMES:
             folder = battery / "runs" / "synthetic" / task.replace(" ", "-") / arm
-            run = json.loads((folder / "seed-1" / "result.json").read_text())
+            (tried,) = (rates for rates in result["rates"] if rates["arm"] == f"{arm} on {task}")
+            whole = [
+                json.loads((folder / f"{rate:g}" / "seed-1" / "result.json").read_text())
+                for rate in tried["whole"]["rates"]
+            ]
+            assert [run["scores"][0]["loss"] for run in whole] == tried["whole"]["losses"] and len(whole) == 2
+            run = min(whole, key=lambda run: run["scores"][0]["loss"])
             of_lengths = [score["accuracy"] for score in run["scores"]]
             assert [values[f"{task}, accuracy at {tokens} tokens", arm] for tokens in LENGTHS] == of_lengths
             change = values[f"{task}, accuracy at 128 tokens less that at 64", arm]
             assert change == pytest.approx(of_lengths[1] - of_lengths[0])
-            (tried,) = (rates for rates in result["rates"] if rates["arm"] == f"{arm} on {task}")
-            assert run["settings"]["schedule"]["learning_rate"] == tried["rates"][int(np.argmin(tried["losses"]))]
-            assert sorted(entry["learning_rate"] for entry in tried["training"]) == tried["rates"]
+            # Whole runs begin at the best rate of the short ones; the records are of all but the chosen one.
+            best = tried["rates"][int(np.argmin(tried["losses"]))]
+            assert tried["whole"]["rates"][-1] == best
+            other = max(whole, key=lambda run: run["scores"][0]["loss"])["settings"]["schedule"]["learning_rate"]
+            recorded = [(entry["seed"], entry["learning_rate"]) for entry in tried["training"]]
+            assert recorded == [*((1000, rate) for rate in tried["rates"]), (1, other)]
             assert all(entry["parts"] for entry in tried["training"])
     assert [(row[0], row[1]) for row in result["table"]["rows"]] == [(arm, task) for task in TASKS for arm in NAMES]
     assert [entry["arm"] for entry in result["training"]] == [f"{arm} on {task}" for task in TASKS for arm in NAMES]
@@ -76,7 +84,7 @@ def test_what_is_measured_is_what_the_runs_have(battery):
 
 def test_finished_runs_are_kept_and_give_the_same_bits(battery):
     """One of the runs is made again; the others are not touched."""
-    files = sorted((battery / "runs" / "synthetic").glob("*/*/*/result.json"))
+    files = sorted((battery / "runs" / "synthetic").rglob("result.json"))
     before = {path: (path.stat().st_mtime_ns, path.read_text()) for path in files}
     lost = next(path for path in files if "rope" in str(path) and "seed-1" in str(path))
     lost.unlink()
@@ -91,8 +99,8 @@ def test_a_run_that_has_diverged_has_no_values(battery, tmp_path):
         copy = tmp_path / "tiny" / path.relative_to(battery)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    path = tmp_path / "tiny" / "runs" / "synthetic" / "count" / "rope" / "seed-1" / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": [None] * 3}))
+    for path in (tmp_path / "tiny" / "runs" / "synthetic" / "count" / "rope").glob("*/seed-1/result.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": [None] * 3}))
     results("reproduce", "synthetic", "--scale", "tiny", "--output", tmp_path)
     result = json.loads((tmp_path / "tiny" / "synthetic" / "result.json").read_text())
     columns = result["table"]["columns"]
@@ -111,8 +119,8 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
     rows = [dict(zip(columns, row, strict=True)) for row in result["table"]["rows"]]
     assert [row["encoding"] for row in rows] == NAMES
     for row in rows:
-        run = tmp_path / "tiny" / "runs" / "atlas" / row["encoding"] / row["encoding"] / "seed-1" / "result.json"
-        kept = json.loads(run.read_text())
+        runs = tmp_path / "tiny" / "runs" / "atlas" / row["encoding"]
+        kept = json.loads((runs / f"{row['learning rate']:g}" / row["encoding"] / "seed-1" / "result.json").read_text())
         assert [row[f"loss at {128 * f} tokens, nats per token"] for f in (1, 2, 4, 8)] == kept["losses"]
         assert row["peak MiB"] == pytest.approx(kept["peak_bytes"] / 2**20) and row["peak MiB"] > 1
         assert 0.1 < row["time of attention at 128 tokens, of rope's"] < 10
@@ -122,7 +130,6 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
     ]
     arms = next(each for each in register["experiments"] if each["name"] == "atlas")["settings"]["small"]["design"]
     assert [arm.split(":")[0] for arm in arms["arms"]] == [encoding["name"] for encoding in register["encodings"]]
-    assert Path(tmp_path / "tiny" / "runs" / "atlas" / "rope.run.json").exists()
     # Elsewhere it goes on from the small files of its finished runs.
     elsewhere = tmp_path / "elsewhere"
     for name in ("*.training.json", "result.json", "compare.json"):
@@ -136,8 +143,8 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
     assert [again[key] for key in keys] == [result[key] for key in keys]
     assert not list(elsewhere.rglob("model.safetensors"))
     # A run that has diverged has no loss and no values.
-    (path,) = elsewhere.glob("tiny/runs/atlas/rope/rope/seed-1/result.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"losses": [None] * 4, "diverged_at_step": 3}))
+    for path in elsewhere.glob("tiny/runs/atlas/rope/*/rope/seed-1/result.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"losses": [None] * 4, "diverged_at_step": 3}))
     (elsewhere / "tiny" / "atlas" / "result.json").unlink()
     results("reproduce", "atlas", "--scale", "tiny", "--output", elsewhere, "--data", folder)
     result = json.loads((elsewhere / "tiny" / "atlas" / "result.json").read_text())

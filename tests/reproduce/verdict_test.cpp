@@ -90,6 +90,16 @@ TEST(Verdict, RatesMustBeTuned) {
   EXPECT_NE(figures().find("the best rate of rope, 0.001, is at the edge"), std::string::npos);
   found.rates = {{"rope", {1e-4, 3e-4, 1e-3}, {3, 1, 2}}};
   EXPECT_EQ(judge(with, found).verdict, "supported");
+  found.rates.front().whole_rates = {3e-4};  // whole runs choose, and a lower rate must have been one of them
+  found.rates.front().whole_losses = {0.9};
+  EXPECT_NE(figures().find("the best rate of rope, 0.0003, is at the edge"), std::string::npos);
+  found.rates.front().whole_rates = {1e-4, 3e-4};
+  found.rates.front().whole_losses = {1, 0.9};
+  EXPECT_EQ(judge(with, found).verdict, "supported");
+  const nlohmann::json written = {{"rates", found.rates}};
+  EXPECT_EQ(evidence_of(written).rates.front().whole_losses, found.rates.front().whole_losses);
+  found.rates.front().whole_losses = {0.8, 0.9};
+  EXPECT_NE(figures().find("the best rate of rope, 0.0001, is at the edge"), std::string::npos);
 }
 
 // Lower, by less than the margin: neither what is asked for nor its opposite.

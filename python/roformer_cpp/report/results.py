@@ -88,11 +88,15 @@ class TriedRates:
     rates: list
     losses: list  # None: not finite
     training: list = field(default_factory=list)  # the records of the runs with them
+    # Those of whole runs, from the best of the short ones downwards; empty where whole runs decided nothing.
+    whole_rates: list = field(default_factory=list)
+    whole_losses: list = field(default_factory=list)
 
     def edge(self):
-        """The rate with the lowest loss, where it is the lowest or the highest; None otherwise."""
-        best = min(range(len(self.rates)), key=lambda i: math.inf if self.losses[i] is None else self.losses[i])
-        return self.rates[best] if self.rates[best] in (min(self.rates), max(self.rates)) else None
+        """The chosen rate, where it is the lowest or the highest of those tried; None otherwise."""
+        rates, losses = (self.whole_rates, self.whole_losses) if self.whole_rates else (self.rates, self.losses)
+        best = rates[min(range(len(rates)), key=lambda i: math.inf if losses[i] is None else losses[i])]
+        return best if best <= min(rates) or best >= max(self.rates) else None
 
 
 @dataclass(frozen=True)
@@ -385,12 +389,17 @@ def _arms(entry):
 
 def _tried_rates(entry):
     training = [_trained_run(each) for each in entry.optional_objects("training")]
-    tried = TriedRates(entry.get("arm", str), entry.get("rates", list), entry.get("losses", list), training)
-    if not tried.rates or len(tried.rates) != len(tried.losses):
+    whole = _rates_and_losses(entry.object("whole")) if "whole" in entry.value else ()
+    return TriedRates(entry.get("arm", str), *_rates_and_losses(entry), training, *whole)
+
+
+def _rates_and_losses(entry):
+    rates, losses = entry.get("rates", list), entry.get("losses", list)
+    if not rates or len(rates) != len(losses):
         raise ValueError(f"[report] {entry.where} must have a loss for each rate, got {_short(entry.value)}")
-    if not all(map(_is_number, tried.rates)) or not all(loss is None or _is_number(loss) for loss in tried.losses):
+    if not all(map(_is_number, rates)) or not all(loss is None or _is_number(loss) for loss in losses):
         raise ValueError(f"[report] {entry.where} must have numbers, got {_short(entry.value)}")
-    return tried
+    return rates, losses
 
 
 def _series(entry):
