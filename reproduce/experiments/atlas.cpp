@@ -1,8 +1,8 @@
 // every encoding of the table in a small language model of bytes, read at multiples of its training length, and
 // the time of attention with it. The report puts this beside the battery of synthetic tasks on one page.
 //
-// Each encoding has a comparison of its own, <scale>/runs/atlas/<encoding>, so that one that is added to the table does
-// not touch the others.
+// Each encoding has comparisons of its own, <scale>/runs/atlas/<encoding>/<rate>, so that one that is added to the
+// table does not touch the others.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 

@@ -120,9 +120,10 @@ Result run_linear(const LinearSettings& settings, const Context& context) {
     if (arm == "rope") {
       std::vector<double> smallest;
       for (const train::CompareRun& each : runs_of(trained.runs, arm)) {
+        if (each.diverged_at > 0) continue;
         smallest.push_back(smallest_mean_weight(each.directory, ids_BT));
       }
-      denominator = spread(smallest).low;
+      if (!smallest.empty()) denominator = spread(smallest).low;
     }
     result.rows.push_back(
         {arm, training.mean, training.low, training.high, valid.mean, valid.low, valid.high, denominator});

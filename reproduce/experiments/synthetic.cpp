@@ -285,7 +285,8 @@ Result run_synthetic(const SyntheticSettings& settings, const Context& context) 
         run.directory = fmt::format("{}/rate-{:g}", directory, rate);
         return tried(run);
       };
-      const auto try_whole = [&](double rate) { return tried(whole(rate, settings.seeds.front())); };
+      // A seed decides much here: the one that chooses a rate is none of those that are judged.
+      const auto try_whole = [&](double rate) { return tried(whole(rate, settings.search.seed)); };
       const ChosenRate chosen = search_rate(context, settings.search, name, try_short, try_whole);
       if (chosen.signal != 0) return {.columns = {}, .rows = {}, .signal = chosen.signal};
       rates[arm] = chosen.rate;

@@ -195,6 +195,8 @@ Design chinese_design(Scale scale) {
 
 namespace {
 
+constexpr const char* kDivergedAt = "diverged_at_step";
+
 // A comparison that records the training of its runs.
 train::CompareReport compare_recorded(const Context& context, const std::string& data_dir, const std::string& directory,
                                       const nlohmann::json& run, train::CompareOptions options) {
@@ -212,20 +214,35 @@ train::CompareReport compare_recorded(const Context& context, const std::string&
   return train::compare(options, context.progress);
 }
 
-// Trains one run; signal and the last held-out loss are valid in the report.
-train::PretrainReport train_run_file(const Context& context, const std::string& data_dir, const std::string& directory,
-                                     nlohmann::json run, uint64_t seed) {
+// Trains one run by its file unless it is finished. Where rates are searched for, one that diverges is finished,
+// without a loss.
+struct FileRun {
+  std::optional<double> loss;  // held out
+  int64_t diverged_at = 0;
+  int signal = 0;
+};
+FileRun train_run_file(const Context& context, const std::string& data_dir, const std::string& directory,
+                       nlohmann::json run, uint64_t seed, bool may_diverge) {
   if (run.contains("model")) run["model"].erase("vocab_size");  // comes from the data
+  const nlohmann::json kept = finished_outcome(directory, run);
+  if (kept.contains(kDivergedAt)) return {.loss = {}, .diverged_at = kept[kDivergedAt]};
   train::PretrainOptions options;
   options.data_dir = data_dir;
   options.seed = seed;
   options.note = context.note;
-  const bool is_finished = fs::exists(directory + "/model.safetensors");
   std::optional<TrainingRecord> record;
-  if (!is_finished) record.emplace(context, directory, run);
-  const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
-  if (record) record->end(report.signal == 0);
-  return report;
+  if (!fs::exists(directory + "/model.safetensors")) record.emplace(context, directory, run);
+  try {
+    const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
+    if (record) record->end(report.signal == 0);
+    return {.loss = report.evaluation.loss, .signal = report.signal};
+  } catch (const train::Diverged& error) {
+    if (!may_diverge) throw;
+    if (context.note) context.note(fmt::format("{} has diverged and has no loss: {}", directory, error.what()));
+    record->end(true);
+    record->keep({{kDivergedAt, error.step}});
+    return {.loss = {}, .diverged_at = error.step};
+  }
 }
 
 // Runs of one arm of a design with one learning rate; without one, with the run file's.
@@ -280,39 +297,37 @@ class ArmRuns {
 
   // A run whose loss is not finite has no loss.
   TriedRun tried(const Plan& plan, uint64_t seed) const {
-    TrainedArms trained;
-    try {
-      trained = train(plan, {seed});
-    } catch (const train::Diverged&) {
-      return {.directory = run_file_directory(plan, seed), .seed = seed};
-    }
+    const TrainedArms trained = train(plan, {seed});
     if (trained.signal != 0) return {.signal = trained.signal};
     const train::CompareRun& run = trained.runs.front();
     return {.directory = run.directory, .seed = seed, .loss = held_out_loss(run)};
   }
 
-  std::string run_file_directory(const Plan& plan, uint64_t seed) const {
-    return fmt::format("{}/{}/seed-{}", plan.directory, arm_, seed);
+  TrainedArms train(const Plan& plan, const Seeds& seeds) const {
+    return design_.run_files.empty() ? train_encoding(plan, seeds) : train_file(plan, seeds);
   }
 
-  TrainedArms train(const Plan& plan, const Seeds& seeds) const {
-    if (design_.run_files.empty()) {
-      train::CompareOptions options;
-      options.arms = {arm_};
-      options.seed = seeds.front();
-      options.seeds = std::ssize(seeds);
-      options.length_factors = plan.lengths.empty() ? std::vector<int64_t>{1} : plan.lengths;
-      train::CompareReport report = compare_recorded(context_, data_dir_, plan.directory, plan.run, options);
-      return {.data_dir = data_dir_, .runs = std::move(report.runs), .signal = report.signal};
-    }
+  TrainedArms train_encoding(const Plan& plan, const Seeds& seeds) const {
+    train::CompareOptions options;
+    options.arms = {arm_};
+    options.seed = seeds.front();
+    options.seeds = std::ssize(seeds);
+    options.length_factors = plan.lengths.empty() ? std::vector<int64_t>{1} : plan.lengths;
+    train::CompareReport report = compare_recorded(context_, data_dir_, plan.directory, plan.run, options);
+    return {.data_dir = data_dir_, .runs = std::move(report.runs), .signal = report.signal};
+  }
+
+  TrainedArms train_file(const Plan& plan, const Seeds& seeds) const {
     TrainedArms trained{.data_dir = data_dir_, .runs = {}};
     for (const uint64_t seed : seeds) {
-      const std::string directory = run_file_directory(plan, seed);
+      const std::string directory = fmt::format("{}/{}/seed-{}", plan.directory, arm_, seed);
       if (context_.note) context_.note(fmt::format("{}, seed {}", arm_, seed));
-      const train::PretrainReport report = train_run_file(context_, data_dir_, directory, plan.run, seed);
-      trained.signal = report.signal;
+      const bool may_diverge = !design_.search.is_empty();
+      const FileRun run = train_run_file(context_, data_dir_, directory, plan.run, seed, may_diverge);
+      trained.signal = run.signal;
       if (trained.signal != 0) return trained;
-      trained.runs.push_back({.arm = arm_, .seed = seed, .losses = {report.evaluation.loss}, .directory = directory});
+      trained.runs.push_back(
+          {.arm = arm_, .seed = seed, .losses = {run.loss}, .diverged_at = run.diverged_at, .directory = directory});
     }
     return trained;
   }

@@ -68,7 +68,8 @@ struct TrainedArms {
 };
 // Trains the runs of all seeds that are not trained yet, of some arms of the design, if not of all. Those of a rate are
 // in <scale>/runs/<runs>/<rate>, those of a design without a search in <scale>/runs/<runs>, and short ones in
-// <scale>/runs/<runs>-rates/<rate>. Runs by run file have an arm, a seed, the last held-out loss and a directory.
+// <scale>/runs/<runs>-rates/<rate>. Runs by run file have an arm, a seed, the last held-out loss and a directory; one
+// that diverges throws train::Diverged in a design without a search.
 TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms = {});
 
 // At the training length; infinite if the run has diverged.

@@ -11,7 +11,9 @@ namespace rf::reproduce {
 
 void to_json(nlohmann::json& json, const RateSearch& search) {
   json = {{"rates", search.rates}, {"steps", search.steps}, {"seed", search.seed}, {"beyond", search.beyond}};
-  if (search.lower > 0) json["lower"] = search.lower;
+  if (search.lower == 0) return;
+  json["lower"] = search.lower;
+  json["tie"] = search.tie;
 }
 
 RateSearch rate_search(Scale scale, int64_t small_steps) {
@@ -49,10 +51,21 @@ int try_short(const RateSearch& search, double factor, const TryRate& run, Tries
   return 0;
 }
 
-// From the best rate of the short runs downwards, until a run is worse than the one before.
+// The highest rate whose loss is not told from the lowest one.
+double highest_of_the_best(const Tries& tries, double tie) {
+  const double lowest = tries.at(best_of(tries)).loss;
+  double highest = best_of(tries);
+  for (const auto& [rate, tried] : tries) {
+    if (tried.loss <= lowest + tie) highest = std::max(highest, rate);
+  }
+  return highest;
+}
+
+// Downwards, until a run is worse than the one before.
 int try_whole(const RateSearch& search, double factor, const TryRate& run, const Tries& short_tries, Tries& tries) {
-  double rate = best_of(short_tries);
-  for (int64_t lower = 0; lower <= search.lower; ++lower) {
+  const double best = best_of(short_tries);
+  double rate = highest_of_the_best(short_tries, search.tie);
+  for (int64_t lower = 0; lower <= search.lower; lower += rate < best) {
     const TriedRun tried = run(rate);
     if (tried.signal != 0) return tried.signal;
     tries[rate] = tried;
@@ -85,7 +98,8 @@ ChosenRate search_rate(const Context& context, const RateSearch& search, const s
   const double chosen = all.chosen();
   for (const auto& [rate, tried] : short_tries) all.training.push_back(training_of(arm, tried.seed, tried.directory));
   for (const auto& [rate, tried] : whole_tries) {
-    if (rate != chosen) all.training.push_back(training_of(arm, tried.seed, tried.directory));
+    const bool is_compared = rate == chosen && tried.seed != search.seed;
+    if (!is_compared) all.training.push_back(training_of(arm, tried.seed, tried.directory));
   }
   context.log.rates.push_back(std::move(all));
   return {.rate = chosen};

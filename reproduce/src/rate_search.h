@@ -1,5 +1,5 @@
-// The learning rate of each arm of a comparison: short runs with several rates, and then whole ones with the best of
-// them and lower rates, since short runs favour high rates.
+// The learning rate of each arm of a comparison: short runs with several rates, and then whole ones, since short runs
+// favour high rates.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,16 @@
 namespace rf::reproduce {
 
 // Of short runs, with a seed of their own, the rate with the lowest held-out loss is the best; while that is the lowest
-// or the highest, the next one beyond is tried, `beyond` times at most. With `lower`, the whole run of the first seed
-// follows with that rate and with the next lower one, and goes on down while the loss falls, `lower` times at most.
+// or the highest, the next one beyond is tried, `beyond` times at most. With `lower`, whole runs follow. They begin at
+// the highest rate that the short ones do not tell from the best, and go on to lower ones while the loss falls, below
+// the best of the short runs `lower` times at most.
 struct RateSearch {
   std::vector<double> rates = {};  // rising by one factor; empty: the run files' rates are taken as they are
   int64_t steps = 0;               // of the short runs
   uint64_t seed = 1000;            // of the short runs
   int64_t beyond = 2;
-  int64_t lower = 0;  // in JSON, absent if 0
+  int64_t lower = 0;  // in JSON it and `tie` are absent if it is 0
+  double tie = 0.05;  // nats; short runs whose losses differ by less decide nothing
   bool is_empty() const { return rates.empty(); }
 };
 void to_json(nlohmann::json& json, const RateSearch& search);
@@ -38,8 +40,9 @@ struct ChosenRate {
   double rate = 0;
   int signal = 0;  // not 0: the search was ended early
 };
-// Adds the rates that were tried to the context's log, with the records of the runs that are not compared later: the
-// short ones, and the whole ones with rates that were not chosen. `whole_run` is called if the search has `lower`.
+// Adds the rates that were tried to the context's log, with the records of the runs but of the one that is compared
+// later: a whole one with the chosen rate, unless its seed is the search's own. `whole_run` is called if the search has
+// `lower`.
 ChosenRate search_rate(const Context& context, const RateSearch& search, const std::string& arm,
                        const TryRate& short_run, const TryRate& whole_run = {});
 

@@ -60,8 +60,11 @@ constexpr const char* kMethod =
     "otherwise. A part that asks for a difference by a margin fails where the opposite is shown, a difference of the "
     "other sign. A claim is inconclusive, too, where an arm lacks the value of a seed, and where a precondition is not "
     "shown to hold: the models must use positions (be better than without an encoding by a margin), beat a bag of "
-    "words "
-    "where there is a task, and have the best learning rate of a grid of at least three, which is not at its edge.";
+    "words where there is a task, and have a tuned learning rate. At least three rates are tried by short runs. Of "
+    "language models and in the battery whole runs follow, from the highest rate that the short ones do not tell from "
+    "the best to lower ones, while the held-out loss falls. The rate must not be at the edge of those tried. That the "
+    "first seed's loss both chooses a language model's rate and is compared moves the mean of its arm by less than a "
+    "third of the spread of its seeds, of all arms alike; the battery chooses with a seed that is not judged.";
 
 // Every experiment as it is defined: its rules, its settings by scale, and what it costs.
 nlohmann::json designs() {

@@ -15,6 +15,7 @@ using Losses = std::map<double, double>;  // by rate; other rates must not be tr
 struct Search {
   io::Progress silent;
   RunLog log;
+  uint64_t whole_seed = 1;
   std::vector<double> whole_tried = {};  // in order
 
   double go(const Losses& short_losses, const Losses& whole_losses, int64_t lower = 3) {
@@ -36,7 +37,7 @@ struct Search {
                context, search, "rope", [&](double rate) { return tried(short_losses, rate, 1000); },
                [&](double rate) {
                  whole_tried.push_back(rate);
-                 return tried(whole_losses, rate, 1);
+                 return tried(whole_losses, rate, whole_seed);
                })
         .rate;
   }
@@ -69,6 +70,26 @@ TEST(RateSearch, GoesDownWhileTheLossFalls) {
   std::multiset<uint64_t> seeds;
   for (const nlohmann::json& run : tried.training) seeds.insert(run.at("seed").get<uint64_t>());
   EXPECT_EQ(seeds, (std::multiset<uint64_t>{1, 1, 1, 1000, 1000, 1000, 1000}));
+}
+
+// 3e-3 is not told from the best, 1e-3; the way from it to 3e-4 counts no rate above 1e-3.
+TEST(RateSearch, BeginsAtTheHighestRateThatIsNotToldFromTheBest) {
+  const Losses short_losses = {{3e-4, 3}, {1e-3, 2}, {3e-3, 2.04}};
+  Search higher;
+  EXPECT_EQ(higher.go(short_losses, {{3e-3, 1}, {1e-3, 1.5}}), 3e-3);
+  EXPECT_EQ(higher.whole_tried, (std::vector<double>{3e-3, 1e-3}));
+  EXPECT_FALSE(higher.log.rates.front().is_chosen_inside());  // nothing above it was tried
+  Search lower;
+  EXPECT_EQ(lower.go(short_losses, {{3e-3, 1.5}, {1e-3, 1}, {3e-4, 1.2}}, /*lower=*/1), 1e-3);
+  EXPECT_EQ(lower.whole_tried, (std::vector<double>{3e-3, 1e-3, 3e-4}));
+  EXPECT_TRUE(lower.log.rates.front().is_chosen_inside());
+}
+
+TEST(RateSearch, WholeRunsWithItsOwnSeedAreAllRecorded) {
+  Search search;
+  search.whole_seed = 1000;
+  search.go({{3e-4, 3}, {1e-3, 1}, {3e-3, 2}}, {{1e-3, 1}, {3e-4, 1.1}});
+  EXPECT_EQ(search.log.rates.front().training.size(), 5U);
 }
 
 TEST(RateSearch, EndsAtTheLowestRateThatMayBeTried) {

@@ -169,8 +169,6 @@ RunConfig Comparison::config_of(const std::string& arm, uint64_t seed) const {
   RunConfig config = base_;
   config.model.position_encodings = {parse_arm(arm)};
   config.seed = seed;
-  const auto rate = options_.learning_rates.find(arm);
-  if (rate != options_.learning_rates.end()) config.schedule.learning_rate = rate->second;
   return config;
 }
 
@@ -183,7 +181,6 @@ void Comparison::open_output() {
   nlohmann::json settings = {{"run", to_json(base_)},
                              {"data", data::identity(options_.data_dir)},
                              {"length_factors", options_.length_factors}};
-  if (!options_.learning_rates.empty()) settings["learning_rates"] = options_.learning_rates;
   const auto directory = RunDirectory::unlocked("compare", options_.output_dir);
   if (!directory.has("compare.json") && !fs::is_empty(directory.path())) {
     fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",

@@ -7,7 +7,8 @@
 //
 //   <scale>/<experiment>/result.json     written when the experiment is finished
 //   <scale>/corpus/<name>/               vocabulary and token shards that trained experiments share
-//   <scale>/runs/<name>/                 comparisons (rf/train/compare.h) that they share; beside each run directory
+//   <scale>/runs/<name>/                 comparisons (rf/train/compare.h) that they share, where learning rates are
+//                                        searched for one for each rate, <name>/<rate>/; beside each run directory
 //                                        <run>.training.json, the record of its training
 #pragma once
 

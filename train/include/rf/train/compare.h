@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -34,11 +33,10 @@ struct CompareOptions {
   // have; the others are noted.
   std::vector<std::string> arms;
   std::string data_dir, output_dir;
-  std::string config_path;                            // run file; "": compare_defaults()
-  std::optional<uint64_t> seed;                       // the first seed, in place of the run file's
-  int64_t seeds = 3;                                  // each arm is trained with this many consecutive seeds
-  std::vector<int64_t> length_factors = {1, 2, 4};    // held-out loss at these multiples of the training length
-  std::map<std::string, double> learning_rates = {};  // of arms, in place of the run file's
+  std::string config_path;                          // run file; "": compare_defaults()
+  std::optional<uint64_t> seed;                     // the first seed, in place of the run file's
+  int64_t seeds = 3;                                // each arm is trained with this many consecutive seeds
+  std::vector<int64_t> length_factors = {1, 2, 4};  // held-out loss at these multiples of the training length
   // Called for each run that is trained: before, with its directory and run file, and after, also when a signal ended
   // it.
   std::function<void(const std::string& directory, const nlohmann::json& run)> before = {};
