@@ -306,7 +306,7 @@ Experiment linear_language_model() {
           "C-18: with rotations (Eq. 19) linear attention takes at most nine tenths of the steps of a learned table "
           "to the training loss that both reach in the end, and ends lower by at least 0.02 nats (held out). C-08: "
           "Eq. 19 ends lower than without positions by at least 0.02 nats.",
-      .budget = "6 minutes per arm and seed, 4 arms, and 2 minutes for each rate",
+      .budget = "7 minutes per arm and seed, 4 arms, 2 minutes for each rate, and a run or more to choose one",
       .method = {linear_settings, run_linear},
       .revision = 3,
       .hours = 1.5,
@@ -325,10 +325,10 @@ Experiment extrapolation() {
           .expected =
               "C-23: RoPE's loss of the same last tokens is, with a context of twice the training length, at most 0.02 "
               "nats above that with the training length.",
-          .budget = "4 minutes per arm and seed, 5 arms, and a minute for each rate",
+          .budget = "7 minutes per arm and seed, 5 arms, 2 minutes for each rate, and a run or more to choose one",
           .method = {length_settings, run_length},
           .revision = 4,
-          .hours = 1.3,
+          .hours = 1.6,
           .exceptions = {"the claim's source names no hyperparameters; the body and the schedule are those of "
                          "linear-language-model"}};
 }

@@ -65,10 +65,10 @@ Experiment encodings() {
           "are worse than either alone, and than all four terms of a learned table, by less than 0.02 nats. C-13: "
           "Huang's method 4 has the lowest loss of the four. X-05: RoPE is worse than Shaw's, DeBERTa's and Huang's "
           "fourth encoding by less than 0.02 nats.",
-      .budget = "4 minutes per arm and seed, 13 arms, and a minute for each rate",
+      .budget = "9 minutes per arm and seed, 13 arms, 2 for each rate, and a run or more to choose one",
       .method = {encodings_settings, run_encodings},
       .revision = 3,
-      .hours = 4.4,
+      .hours = 4.8,
       .exceptions = {"no publication compares these encodings; the body and the schedule are those of convergence"}};
 }
 

@@ -12,7 +12,7 @@ from report_support import Elements, result, write_result
 from roformer_cpp import report
 from roformer_cpp.figures import FIGURES
 from roformer_cpp.report import __main__ as command
-from roformer_cpp.report import beside, pictures, results, words
+from roformer_cpp.report import beside, pictures, results, units, words
 
 CLAIMS = [
     # id, status, source, experiments
@@ -118,9 +118,11 @@ def test_without_our_number_there_is_a_dash(made):
 
 
 def test_a_smoke_run_is_not_put_beside_the_paper(directory, tmp_path):
+    assert "staged-pretraining has not been run." in make(directory, tmp_path / "without")[1]
     write_result(directory, staged() | {"scale": "tiny"})
-    _, markdown = make(directory, tmp_path / "out")
+    html, markdown = make(directory, tmp_path / "out")
     assert "| 1 | 512 | 256 | 200,000 | 1.73 | 65.0 | – |" in markdown
+    assert all("Of staged-pretraining there is a smoke run alone." in text for text in (html, markdown))
 
 
 BLEU = {"sinusoidal": [34.0, 36.5, 34.5], "rope": [37.0, 35.0, 36.0]}
@@ -159,10 +161,15 @@ def test_translation_has_the_mean_of_all_seeds_and_their_range(directory):
     assert any(table[1:] == ours for table in Elements(html).tables)
     assert "| Transformer-base | 27.3 | 35 | 34 | 36.5 |" in markdown
     said = (
-        "RoPE less sinusoids: 1 BLEU. In a paired bootstrap over the lines of the test set 95 % of the differences are "
-        "between -0.25 and 2.25."
+        "RoPE less sinusoids: 1 BLEU. In a paired bootstrap over the lines of the test set, with these trained models, "
+        "95 % of the differences are between -0.25 and 2.25."
     )
-    assert said in html and said in markdown
+    assert said in html and said in markdown and "judged over seeds" not in markdown
+    part = {"text": "rope", "role": "part", "mean": 1.0, "low": -0.125, "high": 3.5, "outcome": "not shown"}
+    judged = {"checks": {"C-19": [part]}, "verdicts": {"C-19": "inconclusive"}, "figures": {"C-19": "1"}}
+    write_result(directory, translated(claims=["C-19"], **judged))
+    said = "the difference is from -0.125 to 3.5 BLEU, so the claim is inconclusive."
+    assert all(said in text for text in without_drawing(directory))
 
 
 def test_without_the_interval_over_lines_nothing_is_said_of_it(directory):
@@ -177,6 +184,12 @@ def test_fractions_are_shown_in_per_cent(directory, tmp_path):
     assert "| measured on, tokens | loss, nats per token | accuracy, % | lowest, % | highest, % |" in section
     assert "| 1 | 128 | 64 | 300 | 64 | 4.5 | 24.0 | 23.5 | 24.5 |" in section
     assert '<data value="0.24">24.0</data>' in html  # all digits of the file
+
+
+def test_parts_of_a_data_set_have_no_unit():
+    columns = ["task", "measured on", "mean"]
+    assert units.headings("fine-tuning", columns) == ["task", "measured on", "mean, %"]
+    assert units.headings("staged-pretraining", columns[:2]) == ["task", "measured on, tokens"]
 
 
 def test_verdicts(made):
@@ -638,7 +651,37 @@ def test_a_result_of_no_known_commit_is_not_counted(directory, changes, reasons)
 
 def test_numbers_of_no_known_commit_are_not_beside_the_papers(directory):
     write_result(directory, staged(machine=NO_COMMIT))
-    assert "| 1 | 512 | 256 | 200,000 | 1.73 | 65.0 | – |" in without_drawing(directory)[1]
+    write_result(directory, result("convergence", "small", machine=NO_COMMIT))
+    html, markdown = without_drawing(directory)
+    assert "| 1 | 512 | 256 | 200,000 | 1.73 | 65.0 | – |" in markdown
+    for said in (
+        f"Our result of staged-pretraining is not counted: {UNKNOWN}.",
+        f"Left: Our result of convergence is not counted: {UNKNOWN}.",
+        "Right: linear-language-model has not been run.",
+    ):
+        assert said in html and said in markdown
+
+
+def test_runs_for_rates_without_records_are_said(directory):
+    tried = {"arm": "rope", "rates": [1e-4], "losses": [2.0]}
+    for settings in ({"search": {}}, {"design": {"search": {}}}, {}):
+        write_result(directory, result("order", "small", settings=settings, rates=[tried]))
+        html, markdown = without_drawing(directory)
+        said = "the runs that chose its learning rates have no records."
+        assert (said in html) == (f"**Not recorded**: {said}" in markdown) == bool(settings)
+
+
+def test_a_stale_verdict_does_not_stand_beside_one_that_counts(directory):
+    """Of the claim's two experiments one is proved, the other stale."""
+    write_result(directory, result("order", "small", verdicts={"C-02": "proved"}, figures={"C-02": "0"}))
+    stale = result("training", "small", claims=["C-02"], verdicts={"C-02": "supported"}, figures={"C-02": "1"})
+    (directory / "tiny" / "training" / "result.json").unlink()
+    write_result(directory, stale)
+    define(directory, name="training", revision=2)
+    counts, claims = (table[1:] for table in Elements(without_drawing(directory)[0]).tables[:2])
+    counted = [row[0] for row in counts]
+    assert "proved" in counted and "stale" not in counted
+    assert claims[1][2] == "proved ordersupported (stale) training"
 
 
 def test_the_process_that_trained_is_shown(directory, tmp_path):
@@ -649,7 +692,7 @@ def test_the_process_that_trained_is_shown(directory, tmp_path):
     write_result(directory, result("order", "small", kind="training", training=training, rates=rates))
     html, markdown = make(directory, tmp_path / "out")
     for text in (markdown, html):
-        assert "1 run and 2 short runs for learning rates trained in 3 minutes by" in text
+        assert "1 run and 2 runs for learning rates trained in 3 minutes by" in text
         assert "commit abc, cpu A, cores 2, threads 1" in text and "1 run trained in 30 s by" in text
         assert "4 minutes" in text  # 3 × 60 s and 30 s
         assert "commit def" in text

@@ -95,6 +95,7 @@ def _figure_3(found, drawn):
     for side, name in beside.figure_3(found):
         for picture in drawn.get(name, [])[:1]:
             yield f"Ours, {side}:\n\n{_picture(picture)}"
+    yield from map(_text, beside.not_in_figure_3(found))
 
 
 def _changes(found):

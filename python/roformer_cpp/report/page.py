@@ -91,6 +91,7 @@ def _figure_3(found, drawn):
     for side, name in beside.figure_3(found):
         if drawn.get(name):
             yield f"<p>Ours, {side}: {_link(name)}</p>"
+    yield from (f"<p>{escape(why)}</p>" for why in beside.not_in_figure_3(found))
 
 
 def _changes(found):

@@ -88,7 +88,7 @@ class TriedRates:
     rates: list
     losses: list  # None: not finite
     training: list = field(default_factory=list)  # the records of the runs with them
-    # Those of whole runs, from the best of the short ones downwards; empty where whole runs decided nothing.
+    # Those of whole runs, which follow the short ones; empty where whole runs decided nothing.
     whole_rates: list = field(default_factory=list)
     whole_losses: list = field(default_factory=list)
 
@@ -132,14 +132,20 @@ class Result:
         return self.scale == SMOKE_SCALE
 
     @property
-    def short_runs(self):
-        """The records of the runs that chose the learning rates; empty in files of earlier versions."""
+    def rate_runs(self):
+        """The records of the runs that chose the learning rates, and are none of `training`."""
         return [run for tried in self.rates for run in tried.training]
+
+    @property
+    def has_unrecorded_rates(self):
+        """Runs chose its learning rates, and not all of them have records: those of earlier versions have none."""
+        is_searched = "search" in self.settings or "search" in self.settings.get("design", {})
+        return is_searched and not all(tried.training for tried in self.rates)
 
     @property
     def why_not_counted(self):
         """[text]: processes that made it were not built from a commit, or it is not known; empty where all were."""
-        reasons, parts = [], [run.get("parts", []) for run in (*self.training, *self.short_runs)]
+        reasons, parts = [], [run.get("parts", []) for run in (*self.training, *self.rate_runs)]
         commits = [process.get("commit", "") for process in (self.machine, *chain(*parts))]
         if any(commit.endswith("-dirty") for commit in commits):
             reasons.append("it was run by a program whose files no commit has")
@@ -191,12 +197,13 @@ class Reproduction:
         return [(name, by_name.get(name, {}).get(claim.id, NOT_RUN)) for name in claim.experiments]
 
     def verdict_of(self, claim):
-        """The verdicts of the experiments that ran, in words; STALE in place of stale ones. Without an experiment:
+        """The verdicts that count, in words; where none does, NOT_COUNTED, STALE or NOT_RUN. Without an experiment:
         whether one could decide it."""
         if not claim.experiments:
             return NOT_TESTABLE if claim.status in ("published only", "no claim") else "no experiment"
         verdicts = {STALE if verdict.endswith(_STALE_MARK) else verdict for _, verdict in self.verdicts_of(claim)}
-        return " and ".join(sorted(verdicts - {NOT_RUN})) or NOT_RUN
+        counted = verdicts - {NOT_COUNTED, STALE, NOT_RUN}
+        return " and ".join(sorted(counted or verdicts - {NOT_RUN})) or NOT_RUN
 
     def verdict_counts(self):
         """{verdict: claims with it}, in the order of the register."""

@@ -12,6 +12,8 @@ _UNITS = {
     "measured on": "tokens",
     "tokens": "",
 }
+# Columns that are none of these in an experiment: its "measured on" are parts of a data set.
+_NO_UNITS = {("fine-tuning", "measured on")}
 # Columns of fractions, by experiment.
 _FRACTIONS = {
     "synthetic": {"accuracy at 64 tokens", "accuracy at 128 tokens", "accuracy at 256 tokens"},
@@ -36,11 +38,11 @@ def percent_columns(experiment, columns):
 def headings(experiment, columns):
     """The names of columns with their units."""
     percent = percent_columns(experiment, columns)
-    return [_heading(name, i in percent) for i, name in enumerate(columns)]
+    return [_heading(experiment, name, i in percent) for i, name in enumerate(columns)]
 
 
-def _heading(name, is_percent):
+def _heading(experiment, name, is_percent):
     if is_percent:
         return f"{name}, %"
-    unit = _UNITS.get(name, "")
+    unit = "" if (experiment, name) in _NO_UNITS else _UNITS.get(name, "")
     return f"{name}, {unit}" if unit else name

@@ -7,26 +7,28 @@ HOW = (
     "Rotary position embedding (RoPE) tells a language model where a token stands by rotating queries and keys by an "
     "angle that grows with the position. This page lists what the RoFormer paper, and publications about it, claim "
     "of RoPE, and what our experiments say of each claim. An experiment's design, and the rule that turns "
-    "its numbers into a verdict, were fixed in the program before it was run; models are small, and trained on two "
-    "processor cores, so a verdict says nothing about larger models, more data or longer training."
+    "its numbers into a verdict, are fixed in the program before it is run. A rule that was changed later is listed "
+    "with the reason, and a result from before a change is marked. Models are small, and trained on two processor "
+    "cores, so a verdict says nothing about larger models, more data or longer training."
 )
 # What verdicts mean, in the order in which they are counted.
 VERDICTS = {
     "proved": "a statement of mathematics, checked in numbers",
-    "supported": "every part of its rule holds beyond its margin, with an interval of 95 %",
+    "supported": "every part of its rule holds beyond its margin, with an interval of 95 %; of counts and times, the "
+    "outcome is as expected",
     "refuted": "the opposite of a part is shown, or mathematics says otherwise",
     "inconclusive": "not decided: a precondition fails, the interval is too wide, or the result is withdrawn",
     "not testable here": "it needs data or machines that are not available, or claims nothing",
     "stale": "run with, or judged by, an earlier design or rule; what it said is marked, and counts for nothing",
-    "not counted": "run by a program whose files no commit has, or of which no commit is recorded",
+    "not counted": "no record says which programs trained its models, or no commit has the files of one of them",
     "not run": "its experiment has no result",
     "no experiment": "a test of the program covers it",
     "smoke run": "a run of minutes, which shows that the programs work",
 }
 BESIDE = "The paper's tables beside ours"
 BESIDE_NOTE = (
-    "“–” is a number that is not there. Models here are smaller by a factor of a hundred, trained on other data for "
-    "minutes: compare differences between rows, not values."
+    "“–” is a number that is not there. Models here are tens to hundreds of times smaller, and trained on other data "
+    "for minutes to half an hour: compare differences between rows, not values."
 )
 
 
@@ -91,7 +93,7 @@ def provenance(result):
         what = "Measured" if result.kind in ("mathematics", "measurement") else "Evaluated"
         return [(f"{what} in {duration(result.seconds)} by", result.command, _machine(result.machine))]
     groups = {}
-    for of_group, runs in enumerate((result.training, result.short_runs)):
+    for of_group, runs in enumerate((result.training, result.rate_runs)):
         for run in runs:
             for part in run.get("parts", []):
                 key = (part.get("command", ""), _machine(part))
@@ -99,20 +101,23 @@ def provenance(result):
                 counts[of_group].add((run["arm"], run["seed"], run.get("learning_rate")))
                 counts[-1] += part.get("seconds", 0.0)
     return [
-        (f"{_how_many(len(runs), len(short))} trained in {duration(seconds)} by", command, facts)
-        for (command, facts), (runs, short, seconds) in groups.items()
+        (f"{_how_many(len(runs), len(for_rates))} trained in {duration(seconds)} by", command, facts)
+        for (command, facts), (runs, for_rates, seconds) in groups.items()
     ]
 
 
-def _how_many(runs, short):
-    counted = [(runs, "run", ""), (short, "short run", " for learning rates")]
-    return " and ".join(f"{n} {what}{'s' * (n != 1)}{why}" for n, what, why in counted if n)
+def _how_many(runs, for_rates):
+    counted = [(runs, ""), (for_rates, " for learning rates")]
+    return " and ".join(f"{n} run{'s' * (n != 1)}{why}" for n, why in counted if n)
 
 
 def marks(found, result):
-    """[(mark, reason)] of a result that is not counted, or is stale."""
-    return [("Not counted", reason) for reason in result.why_not_counted] + [
-        ("Stale", reason) for reason in found.stale(result)
+    """[(mark, reason)] of a result that is not counted, or is stale, or whose records have a gap."""
+    gaps = ["the runs that chose its learning rates have no records"] if result.has_unrecorded_rates else []
+    return [
+        *(("Not counted", reason) for reason in result.why_not_counted),
+        *(("Stale", reason) for reason in found.stale(result)),
+        *(("Not recorded", gap) for gap in gaps),
     ]
 
 
@@ -155,6 +160,6 @@ def run_line(result):
     """Scale, seeds and time, in words: the time of all training, or of the process that measured."""
     scale = "" if result.scale == NO_SCALE else f"scale {result.scale}, "
     seeds = f"seeds {' '.join(map(str, result.seeds))}, " if result.seeds else ""
-    parts = [part for run in (*result.training, *result.short_runs) for part in run.get("parts", [])]
+    parts = [part for run in (*result.training, *result.rate_runs) for part in run.get("parts", [])]
     seconds = sum(part.get("seconds", 0.0) for part in parts) if parts else result.seconds
     return f"{scale}{seeds}{duration(seconds)}"
