@@ -130,7 +130,7 @@ def _over_seeds(result):
         return []
     low, high = (words.number(parts[0][end]) for end in ("low", "high"))
     return [
-        f"C-19 is judged over seeds, as other trainings of the same models would differ: the 95 % interval of the "
+        f"C-19 is judged over seeds, since models that are trained again differ: the 95 % interval of the "
         f"difference is from {low} to {high} BLEU, so the claim is {result.verdicts['C-19']}."
     ]
 
