@@ -1,9 +1,12 @@
 // Records of training runs (training_record.h).
 #include "training_record.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/train/training_curve.h"
 
 namespace rf::reproduce {
 
@@ -11,6 +14,24 @@ namespace {
 
 std::string record_path(const std::string& directory) {
   return directory + ".training.json";
+}
+
+double seconds_of(const nlohmann::json& record) {
+  double seconds = 0;
+  for (const nlohmann::json& part : record.at("parts")) seconds += part.at("seconds").get<double>();
+  return seconds;
+}
+
+// The seconds of training that a run's metrics have; 0 of a run without metrics as pretraining writes them.
+double logged_seconds(const std::string& directory) {
+  if (!std::filesystem::exists(directory + "/metrics.jsonl")) return 0;
+  double seconds = 0;
+  try {
+    for (const double of_line : train::training_curve(directory).seconds) seconds += of_line;
+  } catch (const Error&) {
+    return 0;
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -22,6 +43,9 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
   // The parts of earlier processes are valid while the run they began is there.
   if (fs::exists(path_) && fs::exists(directory)) record_ = io::read_json(path_);
   if (!record_.is_object()) record_ = {{"settings", settings}, {"parts", nlohmann::json::array()}};
+  if (!record_["parts"].empty() && record_["parts"].back().at("seconds") == 0) {  // that process was killed
+    record_["parts"].back()["seconds"] = std::max(0.0, logged_seconds(directory) - seconds_of(record_));
+  }
   record_["finished"] = false;
   nlohmann::json part = context.process;
   part["seconds"] = 0;
@@ -31,9 +55,7 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
 
 void TrainingRecord::end(bool is_finished) {
   record_["parts"].back()["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  double seconds = 0;
-  for (const nlohmann::json& part : record_["parts"]) seconds += part.at("seconds").get<double>();
-  record_["seconds"] = seconds;
+  record_["seconds"] = seconds_of(record_);
   record_["finished"] = is_finished;
   write();
 }

@@ -4,7 +4,8 @@
 //   {"settings": {..}, "finished": true, "seconds": .., "parts": [{"command", "commit", "cpu", "cores", "threads",
 //    "target", "torch", "seconds"}, ..], "outcome": {..}}
 //
-// `seconds` are those of training with its evaluations. `outcome` is what an experiment reads of the run,
+// `seconds` are those of training with its evaluations; of a process that was killed, those of training alone that the
+// run's metrics have. `outcome` is what an experiment reads of the run,
 // which then needs no weights.
 #pragma once
 

@@ -1,0 +1,63 @@
+// Records of runs whose processes ended in every way.
+#include "training_record.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "io/support.h"
+#include "rf/io/files.h"
+
+namespace rf::reproduce {
+namespace {
+
+const nlohmann::json kSettings = nlohmann::json::object();
+
+TEST(TrainingRecord, AKilledProcessHasTheSecondsOfItsMetrics) {
+  const testing::TempDir folder;
+  const std::string run = folder.file("run");
+  io::Progress silent;
+  RunLog log;
+  const Context context{.shared_dir = folder.path(),
+                        .data_dir = "",
+                        .note = {},
+                        .progress = silent,
+                        .process = {{"commit", "abc"}},
+                        .log = log};
+  const auto line = [](int step, double seconds) {
+    return nlohmann::json{{"type", "train"}, {"step", step}, {"loss", 1.0}, {"seconds", seconds}}.dump() + "\n";
+  };
+  TrainingRecord(context, run, kSettings).end(false);  // interrupted, with its own seconds
+  std::filesystem::create_directories(run);
+  io::write_file(run + "/metrics.jsonl", line(10, 20) + line(20, 30) + "{\"type\": \"tra");
+  TrainingRecord(context, run, kSettings);  // killed
+  TrainingRecord last(context, run, kSettings);
+  last.end(true);
+  const nlohmann::json parts = io::read_json(run + ".training.json").at("parts");
+  ASSERT_EQ(parts.size(), 3U);
+  const double first = parts[0].at("seconds");
+  EXPECT_GT(first, 0);
+  EXPECT_NEAR(parts[1].at("seconds").get<double>(), 50 - first, 1e-9);
+  EXPECT_LT(parts[2].at("seconds").get<double>(), 5);
+  EXPECT_NEAR(training_of("rope", 1, run).at("seconds").get<double>(), 50, 5);
+}
+
+TEST(TrainingRecord, WithoutMetricsAKilledProcessHasNoSeconds) {
+  const testing::TempDir folder;
+  const std::string run = folder.file("run");
+  std::filesystem::create_directories(run);
+  io::Progress silent;
+  RunLog log;
+  const Context context{.shared_dir = folder.path(),
+                        .data_dir = "",
+                        .note = {},
+                        .progress = silent,
+                        .process = nlohmann::json::object(),
+                        .log = log};
+  TrainingRecord(context, run, kSettings);
+  TrainingRecord(context, run, kSettings).end(true);
+  EXPECT_EQ(io::read_json(run + ".training.json").at("parts")[0].at("seconds"), 0);
+}
+
+}  // namespace
+}  // namespace rf::reproduce
