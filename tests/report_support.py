@@ -3,6 +3,10 @@
 import json
 from html.parser import HTMLParser
 
+from roformer_cpp import report
+from roformer_cpp.report import __main__ as command
+from roformer_cpp.report import results
+
 
 def result(name, scale, **changes):
     return {
@@ -79,3 +83,79 @@ class Elements(HTMLParser):
         in_cell = ("td" in self.open or "th" in self.open) and "data" not in self.open
         if in_cell:
             self.tables[-1][-1][-1] += data
+
+
+CLAIMS = [
+    # id, status, source, experiments
+    ("C-01", "testable", "paper section 1", ["order"]),
+    ("C-02", "qualified", "paper Table 4", ["order", "training"]),
+    ("C-03", "published only", "paper Table 1", []),
+    ("C-04", "experiment", "a page", []),
+    ("C-05", "experiment", "a page", ["absent"]),
+]
+TABLES = [
+    ("R-TAB-1", "Translation", "arXiv 2104.09864 Table 1", ["model", "BLEU"], [["Transformer-base", 27.3]]),
+    (
+        "R-TAB-4",
+        "Stages",
+        "arXiv 2104.09864 Table 4",
+        ["stage", "max length", "batch", "steps", "loss", "accuracy"],
+        [[1, 512, 256, 200000, 1.73, 65.0], [2, 1536, 256, 12500, 1.61, 66.8]],
+    ),
+]
+
+
+def write_results(reproduced):
+    """Two experiments, one of them a smoke run."""
+    smoke = {"C-02": "smoke run"}
+    write_result(reproduced, result("training", "tiny", claims=["C-02"], verdicts=smoke, figures={"C-02": "0.5"}))
+    write_result(reproduced, result("order", "small"))
+    register = {
+        "claims": [
+            {"id": id, "text": f"Claim <{id}>", "source": source, "status": status, "note": "", "experiments": names}
+            for id, status, source, names in CLAIMS
+        ],
+        "tables": [
+            {"id": id, "title": title, "source": source, "columns": columns, "rows": rows}
+            for id, title, source, columns, rows in TABLES
+        ],
+    }
+    (reproduced / "register.json").write_text(json.dumps(register), encoding="utf-8")
+    return reproduced
+
+
+def make(directory, output):
+    assert command.main([str(directory), "--output", str(output)]) == 0
+    return (output / "report.html").read_text(encoding="utf-8"), (output / "report.md").read_text(encoding="utf-8")
+
+
+def without_drawing(directory):
+    """(report.html, report.md) without pictures."""
+    found = results.read(directory)
+    drawn = {result.name: [] for result in found.results}
+    return report.page.render(found, drawn, [], directory), report.markdown.render(found, drawn, [])
+
+
+def staged(**changes):
+    """A result of staged pretraining: two stages, measured on two lengths."""
+    columns = ["stage", "trained on", "batch", "steps", "measured on", "loss", "accuracy", "lowest", "highest"]
+    rows = [
+        [1, 128, 64, 300, 64, 4.5, 0.24, 0.235, 0.245],
+        [1, 128, 64, 300, 128, 4.4, 0.25, 0.24, 0.26],
+        [2, 384, 21, 60, 384, 4.2, 0.265, 0.26, 0.27],
+    ]
+    return result("staged-pretraining", "small", table={"columns": columns, "rows": rows}, **changes)
+
+
+RULE = {"parts": [], "preconditions": [], "tuned": []}
+PROCESS = {"command": "roformer reproduce training", "commit": "abc", "cpu": "A", "cores": 2, "threads": 1}
+NO_COMMIT = {key: value for key, value in PROCESS.items() if key != "commit"}
+
+
+def define(directory, **changes):
+    """Adds the experiment `order` to the register."""
+    path = directory / "register.json"
+    register = json.loads(path.read_text(encoding="utf-8"))
+    entry = {"name": "order", "revision": 1, "settings": {"small": {"seeds": [1, 2]}}, "rules": {"C-02": RULE}}
+    register["experiments"] = [entry | changes]
+    path.write_text(json.dumps(register), encoding="utf-8")

@@ -1,0 +1,131 @@
+"""Results that are stale or not counted, and who trained their runs."""
+
+import pytest
+
+from report_support import NO_COMMIT, PROCESS, RULE, Elements, define, make, result, without_drawing, write_result
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({}, None),
+        ({"revision": 2}, "the experiment is now at revision 2, this is of 1"),
+        ({"settings": {"small": {"seeds": [1]}}}, "the design has changed since"),
+        ({"settings": {"tiny": {"seeds": [1]}}}, None),
+        ({"rules": {"C-02": RULE | {"tuned": ["rope"]}}}, "a rule has changed since it was judged"),
+    ],
+)
+def test_a_result_of_another_design_or_rule_is_stale(directory, tmp_path, changes, reason):
+    write_result(directory, result("order", "small", rules={"C-02": RULE}))
+    define(directory, **changes)
+    html, markdown = make(directory, tmp_path / "out")
+    assert ("Stale" in html) == ("**Stale**" in markdown) == (reason is not None)
+    assert reason is None or (reason in html and reason in markdown)
+
+
+def test_a_stale_verdict_is_marked_and_not_counted(directory):
+    write_result(directory, result("order", "small", verdicts={"C-01": "supported"}, figures={"C-01": "0.5"}))
+    define(directory, settings={"small": {"seeds": [1]}})
+    html, markdown = without_drawing(directory)
+    counts, claims = (table[1:] for table in Elements(html).tables[:2])
+    counted = [row[0] for row in counts]
+    assert "stale" in counted and "supported" not in counted
+    assert claims[0][2] == "supported (stale) order" and "good" not in html[html.index("<body>") :]
+    assert "| stale | 1 | run with, or judged by, an earlier design" in markdown
+    assert "**supported (stale)** order" in markdown and "C-01 **supported (stale)**: 0.5." in markdown
+
+
+def test_a_smoke_run_is_not_stale_too(directory):
+    (directory / "small" / "order" / "result.json").unlink()
+    write_result(directory, result("order", "tiny", verdicts={"C-01": "smoke run"}, figures={"C-01": "0.5"}))
+    define(directory, revision=2)
+    counts, claims = (table[1:] for table in Elements(without_drawing(directory)[0]).tables[:2])
+    assert "smoke run" in [row[0] for row in counts] and claims[0][2] == "smoke run order"
+
+
+KNOWN = [{"arm": "rope", "seed": 1, "parts": [PROCESS]}]
+DIRTY = "it was run by a program whose files no commit has"
+UNKNOWN = "the commit of a program that ran it is not known"
+UNRECORDED = "which programs trained its runs was not recorded"
+
+
+def rates_tried_by(*processes):
+    return [{"arm": "rope", "rates": [1e-3], "losses": [2.0], "training": [KNOWN[0] | {"parts": list(processes)}]}]
+
+
+@pytest.mark.parametrize(
+    "changes, reasons",
+    [
+        ({}, []),
+        ({"kind": "training", "training": KNOWN}, []),
+        ({"machine": PROCESS | {"commit": "abc-dirty"}}, [DIRTY]),
+        ({"training": [KNOWN[0] | {"parts": [PROCESS, PROCESS | {"commit": "abc-dirty"}]}]}, [DIRTY]),
+        ({"machine": NO_COMMIT}, [UNKNOWN]),
+        ({"machine": PROCESS | {"commit": "unknown"}}, [UNKNOWN]),
+        ({"training": [KNOWN[0] | {"parts": [NO_COMMIT]}]}, [UNKNOWN]),
+        ({"kind": "training"}, [UNRECORDED]),
+        ({"kind": "training", "training": [*KNOWN, {"arm": "rope", "seed": 2}]}, [UNRECORDED]),
+        ({"kind": "training", "machine": {"commit": "unknown-dirty"}}, [DIRTY, UNRECORDED]),
+        ({"kind": "measurement"}, []),
+        ({"kind": "training", "training": KNOWN, "rates": rates_tried_by(PROCESS)}, []),
+        ({"kind": "training", "training": KNOWN, "rates": rates_tried_by(PROCESS | {"commit": "abc-dirty"})}, [DIRTY]),
+        ({"kind": "training", "training": KNOWN, "rates": rates_tried_by()}, [UNRECORDED]),
+        ({"kind": "training", "training": [], "rates": rates_tried_by(PROCESS)}, [UNRECORDED]),
+    ],
+)
+def test_a_result_of_no_known_commit_is_not_counted(directory, changes, reasons):
+    write_result(directory, result("order", "small", **changes))
+    html, markdown = without_drawing(directory)
+    for reason in (DIRTY, UNKNOWN, UNRECORDED):
+        assert (reason in html) == (f"**Not counted**: {reason}." in markdown) == (reason in reasons)
+    assert ("C-01 **not counted**" in markdown) == bool(reasons)
+    assert ("supported</span>" in html) == (not reasons)
+
+
+def test_runs_for_rates_without_records_are_said(directory):
+    tried = {"arm": "rope", "rates": [1e-4], "losses": [2.0]}
+    for settings in ({"search": {}}, {"design": {"search": {}}}, {}):
+        write_result(directory, result("order", "small", settings=settings, rates=[tried]))
+        html, markdown = without_drawing(directory)
+        said = "the runs that chose its learning rates have no records."
+        assert (said in html) == (f"**Not recorded**: {said}" in markdown) == bool(settings)
+
+
+def test_a_stale_verdict_does_not_stand_beside_one_that_counts(directory):
+    """Of the claim's two experiments one is proved, the other stale."""
+    write_result(directory, result("order", "small", verdicts={"C-02": "proved"}, figures={"C-02": "0"}))
+    stale = result("training", "small", claims=["C-02"], verdicts={"C-02": "supported"}, figures={"C-02": "1"})
+    (directory / "tiny" / "training" / "result.json").unlink()
+    write_result(directory, stale)
+    define(directory, name="training", revision=2)
+    counts, claims = (table[1:] for table in Elements(without_drawing(directory)[0]).tables[:2])
+    counted = [row[0] for row in counts]
+    assert "proved" in counted and "stale" not in counted
+    assert claims[1][2] == "proved ordersupported (stale) training"
+
+
+def test_the_process_that_trained_is_shown(directory, tmp_path):
+    parts = [[PROCESS | {"seconds": 60.0}], [PROCESS | {"commit": "def", "seconds": 30.0}]]
+    training = [{"arm": "rope", "seed": i, "seconds": 1.0, "parts": part} for i, part in enumerate(parts)]
+    short = [{"arm": "rope", "seed": 9, "learning_rate": rate, "parts": [parts[0][0]]} for rate in (1e-4, 1e-3)]
+    rates = [{"arm": "rope", "rates": [1e-4, 1e-3], "losses": [2.0, None], "training": short}]
+    write_result(directory, result("order", "small", kind="training", training=training, rates=rates))
+    html, markdown = make(directory, tmp_path / "out")
+    for text in (markdown, html):
+        assert "1 run and 2 runs for learning rates trained in 3 minutes by" in text
+        assert "commit abc, cpu A, cores 2, threads 1" in text and "1 run trained in 30 s by" in text
+        assert "4 minutes" in text  # 3 × 60 s and 30 s
+        assert "commit def" in text
+
+
+def test_checks_and_what_was_recorded_before_are_shown(directory, tmp_path):
+    check = {"text": "rope < none", "role": "part", "mean": -0.5, "low": -0.61, "high": -0.39, "outcome": "holds"}
+    missing = {"text": "rates", "role": "precondition", "outcome": "no values"}
+    change = {"checks": {"C-01": [check, missing]}, "recorded": {"C-01": "by 0.5 & more"}}
+    write_result(directory, result("order", "small", **change))
+    html, markdown = make(directory, tmp_path / "out")
+    assert "| part | rope &lt; none | -0.5 \\[-0.61, -0.39\\] | holds |" in markdown
+    assert "| precondition | rates | – | no values |" in markdown
+    assert "Recorded before these rules, C-01: by 0.5 &amp; more." in markdown and "by 0.5 &amp; more" in html
+    cells = ["part", "rope < none", "-0.5 [-0.61, -0.39]", "holds"]
+    assert any(cells in table for table in Elements(html).tables)
