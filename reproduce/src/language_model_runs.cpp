@@ -261,8 +261,7 @@ class ArmRuns {
       if (chosen.signal != 0) return {.data_dir = data_dir_, .runs = {}, .signal = chosen.signal};
       rate = chosen.rate;
     }
-    return train({.directory = directory(rate), .run = run_file(rate), .lengths = design_.length_factors},
-                 design_.seeds);
+    return train(whole(rate), design_.seeds);
   }
 
  private:
@@ -278,9 +277,9 @@ class ArmRuns {
     return run;
   }
 
-  std::string directory(std::optional<double> rate) const {
+  Plan whole(std::optional<double> rate) const {
     const std::string runs = fmt::format("{}/runs/{}", context_.shared_dir, design_.runs);
-    return rate ? fmt::format("{}/{:g}", runs, *rate) : runs;
+    return {rate ? fmt::format("{}/{:g}", runs, *rate) : runs, run_file(rate), design_.length_factors};
   }
 
   TriedRun tried_short(double rate) const {
@@ -292,7 +291,7 @@ class ArmRuns {
 
   TriedRun tried_whole(double rate) const {
     if (context_.note) context_.note(fmt::format("{}: the first seed at the rate {:g}", arm_, rate));
-    return tried({directory(rate), run_file(rate), design_.length_factors}, design_.seeds.front());
+    return tried(whole(rate), design_.seeds.front());
   }
 
   // A run whose loss is not finite has no loss.
@@ -340,8 +339,10 @@ class ArmRuns {
 }  // namespace
 
 TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms) {
-  if (arms.empty()) arms = design.arms;
-  for (const auto& [arm, run] : design.run_files) arms.push_back(arm);
+  if (arms.empty()) {
+    arms = design.arms;
+    for (const auto& [arm, run] : design.run_files) arms.push_back(arm);
+  }
   TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
   for (const std::string& arm : arms) {
     TrainedArms of_arm = ArmRuns(context, design, trained.data_dir, arm).go();

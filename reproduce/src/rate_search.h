@@ -12,10 +12,10 @@
 
 namespace rf::reproduce {
 
-// Of short runs, with a seed of their own, the rate with the lowest held-out loss is the best; while that is the lowest
-// or the highest, the next one beyond is tried, `beyond` times at most. With `lower`, whole runs follow. They begin at
-// the highest rate that the short ones do not tell from the best, and go on to lower ones while the loss falls, below
-// the best of the short runs `lower` times at most.
+// Short runs come first, with a seed that no other run has. The best rate is the one with the lowest held-out loss;
+// while that is the lowest or the highest rate, the next one beyond is tried, `beyond` times at most. With `lower`,
+// whole runs follow: from the highest rate that the short ones do not tell from the best to lower ones, while the loss
+// falls, below that best rate `lower` times at most.
 struct RateSearch {
   std::vector<double> rates = {};  // rising by one factor; empty: the run files' rates are taken as they are
   int64_t steps = 0;               // of the short runs

@@ -5,8 +5,7 @@
 //    "target", "torch", "seconds"}, ..], "outcome": {..}}
 //
 // `seconds` are those of training with its evaluations; of a process that was killed, those of training alone that the
-// run's metrics have. `outcome` is what an experiment reads of the run,
-// which then needs no weights.
+// run's metrics have. `outcome` is what an experiment reads of the run, which then needs no weights.
 #pragma once
 
 #include <chrono>

@@ -28,7 +28,7 @@ struct Measure {
 };
 
 // The learning rates that were tried for an arm, and the held-out loss (or the metric, negated) with each, by short
-// runs and by whole ones of the first seed.
+// runs and by whole ones.
 struct TriedRates {
   std::string arm;
   std::vector<double> rates, losses;                        // rising rates

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "rf/io/files.h"
+#include "silent_context.h"
 #include "tuned_models.h"
 
 namespace rf::reproduce {
@@ -33,12 +34,10 @@ TEST_F(DataSets, IdentityIsThatOfTheBytes) {
 }
 
 TEST_F(DataSets, TaskFilesAreMadeAgain) {
-  io::Progress progress;
-  RunLog log;
-  const Context context{directory_ + "/output", directory_, {}, progress, {}, log};
+  const SilentContext silent(directory_ + "/output", directory_);
   int made = 0;
   const auto files = [&](const nlohmann::json& how) {
-    return task_files(context, {"task", how, {"set/a.tsv"}}, [&] {
+    return task_files(silent.context, {"task", how, {"set/a.tsv"}}, [&] {
       ++made;
       const nlohmann::json a = {{"text", "a"}, {"label", "0"}}, b = {{"text", "b"}, {"label", "1"}};
       return TaskRecords{.train = {a}, .valid = {a, b}, .test = {}};

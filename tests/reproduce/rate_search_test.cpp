@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "silent_context.h"
+
 namespace rf::reproduce {
 namespace {
 
@@ -13,18 +15,11 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 using Losses = std::map<double, double>;  // by rate; other rates must not be tried
 
 struct Search {
-  io::Progress silent;
-  RunLog log;
+  SilentContext silent{"", ""};
   uint64_t whole_seed = 1;
   std::vector<double> whole_tried = {};  // in order
 
   double go(const Losses& short_losses, const Losses& whole_losses, int64_t lower = 3) {
-    const Context context{.shared_dir = "",
-                          .data_dir = "",
-                          .note = {},
-                          .progress = silent,
-                          .process = nlohmann::json::object(),
-                          .log = log};
     const RateSearch search{.rates = {3e-4, 1e-3, 3e-3}, .steps = 10, .beyond = 2, .lower = lower};
     const auto tried = [](const Losses& losses, double rate, uint64_t seed) -> TriedRun {
       for (const auto& [known, loss] : losses) {
@@ -34,7 +29,7 @@ struct Search {
       return {};
     };
     return search_rate(
-               context, search, "rope", [&](double rate) { return tried(short_losses, rate, 1000); },
+               silent.context, search, "rope", [&](double rate) { return tried(short_losses, rate, 1000); },
                [&](double rate) {
                  whole_tried.push_back(rate);
                  return tried(whole_losses, rate, whole_seed);
@@ -47,7 +42,7 @@ TEST(RateSearch, WithoutWholeRunsTheShortOnesDecide) {
   Search search;
   EXPECT_EQ(search.go({{3e-4, 3}, {1e-3, 1}, {3e-3, 2}}, {}, /*lower=*/0), 1e-3);
   EXPECT_TRUE(search.whole_tried.empty());
-  EXPECT_FALSE(nlohmann::json(search.log.rates.front()).contains("whole"));
+  EXPECT_FALSE(nlohmann::json(search.silent.log.rates.front()).contains("whole"));
 }
 
 TEST(RateSearch, TheNextLowerRateIsTriedToTheEnd) {
@@ -64,7 +59,7 @@ TEST(RateSearch, GoesDownWhileTheLossFalls) {
   EXPECT_EQ(chosen, 3e-4);
   ASSERT_EQ(search.whole_tried.size(), 4U);
   EXPECT_NEAR(search.whole_tried.back(), 9e-5, 1e-12);
-  const TriedRates& tried = search.log.rates.front();
+  const TriedRates& tried = search.silent.log.rates.front();
   EXPECT_TRUE(tried.is_chosen_inside());
   // The records are those of the short runs, and of the whole ones that were not chosen.
   std::multiset<uint64_t> seeds;
@@ -78,30 +73,30 @@ TEST(RateSearch, BeginsAtTheHighestRateThatIsNotToldFromTheBest) {
   Search higher;
   EXPECT_EQ(higher.go(short_losses, {{3e-3, 1}, {1e-3, 1.5}}), 3e-3);
   EXPECT_EQ(higher.whole_tried, (std::vector<double>{3e-3, 1e-3}));
-  EXPECT_FALSE(higher.log.rates.front().is_chosen_inside());  // nothing above it was tried
+  EXPECT_FALSE(higher.silent.log.rates.front().is_chosen_inside());  // nothing above it was tried
   Search lower;
   EXPECT_EQ(lower.go(short_losses, {{3e-3, 1.5}, {1e-3, 1}, {3e-4, 1.2}}, /*lower=*/1), 1e-3);
   EXPECT_EQ(lower.whole_tried, (std::vector<double>{3e-3, 1e-3, 3e-4}));
-  EXPECT_TRUE(lower.log.rates.front().is_chosen_inside());
+  EXPECT_TRUE(lower.silent.log.rates.front().is_chosen_inside());
 }
 
 TEST(RateSearch, WholeRunsWithItsOwnSeedAreAllRecorded) {
   Search search;
   search.whole_seed = 1000;
   search.go({{3e-4, 3}, {1e-3, 1}, {3e-3, 2}}, {{1e-3, 1}, {3e-4, 1.1}});
-  EXPECT_EQ(search.log.rates.front().training.size(), 5U);
+  EXPECT_EQ(search.silent.log.rates.front().training.size(), 5U);
 }
 
 TEST(RateSearch, EndsAtTheLowestRateThatMayBeTried) {
   Search search;
   EXPECT_EQ(search.go({{3e-4, 3}, {1e-3, 1}, {3e-3, 2}}, {{1e-3, 1}, {3e-4, 0.9}}, /*lower=*/1), 3e-4);
-  EXPECT_FALSE(search.log.rates.front().is_chosen_inside());
+  EXPECT_FALSE(search.silent.log.rates.front().is_chosen_inside());
 }
 
 TEST(RateSearch, RatesThatAllDivergeHaveALowestOne) {
   Search search;
   search.go({{3e-4, 3}, {1e-3, 1}, {3e-3, 2}}, {{1e-3, kInfinite}, {3e-4, kInfinite}}, /*lower=*/1);
-  EXPECT_FALSE(search.log.rates.front().is_chosen_inside());
+  EXPECT_FALSE(search.silent.log.rates.front().is_chosen_inside());
 }
 
 }  // namespace

@@ -126,6 +126,7 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
         runs = tmp_path / "tiny" / "runs" / "atlas" / row["encoding"]
         kept = json.loads((runs / f"{row['learning rate']:g}" / row["encoding"] / "seed-1" / "result.json").read_text())
         assert [row[f"loss at {128 * f} tokens, nats per token"] for f in (1, 2, 4, 8)] == kept["losses"]
+        assert (runs / f"{row['learning rate']:g}.run.json").exists()
         assert row["peak MiB"] == pytest.approx(kept["peak_bytes"] / 2**20) and row["peak MiB"] > 1
         assert 0.1 < row["time of attention at 128 tokens, of rope's"] < 10
     register = json.loads((tmp_path / "register.json").read_text())

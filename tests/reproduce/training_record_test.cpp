@@ -7,6 +7,7 @@
 
 #include "io/support.h"
 #include "rf/io/files.h"
+#include "silent_context.h"
 
 namespace rf::reproduce {
 namespace {
@@ -16,22 +17,15 @@ const nlohmann::json kSettings = nlohmann::json::object();
 TEST(TrainingRecord, AKilledProcessHasTheSecondsOfItsMetrics) {
   const testing::TempDir folder;
   const std::string run = folder.file("run");
-  io::Progress silent;
-  RunLog log;
-  const Context context{.shared_dir = folder.path(),
-                        .data_dir = "",
-                        .note = {},
-                        .progress = silent,
-                        .process = {{"commit", "abc"}},
-                        .log = log};
+  const SilentContext silent(folder.path(), "");
   const auto line = [](int step, double seconds) {
     return nlohmann::json{{"type", "train"}, {"step", step}, {"loss", 1.0}, {"seconds", seconds}}.dump() + "\n";
   };
-  TrainingRecord(context, run, kSettings).end(false);  // interrupted, with its own seconds
+  TrainingRecord(silent.context, run, kSettings).end(false);  // interrupted, with its own seconds
   std::filesystem::create_directories(run);
   io::write_file(run + "/metrics.jsonl", line(10, 20) + line(20, 30) + "{\"type\": \"tra");
-  TrainingRecord(context, run, kSettings);  // killed
-  TrainingRecord last(context, run, kSettings);
+  TrainingRecord(silent.context, run, kSettings);  // killed
+  TrainingRecord last(silent.context, run, kSettings);
   last.end(true);
   const nlohmann::json parts = io::read_json(run + ".training.json").at("parts");
   ASSERT_EQ(parts.size(), 3U);
@@ -46,16 +40,9 @@ TEST(TrainingRecord, WithoutMetricsAKilledProcessHasNoSeconds) {
   const testing::TempDir folder;
   const std::string run = folder.file("run");
   std::filesystem::create_directories(run);
-  io::Progress silent;
-  RunLog log;
-  const Context context{.shared_dir = folder.path(),
-                        .data_dir = "",
-                        .note = {},
-                        .progress = silent,
-                        .process = nlohmann::json::object(),
-                        .log = log};
-  TrainingRecord(context, run, kSettings);
-  TrainingRecord(context, run, kSettings).end(true);
+  const SilentContext silent(folder.path(), "");
+  TrainingRecord(silent.context, run, kSettings);
+  TrainingRecord(silent.context, run, kSettings).end(true);
   EXPECT_EQ(io::read_json(run + ".training.json").at("parts")[0].at("seconds"), 0);
 }
 

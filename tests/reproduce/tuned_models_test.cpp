@@ -9,6 +9,7 @@
 #include "rf/io/files.h"
 #include "rf/nn/model.h"
 #include "rf/nn/seed_scope.h"
+#include "silent_context.h"
 
 namespace rf::reproduce {
 namespace {
@@ -50,16 +51,9 @@ TEST(ArmTuner, TheFirstBodyOfAnArmChoosesTheRate) {
   make_body(folder.file("body"));
   io::write_file(folder.file("train.jsonl"), records(16, "ab"));
   io::write_file(folder.file("valid.jsonl"), records(8, "ba"));
-  io::Progress silent;
-  RunLog log;
-  const Context context{.shared_dir = folder.path(),
-                        .data_dir = folder.path(),
-                        .note = {},
-                        .progress = silent,
-                        .process = nlohmann::json::object(),
-                        .log = log};
+  const SilentContext silent(folder.path(), folder.path());
   const std::vector<double> rates = {1e-4, 1e-3, 1e-2};
-  ArmTuner tuner(context, {.name = "letters", .task = "classification", .metric = "accuracy"},
+  ArmTuner tuner(silent.context, {.name = "letters", .task = "classification", .metric = "accuracy"},
                  {.epochs = 1, .batch = 4, .learning_rates = rates, .max_length = 8},
                  {.train = {folder.file("train.jsonl")}, .valid = {folder.file("valid.jsonl")}, .test = {}});
   const auto tuned = [&](const std::string& arm, uint64_t seed) {
@@ -75,9 +69,9 @@ TEST(ArmTuner, TheFirstBodyOfAnArmChoosesTheRate) {
       EXPECT_EQ(tuned(arm, later), (std::pair{chosen, std::vector<double>{chosen}}));
     }
   }
-  ASSERT_EQ(log.rates.size(), 2U);
-  for (const TriedRates& of_arm : log.rates) EXPECT_EQ(of_arm.rates, rates) << of_arm.arm;
-  EXPECT_EQ(log.training.size(), 6U);
+  ASSERT_EQ(silent.log.rates.size(), 2U);
+  for (const TriedRates& of_arm : silent.log.rates) EXPECT_EQ(of_arm.rates, rates) << of_arm.arm;
+  EXPECT_EQ(silent.log.training.size(), 6U);
 }
 
 }  // namespace

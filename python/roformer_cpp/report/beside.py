@@ -74,8 +74,7 @@ def _why_not_shown(found, experiment):
 
 def _shown(found, experiment):
     """The result of an experiment, None where its numbers may not stand beside the paper's."""
-    result = found.result_of(experiment)
-    return None if result is None or result.is_smoke_run or result.why_not_counted else result
+    return None if _why_not_shown(found, experiment) else found.result_of(experiment)
 
 
 def _rows(result):
