@@ -76,9 +76,9 @@ std::map<Place, Measured> measurements(const std::vector<train::CompareRun>& run
   return found;
 }
 
-NestedRows masked_rows(const StagedSettings& settings, const TrainedArms& trained) {
-  const text::SpecialIds special = text::load_vocabulary(trained.runs.front().directory).special();
-  return nested_rows(held_out_rows(trained.data_dir, settings.rows, settings.lengths.back() - 2),
+NestedRows masked_rows(const StagedSettings& settings, const std::string& model_dir, const std::string& data_dir) {
+  const text::SpecialIds special = text::load_vocabulary(model_dir).special();
+  return nested_rows(held_out_rows(data_dir, settings.rows, settings.lengths.back() - 2),
                      {.shortest = settings.lengths.front(),
                       .probability = settings.mask_probability,
                       .seed = settings.mask_seed,
@@ -95,37 +95,57 @@ double loss_of_frequencies(const NestedRows& rows, const std::string& data_dir) 
   return -log_V.index_select(0, labels_N).mean().item<double>();
 }
 
-// Measures of the model at the end on the same masked tokens, with more and more context; its accuracies by length.
-std::map<int64_t, std::vector<double>> measure_contexts(const StagedSettings& settings, const TrainedArms& trained,
-                                                        Result& result) {
-  const NestedRows rows = masked_rows(settings, trained);
-  const double frequencies = loss_of_frequencies(rows, trained.data_dir);
+// Of the model at the end on the same masked tokens: the accuracy with more and more context, and how far the loss with
+// the most is below that of the tokens' frequencies.
+nlohmann::json read_contexts(const StagedSettings& settings, const train::CompareRun& run,
+                             const std::string& data_dir) {
+  const NestedRows rows = masked_rows(settings, run.directory, data_dir);
+  const auto model = nn::load_model(run.directory, Head::kMaskedLm, at::kFloat);
+  std::vector<double> accuracies;
+  double loss = 0;
+  for (const int64_t length : settings.lengths) {
+    const MaskedTokens found = measure(*model, rows, length);
+    accuracies.push_back(found.accuracy);
+    loss = found.loss;
+  }
+  return {{"accuracies", accuracies}, {"less frequencies", loss - loss_of_frequencies(rows, data_dir)}};
+}
+
+// Its measures; and accuracies of all seeds by length.
+std::map<int64_t, std::vector<double>> add_contexts(const StagedSettings& settings, const TrainedArms& trained,
+                                                    Result& result) {
   std::map<int64_t, std::vector<double>> accuracies;
   for (const train::CompareRun& run : trained.runs) {
-    const auto model = nn::load_model(run.directory, Head::kMaskedLm, at::kFloat);
-    double loss = 0;
-    for (const int64_t length : settings.lengths) {
-      const MaskedTokens found = measure(*model, rows, length);
-      loss = found.loss;
-      result.measures.push_back(
-          {"accuracy of the same masked tokens, fraction", fmt::format("{} tokens", length), run.seed, found.accuracy});
-      accuracies[length].push_back(found.accuracy);
+    const nlohmann::json& read = trained.readings.at(run.directory);
+    for (size_t i = 0; i < settings.lengths.size(); ++i) {
+      const double accuracy = read.at("accuracies").at(i);
+      result.measures.push_back({"accuracy of the same masked tokens, fraction",
+                                 fmt::format("{} tokens", settings.lengths[i]), run.seed, accuracy});
+      accuracies[settings.lengths[i]].push_back(accuracy);
     }
-    result.measures.push_back(
-        {"loss of the same masked tokens less that of token frequencies, nats", run.arm, run.seed, loss - frequencies});
+    result.measures.push_back({"loss of the same masked tokens less that of token frequencies, nats", run.arm, run.seed,
+                               read.at("less frequencies")});
   }
   return accuracies;
 }
 
 Result run_staged(const StagedSettings& settings, const Context& context) {
   const Design& design = settings.design;
-  const TrainedArms trained = train_arms(context, design);
+  const WeightsReading contexts{.name = "staged-pretraining",
+                                .settings = {{"lengths", settings.lengths},
+                                             {"rows", settings.rows},
+                                             {"mask_probability", settings.mask_probability},
+                                             {"mask_seed", settings.mask_seed}},
+                                .take = [&](const train::CompareRun& run, const std::string& data_dir) {
+                                  return read_contexts(settings, run, data_dir);
+                                }};
+  const TrainedArms trained = train_arms(context, design, {}, &contexts);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const std::vector<train::Stage> stages = train::parse_run_config(design.run_files.at("rope")).stages;
   Result result{.columns = {"stage", "trained on", "batch", "steps", "measured on", "loss", "accuracy", "lowest",
                             "highest", "of the same tokens", "lowest", "highest"},
                 .rows = {}};
-  const std::map<int64_t, std::vector<double>> of_the_same = measure_contexts(settings, trained, result);
+  const std::map<int64_t, std::vector<double>> of_the_same = add_contexts(settings, trained, result);
   for (const auto& [place, measured] : measurements(trained.runs)) {
     const train::Stage& stage = stages.at(static_cast<size_t>(place.stage));
     const Spread accuracy = spread(measured.accuracies);

@@ -34,6 +34,23 @@ ModelSettings models_of_convergence(Scale scale, const char* arm) {
   return {{convergence_design(scale)}, arm, by_scale(scale, 4, 32)};
 }
 
+// The runs of no encoding, and those of the settings' arm with what `read` reads of them.
+template <typename Settings>
+TrainedArms trained_arms(const Settings& settings, const Context& context, const char* name,
+                         nlohmann::json (*read)(const Settings&, const train::CompareRun&, const std::string&)) {
+  nlohmann::json of_reading = settings;
+  for (const char* of_runs : {"design", "files", "seeds"}) of_reading.erase(of_runs);
+  const WeightsReading reading{
+      .name = name, .settings = of_reading, .take = [&](const train::CompareRun& run, const std::string& data_dir) {
+        return read(settings, run, data_dir);
+      }};
+  TrainedArms trained = train_arms(context, settings.design, {"none"});
+  if (trained.signal != 0) return trained;
+  TrainedArms of_arm = train_arms(context, settings.design, {settings.arm}, &reading);
+  of_arm.runs.insert(of_arm.runs.begin(), trained.runs.begin(), trained.runs.end());
+  return of_arm;
+}
+
 ModelSettings word_settings(Scale scale) {
   return models_of_convergence(scale, "learned");
 }
@@ -43,21 +60,26 @@ double deviation(const at::Tensor& scores_BHTT) {
   return scores_BHTT.transpose(0, 1).flatten(1).std(1, /*unbiased=*/false).mean().item<double>();
 }
 
-Result run_word(const ModelSettings& settings, const Context& context) {
-  const TrainedArms trained = train_arms(context, settings.design, {"none", settings.arm});
-  if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+// Standard deviations of the four terms.
+nlohmann::json read_words(const ModelSettings& settings, const train::CompareRun& run, const std::string& data_dir) {
   const at::NoGradGuard no_grad;
-  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.rows, settings.tokens);
+  const at::Tensor ids_BT = held_out_rows(data_dir, settings.rows, settings.tokens);
+  const ScoreTerms terms = first_layer_terms(*trained_model(run), ids_BT);
+  return {deviation(terms.content_content), deviation(terms.content_position), deviation(terms.position_content),
+          deviation(terms.position_position)};
+}
+
+Result run_word(const ModelSettings& settings, const Context& context) {
+  const TrainedArms trained = trained_arms(settings, context, "word-position", read_words);
+  if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   Result result{.columns = {"seed", "word to word", "word to position", "position to word", "position to position"},
                 .rows = {}};
   for (const train::CompareRun& run : runs_of(trained.runs, settings.arm)) {
     if (run.diverged_at > 0) continue;
-    const ScoreTerms terms = first_layer_terms(*trained_model(run), ids_BT);
-    const double content = deviation(terms.content_content), to_position = deviation(terms.content_position);
-    const double to_content = deviation(terms.position_content);
-    result.rows.push_back({run.seed, content, to_position, to_content, deviation(terms.position_position)});
+    const std::vector<double> spreads = trained.readings.at(run.directory);
+    result.rows.push_back({run.seed, spreads[0], spreads[1], spreads[2], spreads[3]});
     result.measures.push_back({"spread of the middle terms, of that of the first", settings.arm, run.seed,
-                               std::max(to_position, to_content) / content});
+                               std::max(spreads[1], spreads[2]) / spreads[0]});
   }
   add_measures(result, trained.runs);
   return result;
@@ -118,50 +140,65 @@ double near_over_far(const std::vector<at::Tensor>& layers, std::array<int64_t, 
   return sum;
 }
 
-// Mean attention of each head of each layer by distance.
-HeatMap attention_map(const std::vector<at::Tensor>& layers, int64_t reach, const std::string& name) {
-  HeatMap map{name, "position of the key from the query", "mean attention", values(integers(-reach, reach + 1)), {},
-              {}};
-  for (size_t layer = 0; layer < layers.size(); ++layer) {
-    const at::Tensor by_head = attention_by_offset(layers[layer], reach);
-    for (int64_t head = 0; head < by_head.size(0); ++head) {
-      map.y.push_back(fmt::format("layer {}, head {}", layer + 1, head + 1));
-      map.values.push_back(values(by_head[head]));
-    }
+nlohmann::json read_scores(const TrainedScoreSettings& settings, const train::CompareRun& run,
+                           const std::string& data_dir) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor ids_BT = held_out_rows(data_dir, settings.rows, settings.tokens);
+  const auto model = trained_model(run);
+  const std::vector<at::Tensor> layers = layer_scores(*model, ids_BT, integers(0, settings.tokens));
+  at::manual_seed(run.seed);
+  const at::Tensor drawn = at::randperm(settings.tokens, at::kLong);
+  const std::vector<at::Tensor> permuted = layer_scores(*model, ids_BT, drawn);
+  nlohmann::json read = {{"near over far", near_over_far(layers, settings.near, settings.far)},
+                         {"near over far, permuted", near_over_far(permuted, settings.near, settings.far)},
+                         {"mean by distance", values(mean_scores(layers))}};
+  for (const at::Tensor& scores_BHTT : layers) {
+    const at::Tensor by_head = attention_by_offset(scores_BHTT, settings.reach);
+    for (int64_t head = 0; head < by_head.size(0); ++head) read["attention"].push_back(values(by_head[head]));
+  }
+  return read;
+}
+
+// Mean attention of each head of each layer by distance, as read_scores has it.
+HeatMap attention_map(const TrainedScoreSettings& settings, const nlohmann::json& attention, int64_t layers,
+                      const std::string& name) {
+  HeatMap map{name,
+              "position of the key from the query",
+              "mean attention",
+              values(integers(-settings.reach, settings.reach + 1)),
+              {},
+              attention};
+  const int64_t heads = std::ssize(attention) / layers;
+  for (int64_t i = 0; i < std::ssize(attention); ++i) {
+    map.y.push_back(fmt::format("layer {}, head {}", i / heads + 1, i % heads + 1));
   }
   return map;
 }
 
 Result run_scores(const TrainedScoreSettings& settings, const Context& context) {
-  const TrainedArms trained = train_arms(context, settings.design, {"none", settings.arm});
+  const TrainedArms trained = trained_arms(settings, context, "trained-scores", read_scores);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
-  const at::NoGradGuard no_grad;
-  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.rows, settings.tokens);
-  const auto mean_over = [](const at::Tensor& scores_T, std::array<int64_t, 2> ends) {
-    return scores_T.slice(0, ends[0], ends[1] + 1).mean().item<double>();
+  const auto mean_over = [](const std::vector<double>& scores_T, std::array<int64_t, 2> ends) {
+    return spread({scores_T.begin() + ends[0], scores_T.begin() + ends[1] + 1}).mean;
   };
   Result result{.columns = {"seed", "mean score, same token", "near pairs", "far pairs"}, .rows = {}};
-  const at::Tensor in_order = integers(0, settings.tokens);
   for (const train::CompareRun& run : runs_of(trained.runs, settings.arm)) {
     if (run.diverged_at > 0) continue;
-    const auto model = trained_model(run);
-    const std::vector<at::Tensor> layers = layer_scores(*model, ids_BT, in_order);
-    at::manual_seed(run.seed);
-    const at::Tensor drawn = at::randperm(settings.tokens, at::kLong);
-    const auto add = [&](const char* arm, const std::vector<at::Tensor>& scores) {
-      result.measures.push_back({"score of near pairs less far ones, of its spread", arm, run.seed,
-                                 near_over_far(scores, settings.near, settings.far)});
+    const nlohmann::json& read = trained.readings.at(run.directory);
+    const auto add = [&](const char* arm, const char* key) {
+      result.measures.push_back({"score of near pairs less far ones, of its spread", arm, run.seed, read.at(key)});
     };
-    add("rope", layers);
-    add("positions permuted", layer_scores(*model, ids_BT, drawn));
-    const at::Tensor scores_T = mean_scores(layers);
+    add("rope", "near over far");
+    add("positions permuted", "near over far, permuted");
+    const std::vector<double> scores_T = read.at("mean by distance");
     result.rows.push_back(
-        {run.seed, scores_T[0].item<double>(), mean_over(scores_T, settings.near), mean_over(scores_T, settings.far)});
+        {run.seed, scores_T[0], mean_over(scores_T, settings.near), mean_over(scores_T, settings.far)});
     result.series.push_back({fmt::format("mean score by distance, seed {}", run.seed),
-                             values(integers(0, scores_T.size(0))), values(scores_T)});
+                             values(integers(0, std::ssize(scores_T))), scores_T});
     if (!result.maps.empty()) continue;  // maps of one model are enough
-    result.maps.push_back(
-        attention_map(layers, settings.reach, fmt::format("Attention by distance, seed {}", run.seed)));
+    result.maps.push_back(attention_map(settings, read.at("attention"),
+                                        train::parse_run_config(settings.design.run).model.num_hidden_layers,
+                                        fmt::format("Attention by distance, seed {}", run.seed)));
   }
   add_measures(result, trained.runs);
   return result;
@@ -197,18 +234,25 @@ at::Tensor trained_frequencies_of(const nn::Model& model) {
 Result run_frequencies(const FrequencySettings& settings, const Context& context) {
   const TrainedArms frozen = train_arms(context, settings.designs.at("frozen"), {"none", "rope"});
   if (frozen.signal != 0) return {.columns = {}, .rows = {}, .signal = frozen.signal};
-  const TrainedArms trained = train_arms(context, settings.designs.at("trained"));
+  const WeightsReading of_model{
+      .name = "trained-frequencies",
+      .settings = {},
+      .take = [](const train::CompareRun& run, const std::string&) -> nlohmann::json {
+        const at::NoGradGuard no_grad;
+        const auto model = trained_model(run);
+        return {{"head size", model->config().head_dim()}, {"frequencies", values(trained_frequencies_of(*model))}};
+      }};
+  const TrainedArms trained = train_arms(context, settings.designs.at("trained"), {}, &of_model);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
-  const at::NoGradGuard no_grad;
   Result result{.columns = {"encoding", "seed", "median change of a frequency, of it", "largest change",
                             "median change of its logarithm", "held-out loss"},
                 .rows = {}};
   for (const std::string& arm : {settings.raw, settings.log}) {
     for (const train::CompareRun& run : runs_of(trained.runs, arm)) {
       if (run.diverged_at > 0) continue;
-      const auto model = trained_model(run);
-      const at::Tensor now = trained_frequencies_of(*model);
-      const at::Tensor before = frequencies(model->config().head_dim()).to(at::kFloat).to(at::kDouble);
+      const nlohmann::json& read = trained.readings.at(run.directory);
+      const at::Tensor now = at::tensor(read.at("frequencies").get<std::vector<double>>(), at::kDouble);
+      const at::Tensor before = frequencies(read.at("head size")).to(at::kFloat).to(at::kDouble);
       const at::Tensor change = (now - before).abs() / before;
       nlohmann::json of_logarithm = nullptr;  // raw frequencies may have crossed 0
       if ((now > 0).all().item<bool>()) {

@@ -1,4 +1,4 @@
-// Corpus and runs of the trained experiments (language_model_runs.h).
+// Runs of the trained experiments (language_model_runs.h).
 #include "language_model_runs.h"
 
 #include <fmt/format.h>
@@ -8,12 +8,8 @@
 #include <limits>
 #include <optional>
 
-#include "data_sets.h"
-#include "rf/data/prepare.h"
+#include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/text/byte_tokenizer.h"
-#include "rf/text/vocabulary_trainer.h"
-#include "rf/text/word_vocabulary.h"
 #include "rf/train/job.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/training_curve.h"
@@ -21,90 +17,7 @@
 
 namespace rf::reproduce {
 
-namespace {
-
 namespace fs = std::filesystem;
-
-// The file of a vocabulary, or "bytes"; nullptr: it is trained.
-const std::string* named_tokens(const Corpus& corpus) {
-  return std::get_if<std::string>(&corpus.tokens);
-}
-
-bool is_bytes(const Corpus& corpus) {
-  return named_tokens(corpus) && *named_tokens(corpus) == "bytes";
-}
-
-data::ReadOptions inputs(const Context& context, const Corpus& corpus) {
-  data::ReadOptions options;
-  for (const std::string& file : corpus.files) options.inputs.push_back(context.data_dir + "/" + file);
-  options.document_rule = data::document_rule(corpus.documents.empty() ? "file" : corpus.documents);
-  options.quotes = data::Quotes::kText;
-  if (!corpus.field.empty()) options.field = corpus.field;
-  return options;
-}
-
-text::Vocabulary vocabulary(const Context& context, const Corpus& corpus) {
-  if (const std::string* file = named_tokens(corpus)) return text::Vocabulary::load(context.data_dir + "/" + *file);
-  text::VocabularyTrainer trainer({.size = std::get<int64_t>(corpus.tokens)});
-  data::DocumentReader(inputs(context, corpus)).read([&](const data::DocumentPart& piece) { trainer.add(piece.text); });
-  return trainer.train();
-}
-
-text::Tokenizer tokenizer(const Context& context, const Corpus& corpus) {
-  if (is_bytes(corpus)) return text::byte_tokenizer();
-  const text::Vocabulary made = vocabulary(context, corpus);
-  const text::Pipeline pipeline = text::pipeline_of_name(corpus.pipeline.empty() ? "bert" : corpus.pipeline);
-  if (pipeline == text::Pipeline::kBert) return {made, {}};
-  const auto dictionary = text::Dictionary::load(context.data_dir + "/" + corpus.dictionary);
-  const text::TokenizerOptions options{.pipeline = pipeline, .dictionary = dictionary};
-  if (corpus.add_words == 0) return {made, options};
-  text::WordVocabularyBuilder words({made, {}}, dictionary);
-  data::DocumentReader(inputs(context, corpus)).read([&](const data::DocumentPart& piece) { words.add(piece.text); });
-  return {words.build(corpus.add_words, /*min_frequency=*/2).vocabulary, options};
-}
-
-// The data directory of a corpus. It is made unless there is one from the same files with the same settings.
-std::string prepared(const Context& context, const Corpus& corpus) {
-  const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.name);
-  const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";
-  const nlohmann::json made_of = {{"corpus", corpus}, {"data", identity_of(context.data_dir, corpus.all_files())}};
-  if (fs::exists(mark) && io::read_json(mark) == made_of) return data_dir;
-  if (context.note) context.note(fmt::format("preparing {}", directory));
-  const std::string model_dir = directory + "/vocabulary";
-  fs::create_directories(model_dir);
-  tokenizer(context, corpus).save(model_dir);
-  if (!corpus.dictionary.empty()) {  // where prepare looks for it
-    fs::copy_file(context.data_dir + "/" + corpus.dictionary, model_dir + "/dict.txt",
-                  fs::copy_options::overwrite_existing);
-  }
-  data::prepare({.input = inputs(context, corpus),
-                 .model_dir = model_dir,
-                 .words = corpus.dictionary.empty() ? data::WordRule::kTokenizer : data::WordRule::kJieba,
-                 .output_dir = data_dir,
-                 .valid_fraction = corpus.valid_fraction},
-                context.progress);
-  io::write_file(mark, made_of.dump(2) + "\n");
-  return data_dir;
-}
-
-}  // namespace
-
-Files Corpus::all_files() const {
-  Files all = files;
-  if (named_tokens(*this) && !is_bytes(*this)) all.push_back(*named_tokens(*this));
-  if (!dictionary.empty()) all.push_back(dictionary);
-  return all;
-}
-
-void to_json(nlohmann::json& json, const Corpus& corpus) {
-  json = {{"name", corpus.name}, {"files", corpus.files}, {"valid_fraction", corpus.valid_fraction}};
-  std::visit([&](const auto& tokens) { json["tokens"] = tokens; }, corpus.tokens);
-  if (!corpus.documents.empty()) json["documents"] = corpus.documents;
-  if (!corpus.field.empty()) json["field"] = corpus.field;
-  if (!corpus.dictionary.empty()) json["dictionary"] = corpus.dictionary;
-  if (!corpus.pipeline.empty()) json["pipeline"] = corpus.pipeline;
-  if (corpus.add_words > 0) json["add_words"] = corpus.add_words;
-}
 
 void to_json(nlohmann::json& json, const Design& design) {
   json = {{"runs", design.runs}, {"corpus", design.corpus}, {"seeds", design.seeds}};
@@ -125,23 +38,6 @@ void to_json(nlohmann::json& json, const Trained& settings) {
   json = {{"files", design.corpus.all_files()}, {"seeds", design.seeds}, {"design", design}};
 }
 
-Corpus book_corpus(Scale scale) {
-  switch (scale) {
-    case Scale::kTiny:
-      return {.name = "books", .files = {"en_books/books_valid.jsonl"}, .tokens = 4096, .valid_fraction = 0.25};
-    case Scale::kSmall:
-      return {.name = "books",
-              .files = {"en_books/books_train.jsonl", "en_books/books_valid.jsonl"},
-              .tokens = 4096,
-              .valid_fraction = 0.05};
-    default:  // BookCorpus and Wikipedia, 8 parts to 2
-      return {.name = "pretraining",
-              .files = {"en_pretraining/train.jsonl"},
-              .tokens = "vocabs/bert_base_uncased_vocab.txt",
-              .valid_fraction = 0.2};
-  }
-}
-
 train::RunConfig masked_lm_run(Scale scale, int64_t small_steps) {
   train::RunConfig run = train::compare_defaults();
   run.stages.front().steps = by_scale(scale, int64_t{60}, small_steps);
@@ -159,6 +55,31 @@ train::RunConfig masked_lm_run(Scale scale, int64_t small_steps) {
   return run;
 }
 
+nlohmann::json byte_run(Scale scale, const nlohmann::json& encoding, const nlohmann::json& attention, ByteRows small,
+                        int64_t small_steps) {
+  const bool published = scale == Scale::kPaper;
+  const int64_t width = published ? 768 : 128;
+  const int64_t length = published ? 1024 : small.tokens, batch = published ? 128 : small.batch;
+  nlohmann::json run = {
+      {"objective", "causal"},
+      {"model",
+       {{"hidden_size", width},
+        {"num_hidden_layers", published ? 12 : 4},
+        {"num_attention_heads", published ? 12 : 4},
+        {"intermediate_size", 4 * width},
+        {"max_position_embeddings", length},
+        {"position_encoding", encoding},
+        {"attention", attention}}},
+      {"schedule",
+       {{"kind", "constant"}, {"learning_rate", published ? 1e-4 : 1e-3}, {"warmup_steps", by_scale(scale, 2, 100)}}},
+      {"evaluate_batches", by_scale(scale, 2, 40)}};
+  run["stages"] = nlohmann::json::array({{{"max_length", length},
+                                          {"batch", batch},
+                                          {"steps", published ? 100000 : by_scale(scale, int64_t{8}, small_steps)}}});
+  run["log_every_steps"] = published ? 100 : by_scale(scale, 2, 10);
+  return to_json(train::parse_run_config(run));
+}
+
 Design convergence_design(Scale scale) {
   return {.runs = "convergence",
           .corpus = book_corpus(scale),
@@ -166,23 +87,6 @@ Design convergence_design(Scale scale) {
           .arms = {"none", kScaledSinusoids, "learned", "rope"},
           .run = to_json(masked_lm_run(scale, 10000)),
           .search = rate_search(scale, 1500)};
-}
-
-Corpus law_corpus(Scale scale) {
-  switch (scale) {
-    case Scale::kTiny:
-      return {.name = "laws", .files = {"zh_laws/laws_valid.jsonl"}, .tokens = 8000, .valid_fraction = 0.25};
-    case Scale::kSmall:
-      return {.name = "laws",
-              .files = {"zh_laws/laws_train.jsonl", "zh_laws/laws_valid.jsonl"},
-              .tokens = 8000,
-              .valid_fraction = 0.02};
-    default:
-      return {.name = "chinese",
-              .files = {"zh_pretraining/train.jsonl"},
-              .tokens = "vocabs/bert_base_chinese_vocab.txt",
-              .valid_fraction = 0.001};
-  }
 }
 
 Design chinese_design(Scale scale) {
@@ -195,11 +99,32 @@ Design chinese_design(Scale scale) {
 
 namespace {
 
-constexpr const char* kDivergedAt = "diverged_at_step";
+// Members of the outcome of a run by file.
+constexpr const char *kDivergedAt = "diverged_at_step", *kHeldOutLoss = "held_out_loss";
 
-// A comparison that records the training of its runs.
+bool has_weights(const std::string& directory) {
+  return fs::exists(directory + "/model.safetensors");
+}
+
+// From the run's record, or taken now.
+nlohmann::json reading_of(const WeightsReading& reading, const train::CompareRun& run, const std::string& data_dir) {
+  nlohmann::json values = kept_reading(run.directory, reading.name, reading.settings);
+  if (!values.is_null()) return values;
+  if (!has_weights(run.directory)) {
+    fail("reproduce",
+         "{} must have its weights, or what {} reads of them in its record, got neither: remove it to "
+         "train it again",
+         run.directory, reading.name);
+  }
+  values = reading.take(run, data_dir);
+  keep_reading(run.directory, reading.name, reading.settings, values);
+  return values;
+}
+
+// A comparison that records the training of its runs, and what is read of them.
 train::CompareReport compare_recorded(const Context& context, const std::string& data_dir, const std::string& directory,
-                                      const nlohmann::json& run, train::CompareOptions options) {
+                                      const nlohmann::json& run, train::CompareOptions options,
+                                      const WeightsReading* reading) {
   fs::create_directories(fs::path(directory).parent_path());
   options.config_path = directory + ".run.json";
   io::write_file(options.config_path, run.dump(2) + "\n");
@@ -210,6 +135,9 @@ train::CompareReport compare_recorded(const Context& context, const std::string&
     record.emplace(context, run_dir, run_file);
   };
   options.after = [&](int signal) { record->end(signal == 0); };
+  options.measured = [&](const train::CompareRun& run) {
+    if (reading != nullptr && run.diverged_at == 0) reading_of(*reading, run, data_dir);
+  };
   options.note = context.note;
   return train::compare(options, context.progress);
 }
@@ -222,19 +150,21 @@ struct FileRun {
   int signal = 0;
 };
 FileRun train_run_file(const Context& context, const std::string& data_dir, const std::string& directory,
-                       nlohmann::json run, uint64_t seed, bool may_diverge) {
+                       nlohmann::json run, uint64_t seed, bool may_diverge, bool needs_weights) {
   if (run.contains("model")) run["model"].erase("vocab_size");  // comes from the data
   const nlohmann::json kept = finished_outcome(directory, run);
   if (kept.contains(kDivergedAt)) return {.loss = {}, .diverged_at = kept[kDivergedAt]};
+  if (!needs_weights && kept.contains(kHeldOutLoss)) return {.loss = kept[kHeldOutLoss]};
   train::PretrainOptions options;
   options.data_dir = data_dir;
   options.seed = seed;
   options.note = context.note;
   std::optional<TrainingRecord> record;
-  if (!fs::exists(directory + "/model.safetensors")) record.emplace(context, directory, run);
+  if (!has_weights(directory)) record.emplace(context, directory, run);
   try {
     const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
     if (record) record->end(report.signal == 0);
+    if (record && report.signal == 0) record->keep({{kHeldOutLoss, report.evaluation.loss}});
     return {.loss = report.evaluation.loss, .signal = report.signal};
   } catch (const train::Diverged& error) {
     if (!may_diverge) throw;
@@ -248,8 +178,10 @@ FileRun train_run_file(const Context& context, const std::string& data_dir, cons
 // Runs of one arm of a design with one learning rate; without one, with the run file's.
 class ArmRuns {
  public:
-  ArmRuns(const Context& context, const Design& design, std::string data_dir, std::string arm)
-      : context_(context), design_(design), data_dir_(std::move(data_dir)), arm_(std::move(arm)) {}
+  // `reading`: what is read of whole runs, if not nullptr.
+  ArmRuns(const Context& context, const Design& design, std::string data_dir, std::string arm,
+          const WeightsReading* reading)
+      : context_(context), design_(design), data_dir_(std::move(data_dir)), arm_(std::move(arm)), reading_(reading) {}
 
   // The runs of all seeds with the rate that the design's search chooses, or without one.
   TrainedArms go() const {
@@ -269,6 +201,7 @@ class ArmRuns {
     std::string directory;
     nlohmann::json run;
     std::vector<int64_t> lengths;
+    bool is_whole = false;
   };
 
   nlohmann::json run_file(std::optional<double> rate) const {
@@ -279,7 +212,7 @@ class ArmRuns {
 
   Plan whole(std::optional<double> rate) const {
     const std::string runs = fmt::format("{}/runs/{}", context_.shared_dir, design_.runs);
-    return {rate ? fmt::format("{}/{:g}", runs, *rate) : runs, run_file(rate), design_.length_factors};
+    return {rate ? fmt::format("{}/{:g}", runs, *rate) : runs, run_file(rate), design_.length_factors, true};
   }
 
   TriedRun tried_short(double rate) const {
@@ -302,6 +235,14 @@ class ArmRuns {
     return {.directory = run.directory, .seed = seed, .loss = held_out_loss(run)};
   }
 
+  // Weights of short runs are not read.
+  const WeightsReading* reading_for(const Plan& plan) const { return plan.is_whole ? reading_ : nullptr; }
+
+  bool needs_weights(const Plan& plan, const std::string& directory) const {
+    if (!plan.is_whole || reading_ == nullptr) return plan.is_whole;
+    return kept_reading(directory, reading_->name, reading_->settings).is_null();
+  }
+
   TrainedArms train(const Plan& plan, const Seeds& seeds) const {
     return design_.run_files.empty() ? train_encoding(plan, seeds) : train_file(plan, seeds);
   }
@@ -312,7 +253,8 @@ class ArmRuns {
     options.seed = seeds.front();
     options.seeds = std::ssize(seeds);
     options.length_factors = plan.lengths.empty() ? std::vector<int64_t>{1} : plan.lengths;
-    train::CompareReport report = compare_recorded(context_, data_dir_, plan.directory, plan.run, options);
+    train::CompareReport report =
+        compare_recorded(context_, data_dir_, plan.directory, plan.run, options, reading_for(plan));
     return {.data_dir = data_dir_, .runs = std::move(report.runs), .signal = report.signal};
   }
 
@@ -322,11 +264,14 @@ class ArmRuns {
       const std::string directory = fmt::format("{}/{}/seed-{}", plan.directory, arm_, seed);
       if (context_.note) context_.note(fmt::format("{}, seed {}", arm_, seed));
       const bool may_diverge = !design_.search.is_empty();
-      const FileRun run = train_run_file(context_, data_dir_, directory, plan.run, seed, may_diverge);
+      const FileRun run =
+          train_run_file(context_, data_dir_, directory, plan.run, seed, may_diverge, needs_weights(plan, directory));
       trained.signal = run.signal;
       if (trained.signal != 0) return trained;
       trained.runs.push_back(
           {.arm = arm_, .seed = seed, .losses = {run.loss}, .diverged_at = run.diverged_at, .directory = directory});
+      const WeightsReading* reading = reading_for(plan);
+      if (reading != nullptr && run.diverged_at == 0) reading_of(*reading, trained.runs.back(), data_dir_);
     }
     return trained;
   }
@@ -334,22 +279,27 @@ class ArmRuns {
   const Context& context_;
   const Design& design_;
   std::string data_dir_, arm_;
+  const WeightsReading* reading_;
 };
 
 }  // namespace
 
-TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms) {
+TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms,
+                       const WeightsReading* reading) {
   if (arms.empty()) {
     arms = design.arms;
     for (const auto& [arm, run] : design.run_files) arms.push_back(arm);
   }
   TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
   for (const std::string& arm : arms) {
-    TrainedArms of_arm = ArmRuns(context, design, trained.data_dir, arm).go();
+    TrainedArms of_arm = ArmRuns(context, design, trained.data_dir, arm, reading).go();
     trained.signal = of_arm.signal;
     if (trained.signal != 0) return trained;
     for (train::CompareRun& run : of_arm.runs) {
       log_training(context, run.arm, run.seed, run.directory);
+      if (reading != nullptr && run.diverged_at == 0) {
+        trained.readings[run.directory] = reading_of(*reading, run, trained.data_dir);
+      }
       trained.runs.push_back(std::move(run));
     }
   }

@@ -1,36 +1,20 @@
-// What the trained experiments share: a corpus that is prepared once (and again if the data change), and comparisons
-// (rf/train/compare.h) whose runs are trained once, by the first experiment that needs them.
+// What the trained experiments share: comparisons (rf/train/compare.h) whose runs are trained once, by the first
+// experiment that needs them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "corpus.h"
 #include "curves.h"
 #include "experiment.h"
 #include "rate_search.h"
 #include "rf/train/compare.h"
 
 namespace rf::reproduce {
-
-// In JSON, members that are empty are absent.
-struct Corpus {
-  std::string name;
-  Files files;
-  std::variant<int64_t, std::string> tokens;  // "bytes", the size of a vocabulary that is trained on the files, or the
-                                              // file of one
-  double valid_fraction = 0;
-  std::string documents = {};   // as roformer prepare takes them; "": each file
-  std::string field = {};       // of a record's text; "": text
-  std::string dictionary = {};  // jieba's, whose words whole-word masking masks;
-  std::string pipeline = {};    // with "roformer" they are tokens,
-  int64_t add_words = 0;        // of which this many, the most frequent, are new to the vocabulary
-
-  Files all_files() const;
-};
-void to_json(nlohmann::json& json, const Corpus& corpus);
 
 // Runs to train: with each of several encodings, or with a run file (docs/pretraining.md) for each arm. In JSON,
 // members that are empty are absent.
@@ -52,25 +36,40 @@ struct Trained {
 };
 void to_json(nlohmann::json& json, const Trained& settings);
 
-// Books in English, and the body of X-03 with a vocabulary of 4096; kPaper: R-CFG-2, BERT-base.
-Corpus book_corpus(Scale scale);
+// The body of X-03; kPaper: R-CFG-2, BERT-base.
 train::RunConfig masked_lm_run(Scale scale, int64_t small_steps);
-// Chinese laws, with characters as tokens.
-Corpus law_corpus(Scale scale);
-// The same body on them: BERT's learned table, and rope.
+// A run file of a causal model of bytes, with attention and encoding as config.json has them; kPaper: R-CFG-4.
+struct ByteRows {
+  int64_t tokens, batch;
+};
+nlohmann::json byte_run(Scale scale, const nlohmann::json& encoding, const nlohmann::json& attention, ByteRows small,
+                        int64_t small_steps);
+// The body of X-03 on Chinese laws: BERT's learned table, and rope.
 Design chinese_design(Scale scale);
 // X-03's: no encoding, BERT's learned table, sinusoids, and rope.
 Design convergence_design(Scale scale);
+
+// What an experiment reads of the weights of a whole run, taken when the run ends and kept in its record: a process
+// that has the records of earlier ones, and not their weights, goes on from there.
+struct WeightsReading {
+  std::string name;         // the experiment's
+  nlohmann::json settings;  // one with others is taken again
+  std::function<nlohmann::json(const train::CompareRun& run, const std::string& data_dir)> take;
+};
+
 struct TrainedArms {
   std::string data_dir;                 // prepared
   std::vector<train::CompareRun> runs;  // by arm, then seed
   int signal = 0;
+  std::map<std::string, nlohmann::json> readings = {};  // by directory, of runs that have not diverged
 };
 // Trains the runs of all seeds that are not trained yet, of some arms of the design, if not of all. Those of a rate are
 // in <scale>/runs/<runs>/<rate>, those of a design without a search in <scale>/runs/<runs>, and short ones in
 // <scale>/runs/<runs>-rates/<rate>. Runs by run file have an arm, a seed, the last held-out loss and a directory; one
-// that diverges throws train::Diverged in a design without a search.
-TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms = {});
+// that diverges throws train::Diverged in a design without a search. Throws Error if a run has neither weights nor the
+// reading.
+TrainedArms train_arms(const Context& context, const Design& design, std::vector<std::string> arms = {},
+                       const WeightsReading* reading = nullptr);
 
 // At the training length; infinite if the run has diverged.
 double held_out_loss(const train::CompareRun& run);

@@ -77,6 +77,23 @@ nlohmann::json finished_outcome(const std::string& directory, const nlohmann::js
   return record.value("outcome", nlohmann::json());
 }
 
+nlohmann::json kept_reading(const std::string& directory, const std::string& name, const nlohmann::json& settings) {
+  const std::string path = record_path(directory);
+  if (!std::filesystem::exists(path)) return {};
+  const nlohmann::json readings = io::read_json(path).value("readings", nlohmann::json::object());
+  if (!readings.contains(name) || readings[name].at("settings") != settings) return {};
+  return readings[name].at("values");
+}
+
+void keep_reading(const std::string& directory, const std::string& name, const nlohmann::json& settings,
+                  const nlohmann::json& values) {
+  const std::string path = record_path(directory);
+  if (!std::filesystem::exists(path)) return;
+  nlohmann::json record = io::read_json(path);
+  record["readings"][name] = {{"settings", settings}, {"values", values}};
+  io::write_file(path, record.dump(1) + "\n");
+}
+
 nlohmann::json training_of(const std::string& arm, uint64_t seed, const std::string& directory) {
   nlohmann::json entry = {{"arm", arm}, {"seed", seed}};
   const std::string path = record_path(directory);

@@ -2,7 +2,7 @@
 // training begins and completed when it ends. A run that was interrupted has a part for each process:
 //
 //   {"settings": {..}, "finished": true, "seconds": .., "parts": [{"command", "commit", "cpu", "cores", "threads",
-//    "target", "torch", "seconds"}, ..], "outcome": {..}}
+//    "target", "torch", "seconds"}, ..], "outcome": {..}, "readings": {..}}
 //
 // `seconds` are those of training with its evaluations; of a process that was killed, those of training alone that the
 // run's metrics have. `outcome` is what an experiment reads of the run, which then needs no weights.
@@ -35,6 +35,13 @@ class TrainingRecord {
 
 // The outcome of a run that finished with these settings; null: there is none.
 nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings);
+
+// What an experiment of this name read of the run's weights, with these settings; null: nothing is kept. It is in the
+// record as {"readings": {"<name>": {"settings", "values"}}}.
+nlohmann::json kept_reading(const std::string& directory, const std::string& name, const nlohmann::json& settings);
+// Keeps it in the record of a run that has ended, if there is one.
+void keep_reading(const std::string& directory, const std::string& name, const nlohmann::json& settings,
+                  const nlohmann::json& values);
 
 // The record of a finished run, as {"arm", "seed", "seconds", "parts", and "learning_rate" where the settings have
 // one};

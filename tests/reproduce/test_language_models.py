@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tolerances as tol
-from cli_support import results
+from cli_support import refused, results
 
 NAMES = ["linear-language-model", "extrapolation", "staged-pretraining"]
 
@@ -119,3 +119,42 @@ def test_stages(output):
     same = [m for m in result["measures"] if m["name"] == "accuracy of the same masked tokens, fraction"]
     assert [m["arm"] for m in same] == [f"{length} tokens" for length in (32, 64, 128, 384)]
     assert [row[9] for row in rows[-4:]] == [m["value"] for m in same] and rows[0][9] is None
+
+
+SMALL_FILES = ("metrics.jsonl", "result.json", "compare.json")
+
+
+def records_alone(output, target):
+    """A copy with what finished runs are known by: no weights, no results of experiments."""
+    shutil.copytree(output, target)
+    for path in [*target.glob("*/result.json"), *target.glob("runs/**/*")]:
+        if path.is_file() and not (
+            "runs" in path.parts and (path.name in SMALL_FILES or path.name.endswith(".training.json"))
+        ):
+            path.unlink()
+    assert not list(target.rglob("*.safetensors")) and not list(target.glob("*/result.json"))
+    return target
+
+
+def test_records_of_finished_runs_are_enough(output, data_sets, tmp_path):
+    records_alone(output, tmp_path / "tiny")
+    lines = results("reproduce", *NAMES, "--output", tmp_path, "--data", data_sets[0])
+    assert [line["name"] for line in lines] == NAMES
+    for name in NAMES:
+        before, after = result_of(output, name), result_of(tmp_path / "tiny", name)
+        for key in ("table", "series", "measures", "verdicts", "checks", "rates", "training"):
+            assert after[key] == before[key], (name, key)
+
+
+@pytest.mark.parametrize("change", ["settings", "name"])
+def test_a_run_with_neither_weights_nor_reading_is_named(output, data_sets, tmp_path, change):
+    copy = records_alone(output, tmp_path / "tiny")
+    (path,) = copy.glob("runs/extrapolation/*/alibi/seed-1.training.json")
+    record = json.loads(path.read_text())
+    if change == "settings":
+        record["readings"]["extrapolation"]["settings"]["last"] += 1
+    else:
+        record["readings"] = {"another": record["readings"]["extrapolation"]}
+    path.write_text(json.dumps(record))
+    message = refused("reproduce", "extrapolation", "--output", tmp_path, "--data", data_sets[0])
+    assert str(path).removesuffix(".training.json") in message and "remove it to train it again" in message

@@ -46,5 +46,23 @@ TEST(TrainingRecord, WithoutMetricsAKilledProcessHasNoSeconds) {
   EXPECT_EQ(io::read_json(run + ".training.json").at("parts")[0].at("seconds"), 0);
 }
 
+TEST(TrainingRecord, AReadingIsKeptForItsNameAndSettings) {
+  const testing::TempDir folder;
+  const std::string run = folder.file("run");
+  const SilentContext silent(folder.path(), "");
+  const nlohmann::json settings = {{"rows", 4}}, values = {1.5, 2.5};
+  keep_reading(run, "lengths", settings, values);  // a run without a record
+  EXPECT_TRUE(kept_reading(run, "lengths", settings).is_null());
+  EXPECT_FALSE(std::filesystem::exists(run + ".training.json"));
+  TrainingRecord(silent.context, run, kSettings).end(true);
+  keep_reading(run, "scores", settings, nlohmann::json::object());
+  keep_reading(run, "lengths", settings, values);
+  EXPECT_EQ(kept_reading(run, "lengths", settings), values);
+  EXPECT_EQ(kept_reading(run, "scores", settings), nlohmann::json::object());
+  EXPECT_TRUE(kept_reading(run, "lengths", {{"rows", 5}}).is_null());
+  EXPECT_TRUE(kept_reading(run, "terms", settings).is_null());
+  EXPECT_EQ(io::read_json(run + ".training.json").at("finished"), true);
+}
+
 }  // namespace
 }  // namespace rf::reproduce

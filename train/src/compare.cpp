@@ -232,6 +232,7 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   } else {
     measure(directory, run);
   }
+  if (options_.measured) options_.measured(run);
   io::write_file(result, to_json(run).dump(2) + "\n");
   series_->end();
   return true;

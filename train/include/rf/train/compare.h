@@ -28,6 +28,18 @@ std::vector<std::string> split_arms(const std::string& text);
 
 inline constexpr const char* kEveryEncoding = "all";
 
+// One run: an arm with a seed. A length that the encoding cannot read (beyond a learned table) has no loss.
+struct CompareRun {
+  std::string arm;
+  uint64_t seed = 0;
+  int64_t parameters = 0;
+  double step_ms = 0;      // median over the log intervals
+  int64_t peak_bytes = 0;  // of tensors that existed at the same time in training: weights, moments, activations
+  std::vector<std::optional<double>> losses;  // held out, nats per predicted token, one for each length factor
+  int64_t diverged_at = 0;                    // the step whose loss or gradient was not finite: no length has a loss
+  std::string directory = {};                 // of the run
+};
+
 struct CompareOptions {
   // At least one, all different. kEveryEncoding: every encoding, with its default keys, that the run file's model can
   // have; the others are noted.
@@ -41,23 +53,13 @@ struct CompareOptions {
   // it.
   std::function<void(const std::string& directory, const nlohmann::json& run)> before = {};
   std::function<void(int signal)> after = {};
+  // Called with a run that has its held-out losses, before it counts as finished.
+  std::function<void(const CompareRun& run)> measured = {};
   std::function<void(const std::string&)> note;
 };
 
 // A body of 4 layers of 128: 400 steps of 32 x 128 tokens.
 RunConfig compare_defaults();
-
-// One run: an arm with a seed. A length that the encoding cannot read (beyond a learned table) has no loss.
-struct CompareRun {
-  std::string arm;
-  uint64_t seed = 0;
-  int64_t parameters = 0;
-  double step_ms = 0;      // median over the log intervals
-  int64_t peak_bytes = 0;  // of tensors that existed at the same time in training: weights, moments, activations
-  std::vector<std::optional<double>> losses;  // held out, nats per predicted token, one for each length factor
-  int64_t diverged_at = 0;                    // the step whose loss or gradient was not finite: no length has a loss
-  std::string directory = {};                 // of the run
-};
 
 struct CompareReport {
   std::vector<CompareRun> runs;  // by arm, then seed
@@ -67,8 +69,8 @@ struct CompareReport {
 };
 
 // Every arm is checked before the first is trained. A run that diverges ends there, and the others go on. Finished runs
-// are not repeated, and an interrupted run continues
-// from its newest checkpoint. Throws Error if the output directory holds another comparison (the settings differ).
+// are not repeated, and an interrupted run continues from its newest checkpoint. Throws Error if the output directory
+// holds another comparison (the settings differ).
 CompareReport compare(const CompareOptions& options, io::Progress& progress);
 
 }  // namespace rf::train
