@@ -47,7 +47,7 @@ int run_reproduce(ReproduceOptions& options) {
   options.run.command = command_line(options);
   options.run.machine_json = machine_facts().dump();
   if (options.judge) {
-    reproduce::judge_again(options.run.output_dir, show);
+    reproduce::judge_again(options.run, show);
     return kOk;
   }
   const reproduce::Report report = reproduce::reproduce(options.run, progress(), show);

@@ -80,9 +80,18 @@ nlohmann::json process_of(const Options& options) {
   return process;
 }
 
+std::string commit_of(const Options& options) {
+  return nlohmann::json::parse(options.machine_json).value("commit", "");
+}
+
+// Of a program that was built from files which differ from its commit.
+bool is_dirty(const std::string& commit) {
+  return commit.ends_with("-dirty");
+}
+
 void note_changed_tree(const Options& options) {
-  const std::string commit = nlohmann::json::parse(options.machine_json).value("commit", "");
-  if (!options.note || !commit.ends_with("-dirty")) return;
+  const std::string commit = commit_of(options);
+  if (!options.note || !is_dirty(commit)) return;
   options.note(
       fmt::format("this program was built from files that differ from commit {}; the report does not count "
                   "results of such a build",
@@ -124,19 +133,27 @@ bool is_current(const nlohmann::json& result, const Experiment& experiment, cons
          result.value("revision", int64_t{1}) == experiment.revision;
 }
 
+// The commit of the program whose verdicts a result has, where that is not the one which made it.
+constexpr const char* kJudgedBy = "judged_by";
+
 void write_result(const std::string& path, const nlohmann::json& result) {
   io::write_file(path, result.dump(1) + "\n");
 }
 
-// Judges a stored result by the rules as they are, and writes it if a verdict or a rule has changed.
-void judge_stored(const Experiment& experiment, const std::string& path, nlohmann::json& result) {
+// Judges a stored result by the rules as they are, and writes it if a verdict or a rule has changed, or if a program of
+// a commit says the same as one without.
+void judge_stored(const Experiment& experiment, const std::string& path, nlohmann::json& result,
+                  const std::string& commit) {
   const nlohmann::json before = result;
   try {
     judge_result(experiment, result);
   } catch (const nlohmann::json::exception& error) {
     fail("reproduce", "{} must be a result of this program, got: {}", path, error.what());
   }
-  if (result != before) write_result(path, result);
+  const bool is_confirmed = is_dirty(before.value(kJudgedBy, "")) && !is_dirty(commit);
+  if (result == before && !is_confirmed) return;
+  result[kJudgedBy] = commit;
+  write_result(path, result);
 }
 
 std::string result_path(const std::string& output_dir, const Experiment& experiment, Scale scale) {
@@ -205,7 +222,7 @@ Report reproduce(const Options& options, io::Progress& progress,
     const std::string path = result_path(options.output_dir, *experiment, options.scale);
     nlohmann::json before = existing_result(path);
     if (is_current(before, *experiment, settings)) {
-      judge_stored(*experiment, path, before);
+      judge_stored(*experiment, path, before, commit_of(options));
       result_to(result_line(before, Source::kKept));
       ++report.done;
       continue;
@@ -238,19 +255,21 @@ Report reproduce(const Options& options, io::Progress& progress,
   return report;
 }
 
-void judge_again(const std::string& output_dir, const std::function<void(const nlohmann::json&)>& result_to) {
+void judge_again(const Options& options, const std::function<void(const nlohmann::json&)>& result_to) {
+  const std::string& output_dir = options.output_dir;
   if (!fs::exists(output_dir + "/register.json")) {
     fail("reproduce", "--judge must be given an output directory with results, got {} without register.json",
          output_dir);
   }
   io::write_file(output_dir + "/register.json", register_json().dump(2) + "\n");
+  note_changed_tree(options);
   for (const Experiment& experiment : table()) {
     std::set<std::string> paths;
     for (const auto& [name, scale] : kScales) paths.insert(result_path(output_dir, experiment, scale));
     for (const std::string& path : paths) {
       nlohmann::json result = existing_result(path);
       if (result.is_null()) continue;
-      judge_stored(experiment, path, result);
+      judge_stored(experiment, path, result, commit_of(options));
       result_to(result_line(result, Source::kKept));
     }
   }

@@ -45,6 +45,7 @@ def test_a_smoke_run_is_not_stale_too(directory):
 
 KNOWN = [{"arm": "rope", "seed": 1, "parts": [PROCESS]}]
 DIRTY = "it was run by a program whose files no commit has"
+JUDGED = "it was judged by a program whose files no commit has"
 UNKNOWN = "the commit of a program that ran it is not known"
 UNRECORDED = "which programs trained its runs was not recorded"
 
@@ -60,6 +61,8 @@ def rates_tried_by(*processes):
         ({"kind": "training", "training": KNOWN}, []),
         ({"machine": PROCESS | {"commit": "abc-dirty"}}, [DIRTY]),
         ({"training": [KNOWN[0] | {"parts": [PROCESS, PROCESS | {"commit": "abc-dirty"}]}]}, [DIRTY]),
+        ({"judged_by": "abc-dirty"}, [JUDGED]),
+        ({"judged_by": "abc"}, []),
         ({"machine": NO_COMMIT}, [UNKNOWN]),
         ({"machine": PROCESS | {"commit": "unknown"}}, [UNKNOWN]),
         ({"training": [KNOWN[0] | {"parts": [NO_COMMIT]}]}, [UNKNOWN]),
@@ -76,7 +79,7 @@ def rates_tried_by(*processes):
 def test_a_result_of_no_known_commit_is_not_counted(directory, changes, reasons):
     write_result(directory, result("order", "small", **changes))
     html, markdown = without_drawing(directory)
-    for reason in (DIRTY, UNKNOWN, UNRECORDED):
+    for reason in (DIRTY, JUDGED, UNKNOWN, UNRECORDED):
         assert (reason in html) == (f"**Not counted**: {reason}." in markdown) == (reason in reasons)
     assert ("C-01 **not counted**" in markdown) == bool(reasons)
     assert ("supported</span>" in html) == (not reasons)

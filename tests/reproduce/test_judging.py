@@ -119,6 +119,20 @@ def test_the_rules_of_the_run_stay(tmp_path):
     assert judged(tmp_path, result)["rules_when_run"] == rules
 
 
+def test_who_judged_is_kept(tmp_path, numeric):
+    """The commit of the program that changed the verdicts; one with changed files is replaced by the next without."""
+    commit = numeric["norm"]["machine"]["commit"]  # of this program
+    first = judged(tmp_path, convergence())
+    assert first["judged_by"] == commit
+    assert judged(tmp_path, first) == first
+    own = judged(tmp_path, first | {"judged_by": "abc"})  # it changes nothing, so the one before has judged
+    assert own["judged_by"] == "abc"
+    changed = judged(tmp_path, first | {"judged_by": "abc-dirty"})
+    assert changed["judged_by"] == ("abc-dirty" if commit.endswith("-dirty") else commit)
+    again = judged(tmp_path, first | {"judged_by": "abc", "verdicts": {}})
+    assert again == first
+
+
 @pytest.mark.parametrize(
     "damage",
     [

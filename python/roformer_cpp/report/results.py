@@ -122,6 +122,7 @@ class Result:
     checks: dict = field(default_factory=dict)  # by claim: the parts and preconditions of its rule, with their outcomes
     rules: dict = field(default_factory=dict)  # by claim: the rules that it was judged by
     training: list = field(default_factory=list)  # a record of each run, by the process that trained it
+    judged_by: str = ""  # the commit of the program that judged it after the one that made it, if one did
     recorded: dict = field(default_factory=dict)  # by claim: what a result said before it was judged by these rules
     measures: list = field(default_factory=list)  # by arm and seed; those that are numbers
     rates: list = field(default_factory=list)  # TriedRates
@@ -149,6 +150,8 @@ class Result:
         commits = [process.get("commit", "") for process in (self.machine, *chain(*parts))]
         if any(commit.endswith("-dirty") for commit in commits):
             reasons.append("it was run by a program whose files no commit has")
+        if self.judged_by.endswith("-dirty"):
+            reasons.append("it was judged by a program whose files no commit has")
         if any(commit in ("", "unknown") for commit in commits):
             reasons.append("the commit of a program that ran it is not known")
         if self.kind == "training" and not (self.training and all(parts)):
@@ -466,6 +469,7 @@ def _result(entry):
         checks=_checks(entry.optional_object("checks")),
         rules=_rules(entry.optional_object("rules")),
         training=[_trained_run(each) for each in entry.optional_objects("training")],
+        judged_by=entry.optional("judged_by", str),
         recorded=entry.texts("recorded", dict) if "recorded" in entry.value else {},
         measures=_measures(entry.optional_objects("measures")),
         arms=_arms(entry),

@@ -55,8 +55,8 @@ struct Report {
 Report reproduce(const Options& options, io::Progress& progress,
                  const std::function<void(const nlohmann::json&)>& result);
 
-// Judges the stored results of an output directory by the rules as they are, without running anything, and rewrites
+// Judges the stored results of options.output_dir by the rules as they are, without running anything, and rewrites
 // register.json. Calls `result` for each, as reproduce() does. Throws Error if the directory has no register.json.
-void judge_again(const std::string& output_dir, const std::function<void(const nlohmann::json&)>& result);
+void judge_again(const Options& options, const std::function<void(const nlohmann::json&)>& result);
 
 }  // namespace rf::reproduce
