@@ -199,15 +199,16 @@ void write_rows(const Context& context, const SyntheticSettings& settings) {
   io::write_file(directory + "/rows.json", all.dump() + "\n");
 }
 
-// The words for each arm on a task, by the method of the verdicts, corrected for the number of arms.
+// The words for each arm on a task, by the method of the verdicts, corrected for the number of arms. `no`: where the
+// opposite is shown.
 using Answers = std::map<std::string, std::string>;
-Answers answers(const std::vector<Contrast>& contrasts, const Result& result, const Seeds& seeds) {
+Answers answers(const std::vector<Contrast>& contrasts, const Result& result, const Seeds& seeds, const char* no) {
   const Verdict judged = judge({.experiment = "synthetic", .claim = "X-20", .parts = contrasts},
                                {.measures = result.measures, .rates = {}, .seeds = seeds});
   Answers by_arm;
   for (size_t i = 0; i < contrasts.size(); ++i) {
     const std::string outcome = judged.checks.at(i).at("outcome");
-    by_arm[contrasts[i].arm] = outcome == "holds" ? "yes" : outcome == "fails" ? "no" : outcome;
+    by_arm[contrasts[i].arm] = outcome == "holds" ? "yes" : outcome == "fails" ? no : outcome;
   }
   return by_arm;
 }
@@ -228,9 +229,11 @@ void add_rows(Result& result, const SyntheticSettings& settings, const Synthetic
                                 .above = -kCarriesOver});
     }
   }
-  const Answers can_do = answers(can, result, settings.seeds), says = answers(beyond_none, result, settings.seeds);
+  // What is not learned in these steps may be learned in more.
+  const Answers can_do = answers(can, result, settings.seeds, "not learned");
+  const Answers says = answers(beyond_none, result, settings.seeds, "no");
   std::vector<Answers> carries_over;
-  for (const auto& contrasts : carries) carries_over.push_back(answers(contrasts, result, settings.seeds));
+  for (const auto& contrasts : carries) carries_over.push_back(answers(contrasts, result, settings.seeds, "no"));
   const Evidence evidence{.measures = result.measures, .rates = {}};
   for (const std::string& text : settings.arms) {
     const std::string arm = encoding_of(text);
@@ -319,13 +322,14 @@ Experiment synthetic() {
           .title = "What can each encoding express? Copying from an offset, first occurrences, counting",
           .claims = {},
           .expected =
-              "X-20: with RoPE a model copies from an offset that the row names, with an accuracy above 0.95 at the "
-              "training length, and carries it over to twice the length (lower by less than 0.02). Of every encoding "
+              "X-20: with RoPE a model that copies from an offset which the row names, with an accuracy above 0.95 at "
+              "the training length, carries it over to twice the length (lower by less than 0.02). Of every encoding "
               "the table says the same of each task.",
           .budget =
               "3 tasks of half a minute per encoding and seed, 38 encodings, 9 seconds for each rate, and a run or "
               "more to choose one",
           .method = {synthetic_settings, run_synthetic},
+          .revision = 2,
           .hours = 3.2,
           .exceptions = {"no publication has this battery: scale paper is scale small"}};
 }

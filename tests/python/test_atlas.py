@@ -100,11 +100,11 @@ def test_one_seed_has_no_range(directory):
 
 def answered():
     columns = ["encoding", "task", "learning rate", "accuracy at 64 tokens", "can do it", "better than none"]
-    rows = [["none", "count", 1e-3, 0.5, "no", None], ["rope", "count", 1e-3, 0.9, "yes", "not shown"]]
+    rows = [["none", "count", 1e-3, 0.5, "not learned", None], ["rope", "count", 1e-3, 0.9, "yes", "not shown"]]
     part = {"measure": "count, accuracy at 64 tokens", "arm": "rope"}
     rule = {
-        "parts": [part | {"above": 0.95}, part | {"above": -0.02}],
-        "preconditions": [part | {"above": 0.03, "against": "none"}],
+        "parts": [part | {"above": -0.02}],
+        "preconditions": [part | {"above": 0.95}, part | {"above": 0.03, "against": "none"}],
     }
     return battery(table={"columns": columns, "rows": rows}, rules={"X-20": rule})
 
@@ -116,7 +116,7 @@ def test_what_an_encoding_can_do_is_said_and_what_that_means(directory):
     page = Elements(html)
     assert page.tables[2] == [
         ["encoding", "count: can do it", "count: better than none"],
-        ["none", "no", "–"],
+        ["none", "not learned", "–"],
         ["first & <b>", "–", "–"],
         ["rope", "yes", "not shown"],
         ["new", "–", "–"],

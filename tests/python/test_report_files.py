@@ -133,7 +133,7 @@ def whole(name):
             {"arm": "rope", "rates": [1.0, 2.0], "losses": [1.0, None], "whole": {"rates": [1.0], "losses": [None]}}
         ],
         checks={"C-01": CHECKS},
-        rules={"X-20": {"parts": [{"above": 0.95}] * 2, "preconditions": [{"above": 0.1}]}},
+        rules={"X-20": {"parts": [{"above": 0.95}], "preconditions": [{"above": 0.1}] * 2}},
         recorded={"C-01": "0.5"},
         training=[{"arm": "rope", "seed": 1, "parts": PARTS}],
     )

@@ -291,12 +291,13 @@ def _meaning(result):
     """What “can do it” and the others mean, with the limits of the experiment's rule; "" where the file lacks them."""
     rule = result.rules.get("X-20", {})
     # In the order of reproduce/src/rules.cpp.
-    limits = [part.get("above") for part in (*rule.get("parts", []), *rule.get("preconditions", []))]
+    limits = [part.get("above") for part in (*rule.get("preconditions", []), *rule.get("parts", []))]
     if len(limits) != 3 or not all(map(words.is_number, limits)):
         return ""
-    can, carries, beyond = (words.number(100 * abs(limit)) for limit in limits)
+    can, beyond, carries = (words.number(100 * abs(limit)) for limit in limits)
     return (
-        f"“can do it”: the accuracy at the training length is above {can} %. “better than none”: it is above that of "
+        f"“can do it”: the accuracy at the training length is above {can} %. “not learned”: it is below that after "
+        f"these steps, and more of them may change it. “better than none”: it is above that of "
         f"none, a model without an encoding, by more than {beyond} points; where it is not, the task says nothing "
         f"about the encoding. “carries it over”: in longer rows it is lower by less than {carries} points. The answer "
         "is yes or no where the seeds show it, at the level of the verdicts and corrected for the number of "
