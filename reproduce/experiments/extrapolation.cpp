@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A way in which the trained RoPE reads longer texts: keys of config.json for a context of `factor` times the training
+// A way to extend the context of the trained RoPE: keys of config.json for a context of `factor` times the training
 // length. ReRoPE's window is half of that length.
-struct Reading {
+struct Extension {
   const char* name;
   const char* directory;
   nlohmann::json (*keys)(int64_t factor, int64_t trained_on);
@@ -31,7 +31,7 @@ nlohmann::json scaled_rope(const char* type, int64_t factor) {
   return {{"rope_parameters", {{"rope_type", type}, {"rope_theta", 10000.0}, {"factor", factor}}}};
 }
 
-constexpr Reading kReadings[] = {
+constexpr Extension kExtensions[] = {
     {"rope, interpolated", "linear", [](int64_t factor, int64_t) { return scaled_rope("linear", factor); }},
     {"rope, NTK", "ntk", [](int64_t factor, int64_t) { return scaled_rope("ntk", factor); }},
     {"rope, YaRN", "yarn",
@@ -69,12 +69,12 @@ LengthSettings length_settings(Scale scale) {
           by_scale(scale, 2, 128)};
 }
 
-// A run's model that reads texts of `factor` times the training length so.
-std::string model_for(const train::CompareRun& run, const Reading& reading, int64_t factor, int64_t trained_on) {
-  const std::string directory = fmt::format("{}/{}-{}", run.directory, reading.directory, factor);
+// A run's model, extended to `factor` times the training length.
+std::string model_for(const train::CompareRun& run, const Extension& extension, int64_t factor, int64_t trained_on) {
+  const std::string directory = fmt::format("{}/{}-{}", run.directory, extension.directory, factor);
   fs::create_directories(directory);
   nlohmann::json config = io::read_json(run.directory + "/config.json");
-  config.update(reading.keys(factor, trained_on));
+  config.update(extension.keys(factor, trained_on));
   config.erase("model_type");  // transformers' RoFormer has none of them
   config.erase("architectures");
   config.erase("rotary_value");
@@ -127,8 +127,9 @@ Series loss_by_position(const std::string& model_dir, const at::Tensor& ids_BT, 
   return series;
 }
 
-// Of a run's weights: the loss of the last tokens by reading and factor, {"rope, YaRN": {"2": ..}, ..}, and the loss by
-// position.
+// What the experiment reads of a run's weights: as "last" the loss of the last tokens by arm or extension and by
+// factor,
+// {"rope, YaRN": {"2": ..}, ..}; as "x" and "y" the loss by position.
 nlohmann::json read_lengths(const LengthSettings& settings, const train::CompareRun& run, const std::string& data_dir) {
   const std::vector<int64_t>& factors = settings.factors;
   const int64_t length = settings.length(), longest = factors.back() * length;
@@ -140,8 +141,9 @@ nlohmann::json read_lengths(const LengthSettings& settings, const train::Compare
   for (size_t i = 0; i < factors.size(); ++i) {
     if (run.losses.at(i)) score(run.arm, run.directory, factors[i]);  // no loss: beyond a learned table
     if (run.arm != "rope" || factors[i] == 1) continue;
-    for (const Reading& reading : kReadings)
-      score(reading.name, model_for(run, reading, factors[i], length), factors[i]);
+    for (const Extension& extension : kExtensions) {
+      score(extension.name, model_for(run, extension, factors[i], length), factors[i]);
+    }
   }
   const Series by_position =
       loss_by_position(run.directory, ids_BT.slice(1, 0, run.losses.back() ? longest : length), settings.window);

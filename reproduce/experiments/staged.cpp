@@ -95,8 +95,8 @@ double loss_of_frequencies(const NestedRows& rows, const std::string& data_dir) 
   return -log_V.index_select(0, labels_N).mean().item<double>();
 }
 
-// Of the model at the end on the same masked tokens: the accuracy with more and more context, and how far the loss with
-// the most is below that of the tokens' frequencies.
+// How well the model at the end predicts the same masked tokens: its accuracy at each length, and its loss at the
+// longest less that of the tokens' frequencies.
 nlohmann::json read_contexts(const StagedSettings& settings, const train::CompareRun& run,
                              const std::string& data_dir) {
   const NestedRows rows = masked_rows(settings, run.directory, data_dir);

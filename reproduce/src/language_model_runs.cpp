@@ -106,18 +106,19 @@ bool has_weights(const std::string& directory) {
   return fs::exists(directory + "/model.safetensors");
 }
 
-// From the run's record, or taken now.
-nlohmann::json reading_of(const WeightsReading& reading, const train::CompareRun& run, const std::string& data_dir) {
-  nlohmann::json values = kept_reading(run.directory, reading.name, reading.settings);
+// From the run's record, or taken now; null: nothing is to be read, or the run has diverged.
+nlohmann::json reading_of(const WeightsReading* reading, const train::CompareRun& run, const std::string& data_dir) {
+  if (reading == nullptr || run.diverged_at > 0) return {};
+  nlohmann::json values = kept_reading(run.directory, reading->name, reading->settings);
   if (!values.is_null()) return values;
   if (!has_weights(run.directory)) {
     fail("reproduce",
          "{} must have its weights, or what {} reads of them in its record, got neither: remove it to "
          "train it again",
-         run.directory, reading.name);
+         run.directory, reading->name);
   }
-  values = reading.take(run, data_dir);
-  keep_reading(run.directory, reading.name, reading.settings, values);
+  values = reading->take(run, data_dir);
+  keep_reading(run.directory, reading->name, reading->settings, values);
   return values;
 }
 
@@ -135,9 +136,7 @@ train::CompareReport compare_recorded(const Context& context, const std::string&
     record.emplace(context, run_dir, run_file);
   };
   options.after = [&](int signal) { record->end(signal == 0); };
-  options.measured = [&](const train::CompareRun& run) {
-    if (reading != nullptr && run.diverged_at == 0) reading_of(*reading, run, data_dir);
-  };
+  options.measured = [&](const train::CompareRun& run) { reading_of(reading, run, data_dir); };
   options.note = context.note;
   return train::compare(options, context.progress);
 }
@@ -270,8 +269,7 @@ class ArmRuns {
       if (trained.signal != 0) return trained;
       trained.runs.push_back(
           {.arm = arm_, .seed = seed, .losses = {run.loss}, .diverged_at = run.diverged_at, .directory = directory});
-      const WeightsReading* reading = reading_for(plan);
-      if (reading != nullptr && run.diverged_at == 0) reading_of(*reading, trained.runs.back(), data_dir_);
+      reading_of(reading_for(plan), trained.runs.back(), data_dir_);
     }
     return trained;
   }
@@ -297,9 +295,7 @@ TrainedArms train_arms(const Context& context, const Design& design, std::vector
     if (trained.signal != 0) return trained;
     for (train::CompareRun& run : of_arm.runs) {
       log_training(context, run.arm, run.seed, run.directory);
-      if (reading != nullptr && run.diverged_at == 0) {
-        trained.readings[run.directory] = reading_of(*reading, run, trained.data_dir);
-      }
+      trained.readings[run.directory] = reading_of(reading, run, trained.data_dir);
       trained.runs.push_back(std::move(run));
     }
   }

@@ -61,7 +61,7 @@ struct TrainedArms {
   std::string data_dir;                 // prepared
   std::vector<train::CompareRun> runs;  // by arm, then seed
   int signal = 0;
-  std::map<std::string, nlohmann::json> readings = {};  // by directory, of runs that have not diverged
+  std::map<std::string, nlohmann::json> readings = {};  // by directory; null without a reading, or if it diverged
 };
 // Trains the runs of all seeds that are not trained yet, of some arms of the design, if not of all. Those of a rate are
 // in <scale>/runs/<runs>/<rate>, those of a design without a search in <scale>/runs/<runs>, and short ones in

@@ -84,7 +84,7 @@ std::string commit_of(const Options& options) {
   return nlohmann::json::parse(options.machine_json).value("commit", "");
 }
 
-// Of a program that was built from files which differ from its commit.
+// Whether the program was built from files that differ from its commit.
 bool is_dirty(const std::string& commit) {
   return commit.ends_with("-dirty");
 }

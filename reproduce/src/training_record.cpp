@@ -22,6 +22,16 @@ double seconds_of(const nlohmann::json& record) {
   return seconds;
 }
 
+// The record of a run; null: there is none.
+nlohmann::json record_of(const std::string& directory) {
+  const std::string path = record_path(directory);
+  return std::filesystem::exists(path) ? io::read_json(path) : nlohmann::json();
+}
+
+void write_record(const std::string& path, const nlohmann::json& record) {
+  io::write_file(path, record.dump(1) + "\n");
+}
+
 // The seconds of training that a run's metrics have; 0 of a run without metrics as pretraining writes them.
 double logged_seconds(const std::string& directory) {
   if (!std::filesystem::exists(directory + "/metrics.jsonl")) return 0;
@@ -41,7 +51,7 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
   namespace fs = std::filesystem;
   fs::create_directories(fs::path(path_).parent_path());
   // The parts of earlier processes are valid while the run they began is there.
-  if (fs::exists(path_) && fs::exists(directory)) record_ = io::read_json(path_);
+  if (fs::exists(directory)) record_ = record_of(directory);
   if (!record_.is_object()) record_ = {{"settings", settings}, {"parts", nlohmann::json::array()}};
   if (!record_["parts"].empty() && record_["parts"].back().at("seconds") == 0) {  // that process was killed
     record_["parts"].back()["seconds"] = std::max(0.0, logged_seconds(directory) - seconds_of(record_));
@@ -66,39 +76,34 @@ void TrainingRecord::keep(nlohmann::json outcome) {
 }
 
 void TrainingRecord::write() const {
-  io::write_file(path_, record_.dump(1) + "\n");
+  write_record(path_, record_);
 }
 
 nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings) {
-  const std::string path = record_path(directory);
-  if (!std::filesystem::exists(path)) return {};
-  const nlohmann::json record = io::read_json(path);
-  if (!record.value("finished", false) || record.at("settings") != settings) return {};
+  const nlohmann::json record = record_of(directory);
+  if (record.is_null() || !record.value("finished", false) || record.at("settings") != settings) return {};
   return record.value("outcome", nlohmann::json());
 }
 
 nlohmann::json kept_reading(const std::string& directory, const std::string& name, const nlohmann::json& settings) {
-  const std::string path = record_path(directory);
-  if (!std::filesystem::exists(path)) return {};
-  const nlohmann::json readings = io::read_json(path).value("readings", nlohmann::json::object());
-  if (!readings.contains(name) || readings[name].at("settings") != settings) return {};
-  return readings[name].at("values");
+  const nlohmann::json record = record_of(directory);
+  if (!record.contains("readings") || !record["readings"].contains(name)) return {};
+  const nlohmann::json& reading = record["readings"][name];
+  return reading.at("settings") == settings ? reading.at("values") : nlohmann::json();
 }
 
 void keep_reading(const std::string& directory, const std::string& name, const nlohmann::json& settings,
                   const nlohmann::json& values) {
-  const std::string path = record_path(directory);
-  if (!std::filesystem::exists(path)) return;
-  nlohmann::json record = io::read_json(path);
+  nlohmann::json record = record_of(directory);
+  if (record.is_null()) return;
   record["readings"][name] = {{"settings", settings}, {"values", values}};
-  io::write_file(path, record.dump(1) + "\n");
+  write_record(record_path(directory), record);
 }
 
 nlohmann::json training_of(const std::string& arm, uint64_t seed, const std::string& directory) {
   nlohmann::json entry = {{"arm", arm}, {"seed", seed}};
-  const std::string path = record_path(directory);
-  if (std::filesystem::exists(path)) {
-    const nlohmann::json record = io::read_json(path);
+  const nlohmann::json record = record_of(directory);
+  if (!record.is_null()) {
     entry["seconds"] = record.value("seconds", 0.0);
     entry["parts"] = record.at("parts");
     const nlohmann::json schedule = record.at("settings").value("schedule", nlohmann::json::object());
