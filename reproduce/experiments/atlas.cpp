@@ -2,7 +2,7 @@
 // the time of attention with it. The report puts this beside the battery of synthetic tasks on one page.
 //
 // Each encoding has comparisons of its own, <scale>/runs/atlas/<encoding>/<rate>, so that one that is added to the
-// table does not touch the others.
+// table does not touch the others, and processes share them by encodings.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -15,6 +15,7 @@
 #include "rf/nn/attention.h"
 #include "rf/nn/encoding.h"
 #include "rf/nn/seed_scope.h"
+#include "shared_training.h"
 #include "statistics.h"
 #include "tensors.h"
 #include "timing.h"
@@ -138,6 +139,22 @@ std::string time_column(int64_t tokens) {
   return fmt::format("time of attention at {} tokens, of rope's", tokens);
 }
 
+struct AtlasArm {
+  std::string arm;
+  std::vector<train::CompareRun> runs;
+  double rate = 0;
+  int signal = 0;
+};
+
+AtlasArm train_atlas_arm(const Context& context, Design design, const std::string& text) {
+  const std::string arm = encoding_of(text);
+  design.runs = "atlas/" + arm;
+  design.arms = {text};
+  TrainedArms trained = train_arms(context, design);
+  if (trained.signal != 0) return {.arm = arm, .runs = {}, .signal = trained.signal};
+  return {.arm = arm, .runs = std::move(trained.runs), .rate = context.log.rates.back().chosen()};
+}
+
 Result run_atlas(const AtlasSettings& settings, const Context& context) {
   const Design& design = settings.design;
   const int64_t length = train::parse_run_config(design.run).stages.front().max_length;
@@ -148,32 +165,33 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
   result.columns.push_back("peak MiB");
   result.columns.push_back("diverged runs");
   for (const int64_t tokens : settings.timing.tokens) result.columns.push_back(time_column(tokens));
-  for (const std::string& text : design.arms) {
-    const std::string arm = encoding_of(text);
-    Design own = design;
-    own.runs = "atlas/" + arm;
-    own.arms = {text};
-    const TrainedArms trained = train_arms(context, own);
-    if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const auto trained = train_shared(context, "atlas", design.arms, [&](const Context& of_arm, const std::string& text) {
+    return train_atlas_arm(of_arm, design, text);
+  });
+  if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  for (size_t k = 0; k < design.arms.size(); ++k) {
+    const AtlasArm& own = trained.arms[k];
     std::vector<double> peaks;
     std::vector<std::vector<double>> losses(design.length_factors.size());
-    for (const train::CompareRun& run : trained.runs) {
+    for (const train::CompareRun& run : own.runs) {
       peaks.push_back(static_cast<double>(run.peak_bytes) / (1 << 20));
       for (size_t i = 0; i < losses.size(); ++i) {
         if (!run.losses.at(i)) continue;  // beyond a learned table, or diverged
         losses[i].push_back(*run.losses[i]);
         result.measures.push_back({fmt::format("loss at {} tokens, nats per token", design.length_factors[i] * length),
-                                   arm, run.seed, *run.losses[i]});
+                                   own.arm, run.seed, *run.losses[i]});
       }
     }
-    nlohmann::json row = {arm, trained.runs.front().parameters, context.log.rates.back().chosen()};
+    nlohmann::json row = {own.arm, own.runs.front().parameters, own.rate};
     for (const std::vector<double>& of_seeds : losses) {
       row.push_back(of_seeds.empty() ? nlohmann::json() : nlohmann::json(spread(of_seeds).mean));
     }
     row.push_back(spread(peaks).high);
-    row.push_back(std::count_if(trained.runs.begin(), trained.runs.end(),
+    row.push_back(std::count_if(own.runs.begin(), own.runs.end(),
                                 [](const train::CompareRun& run) { return run.diverged_at > 0; }));
-    for (const int64_t tokens : settings.timing.tokens) row.push_back(relative_time(text, tokens, settings.timing));
+    for (const int64_t tokens : settings.timing.tokens) {
+      row.push_back(relative_time(design.arms[k], tokens, settings.timing));
+    }
     result.rows.push_back(row);
   }
   return result;

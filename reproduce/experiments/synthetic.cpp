@@ -18,6 +18,7 @@
 #include "rf/train/compare.h"
 #include "rf/train/job.h"
 #include "rf/train/labelled_rows.h"
+#include "shared_training.h"
 #include "statistics.h"
 #include "synthetic_tasks.h"
 #include "training_record.h"
@@ -251,63 +252,85 @@ void add_rows(Result& result, const SyntheticSettings& settings, const Synthetic
   }
 }
 
+// An arm on a task, by seed, with the rate that was searched for.
+struct SyntheticArm {
+  double rate = 0;
+  std::vector<std::pair<uint64_t, Finished>> runs;
+  int signal = 0;
+};
+
+SyntheticArm train_arm(const Context& context, const SyntheticSettings& settings, const SyntheticTask& task,
+                       const std::string& text) {
+  const std::string arm = encoding_of(text), name = fmt::format("{} on {}", arm, task.name);
+  const std::string directory = fmt::format("{}/runs/synthetic/{}/{}", context.shared_dir, file_name(task.name), arm);
+  const auto whole = [&](double rate, uint64_t seed) -> SyntheticRun {
+    return {.arm = text,
+            .task = &task,
+            .seed = seed,
+            .rate = rate,
+            .steps = train::parse_run_config(settings.run).stages.front().steps,
+            .directory = fmt::format("{}/{:g}/seed-{}", directory, rate, seed)};
+  };
+  const auto tried = [&](const SyntheticRun& run) {
+    const Finished done = train_run(context, settings, run);
+    TriedRun as_tried{.directory = run.directory, .seed = run.seed, .signal = done.signal};
+    if (done.signal == 0 && done.scores.front()) as_tried.loss = done.scores.front()->loss;
+    return as_tried;
+  };
+  const auto try_short = [&](double rate) {
+    SyntheticRun run = whole(rate, settings.search.seed);
+    run.steps = settings.search.steps;
+    run.directory = fmt::format("{}/rate-{:g}", directory, rate);
+    return tried(run);
+  };
+  // A seed decides much here: the one that chooses a rate is none of those that are judged.
+  const auto try_whole = [&](double rate) { return tried(whole(rate, settings.search.seed)); };
+  const ChosenRate chosen = search_rate(context, settings.search, name, try_short, try_whole);
+  SyntheticArm trained{.rate = chosen.rate, .runs = {}, .signal = chosen.signal};
+  for (const uint64_t seed : settings.seeds) {
+    if (trained.signal != 0) return trained;
+    const SyntheticRun run = whole(chosen.rate, seed);
+    const Finished& done = trained.runs.emplace_back(seed, train_run(context, settings, run)).second;
+    trained.signal = done.signal;
+    if (trained.signal == 0) log_training(context, name, seed, run.directory);
+  }
+  return trained;
+}
+
+void add_measures(Result& result, const SyntheticSettings& settings, const SyntheticTask& task, const std::string& arm,
+                  const SyntheticArm& trained) {
+  const int64_t trained_on = settings.lengths.front();
+  for (const auto& [seed, done] : trained.runs) {
+    for (size_t i = 0; i < settings.lengths.size(); ++i) {
+      if (!done.scores[i]) continue;  // beyond a learned table, or diverged
+      const double accuracy = done.scores[i]->accuracy;
+      const int64_t tokens = settings.lengths[i];
+      result.measures.push_back({accuracy_measure(task.name, tokens), arm, seed, accuracy});
+      if (i == 0) continue;
+      result.measures.push_back({accuracy_change_measure(task.name, tokens, trained_on), arm, seed,
+                                 accuracy - done.scores.front()->accuracy});
+    }
+  }
+}
+
 Result run_synthetic(const SyntheticSettings& settings, const Context& context) {
   write_rows(context, settings);
   Result result{.columns = {"encoding", "task", "learning rate"}, .rows = {}};
-  const int64_t trained_on = settings.lengths.front();
   for (const int64_t tokens : settings.lengths) result.columns.push_back(fmt::format("accuracy at {} tokens", tokens));
   result.columns.insert(result.columns.end(), {"can do it", "better than none"});
   for (size_t i = 1; i < settings.lengths.size(); ++i) {
     result.columns.push_back(fmt::format("carries it over to {}", settings.lengths[i]));
   }
-  const int64_t steps = train::parse_run_config(settings.run).stages.front().steps;
   for (const SyntheticTask& task : settings.tasks) {
+    const auto trained = train_shared(
+        context, "synthetic/" + file_name(task.name), settings.arms,
+        [&](const Context& of_arm, const std::string& text) { return train_arm(of_arm, settings, task, text); });
+    if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
     std::map<std::string, double> rates;
-    for (const std::string& text : settings.arms) {
-      const std::string arm = encoding_of(text);
-      const std::string name = fmt::format("{} on {}", arm, task.name);
-      const std::string directory =
-          fmt::format("{}/runs/synthetic/{}/{}", context.shared_dir, file_name(task.name), arm);
-      const auto whole = [&](double rate, uint64_t seed) -> SyntheticRun {
-        return {.arm = text,
-                .task = &task,
-                .seed = seed,
-                .rate = rate,
-                .steps = steps,
-                .directory = fmt::format("{}/{:g}/seed-{}", directory, rate, seed)};
-      };
-      const auto tried = [&](const SyntheticRun& run) {
-        const Finished done = train_run(context, settings, run);
-        TriedRun as_tried{.directory = run.directory, .seed = run.seed, .signal = done.signal};
-        if (done.signal == 0 && done.scores.front()) as_tried.loss = done.scores.front()->loss;
-        return as_tried;
-      };
-      const auto try_short = [&](double rate) {
-        SyntheticRun run = whole(rate, settings.search.seed);
-        run.steps = settings.search.steps;
-        run.directory = fmt::format("{}/rate-{:g}", directory, rate);
-        return tried(run);
-      };
-      // A seed decides much here: the one that chooses a rate is none of those that are judged.
-      const auto try_whole = [&](double rate) { return tried(whole(rate, settings.search.seed)); };
-      const ChosenRate chosen = search_rate(context, settings.search, name, try_short, try_whole);
-      if (chosen.signal != 0) return {.columns = {}, .rows = {}, .signal = chosen.signal};
-      rates[arm] = chosen.rate;
-      for (const uint64_t seed : settings.seeds) {
-        const SyntheticRun run = whole(chosen.rate, seed);
-        const Finished done = train_run(context, settings, run);
-        if (done.signal != 0) return {.columns = {}, .rows = {}, .signal = done.signal};
-        log_training(context, name, seed, run.directory);
-        for (size_t i = 0; i < settings.lengths.size(); ++i) {
-          if (!done.scores[i]) continue;  // beyond a learned table, or diverged
-          const double accuracy = done.scores[i]->accuracy;
-          const int64_t tokens = settings.lengths[i];
-          result.measures.push_back({accuracy_measure(task.name, tokens), arm, seed, accuracy});
-          if (i == 0) continue;
-          result.measures.push_back({accuracy_change_measure(task.name, tokens, trained_on), arm, seed,
-                                     accuracy - done.scores.front()->accuracy});
-        }
-      }
+    for (size_t k = 0; k < settings.arms.size(); ++k) {
+      const std::string arm = encoding_of(settings.arms[k]);
+      rates[arm] = trained.arms[k].rate;
+      add_measures(result, settings, task, arm, trained.arms[k]);
     }
     add_rows(result, settings, task, rates);
   }

@@ -11,6 +11,7 @@
 #include "rf/text/byte_tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
 #include "rf/text/word_vocabulary.h"
+#include "shared_training.h"
 
 namespace rf::reproduce {
 
@@ -56,13 +57,7 @@ text::Tokenizer tokenizer(const Context& context, const Corpus& corpus) {
   return {words.build(corpus.add_words, /*min_frequency=*/2).vocabulary, options};
 }
 
-}  // namespace
-
-std::string prepared(const Context& context, const Corpus& corpus) {
-  const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.name);
-  const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";
-  const nlohmann::json made_of = {{"corpus", corpus}, {"data", identity_of(context.data_dir, corpus.all_files())}};
-  if (fs::exists(mark) && io::read_json(mark) == made_of) return data_dir;
+void make(const Context& context, const Corpus& corpus, const std::string& directory, const std::string& data_dir) {
   if (context.note) context.note(fmt::format("preparing {}", directory));
   const std::string model_dir = directory + "/vocabulary";
   fs::create_directories(model_dir);
@@ -77,7 +72,20 @@ std::string prepared(const Context& context, const Corpus& corpus) {
                  .output_dir = data_dir,
                  .valid_fraction = corpus.valid_fraction},
                 context.progress);
-  io::write_file(mark, made_of.dump(2) + "\n");
+}
+
+}  // namespace
+
+std::string prepared(const Context& context, const Corpus& corpus) {
+  const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.name);
+  const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";
+  const nlohmann::json made_of = {{"corpus", corpus}, {"data", identity_of(context.data_dir, corpus.all_files())}};
+  share(context, "corpus", {corpus.name}, [&](size_t) {
+    if (fs::exists(mark) && io::read_json(mark) == made_of) return 0;
+    make(context, corpus, directory, data_dir);
+    io::write_file(mark, made_of.dump(2) + "\n");
+    return 0;
+  });
   return data_dir;
 }
 

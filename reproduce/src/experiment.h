@@ -70,6 +70,11 @@ struct Result {
 struct RunLog {
   nlohmann::json training = nlohmann::json::array();  // the records of the runs (training_record.h)
   std::vector<TriedRates> rates;
+
+  void add(const RunLog& other) {
+    training.insert(training.end(), other.training.begin(), other.training.end());
+    rates.insert(rates.end(), other.rates.begin(), other.rates.end());
+  }
 };
 
 struct Context {
@@ -79,6 +84,8 @@ struct Context {
   io::Progress& progress;
   nlohmann::json process;  // of this process: command, commit, cpu, cores, threads, target, torch
   RunLog& log;
+
+  Context with(RunLog& other) const { return {shared_dir, data_dir, note, progress, process, other}; }
 };
 
 // The settings of an experiment, and the function that measures with them.

@@ -13,6 +13,7 @@
 #include "rf/train/job.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/training_curve.h"
+#include "shared_training.h"
 #include "training_record.h"
 
 namespace rf::reproduce {
@@ -288,18 +289,22 @@ TrainedArms train_arms(const Context& context, const Design& design, std::vector
     arms = design.arms;
     for (const auto& [arm, run] : design.run_files) arms.push_back(arm);
   }
-  TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
-  for (const std::string& arm : arms) {
-    TrainedArms of_arm = ArmRuns(context, design, trained.data_dir, arm, reading).go();
-    trained.signal = of_arm.signal;
-    if (trained.signal != 0) return trained;
-    for (train::CompareRun& run : of_arm.runs) {
-      log_training(context, run.arm, run.seed, run.directory);
-      trained.readings[run.directory] = reading_of(reading, run, trained.data_dir);
-      trained.runs.push_back(std::move(run));
+  TrainedArms all{.data_dir = prepared(context, design.corpus), .runs = {}};
+  auto trained = train_shared(context, design.runs, arms, [&](const Context& of_arm, const std::string& arm) {
+    TrainedArms runs = ArmRuns(of_arm, design, all.data_dir, arm, reading).go();
+    if (runs.signal != 0) return runs;
+    for (const train::CompareRun& run : runs.runs) {
+      log_training(of_arm, run.arm, run.seed, run.directory);
+      runs.readings[run.directory] = reading_of(reading, run, all.data_dir);
     }
+    return runs;
+  });
+  all.signal = trained.signal;
+  for (TrainedArms& of_arm : trained.arms) {
+    std::move(of_arm.runs.begin(), of_arm.runs.end(), std::back_inserter(all.runs));
+    all.readings.merge(of_arm.readings);
   }
-  return trained;
+  return all;
 }
 
 double held_out_loss(const train::CompareRun& run) {

@@ -182,7 +182,7 @@ void Comparison::open_output() {
                              {"data", data::identity(options_.data_dir)},
                              {"length_factors", options_.length_factors}};
   const auto directory = RunDirectory::unlocked("compare", options_.output_dir);
-  if (!directory.has("compare.json") && !fs::is_empty(directory.path())) {
+  if (!directory.is_empty() && !directory.has("compare.json")) {
     fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",
          directory.path());
   }

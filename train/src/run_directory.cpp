@@ -1,12 +1,6 @@
 // Directories of runs (rf/train/run_directory.h).
 #include "rf/train/run_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -57,20 +51,19 @@ RunDirectory::RunDirectory(std::string path, Use use) : RunDirectory(std::move(p
     fail("resume", "the output directory must be a run directory, got {} without run.json and with {} in it", path_,
          entry);
   }
-  lock_ = ::open(file(".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) fail("train", "the output directory must be writable, got {}: {}", path_, std::strerror(errno));
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+  lock_ = io::FileLock::try_hold(file(".lock"));
+  if (!lock_) {
     fail("train", "the output directory must be used by one process, got {}, which another one holds", path_);
   }
   remove_temporaries(path_);
 }
 
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
 bool RunDirectory::has(const std::string& name) const {
   return fs::exists(file(name));
+}
+
+bool RunDirectory::is_empty() const {
+  return first_entry(path_).empty();
 }
 
 nlohmann::json RunDirectory::settings_or(const std::string& name, const nlohmann::json& settings) const {

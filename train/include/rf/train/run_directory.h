@@ -3,7 +3,10 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+
+#include "rf/io/file_lock.h"
 
 namespace rf::train {
 
@@ -17,13 +20,13 @@ class RunDirectory {
   RunDirectory(std::string path, Use use);
   // Makes the directory of a command of that name; it is not locked, and whatever is in it stays.
   static RunDirectory unlocked(const char* command, std::string path);
-  ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   bool has(const std::string& name) const;
+  bool is_empty() const;  // but for hidden and temporary files
   // The settings of the runs in it, which the file `name` holds; `settings` if there is none.
   nlohmann::json settings_or(const std::string& name, const nlohmann::json& settings) const;
   // The same; if there is none it is written, with `settings`.
@@ -36,7 +39,7 @@ class RunDirectory {
   RunDirectory(std::string path, Unlocked use);
 
   std::string path_;
-  int lock_ = -1;
+  std::optional<io::FileLock> lock_;
 };
 
 // The first setting that has changed, as "40 at /seed where there was 30"; "" if there is none.
