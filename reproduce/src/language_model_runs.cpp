@@ -163,8 +163,9 @@ FileRun train_run_file(const Context& context, const std::string& data_dir, cons
   if (!has_weights(directory)) record.emplace(context, directory, run);
   try {
     const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
-    if (record) record->end(report.signal == 0);
-    if (record && report.signal == 0) record->keep({{kHeldOutLoss, report.evaluation.loss}});
+    const bool is_complete = has_weights(directory);
+    if (record) record->end(is_complete);
+    if (record && is_complete) record->keep({{kHeldOutLoss, report.evaluation.loss}});
     return {.loss = report.evaluation.loss, .signal = report.signal};
   } catch (const train::Diverged& error) {
     if (!may_diverge) throw;

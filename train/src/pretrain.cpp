@@ -264,7 +264,10 @@ PretrainReport PretrainRun::go() {
     }
     throw;
   }
-  if (state_.step == total_steps_) finish();
+  if (state_.step == total_steps_) {
+    finish();
+    signal = ranks_.largest_at_end(interrupt.received());  // one that came in the last step ends a series of runs
+  }
   progress_.finish();
   PretrainReport report;
   report.steps = state_.step;

@@ -50,7 +50,7 @@ struct PretrainReport {
   double tokens_per_second = 0;  // tokens that are not padding, since this start, without evaluations and checkpoints
   int64_t peak_rss_bytes = 0;    // of the largest process
   EvaluationReport evaluation;   // the last one; zeros if there was none
-  int signal = 0;                // SIGINT or SIGTERM when one ended the run early, after a checkpoint; else 0
+  int signal = 0;                // SIGINT or SIGTERM when one was received; the run has then ended with a checkpoint
   bool is_first_rank = true;     // of the job; the others have the same report
 };
 
