@@ -16,16 +16,16 @@ namespace {
 int run_pretrain(const train::PretrainOptions& options) {
   const train::PretrainReport report = train::pretrain(options, progress());
   progress().finish();
-  if (!report.is_first_rank) throw SilentExit{report.signal == 0 ? kOk : kSignalBase + report.signal};
+  if (!report.is_first_rank) throw SilentExit{report.is_complete ? kOk : kSignalBase + report.signal};
   nlohmann::json result = {{"output", options.output_dir},
                            {"steps", report.steps},
                            {"train_loss", report.train_loss},
                            {"tokens_per_second", report.tokens_per_second},
                            {"peak_rss_bytes", report.peak_rss_bytes}};
   if (report.evaluation.predicted_tokens > 0) result["evaluation"] = to_json(report.evaluation);
-  if (report.signal != 0) result["interrupted_by_signal"] = report.signal;
+  if (!report.is_complete) result["interrupted_by_signal"] = report.signal;
   emit(result);
-  if (report.signal == 0) return kOk;
+  if (report.is_complete) return kOk;
   say(fmt::format("interrupted after step {}; a checkpoint was written, continue with --resume", report.steps));
   return kSignalBase + report.signal;
 }

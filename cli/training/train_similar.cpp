@@ -22,9 +22,9 @@ int run_train_similar(const SimilarTraining& options) {
                          {"steps", report.steps},
                          {"generation_loss", report.generation_loss},
                          {"similarity_loss", report.similarity_loss}};
-  if (!options.valid.empty() && report.signal == 0) line["spearman"] = report.spearman;  // null where it is none
+  if (!options.valid.empty() && report.is_complete) line["spearman"] = report.spearman;  // null where it is none
   emit(line);
-  if (report.signal == 0) return kOk;
+  if (report.is_complete) return kOk;
   say("interrupted; the same command continues from here");
   return kSignalBase + report.signal;
 }

@@ -29,9 +29,9 @@ int run_train_translation(TrainTranslationOptions& options) {
                            {"seconds", report.seconds},
                            {"target_tokens_per_second", report.target_tokens_per_second}};
   if (report.valid_loss) result["valid_loss"] = *report.valid_loss;
-  if (report.signal != 0) result["interrupted_by_signal"] = report.signal;
+  if (!report.is_complete) result["interrupted_by_signal"] = report.signal;
   emit(result);
-  if (report.signal == 0) return kOk;
+  if (report.is_complete) return kOk;
   say(fmt::format("interrupted after step {}; the same command continues from here", report.steps));
   return kSignalBase + report.signal;
 }

@@ -59,7 +59,8 @@ Experiment convergence() {
       .revision = 4,
       .hours = 5.5,
       .exceptions = {"the learning rate of 1e-5 is constant: the paper names no schedule",
-                     "English text of --data in place of BookCorpus and Wikipedia"}};
+                     "English text of --data in place of BookCorpus and Wikipedia"},
+      .shares_arms = true};
 }
 
 }  // namespace rf::reproduce

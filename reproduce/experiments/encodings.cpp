@@ -69,7 +69,8 @@ Experiment encodings() {
       .method = {encodings_settings, run_encodings},
       .revision = 3,
       .hours = 4.8,
-      .exceptions = {"no publication compares these encodings; the body and the schedule are those of convergence"}};
+      .exceptions = {"no publication compares these encodings; the body and the schedule are those of convergence"},
+      .shares_arms = true};
 }
 
 }  // namespace rf::reproduce

@@ -208,7 +208,8 @@ Experiment extrapolation() {
           .revision = 4,
           .hours = 1.6,
           .exceptions = {"the claim's source names no hyperparameters; the body and the schedule are those of "
-                         "linear-language-model"}};
+                         "linear-language-model"},
+          .shares_arms = true};
 }
 
 }  // namespace rf::reproduce

@@ -109,11 +109,12 @@ Experiment linear_language_model() {
       .method = {linear_settings, run_linear},
       .revision = 3,
       .hours = 1.5,
-      .exceptions = {
-          "norms after the blocks, biases and a tied output, where the published code has norms before them, "
-          "no biases and an output of its own",
-          "the 266 random features are drawn once, where the published code draws anew every 1,000 steps",
-          "a constant learning rate without warm-up: the paper names none", "100,000 steps, the axis of Figure 3"}};
+      .exceptions =
+          {"norms after the blocks, biases and a tied output, where the published code has norms before them, "
+           "no biases and an output of its own",
+           "the 266 random features are drawn once, where the published code draws anew every 1,000 steps",
+           "a constant learning rate without warm-up: the paper names none", "100,000 steps, the axis of Figure 3"},
+      .shares_arms = true};
 }
 
 }  // namespace rf::reproduce

@@ -79,7 +79,7 @@ struct SimilarRun {
   uint64_t seed = 0;
 };
 
-// The signal that ended it early, or 0. A run that finished with the same settings and texts is kept.
+// The signal that was received, or 0. A run that finished with the same settings and texts is kept.
 int train_similar(const SimilarSettings& settings, const Context& context, const SimilarRun& run) {
   train::SimilarTraining options;
   options.model_dir = run.body;
@@ -103,7 +103,7 @@ int train_similar(const SimilarSettings& settings, const Context& context, const
         nlohmann::json{{"body", "rope"}, {"epochs", run.epochs}, {"schedule", {{"learning_rate", run.rate}}}});
   }
   const train::SimilarTrainingReport report = train::train_similar(options, context.progress);
-  if (record) record->end(report.signal == 0);
+  if (record) record->end(report.is_complete);
   return report.signal;
 }
 

@@ -354,7 +354,8 @@ Experiment synthetic() {
           .method = {synthetic_settings, run_synthetic},
           .revision = 2,
           .hours = 3.2,
-          .exceptions = {"no publication has this battery: scale paper is scale small"}};
+          .exceptions = {"no publication has this battery: scale paper is scale small"},
+          .shares_arms = true};
 }
 
 }  // namespace rf::reproduce

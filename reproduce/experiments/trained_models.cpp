@@ -315,7 +315,8 @@ Experiment trained_frequencies() {
       .method = {frequency_settings, run_frequencies},
       .revision = 3,
       .hours = 2.6,
-      .exceptions = {"the claim's source names no hyperparameters; they are those of convergence"}};
+      .exceptions = {"the claim's source names no hyperparameters; they are those of convergence"},
+      .shares_arms = true};
 }
 
 }  // namespace rf::reproduce

@@ -232,7 +232,7 @@ TrainedRun train_run(const TranslationSettings& settings, const Context& context
                                                                     .seed = seed,
                                                                     .note = context.note},
                                                                    context.progress);
-  record.end(report.signal == 0);
+  record.end(report.is_complete);
   if (report.signal != 0) return {.signal = report.signal};
   TrainedRun trained;
   if (report.valid_loss) trained.loss = *report.valid_loss;

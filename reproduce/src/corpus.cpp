@@ -80,8 +80,10 @@ std::string prepared(const Context& context, const Corpus& corpus) {
   const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.name);
   const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";
   const nlohmann::json made_of = {{"corpus", corpus}, {"data", identity_of(context.data_dir, corpus.all_files())}};
+  const auto is_made = [&] { return fs::exists(mark) && io::read_json(mark) == made_of; };
+  if (is_made()) return data_dir;
   share(context, "corpus", {corpus.name}, [&](size_t) {
-    if (fs::exists(mark) && io::read_json(mark) == made_of) return 0;
+    if (is_made()) return 0;
     make(context, corpus, directory, data_dir);
     io::write_file(mark, made_of.dump(2) + "\n");
     return 0;

@@ -136,7 +136,7 @@ train::CompareReport compare_recorded(const Context& context, const std::string&
   options.before = [&](const std::string& run_dir, const nlohmann::json& run_file) {
     record.emplace(context, run_dir, run_file);
   };
-  options.after = [&](int signal) { record->end(signal == 0); };
+  options.after = [&](bool is_complete) { record->end(is_complete); };
   options.measured = [&](const train::CompareRun& run) { reading_of(reading, run, data_dir); };
   options.note = context.note;
   return train::compare(options, context.progress);
@@ -163,9 +163,8 @@ FileRun train_run_file(const Context& context, const std::string& data_dir, cons
   if (!has_weights(directory)) record.emplace(context, directory, run);
   try {
     const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
-    const bool is_complete = has_weights(directory);
-    if (record) record->end(is_complete);
-    if (record && is_complete) record->keep({{kHeldOutLoss, report.evaluation.loss}});
+    if (record) record->end(report.is_complete);
+    if (record && report.is_complete) record->keep({{kHeldOutLoss, report.evaluation.loss}});
     return {.loss = report.evaluation.loss, .signal = report.signal};
   } catch (const train::Diverged& error) {
     if (!may_diverge) throw;

@@ -16,6 +16,7 @@
 #include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
 #include "rf/train/run_directory.h"
+#include "shared_training.h"
 
 namespace rf::reproduce {
 
@@ -220,10 +221,14 @@ Report reproduce(const Options& options, io::Progress& progress,
     const std::string shared_dir = fmt::format("{}/{}", options.output_dir, scale);
     const std::string directory = fmt::format("{}/{}", shared_dir, experiment->name);
     const std::string path = result_path(options.output_dir, *experiment, options.scale);
-    nlohmann::json before = existing_result(path);
-    if (is_current(before, *experiment, settings)) {
+    const auto keep_if_current = [&] {
+      nlohmann::json before = existing_result(path);
+      if (!is_current(before, *experiment, settings)) return false;
       judge_stored(*experiment, path, before, commit_of(options));
       result_to(result_line(before, Source::kKept));
+      return true;
+    };
+    if (keep_if_current()) {
       ++report.done;
       continue;
     }
@@ -236,20 +241,26 @@ Report reproduce(const Options& options, io::Progress& progress,
     if (options.note) options.note(fmt::format("{} ({}): {}", experiment->name, experiment->spec, experiment->title));
     print_cost(*experiment, options);
     RunLog log;
-    const auto start = std::chrono::steady_clock::now();
-    const Result result = experiment->method.run(
-        options.scale, {shared_dir, options.data_dir, options.note, progress, process_of(options), log});
-    report.signal = result.signal;
+    const Context context{shared_dir, options.data_dir, options.note, progress, process_of(options), log};
+    const auto run = [&](size_t) {
+      if (keep_if_current()) return 0;  // another process has run it
+      const auto start = std::chrono::steady_clock::now();
+      const Result result = experiment->method.run(options.scale, context);
+      if (result.signal != 0) return result.signal;
+      if (keep_if_current()) return 0;
+      nlohmann::json json = result_json(*experiment, result, log, options.scale);
+      json["command"] = options.command;
+      json["machine"] = nlohmann::json::parse(options.machine_json);
+      json["settings"] = settings;
+      json["seeds"] = settings.value("seeds", nlohmann::json::array());
+      json["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      fs::create_directories(directory);
+      write_result(path, json);
+      result_to(result_line(json, Source::kRun));
+      return 0;
+    };
+    report.signal = experiment->shares_arms ? run(0) : share(context, "experiments", {experiment->name}, run);
     if (report.signal != 0) return report;
-    nlohmann::json json = result_json(*experiment, result, log, options.scale);
-    json["command"] = options.command;
-    json["machine"] = nlohmann::json::parse(options.machine_json);
-    json["settings"] = settings;
-    json["seeds"] = settings.value("seeds", nlohmann::json::array());
-    json["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    fs::create_directories(directory);
-    write_result(path, json);
-    result_to(result_line(json, Source::kRun));
     ++report.done;
   }
   return report;

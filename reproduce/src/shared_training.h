@@ -11,8 +11,9 @@
 
 namespace rf::reproduce {
 
-// Calls `work` once for each part, those last that other processes are at, and waits for them. So in the end every part
-// was done by some process, and this one's `work` has found it done. Returns the signal that ended `work`, or 0.
+// Calls `work` once for each part, under a lock. Parts that another process has come last, when it has ended or let go
+// of them; `work` then finds what it did. Returns the signal that ended `work`, or 0. A signal while it waits ends the
+// process.
 int share(const Context& context, const std::string& name, const std::vector<std::string>& parts,
           const std::function<int(size_t part)>& work);
 
@@ -34,7 +35,7 @@ auto train_shared(const Context& context, const std::string& name, const std::ve
     trained.arms[i] = train(context.with(logs[i]), arms[i]);
     return trained.arms[i].signal;
   });
-  for (RunLog& log : logs) context.log.add(std::move(log));
+  for (const RunLog& log : logs) context.log.add(log);
   return trained;
 }
 

@@ -14,7 +14,7 @@ import torch
 import transformers
 
 import tolerances
-from cli_support import MODEL, PROGRAM, make_corpus, refused, results, run, run_file
+from cli_support import PROGRAM, make_corpus, refused, results, run, run_file
 
 COMMANDS = [
     "info",
@@ -256,30 +256,6 @@ def test_a_signal_writes_a_checkpoint(prepared, tmp_path, number):
     (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
     assert f"after step {checkpoint.name.removeprefix('checkpoint-')};" in err
     assert not (tmp_path / "run" / "model.safetensors").exists()
-
-
-def test_a_signal_in_the_last_evaluation(prepared, tmp_path):
-    """The run is complete, but what called it learns of the signal: a series of runs must end."""
-    config = run_file(
-        tmp_path / "run.json",
-        model={**MODEL, "position_encoding": "rope"},
-        evaluate_lengths=list(range(8, 800)),
-        checkpoint_every_steps=100000,
-    )
-    output = tmp_path / "run"
-    command = ["pretrain", "--config", config, "--data", prepared / "data", "--output", output]
-    child = subprocess.Popen([PROGRAM, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not (output / "metrics.jsonl").exists() or '"step":6' not in (output / "metrics.jsonl").read_text():
-        assert time.monotonic() < deadline and child.poll() is None
-        time.sleep(0.001)
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
-    assert child.returncode == 128 + signal.SIGINT, err
-    assert json.loads(out)["steps"] == 6 and json.loads(out)["interrupted_by_signal"] == signal.SIGINT
-    assert (output / "model.safetensors").exists()
-    (line,) = results(*command, "--resume")
-    assert line["steps"] == 6 and "interrupted_by_signal" not in line
 
 
 def test_bench_of_steps_verifies_and_answers(trained, tmp_path):

@@ -136,6 +136,34 @@ def wait_for(condition, child):
         time.sleep(0.005)
 
 
+def test_a_signal_in_the_last_evaluation_of_a_run(data, tmp_path):
+    """That run is complete and is measured; the next one is not begun."""
+    run_file(
+        data / "evaluating.json",
+        model={**MODEL, "max_position_embeddings": 16},
+        stages=[dict(max_length=16, batch=4, steps=4)],
+        evaluate_batches=2,
+        evaluate_lengths=list(range(8, 400)),
+    )
+    output = tmp_path / "out"
+    arguments = options(data, output, "none,rope", 1, config="evaluating.json")
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stderr=subprocess.DEVNULL, env=environment)
+    try:
+        metrics = output / "none" / "seed-1" / "metrics.jsonl"
+        wait_for(lambda: metrics.exists() and '"step":4' in metrics.read_text(), child)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=60) == 128 + signal.SIGINT
+    finally:
+        child.kill()
+        child.wait()
+    kept = (output / "none" / "seed-1" / "result.json").read_text()
+    assert not (output / "rope").exists()
+    results(*arguments)
+    assert (output / "none" / "seed-1" / "result.json").read_text() == kept
+    assert (output / "rope" / "seed-1" / "result.json").exists()
+
+
 def test_interrupted_comparison_goes_on_to_the_same_numbers(data, tmp_path):
     """Ended by a signal in its first run, and killed in its second one, each after a checkpoint and before the end."""
     run_file(

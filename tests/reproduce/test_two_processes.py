@@ -1,5 +1,6 @@
 """Processes that run the same experiments in the same output directory share the trainings."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -7,20 +8,36 @@ import time
 
 from cli_support import PROGRAM, results
 
+LIMIT = 300  # seconds
+
 
 def command(data_sets, *names):
     folder, _ = data_sets
     return ["reproduce", *names, "--scale", "tiny", "--data", folder, "--output"]
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        [PROGRAM, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=dict(os.environ, OMP_NUM_THREADS="1"),
-    )
+@contextlib.contextmanager
+def started(folder, *arguments):
+    """A process with its outputs in folder/out and folder/messages, which does not outlive the test."""
+    folder.mkdir()
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    with (folder / "out").open("w") as out, (folder / "messages").open("w") as messages:
+        child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=out, stderr=messages, env=environment)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def lines_of(folder, child):
+    """The results of a process that must succeed."""
+    assert child.wait(timeout=LIMIT) == 0, (folder / "messages").read_text()
+    return [json.loads(line) for line in (folder / "out").read_text().splitlines()]
+
+
+def records(output):
+    return [json.loads(path.read_text()) for path in output.rglob("*.training.json")]
 
 
 def outcomes(output):
@@ -35,30 +52,31 @@ def outcomes(output):
 
 
 def test_two_processes_train_each_run_once(data_sets, tmp_path):
-    both = command(data_sets, "atlas", "synthetic")
+    names = ["norm", "synthetic", "atlas"]
+    arguments = command(data_sets, *names)
     alone, shared = tmp_path / "alone", tmp_path / "shared"
-    results(*both, alone)
-    children = [start(*both, shared) for _ in range(2)]
-    said = [child.communicate(timeout=600) for child in children]
-    for child, (_, messages) in zip(children, said, strict=True):
-        assert child.returncode == 0, messages
+    results(*arguments, alone)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    with started(folders[0], *arguments, shared) as first, started(folders[1], *arguments, shared) as second:
+        lines = [lines_of(folder, child) for folder, child in zip(folders, (first, second), strict=True)]
+    for name, *own in zip(names, *lines, strict=True):
+        assert [line["name"] for line in own] == [name, name]
+        assert sorted(line["kept"] for line in own) == [False, True]  # one has written the result
     assert outcomes(shared) == outcomes(alone)
-    records = [json.loads(path.read_text()) for path in shared.rglob("*.training.json")]
-    assert len(records) == len(list(alone.rglob("*.training.json")))
-    assert all(record["finished"] and len(record["parts"]) == 1 for record in records)
+    assert len(records(shared)) == len(records(alone))
+    assert all(record["finished"] and len(record["parts"]) == 1 for record in records(shared))
 
 
 def test_what_a_killed_process_had_is_trained_by_the_other(data_sets, tmp_path):
-    atlas = command(data_sets, "atlas")
-    killed = start(*atlas, tmp_path)
-    while not list(tmp_path.glob("tiny/locks/atlas/*.lock")):
-        time.sleep(0.01)
-    other = start(*atlas, tmp_path)
-    time.sleep(1)
-    killed.kill()
-    killed.communicate()
-    _, said = other.communicate(timeout=600)
-    assert other.returncode == 0, said
-    records = [json.loads(path.read_text()) for path in tmp_path.rglob("*.training.json")]
-    assert records and all(record["finished"] for record in records)
-    assert (tmp_path / "tiny" / "atlas" / "result.json").exists()
+    arguments = command(data_sets, "atlas")
+    output = tmp_path / "output"
+    with started(tmp_path / "killed", *arguments, output) as killed:
+        deadline = time.monotonic() + LIMIT
+        while not list(output.glob("tiny/runs/atlas/*/*/*/*/metrics.jsonl")):
+            assert time.monotonic() < deadline and killed.poll() is None
+            time.sleep(0.001)
+        killed.kill()
+    with started(tmp_path / "other", *arguments, output) as other:
+        lines_of(tmp_path / "other", other)
+    assert all(record["finished"] for record in records(output))
+    assert max(len(record["parts"]) for record in records(output)) == 2

@@ -216,9 +216,10 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
       options_.note(fmt::format("{}, seed {}, has diverged and has no loss: {}", arm, seed, error.what()));
     }
   }
-  if (options_.after) options_.after(report.signal);
+  const bool is_complete = report.is_complete || diverged_at > 0;
+  if (options_.after) options_.after(is_complete);
   report_.signal = report.signal;
-  if (report.signal != 0) return false;
+  if (!is_complete) return false;
   run = {.arm = arm,
          .seed = seed,
          .parameters = parameters_.at(arm),
@@ -262,6 +263,7 @@ CompareReport Comparison::go() {
       if (!train(arm, base_.seed + static_cast<uint64_t>(i), run)) return report_;
       report_.runs.push_back(std::move(run));
       write_tables();
+      if (report_.signal != 0) return report_;
     }
   }
   return report_;

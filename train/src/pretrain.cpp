@@ -266,7 +266,7 @@ PretrainReport PretrainRun::go() {
   }
   if (state_.step == total_steps_) {
     finish();
-    signal = ranks_.largest_at_end(interrupt.received());  // one that came in the last step ends a series of runs
+    signal = ranks_.largest_at_end(interrupt.received());
   }
   progress_.finish();
   PretrainReport report;
@@ -276,6 +276,7 @@ PretrainReport PretrainRun::go() {
   report.peak_rss_bytes = ranks_.largest(peak_rss_bytes());
   report.evaluation = state_.evaluation;
   report.signal = static_cast<int>(signal);
+  report.is_complete = state_.step == total_steps_;
   report.is_first_rank = ranks_.is_first();
   return report;
 }

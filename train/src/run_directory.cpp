@@ -51,7 +51,11 @@ RunDirectory::RunDirectory(std::string path, Use use) : RunDirectory(std::move(p
     fail("resume", "the output directory must be a run directory, got {} without run.json and with {} in it", path_,
          entry);
   }
-  lock_ = io::FileLock::try_hold(file(".lock"));
+  try {
+    lock_ = io::FileLock::try_hold(file(".lock"));
+  } catch (const Error& error) {
+    fail("train", "the output directory must be writable, got {}: {}", path_, error.what());
+  }
   if (!lock_) {
     fail("train", "the output directory must be used by one process, got {}, which another one holds", path_);
   }

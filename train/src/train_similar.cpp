@@ -446,6 +446,7 @@ SimilarTrainingReport SimilarRun::go() {
   schedule_.warmup_steps = std::llround(std::ceil(options_.warmup * static_cast<double>(total_steps_)));
   check_settings();
   if (is_finished()) {
+    report_.is_complete = true;
     if (options_.note) options_.note("the run is finished already, in " + options_.output_dir);
     return report_;
   }
@@ -465,6 +466,8 @@ SimilarTrainingReport SimilarRun::go() {
     }
   }
   finish(tokenizer_files);
+  report_.signal = interrupt.received();
+  report_.is_complete = true;
   return report_;
 }
 

@@ -346,7 +346,8 @@ TranslationReport TranslationRun::go() {
           .valid_loss = valid_loss_,
           .seconds = seconds_,
           .target_tokens_per_second = own_seconds_ > 0 ? static_cast<double>(own_tokens_) / own_seconds_ : 0,
-          .signal = is_complete ? 0 : interrupt.received()};
+          .signal = interrupt.received(),
+          .is_complete = is_complete};
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ struct CompareOptions {
   // Called for each run that is trained: before, with its directory and run file, and after, also when a signal ended
   // it.
   std::function<void(const std::string& directory, const nlohmann::json& run)> before = {};
-  std::function<void(int signal)> after = {};
+  std::function<void(bool is_complete)> after = {};
   // Called with a run that has its held-out losses, before it counts as finished.
   std::function<void(const CompareRun& run)> measured = {};
   std::function<void(const std::string&)> note;

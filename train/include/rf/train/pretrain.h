@@ -50,7 +50,8 @@ struct PretrainReport {
   double tokens_per_second = 0;  // tokens that are not padding, since this start, without evaluations and checkpoints
   int64_t peak_rss_bytes = 0;    // of the largest process
   EvaluationReport evaluation;   // the last one; zeros if there was none
-  int signal = 0;                // SIGINT or SIGTERM when one was received; the run has then ended with a checkpoint
+  int signal = 0;                // SIGINT or SIGTERM when one was received; the run has ended with a checkpoint
+  bool is_complete = false;      // at its last step, whether or not a signal came in it
   bool is_first_rank = true;     // of the job; the others have the same report
 };
 

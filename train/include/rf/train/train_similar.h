@@ -45,7 +45,8 @@ struct SimilarTrainingReport {
   int64_t steps = 0, pairs = 0;
   double generation_loss = 0, similarity_loss = 0;  // of the last line of the metrics
   double spearman = 0;                              // of the last evaluation; NaN without
-  int signal = 0;  // SIGINT or SIGTERM if one ended the work early; the same call continues
+  int signal = 0;                                   // SIGINT or SIGTERM when one was received; the same call continues
+  bool is_complete = false;                         // whether or not a signal came in the last step
 };
 
 // Throws Error, naming file and line, for records without the fields, fewer pairs than a batch, settings other than

@@ -57,7 +57,8 @@ struct TranslationReport {
   std::optional<double> valid_loss{};   // nats per target token, without smoothing; of the last evaluation
   double seconds = 0;                   // of the steps, all calls
   double target_tokens_per_second = 0;  // of this call
-  int signal = 0;                       // that ended the run early, after a checkpoint
+  int signal = 0;                       // SIGINT or SIGTERM when one was received; there is a checkpoint
+  bool is_complete = false;             // at its last step, whether or not a signal came in it
 };
 
 // Throws Error for bad input, naming file and line, and for a loss that is not finite, naming the step.
