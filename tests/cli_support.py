@@ -5,6 +5,7 @@ import os
 import pty
 import random
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,15 @@ def refused(*arguments, code=1, **options):
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert done.stdout == ""
     return done.stderr
+
+
+def wait_for(condition, child=None, seconds=60):
+    """Waits until something holds, while a process runs, if one is given."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        assert child is None or child.poll() is None, "the process has ended"
+        time.sleep(0.005)
 
 
 def make_corpus(folder, documents=16, seed=1):

@@ -140,19 +140,17 @@ std::string time_column(int64_t tokens) {
 }
 
 struct AtlasArm {
-  std::string arm;
   std::vector<train::CompareRun> runs;
   double rate = 0;
   int signal = 0;
 };
 
 AtlasArm train_atlas_arm(const Context& context, Design design, const std::string& text) {
-  const std::string arm = encoding_of(text);
-  design.runs = "atlas/" + arm;
+  design.runs = "atlas/" + encoding_of(text);
   design.arms = {text};
   TrainedArms trained = train_arms(context, design);
-  if (trained.signal != 0) return {.arm = arm, .runs = {}, .signal = trained.signal};
-  return {.arm = arm, .runs = std::move(trained.runs), .rate = context.log.rates.back().chosen()};
+  if (trained.signal != 0) return {.runs = {}, .signal = trained.signal};
+  return {.runs = std::move(trained.runs), .rate = context.log.rates.back().chosen()};
 }
 
 Result run_atlas(const AtlasSettings& settings, const Context& context) {
@@ -170,6 +168,7 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
   });
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   for (size_t k = 0; k < design.arms.size(); ++k) {
+    const std::string arm = encoding_of(design.arms[k]);
     const AtlasArm& own = trained.arms[k];
     std::vector<double> peaks;
     std::vector<std::vector<double>> losses(design.length_factors.size());
@@ -179,10 +178,10 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
         if (!run.losses.at(i)) continue;  // beyond a learned table, or diverged
         losses[i].push_back(*run.losses[i]);
         result.measures.push_back({fmt::format("loss at {} tokens, nats per token", design.length_factors[i] * length),
-                                   own.arm, run.seed, *run.losses[i]});
+                                   arm, run.seed, *run.losses[i]});
       }
     }
-    nlohmann::json row = {own.arm, own.runs.front().parameters, own.rate};
+    nlohmann::json row = {arm, own.runs.front().parameters, own.rate};
     for (const std::vector<double>& of_seeds : losses) {
       row.push_back(of_seeds.empty() ? nlohmann::json() : nlohmann::json(spread(of_seeds).mean));
     }

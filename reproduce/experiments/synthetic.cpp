@@ -263,12 +263,13 @@ SyntheticArm train_arm(const Context& context, const SyntheticSettings& settings
                        const std::string& text) {
   const std::string arm = encoding_of(text), name = fmt::format("{} on {}", arm, task.name);
   const std::string directory = fmt::format("{}/runs/synthetic/{}/{}", context.shared_dir, file_name(task.name), arm);
+  const int64_t steps = train::parse_run_config(settings.run).stages.front().steps;
   const auto whole = [&](double rate, uint64_t seed) -> SyntheticRun {
     return {.arm = text,
             .task = &task,
             .seed = seed,
             .rate = rate,
-            .steps = train::parse_run_config(settings.run).stages.front().steps,
+            .steps = steps,
             .directory = fmt::format("{}/{:g}/seed-{}", directory, rate, seed)};
   };
   const auto tried = [&](const SyntheticRun& run) {

@@ -5,7 +5,6 @@ import os
 import platform
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 import transformers
 
 import tolerances
-from cli_support import PROGRAM, make_corpus, refused, results, run, run_file
+from cli_support import PROGRAM, make_corpus, refused, results, run, run_file, wait_for
 
 COMMANDS = [
     "info",
@@ -245,10 +244,8 @@ def test_a_signal_writes_a_checkpoint(prepared, tmp_path, number):
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, OMP_NUM_THREADS="1")
     )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run" / "metrics.jsonl").read_text():
-        assert time.monotonic() < deadline and child.poll() is None
-        time.sleep(0.02)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_text(), child)
     child.send_signal(number)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 128 + number

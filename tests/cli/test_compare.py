@@ -5,11 +5,10 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
-from cli_support import MODEL, PROGRAM, make_data, refused, results, run, run_file
+from cli_support import MODEL, PROGRAM, make_data, refused, results, run, run_file, wait_for
 
 NEEDS_KEYS = {"axial", "axial-nd", "mrope", "rope-mixed"}
 
@@ -127,13 +126,6 @@ def test_a_run_that_diverges_does_not_end_the_comparison(data, tmp_path):
     metrics = tmp_path / "out" / "rope" / "seed-2" / "metrics.jsonl"
     before = metrics.stat().st_mtime_ns
     assert results(*arguments) == first and metrics.stat().st_mtime_ns == before
-
-
-def wait_for(condition, child):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline and child.poll() is None
-        time.sleep(0.005)
 
 
 def test_a_signal_in_the_last_evaluation_of_a_run(data, tmp_path):

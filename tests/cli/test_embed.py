@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli_support import PROGRAM, needs_parquet, refused, results, run
+from cli_support import PROGRAM, needs_parquet, refused, results, run, wait_for
 from rf_engine import Embedder
 from sentence_model import TEXTS, save_encoder, save_modules
 
@@ -170,13 +170,6 @@ def many_lines(count):
     return [" ".join(rng.choices("abcdefgh", k=rng.randint(0, 12))) for _ in range(count)]
 
 
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.02)
-
-
 def state_of(output):
     path = output.with_name(output.name + ".part.json")
     return json.loads(path.read_text()) if path.exists() else {"rows": 0}
@@ -194,7 +187,7 @@ def killed(model, tmp_path):
         )
         child.stdin.write("".join(line + "\n" for line in lines[:5000]).encode())
         child.stdin.flush()
-        wait_for(lambda: state_of(output)["rows"] > 0)
+        wait_for(lambda: state_of(output)["rows"] > 0, seconds=120)
         child.kill()
         child.wait()
         assert not output.exists()
@@ -247,7 +240,7 @@ def test_two_runs_at_once(model, tmp_path):
     output = tmp_path / "out.npy"
     arguments = ["embed", "--model", model, "--input", "-", "--output", output]
     first = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    wait_for(lambda: output.with_name("out.npy.part.json").exists())
+    wait_for(lambda: output.with_name("out.npy.part.json").exists(), seconds=120)
     assert "one process at a time" in refused(*arguments, stdin="b\n")
     first.communicate(b"a\n")
     assert first.returncode == 0 and np.load(output).shape == (1, 24)
@@ -337,7 +330,7 @@ def test_log_lines(model, tmp_path):
     )
     child.stdin.write(b"a\n" * 4096)
     child.stdin.flush()
-    wait_for(lambda: state_of(tmp_path / "out.npy")["rows"] > 0)
+    wait_for(lambda: state_of(tmp_path / "out.npy")["rows"] > 0, seconds=120)
     time.sleep(10.5)
     child.stdin.write(b"b\n" * 10)
     _, said = child.communicate()

@@ -4,9 +4,8 @@ import contextlib
 import json
 import os
 import subprocess
-import time
 
-from cli_support import PROGRAM, results
+from cli_support import PROGRAM, results, wait_for
 
 LIMIT = 300  # seconds
 
@@ -71,10 +70,7 @@ def test_what_a_killed_process_had_is_trained_by_the_other(data_sets, tmp_path):
     arguments = command(data_sets, "atlas")
     output = tmp_path / "output"
     with started(tmp_path / "killed", *arguments, output) as killed:
-        deadline = time.monotonic() + LIMIT
-        while not list(output.glob("tiny/runs/atlas/*/*/*/*/metrics.jsonl")):
-            assert time.monotonic() < deadline and killed.poll() is None
-            time.sleep(0.001)
+        wait_for(lambda: list(output.glob("tiny/runs/atlas/*/*/*/*/metrics.jsonl")), killed, LIMIT)
         killed.kill()
     with started(tmp_path / "other", *arguments, output) as other:
         lines_of(tmp_path / "other", other)
