@@ -21,15 +21,16 @@ struct ReproduceOptions {
   bool list = false, json = false, judge = false;
 };
 
-std::string command_line(const ReproduceOptions& options) {
+std::string command_line(const ReproduceOptions& options, const Common& common) {
   std::string line = "roformer reproduce";
   for (const std::string& name : options.run.names) line += " " + name;
   line += " --scale " + options.scale + " --output " + options.run.output_dir;
   if (!options.run.data_dir.empty()) line += " --data " + options.run.data_dir;
+  if (common.threads > 0) line += fmt::format(" --threads {}", common.threads);
   return line;
 }
 
-int run_reproduce(ReproduceOptions& options) {
+int run_reproduce(ReproduceOptions& options, const Common& common) {
   options.run.scale = reproduce::scale_of_name(options.scale);
   if (options.list) {
     emit_list(reproduce::experiments(options.run.scale), {"name", "claims", "budget", "title"}, options.json);
@@ -44,7 +45,7 @@ int run_reproduce(ReproduceOptions& options) {
   };
   if (options.run.output_dir.empty())
     fail_usage("reproduce", "a directory for results must be given (--output), got none");
-  options.run.command = command_line(options);
+  options.run.command = command_line(options, common);
   options.run.machine_json = machine_facts().dump();
   if (options.judge) {
     reproduce::judge_again(options.run, show);
@@ -57,7 +58,7 @@ int run_reproduce(ReproduceOptions& options) {
   return kSignalBase + report.signal;
 }
 
-std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
+std::function<int()> configure_reproduce(CLI::App& app, const Common& common) {
   auto options = std::make_shared<ReproduceOptions>();
   app.add_option("names", options->run.names, "Experiments (--list names them), or all");
   app.add_option("--scale", options->scale,
@@ -72,10 +73,10 @@ std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
   app.add_flag("--judge", options->judge,
                "Judge the results in --output again by the rules as they are, without running anything")
       ->excludes(list);
-  return [options] {
+  return [options, &common] {
     options->run.note = say;
     train::keep_freed_memory();
-    return run_reproduce(*options);
+    return run_reproduce(*options, common);
   };
 }
 

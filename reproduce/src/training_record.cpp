@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -26,6 +27,18 @@ double seconds_of(const nlohmann::json& record) {
 nlohmann::json record_of(const std::string& directory) {
   const std::string path = record_path(directory);
   return std::filesystem::exists(path) ? io::read_json(path) : nlohmann::json();
+}
+
+// JSON has no infinity and no NaN: a number in `values` that was not finite is null in a file.
+nlohmann::json with_infinities(nlohmann::json values) {
+  for (nlohmann::json& value : values) {
+    if (value.is_structured()) {
+      value = with_infinities(std::move(value));
+    } else if (value.is_null()) {
+      value = std::numeric_limits<double>::infinity();
+    }
+  }
+  return values;
 }
 
 void write_record(const std::string& path, const nlohmann::json& record) {
@@ -82,14 +95,14 @@ void TrainingRecord::write() const {
 nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings) {
   const nlohmann::json record = record_of(directory);
   if (record.is_null() || !record.value("finished", false) || record.at("settings") != settings) return {};
-  return record.value("outcome", nlohmann::json());
+  return with_infinities(record.value("outcome", nlohmann::json()));
 }
 
 nlohmann::json kept_reading(const std::string& directory, const std::string& name, const nlohmann::json& settings) {
   const nlohmann::json record = record_of(directory);
   if (!record.contains("readings") || !record["readings"].contains(name)) return {};
   const nlohmann::json& reading = record["readings"][name];
-  return reading.at("settings") == settings ? reading.at("values") : nlohmann::json();
+  return reading.at("settings") == settings ? with_infinities(reading.at("values")) : nlohmann::json();
 }
 
 void keep_reading(const std::string& directory, const std::string& name, const nlohmann::json& settings,

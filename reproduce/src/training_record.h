@@ -33,7 +33,8 @@ class TrainingRecord {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// The outcome of a run that finished with these settings; null: there is none.
+// The outcome of a run that finished with these settings; null: there is none. A number in it that is not finite comes
+// back as infinity, as in kept_reading.
 nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings);
 
 // What an experiment of this name read of the run's weights, with these settings; null: nothing is kept. It is in the

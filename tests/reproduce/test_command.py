@@ -1,7 +1,6 @@
 """roformer reproduce: the table, what is kept, training that is interrupted, and what it refuses."""
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -123,8 +122,8 @@ def trained(data_sets, tmp_path_factory):
     output = tmp_path_factory.mktemp("trained")
     names = ["convergence", "word-position", "trained-scores", "trained-frequencies"]
     arguments = ["reproduce", *names, "--output", output, "--data", folder]
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
-    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stderr=subprocess.PIPE, text=True, env=environment)
+    command = [PROGRAM, *map(str, arguments), "--threads", "1"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for _ in range(3000):
         time.sleep(0.2)
         metrics = directory_of(output, "none") / "seed-1" / "metrics.jsonl"
@@ -192,6 +191,11 @@ def test_each_run_has_a_record_of_its_training(trained):
         assert entry["seconds"] == pytest.approx(sum(part["seconds"] for part in entry["parts"]))
         record = json.loads((directory_of(trained, entry["arm"]) / "seed-1.training.json").read_text())
         assert record["finished"] is True and record["settings"]["schedule"]["learning_rate"] == entry["learning_rate"]
+    # With the number of threads where it was given: of the process that was interrupted.
+    commands = {
+        part["command"] for path in trained.rglob("*.training.json") for part in json.loads(path.read_text())["parts"]
+    }
+    assert {command.split(" --data ")[1].partition(" ")[2] for command in commands} == {"", "--threads 1"}
     # Results that read finished models show who trained them, not themselves.
     for name, arm in {"word-position": "learned", "trained-scores": "rope", "trained-frequencies": "rope"}.items():
         read = [entry for entry in result["training"] if entry["arm"] in ("none", arm)]

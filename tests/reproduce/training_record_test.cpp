@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "io/support.h"
 #include "rf/io/files.h"
@@ -62,6 +63,20 @@ TEST(TrainingRecord, AReadingIsKeptForItsNameAndSettings) {
   EXPECT_TRUE(kept_reading(run, "lengths", {{"rows", 5}}).is_null());
   EXPECT_TRUE(kept_reading(run, "terms", settings).is_null());
   EXPECT_EQ(io::read_json(run + ".training.json").at("finished"), true);
+}
+
+TEST(TrainingRecord, ALossThatIsNotFiniteStaysOne) {
+  const testing::TempDir folder;
+  const std::string run = folder.file("run");
+  const SilentContext silent(folder.path(), "");
+  const double infinity = std::numeric_limits<double>::infinity();
+  const nlohmann::json values = {{"last", {{"2", infinity}}}, {"y", {1.5, infinity}}};
+  TrainingRecord record(silent.context, run, kSettings);
+  record.end(true);
+  record.keep({{"held_out_loss", infinity}});
+  keep_reading(run, "lengths", kSettings, values);
+  EXPECT_EQ(kept_reading(run, "lengths", kSettings), values);
+  EXPECT_EQ(finished_outcome(run, kSettings).at("held_out_loss"), infinity);
 }
 
 }  // namespace
