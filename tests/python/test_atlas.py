@@ -90,6 +90,8 @@ def test_every_number_is_in_its_row(directory):
     ]
     for ends in ("2.000<br>", ">1.900–2.100<", "50.0<br>", ">25.0–75.0<"):  # of the seeds
         assert ends in html
+    for cost in ('"1.25">1.25<', '"1.0">1.00<', '"1200">1,200<'):  # as many decimals in each row
+        assert cost in html
 
 
 def test_one_seed_has_no_range(directory):

@@ -20,6 +20,11 @@ _HOW = (
     "Models are tiny and trained for a minute, so differences say what an encoding makes easy, not what a large model "
     "can do with it."
 )
+_COST = (
+    "Peak memory is that of training the language model. The time is that of one layer's attention, forward and "
+    "backward, with all that the encoding computes for it: one causal row of float32, as a multiple of RoPE's, which "
+    "is measured in turns with it."
+)
 _LOSS = re.compile(r"^loss at (\d+) tokens, nats per token$")
 _ACCURACY = re.compile(r"^(.+), accuracy at (\d+) tokens$")
 _NO_VALUE = "–"
@@ -108,6 +113,7 @@ def render(found):
         _edges(results["synthetic"]),
         _answers(found.encodings, values, results["synthetic"]),
         "<h2>Cost</h2>",
+        f"<p>{_COST}</p>",
         _costs(found.encodings, values),
         "<h2>One by one</h2>",
         _cards(found.encodings, values),
@@ -203,10 +209,10 @@ def _columns(cells):
     return sorted({key for each in cells for key in each})
 
 
-def _number_cell(value, otherwise):
+def _number_cell(value, otherwise, form=words.number):
     if not words.is_number(value):
         return f'<td class="number">{escape(str(otherwise if value is None else value))}</td>'
-    return f'<td class="number"><data value="{value!r}">{escape(words.number(value))}</data></td>'
+    return f'<td class="number"><data value="{value!r}">{escape(form(value))}</data></td>'
 
 
 def _seeds_cell(of_seeds, otherwise, form):
@@ -305,12 +311,25 @@ def _meaning(result):
     )
 
 
+def _cost_form(costs):
+    """Numbers of a column in one form: as many decimals in each row."""
+    return _two_decimals if any(isinstance(cost, float) for cost in costs) else words.number
+
+
+def _two_decimals(cost):
+    return f"{cost:,.2f}"
+
+
 def _costs(encodings, values):
     columns = list(dict.fromkeys(name for of in values.values() for name in of.costs))
+    forms = [_cost_form([of.costs.get(name) for of in values.values()]) for name in columns]
     rows = [
         [
             _name_cell(encoding),
-            *(_number_cell(values[encoding.name].costs.get(name), _NO_VALUE) for name in columns or [""]),
+            *(
+                _number_cell(values[encoding.name].costs.get(name), _NO_VALUE, form)
+                for name, form in zip(columns or [""], forms or [words.number], strict=True)
+            ),
         ]
         for encoding in encodings
     ]
