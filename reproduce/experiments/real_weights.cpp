@@ -4,6 +4,8 @@
 // the mean of the tokens; and without any training the cosines of means, for which the published weights were made.
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "experiment.h"
 #include "sentence_vectors.h"
 #include "tuned_models.h"
@@ -31,10 +33,20 @@ struct RealWeightsSettings {
   RF_MEMBERS(RealWeightsSettings, files, seeds, body, task, tuning)
 };
 
+// Three seeds leave an interval as wide as what the control has above its bound.
+constexpr uint64_t kFirstSeed = 4, kSeeds = 5;
+
+Seeds control_seeds(Scale scale) {
+  if (scale == Scale::kTiny) return seeds_of(scale);
+  Seeds seeds(kSeeds);
+  std::iota(seeds.begin(), seeds.end(), kFirstSeed);
+  return seeds;
+}
+
 // BERT's epochs and batch (arXiv 1810.04805 A.3). Its rates are 2e-5 to 5e-5; a smaller body needs higher ones.
 RealWeightsSettings real_weights_settings(Scale scale) {
   RealWeightsSettings settings{
-      .seeds = seeds_of(scale),
+      .seeds = control_seeds(scale),
       .task = {.name = "STS-B-real-weights",
                .task = "regression",
                .metric = "spearman",
@@ -45,7 +57,7 @@ RealWeightsSettings real_weights_settings(Scale scale) {
                .most = by_scale(scale, 256, 0)},
       .tuning = {.epochs = by_scale(scale, 1, 3),
                  .batch = 32,
-                 .learning_rates = by_scale(scale, std::vector<double>{5e-5}, {2e-5, 5e-5, 1e-4, 2e-4, 4e-4}),
+                 .learning_rates = by_scale(scale, std::vector<double>{5e-5}, {5e-5, 1e-4, 2e-4}),
                  .max_length = 128}};
   settings.files = settings.task.files();
   for (const char* file : {"config.json", "model.safetensors", "vocab.txt"}) {
@@ -111,7 +123,7 @@ Experiment real_weights() {
               "test sets. With random weights, which one seed shows beside it, it should not.",
           .budget = "70 minutes",
           .method = {real_weights_settings, run_real_weights},
-          .revision = 3,
+          .revision = 4,
           .hours = 1.2,
           .exceptions = {"at scale paper the same as at small"}};
 }
