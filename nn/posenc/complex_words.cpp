@@ -99,7 +99,7 @@ EncodingEntry complex_words() {
                .terms = "-",
                .parameters = "V * E/2; E/2 or V with share",
                .cost = "0; T * E once",
-               .extrapolates = "defined at every position; not measured beyond the trained ones",
+               .extrapolates = "defined at every position; worse beyond the trained ones (docs/report/atlas.html)",
                .file = "nn/posenc/complex_words.cpp",
                .test = "tests/nn/test_complex_words.py",
                .keys = {"share = none (or words, dimensions)"},

@@ -216,7 +216,7 @@ Experiment atlas() {
       .budget =
           "2 minutes per encoding and seed, 38 encodings, half a minute for each rate, and a run or more to choose one",
       .method = {atlas_settings, run_atlas},
-      .hours = 3.0,
+      .hours = 5.0,
       .exceptions = {"no publication compares these encodings: scale paper is scale small"},
       .shares_arms = true};
 }

@@ -364,7 +364,7 @@ const std::vector<RuleChange>& rule_changes() {
        "preconditions and a correction for several comparisons.",
        "Overlapping ranges confirmed what short runs could not decide: most arms were no better than no encoding."},
       {{"C-10", "C-12", "C-18", "C-22", "C-26", "C-29"},
-       "Withdrawn until they are run again.",
+       "Withdrawn until they are run again; a verdict of them on this page is of a later run.",
        "Their old rules were met, or missed, for reasons that have nothing to do with the claims; each result says "
        "which."},
       {{"C-05", "C-26"},

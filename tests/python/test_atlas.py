@@ -94,6 +94,20 @@ def test_every_number_is_in_its_row(directory):
         assert cost in html
 
 
+def test_what_was_trained_is_said_from_the_settings(directory):
+    model = {"num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 6}
+    run = {"model": model, "stages": [{"steps": 1500, "batch": 8, "max_length": 128}], "evaluate_batches": 7}
+    write_result(directory, atlas(settings={"design": {"run": run}}))
+    write_result(directory, battery(settings={"run": run | {"evaluate_batches": 0}}))
+    html = made(directory)
+    models = "models of 3 layers of 48 with 6 heads, trained for 1,500 steps of 8 rows of 128"
+    assert f"{models} bytes. The loss is that of the first 7 batches of held-out text." in html
+    assert f"{models} symbols.</p>" in html
+    assert "count: count how often a letter was there before (23 %)" in html and "copy back: " not in html
+    write_result(directory, atlas(settings={"design": {"run": {"model": model, "stages": []}}}))
+    assert "The loss is that of the first" not in made(directory)
+
+
 def test_one_seed_has_no_range(directory):
     write_result(directory, atlas(measures=measures({"none": {128: [2.0]}}, "loss at {} tokens, nats per token")))
     html = made(directory)

@@ -122,13 +122,14 @@ def test_the_process_that_trained_is_shown(directory, tmp_path):
 
 
 def test_checks_and_what_was_recorded_before_are_shown(directory, tmp_path):
-    check = {"text": "rope < none", "role": "part", "mean": -0.5, "low": -0.61, "high": -0.39, "outcome": "holds"}
+    check = {"text": "rope < none", "role": "part", "mean": -0.5, "low": -0.61, "high": -0.39}
+    check |= {"p": 0.006173, "p_holm": 0.012346, "outcome": "holds"}
     missing = {"text": "rates", "role": "precondition", "outcome": "no values"}
     change = {"checks": {"C-01": [check, missing]}, "recorded": {"C-01": "by 0.5 & more"}}
     write_result(directory, result("order", "small", **change))
     html, markdown = make(directory, tmp_path / "out")
-    assert "| part | rope &lt; none | -0.5 \\[-0.61, -0.39\\] | holds |" in markdown
-    assert "| precondition | rates | – | no values |" in markdown
+    assert "| part | rope &lt; none | -0.5 \\[-0.61, -0.39\\] | 0.012 | holds |" in markdown
+    assert "| precondition | rates | – | – | no values |" in markdown
     assert "Recorded before these rules, C-01: by 0.5 &amp; more." in markdown and "by 0.5 &amp; more" in html
-    cells = ["part", "rope < none", "-0.5 [-0.61, -0.39]", "holds"]
+    cells = ["part", "rope < none", "-0.5 [-0.61, -0.39]", "0.012", "holds"]
     assert any(cells in table for table in Elements(html).tables)

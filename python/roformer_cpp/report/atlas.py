@@ -15,15 +15,35 @@ from .small_multiples import OfSeeds
 TITLE = "Atlas of position encodings"
 _HOW = (
     "Every position encoding of the program in the same small models: a language model of bytes that is read beyond "
-    "its training length, and three synthetic tasks. Rates are tuned for each encoding. Values are means over seeds; "
-    "where there are several, the lowest and the highest are below. Options that are not said have their defaults. "
-    "Models are tiny and trained for a minute, so differences say what an encoding makes easy, not what a large model "
-    "can do with it."
+    "its training length, and three synthetic tasks. Each encoding has the best of several learning rates for the "
+    "first seed. Values are means over seeds; where there are several, the lowest and the highest are below. Options "
+    "that are not said have the defaults of docs/encodings.md. Models are tiny and trained for minutes, so differences "
+    "say what an encoding makes easy, not what a large model can do with it."
+)
+# What is the same function in rows on one axis.
+_SAME = (
+    "On text, mrope is rope, axial-nd is axial, and log-n is none up to the training length. What differs between the "
+    "two is rounding and the chosen rate: the least that other differences have to exceed."
+)
+_LANGUAGE = (
+    "Held-out loss of English books, nats per byte, at the training length and beyond it. Longer rows have fewer bytes "
+    "with little before them, so a loss that falls by one or two hundredths need not come from what is far."
+)
+# What a task asks, and how often the commonest answer is right.
+_TASKS = {
+    "copy back": "give the symbol that stands as far back as the row's first symbol says (3 %)",
+    "first occurrence": "tell whether a letter stands there for the first time (77 %)",
+    "count": "count how often a letter was there before (23 %)",
+}
+_ACCURACY_IS = (
+    "Accuracy, %, of the answers in the second half of held-out rows of the training length, and of longer ones, where "
+    "no row of training had an answer"
 )
 _COST = (
-    "Peak memory is that of training the language model. The time is that of one layer's attention, forward and "
-    "backward, with all that the encoding computes for it: one causal row of float32, as a multiple of RoPE's, which "
-    "is measured in turns with it."
+    "Parameters and peak memory are those of the language model, in training; diverged runs are those of its seeds. "
+    "The time is that of one layer's attention with the encoding's terms, forward and backward: one causal row of "
+    "float32, as a multiple of RoPE's, which is measured in turns with it. What an encoding does to the model's input "
+    "is not in it."
 )
 _LOSS = re.compile(r"^loss at (\d+) tokens, nats per token$")
 _ACCURACY = re.compile(r"^(.+), accuracy at (\d+) tokens$")
@@ -102,13 +122,13 @@ def render(found):
         f"<p>{_HOW}</p>",
         *(f'<p class="smoke"><strong>{escape(text)}</strong></p>' for text in _warnings(found)),
         *(f"<p>{escape(text)}</p>" for text in _missing(values)),
-        "<p>A click on the head of a column sorts by it.</p>",
+        f"<p>{_SAME} A click on the head of a column sorts by it.</p>",
         "<h2>Language modelling</h2>",
-        "<p>Held-out loss of English books, nats per byte, at the training length and beyond it.</p>",
+        f"<p>{_LANGUAGE} {_training(results['atlas'], 'bytes')}</p>",
         _losses(found.encodings, values),
         _edges(results["atlas"]),
         "<h2>Synthetic tasks</h2>",
-        "<p>Accuracy, %, at the training length and in rows that are longer.</p>",
+        f"<p>{_tasks(values)} {_training(results['synthetic'], 'symbols')}</p>",
         _accuracies(found.encodings, values),
         _edges(results["synthetic"]),
         _answers(found.encodings, values, results["synthetic"]),
@@ -126,6 +146,30 @@ def render(found):
     )
     script = f"<script>{_SCRIPT}</script>"
     return head + "<body>\n" + "\n".join(part for part in parts if part) + f"\n{script}\n</body>\n</html>\n"
+
+
+def _training(result, what):
+    """A sentence on the models of a result, from its settings; "" if they are not there."""
+    settings = {} if result is None else result.settings
+    try:
+        run = settings.get("design", settings)["run"]
+        model, (stage,) = run["model"], run["stages"]
+        text = (
+            f"Causal models of {model['num_hidden_layers']} layers of {model['hidden_size']} with "
+            f"{model['num_attention_heads']} heads, trained for {stage['steps']:,} steps of {stage['batch']} rows of "
+            f"{stage['max_length']} {what}."
+        )
+        batches = run["evaluate_batches"]
+    except (KeyError, TypeError, ValueError):
+        return ""
+    return text + (f" The loss is that of the first {batches} batches of held-out text." if batches else "")
+
+
+def _tasks(values):
+    """What the accuracies are, and what each task asks."""
+    names = dict.fromkeys(task for of in values.values() for task in of.accuracies)
+    asked = "; ".join(f"{name}: {_TASKS[name]}" for name in names if name in _TASKS)
+    return f"{_ACCURACY_IS}." + (f" In parentheses, how often the commonest answer is right: {asked}." if asked else "")
 
 
 def _counted(result):

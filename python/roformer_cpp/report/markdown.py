@@ -80,10 +80,10 @@ def _experiment(found, result, pictures):
 
 def _checks(result, claim):
     lines = [
-        list(map(_text, (role, text, interval or "–", outcome)))
-        for text, role, interval, outcome in words.rule_lines(result, claim)
+        list(map(_text, (role, text, interval or "–", p or "–", outcome)))
+        for text, role, interval, p, outcome in words.rule_lines(result, claim)
     ]
-    return _rows(["", "rule", "mean and 95 % interval", "outcome"], lines) if lines else ""
+    return _rows(list(words.CHECKS), lines) if lines else ""
 
 
 def _comparison(comparison):

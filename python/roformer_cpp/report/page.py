@@ -114,11 +114,10 @@ def _checks(result, claim):
     if not lines:
         return ""
     rows = "\n".join(
-        f"<tr><td>{escape(role)}</td><td>{escape(text)}</td><td>{escape(interval or '–')}</td>"
-        f"<td>{escape(outcome)}</td></tr>"
-        for text, role, interval, outcome in lines
+        "<tr>" + "".join(f"<td>{escape(cell or '–')}</td>" for cell in (role, text, interval, p, outcome)) + "</tr>"
+        for text, role, interval, p, outcome in lines
     )
-    head = "<thead><tr><th></th><th>rule</th><th>mean and 95 % interval</th><th>outcome</th></tr></thead>"
+    head = "<thead><tr>" + "".join(f"<th>{name}</th>" for name in words.CHECKS) + "</tr></thead>"
     return (
         f"<details><summary>{len(lines)} checks of {escape(claim)}</summary>\n"
         f'<div class="wide"><table>\n{head}\n<tbody>\n{rows}\n</tbody></table></div></details>\n'

@@ -372,6 +372,8 @@ def _checks(entry):
     for claim in entry.value:
         for check in entry.objects(claim):
             check.get("text", str), check.get("role", str), check.get("outcome", str)
+            if "p_holm" in check.value:
+                check.get("p_holm", _MAYBE_NUMBER)
             if "low" in check.value:
                 check.get("mean", _MAYBE_NUMBER), check.get("low", _MAYBE_NUMBER), check.get("high", _MAYBE_NUMBER)
     return entry.value

@@ -17,7 +17,8 @@ VERDICTS = {
     "supported": "every part of its rule holds beyond its margin, with an interval of 95 %; of counts and times, the "
     "outcome is as expected",
     "refuted": "the opposite of a part is shown, or mathematics says otherwise",
-    "inconclusive": "not decided: a precondition fails, the interval is too wide, or the result is withdrawn",
+    "inconclusive": "not decided: a precondition is not shown, an interval is too wide, or a count or a time misses our "
+    "own bound",
     "not testable here": "it needs data or machines that are not available, or claims nothing",
     "stale": "run with, or judged by, an earlier design or rule; what it said is marked, and counts for nothing",
     "not counted": "no record says which programs trained its models, or no commit has the files of one of them",
@@ -25,10 +26,12 @@ VERDICTS = {
     "no experiment": "a test of the program covers it",
     "smoke run": "a run of minutes, which shows that the programs work",
 }
+# Heads of the table of rule_lines.
+CHECKS = ("", "rule", "mean and 95 % interval", "p, one-sided, by Holm; holds below 0.025", "outcome")
 BESIDE = "The paper's tables beside ours"
 BESIDE_NOTE = (
     "“–” is a number that is not there. Models here are tens to hundreds of times smaller, and trained on other data "
-    "for minutes to half an hour: compare differences between rows, not values."
+    "for minutes, at most an hour: compare differences between rows, not values."
 )
 
 
@@ -122,7 +125,7 @@ def marks(found, result):
 
 
 def rule_lines(result, claim):
-    """[(text, role, interval, outcome)] of the claim's rule, as it was judged."""
+    """[(text, role, interval, p, outcome)] of the claim's rule, as it was judged; p is corrected for several parts."""
     lines = []
     for check in result.checks.get(claim, []):
         interval = ""
@@ -130,7 +133,8 @@ def rule_lines(result, claim):
             interval = f"{number(check['mean'])} [{number(check['low'])}, {number(check['high'])}]"
         elif "mean" in check:
             interval = number(check["mean"])
-        lines.append((check["text"], check["role"], interval, check["outcome"]))
+        p = check.get("p_holm")
+        lines.append((check["text"], check["role"], interval, "" if p is None else f"{p:.2g}", check["outcome"]))
     return lines
 
 
