@@ -17,8 +17,8 @@ VERDICTS = {
     "supported": "every part of its rule holds beyond its margin, with an interval of 95 %; of counts and times, the "
     "outcome is as expected",
     "refuted": "the opposite of a part is shown, or mathematics says otherwise",
-    "inconclusive": "not decided: a precondition is not shown, an interval is too wide, or a count or a time misses our "
-    "own bound",
+    "inconclusive": "not decided: a precondition is not shown, an interval is too wide, or a count or a time misses "
+    "our own bound",
     "not testable here": "it needs data or machines that are not available, or claims nothing",
     "stale": "run with, or judged by, an earlier design or rule; what it said is marked, and counts for nothing",
     "not counted": "no record says which programs trained its models, or no commit has the files of one of them",
