@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <array>
 
 #include "encoding_arms.h"
 #include "experiment.h"
@@ -145,6 +145,21 @@ struct AtlasArm {
   int signal = 0;
 };
 
+// The loss at the training length less that of the other's run with the same seed: mean and 95 % interval, null where
+// there is none.
+std::array<nlohmann::json, 3> compared_loss(const AtlasArm& own, const AtlasArm& other) {
+  std::vector<double> differences;
+  for (const train::CompareRun& run : own.runs) {
+    for (const train::CompareRun& of_other : other.runs) {
+      if (run.seed != of_other.seed || !run.losses.front() || !of_other.losses.front()) continue;
+      differences.push_back(*run.losses.front() - *of_other.losses.front());
+    }
+  }
+  if (differences.empty()) return {};
+  const Estimate found = estimate(differences, 0.95);
+  return {found.mean, found.low, found.high};
+}
+
 AtlasArm train_atlas_arm(const Context& context, Design design, const std::string& text) {
   design.runs = "atlas/" + encoding_of(text);
   design.arms = {text};
@@ -160,6 +175,9 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
   for (const int64_t factor : design.length_factors) {
     result.columns.push_back(fmt::format("loss at {} tokens, nats per token", factor * length));
   }
+  result.columns.push_back(fmt::format("loss at {} tokens less rope's, nats per token", length));
+  result.columns.push_back("from, 95 %");
+  result.columns.push_back("to, 95 %");
   result.columns.push_back("peak MiB");
   result.columns.push_back("diverged runs");
   for (const int64_t tokens : settings.timing.tokens) result.columns.push_back(time_column(tokens));
@@ -167,6 +185,7 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
     return train_atlas_arm(of_arm, design, text);
   });
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const auto rope = std::find(design.arms.begin(), design.arms.end(), "rope") - design.arms.begin();
   for (size_t k = 0; k < design.arms.size(); ++k) {
     const std::string arm = encoding_of(design.arms[k]);
     const AtlasArm& own = trained.arms[k];
@@ -184,6 +203,9 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
     nlohmann::json row = {arm, own.runs.front().parameters, own.rate};
     for (const std::vector<double>& of_seeds : losses) {
       row.push_back(of_seeds.empty() ? nlohmann::json() : nlohmann::json(spread(of_seeds).mean));
+    }
+    for (const nlohmann::json& value : compared_loss(own, trained.arms.at(static_cast<size_t>(rope)))) {
+      row.push_back(value);
     }
     row.push_back(spread(peaks).high);
     row.push_back(std::count_if(own.runs.begin(), own.runs.end(),

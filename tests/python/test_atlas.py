@@ -108,6 +108,17 @@ def test_what_was_trained_is_said_from_the_settings(directory):
     assert "The loss is that of the first" not in made(directory)
 
 
+def test_losses_are_compared_with_rope_by_seeds(directory):
+    less = ["loss at 128 tokens less rope's, nats per token", "from, 95 %", "to, 95 %"]
+    rows = [["none", 0.625, 0.5, 0.75, 9.0], ["rope", 0.0, None, None, 8.0]]
+    write_result(directory, atlas(table={"columns": ["encoding", *less, "peak MiB"], "rows": rows}))
+    html = made(directory)
+    losses, costs = Elements(html).tables[0], Elements(html).tables[-1]
+    assert [row[3] for row in losses] == ["128 bytes, less rope's", 0.625, "–", "–", "–"]
+    assert ">+0.625<br>" in html and ">[+0.500, +0.750]<" in html
+    assert costs[0] == ["encoding", "peak MiB"] and costs[1] == ["none", 9.0]
+
+
 def test_one_seed_has_no_range(directory):
     write_result(directory, atlas(measures=measures({"none": {128: [2.0]}}, "loss at {} tokens, nats per token")))
     html = made(directory)

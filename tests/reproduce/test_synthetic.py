@@ -126,6 +126,9 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
         runs = tmp_path / "tiny" / "runs" / "atlas" / row["encoding"]
         kept = json.loads((runs / f"{row['learning rate']:g}" / row["encoding"] / "seed-1" / "result.json").read_text())
         assert [row[f"loss at {128 * f} tokens, nats per token"] for f in (1, 2, 4, 8)] == kept["losses"]
+        less_rope = row["loss at 128 tokens, nats per token"] - rows[-1]["loss at 128 tokens, nats per token"]
+        assert row["loss at 128 tokens less rope's, nats per token"] == less_rope
+        assert row["from, 95 %"] is row["to, 95 %"] is None  # of one seed
         assert (runs / f"{row['learning rate']:g}.run.json").exists()
         assert row["peak MiB"] == pytest.approx(kept["peak_bytes"] / 2**20) and row["peak MiB"] > 1
         assert 0.1 < row["time of attention at 128 tokens, of rope's"] < 10
@@ -156,4 +159,5 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
     rows = [dict(zip(columns, row, strict=True)) for row in result["table"]["rows"]]
     assert [row["diverged runs"] for row in rows] == [0, 0, 1]
     assert [row["loss at 128 tokens, nats per token"] is None for row in rows] == [False, False, True]
+    assert [row["loss at 128 tokens less rope's, nats per token"] for row in rows] == [None] * 3
     assert {measure["arm"] for measure in result["measures"]} == {"none", "alibi"}

@@ -27,7 +27,9 @@ _SAME = (
 )
 _LANGUAGE = (
     "Held-out loss of English books, nats per byte, at the training length and beyond it. Longer rows have fewer bytes "
-    "with little before them, so a loss that falls by one or two hundredths need not come from what is far."
+    "with little before them, so a loss that falls by one or two hundredths need not come from what is far. The last "
+    "column compares runs with the same seed; in brackets is the 95 % interval, not corrected for the number of "
+    "encodings."
 )
 # What a task asks, and how often the commonest answer is right.
 _TASKS = {
@@ -46,11 +48,13 @@ _COST = (
     "is not in it."
 )
 _LOSS = re.compile(r"^loss at (\d+) tokens, nats per token$")
+_LESS_ROPE = re.compile(r"^loss at \d+ tokens less rope's, nats per token$")
+_ENDS = ("from, 95 %", "to, 95 %")  # of the column before them
 _ACCURACY = re.compile(r"^(.+), accuracy at (\d+) tokens$")
 _NO_VALUE = "–"
 _CANNOT_READ = "cannot read"
 # Columns of the tables that are neither costs nor answers; losses and accuracies are those of the measures.
-_OTHER = ("encoding", "task", "learning rate")
+_OTHER = ("encoding", "task", "learning rate", *_ENDS)
 _TABLE_ACCURACY = re.compile(r"^accuracy at \d+ tokens$")
 
 _STYLE = (
@@ -104,6 +108,7 @@ class _Values:
     """What the files say of one encoding."""
 
     losses: dict = field(default_factory=dict)  # by length, OfSeeds
+    less_rope: tuple | None = None  # of the loss at the training length: mean, and ends of the interval
     accuracies: dict = field(default_factory=dict)  # by task, then length, OfSeeds
     answers: dict = field(default_factory=dict)  # by task and question
     costs: dict = field(default_factory=dict)  # by the name of the column
@@ -193,7 +198,11 @@ def _read_losses(result, values):
         if arm in values:
             values[arm].losses = {int(tokens): loss for (tokens,), loss in cells.items()}
     for encoding, cells in _named_rows(result, values, _LOSS):
-        encoding.costs = {name: value for name, value in cells.items() if name not in _OTHER}
+        for name in filter(_LESS_ROPE.match, cells):
+            encoding.less_rope = (cells[name], *(cells.get(end) for end in _ENDS))
+        encoding.costs = {
+            name: value for name, value in cells.items() if name not in _OTHER and not _LESS_ROPE.match(name)
+        }
 
 
 def _named_rows(result, values, without):
@@ -221,6 +230,17 @@ def _read_options(experiment, result, values):
         encoding, _, options = arm.partition(":")
         if options and encoding in values:
             values[encoding].options[experiment] = options
+
+
+def _interval_cell(estimate):
+    """A difference and, below it, its interval."""
+    if estimate is None or not all(map(words.is_number, estimate)):
+        return _number_cell(None, _NO_VALUE)
+    mean, low, high = estimate
+    return (
+        f'<td class="number"><data value="{mean!r}">{mean:+.3f}'
+        f'<br><span class="soft">[{low:+.3f}, {high:+.3f}]</span></data></td>'
+    )
 
 
 def _warnings(found):
@@ -284,6 +304,7 @@ def _name_cell(encoding):
 
 def _losses(encodings, values):
     lengths = _columns(of.losses for of in values.values())
+    is_compared = any(of.less_rope for of in values.values())
     rows = []
     for encoding in encodings:
         losses = values[encoding.name].losses
@@ -292,10 +313,12 @@ def _losses(encodings, values):
             [
                 _name_cell(encoding),
                 *(_seeds_cell(losses.get(length), otherwise, "{:.3f}".format) for length in lengths),
+                *([_interval_cell(values[encoding.name].less_rope)] if is_compared else []),
             ]
         )
         rows[-1] += [_number_cell(None, _NO_VALUE)] * (not lengths)
-    return _table(["encoding", *(f"{length} bytes" for length in lengths or ["at its"])], rows)
+    heads = [f"{length} bytes" for length in lengths or ["at its"]]
+    return _table(["encoding", *heads, *([f"{heads[0]}, less rope's"] if is_compared else [])], rows)
 
 
 def _accuracies(encodings, values):
