@@ -45,7 +45,7 @@ _COST = (
     "Parameters and peak memory are those of the language model, in training; diverged runs are those of its seeds. "
     "The time is that of one layer's attention with the encoding's terms, forward and backward: one causal row of "
     "float32, as a multiple of RoPE's, which is measured in turns with it. What an encoding does to the model's input "
-    "is not in it."
+    "is not in it, and another measurement differs by some per cent."
 )
 _LOSS = re.compile(r"^loss at (\d+) tokens, nats per token$")
 _LESS_ROPE = re.compile(r"^loss at \d+ tokens less rope's, nats per token$")
