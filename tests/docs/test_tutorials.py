@@ -5,6 +5,7 @@ Commands in indented blocks are not run.
 """
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -93,6 +94,45 @@ def test_a_block_that_fails_is_named(tmp_path):
         run("<!-- skipped -->\n```sh\nfalse\n```\n", "made_up", tmp_path)
 
 
+def rows_of(experiment):
+    """The rows of its committed result, by column."""
+    path = DOCS / "report" / "results" / "small" / experiment / "result.json"
+    table = json.loads(path.read_text(encoding="utf-8"))["table"]
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+
+
+def table_of(page, head):
+    """{first cell: the other cells} of the table that begins so."""
+    lines = page[page.index(head) :].split("\n\n")[0].splitlines()[2:]
+    return {cells[0]: cells[1:] for cells in (line.strip("| ").split(" | ") for line in lines)}
+
+
+def test_the_tables_of_which_encoding_are_those_of_the_atlas():
+    page = (DOCS / "tutorials" / "which-encoding.md").read_text(encoding="utf-8")
+    atlas = {row["encoding"]: row for row in rows_of("atlas")}
+    losses = table_of(page, "| encoding | 128 bytes |")
+    assert len(losses) == 18
+    for name, (loss, less_rope, *longer, time) in losses.items():
+        row = atlas[name]
+        found = [row[f"loss at {length} tokens, nats per token"] for length in (128, 256, 512, 1024)]
+        assert [loss, *longer] == ["cannot read" if value is None else f"{value:.3f}" for value in found], name
+        assert time == "{:.1f}".format(row["time of attention at 1024 tokens, of rope's"]), name
+        if name != "rope":
+            interval = [
+                row[key] for key in ("loss at 128 tokens less rope's, nats per token", "from, 95 %", "to, 95 %")
+            ]
+            assert less_rope == "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval), name
+    battery = {(row["encoding"], row["task"]): row for row in rows_of("synthetic")}
+    wanted = [("copy back", 64), ("copy back", 128), ("copy back", 256), ("first occurrence", 64)]
+    wanted += [("first occurrence", 256), ("count", 64), ("count", 128)]
+    accuracies = table_of(page, "| encoding | copy back, 64 |")
+    accuracies.pop("always the commonest answer")
+    assert len(accuracies) == 17
+    for name, cells in accuracies.items():
+        found = [battery[name, task][f"accuracy at {tokens} tokens"] for task, tokens in wanted]
+        assert cells == [f"{100 * x:.1f}" if isinstance(x, float) else "cannot read" for x in found], name
+
+
 def test_figures_of_which_encoding_are_those_of_the_experiments():
     page = (DOCS / "tutorials" / "which-encoding.md").read_text(encoding="utf-8")
     report = (DOCS / "report" / "report.md").read_text(encoding="utf-8")
@@ -104,11 +144,12 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     for name, loss in losses:
         (row,) = re.findall(rf"^\| {re.escape(names.get(name, name))} \|.*$", section, re.MULTILINE)
         assert row.split(" | ")[4] == loss, name
-    start = report.index("### Does RoPE read texts longer")
-    longer = report[start : report.index("### ", start + 4)]
-    sentences = re.findall(r"^\| (.*nats per byte.*|T5's bias.*|Interpolated.*) \|.*$", page, re.MULTILINE)
-    figures = re.findall(r"(?<!\d)\d\.\d{3}(?!\d)", " ".join(sentences))
-    assert len(figures) == 7 and all(f" {figure} " in longer for figure in figures)
+    longer = {
+        f"{row['loss of the last tokens, nats per token']:.3f}" for row in rows_of("extrapolation") if row["lowest"]
+    }
+    sentences = re.findall(r"^\| (RoPE is defined.*|A scaling helps.*|xPos rises.*) \|.*$", page, re.MULTILINE)
+    figures = re.findall(r"(?<![\d.])\d\.\d{3}(?!\d)", " ".join(sentences))
+    assert len(figures) == 17 and set(figures) <= longer
     assert "better than a learned table on 2 of 5 tasks" in " ".join(page.split())
     assert "better on 2 of 5 tasks" in report
     start = report.index("### Which encodings fit into linear attention?")
