@@ -145,18 +145,10 @@ struct AtlasArm {
   int signal = 0;
 };
 
-// The loss at the training length less that of the other's run with the same seed: mean and 95 % interval, null where
-// there is none.
-std::array<nlohmann::json, 3> compared_loss(const AtlasArm& own, const AtlasArm& other) {
-  std::vector<double> differences;
-  for (const train::CompareRun& run : own.runs) {
-    for (const train::CompareRun& of_other : other.runs) {
-      if (run.seed != of_other.seed || !run.losses.front() || !of_other.losses.front()) continue;
-      differences.push_back(*run.losses.front() - *of_other.losses.front());
-    }
-  }
-  if (differences.empty()) return {};
-  const Estimate found = estimate(differences, 0.95);
+// Mean and interval, null where there is no value.
+std::array<nlohmann::json, 3> estimate_of(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  const Estimate found = estimate(values, kConfidence);
   return {found.mean, found.low, found.high};
 }
 
@@ -172,8 +164,10 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
   const Design& design = settings.design;
   const int64_t length = train::parse_run_config(design.run).stages.front().max_length;
   Result result{.columns = {"encoding", "parameters", "learning rate"}, .rows = {}};
+  std::vector<std::string> loss_names;
   for (const int64_t factor : design.length_factors) {
-    result.columns.push_back(fmt::format("loss at {} tokens, nats per token", factor * length));
+    loss_names.push_back(fmt::format("loss at {} tokens, nats per token", factor * length));
+    result.columns.push_back(loss_names.back());
   }
   result.columns.push_back(fmt::format("loss at {} tokens less rope's, nats per token", length));
   result.columns.push_back("from, 95 %");
@@ -185,26 +179,31 @@ Result run_atlas(const AtlasSettings& settings, const Context& context) {
     return train_atlas_arm(of_arm, design, text);
   });
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
-  const auto rope = std::find(design.arms.begin(), design.arms.end(), "rope") - design.arms.begin();
+  for (size_t k = 0; k < design.arms.size(); ++k) {
+    for (const train::CompareRun& run : trained.arms[k].runs) {
+      for (size_t i = 0; i < loss_names.size(); ++i) {
+        if (!run.losses.at(i)) continue;  // beyond a learned table, or diverged
+        result.measures.push_back({loss_names[i], encoding_of(design.arms[k]), run.seed, *run.losses[i]});
+      }
+    }
+  }
+  const Evidence measured{.measures = result.measures, .rates = {}};
   for (size_t k = 0; k < design.arms.size(); ++k) {
     const std::string arm = encoding_of(design.arms[k]);
     const AtlasArm& own = trained.arms[k];
     std::vector<double> peaks;
-    std::vector<std::vector<double>> losses(design.length_factors.size());
+    std::vector<std::vector<double>> losses(loss_names.size());
     for (const train::CompareRun& run : own.runs) {
       peaks.push_back(static_cast<double>(run.peak_bytes) / (1 << 20));
       for (size_t i = 0; i < losses.size(); ++i) {
-        if (!run.losses.at(i)) continue;  // beyond a learned table, or diverged
-        losses[i].push_back(*run.losses[i]);
-        result.measures.push_back({fmt::format("loss at {} tokens, nats per token", design.length_factors[i] * length),
-                                   arm, run.seed, *run.losses[i]});
+        if (run.losses[i]) losses[i].push_back(*run.losses[i]);
       }
     }
     nlohmann::json row = {arm, own.runs.front().parameters, own.rate};
     for (const std::vector<double>& of_seeds : losses) {
       row.push_back(of_seeds.empty() ? nlohmann::json() : nlohmann::json(spread(of_seeds).mean));
     }
-    for (const nlohmann::json& value : compared_loss(own, trained.arms.at(static_cast<size_t>(rope)))) {
+    for (const nlohmann::json& value : estimate_of(measured.differences(loss_names.front(), arm, "rope"))) {
       row.push_back(value);
     }
     row.push_back(spread(peaks).high);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <optional>
 
@@ -111,9 +110,7 @@ std::optional<Finished> finished(const std::string& path, const nlohmann::json& 
   for (const nlohmann::json& score : kept.at("scores")) {
     run.scores.emplace_back();
     if (score.is_null()) continue;
-    const nlohmann::json& loss = score.at("loss");  // null: not finite
-    run.scores.back() = {.loss = loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity(),
-                         .accuracy = score.at("accuracy").get<double>()};
+    run.scores.back() = {.loss = number_of(score.at("loss")), .accuracy = score.at("accuracy").get<double>()};
   }
   return run;
 }

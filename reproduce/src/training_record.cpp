@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/train/training_curve.h"
+#include "verdict.h"
 
 namespace rf::reproduce {
 
@@ -29,13 +29,13 @@ nlohmann::json record_of(const std::string& directory) {
   return std::filesystem::exists(path) ? io::read_json(path) : nlohmann::json();
 }
 
-// JSON has no infinity and no NaN: a number in `values` that was not finite is null in a file.
+// The same with every null in it as number_of has it.
 nlohmann::json with_infinities(nlohmann::json values) {
   for (nlohmann::json& value : values) {
     if (value.is_structured()) {
       value = with_infinities(std::move(value));
     } else if (value.is_null()) {
-      value = std::numeric_limits<double>::infinity();
+      value = number_of(value);
     }
   }
   return values;

@@ -17,16 +17,9 @@ constexpr size_t kFewestRates = 3;
 
 // Differences of the seeds that both arms have.
 std::vector<double> differences(const Contrast& contrast, const Evidence& evidence) {
-  const auto own = evidence.values(contrast.measure, contrast.arm);
+  if (!contrast.against.empty()) return evidence.differences(contrast.measure, contrast.arm, contrast.against);
   std::vector<double> found;
-  if (contrast.against.empty()) {
-    for (const auto& [seed, value] : own) found.push_back(value);
-    return found;
-  }
-  const auto others = evidence.values(contrast.measure, contrast.against);
-  for (const auto& [seed, value] : own) {
-    if (others.contains(seed)) found.push_back(value - others.at(seed));
-  }
+  for (const auto& [seed, value] : evidence.values(contrast.measure, contrast.arm)) found.push_back(value);
   return found;
 }
 
@@ -132,16 +125,17 @@ std::string failed_precondition(const Rule& rule, const Evidence& evidence, Verd
   return first;
 }
 
-// null: not finite
 std::vector<double> losses_of(const nlohmann::json& losses) {
   std::vector<double> all;
-  for (const nlohmann::json& loss : losses) {
-    all.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity());
-  }
+  for (const nlohmann::json& loss : losses) all.push_back(number_of(loss));
   return all;
 }
 
 }  // namespace
+
+double number_of(const nlohmann::json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity();
+}
 
 double TriedRates::chosen() const {
   const std::vector<double>& tried = whole_rates.empty() ? rates : whole_rates;
@@ -152,6 +146,16 @@ double TriedRates::chosen() const {
 bool TriedRates::is_chosen_inside() const {
   const double lowest = whole_rates.empty() ? rates.front() : whole_rates.front();
   return chosen() > lowest && chosen() < rates.back();
+}
+
+std::vector<double> Evidence::differences(const std::string& measure, const std::string& arm,
+                                          const std::string& against) const {
+  const auto others = values(measure, against);
+  std::vector<double> found;
+  for (const auto& [seed, value] : values(measure, arm)) {
+    if (others.contains(seed)) found.push_back(value - others.at(seed));
+  }
+  return found;
 }
 
 std::map<uint64_t, double> Evidence::values(const std::string& measure, const std::string& arm) const {

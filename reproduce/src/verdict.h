@@ -19,6 +19,9 @@ inline constexpr const char* kInconclusive = "inconclusive";
 inline constexpr const char* kSmokeRun = "smoke run";
 }  // namespace verdicts
 
+// A number in a file; infinity for null, as JSON has no number that is not finite.
+double number_of(const nlohmann::json& value);
+
 // A value that a rule may compare.
 struct Measure {
   std::string name;  // with its unit (measures in rules.h)
@@ -50,6 +53,8 @@ struct Evidence {
 
   // By seed; empty if there are none.
   std::map<uint64_t, double> values(const std::string& measure, const std::string& arm) const;
+  // The arm's values less those of the other, of the seeds that both have.
+  std::vector<double> differences(const std::string& measure, const std::string& arm, const std::string& against) const;
 };
 // `result` is a result.json; keys that are absent are empty.
 Evidence evidence_of(const nlohmann::json& result);

@@ -39,7 +39,7 @@ _TASKS = {
 }
 _ACCURACY_IS = (
     "Accuracy, %, of the answers in the second half of held-out rows of the training length, and of longer ones, where "
-    "no row of training had an answer"
+    "no row of training had an answer."
 )
 _COST = (
     "Parameters and peak memory are those of the language model, in training; diverged runs are those of its seeds. "
@@ -174,7 +174,7 @@ def _tasks(values):
     """What the accuracies are, and what each task asks."""
     names = dict.fromkeys(task for of in values.values() for task in of.accuracies)
     asked = "; ".join(f"{name}: {_TASKS[name]}" for name in names if name in _TASKS)
-    return f"{_ACCURACY_IS}." + (f" In parentheses, how often the commonest answer is right: {asked}." if asked else "")
+    return _ACCURACY_IS + (f" In parentheses, how often the commonest answer is right: {asked}." if asked else "")
 
 
 def _counted(result):
@@ -237,10 +237,7 @@ def _interval_cell(estimate):
     if estimate is None or not all(map(words.is_number, estimate)):
         return _number_cell(None, _NO_VALUE)
     mean, low, high = estimate
-    return (
-        f'<td class="number"><data value="{mean!r}">{mean:+.3f}'
-        f'<br><span class="soft">[{low:+.3f}, {high:+.3f}]</span></data></td>'
-    )
+    return _value_cell(mean, f"{mean:+.3f}", f"[{low:+.3f}, {high:+.3f}]")
 
 
 def _warnings(found):
@@ -276,16 +273,20 @@ def _columns(cells):
 def _number_cell(value, otherwise, form=words.number):
     if not words.is_number(value):
         return f'<td class="number">{escape(str(otherwise if value is None else value))}</td>'
-    return f'<td class="number"><data value="{value!r}">{escape(form(value))}</data></td>'
+    return _value_cell(value, form(value))
+
+
+def _value_cell(value, text, below=""):
+    """A number as `text`, with what belongs to it below."""
+    text = escape(text) + (f'<br><span class="soft">{below}</span>' if below else "")
+    return f'<td class="number"><data value="{value!r}">{text}</data></td>'
 
 
 def _seeds_cell(of_seeds, otherwise, form):
     """The mean and, below it, the lowest and highest of several seeds."""
     if of_seeds is None:
         return _number_cell(None, otherwise)
-    ends = "–".join(map(form, of_seeds.ends))
-    text = form(of_seeds.mean) + (f'<br><span class="soft">{ends}</span>' if ends else "")
-    return f'<td class="number"><data value="{of_seeds.mean!r}">{text}</data></td>'
+    return _value_cell(of_seeds.mean, form(of_seeds.mean), "–".join(map(form, of_seeds.ends)))
 
 
 def _table(heads, rows, kind=' class="number"'):
@@ -380,22 +381,18 @@ def _meaning(result):
 
 def _cost_form(costs):
     """Numbers of a column in one form: as many decimals in each row."""
-    return _two_decimals if any(isinstance(cost, float) for cost in costs) else words.number
-
-
-def _two_decimals(cost):
-    return f"{cost:,.2f}"
+    return "{:,.2f}".format if any(isinstance(cost, float) for cost in costs) else words.number
 
 
 def _costs(encodings, values):
     columns = list(dict.fromkeys(name for of in values.values() for name in of.costs))
-    forms = [_cost_form([of.costs.get(name) for of in values.values()]) for name in columns]
+    forms = {name: _cost_form([of.costs.get(name) for of in values.values()]) for name in columns}
     rows = [
         [
             _name_cell(encoding),
             *(
-                _number_cell(values[encoding.name].costs.get(name), _NO_VALUE, form)
-                for name, form in zip(columns or [""], forms or [words.number], strict=True)
+                _number_cell(values[encoding.name].costs.get(name), _NO_VALUE, forms.get(name, words.number))
+                for name in columns or [""]
             ),
         ]
         for encoding in encodings
