@@ -39,9 +39,9 @@ Result run_chinese_tokens(const ChineseTokensSettings& settings, const Context& 
   const text::Tokenizer by_character = tokenizer(path(kCharacters), text::Pipeline::kBert, nullptr);
   const text::Tokenizer by_word =
       tokenizer(path(kWords), text::Pipeline::kRoformer, text::Dictionary::load(path(kDictionary)));
-  Result result{
-      .columns = {"text", "characters", "character tokens of 1000", "word tokens of 1000", "words by characters"},
-      .rows = {}};
+  Result result{.columns = {"text", "characters", "character tokens per 1,000 characters",
+                            "word tokens per 1,000 characters", "word tokens by character tokens"},
+                .rows = {}};
   double worst = 0;
   std::string figures;
   for (const std::string& file : settings.texts) {

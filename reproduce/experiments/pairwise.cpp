@@ -43,9 +43,10 @@ struct PairwiseSettings {
   std::vector<std::string> encodings = encoding_arms(head_dim, tokens.front());
   double parameters_std = 0.3;  // added to how parameters start
   double tolerance = 1e-9;      // singular values below this part of the largest are 0
-  double grows = 1.5;           // states for the last number of tokens, of those for the one before it
+  // States for the last number of tokens, of those for half as many.
+  double same = 1.01, grows = 1.5;
   Seeds seeds = {1};
-  RF_MEMBERS(PairwiseSettings, head_dim, hidden_size, tokens, encodings, parameters_std, tolerance, grows, seeds)
+  RF_MEMBERS(PairwiseSettings, head_dim, hidden_size, tokens, encodings, parameters_std, tolerance, same, grows, seeds)
 };
 
 at::Tensor features(const at::Tensor& x) {
@@ -148,9 +149,14 @@ bool is_taken(const nn::EncodingInfo& info) {
 Result run_pairwise(const PairwiseSettings& settings, const Context&) {
   Result result{.columns = {"encoding", "terms", "a term for each pair"}, .rows = {}};
   for (const int64_t tokens : settings.tokens) result.columns.push_back(fmt::format("states for {} tokens", tokens));
-  result.columns.insert(result.columns.end(), {"the encoding as", "grows with the tokens", "taken by this program"});
-  std::vector<std::string> fit, grow;  // of those with a term for each pair
+  result.columns.insert(
+      result.columns.end(),
+      {"the encoding as", fmt::format("those for {}, of those for half as many", settings.tokens.back()),
+       "taken by this program"});
+  // Those with a term for each pair. An encoding fits if its states are fewer than `grows` times as many.
+  std::vector<std::string> same, more, grow;
   bool others_fit = true;
+  double most_more = 1;
   int64_t most_of_others = 0;
   for (const std::string& arm : settings.encodings) {
     const nn::EncodingInfo& info = nn::encoding_entry(encoding_of(arm)).info;
@@ -161,27 +167,30 @@ Result run_pairwise(const PairwiseSettings& settings, const Context&) {
     std::vector<int64_t> least;
     for (const States& each : all) least.push_back(as_factor ? each.factor : each.sum);
     const auto last = static_cast<double>(least.back()), before = static_cast<double>(least[least.size() - 2]);
-    const bool grows = last / before >= settings.grows;
+    const double growth = last / before;
+    const bool grows = growth >= settings.grows;
     const bool pairwise = info.pairwise == nn::EncodingInfo::Pairwise::kYes;
     nlohmann::json row = {info.name, info.terms, pairwise ? "yes" : "no"};
     for (const int64_t each : least) row.push_back(each);
-    for (const char* text : {as_factor ? "factor" : "sum", grows ? "yes" : "no", is_taken(info) ? "yes" : "no"}) {
-      row.push_back(text);
-    }
+    row.insert(row.end(), {as_factor ? "factor" : "sum", growth, is_taken(info) ? "yes" : "no"});
     result.rows.push_back(row);
     if (pairwise) {
-      (grows ? grow : fit).push_back(fmt::format("{} {}", info.name, least.back()));
+      const bool is_same = growth <= settings.same;
+      if (!grows) most_more = std::max(most_more, growth);
+      (grows ? grow : is_same ? same : more).push_back(fmt::format("{} {}", info.name, least.back()));
     } else {
       others_fit = others_fit && !grows;
       most_of_others = std::max(most_of_others, least.back());
     }
   }
   const std::string figures = fmt::format(
-      "at {} tokens encodings without a term for each pair, rope among them, have {} states; of {} with one, {} have "
-      "hardly more than at half as many tokens ({}), and {} have twice as many ({})",
-      settings.tokens.back(), most_of_others, fit.size() + grow.size(), fit.size(), fmt::join(fit, ", "), grow.size(),
+      "at {} tokens encodings without a term for each pair, rope among them, have {} states; of {} with one, {} need no "
+      "more than half as many tokens do ({}), {} up to {:.2f} times as many ({}), and {} at least {:g} times as many "
+      "({})",
+      settings.tokens.back(), most_of_others, same.size() + more.size() + grow.size(), same.size(),
+      fmt::join(same, ", "), more.size(), most_more, fmt::join(more, ", "), grow.size(), settings.grows,
       fmt::join(grow, ", "));
-  const bool holds = others_fit && fit.empty() && !grow.empty();
+  const bool holds = others_fit && same.empty() && more.empty() && !grow.empty();
   result.findings = {{"C-26", holds, figures}, {"C-05", holds, figures}};
   return result;
 }
@@ -200,7 +209,7 @@ Experiment pairwise() {
           .budget = "seconds",
           .method = run_pairwise,
           .kind = Kind::kMathematics,
-          .revision = 2};
+          .revision = 3};
 }
 
 }  // namespace rf::reproduce

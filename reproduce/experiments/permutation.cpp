@@ -74,9 +74,9 @@ Result run_permutation(const PermutationSettings& settings, const Context&) {
     }
   }
   result.findings = {{"C-01", without <= kSame && least_with >= kDifferent,
-                      fmt::format("without encoding outputs differ by at most {:.1e} of the largest, with one by at "
-                                  "least {:.1e} ({})",
-                                  without, least_with, least_name)}};
+                      fmt::format("without encoding outputs differ by at most {:.1e} of the largest, with each of {} "
+                                  "encodings by at least {:.1e} ({})",
+                                  without, settings.encodings.size() - 1, least_with, least_name)}};
   return result;
 }
 
@@ -89,7 +89,7 @@ Experiment permutation() {
           .claims = {"C-01"},
           .expected =
               "Without an encoding, permuted tokens give permuted outputs to 1e-12 of the largest (float64); "
-              "with each encoding some output differs by more than 1e-3 of it.",
+              "with each encoding of a list some output differs by more than 1e-3 of it.",
           .budget = "seconds",
           .method = run_permutation,
           .kind = Kind::kMathematics};

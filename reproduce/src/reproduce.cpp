@@ -142,7 +142,7 @@ void write_result(const std::string& path, const nlohmann::json& result) {
 }
 
 // Judges a stored result by the rules as they are, and writes it if a verdict or a rule has changed, or if a program of
-// a commit says the same as one without.
+// a commit says the same as one without, or as one that did not say which it was.
 void judge_stored(const Experiment& experiment, const std::string& path, nlohmann::json& result,
                   const std::string& commit) {
   const nlohmann::json before = result;
@@ -151,7 +151,8 @@ void judge_stored(const Experiment& experiment, const std::string& path, nlohman
   } catch (const nlohmann::json::exception& error) {
     fail("reproduce", "{} must be a result of this program, got: {}", path, error.what());
   }
-  const bool is_confirmed = is_dirty(before.value(kJudgedBy, "")) && !is_dirty(commit);
+  const bool is_unsigned = !before.contains(kJudgedBy) && result.at("rules") != result.at("rules_when_run");
+  const bool is_confirmed = (is_unsigned || is_dirty(before.value(kJudgedBy, ""))) && !is_dirty(commit);
   if (result == before && !is_confirmed) return;
   result[kJudgedBy] = commit;
   write_result(path, result);

@@ -54,7 +54,7 @@ def test_verdicts(made):
         "no experiment",
         "not run absent",
     ]
-    assert "Of 5 claims:" in markdown and "| supported | 1 | every part of its rule holds" in markdown
+    assert "Of 5 claims:" in markdown and "| supported | 1 | C-01 | every part of its rule holds" in markdown
     for text in (
         "C-01 **supported**: 1.7e-15 &amp; less.",
         "seeds 1 2, 12 s",

@@ -1,5 +1,10 @@
 """Results that are stale or not counted, and who trained their runs."""
 
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from report_support import NO_COMMIT, PROCESS, RULE, Elements, define, make, result, without_drawing, write_result
@@ -31,7 +36,7 @@ def test_a_stale_verdict_is_marked_and_not_counted(directory):
     counted = [row[0] for row in counts]
     assert "stale" in counted and "supported" not in counted
     assert claims[0][2] == "supported (stale) order" and "good" not in html[html.index("<body>") :]
-    assert "| stale | 1 | run with, or judged by, an earlier design" in markdown
+    assert "| stale | 1 | C-01 | run with, or judged by, an earlier design" in markdown
     assert "**supported (stale)** order" in markdown and "C-01 **supported (stale)**: 0.5." in markdown
 
 
@@ -86,12 +91,12 @@ def test_a_result_of_no_known_commit_is_not_counted(directory, changes, reasons)
 
 
 def test_runs_for_rates_without_records_are_said(directory):
-    tried = {"arm": "rope", "rates": [1e-4], "losses": [2.0]}
-    for settings in ({"search": {}}, {"design": {"search": {}}}, {}):
-        write_result(directory, result("order", "small", settings=settings, rates=[tried]))
+    for rates, runs in (([1e-4, 1e-3], []), ([1e-4], []), ([1e-4, 1e-3], KNOWN)):
+        tried = {"arm": "rope", "rates": rates, "losses": [2.0] * len(rates), "training": runs}
+        write_result(directory, result("order", "small", rates=[tried]))
         html, markdown = without_drawing(directory)
-        said = "the runs that chose its learning rates have no records."
-        assert (said in html) == (f"**Not recorded**: {said}" in markdown) == bool(settings)
+        said = "not every run that chose a learning rate has a record of its own."
+        assert (said in html) == (f"**Not recorded**: {said}" in markdown) == (len(rates) > 1 and not runs)
 
 
 def test_a_stale_verdict_does_not_stand_beside_one_that_counts(directory):
@@ -108,16 +113,18 @@ def test_a_stale_verdict_does_not_stand_beside_one_that_counts(directory):
 
 
 def test_the_process_that_trained_is_shown(directory, tmp_path):
-    parts = [[PROCESS | {"seconds": 60.0}], [PROCESS | {"commit": "def", "seconds": 30.0}]]
+    parts = [[PROCESS | {"seconds": 60.0}], [PROCESS | {"seconds": 6.0}, PROCESS | {"commit": "def", "seconds": 30.0}]]
     training = [{"arm": "rope", "seed": i, "seconds": 1.0, "parts": part} for i, part in enumerate(parts)]
     short = [{"arm": "rope", "seed": 9, "learning_rate": rate, "parts": [parts[0][0]]} for rate in (1e-4, 1e-3)]
     rates = [{"arm": "rope", "rates": [1e-4, 1e-3], "losses": [2.0, None], "training": short}]
     write_result(directory, result("order", "small", kind="training", training=training, rates=rates))
     html, markdown = make(directory, tmp_path / "out")
     for text in (markdown, html):
-        assert "1 run and 2 runs for learning rates trained in 3 minutes by" in text
+        assert (
+            "1 run and 2 runs for learning rates and 1 part of runs that others ended trained in 3 minutes by" in text
+        )
         assert "commit abc, cpu A, cores 2, threads 1" in text and "1 run trained in 30 s by" in text
-        assert "4 minutes" in text  # 3 × 60 s and 30 s
+        assert "4 minutes" in text  # 3 × 60 s, 6 s and 30 s
         assert "commit def" in text
 
 
@@ -133,3 +140,24 @@ def test_checks_and_what_was_recorded_before_are_shown(directory, tmp_path):
     assert "Recorded before these rules, C-01: by 0.5 &amp; more." in markdown and "by 0.5 &amp; more" in html
     cells = ["part", "rope < none", "-0.5 [-0.61, -0.39]", "0.012", "holds"]
     assert any(cells in table for table in Elements(html).tables)
+
+
+def test_the_committed_results_are_of_commits_of_this_history():
+    """A commit that was changed afterwards is one that nobody has: its results cannot be made again."""
+    root = Path(__file__).resolve().parents[2]
+    git = ["git", "-c", "safe.directory=*", "-C", str(root)]
+
+    def output(*words):
+        return subprocess.run([*git, *words], check=True, capture_output=True, text=True).stdout
+
+    if not shutil.which("git") or not (root / ".git").exists():
+        pytest.skip("not a checkout with git: commits of results are not looked for")
+    if output("rev-parse", "--is-shallow-repository").strip() == "true":
+        pytest.skip("a shallow clone: it lacks commits of results")
+    history = {commit[:12] for commit in output("rev-list", "HEAD").split()}
+    named = {}
+    for path in sorted((root / "docs" / "report" / "results").rglob("*.json")):
+        for commit in re.findall(r'"(?:commit|judged_by)": *"([^"]*)"', path.read_text(encoding="utf-8")):
+            named.setdefault(commit, path)
+    assert len(named) > 5
+    assert {commit: str(path) for commit, path in named.items() if commit[:12] not in history} == {}

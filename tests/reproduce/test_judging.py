@@ -131,6 +131,9 @@ def test_who_judged_is_kept(tmp_path, numeric):
     assert changed["judged_by"] == ("abc-dirty" if commit.endswith("-dirty") else commit)
     again = judged(tmp_path, first | {"judged_by": "abc", "verdicts": {}})
     assert again == first
+    # One that was judged by later rules before programs said who judged.
+    unsigned = {key: value for key, value in first.items() if key != "judged_by"} | {"rules_when_run": {}}
+    assert judged(tmp_path, unsigned).get("judged_by") == (None if commit.endswith("-dirty") else commit)
 
 
 @pytest.mark.parametrize(

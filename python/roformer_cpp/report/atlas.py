@@ -15,16 +15,14 @@ from .small_multiples import OfSeeds
 TITLE = "Atlas of position encodings"
 _HOW = (
     "Every position encoding of the program in the same small models: a language model of bytes that is read beyond "
-    "its training length, and three synthetic tasks. Each encoding has the best of several learning rates for the "
-    "first seed. Values are means over seeds; where there are several, the lowest and the highest are below. Options "
-    "that are not said have the defaults of docs/encodings.md. Models are tiny and trained for minutes, so differences "
-    "say what an encoding makes easy, not what a large model can do with it."
+    "its training length, and three synthetic tasks. Each encoding has the best of several learning rates, chosen by "
+    "one seed: the first of the language models, and one of their own for the tasks. Values are means over seeds; "
+    "where there are several, the lowest and the highest are below. Options that are not said have the defaults of "
+    "docs/encodings.md. Models are tiny and trained for minutes, so differences say what an encoding makes easy, not "
+    "what a large model can do with it."
 )
-# What is the same function in rows on one axis.
-_SAME = (
-    "On text, mrope is rope, axial-nd is axial, and log-n is none up to the training length. What differs between the "
-    "two is rounding and the chosen rate: the least that other differences have to exceed."
-)
+# Encodings that are the same function in rows of the training length on one axis.
+_SAME = (("mrope", "rope"), ("axial-nd", "axial"), ("log-n", "none"))
 _LANGUAGE = (
     "Held-out loss of English books, nats per byte, at the training length and beyond it. Longer rows have fewer bytes "
     "with little before them, so a loss that falls by one or two hundredths need not come from what is far. The last "
@@ -127,7 +125,7 @@ def render(found):
         f"<p>{_HOW}</p>",
         *(f'<p class="smoke"><strong>{escape(text)}</strong></p>' for text in _warnings(found)),
         *(f"<p>{escape(text)}</p>" for text in _missing(values)),
-        f"<p>{_SAME} A click on the head of a column sorts by it.</p>",
+        f"<p>{escape(_chance(values))} A click on the head of a column sorts by it.</p>",
         "<h2>Language modelling</h2>",
         f"<p>{_LANGUAGE} {_training(results['atlas'], 'bytes')}</p>",
         _losses(found.encodings, values),
@@ -151,6 +149,31 @@ def render(found):
     )
     script = f"<script>{_SCRIPT}</script>"
     return head + "<body>\n" + "\n".join(part for part in parts if part) + f"\n{script}\n</body>\n</html>\n"
+
+
+def _chance(values):
+    """Which encodings are the same, and how far apart their values are."""
+    text = (
+        "On text, mrope is rope, axial-nd is axial, and log-n is none up to the training length. What differs between "
+        "the two is rounding and the rate that was chosen, which other differences have to exceed."
+    )
+    pairs = [(values[a], values[b]) for a, b in _SAME if a in values and b in values]
+    losses = [_difference(a.losses, b.losses) for a, b in pairs if a.losses and b.losses]
+    if losses:
+        text += f" Of the loss at the training length it is up to {max(losses):.3f} nats."
+    by_task = {}
+    for a, b in pairs:
+        for task in a.accuracies.keys() & b.accuracies.keys():
+            by_task.setdefault(task, []).append(100 * _difference(a.accuracies[task], b.accuracies[task]))
+    if by_task:
+        points = ", ".join(f"{max(found):.1f} ({task})" for task, found in sorted(by_task.items()))
+        text += f" Of the accuracy, it is up to so many points: {points}."
+    return text
+
+
+def _difference(by_length, other):
+    """Between means at the shortest length."""
+    return abs(by_length[min(by_length)].mean - other[min(other)].mean)
 
 
 def _training(result, what):

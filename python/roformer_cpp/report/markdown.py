@@ -14,7 +14,7 @@ def render(found, drawn, theory):
         f"> **{smoke}**" if smoke else "",
         words.HOW,
         f"Of {len(found.claims)} claims:",
-        _rows(["verdict", "claims", "what it means"], [list(map(_text, line)) for line in words.counts(found)]),
+        _counts(found),
         "## Claims",
         _claims(found),
         f"## {words.BESIDE}",
@@ -38,6 +38,14 @@ def render(found, drawn, theory):
 def _text(text):
     """Text in which no character means anything to Markdown or HTML, on one line."""
     return re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", escape(" ".join(str(text).split()), quote=False))
+
+
+def _counts(found):
+    return _rows(["verdict", "claims", "which", "what it means"], [map(_text, line) for line in words.counts(found)])
+
+
+def _counts(found):
+    return _rows(["verdict", "claims", "which", "what it means"], [map(_text, line) for line in words.counts(found)])
 
 
 def _claims(found):

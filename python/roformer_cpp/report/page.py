@@ -73,10 +73,11 @@ def render(found, drawn, theory, folder):
 
 def _counts(found):
     rows = "\n".join(
-        f'<tr><td>{_verdict(verdict)}</td><td class="number">{count}</td><td>{escape(meaning)}</td></tr>'
-        for verdict, count, meaning in words.counts(found)
+        f'<tr><td>{_verdict(verdict)}</td><td class="number">{count}</td><td>{escape(which)}</td>'
+        f"<td>{escape(meaning)}</td></tr>"
+        for verdict, count, which, meaning in words.counts(found)
     )
-    head = '<tr><th>verdict</th><th class="number">claims</th><th>what it means</th></tr>'
+    head = '<tr><th>verdict</th><th class="number">claims</th><th>which</th><th>what it means</th></tr>'
     caption = f"<p>Of {len(found.claims)} claims:</p>"
     return f'{caption}\n<table class="counts">\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody></table>'
 

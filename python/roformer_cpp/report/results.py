@@ -6,7 +6,6 @@ hours, and those of a newer program, which may hold more, are to be read as well
 
 import json
 import math
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -139,9 +138,8 @@ class Result:
 
     @property
     def has_unrecorded_rates(self):
-        """Runs chose its learning rates, and not all of them have records: those of earlier versions have none."""
-        is_searched = "search" in self.settings or "search" in self.settings.get("design", {})
-        return is_searched and not all(tried.training for tried in self.rates)
+        """Several runs chose a learning rate, and have no records: those of earlier versions, and of tasks."""
+        return any(len(tried.rates) > 1 and not tried.training for tried in self.rates)
 
     @property
     def why_not_counted(self):
@@ -207,10 +205,6 @@ class Reproduction:
         verdicts = {STALE if verdict.endswith(_STALE_MARK) else verdict for _, verdict in self.verdicts_of(claim)}
         counted = verdicts - {NOT_COUNTED, STALE, NOT_RUN}
         return " and ".join(sorted(counted or verdicts - {NOT_RUN})) or NOT_RUN
-
-    def verdict_counts(self):
-        """{verdict: claims with it}, in the order of the register."""
-        return Counter(self.verdict_of(claim) for claim in self.claims)
 
 
 def read(directory):

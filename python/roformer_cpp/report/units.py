@@ -3,8 +3,12 @@
 # Columns by name, and how they are headed. Those of "lowest" and "highest" follow the one before them.
 _UNITS = {
     "held-out loss": "nats per token",
-    "late training loss": "nats per token",
+    "late training loss": "nats per token, the mean of the last two thirds of the steps",
     "loss": "nats per token",
+    "held-out bits per byte": "nats per token by ln 2",
+    "smallest denominator by keys": "the mean weight of a key",
+    "error, independent": "of the exact output",
+    "error, orthogonal": "of the exact output",
     "for a character": "nats per character",
     "loss of the last tokens, nats per token": "",
     "peak MiB": "",
@@ -22,7 +26,10 @@ _FRACTIONS = {
     "long-texts": {"accuracy", "bag of words", "on SCM", "training records"},
     "fine-tuning": {"mean", "baseline", "bag of words", "training records"},
     "real-weights": {"training records", "dev", "test", "baseline", "bag of words"},
+    "similar-texts": {"dev", "test"},
 }
+# What all fractions of an experiment are, where no column says it.
+_METRICS = {"real-weights": "rank correlation", "similar-texts": "rank correlation"}
 
 
 def percent_columns(experiment, columns):
@@ -43,6 +50,7 @@ def headings(experiment, columns):
 
 def _heading(experiment, name, is_percent):
     if is_percent:
-        return f"{name}, %"
+        metric = _METRICS.get(experiment)
+        return f"{name}, {metric}, %" if metric else f"{name}, %"
     unit = "" if (experiment, name) in _NO_UNITS else _UNITS.get(name, "")
     return f"{name}, {unit}" if unit else name

@@ -6,14 +6,15 @@ TITLE = "The papers' claims about rotary position embedding, tried"
 HOW = (
     "Rotary position embedding (RoPE) tells a language model where a token stands by rotating queries and keys by an "
     "angle that grows with the position. This page lists what the RoFormer paper, and publications about it, claim "
-    "of RoPE, and what our experiments say of each claim. An experiment's design, and the rule that turns "
-    "its numbers into a verdict, are fixed in the program before it is run. A rule that was changed later is listed "
-    "with the reason, and a result from before a change is marked. Models are small, and trained on two processor "
-    "cores, so a verdict says nothing about larger models, more data or longer training."
+    "of RoPE, and what our experiments say of each claim. C-01 and so on are the claims; X-01 and so on are questions "
+    "that experiments ask beside them. An experiment's design, and the rule that turns its numbers into a verdict, are "
+    "fixed in the program before it is run. A rule that was changed later is listed with the reason. A result whose "
+    "design is no longer the program's is marked as stale. Models are small, and trained on two processor cores, so a "
+    "verdict says nothing about larger models, more data or longer training."
 )
 # What verdicts mean, in the order in which they are counted.
 VERDICTS = {
-    "proved": "a statement of mathematics, checked in numbers",
+    "proved": "a statement of mathematics, checked in numbers for examples",
     "supported": "every part of its rule holds beyond its margin, with an interval of 95 %; of counts and times, the "
     "outcome is as expected",
     "refuted": "the opposite of a part is shown, or mathematics says otherwise",
@@ -27,7 +28,7 @@ VERDICTS = {
     "smoke run": "a run of minutes, which shows that the programs work",
 }
 # Heads of the table of rule_lines.
-CHECKS = ("", "rule", "mean and 95 % interval", "p, one-sided, by Holm; holds below 0.025", "outcome")
+CHECKS = ("", "rule", "mean and 95 % interval", "p, one-sided; of several parts by Holm; holds below 0.025", "outcome")
 BESIDE = "The paper's tables beside ours"
 BESIDE_NOTE = (
     "“–” is a number that is not there. Models here are tens to hundreds of times smaller, and trained on other data "
@@ -98,25 +99,29 @@ def provenance(result):
     groups = {}
     for of_group, runs in enumerate((result.training, result.rate_runs)):
         for run in runs:
-            for part in run.get("parts", []):
-                key = (part.get("command", ""), _machine(part))
-                counts = groups.setdefault(key, [set(), set(), 0.0])
-                counts[of_group].add((run["arm"], run["seed"], run.get("learning_rate")))
-                counts[-1] += part.get("seconds", 0.0)
+            keys = [(part.get("command", ""), _machine(part)) for part in run.get("parts", [])]
+            for key, part in zip(keys, run.get("parts", []), strict=True):
+                groups.setdefault(key, [0, 0, 0, 0.0])[-1] += part.get("seconds", 0.0)
+            for key in set(keys):  # a run is that of the process which ended it
+                groups[key][of_group if key == keys[-1] else 2] += 1
     return [
-        (f"{_how_many(len(runs), len(for_rates))} trained in {duration(seconds)} by", command, facts)
-        for (command, facts), (runs, for_rates, seconds) in groups.items()
+        (f"{_how_many(*counted)} trained in {duration(seconds)} by", command, facts)
+        for (command, facts), (*counted, seconds) in groups.items()
     ]
 
 
-def _how_many(runs, for_rates):
-    counted = [(runs, ""), (for_rates, " for learning rates")]
-    return " and ".join(f"{n} run{'s' * (n != 1)}{why}" for n, why in counted if n)
+def _how_many(runs, for_rates, begun):
+    counted = [
+        (runs, "run", ""),
+        (for_rates, "run", " for learning rates"),
+        (begun, "part", " of runs that others ended"),
+    ]
+    return " and ".join(f"{n} {noun}{'s' * (n != 1)}{which}" for n, noun, which in counted if n)
 
 
 def marks(found, result):
     """[(mark, reason)] of a result that is not counted, or is stale, or whose records have a gap."""
-    gaps = ["the runs that chose its learning rates have no records"] if result.has_unrecorded_rates else []
+    gaps = ["not every run that chose a learning rate has a record of its own"] if result.has_unrecorded_rates else []
     return [
         *(("Not counted", reason) for reason in result.why_not_counted),
         *(("Stale", reason) for reason in found.stale(result)),
@@ -139,13 +144,14 @@ def rule_lines(result, claim):
 
 
 def counts(found):
-    """[(verdict, claims, what it means)], in the order of VERDICTS; verdicts of several experiments after them."""
-    counted = found.verdict_counts()
-    order = [verdict for verdict in VERDICTS if verdict in counted] + sorted(counted.keys() - VERDICTS.keys())
-    return [
-        (verdict, counted[verdict], VERDICTS.get(verdict, "each is the verdict of another experiment"))
-        for verdict in order
-    ]
+    """[(verdict, how many claims, which, what it means)], in the order of VERDICTS; verdicts of several experiments
+    after them."""
+    claims = {}
+    for claim in found.claims:
+        claims.setdefault(found.verdict_of(claim), []).append(claim.id)
+    order = [verdict for verdict in VERDICTS if verdict in claims] + sorted(claims.keys() - VERDICTS.keys())
+    several = "its experiments differ, each on a part of the claim"
+    return [(each, len(claims[each]), ", ".join(claims[each]), VERDICTS.get(each, several)) for each in order]
 
 
 def smoke_note(found):
