@@ -154,7 +154,19 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     assert "better on 2 of 5 tasks" in report
     start = report.index("### Which encodings fit into linear attention?")
     fit = report[start : report.index("### ", start + 4)]
-    ends = [re.search(r"\| (yes|no) \| (yes|no) \|$", line) for line in fit.splitlines()]
-    grows_taken = [end.groups() for end in ends if end]
-    counts = [grows_taken.count(each) for each in (("no", "yes"), ("yes", "no"), ("no", "no"))]
-    assert counts == [int(n) for n in re.findall(r"\d+", re.search(r"tried \d+:.*?\.", page, re.DOTALL)[0])[1:]]
+    states = re.findall(r"\| (\d+) \| (?:sum|factor) \| ([\d.]+) \| (yes|no) \|$", fit, re.MULTILINE)
+    refused = {float(growth) for _, growth, taken in states if taken == "no"}
+    slow = {growth for growth in refused if 1.01 < growth < 1.5}
+    counts = [
+        sum(taken == "yes" for *_, taken in states),
+        *(
+            sum(low <= float(growth) < high for _, growth, taken in states if taken == "no")
+            for low, high in ((1.5, 9), (0, 1.01), (1.01, 1.5))
+        ),
+    ]
+    sentence = " ".join(re.search(r"tried \d+:.*? refused\.", page, re.DOTALL)[0].split())
+    assert f"tried {len(states)}: {counts[0]} without a term" in sentence and f"; {counts[1]} with such a" in sentence
+    assert f"; {counts[2]} could do" in sentence and f"that of the other {counts[3]} grows slowly" in sentence
+    assert f"at most by {max(slow):.2f} when" in sentence and f"Those {sum(counts[1:])} are refused" in sentence
+    fixed = [int(count) for count, growth, taken in states if taken == "no" and float(growth) < 1.01]
+    assert fixed.count(16) == 3 and max(fixed) == 8 * 16

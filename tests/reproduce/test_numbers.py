@@ -60,7 +60,8 @@ def test_form_of_results(numeric):
         assert result["table"]["rows"] and all(len(row) == len(columns) for row in result["table"]["rows"]), name
         assert all(len(line["x"]) == len(line["y"]) > 0 for line in result["series"]), name
         assert set(result["claims"]) <= set(result["verdicts"]) == set(result["figures"]), name
-        possible = {"smoke run"} if name in with_scale else {"proved", "refuted"}
+        measured = {"supported", "inconclusive"} if result["kind"] == "measurement" else {"proved", "refuted"}
+        possible = {"smoke run"} if name in with_scale else measured
         assert set(result["verdicts"].values()) <= possible, name
         assert result["seeds"] == result["settings"].get("seeds", [])
         assert {"cpu", "threads", "torch", "commit"} <= set(result["machine"])

@@ -204,7 +204,8 @@ class Reproduction:
             return NOT_TESTABLE if claim.status in ("published only", "no claim") else "no experiment"
         verdicts = {STALE if verdict.endswith(_STALE_MARK) else verdict for _, verdict in self.verdicts_of(claim)}
         counted = verdicts - {NOT_COUNTED, STALE, NOT_RUN}
-        return " and ".join(sorted(counted or verdicts - {NOT_RUN})) or NOT_RUN
+        *others, last = sorted(counted or verdicts - {NOT_RUN}) or [NOT_RUN]
+        return f"{', '.join(others)} and {last}" if others else last
 
 
 def read(directory):
