@@ -18,6 +18,7 @@
 #include "experiment.h"
 #include "paired_bootstrap.h"
 #include "rate_search.h"
+#include "rf/data/identity.h"
 #include "rf/data/sentence_pairs.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -220,10 +221,15 @@ TrainedRun parse_outcome(const nlohmann::json& outcome) {
 // A run that finished before, of which the record and metrics.jsonl are there, is not trained again.
 TrainedRun train_run(const TranslationSettings& settings, const Context& context, const std::string& tokenizer,
                      const nlohmann::json& run, const std::string& directory, uint64_t seed, bool translates) {
-  if (const nlohmann::json outcome = finished_outcome(directory, run); !outcome.is_null())
-    return parse_outcome(outcome);
+  Files files;
+  for (const Files* part : {&settings.train, &settings.valid, &settings.test}) {
+    for (const std::string& file : in_data(context, *part)) files.push_back(file);
+  }
+  const std::string data = data::identity_of_files(files);
+  const nlohmann::json outcome = finished_outcome(directory, run, data);
+  if (!outcome.is_null()) return parse_outcome(outcome);
   fs::create_directories(directory);
-  TrainingRecord record(context, directory, run);
+  TrainingRecord record(context, directory, run, data);
   const train::TranslationReport report = train::train_translation({.run = run,
                                                                     .train = in_data(context, settings.train),
                                                                     .valid = in_data(context, settings.valid),

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/train/job.h"
@@ -134,7 +135,7 @@ train::CompareReport compare_recorded(const Context& context, const std::string&
   options.output_dir = directory;
   std::optional<TrainingRecord> record;
   options.before = [&](const std::string& run_dir, const nlohmann::json& run_file) {
-    record.emplace(context, run_dir, run_file);
+    record.emplace(context, run_dir, run_file, data::identity(data_dir));
   };
   options.after = [&](bool is_complete) { record->end(is_complete); };
   options.measured = [&](const train::CompareRun& run) { reading_of(reading, run, data_dir); };
@@ -152,7 +153,8 @@ struct FileRun {
 FileRun train_run_file(const Context& context, const std::string& data_dir, const std::string& directory,
                        nlohmann::json run, uint64_t seed, bool may_diverge, bool needs_weights) {
   if (run.contains("model")) run["model"].erase("vocab_size");  // comes from the data
-  const nlohmann::json kept = finished_outcome(directory, run);
+  const std::string data = data::identity(data_dir);
+  const nlohmann::json kept = finished_outcome(directory, run, data);
   if (kept.contains(kDivergedAt)) return {.loss = {}, .diverged_at = kept[kDivergedAt]};
   if (!needs_weights && kept.contains(kHeldOutLoss)) return {.loss = kept[kHeldOutLoss]};
   train::PretrainOptions options;
@@ -160,7 +162,7 @@ FileRun train_run_file(const Context& context, const std::string& data_dir, cons
   options.seed = seed;
   options.note = context.note;
   std::optional<TrainingRecord> record;
-  if (!has_weights(directory)) record.emplace(context, directory, run);
+  if (!has_weights(directory)) record.emplace(context, directory, run, data);
   try {
     const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
     if (record) record->end(report.is_complete);

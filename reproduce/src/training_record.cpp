@@ -59,7 +59,8 @@ double logged_seconds(const std::string& directory) {
 
 }  // namespace
 
-TrainingRecord::TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings)
+TrainingRecord::TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings,
+                               const std::string& data)
     : path_(record_path(directory)) {
   namespace fs = std::filesystem;
   fs::create_directories(fs::path(path_).parent_path());
@@ -69,6 +70,7 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
   if (!record_["parts"].empty() && record_["parts"].back().at("seconds") == 0) {  // that process was killed
     record_["parts"].back()["seconds"] = std::max(0.0, logged_seconds(directory) - seconds_of(record_));
   }
+  if (!data.empty()) record_["data"] = data;
   record_["finished"] = false;
   nlohmann::json part = context.process;
   part["seconds"] = 0;
@@ -92,9 +94,13 @@ void TrainingRecord::write() const {
   write_record(path_, record_);
 }
 
-nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings) {
+nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings, const std::string& data) {
   const nlohmann::json record = record_of(directory);
   if (record.is_null() || !record.value("finished", false) || record.at("settings") != settings) return {};
+  if (const std::string of_run = record.value("data", data); of_run != data) {
+    fail("reproduce", "{} must be of this data, got a run of other data: remove it and its record to train it again",
+         directory);
+  }
   return with_infinities(record.value("outcome", nlohmann::json()));
 }
 

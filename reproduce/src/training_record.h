@@ -1,11 +1,12 @@
 // Who trained a run, and with what: a file beside the run directory, <directory>.training.json, which is written when
 // training begins and completed when it ends. A run that was interrupted has a part for each process:
 //
-//   {"settings": {..}, "finished": true, "seconds": .., "parts": [{"command", "commit", "cpu", "cores", "threads",
-//    "target", "torch", "seconds"}, ..], "outcome": {..}, "readings": {..}}
+//   {"settings": {..}, "data": "..", "finished": true, "seconds": .., "parts": [{"command", "commit", "cpu", "cores",
+//    "threads", "target", "torch", "seconds"}, ..], "outcome": {..}, "readings": {..}}
 //
 // `seconds` are those of training with its evaluations; of a process that was killed, those of training alone that the
-// run's metrics have. `outcome` is what an experiment reads of the run, which then needs no weights.
+// run's metrics have. `data` is a hash of what the run was trained on; records of earlier versions lack it. `outcome`
+// is what an experiment reads of the run, which then needs no weights.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,9 @@ namespace rf::reproduce {
 
 class TrainingRecord {
  public:
-  // `settings`: the run file, or the settings of a fine-tuning.
-  TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings);
+  // `settings`: the run file, or the settings of a fine-tuning. `data`: "" where finished_outcome is not asked.
+  TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings,
+                 const std::string& data = "");
   // The run has ended, or was interrupted.
   void end(bool is_finished);
   // Writes what the finished run says into its record.
@@ -34,8 +36,8 @@ class TrainingRecord {
 };
 
 // The outcome of a run that finished with these settings; null: there is none. A number in it that is not finite comes
-// back as infinity, as in kept_reading.
-nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings);
+// back as infinity, as in kept_reading. Throws Error if the run was trained on other data.
+nlohmann::json finished_outcome(const std::string& directory, const nlohmann::json& settings, const std::string& data);
 
 // What an experiment of this name read of the run's weights, with these settings; null: nothing is kept. It is in the
 // record as {"readings": {"<name>": {"settings", "values"}}}.

@@ -124,14 +124,14 @@ def test_how_far_apart_the_same_encodings_are(directory):
     register = json.loads((directory / "register.json").read_text())
     register["encodings"] += [{"name": name, "summary": "", "source": ""} for name in names[1:]]
     (directory / "register.json").write_text(json.dumps(register))
-    assert "it is up to" not in made(directory)
+    assert "differ by up to" not in made(directory)
     losses = dict(zip(names, ({128: [1.5], 256: [9.0]}, {128: [1.25]}, {128: [2.0]}, {128: [2.125]}), strict=True))
     write_result(directory, atlas(measures=measures(losses, "loss at {} tokens, nats per token")))
     right = {"rope": {64: [0.25, 0.75]}, "mrope": {64: [0.25, 0.25], 128: [1.0]}, "axial": {64: [0.5]}}
     write_result(directory, battery(measures=measures(right, "count, accuracy at {} tokens")))
     html = made(directory)
-    assert "Of the loss at the training length it is up to 0.250 nats." in html
-    assert "it is up to so many points: 25.0 (count)." in html
+    assert "Means of the loss at the training length differ by up to 0.250 nats." in html
+    assert "Means of the accuracy differ by up to so many points: 25.0 (count)." in html
 
 
 def test_one_seed_has_no_range(directory):

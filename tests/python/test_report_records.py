@@ -160,4 +160,4 @@ def test_the_committed_results_are_of_commits_of_this_history():
         for commit in re.findall(r'"(?:commit|judged_by)": *"([^"]*)"', path.read_text(encoding="utf-8")):
             named.setdefault(commit, path)
     assert len(named) > 5
-    assert {commit: str(path) for commit, path in named.items() if commit[:12] not in history} == {}
+    assert {commit: str(path) for commit, path in named.items() if commit not in history} == {}

@@ -76,7 +76,24 @@ TEST(TrainingRecord, ALossThatIsNotFiniteStaysOne) {
   record.keep({{"held_out_loss", infinity}});
   keep_reading(run, "lengths", kSettings, values);
   EXPECT_EQ(kept_reading(run, "lengths", kSettings), values);
-  EXPECT_EQ(finished_outcome(run, kSettings).at("held_out_loss"), infinity);
+  EXPECT_EQ(finished_outcome(run, kSettings, "").at("held_out_loss"), infinity);
+}
+
+TEST(TrainingRecord, ARunOfOtherDataIsRefused) {
+  const testing::TempDir folder;
+  const std::string run = folder.file("run"), earlier = folder.file("earlier");
+  const SilentContext silent(folder.path(), "");
+  const nlohmann::json outcome = {{"held_out_loss", 1.5}};
+  for (const std::string& directory : {run, earlier}) {
+    TrainingRecord record(silent.context, directory, kSettings, directory == run ? "first" : "");
+    EXPECT_TRUE(finished_outcome(directory, kSettings, "second").is_null());  // unfinished
+    record.end(true);
+    record.keep(outcome);
+  }
+  EXPECT_EQ(finished_outcome(run, kSettings, "first"), outcome);
+  EXPECT_TRUE(finished_outcome(run, {{"rows", 5}}, "second").is_null());  // to be trained anew
+  EXPECT_THROW(finished_outcome(run, kSettings, "second"), Error);
+  EXPECT_EQ(finished_outcome(earlier, kSettings, "second"), outcome);  // its data are not known
 }
 
 }  // namespace

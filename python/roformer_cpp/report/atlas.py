@@ -155,19 +155,20 @@ def _chance(values):
     """Which encodings are the same, and how far apart their values are."""
     text = (
         "On text, mrope is rope, axial-nd is axial, and log-n is none up to the training length. What differs between "
-        "the two is rounding and the rate that was chosen, which other differences have to exceed."
+        "the two is rounding, which changes single runs by more than their means, and the rate that was chosen. Other "
+        "differences have to exceed it."
     )
     pairs = [(values[a], values[b]) for a, b in _SAME if a in values and b in values]
     losses = [_difference(a.losses, b.losses) for a, b in pairs if a.losses and b.losses]
     if losses:
-        text += f" Of the loss at the training length it is up to {max(losses):.3f} nats."
+        text += f" Means of the loss at the training length differ by up to {max(losses):.3f} nats."
     by_task = {}
     for a, b in pairs:
         for task in a.accuracies.keys() & b.accuracies.keys():
             by_task.setdefault(task, []).append(100 * _difference(a.accuracies[task], b.accuracies[task]))
     if by_task:
         points = ", ".join(f"{max(found):.1f} ({task})" for task, found in sorted(by_task.items()))
-        text += f" Of the accuracy, it is up to so many points: {points}."
+        text += f" Means of the accuracy differ by up to so many points: {points}."
     return text
 
 

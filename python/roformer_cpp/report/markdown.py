@@ -44,10 +44,6 @@ def _counts(found):
     return _rows(["verdict", "claims", "which", "what it means"], [map(_text, line) for line in words.counts(found)])
 
 
-def _counts(found):
-    return _rows(["verdict", "claims", "which", "what it means"], [map(_text, line) for line in words.counts(found)])
-
-
 def _claims(found):
     rows = []
     for claim in found.claims:

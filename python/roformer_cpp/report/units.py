@@ -5,7 +5,6 @@ _UNITS = {
     "held-out loss": "nats per token",
     "late training loss": "nats per token, the mean of the last two thirds of the steps",
     "loss": "nats per token",
-    "held-out bits per byte": "nats per token by ln 2",
     "smallest denominator by keys": "the mean weight of a key",
     "error, independent": "of the exact output",
     "error, orthogonal": "of the exact output",

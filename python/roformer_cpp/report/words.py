@@ -15,11 +15,11 @@ HOW = (
 # What verdicts mean, in the order in which they are counted.
 VERDICTS = {
     "proved": "a statement of mathematics, checked in numbers for examples",
-    "supported": "every part of its rule holds beyond its margin, with an interval of 95 %; of counts and times, the "
-    "outcome is as expected",
+    "supported": "every part of its rule holds beyond its margin, with an interval of 95 %; of what is counted or "
+    "timed, the outcome is as expected",
     "refuted": "the opposite of a part is shown, or mathematics says otherwise",
-    "inconclusive": "not decided: a precondition is not shown, an interval is too wide, or a count or a time misses "
-    "our own bound",
+    "inconclusive": "not decided: a precondition is not shown, an interval is too wide, or what is counted or timed "
+    "misses our own bound",
     "not testable here": "it needs data or machines that are not available, or claims nothing",
     "stale": "run with, or judged by, an earlier design or rule; what it said is marked, and counts for nothing",
     "not counted": "no record says which programs trained its models, or no commit has the files of one of them",
@@ -150,7 +150,7 @@ def counts(found):
     for claim in found.claims:
         claims.setdefault(found.verdict_of(claim), []).append(claim.id)
     order = [verdict for verdict in VERDICTS if verdict in claims] + sorted(claims.keys() - VERDICTS.keys())
-    several = "its experiments differ, each on a part of the claim"
+    several = "its experiments judge different parts of the claim"
     return [(each, len(claims[each]), ", ".join(claims[each]), VERDICTS.get(each, several)) for each in order]
 
 
