@@ -165,4 +165,4 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     assert f"tried {len(states)}: {counts[0]} without a term" in sentence and f"; {counts[1]} with such a" in sentence
     assert f"; {counts[2]} could do" in sentence and f"that of the other {counts[3]} grows slowly" in sentence
     assert f"at most to {max(slow):.2f} times" in sentence and f"Those {len(paired)} are refused" in sentence
-    assert fixed.count(16) == 3 and max(fixed) == 8 * 16
+    assert fixed.count(16) == 3 and 7 * 16 < max(fixed) < 8 * 16

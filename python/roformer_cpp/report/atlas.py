@@ -155,7 +155,7 @@ def _chance(values):
     """Which encodings are the same, and how far apart their values are."""
     text = (
         "On text, mrope is rope, axial-nd is axial, and log-n is none up to the training length. What differs between "
-        "the two is rounding, which changes single runs by more than their means, and the rate that was chosen. Other "
+        "the two is rounding, by which single runs differ further than their means, and the rate that was chosen. Other "
         "differences have to exceed it."
     )
     pairs = [(values[a], values[b]) for a, b in _SAME if a in values and b in values]
