@@ -136,10 +136,12 @@ States states(DrawnLayer& layer, int64_t tokens, const PairwiseSettings& setting
           .factor = settings.head_dim * rank(without_row_means(added).exp())};
 }
 
-bool is_taken(const std::string& arm, const nn::EncodingInfo& info) {
+bool is_taken(const std::string& arm, const nn::EncodingInfo& info, int64_t head_dim) {
   const bool causal = info.needs == nn::EncodingInfo::Needs::kCausal;
   ModelConfig config;
   config.position_encodings = {train::parse_arm(arm)};
+  config.hidden_size = config.embedding_size = head_dim;
+  config.num_attention_heads = 1;
   try {
     nn::check_linear_attention({}, info, causal ? nn::Direction::kCausal : nn::Direction::kBidirectional);
     check_no_log_n(config);
@@ -175,7 +177,8 @@ Result run_pairwise(const PairwiseSettings& settings, const Context&) {
     const bool pairwise = info.pairwise == nn::EncodingInfo::Pairwise::kYes;
     nlohmann::json row = {info.name, info.terms, pairwise ? "yes" : "no"};
     for (const int64_t each : least) row.push_back(each);
-    row.insert(row.end(), {as_factor ? "factor" : "sum", growth, is_taken(arm, info) ? "yes" : "no"});
+    row.insert(row.end(),
+               {as_factor ? "factor" : "sum", growth, is_taken(arm, info, settings.head_dim) ? "yes" : "no"});
     result.rows.push_back(row);
     if (pairwise) {
       if (!grows) most_more = std::max(most_more, growth);

@@ -155,8 +155,8 @@ def _chance(values):
     """Which encodings are the same, and how far apart their values are."""
     text = (
         "On text, mrope is rope, axial-nd is axial, and log-n is none up to the training length. What differs between "
-        "the two is rounding, by which single runs differ further than their means, and the rate that was chosen. Other "
-        "differences have to exceed it."
+        "the two is rounding, by which single runs differ further than their means, and the rate that was chosen. "
+        "Other differences have to exceed it."
     )
     pairs = [(values[a], values[b]) for a, b in _SAME if a in values and b in values]
     losses = [_difference(a.losses, b.losses) for a, b in pairs if a.losses and b.losses]
