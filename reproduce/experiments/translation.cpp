@@ -18,7 +18,6 @@
 #include "experiment.h"
 #include "paired_bootstrap.h"
 #include "rate_search.h"
-#include "rf/data/identity.h"
 #include "rf/data/sentence_pairs.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -218,22 +217,22 @@ TrainedRun parse_outcome(const nlohmann::json& outcome) {
   return run;
 }
 
+// What every run is made of: the directory of its tokenizer, and a hash of each text.
+struct Texts {
+  std::string tokenizer, identity;
+};
+
 // A run that finished before, of which the record and metrics.jsonl are there, is not trained again.
-TrainedRun train_run(const TranslationSettings& settings, const Context& context, const std::string& tokenizer,
+TrainedRun train_run(const TranslationSettings& settings, const Context& context, const Texts& texts,
                      const nlohmann::json& run, const std::string& directory, uint64_t seed, bool translates) {
-  Files files;
-  for (const Files* part : {&settings.train, &settings.valid, &settings.test}) {
-    for (const std::string& file : in_data(context, *part)) files.push_back(file);
-  }
-  const std::string data = data::identity_of_files(files);
-  const nlohmann::json outcome = finished_outcome(directory, run, data);
+  const nlohmann::json outcome = finished_outcome(directory, run, texts.identity);
   if (!outcome.is_null()) return parse_outcome(outcome);
   fs::create_directories(directory);
-  TrainingRecord record(context, directory, run, data);
+  TrainingRecord record(context, directory, run, texts.identity);
   const train::TranslationReport report = train::train_translation({.run = run,
                                                                     .train = in_data(context, settings.train),
                                                                     .valid = in_data(context, settings.valid),
-                                                                    .tokenizer_dir = tokenizer,
+                                                                    .tokenizer_dir = texts.tokenizer,
                                                                     .output_dir = directory,
                                                                     .seed = seed,
                                                                     .note = context.note},
@@ -248,7 +247,7 @@ TrainedRun train_run(const TranslationSettings& settings, const Context& context
 }
 
 // The learning rate of an arm; 0 where the run's own is taken.
-ChosenRate rate_of(const TranslationSettings& settings, const Context& context, const std::string& tokenizer,
+ChosenRate rate_of(const TranslationSettings& settings, const Context& context, const Texts& texts,
                    const std::string& arm) {
   if (settings.search.is_empty()) return {};
   return search_rate(context, settings.search, arm, [&](double rate) -> TriedRun {
@@ -257,19 +256,19 @@ ChosenRate rate_of(const TranslationSettings& settings, const Context& context, 
     if (context.note) context.note(fmt::format("translation, {}: a short run at the rate {:g}", arm, rate));
     const std::string directory = fmt::format("{}/runs/translation-rates/{:g}/{}", context.shared_dir, rate, arm);
     const uint64_t seed = settings.search.seed;
-    const TrainedRun tried = train_run(settings, context, tokenizer, run, directory, seed, false);
+    const TrainedRun tried = train_run(settings, context, texts, run, directory, seed, false);
     return {.directory = directory, .seed = seed, .loss = tried.loss, .signal = tried.signal};
   });
 }
 
 Result run_translation(const TranslationSettings& settings, const Context& context) {
   data::read_sentence_pairs(in_data(context, settings.test));  // an Error before training, not after it
-  const std::string tokenizer = tokenizer_of(settings, context);
+  const Texts texts{tokenizer_of(settings, context), identity_of(context.data_dir, settings.files).dump()};
   Result result{.columns = {"encoding", "learning rate", "seed", "held-out loss", "BLEU"}, .rows = {}};
   std::map<std::string, std::vector<LineCounts>> systems;
   std::map<std::string, nlohmann::json> runs;
   for (const char* arm : {kSinusoids, kRope}) {
-    const ChosenRate chosen = rate_of(settings, context, tokenizer, arm);
+    const ChosenRate chosen = rate_of(settings, context, texts, arm);
     if (chosen.signal != 0) return {.columns = {}, .rows = {}, .signal = chosen.signal};
     runs[arm] = run_of(settings, arm, chosen.rate > 0 ? std::optional(chosen.rate) : std::nullopt);
   }
@@ -278,7 +277,7 @@ Result run_translation(const TranslationSettings& settings, const Context& conte
     for (const uint64_t seed : settings.seeds) {
       const std::string directory = fmt::format("{}/runs/translation/{}/seed-{}", context.shared_dir, arm, seed);
       if (context.note) context.note(fmt::format("translation, {}, seed {}", arm, seed));
-      const TrainedRun trained = train_run(settings, context, tokenizer, run, directory, seed, true);
+      const TrainedRun trained = train_run(settings, context, texts, run, directory, seed, true);
       if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
       log_training(context, arm, seed, directory);
       systems[arm].push_back(trained.counts);

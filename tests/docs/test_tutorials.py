@@ -94,10 +94,15 @@ def test_a_block_that_fails_is_named(tmp_path):
         run("<!-- skipped -->\n```sh\nfalse\n```\n", "made_up", tmp_path)
 
 
+def result_of(experiment):
+    """Its committed result."""
+    path = DOCS / "report" / "results" / "small" / experiment / "result.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def rows_of(experiment):
     """The rows of its committed result, by column."""
-    path = DOCS / "report" / "results" / "small" / experiment / "result.json"
-    table = json.loads(path.read_text(encoding="utf-8"))["table"]
+    table = result_of(experiment)["table"]
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
@@ -150,6 +155,12 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     sentences = re.findall(r"^\| (RoPE is defined.*|A scaling helps.*|xPos rises.*) \|.*$", page, re.MULTILINE)
     figures = re.findall(r"(?<![\d.])\d\.\d{3}(?!\d)", " ".join(sentences))
     assert len(figures) == 17 and set(figures) <= longer
+    checks = result_of("trained-frequencies")["checks"]
+    moved, alike = (check for claim in ("C-29", "X-16") for check in checks[claim] if check["role"] == "part")
+    frequencies = " ".join(page[page.index("- Frequencies of RoPE that may be trained") :].split())
+    assert f"the median of them changes by {moved['mean']:.2f} in 10,000 steps" in frequencies
+    difference = f"{alike['mean']:.3f} [{alike['low']:.3f}, {alike['high']:.3f}] nats"
+    assert moved["outcome"] == "fails" and alike["outcome"] == "not shown" and difference in frequencies
     assert "better than a learned table on 2 of 5 tasks" in " ".join(page.split())
     assert "better on 2 of 5 tasks" in report
     start = report.index("### Which encodings fit into linear attention?")
