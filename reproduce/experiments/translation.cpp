@@ -227,7 +227,6 @@ TrainedRun train_run(const TranslationSettings& settings, const Context& context
                      const nlohmann::json& run, const std::string& directory, uint64_t seed, bool translates) {
   const nlohmann::json outcome = finished_outcome(directory, run, texts.identity);
   if (!outcome.is_null()) return parse_outcome(outcome);
-  fs::create_directories(directory);
   TrainingRecord record(context, directory, run, texts.identity);
   const train::TranslationReport report = train::train_translation({.run = run,
                                                                     .train = in_data(context, settings.train),

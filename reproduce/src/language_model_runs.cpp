@@ -108,17 +108,18 @@ bool has_weights(const std::string& directory) {
   return fs::exists(directory + "/model.safetensors");
 }
 
+[[noreturn]] void fail_without_weights(const std::string& directory, const WeightsReading* reading) {
+  fail("reproduce", "{} must have its weights{}: remove it and its record to train it again", directory,
+       reading == nullptr ? ", got a run without model.safetensors"
+                          : fmt::format(", or what {} reads of them in its record, got neither", reading->name));
+}
+
 // From the run's record, or taken now; null: nothing is to be read, or the run has diverged.
 nlohmann::json reading_of(const WeightsReading* reading, const train::CompareRun& run, const std::string& data_dir) {
   if (reading == nullptr || run.diverged_at > 0) return {};
   nlohmann::json values = kept_reading(run.directory, reading->name, reading->settings);
   if (!values.is_null()) return values;
-  if (!has_weights(run.directory)) {
-    fail("reproduce",
-         "{} must have its weights, or what {} reads of them in its record, got neither: remove it to "
-         "train it again",
-         run.directory, reading->name);
-  }
+  if (!has_weights(run.directory)) fail_without_weights(run.directory, reading);
   values = reading->take(run, data_dir);
   keep_reading(run.directory, reading->name, reading->settings, values);
   return values;
@@ -141,40 +142,6 @@ train::CompareReport compare_recorded(const Context& context, const std::string&
   options.measured = [&](const train::CompareRun& run) { reading_of(reading, run, data_dir); };
   options.note = context.note;
   return train::compare(options, context.progress);
-}
-
-// Trains one run by its file unless it is finished. Where rates are searched for, one that diverges is finished,
-// without a loss.
-struct FileRun {
-  std::optional<double> loss;  // held out
-  int64_t diverged_at = 0;
-  int signal = 0;
-};
-FileRun train_run_file(const Context& context, const std::string& data_dir, const std::string& directory,
-                       nlohmann::json run, uint64_t seed, bool may_diverge, bool needs_weights) {
-  if (run.contains("model")) run["model"].erase("vocab_size");  // comes from the data
-  const std::string data = data::identity(data_dir);
-  const nlohmann::json kept = finished_outcome(directory, run, data);
-  if (kept.contains(kDivergedAt)) return {.loss = {}, .diverged_at = kept[kDivergedAt]};
-  if (!needs_weights && kept.contains(kHeldOutLoss)) return {.loss = kept[kHeldOutLoss]};
-  train::PretrainOptions options;
-  options.data_dir = data_dir;
-  options.seed = seed;
-  options.note = context.note;
-  std::optional<TrainingRecord> record;
-  if (!has_weights(directory)) record.emplace(context, directory, run, data);
-  try {
-    const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
-    if (record) record->end(report.is_complete);
-    if (record && report.is_complete) record->keep({{kHeldOutLoss, report.evaluation.loss}});
-    return {.loss = report.evaluation.loss, .signal = report.signal};
-  } catch (const train::Diverged& error) {
-    if (!may_diverge) throw;
-    if (context.note) context.note(fmt::format("{} has diverged and has no loss: {}", directory, error.what()));
-    record->end(true);
-    record->keep({{kDivergedAt, error.step}});
-    return {.loss = {}, .diverged_at = error.step};
-  }
 }
 
 // Runs of one arm of a design with one learning rate; without one, with the run file's.
@@ -260,14 +227,52 @@ class ArmRuns {
     return {.data_dir = data_dir_, .runs = std::move(report.runs), .signal = report.signal};
   }
 
+  struct FileRun {
+    std::optional<double> loss = {};  // held out
+    int64_t diverged_at = 0;
+    int signal = 0;
+  };
+
+  // Trains one run by its file unless it is finished. Where rates are searched for, one that diverges is finished,
+  // without a loss.
+  FileRun train_run_file(const Plan& plan, const std::string& directory, uint64_t seed) const {
+    nlohmann::json run = plan.run;
+    if (run.contains("model")) run["model"].erase("vocab_size");  // comes from the data
+    const std::string data = data::identity(data_dir_);
+    const nlohmann::json kept = finished_outcome(directory, run, data);
+    if (kept.contains(kDivergedAt)) return {.diverged_at = kept[kDivergedAt]};
+    if (kept.contains(kHeldOutLoss)) {
+      if (needs_weights(plan, directory) && !has_weights(directory)) {
+        fail_without_weights(directory, reading_for(plan));
+      }
+      return {.loss = kept[kHeldOutLoss]};
+    }
+    train::PretrainOptions options;
+    options.data_dir = data_dir_;
+    options.seed = seed;
+    options.note = context_.note;
+    std::optional<TrainingRecord> record;
+    if (!has_weights(directory)) record.emplace(context_, directory, run, data);
+    try {
+      const train::PretrainReport report = train::pretrain_part(directory, run, options, context_.progress);
+      if (record) record->end(report.is_complete);
+      if (record && report.is_complete) record->keep({{kHeldOutLoss, report.evaluation.loss}});
+      return {.loss = report.evaluation.loss, .signal = report.signal};
+    } catch (const train::Diverged& error) {
+      if (design_.search.is_empty() || !record) throw;
+      if (context_.note) context_.note(fmt::format("{} has diverged and has no loss: {}", directory, error.what()));
+      record->end(true);
+      record->keep({{kDivergedAt, error.step}});
+      return {.diverged_at = error.step};
+    }
+  }
+
   TrainedArms train_file(const Plan& plan, const Seeds& seeds) const {
     TrainedArms trained{.data_dir = data_dir_, .runs = {}};
     for (const uint64_t seed : seeds) {
       const std::string directory = fmt::format("{}/{}/seed-{}", plan.directory, arm_, seed);
       if (context_.note) context_.note(fmt::format("{}, seed {}", arm_, seed));
-      const bool may_diverge = !design_.search.is_empty();
-      const FileRun run =
-          train_run_file(context_, data_dir_, directory, plan.run, seed, may_diverge, needs_weights(plan, directory));
+      const FileRun run = train_run_file(plan, directory, seed);
       trained.signal = run.signal;
       if (trained.signal != 0) return trained;
       trained.runs.push_back(

@@ -61,14 +61,15 @@ double logged_seconds(const std::string& directory) {
 
 TrainingRecord::TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings,
                                const std::string& data)
-    : path_(record_path(directory)) {
+    : directory_(std::move(directory)), path_(record_path(directory_)), before_(record_of(directory_)) {
   namespace fs = std::filesystem;
   fs::create_directories(fs::path(path_).parent_path());
   // The parts of earlier processes are valid while the run they began is there.
-  if (fs::exists(directory)) record_ = record_of(directory);
-  if (!record_.is_object()) record_ = {{"settings", settings}, {"parts", nlohmann::json::array()}};
+  if (fs::exists(directory_) && before_.is_object() && before_.at("settings") == settings) record_ = before_;
+  if (record_.is_null()) record_ = {{"settings", settings}, {"parts", nlohmann::json::array()}};
+  logged_before_ = logged_seconds(directory_);
   if (!record_["parts"].empty() && record_["parts"].back().at("seconds") == 0) {  // that process was killed
-    record_["parts"].back()["seconds"] = std::max(0.0, logged_seconds(directory) - seconds_of(record_));
+    record_["parts"].back()["seconds"] = std::max(0.0, logged_before_ - seconds_of(record_));
   }
   if (!data.empty()) record_["data"] = data;
   record_["finished"] = false;
@@ -78,7 +79,22 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
   write();
 }
 
+TrainingRecord::~TrainingRecord() {
+  if (has_ended_ || std::uncaught_exceptions() == exceptions_) return;
+  try {
+    if (logged_seconds(directory_) > logged_before_) {
+      end(false);
+    } else if (before_.is_null()) {
+      std::filesystem::remove(path_);
+    } else {
+      write_record(path_, before_);
+    }
+  } catch (const std::exception&) {  // the error that ended the run is the one to show
+  }
+}
+
 void TrainingRecord::end(bool is_finished) {
+  has_ended_ = true;
   record_["parts"].back()["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   record_["seconds"] = seconds_of(record_);
   record_["finished"] = is_finished;

@@ -4,12 +4,16 @@
 //   {"settings": {..}, "data": "..", "finished": true, "seconds": .., "parts": [{"command", "commit", "cpu", "cores",
 //    "threads", "target", "torch", "seconds"}, ..], "outcome": {..}, "readings": {..}}
 //
+// A process that ends with an error before the run's metrics have anything of it leaves the record as it was. One of
+// other settings, or of a run directory that was removed, is begun anew.
+//
 // `seconds` are those of training with its evaluations; of a process that was killed, those of training alone that the
 // run's metrics have. `data` is a hash of what the run was trained on; records of earlier versions lack it. `outcome`
 // is what an experiment reads of the run, which then needs no weights.
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -19,6 +23,9 @@ namespace rf::reproduce {
 
 class TrainingRecord {
  public:
+  TrainingRecord(const TrainingRecord&) = delete;
+  TrainingRecord& operator=(const TrainingRecord&) = delete;
+  ~TrainingRecord();
   // `settings`: the run file, or the settings of a fine-tuning. `data`: "" where finished_outcome is not asked.
   TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings,
                  const std::string& data = "");
@@ -30,8 +37,11 @@ class TrainingRecord {
  private:
   void write() const;
 
-  std::string path_;
-  nlohmann::json record_;
+  std::string directory_, path_;
+  nlohmann::json record_, before_;  // before_: what the file had, or null
+  bool has_ended_ = false;
+  double logged_before_ = 0;
+  int exceptions_ = std::uncaught_exceptions();
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -146,15 +146,30 @@ def test_records_of_finished_runs_are_enough(output, data_sets, tmp_path):
             assert after[key] == before[key], (name, key)
 
 
+@pytest.mark.parametrize(
+    "name, run", [("extrapolation", "extrapolation/*/alibi/seed-1"), ("staged-pretraining", "staged/rope/seed-1")]
+)
 @pytest.mark.parametrize("change", ["settings", "name"])
-def test_a_run_with_neither_weights_nor_reading_is_named(output, data_sets, tmp_path, change):
+def test_a_run_with_neither_weights_nor_reading_is_named(output, data_sets, tmp_path, name, run, change):
     copy = records_alone(output, tmp_path / "tiny")
-    (path,) = copy.glob("runs/extrapolation/*/alibi/seed-1.training.json")
+    (path,) = copy.glob(f"runs/{run}.training.json")
     record = json.loads(path.read_text())
     if change == "settings":
-        record["readings"]["extrapolation"]["settings"]["last"] += 1
+        record["readings"][name]["settings"] = {"other": 1}
     else:
-        record["readings"] = {"another": record["readings"]["extrapolation"]}
+        record["readings"] = {"another": record["readings"][name]}
     path.write_text(json.dumps(record))
-    message = refused("reproduce", "extrapolation", "--output", tmp_path, "--data", data_sets[0])
-    assert str(path).removesuffix(".training.json") in message and "remove it to train it again" in message
+    message = refused("reproduce", name, "--output", tmp_path, "--data", data_sets[0])
+    assert f"{str(path).removesuffix('.training.json')} must have its weights, or what {name} reads of them" in message
+    assert json.loads(path.read_text()) == record
+
+
+def test_a_refused_run_keeps_its_record(output, data_sets, tmp_path):
+    """Of another design: it is trained again when it is removed, and not before."""
+    copy = records_alone(output, tmp_path / "tiny")
+    (path,) = copy.glob("runs/staged/rope/seed-1.training.json")
+    record = json.loads(path.read_text())
+    record["settings"]["schedule"]["learning_rate"] = 0.5
+    path.write_text(json.dumps(record))
+    assert "run.json" in refused("reproduce", "staged-pretraining", "--output", tmp_path, "--data", data_sets[0])
+    assert json.loads(path.read_text()) == record

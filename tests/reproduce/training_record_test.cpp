@@ -47,6 +47,48 @@ TEST(TrainingRecord, WithoutMetricsAKilledProcessHasNoSeconds) {
   EXPECT_EQ(io::read_json(run + ".training.json").at("parts")[0].at("seconds"), 0);
 }
 
+TEST(TrainingRecord, OneOfOtherSettingsIsBegunAnew) {
+  const testing::TempDir folder;
+  const std::string run = folder.file("run");
+  std::filesystem::create_directories(run);
+  const SilentContext silent(folder.path(), "");
+  TrainingRecord(silent.context, run, {{"rate", 0.5}});  // killed
+  TrainingRecord(silent.context, run, {{"rate", 0.25}}).end(true);
+  const nlohmann::json record = io::read_json(run + ".training.json");
+  EXPECT_EQ(record.at("settings"), (nlohmann::json{{"rate", 0.25}}));
+  EXPECT_EQ(record.at("parts").size(), 1U);
+}
+
+// A process that ends with an error of its run: what it has logged counts, otherwise the record is as it was.
+TEST(TrainingRecord, AnErrorBeforeTheRunLogsLeavesTheRecord) {
+  const testing::TempDir folder;
+  const std::string run = folder.file("run"), path = run + ".training.json";
+  std::filesystem::create_directories(run);
+  const SilentContext silent(folder.path(), "");
+  const auto refused = [&](const nlohmann::json& settings, const std::string& logged) {
+    try {
+      const TrainingRecord record(silent.context, run, settings);
+      if (!logged.empty()) io::write_file(run + "/metrics.jsonl", logged);
+      fail("test", "the run is refused");
+    } catch (const Error&) {
+    }
+  };
+  refused(kSettings, "");
+  EXPECT_FALSE(std::filesystem::exists(path));
+  TrainingRecord finished(silent.context, run, kSettings);
+  finished.end(true);
+  finished.keep({{"held_out_loss", 1.5}});
+  const std::string before = io::read_file(path);
+  refused({{"rate", 0.5}}, "");
+  EXPECT_EQ(io::read_file(path), before);
+  refused(kSettings, R"({"type": "train", "step": 10, "loss": 1.0, "seconds": 20})"
+                     "\n");
+  const nlohmann::json record = io::read_json(path);
+  EXPECT_EQ(record.at("finished"), false);
+  ASSERT_EQ(record.at("parts").size(), 2U);
+  EXPECT_GT(record.at("parts")[1].at("seconds"), 0);
+}
+
 TEST(TrainingRecord, AReadingIsKeptForItsNameAndSettings) {
   const testing::TempDir folder;
   const std::string run = folder.file("run");
