@@ -8,6 +8,7 @@
 
 #include "machine_facts.h"
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
 
@@ -48,6 +49,9 @@ int run_reproduce(ReproduceOptions& options, const Common& common) {
   options.run.command = command_line(options, common);
   options.run.machine_json = machine_facts().dump();
   if (options.judge) {
+    if (!options.run.names.empty()) {
+      fail_usage("reproduce", "--judge takes no names, got {}", io::printable(options.run.names.front()));
+    }
     reproduce::judge_again(options.run, show);
     return kOk;
   }
@@ -61,9 +65,11 @@ int run_reproduce(ReproduceOptions& options, const Common& common) {
 std::function<int()> configure_reproduce(CLI::App& app, const Common& common) {
   auto options = std::make_shared<ReproduceOptions>();
   app.add_option("names", options->run.names, "Experiments (--list names them), or all");
-  app.add_option("--scale", options->scale,
-                 "tiny: everything once, in minutes; small: three seeds, in hours; paper: published hyperparameters")
-      ->capture_default_str();
+  CLI::Option* const scale =
+      app.add_option(
+             "--scale", options->scale,
+             "tiny: everything once, in minutes; small: three seeds, in hours; paper: published hyperparameters")
+          ->capture_default_str();
   app.add_option("--output", options->run.output_dir,
                  "Directory of the results. Finished experiments are kept, and interrupted training continues");
   app.add_option("--data", options->run.data_dir,
@@ -71,8 +77,9 @@ std::function<int()> configure_reproduce(CLI::App& app, const Common& common) {
   CLI::Option* const list = app.add_flag("--list", options->list, "List the experiments without running them");
   add_json(app, options->json)->needs(list);
   app.add_flag("--judge", options->judge,
-               "Judge the results in --output again by the rules as they are, without running anything")
-      ->excludes(list);
+               "Judge all results in --output again by the rules as they are, without running anything")
+      ->excludes(list)
+      ->excludes(scale);
   return [options, &common] {
     options->run.note = say;
     train::keep_freed_memory();

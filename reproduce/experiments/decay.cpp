@@ -148,11 +148,11 @@ Result run_score(const ScoreSettings& settings, const Context&) {
   }
   result.series = {{"score of vectors of ones by distance", values(distances), ones}};
   // The claim is about dependency between any two tokens: scores of independent vectors must decay, too.
-  const bool random_decay = worst > settings.variance_bound;
-  result.findings = {{"C-04", trend < -0.5 && random_decay,
+  const bool random_change = worst > settings.variance_bound;
+  result.findings = {{"C-04", trend < -0.5 && random_change,
                       fmt::format("equal vectors: rank correlation of score and distance {:.2f}; independent ones: the "
                                   "variance stays within {:.1f} % at every distance, {}",
-                                  trend, 100 * worst, random_decay ? "so it changes" : "so nothing decays")}};
+                                  trend, 100 * worst, random_change ? "so it changes" : "so nothing decays")}};
   return result;
 }
 

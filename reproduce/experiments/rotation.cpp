@@ -145,7 +145,7 @@ Result run_norm(const NormSettings& settings, const Context&) {
   result.findings = {
       {"C-06", worst <= 1e-14 && worst32 <= 1e-6 && worst_matrix <= 1e-14,
        fmt::format("norms change by at most {:.1e} (float64) and {:.1e} (float32), R^T R is I to {:.1e}; "
-                   "an added sinusoid changes norms by up to {:.1e} and more",
+                   "an added sinusoid changes some norm by {:.1e} or more at every position",
                    worst, worst32, worst_matrix, least_added)}};
   return result;
 }

@@ -181,6 +181,7 @@ Experiment staged_pretraining() {
       .budget = "15 minutes per seed",
       .method = {staged_settings, run_staged},
       .revision = 2,
+      .hours = 0.8,
       .exceptions = {"English text of --data in place of 34 GB of Chinese text",
                      "from random weights, where the published model starts from WoBERT's"}};
 }

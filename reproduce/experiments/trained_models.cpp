@@ -313,7 +313,7 @@ Experiment trained_frequencies() {
           "34 minutes per arm and seed, 2 arms, 6 for each rate, and a run or more to choose one, without the models "
           "of convergence",
       .method = {frequency_settings, run_frequencies},
-      .revision = 3,
+      .revision = 4,
       .hours = 2.6,
       .exceptions = {"the claim's source names no hyperparameters; they are those of convergence"},
       .shares_arms = true};

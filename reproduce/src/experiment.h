@@ -128,6 +128,7 @@ struct Experiment {
   int64_t revision = 1;                      // of the code; results of an earlier one are not kept
   double hours = 0;                          // of scale small on 2 cores, estimated from measured steps; 0: minutes
   std::vector<std::string> exceptions = {};  // settings of scale paper that differ from the published ones, and why
+  std::string note = {};                     // what a reader of the result has to know
   bool shares_arms = false;                  // processes train its arms together; of others one process runs it
 
   bool has_scale() const { return method.has_scale(); }

@@ -65,13 +65,15 @@ double highest_of_the_best(const Tries& tries, double tie) {
 int try_whole(const RateSearch& search, double factor, const TryRate& run, const Tries& short_tries, Tries& tries) {
   const double best = best_of(short_tries);
   double rate = highest_of_the_best(short_tries, search.tie);
-  for (int64_t lower = 0; lower <= search.lower; lower += rate < best) {
+  int64_t below = 0;  // which of the rates below the best one `rate` is
+  while (below <= search.lower) {
     const TriedRun tried = run(rate);
     if (tried.signal != 0) return tried.signal;
     tries[rate] = tried;
     if (std::isfinite(tried.loss) && best_of(tries) != rate) break;
     const auto above = short_tries.lower_bound(rate);
     rate = above == short_tries.begin() ? rate / factor : std::prev(above)->first;
+    if (rate < best) ++below;
   }
   return 0;
 }

@@ -85,6 +85,7 @@ nlohmann::json designs() {
                    {"budget", experiment.budget},
                    {"hours", experiment.hours},
                    {"exceptions", experiment.exceptions},
+                   {"note", experiment.note},
                    {"rules", rules_json(experiment)},
                    {"settings", settings}});
   }

@@ -16,6 +16,7 @@
 #include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
 #include "rf/train/run_directory.h"
+#include "rules.h"
 #include "shared_training.h"
 
 namespace rf::reproduce {
@@ -49,31 +50,6 @@ std::string missing_data(const Experiment& experiment, const Options& options) {
   return missing.empty() ? "" : where_to_get(missing);
 }
 
-// The named experiments in the order of the table.
-std::vector<const Experiment*> chosen(const Options& options) {
-  if (options.names.empty()) fail("reproduce", "an experiment must be named, or all, got none (--list names them)");
-  std::vector<const Experiment*> chosen;
-  if (std::find(options.names.begin(), options.names.end(), "all") != options.names.end()) {
-    for (const std::string& name : options.names) {
-      if (name != "all") experiment_of_name(name);
-    }
-    for (const Experiment& experiment : table()) chosen.push_back(&experiment);
-    return chosen;
-  }
-  for (const std::string& name : options.names) {
-    const Experiment& experiment = experiment_of_name(name);
-    const std::string missing = missing_data(experiment, options);
-    if (missing.empty()) continue;
-    fail("reproduce", "{} must find its data in the directory of --data, got {} without {}", name,
-         options.data_dir.empty() ? "no --data" : options.data_dir, missing);
-  }
-  for (const Experiment& experiment : table()) {
-    const auto& names = options.names;
-    if (std::find(names.begin(), names.end(), experiment.name) != names.end()) chosen.push_back(&experiment);
-  }
-  return chosen;
-}
-
 // This process, for the records of training.
 nlohmann::json process_of(const Options& options) {
   nlohmann::json process = nlohmann::json::parse(options.machine_json);
@@ -90,6 +66,11 @@ bool is_dirty(const std::string& commit) {
   return commit.ends_with("-dirty");
 }
 
+// Whether anyone with the history can build the program again.
+bool is_known(const std::string& commit) {
+  return !commit.empty() && commit != "unknown" && !is_dirty(commit);
+}
+
 void note_changed_tree(const Options& options) {
   const std::string commit = commit_of(options);
   if (!options.note || !is_dirty(commit)) return;
@@ -99,12 +80,57 @@ void note_changed_tree(const Options& options) {
                   commit.substr(0, commit.size() - 6)));
 }
 
+// Whether a learning rate is chosen somewhere: by a RateSearch, or a Tuning with several rates.
+bool compares_rates(const nlohmann::json& settings) {
+  for (const auto& [key, value] : settings.items()) {
+    if ((key == "rates" || key == "learning_rates") && value.size() > 1) return true;
+    if (value.is_structured() && compares_rates(value)) return true;
+  }
+  return false;
+}
+
 // Before an experiment of published hyperparameters: what differs from the publication, and how long it takes at least.
 void print_cost(const Experiment& experiment, const Options& options) {
   if (options.scale != Scale::kPaper || !options.note || experiment.kind != Kind::kTrained) return;
+  const nlohmann::json settings = experiment.settings_at(options.scale);
   for (const std::string& exception : experiment.exceptions) options.note("not as published: " + exception);
-  const std::string cost = cost_text(experiment.settings_at(options.scale));
+  const size_t seeds = settings.value("seeds", nlohmann::json::array()).size();
+  if (seeds > 1) options.note(fmt::format("each arm is trained with {} seeds; publications name one run", seeds));
+  for (const Rule& rule : rules()) {
+    if (rule.experiment != experiment.name || rule.tuned.empty() || compares_rates(settings)) continue;
+    options.note(
+        fmt::format("{} will be inconclusive: its rule asks for a learning rate that is the best of several, and the "
+                    "published one is taken",
+                    rule.claim));
+  }
+  const std::string cost = cost_text(settings);
   if (!cost.empty()) options.note(cost);
+}
+
+// The named experiments in the order of the table.
+std::vector<const Experiment*> chosen(const Options& options) {
+  if (options.names.empty()) fail("reproduce", "an experiment must be named, or all, got none (--list names them)");
+  std::vector<const Experiment*> chosen;
+  if (std::find(options.names.begin(), options.names.end(), "all") != options.names.end()) {
+    for (const std::string& name : options.names) {
+      if (name != "all") experiment_of_name(name);
+    }
+    for (const Experiment& experiment : table()) chosen.push_back(&experiment);
+    return chosen;
+  }
+  for (const std::string& name : options.names) {
+    const Experiment& experiment = experiment_of_name(name);
+    const std::string missing = missing_data(experiment, options);
+    if (missing.empty()) continue;
+    print_cost(experiment, options);
+    fail("reproduce", "{} must find its data in the directory of --data, got {} without {}", name,
+         options.data_dir.empty() ? "no --data" : options.data_dir, missing);
+  }
+  for (const Experiment& experiment : table()) {
+    const auto& names = options.names;
+    if (std::find(names.begin(), names.end(), experiment.name) != names.end()) chosen.push_back(&experiment);
+  }
+  return chosen;
 }
 
 enum class Source { kRun, kKept };
@@ -117,14 +143,16 @@ nlohmann::json result_line(const nlohmann::json& result, Source source) {
           {"kept", source == Source::kKept}};
 }
 
-// A result that is there, if it has what is read of it; otherwise null.
-nlohmann::json existing_result(const std::string& path) {
+// The experiment's result, if it is there and has what is read of it; otherwise null.
+nlohmann::json existing_result(const std::string& path, const Experiment& experiment) {
   if (!fs::exists(path)) return nullptr;
   nlohmann::json result = io::read_json(path);
   if (!result.is_object()) return nullptr;
   for (const char* key : {"name", "scale", "verdicts", "figures", "seconds", "settings"}) {
     if (!result.contains(key)) return nullptr;
   }
+  if (result["name"] != experiment.name) return nullptr;
+  if (result.contains("revision") && !result["revision"].is_number_integer()) return nullptr;
   return result;
 }
 
@@ -142,17 +170,18 @@ void write_result(const std::string& path, const nlohmann::json& result) {
 }
 
 // Judges a stored result by the rules as they are, and writes it if a verdict or a rule has changed, or if a program of
-// a commit says the same as one without, or as one that did not say which it was.
+// a known commit says the same as one of none, or as one that did not say which it was.
 void judge_stored(const Experiment& experiment, const std::string& path, nlohmann::json& result,
                   const std::string& commit) {
   const nlohmann::json before = result;
   try {
     judge_result(experiment, result);
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {  // of JSON, or of check_measures
     fail("reproduce", "{} must be a result of this program, got: {}", path, error.what());
   }
   const bool is_unsigned = !before.contains(kJudgedBy) && result.at("rules") != result.at("rules_when_run");
-  const bool is_confirmed = (is_unsigned || is_dirty(before.value(kJudgedBy, ""))) && !is_dirty(commit);
+  const bool was_unknown = before.contains(kJudgedBy) && !is_known(before.at(kJudgedBy));
+  const bool is_confirmed = (is_unsigned || was_unknown) && is_known(commit);
   if (result == before && !is_confirmed) return;
   result[kJudgedBy] = commit;
   write_result(path, result);
@@ -223,7 +252,7 @@ Report reproduce(const Options& options, io::Progress& progress,
     const std::string directory = fmt::format("{}/{}", shared_dir, experiment->name);
     const std::string path = result_path(options.output_dir, *experiment, options.scale);
     const auto keep_if_current = [&] {
-      nlohmann::json before = existing_result(path);
+      nlohmann::json before = existing_result(path, *experiment);
       if (!is_current(before, *experiment, settings)) return false;
       judge_stored(*experiment, path, before, commit_of(options));
       result_to(result_line(before, Source::kKept));
@@ -279,8 +308,9 @@ void judge_again(const Options& options, const std::function<void(const nlohmann
     std::set<std::string> paths;
     for (const auto& [name, scale] : kScales) paths.insert(result_path(output_dir, experiment, scale));
     for (const std::string& path : paths) {
-      nlohmann::json result = existing_result(path);
-      if (result.is_null()) continue;
+      if (!fs::exists(path)) continue;
+      nlohmann::json result = existing_result(path, experiment);
+      if (result.is_null()) fail("reproduce", "{} must be a result of this program, got another file", path);
       judge_stored(experiment, path, result, commit_of(options));
       result_to(result_line(result, Source::kKept));
     }

@@ -1,12 +1,6 @@
 // result.json (result_json.h).
 #include "result_json.h"
 
-#include <fmt/format.h>
-
-#include <set>
-#include <stdexcept>
-#include <tuple>
-
 namespace rf::reproduce {
 
 namespace {
@@ -69,12 +63,7 @@ nlohmann::json result_json(const Experiment& experiment, const Result& result, c
                             {"y", map.y},
                             {"values", map.values}});
   }
-  std::set<std::tuple<std::string, std::string, uint64_t>> seen;
-  for (const Measure& measure : result.measures) {
-    if (seen.emplace(measure.name, measure.arm, measure.seed).second) continue;
-    throw std::logic_error(
-        fmt::format("{} of {} with seed {} is measured twice", measure.name, measure.arm, measure.seed));
-  }
+  check_measures(result.measures);
   for (const Finding& finding : result.findings) {
     json["holds"][finding.claim] = finding.holds;
     json["figures"][finding.claim] = finding.figures;

@@ -129,9 +129,9 @@ Estimate estimate(const std::vector<double>& values, double confidence) {
   return found;
 }
 
-std::string text(const Estimate& estimate) {
-  if (estimate.count < 2) return fmt::format("{:.4g}, without an interval", estimate.mean);
-  return fmt::format("{:.4g} [{:.4g}, {:.4g}]", estimate.mean, estimate.low, estimate.high);
+std::string text(const Estimate& estimate, double scale) {
+  if (estimate.count < 2) return fmt::format("{:.4g}, without an interval", scale * estimate.mean);
+  return fmt::format("{:.4g} [{:.4g}, {:.4g}]", scale * estimate.mean, scale * estimate.low, scale * estimate.high);
 }
 
 std::vector<double> holm(const std::vector<double>& p) {
@@ -148,9 +148,9 @@ std::vector<double> holm(const std::vector<double>& p) {
 }
 
 double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 double slope(const std::vector<double>& x, const std::vector<double>& y) {

@@ -11,7 +11,6 @@ namespace rf::reproduce {
 // Over seeds: the mean, the lowest and the highest.
 struct Spread {
   double mean = 0, low = 0, high = 0;
-  double range() const { return high - low; }
 };
 Spread spread(const std::vector<double>& values);  // at least one
 std::string text(const Spread& spread);            // "1.234 (1.200 to 1.260)"; for one value "1.234"
@@ -30,12 +29,12 @@ struct Estimate {
   double p_below(double value) const;
 };
 Estimate estimate(const std::vector<double>& values, double confidence);  // at least one value
-std::string text(const Estimate& estimate);                               // "-0.668 [-0.75, -0.59]"
+std::string text(const Estimate& estimate, double scale = 1);             // "-0.668 [-0.75, -0.59]"; `scale` times it
 
 // Holm's step-down correction: the adjusted p of each, in the order given.
 std::vector<double> holm(const std::vector<double>& p);
 
-double median(std::vector<double> values);  // at least one; for an even number the upper of the two in the middle
+double median(std::vector<double> values);  // at least one; for an even number the mean of the two in the middle
 // The slope of the least squares line through (x, y); at least two different x.
 double slope(const std::vector<double>& x, const std::vector<double>& y);
 // The same through (ln x, ln y): the power with which y grows.

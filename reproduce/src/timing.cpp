@@ -24,15 +24,22 @@ double seconds_per_call(const std::function<void()>& call, double window_seconds
 
 }  // namespace
 
-std::vector<double> median_seconds(const std::vector<std::function<void()>>& sides, int64_t rounds,
-                                   double window_seconds) {
+std::vector<std::vector<double>> seconds_by_round(const std::vector<std::function<void()>>& sides, int64_t rounds,
+                                                  double window_seconds) {
   for (const auto& side : sides) side();
   std::vector<std::vector<double>> times(sides.size());
   for (int64_t round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < sides.size(); ++i) times[i].push_back(seconds_per_call(sides[i], window_seconds));
   }
+  return times;
+}
+
+std::vector<double> median_seconds(const std::vector<std::function<void()>>& sides, int64_t rounds,
+                                   double window_seconds) {
   std::vector<double> medians;
-  for (const std::vector<double>& of_side : times) medians.push_back(median(of_side));
+  for (const std::vector<double>& of_side : seconds_by_round(sides, rounds, window_seconds)) {
+    medians.push_back(median(of_side));
+  }
   return medians;
 }
 

@@ -12,6 +12,7 @@
 #include "rf/model/config.h"
 #include "rf/nn/model.h"
 #include "rf/nn/seed_scope.h"
+#include "shared_training.h"
 #include "training_record.h"
 
 namespace rf::reproduce {
@@ -64,7 +65,8 @@ train::TaskFiles task_files(const Context& context, const TaskSource& source,
   const std::string directory = fmt::format("{}/corpus/tasks/{}", context.shared_dir, source.name);
   const std::string mark = directory + "/task.json";
   const auto path = [&](const char* split) { return fmt::format("{}/{}.jsonl", directory, split); };
-  if (!fs::exists(mark) || io::read_json(mark) != made_of) {
+  share(context, "tasks", {source.name}, [&](size_t) {
+    if (fs::exists(mark) && io::read_json(mark) == made_of) return 0;
     fs::create_directories(directory);
     TaskRecords records = read();
     std::unordered_set<std::string> seen;
@@ -76,7 +78,8 @@ train::TaskFiles task_files(const Context& context, const TaskSource& source,
     write_records(path("valid"), records.valid);
     write_records(path("test"), records.test);
     io::write_file(mark, made_of.dump(2) + "\n");
-  }
+    return 0;
+  });
   train::TaskFiles files{.train = {path("train")}, .valid = {path("valid")}, .test = {}};
   if (fs::file_size(path("test")) > 0) files.test = {path("test")};
   return files;
@@ -108,7 +111,9 @@ void to_json(nlohmann::json& json, const Tuning& tuning) {
 }
 
 train::TaskFiles task_files(const Context& context, const TunedTask& task) {
-  return task_files(context, {task.name, task, task.files()}, [&] {
+  nlohmann::json how = task;
+  how.erase("pretrained");  // experiments with other bodies share the files
+  return task_files(context, {task.name, how, task.files()}, [&] {
     const auto records = [&](const std::string& file, int64_t max_records) {
       std::vector<nlohmann::json> all;
       if (file.empty()) return all;

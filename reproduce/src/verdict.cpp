@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
+#include <stdexcept>
+#include <tuple>
 
 #include "statistics.h"
 
@@ -14,14 +17,6 @@ namespace rf::reproduce {
 namespace {
 
 constexpr size_t kFewestRates = 3;
-
-// Differences of the seeds that both arms have.
-std::vector<double> differences(const Contrast& contrast, const Evidence& evidence) {
-  if (!contrast.against.empty()) return evidence.differences(contrast.measure, contrast.arm, contrast.against);
-  std::vector<double> found;
-  for (const auto& [seed, value] : evidence.values(contrast.measure, contrast.arm)) found.push_back(value);
-  return found;
-}
 
 struct Check {
   const Contrast* contrast = nullptr;
@@ -44,7 +39,7 @@ std::string missing_value(const Contrast& contrast, const Evidence& evidence) {
 
 Check check(const Contrast& contrast, const Evidence& evidence) {
   Check made{.contrast = &contrast,
-             .values = differences(contrast, evidence),
+             .values = evidence.differences(contrast.measure, contrast.arm, contrast.against),
              .found = {},
              .missing = missing_value(contrast, evidence)};
   if (made.values.empty()) return made;
@@ -72,11 +67,14 @@ const char* outcome(double p_holds, double p_fails) {
 
 std::string figures_of(const Check& check) {
   if (check.values.empty()) return fmt::format("{}: no such values by seed", text(*check.contrast));
-  return fmt::format("{}; {}", text(*check.contrast), text(check.found));
+  const std::string unit = unit_of(*check.contrast);
+  if (unit.empty()) return fmt::format("{}; {}", text(*check.contrast), text(check.found));
+  return fmt::format("{}; {} {}", text(*check.contrast), text(check.found, 100), unit);
 }
 
 nlohmann::json json_of(const Check& check, const char* role, double p_holds, double p_fails) {
   nlohmann::json json = {{"text", text(*check.contrast)}, {"role", role}, {"seeds", check.values.size()}};
+  if (const std::string unit = unit_of(*check.contrast); !unit.empty()) json["unit"] = unit;
   if (check.values.empty()) {
     json["outcome"] = "no values";
     return json;
@@ -114,6 +112,7 @@ std::string failed_precondition(const Rule& rule, const Evidence& evidence, Verd
     const std::string reason = not_tuned(arm, evidence);
     judged.checks.push_back({{"text", fmt::format("the learning rate of {} is tuned", arm)},
                              {"role", "precondition"},
+                             {"tuned", arm},
                              {"outcome", reason.empty() ? "holds" : "fails"}});
     if (!reason.empty()) fail(reason);
   }
@@ -133,6 +132,14 @@ std::vector<double> losses_of(const nlohmann::json& losses) {
 
 }  // namespace
 
+void check_measures(const std::vector<Measure>& measures) {
+  std::set<std::tuple<std::string, std::string, uint64_t>> seen;
+  for (const Measure& measure : measures) {
+    if (seen.emplace(measure.name, measure.arm, measure.seed).second) continue;
+    throw std::invalid_argument(fmt::format("{} of {} with seed {} twice", measure.name, measure.arm, measure.seed));
+  }
+}
+
 double number_of(const nlohmann::json& value) {
   return value.is_number() ? value.get<double>() : std::numeric_limits<double>::infinity();
 }
@@ -150,10 +157,14 @@ bool TriedRates::is_chosen_inside() const {
 
 std::vector<double> Evidence::differences(const std::string& measure, const std::string& arm,
                                           const std::string& against) const {
-  const auto others = values(measure, against);
+  const auto others = against.empty() ? std::map<uint64_t, double>() : values(measure, against);
   std::vector<double> found;
   for (const auto& [seed, value] : values(measure, arm)) {
-    if (others.contains(seed)) found.push_back(value - others.at(seed));
+    if (against.empty()) {
+      found.push_back(value);
+    } else if (others.contains(seed)) {
+      found.push_back(value - others.at(seed));
+    }
   }
   return found;
 }
@@ -171,10 +182,11 @@ Evidence evidence_of(const nlohmann::json& result) {
   evidence.revision = result.value("revision", int64_t{1});
   evidence.seeds = result.value("seeds", std::vector<uint64_t>{});
   for (const nlohmann::json& each : result.value("measures", nlohmann::json::array())) {
-    if (!each.at("value").is_number()) continue;
+    if (each.at("value").is_null()) continue;
     evidence.measures.push_back(
         {each.at("name"), each.at("arm"), each.at("seed").get<uint64_t>(), each.at("value").get<double>()});
   }
+  check_measures(evidence.measures);
   for (const nlohmann::json& each : result.value("rates", nlohmann::json::array())) {
     TriedRates& tried = evidence.rates.emplace_back(
         TriedRates{.arm = each.at("arm"), .rates = each.at("rates"), .losses = losses_of(each.at("losses"))});

@@ -53,10 +53,12 @@ struct Evidence {
 
   // By seed; empty if there are none.
   std::map<uint64_t, double> values(const std::string& measure, const std::string& arm) const;
-  // The arm's values less those of the other, of the seeds that both have.
+  // The arm's values less those of the other, of the seeds that both have; the values where `against` is "".
   std::vector<double> differences(const std::string& measure, const std::string& arm, const std::string& against) const;
 };
-// `result` is a result.json; keys that are absent are empty.
+// Throws std::invalid_argument if a measure has two values of one arm and seed.
+void check_measures(const std::vector<Measure>& measures);
+// `result` is a result.json; keys that are absent are empty. Throws an exception of JSON for values of another type.
 Evidence evidence_of(const nlohmann::json& result);
 void to_json(nlohmann::json& json, const Measure& measure);
 void to_json(nlohmann::json& json, const TriedRates& rates);
@@ -64,7 +66,8 @@ void to_json(nlohmann::json& json, const TriedRates& rates);
 struct Verdict {
   std::string verdict, figures;
   // [{"text", "role": "part" or "precondition", "mean", "low", "high", "seeds", "p", "p_holm", "outcome"}, ..]; the
-  // interval is that of kConfidence, of paired differences over seeds.
+  // interval is that of kConfidence, of paired differences over seeds. Of fractions, which the text has in per cent,
+  // "unit" is "%" or "points"; of a precondition on a learning rate "tuned" is the arm.
   nlohmann::json checks = nlohmann::json::array();
 };
 // By the rule. Parts are corrected for their number (Holm). A precondition that is not shown to hold, values that are

@@ -6,6 +6,7 @@ Commands in indented blocks are not run.
 
 import importlib.util
 import json
+import math
 import os
 import re
 import subprocess
@@ -138,6 +139,29 @@ def test_the_tables_of_which_encoding_are_those_of_the_atlas():
         assert cells == [f"{100 * x:.1f}" if isinstance(x, float) else "cannot read" for x in found], name
 
 
+def test_which_one_of_the_encodings_quotes_the_atlas():
+    page = (DOCS / "encodings.md").read_text(encoding="utf-8")
+    text = " ".join(page[page.index("Which one? A comparison") : page.index("## Adding one")].split())
+    losses, accuracies = {}, {}
+    for experiment, found in (("atlas", losses), ("synthetic", accuracies)):
+        for measure in result_of(experiment)["measures"]:
+            found.setdefault((measure["name"], measure["arm"]), []).append(measure["value"])
+    means = {key: sum(values) / len(values) for key, values in losses.items()}
+    at_length = [mean for (name, _), mean in means.items() if name.startswith("loss at 128 tokens")]
+    quoted = re.findall(r"(?<![\d.])\d\.\d{3}(?!\d)", text)
+    assert len(quoted) > 15 and set(quoted) - {"0.007"} <= {f"{mean:.3f}" for mean in means.values()}
+    near = sum(round(mean, 3) <= 1.528 for mean in at_length)
+    assert f"{min(at_length):.3f} to 1.528 with {near} of the {len(at_length)}" in text
+    percent = re.findall(r"(?<![\d.])\d\d\.\d(?!\d)", text)
+    assert len(percent) > 8
+    assert set(percent) <= {f"{100 * sum(values) / len(values):.1f}" for values in accuracies.values()}
+    times = {row["encoding"]: row["time of attention at 1024 tokens, of rope's"] for row in rows_of("atlas")}
+    slow = sorted((time, name) for name, time in times.items() if time > 4)
+    assert slow[-1][1] == "dape" and [round(slow[i][0]) for i in (0, -1)] == [8, 18]
+    listed = re.search(r"8 to 18 times with ((?:`\w+`(?:, | and )?)+)", text)[1]
+    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(name for _, name in slow)
+
+
 def test_figures_of_which_encoding_are_those_of_the_experiments():
     page = (DOCS / "tutorials" / "which-encoding.md").read_text(encoding="utf-8")
     report = (DOCS / "report" / "report.md").read_text(encoding="utf-8")
@@ -161,6 +185,10 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     assert f"the median of them changes by {moved['mean']:.2f} in 10,000 steps" in frequencies
     difference = f"{alike['mean']:.3f} [{alike['low']:.3f}, {alike['high']:.3f}] nats"
     assert moved["outcome"] == "fails" and alike["outcome"] == "not shown" and difference in frequencies
+    bits = {row["model"]: row["held-out bits per byte"] for row in rows_of("linear-language-model")}
+    learned, linear, softmax = (f"{bits[name] * math.log(2):.3f}" for name in ("learned", "rope", "rope, softmax"))
+    nats = f"in nats per byte: learned table {learned}, linear RoPE {linear}, softmax RoPE {softmax};"
+    assert nats in " ".join(page.split())
     assert "better than a learned table on 2 of 5 tasks" in " ".join(page.split())
     assert "better on 2 of 5 tasks" in report
     start = report.index("### Which encodings fit into linear attention?")

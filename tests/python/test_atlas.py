@@ -44,7 +44,7 @@ def battery(scale="small", **changes):
     other = {"name": "count, accuracy at 128 tokens less that at 64", "arm": "none", "seed": 1, "value": 0.0625}
     found = [*measures(ACCURACIES, "count, accuracy at {} tokens"), other]
     empty = {"claims": [], "verdicts": {}, "figures": {}, "series": [], "maps": []}
-    empty["table"] = {"columns": ["encoding", "task", "learning rate"], "rows": []}
+    empty["table"] = {"columns": ["encoding", "task", "learning rate"], "rows": [["none", "count", 0.01]]}
     return result("synthetic", scale, **empty | {"measures": found} | changes)
 
 
@@ -68,18 +68,18 @@ def test_every_number_is_in_its_row(directory):
     html = made(directory)
     losses, accuracies, costs = Elements(html).tables
     assert losses == [
-        ["encoding", "128 bytes", "256 bytes"],
-        ["none", 2.0, 2.6],
-        ["first & <b>", "–", "–"],
-        ["rope", 1.375, "cannot read"],
-        ["new", "–", "–"],
+        ["encoding", "128 bytes", "256 bytes", "learning rate"],
+        ["none", 2.0, 2.6, 0.003],
+        ["first & <b>", "–", "–", "–"],
+        ["rope", 1.375, "cannot read", 0.001],
+        ["new", "–", "–", "–"],
     ]
     assert accuracies == [
-        ["encoding", "count, 64", "count, 128"],
-        ["none", 0.5, 0.1875],
-        ["first & <b>", 1.0, "cannot read"],
-        ["rope", "–", "–"],
-        ["new", "–", "–"],
+        ["encoding", "count, 64", "count, 128", "count, learning rate"],
+        ["none", 0.5, 0.1875, 0.01],
+        ["first & <b>", 1.0, "cannot read", "–"],
+        ["rope", "–", "–", "–"],
+        ["new", "–", "–", "–"],
     ]
     assert costs == [
         ["encoding", "parameters", "time, of rope's"],
@@ -97,15 +97,17 @@ def test_every_number_is_in_its_row(directory):
 def test_what_was_trained_is_said_from_the_settings(directory):
     model = {"num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 6}
     run = {"model": model, "stages": [{"steps": 1500, "batch": 8, "max_length": 128}], "evaluate_batches": 7}
+    run |= {"objective": "causal", "schedule": {"kind": "cosine", "warmup_steps": 90}}
     write_result(directory, atlas(settings={"design": {"run": run}}))
     write_result(directory, battery(settings={"run": run | {"evaluate_batches": 0}}))
     html = made(directory)
     models = "models of 3 layers of 48 with 6 heads, trained for 1,500 steps of 8 rows of 128"
-    assert f"{models} bytes. The loss is that of the first 7 batches of held-out text." in html
-    assert f"{models} symbols.</p>" in html
+    rate = "learning rate cosine after 90 steps of warm-up"
+    assert f"{models} bytes; {rate}. The held-out loss is that of the first 7 batches of held-out text." in html
+    assert f"{models} symbols; {rate}.</p>" in html
     assert "count: count how often a letter was there before (23 %)" in html and "copy back: " not in html
     write_result(directory, atlas(settings={"design": {"run": {"model": model, "stages": []}}}))
-    assert "The loss is that of the first" not in made(directory)
+    assert "loss is that of the first" not in made(directory)
 
 
 def test_losses_are_compared_with_rope_by_seeds(directory):
@@ -223,7 +225,10 @@ def test_what_is_missing_is_said(directory):
     assert all(row[1:] == ["–"] for table in Elements(made(directory)).tables for row in table[1:])
     write_result(directory, atlas())
     text = Elements(made(directory)).text
-    assert "the language models of first & <b>, new (roformer reproduce atlas)" in text
+    assert "the language models of first & <b>, new (roformer reproduce atlas)" in text and "Diverged" not in text
+    write_result(directory, atlas(measures=[m for m in atlas()["measures"] if m["arm"] != "rope"]))
+    text = Elements(made(directory)).text
+    assert "Diverged with every seed, and a dash below: the language models of rope." in text
 
 
 @pytest.mark.parametrize(
@@ -238,7 +243,7 @@ def test_results_that_decide_nothing_are_marked(directory, change, words, is_sho
     write_result(directory, atlas() | change)
     page = Elements(made(directory))
     assert words in page.text
-    assert (["none", 2.0, 2.6] in page.tables[0]) is is_shown
+    assert (["none", 2.0, 2.6, 0.003] in page.tables[0]) is is_shown
 
 
 def test_the_page_loads_nothing_and_runs_its_own_script_alone(directory):

@@ -15,6 +15,9 @@ from roformer_cpp import report
 from roformer_cpp.report import __main__ as command
 from roformer_cpp.report import results
 
+CHECKS = [{"text": "a", "role": "part", "mean": 0.1, "low": 0.0, "high": 0.2, "outcome": "holds"}]
+FAILS = {"text": "b", "role": "precondition", "outcome": "fails"}
+
 
 def fails(directory, tmp_path, capsys):
     assert command.main([str(directory), "--output", str(tmp_path / "out")]) == 1
@@ -83,6 +86,15 @@ def test_a_broken_file_is_named(directory, tmp_path, capsys, content, message):
         ),
         ({"verdicts": {"C-01": None}}, 'verdicts of {path} must hold texts, got {{"C-01": null}}'),
         ({"claims": ["C-01", 2]}, 'claims of {path} must hold texts, got ["C-01", 2]'),
+        (
+            {"checks": {"C-01": [*CHECKS, FAILS]}},
+            "C-01 of {path} must have the verdict of its checks, got supported",
+        ),
+        (
+            {"verdicts": {"C-01": "refuted"}, "figures": {"C-01": "0"}, "checks": {"C-01": CHECKS}},
+            "C-01 of {path} must have the verdict of its checks, got refuted",
+        ),
+        ({"checks": {"C-09": []}}, "{path} must have a verdict where it has checks, got none of C-09"),
         ({"figures": {}}, "{path} must have figures for each verdict, got verdicts of C-01, C-02 and figures of none"),
     ],
 )
@@ -104,7 +116,6 @@ def test_json_without_end_is_named(directory, content):
         results.read(directory)
 
 
-CHECKS = [{"text": "a", "role": "part", "mean": 0.1, "low": 0.0, "high": 0.2, "outcome": "holds"}]
 PARTS = [{"command": "roformer", "commit": "abc", "seconds": 1.5}]
 # By experiment: the names of the columns that the pages read.
 READ = {

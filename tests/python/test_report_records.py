@@ -51,6 +51,7 @@ def test_a_smoke_run_is_not_stale_too(directory):
 KNOWN = [{"arm": "rope", "seed": 1, "parts": [PROCESS]}]
 DIRTY = "it was run by a program whose files no commit has"
 JUDGED = "it was judged by a program whose files no commit has"
+JUDGED_BY_UNKNOWN = "the commit of the program that judged it is not known"
 UNKNOWN = "the commit of a program that ran it is not known"
 UNRECORDED = "which programs trained its runs was not recorded"
 
@@ -68,6 +69,7 @@ def rates_tried_by(*processes):
         ({"training": [KNOWN[0] | {"parts": [PROCESS, PROCESS | {"commit": "abc-dirty"}]}]}, [DIRTY]),
         ({"judged_by": "abc-dirty"}, [JUDGED]),
         ({"judged_by": "abc"}, []),
+        ({"judged_by": "unknown"}, [JUDGED_BY_UNKNOWN]),
         ({"machine": NO_COMMIT}, [UNKNOWN]),
         ({"machine": PROCESS | {"commit": "unknown"}}, [UNKNOWN]),
         ({"training": [KNOWN[0] | {"parts": [NO_COMMIT]}]}, [UNKNOWN]),
@@ -84,7 +86,7 @@ def rates_tried_by(*processes):
 def test_a_result_of_no_known_commit_is_not_counted(directory, changes, reasons):
     write_result(directory, result("order", "small", **changes))
     html, markdown = without_drawing(directory)
-    for reason in (DIRTY, JUDGED, UNKNOWN, UNRECORDED):
+    for reason in (DIRTY, JUDGED, JUDGED_BY_UNKNOWN, UNKNOWN, UNRECORDED):
         assert (reason in html) == (f"**Not counted**: {reason}." in markdown) == (reason in reasons)
     assert ("C-01 **not counted**" in markdown) == bool(reasons)
     assert ("supported</span>" in html) == (not reasons)
@@ -132,14 +134,31 @@ def test_checks_and_what_was_recorded_before_are_shown(directory, tmp_path):
     check = {"text": "rope < none", "role": "part", "mean": -0.5, "low": -0.61, "high": -0.39}
     check |= {"p": 0.006173, "p_holm": 0.012346, "outcome": "holds"}
     missing = {"text": "rates", "role": "precondition", "outcome": "no values"}
-    change = {"checks": {"C-01": [check, missing]}, "recorded": {"C-01": "by 0.5 & more"}}
+    fraction = {"text": "rope, accuracy: above 50 %", "role": "part", "mean": 0.5625, "low": 0.5, "high": 0.625}
+    fraction |= {"unit": "%", "outcome": "not shown"}
+    tuned = {"text": "the rate of rope", "role": "precondition", "tuned": "rope", "outcome": "holds"}
+    rates = {"arm": "rope", "rates": [1e-4, 1e-3, 1e-2], "losses": [6.5, 6.25, None]}
+    rates |= {"whole": {"rates": [1e-4, 1e-3], "losses": [5.5, 5.75]}, "training": KNOWN}
+    change = {"checks": {"C-01": [check, missing, fraction, tuned]}, "recorded": {"C-01": "by 0.5 & more"}}
+    change |= {"verdicts": {"C-01": "inconclusive"}, "figures": {"C-01": "0"}, "rates": [rates]}
     write_result(directory, result("order", "small", **change))
     html, markdown = make(directory, tmp_path / "out")
     assert "| part | rope &lt; none | -0.5 \\[-0.61, -0.39\\] | 0.012 | holds |" in markdown
     assert "| precondition | rates | – | – | no values |" in markdown
+    assert "| part | rope, accuracy: above 50 % | 56.25 \\[50, 62.5\\] % | – | not shown |" in markdown
+    found = "0.0001; short runs: 0.0001 6.5, 0.001 6.25, 0.01 diverged; whole runs: 0.0001 5.5, 0.001 5.75"
+    assert f"| precondition | the rate of rope | {found} | – | holds |" in markdown and found in html
     assert "Recorded before these rules, C-01: by 0.5 &amp; more." in markdown and "by 0.5 &amp; more" in html
     cells = ["part", "rope < none", "-0.5 [-0.61, -0.39]", "0.012", "holds"]
     assert any(cells in table for table in Elements(html).tables)
+
+
+def test_the_time_of_a_killed_process_is_not_made_up(directory):
+    """A process that was killed before it had logged anything has no seconds."""
+    parts = [PROCESS | {"seconds": 0}, PROCESS | {"seconds": 60.0}]
+    write_result(directory, result("order", "small", kind="training", training=[KNOWN[0] | {"parts": parts}]))
+    html, markdown = without_drawing(directory)
+    assert all("1 run trained in at least 60 s by" in text and ", at least 60 s" in text for text in (html, markdown))
 
 
 def test_the_committed_results_are_of_commits_of_this_history():

@@ -52,8 +52,9 @@ def test_what_is_done_is_kept_while_its_settings_are_the_same(tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "settings": {"other": 1}}))
     assert results("reproduce", "norm", "--output", tmp_path)[0]["kept"] is False
     # What is not a whole result is made again.
-    path.write_text(json.dumps({"settings": json.loads(path.read_text())["settings"]}))
-    assert results("reproduce", "norm", "--output", tmp_path)[0]["kept"] is False
+    for damage in (lambda result: {"settings": result["settings"]}, lambda result: result | {"revision": "1"}):
+        path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+        assert results("reproduce", "norm", "--output", tmp_path)[0]["kept"] is False
 
 
 def test_mathematics_has_no_scale(tmp_path):

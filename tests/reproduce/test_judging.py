@@ -129,6 +129,8 @@ def test_who_judged_is_kept(tmp_path, numeric):
     assert own["judged_by"] == "abc"
     changed = judged(tmp_path, first | {"judged_by": "abc-dirty"})
     assert changed["judged_by"] == ("abc-dirty" if commit.endswith("-dirty") else commit)
+    unknown = judged(tmp_path, first | {"judged_by": "unknown"})
+    assert unknown["judged_by"] == ("unknown" if commit.endswith("-dirty") else commit)
     again = judged(tmp_path, first | {"judged_by": "abc", "verdicts": {}})
     assert again == first
     # One that was judged by later rules before programs said who judged.
@@ -144,12 +146,13 @@ def test_who_judged_is_kept(tmp_path, numeric):
         {"rates": [{"arm": "rope", "rates": [1]}]},
         {"revision": "2"},
         {"seeds": "1"},
+        [],
     ],
 )
 def test_a_damaged_result_is_named(tmp_path, damage):
     path = tmp_path / "small" / "convergence" / "result.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(convergence(**damage)))
+    path.write_text(json.dumps(convergence(**damage) if damage else damage))
     (tmp_path / "register.json").write_text("{}")
     message = refused("reproduce", "--judge", "--output", tmp_path)
     assert f"{path} must be a result of this program" in message
@@ -182,6 +185,12 @@ def test_the_register_has_designs_and_rules(tmp_path):
     design = by_name["convergence"]["settings"]["small"]["design"]
     assert design["search"]["rates"] == [3e-4, 1e-3, 3e-3] and design["run"]["stages"][0]["steps"] == 10000
     assert register["rule_changes"] and "Student's t" in register["method"]
+
+
+def test_names_are_refused(tmp_path):
+    judged(tmp_path, convergence())
+    message = refused("reproduce", "convergence", "--judge", "--output", tmp_path, code=2)
+    assert '--judge takes no names, got "convergence"' in message
 
 
 def test_a_directory_without_results_is_refused(tmp_path):

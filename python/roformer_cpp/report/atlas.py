@@ -8,15 +8,15 @@ import re
 from dataclasses import dataclass, field
 from html import escape
 
-from . import small_multiples, units, words
+from . import designs, small_multiples, units, words
 from .page import STYLE
 from .small_multiples import OfSeeds
 
-TITLE = "Atlas of position encodings"
 _HOW = (
     "Every position encoding of the program in the same small models: a language model of bytes that is read beyond "
-    "its training length, and three synthetic tasks. Each encoding has the best of several learning rates, chosen by "
-    "one seed: the first of the language models, and one of their own for the tasks. Values are means over seeds; "
+    "its training length, and three synthetic tasks. Each encoding has the best of several learning rates, each about "
+    "3.3 times the one before, chosen by one seed: the first of the language models, and one of their own for the "
+    "tasks. Values are means over seeds; "
     "where there are several, the lowest and the highest are below. Options that are not said have the defaults of "
     "docs/encodings.md. Models are tiny and trained for minutes, so differences say what an encoding makes easy, not "
     "what a large model can do with it."
@@ -52,7 +52,8 @@ _ACCURACY = re.compile(r"^(.+), accuracy at (\d+) tokens$")
 _NO_VALUE = "–"
 _CANNOT_READ = "cannot read"
 # Columns of the tables that are neither costs nor answers; losses and accuracies are those of the measures.
-_OTHER = ("encoding", "task", "learning rate", *_ENDS)
+_RATE = "learning rate"
+_OTHER = ("encoding", "task", _RATE, *_ENDS)
 _TABLE_ACCURACY = re.compile(r"^accuracy at \d+ tokens$")
 
 _STYLE = (
@@ -111,6 +112,7 @@ class _Values:
     answers: dict = field(default_factory=dict)  # by task and question
     costs: dict = field(default_factory=dict)  # by the name of the column
     options: dict = field(default_factory=dict)  # by experiment, where there are some
+    rates: dict = field(default_factory=dict)  # learning rates, by task; of the language models by None
 
 
 def render(found):
@@ -121,17 +123,17 @@ def render(found):
     for name, result in results.items():
         _read_options(name, result, values)
     parts = [
-        f"<h1>{TITLE}</h1>",
+        f"<h1>{words.ATLAS_TITLE}</h1>",
         f"<p>{_HOW}</p>",
         *(f'<p class="smoke"><strong>{escape(text)}</strong></p>' for text in _warnings(found)),
         *(f"<p>{escape(text)}</p>" for text in _missing(values)),
         f"<p>{escape(_chance(values))} A click on the head of a column sorts by it.</p>",
         "<h2>Language modelling</h2>",
-        f"<p>{_LANGUAGE} {_training(results['atlas'], 'bytes')}</p>",
+        f"<p>{_LANGUAGE} {_models(results['atlas'], 'bytes')}</p>",
         _losses(found.encodings, values),
         _edges(results["atlas"]),
         "<h2>Synthetic tasks</h2>",
-        f"<p>{_tasks(values)} {_training(results['synthetic'], 'symbols')}</p>",
+        f"<p>{_tasks(values)} {_models(results['synthetic'], 'symbols')}</p>",
         _accuracies(found.encodings, values),
         _edges(results["synthetic"]),
         _answers(found.encodings, values, results["synthetic"]),
@@ -145,7 +147,7 @@ def render(found):
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{TITLE}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<title>{words.ATLAS_TITLE}</title>\n<style>{_STYLE}</style>\n</head>\n"
     )
     script = f"<script>{_SCRIPT}</script>"
     return head + "<body>\n" + "\n".join(part for part in parts if part) + f"\n{script}\n</body>\n</html>\n"
@@ -177,21 +179,8 @@ def _difference(by_length, other):
     return abs(by_length[min(by_length)].mean - other[min(other)].mean)
 
 
-def _training(result, what):
-    """A sentence on the models of a result, from its settings; "" if they are not there."""
-    settings = {} if result is None else result.settings
-    try:
-        run = settings.get("design", settings)["run"]
-        model, (stage,) = run["model"], run["stages"]
-        text = (
-            f"Causal models of {model['num_hidden_layers']} layers of {model['hidden_size']} with "
-            f"{model['num_attention_heads']} heads, trained for {stage['steps']:,} steps of {stage['batch']} rows of "
-            f"{stage['max_length']} {what}."
-        )
-        batches = run["evaluate_batches"]
-    except (KeyError, TypeError, ValueError):
-        return ""
-    return text + (f" The loss is that of the first {batches} batches of held-out text." if batches else "")
+def _models(result, of):
+    return "" if result is None else designs.models(result, of)
 
 
 def _tasks(values):
@@ -222,6 +211,7 @@ def _read_losses(result, values):
         if arm in values:
             values[arm].losses = {int(tokens): loss for (tokens,), loss in cells.items()}
     for encoding, cells in _named_rows(result, values, _LOSS):
+        encoding.rates[None] = cells.get(_RATE)
         for name in filter(_LESS_ROPE.match, cells):
             encoding.less_rope = (cells[name], *(cells.get(end) for end in _ENDS))
         encoding.costs = {
@@ -245,6 +235,7 @@ def _read_accuracies(result, values):
             for (task, tokens), accuracy in cells.items():
                 values[arm].accuracies.setdefault(task, {})[int(tokens)] = accuracy
     for encoding, cells in _named_rows(result, values, _TABLE_ACCURACY):
+        encoding.rates[cells.get("task")] = cells.get(_RATE)
         questions = (name for name in cells if name not in _OTHER)
         encoding.answers |= {(cells.get("task"), question): cells[question] for question in questions}
 
@@ -278,15 +269,19 @@ def _warnings(found):
 
 
 def _missing(values):
-    """Sentences on encodings whose runs are not made."""
-    for experiment, what, has in (
-        ("atlas", "language models", lambda of: of.losses),
-        ("synthetic", "synthetic tasks", lambda of: of.accuracies),
+    """Sentences on encodings whose runs are not made, or have no values."""
+    for experiment, what, has_values, has_row in (
+        ("atlas", "language models", lambda of: of.losses, lambda of: of.costs),
+        ("synthetic", "synthetic tasks", lambda of: of.accuracies, lambda of: of.answers),
     ):
-        names = [name for name, of in values.items() if not has(of)]
+        without = {name: has_row(of) for name, of in values.items() if not has_values(of)}
+        names = [name for name, is_made in without.items() if not is_made]
         if names:
             which = "all encodings" if len(names) == len(values) else ", ".join(names)
             yield f"Not made yet, and a dash below: the {what} of {which} (roformer reproduce {experiment})."
+        diverged = [name for name, is_made in without.items() if is_made]
+        if diverged:
+            yield f"Diverged with every seed, and a dash below: the {what} of {', '.join(diverged)}."
 
 
 def _columns(cells):
@@ -339,11 +334,13 @@ def _losses(encodings, values):
                 _name_cell(encoding),
                 *(_seeds_cell(losses.get(length), otherwise, "{:.3f}".format) for length in lengths),
                 *([_interval_cell(values[encoding.name].less_rope)] if is_compared else []),
+                *([_number_cell(values[encoding.name].rates.get(None), _NO_VALUE)] if lengths else []),
             ]
         )
         rows[-1] += [_number_cell(None, _NO_VALUE)] * (not lengths)
     heads = [f"{length} bytes" for length in lengths or ["at its"]]
-    return _table(["encoding", *heads, *([f"{heads[0]}, less rope's"] if is_compared else [])], rows)
+    heads += [f"{heads[0]}, less rope's"] if is_compared else []
+    return _table(["encoding", *heads, *([_RATE] if lengths else [])], rows)
 
 
 def _accuracies(encodings, values):
@@ -358,8 +355,10 @@ def _accuracies(encodings, values):
             _seeds_cell(of.get(task, {}).get(length), _CANNOT_READ if task in of else _NO_VALUE, words.percent)
             for task, length in columns
         ]
+        cells += [_number_cell(values[encoding.name].rates.get(task), _NO_VALUE) for task in tasks]
         rows.append([_name_cell(encoding), *(cells or [_number_cell(None, _NO_VALUE)])])
-    return _table(["encoding", *([f"{task}, {length}" for task, length in columns] or ["accuracy"])], rows)
+    heads = [f"{task}, {length}" for task, length in columns] + [f"{task}, {_RATE}" for task in tasks]
+    return _table(["encoding", *(heads or ["accuracy"])], rows)
 
 
 def _edges(result):

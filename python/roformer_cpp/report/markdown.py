@@ -4,7 +4,7 @@ import re
 from html import escape
 from urllib.parse import quote
 
-from . import beside, units, words
+from . import beside, designs, units, words
 
 
 def render(found, drawn, theory):
@@ -12,9 +12,11 @@ def render(found, drawn, theory):
     parts = [
         f"# {words.TITLE}",
         f"> **{smoke}**" if smoke else "",
-        words.HOW,
+        words.HOW + (f" {words.ATLAS} [{words.ATLAS_TITLE}](atlas.html)." if found.encodings else ""),
+        *_decided(found),
         f"Of {len(found.claims)} claims:",
         _counts(found),
+        f"{words.RULES} {words.MADE_BY} `{words.COMMAND}`.",
         "## Claims",
         _claims(found),
         f"## {words.BESIDE}",
@@ -40,8 +42,15 @@ def _text(text):
     return re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", escape(" ".join(str(text).split()), quote=False))
 
 
+def _decided(found):
+    for verdict, claims in words.decided(found):
+        items = "\n".join(f"- {_text(claim.text)} ({_text(claim.id)})" for claim in claims)
+        yield f"{words.DECIDED} **{_text(verdict)}**:\n\n{items}"
+
+
 def _counts(found):
-    return _rows(["verdict", "claims", "which", "what it means"], [map(_text, line) for line in words.counts(found)])
+    lines = [(verdict, count, ", ".join(which), meaning) for verdict, count, which, meaning in words.counts(found)]
+    return _rows(["verdict", "claims", "which", "what it means"], [map(_text, line) for line in lines])
 
 
 def _claims(found):
@@ -73,11 +82,12 @@ def _experiment(found, result, pictures):
         [
             f"### {_text(result.title)}",
             f"{_text(result.name)} ({_text(result.spec)}) · {claims} · {_text(words.run_line(result))}{smoke}",
+            *map(_text, designs.about(found, result)),
             f"Expected: {_text(result.expected)}",
             *judged,
             _table(result.table, result.name),
             *(_picture(picture) for picture in pictures),
-            " ".join(run_by),
+            f"Made again by {_text(designs.command(result))}. " + " ".join(run_by),
         ]
     )
 
@@ -85,7 +95,7 @@ def _experiment(found, result, pictures):
 def _checks(result, claim):
     lines = [
         list(map(_text, (role, text, interval or "–", p or "–", outcome)))
-        for text, role, interval, p, outcome in words.rule_lines(result, claim)
+        for text, role, interval, p, outcome in designs.rule_lines(result, claim)
     ]
     return _rows(list(words.CHECKS), lines) if lines else ""
 
@@ -117,8 +127,8 @@ def _paper_table(paper):
 
 
 def _table(table, experiment=""):
-    percent = units.percent_columns(experiment, table.columns)
-    rows = [[_text(text) for text in row] for row in words.texts(table, percent)]
+    factors = units.factors(experiment, table.columns)
+    rows = [[_text(text) for text in row] for row in words.texts(table, factors)]
     return _rows([_text(name) for name in units.headings(experiment, table.columns)], rows)
 
 

@@ -3,7 +3,7 @@
 import re
 from html import escape
 
-from . import beside, units, words
+from . import beside, designs, units, words
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --soft: #5a5a5a; --paper: #fff; --line: #d4d4d4; --tint: #f4f5f7;
@@ -45,8 +45,10 @@ def render(found, drawn, theory, folder):
     parts = [
         f"<h1>{escape(words.TITLE)}</h1>",
         f'<p class="smoke"><strong>{escape(smoke)}</strong></p>' if smoke else "",
-        f"<p>{escape(words.HOW)}</p>",
+        f"<p>{escape(words.HOW)}{_atlas(found)}</p>",
+        *_decided(found),
         _counts(found),
+        f"<p>{escape(words.RULES)} {escape(words.MADE_BY)} <code>{escape(words.COMMAND)}</code>.</p>",
         "<h2>Claims</h2>",
         _claims(found),
         f"<h2>{escape(words.BESIDE)}</h2>",
@@ -71,9 +73,19 @@ def render(found, drawn, theory, folder):
     return head + "<body>\n" + "\n".join(part for part in parts if part) + "\n</body>\n</html>\n"
 
 
+def _atlas(found):
+    return f' {escape(words.ATLAS)} <a href="atlas.html">{escape(words.ATLAS_TITLE)}</a>.' if found.encodings else ""
+
+
+def _decided(found):
+    for verdict, claims in words.decided(found):
+        items = "\n".join(f"<li>{escape(claim.text)} ({_link(claim.id)})</li>" for claim in claims)
+        yield f"<p>{escape(words.DECIDED)} {_verdict(verdict)}:</p>\n<ul>\n{items}\n</ul>"
+
+
 def _counts(found):
     rows = "\n".join(
-        f'<tr><td>{_verdict(verdict)}</td><td class="number">{count}</td><td>{escape(which)}</td>'
+        f'<tr><td>{_verdict(verdict)}</td><td class="number">{count}</td><td>{", ".join(map(_link, which))}</td>'
         f"<td>{escape(meaning)}</td></tr>"
         for verdict, count, which, meaning in words.counts(found)
     )
@@ -111,7 +123,7 @@ def _changes(found):
 
 
 def _checks(result, claim):
-    lines = words.rule_lines(result, claim)
+    lines = designs.rule_lines(result, claim)
     if not lines:
         return ""
     rows = "\n".join(
@@ -170,11 +182,12 @@ def _experiment(found, result, pictures, folder):
             f"<h3>{escape(result.title)}</h3>",
             f'<p class="soft">{escape(result.name)} ({escape(result.spec)}) · {claims} · '
             f"{escape(words.run_line(result))}{smoke}</p>",
+            *(f"<p>{escape(text)}</p>" for text in designs.about(found, result)),
             f'<p class="expected"><strong>Expected:</strong> {escape(result.expected)}</p>',
             judged,
             _table(result.table, "", result.name),
             *(_figure(picture, folder) for picture in pictures),
-            f'<p class="soft">{run_by}</p>',
+            f'<p class="soft">Made again by <code>{escape(designs.command(result))}</code><br>{run_by}</p>',
             "</section>",
         ]
     )
@@ -194,13 +207,13 @@ def _paper_table(paper):
 
 
 def _table(table, caption, experiment=""):
-    percent = units.percent_columns(experiment, table.columns)
+    factors = units.factors(experiment, table.columns)
     columns = units.headings(experiment, table.columns)
     kinds = [' class="number"' if _has_numbers(table, i) else "" for i in range(len(table.columns))]
     head = "".join(f"<th{kind}>{escape(str(name))}</th>" for kind, name in zip(kinds, columns, strict=True))
     rows = "\n".join(
         f"<tr>{''.join(map(_cell, kinds, row, texts))}</tr>"
-        for row, texts in zip(table.rows, words.texts(table, percent), strict=True)
+        for row, texts in zip(table.rows, words.texts(table, factors), strict=True)
     )
     caption = f'<p class="soft">{escape(caption)}</p>\n' if caption else ""
     head = f"<thead><tr>{head}</tr></thead>"

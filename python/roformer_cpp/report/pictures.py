@@ -30,6 +30,7 @@ class _Axes:
     x: str = ""
     y: str = ""
     yscale: str = "linear"
+    factor: float = 1.0  # from values of the file to those of a linear axis
 
 
 _TRAINING = _Axes("training step", "training loss, nats per token")
@@ -46,8 +47,9 @@ _AXES = {
     "staged-pretraining": _TRAINING,
     "linear-language-model": _TRAINING,
     "chinese-models": _TRAINING,
+    "translation": _TRAINING,
     "extrapolation": _Axes("tokens before", "held-out loss, nats per token"),
-    "long-texts": _Axes("tokens of a pair", "accuracy, fraction"),
+    "long-texts": _Axes("tokens of a pair", "accuracy, %", factor=100.0),
 }
 
 # Titles of figures.FIGURES.
@@ -102,7 +104,7 @@ def _draw_curves(result, output):
             for name, group in _by_name(panel).items():
                 i = names.index(name)
                 style = dict(color=COLOURS[i % 7], linestyle=DASHES[(i + i // 7) % 7])
-                neighbours = max(neighbours, _draw_group(axes, name, group, style))
+                neighbours = max(neighbours, _draw_group(axes, name, group, axes_of.factor, style))
             axes.set(xlabel=axes_of.x, ylabel=axes_of.y)
             if axes_of.yscale == "log":
                 _set_log(axes, "y", np.array([value for series in panel for value in series.y], dtype=float))
@@ -148,9 +150,9 @@ def _by_name(panel):
     return groups
 
 
-def _draw_group(axes, name, group, style):
+def _draw_group(axes, name, group, factor, style):
     """Draws the seeds of a name, all of the same x. Returns how many neighbours a point is the mean of."""
-    values = np.array([series.y for series in group], dtype=float)  # None: nan
+    values = factor * np.array([series.y for series in group], dtype=float)  # None: nan
     x, values, neighbours = _thinned(np.array(group[0].x), values)
     axes.plot(x, values.mean(0), label=name, **style)
     if len(group) > 1:
@@ -190,7 +192,7 @@ def _draw_spreads(experiment, table, spreads, output):
     """A panel for each column; where rows are of several tasks, one for each task, on an axis of its own."""
     by_task = table.columns[0] == "task"
     groups = list(dict.fromkeys(row[0] for row in table.rows)) if by_task else [None]
-    percent = units.percent_columns(experiment, table.columns)
+    factors = units.factors(experiment, table.columns)
     headings = units.headings(experiment, table.columns)
     sizes = [sum(group is None or row[0] == group for row in table.rows) for group in groups]
     height = 1.0 + 0.22 * sum(sizes) + 0.75 * (len(groups) - 1)
@@ -204,7 +206,7 @@ def _draw_spreads(experiment, table, spreads, output):
             places = np.arange(len(names))
             for axes, column in zip(panels, spreads, strict=True):
                 cells = np.array([row[column : column + 3] for row in rows], dtype=float)
-                means, lowest, highest = (100 * cells if column in percent else cells).T
+                means, lowest, highest = (factors.get(column, 1.0) * cells).T
                 axes.hlines(places, lowest, highest, color=COLOURS[1], linewidth=2)
                 axes.plot(means, places, "o", color=COLOURS[1], markersize=4)
                 heading = headings[column]

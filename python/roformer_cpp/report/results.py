@@ -4,11 +4,12 @@ Keys that are missing or of another kind are errors. Keys that are not known her
 hours, and those of a newer program, which may hold more, are to be read as well.
 """
 
-import json
 import math
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+
+from .json_object import NUMBER, JsonObject, is_number, short
 
 NO_SCALE = "any"  # of experiments that do not depend on the scale
 SCALES = ("tiny", "small", "paper", NO_SCALE)  # the largest last
@@ -18,9 +19,8 @@ NOT_TESTABLE = "not testable here"
 NOT_COUNTED = "not counted"  # Result.why_not_counted
 STALE = "stale"
 _STALE_MARK = f" ({STALE})"
-_NUMBER = (int, float)
-_MAYBE_NUMBER = (int, float, type(None))
-_MAX_DRAWN = 1e300  # of a number that can be drawn
+_ROLES = ("precondition", "part")  # of checks
+_MAYBE_NUMBER = (*NUMBER, type(None))
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,16 @@ class TriedRates:
     whole_rates: list = field(default_factory=list)
     whole_losses: list = field(default_factory=list)
 
+    @property
+    def chosen(self):
+        """The best of the whole runs, or of the short ones."""
+        rates, losses = (self.whole_rates, self.whole_losses) if self.whole_rates else (self.rates, self.losses)
+        return rates[min(range(len(rates)), key=lambda i: math.inf if losses[i] is None else losses[i])]
+
     def edge(self):
         """The chosen rate, where it is the lowest or the highest of those tried; None otherwise."""
-        rates, losses = (self.whole_rates, self.whole_losses) if self.whole_rates else (self.rates, self.losses)
-        best = rates[min(range(len(rates)), key=lambda i: math.inf if losses[i] is None else losses[i])]
-        return best if best <= min(rates) or best >= max(self.rates) else None
+        best = self.chosen
+        return best if best <= min(self.whole_rates or self.rates) or best >= max(self.rates) else None
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,8 @@ class Result:
             reasons.append("it was run by a program whose files no commit has")
         if self.judged_by.endswith("-dirty"):
             reasons.append("it was judged by a program whose files no commit has")
+        if self.judged_by == "unknown":
+            reasons.append("the commit of the program that judged it is not known")
         if any(commit in ("", "unknown") for commit in commits):
             reasons.append("the commit of a program that ran it is not known")
         if self.kind == "training" and not (self.training and all(parts)):
@@ -216,13 +223,13 @@ def read(directory):
         raise ValueError(
             f"[report] the directory must be the output of `roformer reproduce`, got {directory} without register.json"
         )
-    register = _Object.of_file(register_path)
+    register = JsonObject.of_file(register_path)
     claims = [_claim(entry) for entry in register.objects("claims")]
     tables = [_paper_table(entry) for entry in register.objects("tables")]
     largest = {}
     for scale in SCALES:
         for path in sorted((directory / scale).glob("*/result.json")):
-            result = _result(_Object.of_file(path))
+            result = _result(JsonObject.of_file(path))
             if (result.scale, result.name) != (scale, path.parent.name):
                 raise ValueError(f"[report] {path} must be of its folders' names, got {result.scale}/{result.name}")
             largest[result.name] = result
@@ -245,77 +252,13 @@ def read(directory):
     )
 
 
-class _Object:
-    """A JSON object, and the file it comes from."""
-
-    def __init__(self, where, value):
-        if not isinstance(value, dict):
-            raise ValueError(f"[report] {where} must be a JSON object, got {_short(value)}")
-        self.where, self.value = where, value
-
-    @staticmethod
-    def of_file(path):
-        try:
-            return _Object(path, json.loads(path.read_text(encoding="utf-8")))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"[report] {path} must be UTF-8, got {error}") from error
-        except (ValueError, RecursionError) as error:  # of numbers without end and of deep lists, too
-            raise ValueError(f"[report] {path} must be JSON, got {error}") from error
-
-    def get(self, key, kind):
-        if key not in self.value:
-            raise ValueError(f"[report] {self.where} must have the key {key}, got {_short(sorted(self.value))}")
-        found = self.value[key]
-        if not isinstance(found, kind) or isinstance(found, bool):
-            names = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
-            raise ValueError(f"[report] {key} of {self.where} must be {names}, got {_short(found)}")
-        return found
-
-    def texts(self, key, kind):
-        """A list of texts, or a dict whose values are texts."""
-        found = self.get(key, kind)
-        if not all(isinstance(text, str) for text in (found.values() if kind is dict else found)):
-            raise ValueError(f"[report] {key} of {self.where} must hold texts, got {_short(found)}")
-        return found
-
-    def object(self, key):
-        return _Object(f"{key} of {self.where}", self.get(key, dict))
-
-    def objects(self, key):
-        return [_Object(f"{key}[{i}] of {self.where}", entry) for i, entry in enumerate(self.get(key, list))]
-
-    def optional(self, key, kind):
-        return self.get(key, kind) if key in self.value else kind()
-
-    def optional_object(self, key):
-        return self.object(key) if key in self.value else _Object(self.where, {})
-
-    def optional_objects(self, key):
-        return self.objects(key) if key in self.value else []
-
-    def number(self, key):
-        if not _is_number(self.get(key, _NUMBER)):
-            raise ValueError(f"[report] {key} of {self.where} must be a number, got {_short(self.value[key])}")
-        return self.value[key]
-
-
-def _short(value):
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _is_number(value):
-    """Whether it is a finite number that can be drawn."""
-    return isinstance(value, _NUMBER) and not isinstance(value, bool) and abs(value) <= _MAX_DRAWN
-
-
 def _table(entry):
     columns, rows = entry.texts("columns", list), entry.get("rows", list)
     for row in rows:
         if not isinstance(row, list) or len(row) != len(columns):
-            raise ValueError(f"[report] a row of {entry.where} must have {len(columns)} cells, got {_short(row)}")
-        if not all(cell is None or isinstance(cell, str) or _is_number(cell) for cell in row):
-            raise ValueError(f"[report] cells of {entry.where} must be numbers, texts or null, got {_short(row)}")
+            raise ValueError(f"[report] a row of {entry.where} must have {len(columns)} cells, got {short(row)}")
+        if not all(cell is None or isinstance(cell, str) or is_number(cell) for cell in row):
+            raise ValueError(f"[report] cells of {entry.where} must be numbers, texts or null, got {short(row)}")
     return Table(columns, rows)
 
 
@@ -350,8 +293,8 @@ def _measures(entries):
         value = entry.value.get("value")
         if value is None:  # not a number
             continue
-        if not _is_number(value):
-            raise ValueError(f"[report] value of {entry.where} must be a number or null, got {_short(value)}")
+        if not is_number(value):
+            raise ValueError(f"[report] value of {entry.where} must be a number or null, got {short(value)}")
         found.append(Measure(entry.get("name", str), entry.get("arm", str), entry.get("seed", int), value))
     return found
 
@@ -367,11 +310,24 @@ def _checks(entry):
     for claim in entry.value:
         for check in entry.objects(claim):
             check.get("text", str), check.get("role", str), check.get("outcome", str)
+            check.optional("unit", str), check.optional("tuned", str)
             if "p_holm" in check.value:
                 check.get("p_holm", _MAYBE_NUMBER)
             if "low" in check.value:
                 check.get("mean", _MAYBE_NUMBER), check.get("low", _MAYBE_NUMBER), check.get("high", _MAYBE_NUMBER)
     return entry.value
+
+
+def _require_that_it_follows(entry, claim, verdict, checks):
+    """That the verdict is one that the checks allow."""
+    outcomes = {role: {check["outcome"] for check in checks if check["role"] == role} for role in _ROLES}
+    first_holds = outcomes["precondition"] <= {"holds"}
+    follows = {
+        "supported": first_holds and outcomes["part"] == {"holds"},
+        "refuted": first_holds and "fails" in outcomes["part"],
+    }
+    if not follows.get(verdict, True):
+        raise ValueError(f"[report] {claim} of {entry.where} must have the verdict of its checks, got {verdict}")
 
 
 def _machine(entry):
@@ -403,9 +359,9 @@ def _tried_rates(entry):
 def _rates_and_losses(entry):
     rates, losses = entry.get("rates", list), entry.get("losses", list)
     if not rates or len(rates) != len(losses):
-        raise ValueError(f"[report] {entry.where} must have a loss for each rate, got {_short(entry.value)}")
-    if not all(map(_is_number, rates)) or not all(loss is None or _is_number(loss) for loss in losses):
-        raise ValueError(f"[report] {entry.where} must have numbers, got {_short(entry.value)}")
+        raise ValueError(f"[report] {entry.where} must have a loss for each rate, got {short(entry.value)}")
+    if not all(map(is_number, rates)) or not all(loss is None or is_number(loss) for loss in losses):
+        raise ValueError(f"[report] {entry.where} must have numbers, got {short(entry.value)}")
     return rates, losses
 
 
@@ -413,10 +369,10 @@ def _series(entry):
     series = Series(entry.get("name", str), entry.get("x", list), entry.get("y", list))
     if len(series.x) != len(series.y):
         raise ValueError(f"[report] {entry.where} must have as many y as x, got {len(series.y)} and {len(series.x)}")
-    if not all(_is_number(value) for value in series.x):
-        raise ValueError(f"[report] x of {entry.where} must be numbers, got {_short(series.x)}")
-    if not all(value is None or _is_number(value) for value in series.y):  # null: not a number
-        raise ValueError(f"[report] y of {entry.where} must be numbers or null, got {_short(series.y)}")
+    if not all(is_number(value) for value in series.x):
+        raise ValueError(f"[report] x of {entry.where} must be numbers, got {short(series.x)}")
+    if not all(value is None or is_number(value) for value in series.y):  # null: not a number
+        raise ValueError(f"[report] y of {entry.where} must be numbers or null, got {short(series.y)}")
     return series
 
 
@@ -432,7 +388,7 @@ def _map(entry):
         raise ValueError(f"[report] values of {entry.where} must be {len(heat.y)} rows of {len(heat.x)}")
     if not heat.x:
         raise ValueError(f"[report] x of {entry.where} must hold numbers, got none")
-    if not all(_is_number(value) for row in [heat.x, *heat.values] for value in row):
+    if not all(is_number(value) for row in [heat.x, *heat.values] for value in row):
         raise ValueError(f"[report] x and values of {entry.where} must be numbers, got another value")
     if any(value < 0 for row in heat.values for value in row):
         raise ValueError(f"[report] values of {entry.where} must be at least 0, got {min(map(min, heat.values))}")
@@ -444,6 +400,12 @@ def _result(entry):
     if verdicts.keys() != figures.keys():
         got = f"verdicts of {', '.join(verdicts) or 'none'} and figures of {', '.join(figures) or 'none'}"
         raise ValueError(f"[report] {entry.where} must have figures for each verdict, got {got}")
+    checks = _checks(entry.optional_object("checks"))
+    for claim, of_claim in checks.items():
+        _require_that_it_follows(entry, claim, verdicts.get(claim), of_claim)
+    if not checks.keys() <= verdicts.keys():
+        got = ", ".join(sorted(checks.keys() - verdicts.keys()))
+        raise ValueError(f"[report] {entry.where} must have a verdict where it has checks, got none of {got}")
     return Result(
         name=entry.get("name", str),
         spec=entry.get("spec", str),
@@ -463,7 +425,7 @@ def _result(entry):
         settings=entry.optional("settings", dict),
         kind=entry.optional("kind", str),
         revision=entry.get("revision", int) if "revision" in entry.value else 1,
-        checks=_checks(entry.optional_object("checks")),
+        checks=checks,
         rules=_rules(entry.optional_object("rules")),
         training=[_trained_run(each) for each in entry.optional_objects("training")],
         judged_by=entry.optional("judged_by", str),

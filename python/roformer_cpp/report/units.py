@@ -1,4 +1,7 @@
-"""Units of the columns of results' tables. Fractions are shown in per cent, as the papers print them."""
+"""Units of the columns of results' tables, and the factors from values in files to those that are shown: fractions
+are shown in per cent, as the papers print them, and losses in nats."""
+
+import math
 
 # Columns by name, and how they are headed. Those of "lowest" and "highest" follow the one before them.
 _UNITS = {
@@ -11,6 +14,8 @@ _UNITS = {
     "for a character": "nats per character",
     "loss of the last tokens, nats per token": "",
     "peak MiB": "",
+    "largest difference": "of the largest output",
+    "largest change": "of it",
     "trained on": "tokens",
     "measured on": "tokens",
     "tokens": "",
@@ -24,32 +29,39 @@ _FRACTIONS = {
     "chinese-models": {"accuracy", "baseline", "bag of words", "training records"},
     "long-texts": {"accuracy", "bag of words", "on SCM", "training records"},
     "fine-tuning": {"mean", "baseline", "bag of words", "training records"},
+}
+# Columns of rank correlations, by experiment.
+_CORRELATIONS = {
     "real-weights": {"training records", "dev", "test", "baseline", "bag of words"},
     "similar-texts": {"dev", "test"},
 }
-# What all fractions of an experiment are, where no column says it.
-_METRICS = {"real-weights": "rank correlation", "similar-texts": "rank correlation"}
+# Columns in another unit than the rules', by name: what is shown, and the factor.
+_OTHER_UNITS = {"held-out bits per byte": ("held-out loss, nats per byte", math.log(2))}
 
 
-def percent_columns(experiment, columns):
-    """The indices of columns that hold fractions, with the ranges that follow them."""
-    fractions, found, inside = _FRACTIONS.get(experiment, set()), [], False
+def factors(experiment, columns):
+    """By the indices of columns: those with another unit than in the file, and the ranges that follow them."""
+    found, factor = {}, None
     for i, name in enumerate(columns):
-        inside = name in fractions or (inside and name in ("lowest", "highest"))
-        if inside:
-            found.append(i)
+        if name not in ("lowest", "highest"):
+            factor = 100.0 if name in _FRACTIONS.get(experiment, ()) else _OTHER_UNITS.get(name, ("", None))[1]
+        if factor is not None:
+            found[i] = factor
     return found
 
 
 def headings(experiment, columns):
     """The names of columns with their units."""
-    percent = percent_columns(experiment, columns)
-    return [_heading(experiment, name, i in percent) for i, name in enumerate(columns)]
+    shown = factors(experiment, columns)
+    return [_heading(experiment, name, shown.get(i) == 100) for i, name in enumerate(columns)]
 
 
 def _heading(experiment, name, is_percent):
     if is_percent:
-        metric = _METRICS.get(experiment)
-        return f"{name}, {metric}, %" if metric else f"{name}, %"
+        return f"{name}, %"
+    if name in _OTHER_UNITS:
+        return _OTHER_UNITS[name][0]
+    if name in _CORRELATIONS.get(experiment, ()):
+        return f"{name}, rank correlation"
     unit = "" if (experiment, name) in _NO_UNITS else _UNITS.get(name, "")
     return f"{name}, {unit}" if unit else name

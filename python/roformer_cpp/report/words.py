@@ -6,12 +6,22 @@ TITLE = "The papers' claims about rotary position embedding, tried"
 HOW = (
     "Rotary position embedding (RoPE) tells a language model where a token stands by rotating queries and keys by an "
     "angle that grows with the position. This page lists what the RoFormer paper, and publications about it, claim "
-    "of RoPE, and what our experiments say of each claim. C-01 and so on are the claims; X-01 and so on are questions "
-    "that experiments ask beside them. An experiment's design, and the rule that turns its numbers into a verdict, are "
-    "fixed in the program before it is run. A rule that was changed later is listed with the reason. A result whose "
-    "design is no longer the program's is marked as stale. Models are small, and trained on two processor cores, so a "
+    "of RoPE, and what our experiments say of each claim. Models are small, and trained on two processor cores, so a "
     "verdict says nothing about larger models, more data or longer training."
 )
+RULES = (
+    "C-01 and so on are the claims; X-01 and so on are questions that experiments ask beside them. An experiment's "
+    "design, and the rule that turns its numbers into a verdict, are fixed in the program before it is run. A rule "
+    "that was changed later is listed with the reason. A result whose design is no longer the program's is marked as "
+    "stale."
+)
+MADE_BY = "This page is made from files of results by"
+COMMAND = "python -m roformer_cpp.report reproduced --output report"
+ATLAS_TITLE = "Atlas of position encodings"
+ATLAS = "Every position encoding in the same small models:"
+# Verdicts whose claims head the page.
+_DECIDED = ("supported", "refuted", "proved")
+DECIDED = "Claims that are"
 # What verdicts mean, in the order in which they are counted.
 VERDICTS = {
     "proved": "a statement of mathematics, checked in numbers for examples",
@@ -27,8 +37,14 @@ VERDICTS = {
     "no experiment": "a test of the program covers it",
     "smoke run": "a run of minutes, which shows that the programs work",
 }
-# Heads of the table of rule_lines.
-CHECKS = ("", "rule", "mean and 95 % interval", "p, one-sided; of several parts by Holm; holds below 0.025", "outcome")
+# Heads of the table of designs.rule_lines.
+CHECKS = (
+    "",
+    "rule",
+    "mean and 95 % interval; of a rate the losses, or the metric, with those tried",
+    "p, one-sided; of several parts by Holm; holds below 0.025",
+    "outcome",
+)
 BESIDE = "The paper's tables beside ours"
 BESIDE_NOTE = (
     "“–” is a number that is not there. Models here are tens to hundreds of times smaller, and trained on other data "
@@ -59,12 +75,13 @@ def percent(fraction):
     return f"{100 * fraction:.1f}"
 
 
-def texts(table, fractions=()):
-    """The cells of a table as texts, row by row; columns of the indices `fractions` in per cent.
+def texts(table, factors=None):
+    """The cells of a table as texts, row by row; numbers of a column times its factor, by index.
 
     Where a column has fractions, 65.0 keeps its 0.
     """
-    rows = [[_scaled(value, i in fractions) for i, value in enumerate(row)] for row in table.rows]
+    factors = factors or {}
+    rows = [[_scaled(value, factors.get(i)) for i, value in enumerate(row)] for row in table.rows]
     has_fraction = [
         any(isinstance(value, float) and not value.is_integer() for value in column)
         for column in zip(*rows, strict=True)
@@ -72,8 +89,8 @@ def texts(table, fractions=()):
     return [[_text(value, fraction) for value, fraction in zip(row, has_fraction, strict=True)] for row in rows]
 
 
-def _scaled(value, is_percent):
-    return 100.0 * value if is_percent and is_number(value) else value
+def _scaled(value, factor):
+    return factor * value if factor and is_number(value) else value
 
 
 def _text(value, has_fraction):
@@ -101,13 +118,20 @@ def provenance(result):
         for run in runs:
             keys = [(part.get("command", ""), _machine(part)) for part in run.get("parts", [])]
             for key, part in zip(keys, run.get("parts", []), strict=True):
-                groups.setdefault(key, [0, 0, 0, 0.0])[-1] += part.get("seconds", 0.0)
+                group = groups.setdefault(key, [0, 0, 0, 0, 0.0])
+                group[-1] += part.get("seconds", 0.0)
+                group[-2] += part.get("seconds", 0.0) == 0
             for key in set(keys):  # a run is that of the process which ended it
                 groups[key][of_group if key == keys[-1] else 2] += 1
     return [
-        (f"{_how_many(*counted)} trained in {duration(seconds)} by", command, facts)
-        for (command, facts), (*counted, seconds) in groups.items()
+        (f"{_how_many(*counted)} trained in {_at_least(unknown)}{duration(seconds)} by", command, facts)
+        for (command, facts), (*counted, unknown, seconds) in groups.items()
     ]
+
+
+def _at_least(unknown):
+    """unknown: how many parts of runs have no seconds: their processes were killed before they logged any."""
+    return "at least " if unknown else ""
 
 
 def _how_many(runs, for_rates, begun):
@@ -129,29 +153,23 @@ def marks(found, result):
     ]
 
 
-def rule_lines(result, claim):
-    """[(text, role, interval, p, outcome)] of the claim's rule, as it was judged; p is corrected for several parts."""
-    lines = []
-    for check in result.checks.get(claim, []):
-        interval = ""
-        if "low" in check:
-            interval = f"{number(check['mean'])} [{number(check['low'])}, {number(check['high'])}]"
-        elif "mean" in check:
-            interval = number(check["mean"])
-        p = check.get("p_holm")
-        lines.append((check["text"], check["role"], interval, "" if p is None else f"{p:.2g}", check["outcome"]))
-    return lines
-
-
 def counts(found):
-    """[(verdict, how many claims, which, what it means)], in the order of VERDICTS; verdicts of several experiments
+    """[(verdict, how many claims, their ids, what it means)], in the order of VERDICTS; verdicts of several experiments
     after them."""
     claims = {}
     for claim in found.claims:
         claims.setdefault(found.verdict_of(claim), []).append(claim.id)
     order = [verdict for verdict in VERDICTS if verdict in claims] + sorted(claims.keys() - VERDICTS.keys())
     several = "its experiments judge different parts of the claim"
-    return [(each, len(claims[each]), ", ".join(claims[each]), VERDICTS.get(each, several)) for each in order]
+    return [(each, len(claims[each]), claims[each], VERDICTS.get(each, several)) for each in order]
+
+
+def decided(found):
+    """[(verdict, [claim])] of the claims that head the page: those with one verdict that is a decision."""
+    by_verdict = {verdict: [] for verdict in _DECIDED}
+    for claim in found.claims:
+        by_verdict.get(found.verdict_of(claim), []).append(claim)
+    return [(verdict, claims) for verdict, claims in by_verdict.items() if claims]
 
 
 def smoke_note(found):
@@ -171,5 +189,5 @@ def run_line(result):
     scale = "" if result.scale == NO_SCALE else f"scale {result.scale}, "
     seeds = f"seeds {' '.join(map(str, result.seeds))}, " if result.seeds else ""
     parts = [part for run in (*result.training, *result.rate_runs) for part in run.get("parts", [])]
-    seconds = sum(part.get("seconds", 0.0) for part in parts) if parts else result.seconds
-    return f"{scale}{seeds}{duration(seconds)}"
+    seconds = [part.get("seconds", 0.0) for part in parts] or [result.seconds]
+    return f"{scale}{seeds}{_at_least(0 in seconds)}{duration(sum(seconds))}"

@@ -1,0 +1,116 @@
+"""How an experiment's models were trained, in words, from the settings and records of its result."""
+
+from . import words
+
+
+def about(found, result):
+    """Sentences on an experiment: its models, and what a reader has to know."""
+    note = found.experiments.get(result.name, {}).get("note", "")
+    return [text for text in (models(result), note) if text]
+
+
+def models(result, of="tokens"):
+    """A sentence on the models and their training; "" where the settings do not say it. `of`: what rows hold."""
+    try:
+        run = _run(result.settings)
+        if run is None:
+            return _tuning(result.settings["tuning"])
+        return _translation(run) if "d_model" in run["model"] else _language_models(run, of)
+    except (KeyError, TypeError, ValueError):
+        return ""
+
+
+def rule_lines(result, claim):
+    """[(text, role, found, p, outcome)] of the claim's rule, as it was judged: found is the mean with its interval, of
+    a learning rate what was tried; p is corrected for several parts."""
+    lines = []
+    for check in result.checks.get(claim, []):
+        found = _rates(result, check["tuned"]) if "tuned" in check else _interval(check)
+        p = check.get("p_holm")
+        lines.append((check["text"], check["role"], found, "" if p is None else f"{p:.2g}", check["outcome"]))
+    return lines
+
+
+def _interval(check):
+    """In the unit of the check's text; "" without a mean."""
+    if check.get("mean") is None:
+        return ""
+    unit = check.get("unit", "")
+    mean, low, high = (words.number(_scaled(check.get(key), unit)) for key in ("mean", "low", "high"))
+    return (f"{mean} [{low}, {high}]" if "low" in check else mean) + (f" {unit}" if unit else "")
+
+
+def _scaled(value, unit):
+    return 100 * value if unit and words.is_number(value) else value
+
+
+def _rates(result, arm):
+    """The learning rate that was chosen for an arm, and what was tried; "" where the result lacks it."""
+    tried = next((each for each in result.rates if each.arm == arm), None)
+    if tried is None:
+        return ""
+    found = _found(tried.rates, tried.losses)
+    if not tried.whole_rates:
+        return f"{words.number(tried.chosen)}; tried: {found}"
+    whole = _found(tried.whole_rates, tried.whole_losses)
+    return f"{words.number(tried.chosen)}; short runs: {found}; whole runs: {whole}"
+
+
+def command(result):
+    """The command that makes the result."""
+    scale = [] if result.scale == words.NO_SCALE else ["--scale", result.scale]
+    data = ["--data", "data"] if result.settings.get("files") else []
+    threads = {part.get("threads") for run in result.training for part in run.get("parts", [])}
+    threads = ["--threads", "1"] if threads == {1} else []
+    return " ".join(["roformer reproduce", result.name, *scale, "--output reproduced", *data, *threads])
+
+
+def _run(settings):
+    """The first run file in the settings; None without one."""
+    if isinstance(settings, dict):
+        if isinstance(settings.get("model"), dict):
+            return settings
+        for value in settings.values():
+            if (run := _run(value)) is not None:
+                return run
+    return None
+
+
+def _language_models(run, of):
+    model, stages = run["model"], run["stages"]
+    kind = "Causal models" if run["objective"] == "causal" else "Encoders"
+    text = (
+        f"{kind} of {model['num_hidden_layers']} layers of {model['hidden_size']} with "
+        f"{model['num_attention_heads']} heads, trained for {sum(stage['steps'] for stage in stages):,} steps"
+    )
+    if len(stages) == 1:
+        text += f" of {stages[0]['batch']} rows of {stages[0]['max_length']} {of}"
+    else:
+        lengths = [stage["max_length"] for stage in stages]
+        text += f" in {len(stages)} stages, of rows of {min(lengths)} to {max(lengths)} {of}"
+    schedule = run["schedule"]
+    text += f"; learning rate {schedule['kind']} after {schedule['warmup_steps']:,} steps of warm-up."
+    batches = run["evaluate_batches"]
+    return text + (f" The held-out loss is that of the first {batches} batches of held-out text." if batches else "")
+
+
+def _translation(run):
+    model = run["model"]
+    return (
+        f"Encoder-decoders of {model['encoder_layers']} + {model['decoder_layers']} layers of {model['d_model']} with "
+        f"{model['encoder_attention_heads']} heads, trained for {run['steps']:,} steps of batches of up to "
+        f"{run['max_tokens']:,} tokens."
+    )
+
+
+def _tuning(tuning):
+    tried = ", ".join(map(words.number, tuning["learning_rates"]))
+    return f"Tuned for {tuning['epochs']} epochs in batches of {tuning['batch']}, with the learning rates {tried}."
+
+
+def _found(rates, losses):
+    """ "0.001 5.5, 0.003 5.6"; a metric is kept negated."""
+    return ", ".join(
+        f"{words.number(rate)} {'diverged' if loss is None else words.number(abs(loss))}"
+        for rate, loss in zip(rates, losses, strict=True)
+    )
