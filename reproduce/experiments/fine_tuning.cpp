@@ -128,7 +128,8 @@ Experiment fine_tuning() {
       .revision = 4,
       .hours = 1.7,
       .exceptions = {"three of the paper's six tasks, and two Chinese ones: the data of the others are not described "
-                     "in docs/reproduce.md"}};
+                     "in docs/reproduce.md"},
+      .note = "In the table Spearman's correlation of STS-B is times 100, as in the paper's Table 2."};
 }
 
 }  // namespace rf::reproduce

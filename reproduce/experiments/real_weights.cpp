@@ -116,9 +116,8 @@ Experiment real_weights() {
           .hours = 1.2,
           .exceptions = {"at scale paper the same as at small"},
           .note =
-              "The rule is about [CLS]. Rows of the mean of the tokens are shown beside it: the best of their rates "
-              "was the highest that was tried. Bodies of random weights have the rate that was chosen for the "
-              "published one."};
+              "The rule is about [CLS]. Rows of the mean of the tokens are shown beside it, and no rule asks whether "
+              "their rate is tuned. Bodies of random weights have the rate that was chosen for the published one."};
 }
 
 }  // namespace rf::reproduce

@@ -352,9 +352,9 @@ Experiment synthetic() {
           .hours = 3.2,
           .exceptions = {"no publication has this battery: scale paper is scale small"},
           .note =
-              "One seed chooses the rate, and none of those that are judged. Where seeds differ as much as in "
-              "copying, that is chance: rope and mrope, which are the same function here, have different rates, "
-              "and accuracies that differ by more than most encodings do.",
+              "A seed that is not judged chooses the rate; where seeds differ much, that is chance. In these rows "
+              "mrope is the same function as rope, axial-nd as axial, and log-n as none at the training length: where "
+              "those differ, it is by the rate and by rounding.",
           .shares_arms = true};
 }
 

@@ -95,7 +95,7 @@ void print_cost(const Experiment& experiment, const Options& options) {
   const nlohmann::json settings = experiment.settings_at(options.scale);
   for (const std::string& exception : experiment.exceptions) options.note("not as published: " + exception);
   const size_t seeds = settings.value("seeds", nlohmann::json::array()).size();
-  if (seeds > 1) options.note(fmt::format("each arm is trained with {} seeds; publications name one run", seeds));
+  if (seeds > 1) options.note(fmt::format("each arm is trained with {} seeds", seeds));
   for (const Rule& rule : rules()) {
     if (rule.experiment != experiment.name || rule.tuned.empty() || compares_rates(settings)) continue;
     options.note(
@@ -143,6 +143,9 @@ nlohmann::json result_line(const nlohmann::json& result, Source source) {
           {"kept", source == Source::kKept}};
 }
 
+// The commit of the program whose verdicts a result has, where that is not the one which made it.
+constexpr const char* kJudgedBy = "judged_by";
+
 // The experiment's result, if it is there and has what is read of it; otherwise null.
 nlohmann::json existing_result(const std::string& path, const Experiment& experiment) {
   if (!fs::exists(path)) return nullptr;
@@ -153,6 +156,7 @@ nlohmann::json existing_result(const std::string& path, const Experiment& experi
   }
   if (result["name"] != experiment.name) return nullptr;
   if (result.contains("revision") && !result["revision"].is_number_integer()) return nullptr;
+  if (result.contains(kJudgedBy) && !result[kJudgedBy].is_string()) return nullptr;
   return result;
 }
 
@@ -161,9 +165,6 @@ bool is_current(const nlohmann::json& result, const Experiment& experiment, cons
   return !result.is_null() && result.at("settings") == settings &&
          result.value("revision", int64_t{1}) == experiment.revision;
 }
-
-// The commit of the program whose verdicts a result has, where that is not the one which made it.
-constexpr const char* kJudgedBy = "judged_by";
 
 void write_result(const std::string& path, const nlohmann::json& result) {
   io::write_file(path, result.dump(1) + "\n");
@@ -180,7 +181,7 @@ void judge_stored(const Experiment& experiment, const std::string& path, nlohman
     fail("reproduce", "{} must be a result of this program, got: {}", path, error.what());
   }
   const bool is_unsigned = !before.contains(kJudgedBy) && result.at("rules") != result.at("rules_when_run");
-  const bool was_unknown = before.contains(kJudgedBy) && !is_known(before.at(kJudgedBy));
+  const bool was_unknown = before.contains(kJudgedBy) && !is_known(before.at(kJudgedBy).get<std::string>());
   const bool is_confirmed = (is_unsigned || was_unknown) && is_known(commit);
   if (result == before && !is_confirmed) return;
   result[kJudgedBy] = commit;

@@ -97,10 +97,14 @@ bool is_fraction(const std::string& measure) {
 std::string bound_text(const Contrast& contrast) {
   const std::string unit = unit_of(contrast);
   const auto number = [&](double bound) {
-    return unit.empty() ? fmt::format("{:g}", bound) : fmt::format("{:g} {}", 100 * bound, unit);
+    if (unit.empty()) return fmt::format("{:g}", bound);
+    const bool is_one = unit == "points" && 100 * std::abs(bound) == 1;
+    return fmt::format("{:g} {}", 100 * bound, is_one ? "point" : unit);
   };
   const bool is_above = std::isfinite(contrast.above), is_below = std::isfinite(contrast.below);
-  if (is_above && is_below) return fmt::format("between {} and {}", number(contrast.above), number(contrast.below));
+  if (is_above && is_below) {
+    return fmt::format("between {:g} and {}", (unit.empty() ? 1 : 100) * contrast.above, number(contrast.below));
+  }
   const double bound = is_above ? contrast.above : contrast.below;
   std::string text = fmt::format("{} {}", is_above ? "above" : "below", number(bound));
   if (contrast.opposite && *contrast.opposite != bound) {

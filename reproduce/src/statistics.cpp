@@ -129,9 +129,11 @@ Estimate estimate(const std::vector<double>& values, double confidence) {
   return found;
 }
 
-std::string text(const Estimate& estimate, double scale) {
-  if (estimate.count < 2) return fmt::format("{:.4g}, without an interval", scale * estimate.mean);
-  return fmt::format("{:.4g} [{:.4g}, {:.4g}]", scale * estimate.mean, scale * estimate.low, scale * estimate.high);
+std::string text(const Estimate& estimate, double scale, const std::string& unit) {
+  const std::string of = unit.empty() ? "" : " " + unit;
+  if (estimate.count < 2) return fmt::format("{:.4g}{}, without an interval", scale * estimate.mean, of);
+  return fmt::format("{:.4g} [{:.4g}, {:.4g}]{}", scale * estimate.mean, scale * estimate.low, scale * estimate.high,
+                     of);
 }
 
 std::vector<double> holm(const std::vector<double>& p) {

@@ -29,7 +29,8 @@ struct Estimate {
   double p_below(double value) const;
 };
 Estimate estimate(const std::vector<double>& values, double confidence);  // at least one value
-std::string text(const Estimate& estimate, double scale = 1);             // "-0.668 [-0.75, -0.59]"; `scale` times it
+// "-0.668 [-0.75, -0.59]"; with a unit `scale` times that.
+std::string text(const Estimate& estimate, double scale = 1, const std::string& unit = "");
 
 // Holm's step-down correction: the adjusted p of each, in the order given.
 std::vector<double> holm(const std::vector<double>& p);

@@ -45,6 +45,17 @@ void write_record(const std::string& path, const nlohmann::json& record) {
   io::write_file(path, record.dump(1) + "\n");
 }
 
+// The bytes of all metrics in a run directory; a tuning has a directory for each learning rate and seed.
+uintmax_t logged_bytes(const std::string& directory) {
+  namespace fs = std::filesystem;
+  uintmax_t bytes = 0;
+  if (!fs::exists(directory)) return bytes;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
+    if (entry.path().filename() == "metrics.jsonl") bytes += entry.file_size();
+  }
+  return bytes;
+}
+
 // The seconds of training that a run's metrics have; 0 of a run without metrics as pretraining writes them.
 double logged_seconds(const std::string& directory) {
   if (!std::filesystem::exists(directory + "/metrics.jsonl")) return 0;
@@ -65,12 +76,14 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
   namespace fs = std::filesystem;
   fs::create_directories(fs::path(path_).parent_path());
   // The parts of earlier processes are valid while the run they began is there.
-  if (fs::exists(directory_) && before_.is_object() && before_.at("settings") == settings) record_ = before_;
-  if (record_.is_null()) record_ = {{"settings", settings}, {"parts", nlohmann::json::array()}};
-  logged_before_ = logged_seconds(directory_);
+  const bool goes_on = fs::exists(directory_) && before_.is_object();
+  if (goes_on && before_.at("settings") == settings) record_ = before_;
+  record_["settings"] = settings;
+  record_["parts"] = goes_on ? before_.at("parts") : nlohmann::json::array();
   if (!record_["parts"].empty() && record_["parts"].back().at("seconds") == 0) {  // that process was killed
-    record_["parts"].back()["seconds"] = std::max(0.0, logged_before_ - seconds_of(record_));
+    record_["parts"].back()["seconds"] = std::max(0.0, logged_seconds(directory_) - seconds_of(record_));
   }
+  logged_before_ = logged_bytes(directory_);
   if (!data.empty()) record_["data"] = data;
   record_["finished"] = false;
   nlohmann::json part = context.process;
@@ -82,7 +95,7 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
 TrainingRecord::~TrainingRecord() {
   if (has_ended_ || std::uncaught_exceptions() == exceptions_) return;
   try {
-    if (logged_seconds(directory_) > logged_before_) {
+    if (logged_bytes(directory_) != logged_before_) {
       end(false);
     } else if (before_.is_null()) {
       std::filesystem::remove(path_);

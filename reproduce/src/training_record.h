@@ -4,8 +4,8 @@
 //   {"settings": {..}, "data": "..", "finished": true, "seconds": .., "parts": [{"command", "commit", "cpu", "cores",
 //    "threads", "target", "torch", "seconds"}, ..], "outcome": {..}, "readings": {..}}
 //
-// A process that ends with an error before the run's metrics have anything of it leaves the record as it was. One of
-// other settings, or of a run directory that was removed, is begun anew.
+// A process that ends with an error before it has logged anything leaves the record as it was. That of a run directory
+// which was removed is begun anew; with other settings, such as more learning rates of a tuning, its parts stay.
 //
 // `seconds` are those of training with its evaluations; of a process that was killed, those of training alone that the
 // run's metrics have. `data` is a hash of what the run was trained on; records of earlier versions lack it. `outcome`
@@ -40,7 +40,7 @@ class TrainingRecord {
   std::string directory_, path_;
   nlohmann::json record_, before_;  // before_: what the file had, or null
   bool has_ended_ = false;
-  double logged_before_ = 0;
+  uintmax_t logged_before_ = 0;  // bytes
   int exceptions_ = std::uncaught_exceptions();
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };

@@ -69,7 +69,7 @@ std::string figures_of(const Check& check) {
   if (check.values.empty()) return fmt::format("{}: no such values by seed", text(*check.contrast));
   const std::string unit = unit_of(*check.contrast);
   if (unit.empty()) return fmt::format("{}; {}", text(*check.contrast), text(check.found));
-  return fmt::format("{}; {} {}", text(*check.contrast), text(check.found, 100), unit);
+  return fmt::format("{}; {}", text(*check.contrast), text(check.found, 100, unit));
 }
 
 nlohmann::json json_of(const Check& check, const char* role, double p_holds, double p_fails) {

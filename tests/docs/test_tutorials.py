@@ -139,27 +139,55 @@ def test_the_tables_of_which_encoding_are_those_of_the_atlas():
         assert cells == [f"{100 * x:.1f}" if isinstance(x, float) else "cannot read" for x in found], name
 
 
+def means_of(experiment):
+    """{(measure, arm): mean over seeds}"""
+    values = {}
+    for measure in result_of(experiment)["measures"]:
+        values.setdefault((measure["name"], measure["arm"]), []).append(measure["value"])
+    return {key: sum(each) / len(each) for key, each in values.items()}
+
+
 def test_which_one_of_the_encodings_quotes_the_atlas():
     page = (DOCS / "encodings.md").read_text(encoding="utf-8")
-    text = " ".join(page[page.index("Which one? A comparison") : page.index("## Adding one")].split())
-    losses, accuracies = {}, {}
-    for experiment, found in (("atlas", losses), ("synthetic", accuracies)):
-        for measure in result_of(experiment)["measures"]:
-            found.setdefault((measure["name"], measure["arm"]), []).append(measure["value"])
-    means = {key: sum(values) / len(values) for key, values in losses.items()}
-    at_length = [mean for (name, _), mean in means.items() if name.startswith("loss at 128 tokens")]
-    quoted = re.findall(r"(?<![\d.])\d\.\d{3}(?!\d)", text)
-    assert len(quoted) > 15 and set(quoted) - {"0.007"} <= {f"{mean:.3f}" for mean in means.values()}
-    near = sum(round(mean, 3) <= 1.528 for mean in at_length)
-    assert f"{min(at_length):.3f} to 1.528 with {near} of the {len(at_length)}" in text
-    percent = re.findall(r"(?<![\d.])\d\d\.\d(?!\d)", text)
-    assert len(percent) > 8
-    assert set(percent) <= {f"{100 * sum(values) / len(values):.1f}" for values in accuracies.values()}
+    start = page.index("- *Held-out loss at the training length*")
+    points = page[start : page.index("\n\n", start)].split("\n- ")
+    at_length, longer, time, copying, others = (" ".join(point.split()) for point in points)
+    losses = means_of("atlas")
+    for text, length, count in ((at_length, 128, 5), (longer, 1024, 5)):
+        quoted = re.findall(r"(\d\.\d{3}) with (?:\w+ )?`([\w-]+)`", text)
+        quoted += [(loss, name) for name, loss in re.findall(r"`([\w-]+)` \((\d\.\d{3})\)", text)]
+        assert len(quoted) >= count, quoted
+        for loss, name in quoted:
+            assert loss == f"{losses[f'loss at {length} tokens, nats per token', name]:.3f}", name
+    short = [mean for (name, _), mean in losses.items() if name.startswith("loss at 128 tokens")]
+    near = sum(round(mean, 3) <= 1.528 for mean in short)
+    assert f"{min(short):.3f} to 1.528 with {near} of the {len(short)}" in at_length
+    difference = losses["loss at 128 tokens, nats per token", "rope"] - min(short)
+    assert (
+        f"`mrope` has the {min(short):.3f}" in at_length and f"differences of {difference:.3f} are chance" in at_length
+    )
+    accuracies = means_of("synthetic")
+
+    def percent(task, tokens, name):
+        return f"{100 * accuracies[f'{task}, accuracy at {tokens} tokens', name]:.1f}"
+
+    at_64, at_256 = copying.split("at 256 tokens")
+    rope, rope_twice, none = re.search(
+        r"`rope` in (\S+) % \((\S+) % at 128 tokens\), `none` in (\S+) %", at_64
+    ).groups()
+    assert [rope, none] == [percent("copy back", 64, name) for name in ("rope", "none")]
+    assert rope_twice == percent("copy back", 128, "rope")
+    quoted = re.findall(r"`([\w-]+)` (?:has )?(\d+\.\d)", at_256)
+    assert len(quoted) == 6
+    for name, accuracy in quoted:
+        assert accuracy == percent("copy back", 256, name), name
+    none = " and ".join(percent(task, 64, "none") for task in ("first occurrence", "count"))
+    assert f"`none` has {none} %" in others
     times = {row["encoding"]: row["time of attention at 1024 tokens, of rope's"] for row in rows_of("atlas")}
-    slow = sorted((time, name) for name, time in times.items() if time > 4)
-    assert slow[-1][1] == "dape" and [round(slow[i][0]) for i in (0, -1)] == [8, 18]
-    listed = re.search(r"8 to 18 times with ((?:`\w+`(?:, | and )?)+)", text)[1]
-    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(name for _, name in slow)
+    slow = {name: each for name, each in times.items() if each > 4}
+    listed = re.search(r"(\d+) to (\d+) times with ((?:`\w+`(?:, | and )?)+)", time)
+    assert [listed[1], listed[2]] == [f"{end(slow.values()):.0f}" for end in (min, max)]
+    assert set(re.findall(r"`(\w+)`", listed[3])) == slow.keys()
 
 
 def test_figures_of_which_encoding_are_those_of_the_experiments():

@@ -42,6 +42,14 @@ def test_scale_paper_says_what_it_costs_and_what_differs():
         assert line["exceptions"] or line["operations"] == 0 or name in ("word-position", "trained-scores"), name
 
 
+def test_scale_paper_says_so_before_it_asks_for_data(tmp_path):
+    message = refused("reproduce", "convergence", "--scale", "paper", "--output", tmp_path / "out")
+    for words in ("each arm is trained with 3 seeds", "C-17 will be inconclusive", "training costs about", "--data"):
+        assert words in message
+    message = refused("reproduce", "similar-texts", "--scale", "paper", "--output", tmp_path / "out")
+    assert "will be inconclusive" not in message  # its rates are searched for
+
+
 def test_what_is_done_is_kept_while_its_settings_are_the_same(tmp_path):
     (line,) = results("reproduce", "norm", "--output", tmp_path)
     assert line["kept"] is False and set(line["verdicts"].values()) == {"proved"}

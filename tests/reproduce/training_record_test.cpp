@@ -47,16 +47,24 @@ TEST(TrainingRecord, WithoutMetricsAKilledProcessHasNoSeconds) {
   EXPECT_EQ(io::read_json(run + ".training.json").at("parts")[0].at("seconds"), 0);
 }
 
-TEST(TrainingRecord, OneOfOtherSettingsIsBegunAnew) {
+TEST(TrainingRecord, WithOtherSettingsPartsStayAndTheOutcomeDoesNot) {
   const testing::TempDir folder;
   const std::string run = folder.file("run");
   std::filesystem::create_directories(run);
   const SilentContext silent(folder.path(), "");
-  TrainingRecord(silent.context, run, {{"rate", 0.5}});  // killed
+  {
+    TrainingRecord first(silent.context, run, {{"rate", 0.5}});
+    first.end(true);
+    first.keep({{"held_out_loss", 1.5}});
+  }
   TrainingRecord(silent.context, run, {{"rate", 0.25}}).end(true);
   const nlohmann::json record = io::read_json(run + ".training.json");
   EXPECT_EQ(record.at("settings"), (nlohmann::json{{"rate", 0.25}}));
-  EXPECT_EQ(record.at("parts").size(), 1U);
+  EXPECT_EQ(record.at("parts").size(), 2U);
+  EXPECT_FALSE(record.contains("outcome"));
+  std::filesystem::remove_all(run);
+  TrainingRecord(silent.context, run, {{"rate", 0.25}}).end(true);
+  EXPECT_EQ(io::read_json(run + ".training.json").at("parts").size(), 1U);
 }
 
 // A process that ends with an error of its run: what it has logged counts, otherwise the record is as it was.
@@ -68,7 +76,10 @@ TEST(TrainingRecord, AnErrorBeforeTheRunLogsLeavesTheRecord) {
   const auto refused = [&](const nlohmann::json& settings, const std::string& logged) {
     try {
       const TrainingRecord record(silent.context, run, settings);
-      if (!logged.empty()) io::write_file(run + "/metrics.jsonl", logged);
+      if (!logged.empty()) {
+        std::filesystem::create_directories(run + "/lr-0.5/seed-1");  // of a tuning
+        io::write_file(run + "/lr-0.5/seed-1/metrics.jsonl", logged);
+      }
       fail("test", "the run is refused");
     } catch (const Error&) {
     }

@@ -147,5 +147,29 @@ TEST(Verdict, AWithdrawnRuleIsInconclusiveForEarlierRevisions) {
   EXPECT_EQ(judge(with, found).verdict, "supported");
 }
 
+// Texts and figures have fractions in per cent, and their differences in points; values stay as they are.
+TEST(Verdict, FractionsAreInPerCent) {
+  const Contrast alone{.measure = "copy, accuracy at 64 tokens", .arm = "a", .above = 0.95};
+  const Contrast more{
+      .measure = "copy, accuracy at 64 tokens", .arm = "a", .against = "b", .above = 0.01, .opposite = 0};
+  const Contrast same{.measure = "of all, fraction", .arm = "a", .against = "b", .above = -0.02, .below = 0.02};
+  EXPECT_EQ(text(alone), "a, copy, accuracy at 64 tokens: above 95 %");
+  EXPECT_EQ(text(more), "a less b, copy, accuracy at 64 tokens: above 1 point (the opposite: below 0 points)");
+  EXPECT_EQ(text(same), "a less b, of all: between -2 and 2 points");
+  EXPECT_EQ(unit_of({.measure = "loss, nats", .arm = "a"}), "");
+  EXPECT_EQ(unit_of({.measure = "copy, accuracy at 128 tokens less that at 64", .arm = "a"}), "points");
+  Evidence found{.measures = {}, .rates = {}};
+  for (const uint64_t seed : {1, 2, 3})
+    found.measures.push_back({alone.measure, "a", seed, 0.9621 + 0.0001 * double(seed)});
+  const Verdict judged = judge({.experiment = "e", .claim = "C", .parts = {alone}}, found);
+  EXPECT_EQ(judged.verdict, "supported");
+  EXPECT_EQ(judged.figures, "a, copy, accuracy at 64 tokens: above 95 %; 96.23 [96.21, 96.25] %");
+  EXPECT_EQ(judged.checks[0].at("unit"), "%");
+  EXPECT_NEAR(judged.checks[0].at("mean").get<double>(), 0.9623, 1e-12);
+  found.measures.resize(1);
+  EXPECT_EQ(judge({.experiment = "e", .claim = "C", .parts = {alone}}, found).figures,
+            "a, copy, accuracy at 64 tokens: above 95 %; 96.22 %, without an interval");
+}
+
 }  // namespace
 }  // namespace rf::reproduce

@@ -25,9 +25,9 @@ _HOW = (
 _SAME = (("mrope", "rope"), ("axial-nd", "axial"), ("log-n", "none"))
 _LANGUAGE = (
     "Held-out loss of English books, nats per byte, at the training length and beyond it. Longer rows have fewer bytes "
-    "with little before them, so a loss that falls by one or two hundredths need not come from what is far. The last "
-    "column compares runs with the same seed; in brackets is the 95 % interval, not corrected for the number of "
-    "encodings."
+    "with little before them, so a loss that falls by one or two hundredths need not come from what is far. The "
+    "differences from RoPE compare runs with the same seed; in brackets is the 95 % interval, not corrected for the "
+    "number of encodings."
 )
 # What a task asks, and how often the commonest answer is right.
 _TASKS = {

@@ -10,14 +10,17 @@ def about(found, result):
 
 
 def models(result, of="tokens"):
-    """A sentence on the models and their training; "" where the settings do not say it. `of`: what rows hold."""
+    """Sentences on the models and their training; "" where the settings do not say it. `of`: what rows hold."""
+    texts = {}  # by sentence: the names of the designs
     try:
-        run = _run(result.settings)
-        if run is None:
-            return _tuning(result.settings["tuning"])
-        return _translation(run) if "d_model" in run["model"] else _language_models(run, of)
+        for name, run in _runs(result.settings):
+            text = _translation(run) if "d_model" in run["model"] else _language_models(run, of)
+            texts.setdefault(text, []).append(name)
+        sentences = [f"{', '.join(names)}: {text}" if len(texts) > 1 else text for text, names in texts.items()]
+        sentences += [_tuning(result.settings["tuning"])] if "tuning" in result.settings else []
     except (KeyError, TypeError, ValueError):
         return ""
+    return " ".join(sentences)
 
 
 def rule_lines(result, claim):
@@ -49,10 +52,12 @@ def _rates(result, arm):
     tried = next((each for each in result.rates if each.arm == arm), None)
     if tried is None:
         return ""
-    found = _found(tried.rates, tried.losses)
+    # Those of tasks are kept as losses: the metric, negated.
+    sign = -1 if "tuning" in result.settings or result.name == "similar-texts" else 1
+    found = _found(tried.rates, tried.losses, sign)
     if not tried.whole_rates:
         return f"{words.number(tried.chosen)}; tried: {found}"
-    whole = _found(tried.whole_rates, tried.whole_losses)
+    whole = _found(tried.whole_rates, tried.whole_losses, sign)
     return f"{words.number(tried.chosen)}; short runs: {found}; whole runs: {whole}"
 
 
@@ -65,15 +70,15 @@ def command(result):
     return " ".join(["roformer reproduce", result.name, *scale, "--output reproduced", *data, *threads])
 
 
-def _run(settings):
-    """The first run file in the settings; None without one."""
-    if isinstance(settings, dict):
-        if isinstance(settings.get("model"), dict):
-            return settings
-        for value in settings.values():
-            if (run := _run(value)) is not None:
-                return run
-    return None
+def _runs(settings, name=""):
+    """(name of its design, run file) of each run file in the settings."""
+    if not isinstance(settings, dict):
+        return
+    if isinstance(settings.get("model"), dict):
+        yield name, settings
+        return
+    for key, value in settings.items():
+        yield from _runs(value, name if key in ("design", "designs", "run", "run_files") else key)
 
 
 def _language_models(run, of):
@@ -89,7 +94,8 @@ def _language_models(run, of):
         lengths = [stage["max_length"] for stage in stages]
         text += f" in {len(stages)} stages, of rows of {min(lengths)} to {max(lengths)} {of}"
     schedule = run["schedule"]
-    text += f"; learning rate {schedule['kind']} after {schedule['warmup_steps']:,} steps of warm-up."
+    text += f"; learning rate {schedule['kind']}"
+    text += f" after {schedule['warmup_steps']:,} steps of warm-up." if schedule["warmup_steps"] else "."
     batches = run["evaluate_batches"]
     return text + (f" The held-out loss is that of the first {batches} batches of held-out text." if batches else "")
 
@@ -105,12 +111,13 @@ def _translation(run):
 
 def _tuning(tuning):
     tried = ", ".join(map(words.number, tuning["learning_rates"]))
-    return f"Tuned for {tuning['epochs']} epochs in batches of {tuning['batch']}, with the learning rates {tried}."
+    epochs = f"{tuning['epochs']} epoch{'s' * (tuning['epochs'] != 1)}"
+    return f"Tuned for {epochs} in batches of {tuning['batch']}, with the learning rates {tried}."
 
 
-def _found(rates, losses):
-    """ "0.001 5.5, 0.003 5.6"; a metric is kept negated."""
+def _found(rates, losses, sign):
+    """As 0.001 5.5, 0.003 5.6."""
     return ", ".join(
-        f"{words.number(rate)} {'diverged' if loss is None else words.number(abs(loss))}"
+        f"{words.number(rate)} {'diverged' if loss is None else words.number(sign * loss)}"
         for rate, loss in zip(rates, losses, strict=True)
     )

@@ -44,7 +44,8 @@ def _text(text):
 
 def _decided(found):
     for verdict, claims in words.decided(found):
-        items = "\n".join(f"- {_text(claim.text)} ({_text(claim.id)})" for claim in claims)
+        notes = {claim.id: f". {_text(claim.note)}" for claim in claims if claim.note}
+        items = "\n".join(f"- {_text(claim.text)} ({_text(claim.id)}){notes.get(claim.id, '')}" for claim in claims)
         yield f"{words.DECIDED} **{_text(verdict)}**:\n\n{items}"
 
 
@@ -87,7 +88,7 @@ def _experiment(found, result, pictures):
             *judged,
             _table(result.table, result.name),
             *(_picture(picture) for picture in pictures),
-            f"Made again by {_text(designs.command(result))}. " + " ".join(run_by),
+            f"To make it again: {_text(designs.command(result))}. " + " ".join(run_by),
         ]
     )
 

@@ -79,7 +79,10 @@ def _atlas(found):
 
 def _decided(found):
     for verdict, claims in words.decided(found):
-        items = "\n".join(f"<li>{escape(claim.text)} ({_link(claim.id)})</li>" for claim in claims)
+        notes = {claim.id: f'. <span class="soft">{escape(claim.note)}</span>' for claim in claims if claim.note}
+        items = "\n".join(
+            f"<li>{escape(claim.text)} ({_link(claim.id)}){notes.get(claim.id, '')}</li>" for claim in claims
+        )
         yield f"<p>{escape(words.DECIDED)} {_verdict(verdict)}:</p>\n<ul>\n{items}\n</ul>"
 
 
@@ -187,7 +190,7 @@ def _experiment(found, result, pictures, folder):
             judged,
             _table(result.table, "", result.name),
             *(_figure(picture, folder) for picture in pictures),
-            f'<p class="soft">Made again by <code>{escape(designs.command(result))}</code><br>{run_by}</p>',
+            f'<p class="soft">To make it again: <code>{escape(designs.command(result))}</code><br>{run_by}</p>',
             "</section>",
         ]
     )

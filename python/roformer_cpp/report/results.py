@@ -278,7 +278,7 @@ def _rule_change(entry):
 
 def _defined(entry):
     """An experiment as the program defines it."""
-    entry.optional("kind", str), entry.optional("revision", int)
+    entry.optional("kind", str), entry.optional("revision", int), entry.optional("note", str)
     entry.optional("settings", dict), entry.optional("rules", dict)
     return entry.value
 
@@ -310,24 +310,41 @@ def _checks(entry):
     for claim in entry.value:
         for check in entry.objects(claim):
             check.get("text", str), check.get("role", str), check.get("outcome", str)
-            check.optional("unit", str), check.optional("tuned", str)
+            check.optional("tuned", str)
+            if check.optional("unit", str) not in ("", "%", "points"):
+                raise ValueError(f"[report] unit of {check.where} must be % or points, got {check.value['unit']}")
+            if "mean" in check.value:
+                check.get("mean", _MAYBE_NUMBER)
             if "p_holm" in check.value:
                 check.get("p_holm", _MAYBE_NUMBER)
             if "low" in check.value:
-                check.get("mean", _MAYBE_NUMBER), check.get("low", _MAYBE_NUMBER), check.get("high", _MAYBE_NUMBER)
+                check.get("low", _MAYBE_NUMBER), check.get("high", _MAYBE_NUMBER)
     return entry.value
 
 
-def _require_that_it_follows(entry, claim, verdict, checks):
-    """That the verdict is one that the checks allow."""
-    outcomes = {role: {check["outcome"] for check in checks if check["role"] == role} for role in _ROLES}
-    first_holds = outcomes["precondition"] <= {"holds"}
-    follows = {
-        "supported": first_holds and outcomes["part"] == {"holds"},
-        "refuted": first_holds and "fails" in outcomes["part"],
-    }
-    if not follows.get(verdict, True):
-        raise ValueError(f"[report] {claim} of {entry.where} must have the verdict of its checks, got {verdict}")
+def _verdict_of(checks, scale):
+    """The verdict that checks allow, as reproduce/src/verdict.cpp has it."""
+    if scale == SMOKE_SCALE:
+        return "smoke run"
+    outcomes = {role: [check["outcome"] for check in checks if check["role"] == role] for role in _ROLES}
+    parts, is_judged = outcomes["part"], all(outcome == "holds" for outcome in outcomes["precondition"])
+    if not parts or not is_judged or not set(parts) <= {"holds", "fails", "not shown"}:
+        return "inconclusive"
+    return "supported" if set(parts) == {"holds"} else "refuted" if "fails" in parts else "inconclusive"
+
+
+def _require_that_verdicts_follow(entry, verdicts, checks, rules, scale):
+    for claim, of_claim in checks.items():
+        for check in of_claim:
+            if check["role"] not in _ROLES:
+                must = "must have checks with the role precondition or part"
+                raise ValueError(f"[report] {claim} of {entry.where} {must}, got {check['role']}")
+        allowed, got = _verdict_of(of_claim, scale), verdicts[claim]
+        if got != allowed:
+            raise ValueError(f"[report] {claim} of {entry.where} must be {allowed} by its checks, got {got}")
+    unchecked = [claim for claim in rules if claim not in checks and verdicts.get(claim) in ("supported", "refuted")]
+    if unchecked:
+        raise ValueError(f"[report] {entry.where} must have checks of {', '.join(unchecked)}, got none")
 
 
 def _machine(entry):
@@ -338,7 +355,7 @@ def _machine(entry):
 def _trained_run(entry):
     entry.get("arm", str), entry.get("seed", int)
     for part in entry.optional_objects("parts"):
-        part.optional("command", str), part.optional("commit", str)
+        part.optional("command", str), part.optional("commit", str), part.optional("threads", int)
         if "seconds" in part.value:
             part.number("seconds")
     return entry.value
@@ -401,11 +418,11 @@ def _result(entry):
         got = f"verdicts of {', '.join(verdicts) or 'none'} and figures of {', '.join(figures) or 'none'}"
         raise ValueError(f"[report] {entry.where} must have figures for each verdict, got {got}")
     checks = _checks(entry.optional_object("checks"))
-    for claim, of_claim in checks.items():
-        _require_that_it_follows(entry, claim, verdicts.get(claim), of_claim)
     if not checks.keys() <= verdicts.keys():
         got = ", ".join(sorted(checks.keys() - verdicts.keys()))
         raise ValueError(f"[report] {entry.where} must have a verdict where it has checks, got none of {got}")
+    rules = _rules(entry.optional_object("rules"))
+    _require_that_verdicts_follow(entry, verdicts, checks, rules, entry.get("scale", str))
     return Result(
         name=entry.get("name", str),
         spec=entry.get("spec", str),
@@ -426,7 +443,7 @@ def _result(entry):
         kind=entry.optional("kind", str),
         revision=entry.get("revision", int) if "revision" in entry.value else 1,
         checks=checks,
-        rules=_rules(entry.optional_object("rules")),
+        rules=rules,
         training=[_trained_run(each) for each in entry.optional_objects("training")],
         judged_by=entry.optional("judged_by", str),
         recorded=entry.texts("recorded", dict) if "recorded" in entry.value else {},
