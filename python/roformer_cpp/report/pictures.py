@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from itertools import groupby
+from textwrap import fill
 
 import numpy as np
 from matplotlib.colors import LogNorm
@@ -12,6 +13,7 @@ from .._style import COLOUR_MAP, COLOURS, DASHES, picture
 from . import units
 
 WIDTH = 6.2  # inches
+LABEL = 54  # characters below panels of that width together
 MAX_TICKS = 10  # an axis with more values has matplotlib's ticks
 MAX_POINTS = 300  # of a curve; longer ones are drawn as means of neighbours
 _SEED = re.compile(r"^(.*), seed \d+$")
@@ -130,7 +132,9 @@ def _set_log(axes, which, values):
     if values.size == 0 or values.min() > 0:
         axes.set(**{f"{which}scale": "log"})
         return
-    smallest = np.abs(values[values != 0]).min(initial=1.0)
+    sizes = np.abs(values[values != 0])
+    # Four decades of either sign: the labels of more would be on one another around 0.
+    smallest = max(sizes.min(initial=1.0), 1e-4 * sizes.max(initial=0.0))
     getattr(axes, f"set_{which}scale")("symlog", linthresh=smallest)
 
 
@@ -209,8 +213,8 @@ def _draw_spreads(experiment, table, spreads, output):
                 means, lowest, highest = (factors.get(column, 1.0) * cells).T
                 axes.hlines(places, lowest, highest, color=COLOURS[1], linewidth=2)
                 axes.plot(means, places, "o", color=COLOURS[1], markersize=4)
-                heading = headings[column]
-                axes.set(xlabel=f"{group}, {rows[0][1]}, {heading}" if by_task else heading)
+                label = f"{group}, {rows[0][1]}, {headings[column]}" if by_task else headings[column]
+                axes.set(xlabel=fill(label, LABEL // len(spreads)))
             panels[0].set_yticks(places, names)
             panels[0].set(ylabel=what, ylim=(len(names) - 0.5, -0.5))  # the first row on top
 
