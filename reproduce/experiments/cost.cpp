@@ -49,7 +49,7 @@ std::shared_ptr<nn::Model> one_layer(const RotationSettings& settings) {
   return model;
 }
 
-// Of times of the same round: the mean over the rounds, and its interval.
+// The ratio of two times of one round: its mean over the rounds, with the interval.
 Estimate ratio(const std::vector<double>& of, const std::vector<double>& to) {
   std::vector<double> ratios;
   for (size_t round = 0; round < of.size(); ++round) ratios.push_back(of[round] / to[round]);
@@ -148,13 +148,13 @@ Result run_attention(const AttentionSettings& settings, const Context&) {
   result.series = {softmax, linear};
   const Estimate softmax_power = power_by_round(power_tokens, softmax_from);
   const Estimate linear_power = power_by_round(power_tokens, linear_from);
-  const auto is_within = [&](const Estimate& found, double power) {
-    return found.low >= power - settings.tolerance && found.high <= power + settings.tolerance;
-  };
-  result.findings = {{"C-09", is_within(softmax_power, 2) && is_within(linear_power, 1),
-                      fmt::format("from {} tokens on, time grows with the tokens to the power {} for softmax "
-                                  "attention and {} for linear attention",
-                                  settings.power_from, text(softmax_power), text(linear_power))}};
+  const double tolerance = settings.tolerance;
+  result.findings = {
+      {"C-09",
+       softmax_power.is_within(2 - tolerance, 2 + tolerance) && linear_power.is_within(1 - tolerance, 1 + tolerance),
+       fmt::format("from {} tokens on, time grows with the tokens to the power {} for softmax "
+                   "attention and {} for linear attention",
+                   settings.power_from, text(softmax_power), text(linear_power))}};
   return result;
 }
 
@@ -168,8 +168,7 @@ Experiment rotation_cost() {
           .expected =
               "Multiplying by the matrix R takes at least 10 times as long as the rotation; the rotation takes "
               "at most 5 times as long as adding positions, and for queries and keys at most 5 % of a layer's forward "
-              "pass; "
-              "with the whole 95 % interval of nine rounds.",
+              "pass; with the whole 95 % interval of nine rounds.",
           .budget = "1 minute",
           .method = {rotation_settings, run_rotation},
           .kind = Kind::kMeasurement,

@@ -98,7 +98,7 @@ Result run_random_features(const RandomFeaturesSettings& settings, const Context
     better = better && orthogonal <= independent;
   }
   const Estimate independent = estimate(independent_powers, kConfidence);
-  const bool is_half = independent.low >= -0.5 - kPowerTolerance && independent.high <= -0.5 + kPowerTolerance;
+  const bool is_half = independent.is_within(-0.5 - kPowerTolerance, -0.5 + kPowerTolerance);
   result.findings = {{"X-17", is_half && better,
                       fmt::format("the error of independent features goes with m to the power {}, of orthogonal ones "
                                   "{}; orthogonal ones are {}",

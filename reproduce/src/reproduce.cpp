@@ -96,8 +96,9 @@ void print_cost(const Experiment& experiment, const Options& options) {
   for (const std::string& exception : experiment.exceptions) options.note("not as published: " + exception);
   const size_t seeds = settings.value("seeds", nlohmann::json::array()).size();
   if (seeds > 1) options.note(fmt::format("each arm is trained with {} seeds", seeds));
+  const bool is_tuned = compares_rates(settings);
   for (const Rule& rule : rules()) {
-    if (rule.experiment != experiment.name || rule.tuned.empty() || compares_rates(settings)) continue;
+    if (is_tuned || rule.experiment != experiment.name || rule.tuned.empty()) continue;
     options.note(
         fmt::format("{} will be inconclusive: its rule asks for a learning rate that is the best of several, and the "
                     "published one is taken",

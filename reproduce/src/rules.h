@@ -53,7 +53,8 @@ struct Contrast {
   std::optional<double> opposite = {};
 };
 std::string text(const Contrast& contrast);  // "rope less learned, held-out loss, nats per token: below -0.02"
-// Of measures of fractions, which texts write in per cent: "%", of differences "points"; otherwise "".
+// What texts write after values of a measure of fractions, which they show times 100: "%", after differences "points".
+// "" of other measures.
 std::string unit_of(const Contrast& contrast);
 void to_json(nlohmann::json& json, const Contrast& contrast);
 

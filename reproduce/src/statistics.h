@@ -27,6 +27,7 @@ struct Estimate {
   // The probability of a mean so high, or higher, if the true one were `value`: the evidence that it is above.
   double p_above(double value) const;
   double p_below(double value) const;
+  bool is_within(double lowest, double highest) const { return low >= lowest && high <= highest; }  // all of it
 };
 Estimate estimate(const std::vector<double>& values, double confidence);  // at least one value
 // "-0.668 [-0.75, -0.59]"; with a unit `scale` times that.

@@ -68,8 +68,7 @@ const char* outcome(double p_holds, double p_fails) {
 std::string figures_of(const Check& check) {
   if (check.values.empty()) return fmt::format("{}: no such values by seed", text(*check.contrast));
   const std::string unit = unit_of(*check.contrast);
-  if (unit.empty()) return fmt::format("{}; {}", text(*check.contrast), text(check.found));
-  return fmt::format("{}; {}", text(*check.contrast), text(check.found, 100, unit));
+  return fmt::format("{}; {}", text(*check.contrast), text(check.found, unit.empty() ? 1 : 100, unit));
 }
 
 nlohmann::json json_of(const Check& check, const char* role, double p_holds, double p_fails) {
@@ -157,7 +156,7 @@ bool TriedRates::is_chosen_inside() const {
 
 std::vector<double> Evidence::differences(const std::string& measure, const std::string& arm,
                                           const std::string& against) const {
-  const auto others = against.empty() ? std::map<uint64_t, double>() : values(measure, against);
+  const auto others = values(measure, against);
   std::vector<double> found;
   for (const auto& [seed, value] : values(measure, arm)) {
     if (against.empty()) {

@@ -39,12 +39,9 @@ def _interval(check):
     if check.get("mean") is None:
         return ""
     unit = check.get("unit", "")
-    mean, low, high = (words.number(_scaled(check.get(key), unit)) for key in ("mean", "low", "high"))
+    factor = 100 if unit else None
+    mean, low, high = (words.number(words.scaled(check.get(key), factor)) for key in ("mean", "low", "high"))
     return (f"{mean} [{low}, {high}]" if "low" in check else mean) + (f" {unit}" if unit else "")
-
-
-def _scaled(value, unit):
-    return 100 * value if unit and words.is_number(value) else value
 
 
 def _rates(result, arm):

@@ -81,7 +81,7 @@ def texts(table, factors=None):
     Where a column has fractions, 65.0 keeps its 0.
     """
     factors = factors or {}
-    rows = [[_scaled(value, factors.get(i)) for i, value in enumerate(row)] for row in table.rows]
+    rows = [[scaled(value, factors.get(i)) for i, value in enumerate(row)] for row in table.rows]
     has_fraction = [
         any(isinstance(value, float) and not value.is_integer() for value in column)
         for column in zip(*rows, strict=True)
@@ -89,7 +89,8 @@ def texts(table, factors=None):
     return [[_text(value, fraction) for value, fraction in zip(row, has_fraction, strict=True)] for row in rows]
 
 
-def _scaled(value, factor):
+def scaled(value, factor):
+    """A number times a factor, if there is one; anything else unchanged."""
     return factor * value if factor and is_number(value) else value
 
 
