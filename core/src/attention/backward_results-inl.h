@@ -1,0 +1,139 @@
+// From the sums of the backward to gradients: rotations are undone by their transpose, raw parts added, and rows of
+// queries, keys, values and of what is shared by positions written or added.
+#if defined(RF_CORE_ATTENTION_BACKWARD_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_ATTENTION_BACKWARD_RESULTS_INL_H_
+#undef RF_CORE_ATTENTION_BACKWARD_RESULTS_INL_H_
+#else
+#define RF_CORE_ATTENTION_BACKWARD_RESULTS_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "attention/backward.h"
+#include "attention/backward_sides-inl.h"
+#include "attention/backward_tile-inl.h"
+#include "attention/problem.h"
+#include "attention/rotation_gradients-inl.h"
+#include "attention/table_gradients-inl.h"
+#include "attention/tables-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// Gradients of a and c go to the rows of their positions, except where a reset replaced them.
+inline void add_position_rows(const rf_attention_args& x, const Span& span, const void* reset, const float* rows,
+                              int64_t stride, float* gradient) {
+  if (gradient == nullptr) return;
+  for (int64_t i = 0; i < span.count; ++i) {
+    if (reset != nullptr && span.positions[i] == 0) continue;
+    add_scaled(1.0f, rows + i * stride, padded(x.head_dim), gradient + span.positions[i] * padded(x.head_dim));
+  }
+}
+
+// sum[d] += rows[i][d]
+inline void add_rows(const float* rows, int64_t count, int64_t stride, int64_t width, float* sum) {
+  if (sum == nullptr) return;
+  for (int64_t i = 0; i < count; ++i) add_scaled(1.0f, rows + i * stride, width, sum);
+}
+
+inline void write_queries(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
+                          BackwardQueries& queries, float* raw_rows, const HeadTermGradients& terms) {
+  const rf_attention_args& x = problem.args;
+  const Span& span = queries.side.span;
+  float* gradient = queries.side.rows;  // no longer read
+  transpose(queries.gradient, kQueryTile, problem.inner, kQueryTile, gradient, problem.inner);
+  add_rows(gradient, span.count, problem.inner, problem.width, terms.content_bias);
+  add_position_rows(x, span, x.reset_row, gradient + problem.width, problem.inner, terms.position_query);
+  const RotationGradient rotation(grads.query_cos, grads.query_sin, x.query.pairs, x.heads,
+                                  (b * x.queries + span.first) * x.heads + h);
+  if (rotation.wanted()) {
+    load_rows(x.dtype, query_rows(problem, b, h), span.first, span.count, x.head_dim, raw_rows, problem.width);
+    write_rotation_gradients(x.layout, x.query.pairs, span.count, raw_rows, problem.width, gradient, problem.inner,
+                             rotation);
+  }
+  rotate_rows(x.query, x.layout, RotationDirection::kTransposed, b, x.queries, span.first, span.count, gradient,
+              problem.inner, {problem.rotation_heads[0], h});
+  const TableRows K(problem.key_table, h), V(problem.value_table, h);
+  if (V.defined()) add_query_table_edges(queries.value_table(V, terms), span.count);
+  if (K.defined()) {
+    add_query_table_edges(queries.key_table(K, terms), span.count);
+    add_rows(queries.raw_gradient, span.count, problem.width, problem.width, terms.position_bias);
+    for (int64_t i = 0; i < span.count; ++i) {
+      add_scaled(1.0f, queries.raw_gradient + i * problem.width, problem.width, gradient + i * problem.inner);
+    }
+  }
+  if (grads.q == nullptr) return;
+  for (int64_t i = 0; i < span.count; ++i) {
+    store_row(x.dtype, gradient + i * problem.inner, x.head_dim, 1, grads.q,
+              ((b * x.queries + span.first + i) * x.heads + h) * x.head_dim);
+  }
+}
+
+// c differs between the query heads that share a key head: its gradients are taken head by head.
+inline void take_key_position_gradients(const AttentionProblem& problem, BackwardSpace& space, int64_t b,
+                                        const KeyPart& part, const HeadTermGradients& terms) {
+  const rf_attention_args& x = problem.args;
+  if (x.position_key == nullptr) return;
+  const Span all(part.first, part.end - part.first, positions_of(x.key_positions, x.key_position_stride_b, b));
+  float* gradient = space.key_gradient + part.first * problem.inner + problem.width;
+  add_position_rows(x, all, x.reset_col, gradient, problem.inner, terms.position_key);
+  for (int64_t j = 0; j < all.count; ++j) std::fill_n(gradient + j * problem.inner, problem.width, 0.0f);
+}
+
+// cos and sin of keys and values; key_gradient and value_gradient are those of rotated vectors.
+inline void write_key_rotations(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space,
+                                int64_t b, int64_t key_head, const KeyPart& part) {
+  const rf_attention_args& x = problem.args;
+  const int64_t h = key_head * problem.group;
+  for (int64_t first = part.first; first < part.end; first += kKeyTile) {
+    const int64_t count = std::min(kKeyTile, part.end - first);
+    const Span keys(first, count, positions_of(x.key_positions, x.key_position_stride_b, b));
+    const int64_t row = (b * x.keys + first) * x.key_heads + key_head;
+    const RotationGradient of_keys(grads.key_cos, grads.key_sin, x.key.pairs, x.key_heads, row);
+    if (of_keys.wanted()) {
+      load_rows(x.dtype, key_rows(problem, b, h), first, count, x.head_dim, space.raw_rows, problem.width);
+      clear_padding(x, b, keys, problem.width, problem.width, space.raw_rows);
+      write_rotation_gradients(x.layout, x.key.pairs, count, space.raw_rows, problem.width,
+                               space.key_gradient + first * problem.inner, problem.inner, of_keys);
+    }
+    const RotationGradient of_values(grads.value_cos, grads.value_sin, x.value.pairs, x.key_heads, row);
+    if (of_values.wanted()) {
+      const int64_t width = problem.value_width;
+      load_rows(x.dtype, value_rows(problem, b, h), first, count, x.value_dim, space.raw_rows, width);
+      clear_padding(x, b, keys, width, width, space.raw_rows);
+      write_rotation_gradients(x.layout, x.value.pairs, count, space.raw_rows, width,
+                               space.value_gradient + first * width, width, of_values);
+    }
+  }
+}
+
+inline void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space,
+                       int64_t b, int64_t key_head, const KeyPart& part) {
+  const rf_attention_args& x = problem.args;
+  const int64_t first = part.first, count = part.end - part.first;
+  write_key_rotations(problem, grads, space, b, key_head, part);
+  rotate_rows(x.key, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
+              space.key_gradient + first * problem.inner, problem.inner, {problem.rotation_heads[1], key_head});
+  rotate_rows(x.value, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
+              space.value_gradient + first * problem.value_width, problem.value_width,
+              {problem.rotation_heads[2], key_head});
+  for (int64_t j = first; j < part.end; ++j) {
+    float* gradient = space.key_gradient + j * problem.inner;
+    if (x.query_table.rows != nullptr) {
+      add_scaled(1.0f, space.raw_key_gradient + j * problem.width, problem.width, gradient);
+    }
+    const int64_t row = (b * x.keys + j) * x.key_heads + key_head;
+    if (grads.k != nullptr) store_row(x.dtype, gradient, x.head_dim, 1, grads.k, row * x.head_dim);
+    if (grads.v != nullptr) {
+      store_row(x.dtype, space.value_gradient + j * problem.value_width, x.value_dim, 1, grads.v, row * x.value_dim);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif
