@@ -23,7 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-struct BackwardSpace {
+struct BackwardSpace : ProductSpace {
   BackwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
       : keys(problem, arena),
         key_pairs(problem, arena),
@@ -44,15 +44,6 @@ struct BackwardSpace {
         value_gradient(arena.take<float>(problem.args.keys * problem.value_width)) {
     for (int64_t i = 0; i < tiles; ++i) queries[i] = BackwardQueries(problem, arena);
   }
-  // A product of this kernel whose operands are still to be set.
-  Product product() {
-    Product p;
-    p.ahead = &ahead;
-    p.amx = &amx;
-    return p;
-  }
-  RowsAhead ahead;
-  AmxTiles amx;
   KeySide keys;
   KeyPairs key_pairs;
   uint32_t* tile_pairs;  // a tile as bfloat16, in the order of the product at hand
@@ -74,7 +65,7 @@ struct BackwardSpace {
   BackwardQueries queries[kBackwardGroup];
 };
 
-// Raw scores to probabilities in `weights`, dp to dscore in `scores` (the equations above).
+// Raw scores to probabilities in `weights`, dp to dscore in `scores` (the equations of backward.cpp).
 template <int kVectors>
 HWY_NOINLINE void softmax_backward(const AttentionProblem& problem, BackwardSpace& space,
                                    const BackwardQueries& queries) {

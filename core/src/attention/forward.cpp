@@ -56,7 +56,7 @@ struct OnlineSoftmax {
 
 inline constexpr int64_t kBlocksOfTile = 18;  // approximately, of both products
 
-struct ForwardSpace {
+struct ForwardSpace : ProductSpace {
   ForwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
       : keys(problem, arena),
         position(problem, arena),
@@ -75,15 +75,6 @@ struct ForwardSpace {
       panels[i] = QueryPanel(problem, arena);
     }
   }
-  // A product of this kernel whose operands are still to be set.
-  Product product() {
-    Product p;
-    p.ahead = &ahead;
-    p.amx = &amx;
-    return p;
-  }
-  RowsAhead ahead;
-  AmxTiles amx;
   KeySide keys;
   PositionScores position;
   Gate gate;

@@ -33,6 +33,19 @@ HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
 #endif
 }
 
+// What all products of a kernel use.
+struct ProductSpace {
+  RowsAhead ahead;
+  AmxTiles amx;
+  // A product whose operands are still to be set.
+  Product product() {
+    Product p;
+    p.ahead = &ahead;
+    p.amx = &amx;
+    return p;
+  }
+};
+
 // A product of the element type that the problem uses.
 HWY_INLINE void multiply_for(const AttentionProblem& problem, const Product& p) {
 #if RF_HAVE_BF16_INSTRUCTION
