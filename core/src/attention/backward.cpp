@@ -23,6 +23,7 @@
 #include "attention/backward_tile-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/tile-inl.h"
+#include "attention/tile_mask-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -148,15 +149,15 @@ void backward_heads(const AttentionProblem& problem, const rf_attention_grads& g
   const auto clear = [&](float* rows, int64_t width) {
     std::fill_n(rows + part.first * width, (part.end - part.first) * width, 0.0f);
   };
-  clear(space.key_gradient, problem.inner);
-  clear(space.value_gradient, problem.value_width);
-  if (x.query_table.rows != nullptr) clear(space.raw_key_gradient, problem.width);
+  clear(space.sums.keys, problem.inner);
+  clear(space.sums.values, problem.value_width);
+  if (x.query_table.rows != nullptr) clear(space.sums.raw_keys, problem.width);
   for (int64_t i = 0; i < problem.group; ++i) {
     const int64_t h = key_head * problem.group + i;
     backward_head(problem, grads, space, b, h, part, terms[h]);
-    take_key_position_gradients(problem, space, b, part, terms[h]);
+    take_key_position_gradients(problem, space.sums, b, part, terms[h]);
   }
-  write_keys(problem, grads, space, b, key_head, part);
+  write_keys(problem, grads, space.sums, space.raw_rows, b, key_head, part);
 }
 
 int64_t backward_space_bytes(const AttentionProblem& problem) {

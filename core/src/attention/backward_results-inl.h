@@ -11,7 +11,6 @@
 
 #include "attention/backward.h"
 #include "attention/backward_sides-inl.h"
-#include "attention/backward_tile-inl.h"
 #include "attention/problem.h"
 #include "attention/rotation_gradients-inl.h"
 #include "attention/table_gradients-inl.h"
@@ -72,19 +71,19 @@ inline void write_queries(const AttentionProblem& problem, const rf_attention_gr
 }
 
 // c differs between the query heads that share a key head: its gradients are taken head by head.
-inline void take_key_position_gradients(const AttentionProblem& problem, BackwardSpace& space, int64_t b,
+inline void take_key_position_gradients(const AttentionProblem& problem, const KeySums& sums, int64_t b,
                                         const KeyPart& part, const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
   if (x.position_key == nullptr) return;
   const Span all(part.first, part.end - part.first, positions_of(x.key_positions, x.key_position_stride_b, b));
-  float* gradient = space.key_gradient + part.first * problem.inner + problem.width;
+  float* gradient = sums.keys + part.first * problem.inner + problem.width;
   add_position_rows(x, all, x.reset_col, gradient, problem.inner, terms.position_key);
   for (int64_t j = 0; j < all.count; ++j) std::fill_n(gradient + j * problem.inner, problem.width, 0.0f);
 }
 
-// cos and sin of keys and values; key_gradient and value_gradient are those of rotated vectors.
-inline void write_key_rotations(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space,
-                                int64_t b, int64_t key_head, const KeyPart& part) {
+// cos and sin of keys and values. raw_rows: work space for the rows of a tile before their rotation.
+inline void write_key_rotations(const AttentionProblem& problem, const rf_attention_grads& grads, const KeySums& sums,
+                                float* raw_rows, int64_t b, int64_t key_head, const KeyPart& part) {
   const rf_attention_args& x = problem.args;
   const int64_t h = key_head * problem.group;
   for (int64_t first = part.first; first < part.end; first += kKeyTile) {
@@ -93,41 +92,40 @@ inline void write_key_rotations(const AttentionProblem& problem, const rf_attent
     const int64_t row = (b * x.keys + first) * x.key_heads + key_head;
     const RotationGradient of_keys(grads.key_cos, grads.key_sin, x.key.pairs, x.key_heads, row);
     if (of_keys.wanted()) {
-      load_rows(x.dtype, key_rows(problem, b, h), first, count, x.head_dim, space.raw_rows, problem.width);
-      clear_padding(x, b, keys, problem.width, problem.width, space.raw_rows);
-      write_rotation_gradients(x.layout, x.key.pairs, count, space.raw_rows, problem.width,
-                               space.key_gradient + first * problem.inner, problem.inner, of_keys);
+      load_rows(x.dtype, key_rows(problem, b, h), first, count, x.head_dim, raw_rows, problem.width);
+      clear_padding(x, b, keys, problem.width, problem.width, raw_rows);
+      write_rotation_gradients(x.layout, x.key.pairs, count, raw_rows, problem.width, sums.keys + first * problem.inner,
+                               problem.inner, of_keys);
     }
     const RotationGradient of_values(grads.value_cos, grads.value_sin, x.value.pairs, x.key_heads, row);
     if (of_values.wanted()) {
       const int64_t width = problem.value_width;
-      load_rows(x.dtype, value_rows(problem, b, h), first, count, x.value_dim, space.raw_rows, width);
-      clear_padding(x, b, keys, width, width, space.raw_rows);
-      write_rotation_gradients(x.layout, x.value.pairs, count, space.raw_rows, width,
-                               space.value_gradient + first * width, width, of_values);
+      load_rows(x.dtype, value_rows(problem, b, h), first, count, x.value_dim, raw_rows, width);
+      clear_padding(x, b, keys, width, width, raw_rows);
+      write_rotation_gradients(x.layout, x.value.pairs, count, raw_rows, width, sums.values + first * width, width,
+                               of_values);
     }
   }
 }
 
-inline void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space,
-                       int64_t b, int64_t key_head, const KeyPart& part) {
+inline void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads, const KeySums& sums,
+                       float* raw_rows, int64_t b, int64_t key_head, const KeyPart& part) {
   const rf_attention_args& x = problem.args;
   const int64_t first = part.first, count = part.end - part.first;
-  write_key_rotations(problem, grads, space, b, key_head, part);
+  write_key_rotations(problem, grads, sums, raw_rows, b, key_head, part);
   rotate_rows(x.key, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
-              space.key_gradient + first * problem.inner, problem.inner, {problem.rotation_heads[1], key_head});
+              sums.keys + first * problem.inner, problem.inner, {problem.rotation_heads[1], key_head});
   rotate_rows(x.value, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
-              space.value_gradient + first * problem.value_width, problem.value_width,
-              {problem.rotation_heads[2], key_head});
+              sums.values + first * problem.value_width, problem.value_width, {problem.rotation_heads[2], key_head});
   for (int64_t j = first; j < part.end; ++j) {
-    float* gradient = space.key_gradient + j * problem.inner;
+    float* gradient = sums.keys + j * problem.inner;
     if (x.query_table.rows != nullptr) {
-      add_scaled(1.0f, space.raw_key_gradient + j * problem.width, problem.width, gradient);
+      add_scaled(1.0f, sums.raw_keys + j * problem.width, problem.width, gradient);
     }
     const int64_t row = (b * x.keys + j) * x.key_heads + key_head;
     if (grads.k != nullptr) store_row(x.dtype, gradient, x.head_dim, 1, grads.k, row * x.head_dim);
     if (grads.v != nullptr) {
-      store_row(x.dtype, space.value_gradient + j * problem.value_width, x.value_dim, 1, grads.v, row * x.value_dim);
+      store_row(x.dtype, sums.values + j * problem.value_width, x.value_dim, 1, grads.v, row * x.value_dim);
     }
   }
 }

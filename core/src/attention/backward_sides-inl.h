@@ -9,11 +9,11 @@
 
 #include <algorithm>
 
-#include "attention/backward.h"
 #include "attention/problem.h"
 #include "attention/sides-inl.h"
 #include "attention/table_gradients-inl.h"
 #include "attention/tables-inl.h"
+#include "attention/terms.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -83,6 +83,18 @@ struct BackwardQueries {
     action(key_edges, 2 * kQueryTile, numbers + raw);
   }
   void make_pairs(const AttentionProblem& problem);
+};
+
+// The gradients of all keys of a key head before their rotation is undone, summed over queries.
+struct KeySums {
+  float* keys;      // [S][inner]: of the rotated key and of c
+  float* raw_keys;  // [S][width]: of k in k . Q, where there is Q
+  float* values;    // [S][value_width]
+
+  KeySums(const AttentionProblem& problem, Arena& arena)
+      : keys(arena.take<float>(problem.args.keys * problem.inner)),
+        raw_keys(arena.take<float>(problem.query_table.rows == nullptr ? 0 : problem.args.keys * problem.width)),
+        values(arena.take<float>(problem.args.keys * problem.value_width)) {}
 };
 
 // A tile of keys for products of bfloat16: the pairs that they read.

@@ -9,14 +9,17 @@
 
 #include <algorithm>
 
-#include "attention/backward.h"
 #include "attention/backward_sides-inl.h"
 #include "attention/gate-inl.h"
 #include "attention/problem.h"
+#include "attention/product-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/table_gradients-inl.h"
 #include "attention/tables-inl.h"
+#include "attention/terms.h"
 #include "attention/tile-inl.h"
+#include "attention/tile_mask-inl.h"
+#include "attention/tile_scores-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,10 +41,7 @@ struct BackwardSpace : ProductSpace {
         guarded_scores(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
         raw_rows(arena.take<float>(kKeyTile * std::max(problem.width, problem.value_width))),
         turned_scores(arena.take<float>(problem.args.pair_bias.numbers == nullptr ? 0 : kQueryTile * kKeyTile)),
-        key_gradient(arena.take<float>(problem.args.keys * problem.inner)),
-        raw_key_gradient(
-            arena.take<float>(problem.query_table.rows == nullptr ? 0 : problem.args.keys * problem.width)),
-        value_gradient(arena.take<float>(problem.args.keys * problem.value_width)) {
+        sums(problem, arena) {
     for (int64_t i = 0; i < tiles; ++i) queries[i] = BackwardQueries(problem, arena);
   }
   KeySide keys;
@@ -60,8 +60,7 @@ struct BackwardSpace : ProductSpace {
   float* turned_scores;                                        // [queries][keys]: dscore
   // Where the gradients of kappa [S] and P [T][S] of the head at hand are added; nullptr: not wanted.
   float *key_score = nullptr, *pair_bias = nullptr;
-  // For all keys of a key head: [S][inner], [S][width], [S][value_width].
-  float *key_gradient, *raw_key_gradient, *value_gradient;
+  KeySums sums;
   BackwardQueries queries[kBackwardGroup];
 };
 
@@ -196,13 +195,13 @@ inline void add_table_gradients(const AttentionProblem& problem, BackwardSpace& 
   if (!problem.has_tables()) return;
   if (!steps(span, keys)) {
     return gather_gradients(problem, h, {queries.side.raw(), queries.y, queries.raw_gradient},
-                            {space.keys.raw(), space.raw_key_gradient}, space.weights(), space.scores(), terms);
+                            {space.keys.raw(), space.sums.raw_keys}, space.weights(), space.scores(), terms);
   }
   const TableRows K(problem.key_table, h), V(problem.value_table, h);
   if (K.defined()) add_query_table(queries.key_table(K, terms), span, keys, space.scores(), space.gradients);
   if (V.defined()) add_query_table(queries.value_table(V, terms), span, keys, space.weights(), space.gradients);
   if (problem.query_table.rows != nullptr) {
-    add_key_table(problem, h, span, space.keys, space.scores(), space.raw_key_gradient, terms.query_table,
+    add_key_table(problem, h, span, space.keys, space.scores(), space.sums.raw_keys, terms.query_table,
                   space.gradients);
   }
 }
@@ -223,7 +222,7 @@ inline void backward_tile(const AttentionProblem& problem, BackwardSpace& space,
   with_vectors(span, [&](auto vectors) { softmax_backward<decltype(vectors)::value>(problem, space, queries); });
   const SideRows y = {queries.y, queries.y_pairs, problem.value_width};
   const SideRows query_rows = {queries.side.rows, queries.row_pairs, problem.inner};
-  add_to_keys(problem, space, space.weights(), span, y, {0, problem.value_width}, space.value_gradient);
+  add_to_keys(problem, space, space.weights(), span, y, {0, problem.value_width}, space.sums.values);
   add_position_gradients(problem, h, span, keys, space.scores(), space.gradients, terms);
   if (space.key_score != nullptr) add_key_score_gradients(span, keys, space.scores(), space.key_score);
   if (space.pair_bias != nullptr) {
@@ -233,14 +232,14 @@ inline void backward_tile(const AttentionProblem& problem, BackwardSpace& space,
   scale_tile(space.scores(), keys.count, static_cast<float>(x.scale));
   add_table_gradients(problem, space, h, queries, terms);
   const auto add_products = [&](const Columns& columns) {
-    add_to_keys(problem, space, space.scores(), span, query_rows, columns, space.key_gradient);
+    add_to_keys(problem, space, space.scores(), span, query_rows, columns, space.sums.keys);
     add_to_queries(problem, space, columns, queries);
   };
   if (!problem.is_gated()) return add_products({0, problem.inner});
   if (problem.inner > problem.width) add_products({problem.width, problem.inner - problem.width});
   if (problem.is_gated_by_vectors()) {
     return space.gate.add_vector_gradients(h, queries.side, space.keys, space.scores(), queries.gradient,
-                                           space.key_gradient + keys.first * problem.inner, terms.gate);
+                                           space.sums.keys + keys.first * problem.inner, terms.gate);
   }
   space.gate.multiply_gradients(h, span, keys, space.scores(), space.gradients, terms.gate);
   add_products({0, problem.width});

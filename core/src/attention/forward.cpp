@@ -20,9 +20,12 @@
 #include "hwy/foreach_target.h"
 // The list of targets, then each of them.
 #include "attention/gate-inl.h"
+#include "attention/product-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/tables-inl.h"
 #include "attention/tile-inl.h"
+#include "attention/tile_mask-inl.h"
+#include "attention/tile_scores-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
-#include "attention/backward.h"
 #include "attention/problem.h"
+#include "attention/terms.h"
 #include "attention/tile-inl.h"
 #include "common/rows-inl.h"
 #include "hwy/highway.h"

@@ -1,4 +1,4 @@
-// What the fused attention kernels share, forward and backward: sizes of tiles and widths of rows in work space.
+// What the fused attention kernels share, forward and backward: the call, its terms and widths of rows in work space.
 // Nothing here depends on the instruction set.
 #ifndef RF_CORE_ATTENTION_PROBLEM_H_
 #define RF_CORE_ATTENTION_PROBLEM_H_
@@ -7,26 +7,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/tile.h"
 #include "common/arena.h"
 #include "rf/attention.h"
 
 namespace rf::core {
-
-inline constexpr int64_t kKeyTile = 64;
-inline constexpr int64_t kMaxKeyTile = 128;
-inline constexpr int64_t kMaxQueryTile = 48;  // three vectors of the widest instruction set
-// Query tiles that a tile of keys is read and rotated for at once; what they need stays in the second-level cache.
-inline constexpr int64_t kForwardGroup = 48;
-inline constexpr int64_t kBackwardGroup = 12;
-
-// A term with rows by distance as the kernels read it: rows are whole vectors, those of all heads or of each.
-struct TermTable {
-  const float* rows = nullptr;
-  int64_t lo = 0, hi = 0, heads = 1;
-  int64_t stride = 0;  // floats of a row
-
-  int64_t row_count() const { return hi - lo + 1; }
-};
 
 struct AttentionProblem {
   explicit AttentionProblem(const rf_attention_args& x);
@@ -66,6 +51,14 @@ inline int64_t prefix_of(const rf_attention_args& x, int64_t b) {
 // Whether the window has a limit on that side: RF_WINDOW_LEFT or RF_WINDOW_RIGHT.
 inline bool is_limited(const rf_attention_args& x, uint32_t side) {
   return (x.window & side) != 0;
+}
+
+// Whether the mask is the same for every query and every head, as a mask of padding is.
+inline bool is_padding_mask(const rf_attention_args& x) {
+  return x.mask != nullptr && x.mask_stride_h == 0 && x.mask_stride_t == 0;
+}
+inline bool is_padding(const rf_attention_args& x, int64_t b, int64_t key) {
+  return x.mask[b * x.mask_stride_b + key * x.mask_stride_s] == 0;
 }
 
 }  // namespace rf::core

@@ -22,12 +22,14 @@
 
 #include "attention/problem.h"
 #include "attention/tile-inl.h"
+#include "common/tile_product-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
+static_assert(kQueryVectors == kBlockVectors);
 inline constexpr int64_t kPanelRows = kQueryTile + kKeyTile;  // one more than there are distances in a tile
 // Zero rows before and after a tile that is read as a panel: a block of product rows reaches so far outside.
 inline constexpr int64_t kGuardFloats = kBlockRows * kQueryTile;
@@ -73,7 +75,7 @@ inline void multiply_rows(const float* rows, int64_t stride, int64_t count, cons
   p.b_step = p.c_row = kQueryTile;
   p.c = panel;
   p.rows = count;
-  p.vectors = kBlockVectors;
+  p.vectors = kQueryVectors;
   multiply<FloatElements>(p);
 }
 

@@ -11,7 +11,6 @@
 
 #include "attention/problem.h"
 #include "attention/tile-inl.h"
-#include "common/amx_product-inl.h"
 #include "common/arena.h"
 #include "common/rows-inl.h"
 #include "common/rows_ahead.h"
@@ -31,29 +30,6 @@ HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
   (void)problem;
   return false;
 #endif
-}
-
-// What all products of a kernel use.
-struct ProductSpace {
-  RowsAhead ahead;
-  AmxTiles amx;
-  // A product whose operands are still to be set.
-  Product product() {
-    Product p;
-    p.ahead = &ahead;
-    p.amx = &amx;
-    return p;
-  }
-};
-
-// A product of the element type that the problem uses.
-HWY_INLINE void multiply_for(const AttentionProblem& problem, const Product& p) {
-#if RF_HAVE_BF16_INSTRUCTION
-  if (uses_bf16_pairs(problem)) return problem.amx ? multiply_in_amx(p) : multiply<Bf16PairElements>(p);
-#else
-  (void)problem;
-#endif
-  multiply<FloatElements>(p);
 }
 
 HWY_INLINE const int64_t* positions_of(const int64_t* positions, int64_t stride_b, int64_t b) {
@@ -178,27 +154,6 @@ inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h
   const int64_t element = element_bytes(x.dtype), count = std::min(tile, x.keys - first);
   add_rows_ahead<Access::kRead>(value_rows(problem, b, h), first, count, x.value_dim, element, ahead);
   add_rows_ahead<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim, element, ahead);
-}
-
-// Whether the mask is the same for every query and every head, as a mask of padding is.
-HWY_INLINE bool is_padding_mask(const rf_attention_args& x) {
-  return x.mask != nullptr && x.mask_stride_h == 0 && x.mask_stride_t == 0;
-}
-HWY_INLINE bool is_padding(const rf_attention_args& x, int64_t b, int64_t key) {
-  return x.mask[b * x.mask_stride_b + key * x.mask_stride_s] == 0;
-}
-
-// Whether any of the queries may attend to any of the keys.
-HWY_INLINE bool is_needed(const rf_attention_args& x, int64_t b, const Span& queries, int64_t first, int64_t count) {
-  Span keys;
-  keys.first = first;
-  keys.count = count;
-  if (window_kind(x, b, queries, keys) == TileMask::Kind::kNone) return false;
-  if (!is_padding_mask(x)) return true;
-  for (int64_t j = 0; j < count; ++j) {
-    if (!is_padding(x, b, first + j)) return true;
-  }
-  return false;
 }
 
 // Zeros in place of what is in padding, which may be a NaN or an infinity: 0 times that would not be 0.

@@ -8,11 +8,12 @@
 
 #include <algorithm>
 
-#include "attention/backward.h"
 #include "attention/gather-inl.h"
 #include "attention/problem.h"
 #include "attention/shift-inl.h"
 #include "attention/sides-inl.h"
+#include "attention/terms.h"
+#include "attention/tile-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,5 +1,4 @@
-// Terms by distance (K, Q, V) in the forward, and the raw scores that they begin: tiles of steady positions by shifts,
-// others pair by pair.
+// Terms by distance (K, Q, V) in the forward: tiles of steady positions by shifts, others pair by pair.
 #if defined(RF_CORE_ATTENTION_TABLES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_TABLES_INL_H_
 #undef RF_CORE_ATTENTION_TABLES_INL_H_
@@ -99,12 +98,6 @@ struct QueryPanel {
   }
 };
 
-// The numbers that a tile of products begins with: rows of kQueryTile, or one row for all keys, or zeros.
-struct Start {
-  const float* rows = nullptr;
-  int64_t stride = 0;
-};
-
 // A panel in the order of the tile, or the one row that all distances read.
 inline Start start_of_panel(const TableRows& table, const Span& queries, const Span& keys, const float* columns,
                             Panel& panel, float* copies, float* tile) {
@@ -137,24 +130,6 @@ inline Start start_of_scores(const AttentionProblem& problem, int64_t h, const Q
   }
   key_panel->put(keys, offset, has_k, tile);
   return {tile, kQueryTile};
-}
-
-// Everything in a score's bracket but the scale and G; columns: `inner`, or `width` without a . c.
-inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const QuerySide& queries, const KeySide& keys,
-                                    const Start& start, Product p, float* tile, int64_t columns) {
-  p.start = start.rows;
-  p.start_row = start.stride;
-  p.c = tile;
-  p.c_row = p.b_step = kQueryTile;
-  p.b = queries.columns;
-  p.rows = keys.span.count;
-  p.vectors = (queries.span.count + kLanes - 1) / kLanes;
-  const bool pairs = uses_bf16_pairs(problem);
-  p.a = pairs ? static_cast<const void*>(keys.row_pairs) : keys.rows;
-  p.a_row = pairs ? problem.inner / 2 : problem.inner;
-  p.depth = pairs ? columns / 2 : columns;
-  p.a_step = 1;
-  multiply_for(problem, p);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,0 +1,28 @@
+// Sizes of the tiles of fused attention, and terms by distance as its kernels read them. Nothing here depends on the
+// instruction set.
+#ifndef RF_CORE_ATTENTION_TILE_H_
+#define RF_CORE_ATTENTION_TILE_H_
+
+#include <cstdint>
+
+namespace rf::core {
+
+inline constexpr int64_t kKeyTile = 64;
+inline constexpr int64_t kMaxKeyTile = 128;
+inline constexpr int64_t kQueryVectors = 3;  // of a row of a query tile: as many as a product accumulates at once
+inline constexpr int64_t kMaxQueryTile = kQueryVectors * 16;  // with the widest instruction set
+// Query tiles that a tile of keys is read and rotated for at once; what they need stays in the second-level cache.
+inline constexpr int64_t kForwardGroup = 48;
+inline constexpr int64_t kBackwardGroup = 12;
+
+// A term with rows by distance as the kernels read it: rows are whole vectors, those of all heads or of each.
+struct TermTable {
+  const float* rows = nullptr;
+  int64_t lo = 0, hi = 0, heads = 1;
+  int64_t stride = 0;  // floats of a row
+
+  int64_t row_count() const { return hi - lo + 1; }
+};
+
+}  // namespace rf::core
+#endif
