@@ -242,7 +242,10 @@ void add_rows(Result& result, const SyntheticSettings& settings, const Synthetic
     }
     row.push_back(can_do.at(arm));
     row.push_back(arm == "none" ? nlohmann::json() : nlohmann::json(says.at(arm)));
-    for (const Answers& of_length : carries_over) row.push_back(of_length.at(arm));
+    // As of X-20: what an arm cannot do it does not carry over either.
+    const bool can = can_do.at(arm) == "yes";
+    for (const Answers& of_length : carries_over)
+      row.push_back(can ? nlohmann::json(of_length.at(arm)) : nlohmann::json());
     result.rows.push_back(row);
   }
 }
@@ -348,7 +351,7 @@ Experiment synthetic() {
               "3 tasks of half a minute per encoding and seed, 38 encodings, 9 seconds for each rate, and a run or "
               "more to choose one",
           .method = {synthetic_settings, run_synthetic},
-          .revision = 2,
+          .revision = 3,
           .hours = 3.2,
           .exceptions = {"no publication has this battery: scale paper is scale small"},
           .note =

@@ -13,7 +13,8 @@ const std::vector<Claim>& claims() {
       {"C-04", "The dependency between two tokens decays as their distance grows", "paper section 3.3, 3.4.3",
        "qualified",
        "Only an upper bound of the score decays, not steadily, and it levels off at some hundred tokens; scores of "
-       "unrelated vectors keep their variance at every distance. What decays are the scores of trained models, which "
+       "unrelated vectors keep their variance at every distance (score-by-distance). What decays are the scores of "
+       "trained models, which "
        "learn to prefer near tokens: trained-scores asks for that."},
       {"C-05", "RoPE works with linear attention, where additive relative encodings do not",
        "paper section 3.3, Eq. 19", "testable",

@@ -92,9 +92,9 @@ std::string cost_text(const nlohmann::json& settings) {
   if (operations == 0) return "";
   const double rate = matrix_rate();
   return fmt::format(
-      "training costs about {:.1e} floating-point operations: at least {} on this machine, which multiplies "
-      "matrices "
-      "with {:.1e} per second; fine-tuning is not counted",
+      "training costs about {:.1e} floating-point operations if no model is there yet, those of other experiments that "
+      "this one reads included: at least {} on this machine, which multiplies matrices with {:.1e} per second; "
+      "fine-tuning is not counted",
       operations, duration(operations / rate), rate);
 }
 

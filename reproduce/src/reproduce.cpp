@@ -105,7 +105,7 @@ void print_cost(const Experiment& experiment, const Options& options) {
                     rule.claim));
   }
   const std::string cost = cost_text(settings);
-  if (!cost.empty()) options.note(cost);
+  options.note(cost.empty() ? fmt::format("as at scale small: about {:g} hours on 2 cores", experiment.hours) : cost);
 }
 
 // The named experiments in the order of the table.

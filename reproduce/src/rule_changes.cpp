@@ -123,6 +123,15 @@ const std::vector<RuleChange>& rule_changes() {
       {{"X-20"},
        "The rate of no encoding must be tuned, as the change above has it.",
        "The rule's list of arms lacked it. The rate was tuned."},
+      {{"C-04"},
+       "Scores of equal and of independent vectors are a statement of their own, X-02, and give the claim no verdict. "
+       "This measurement first confirmed the claim, with the variance of independent vectors that stays the same as a "
+       "part, then refuted it, with that it must fall.",
+       "A rotation keeps the variance of independent vectors at every distance, so neither rule could come out "
+       "otherwise."},
+      {{"X-20"},
+       "Whether an encoding carries a task over to longer rows is said only of tasks that it can do.",
+       "The verdict has that precondition, and the table had not."},
   };
   return kChanges;
 }

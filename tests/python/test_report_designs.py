@@ -1,6 +1,7 @@
 """What the report says of an experiment's models, of its command and of the columns of its table."""
 
 import math
+import re
 
 import pytest
 
@@ -39,6 +40,8 @@ def read(directory, **changes):
         ({"design": {"run_files": {"a": RUN, "b": RUN}}}, TEXT),
         ({"designs": {"laws": {"run": RUN}, "books": {"run": RUN}}, "tuning": TUNING}, f"{TEXT} {TUNED}"),
         ({"tuning": TUNING}, TUNED),
+        ({"design": {"run": RUN, "corpus": {"tokens": "bytes"}}}, f"{TEXT} A token is a byte."),
+        ({"design": {"run": RUN, "corpus": {"tokens": 4096}}}, TEXT),
         ({"run": RUN | {"stages": []}, "tuning": {}}, ""),
         (
             {"run": RUN | {"stages": STAGES}},
@@ -75,6 +78,16 @@ def test_models_of_several_designs_are_named(directory):
             {"training": [{"arm": "a", "seed": 1, "parts": [PROCESS]}]},
             "roformer reproduce order --scale small --output reproduced --threads 1",
         ),
+        (
+            "small",
+            {"training": [{"arm": "a", "seed": 1, "parts": [PROCESS, PROCESS | {"threads": 2}]}]},
+            "roformer reproduce order --scale small --output reproduced",
+        ),
+        (
+            "any",
+            {"settings": {}, "kind": "measurement", "machine": {"threads": 2}},
+            "roformer reproduce order --output reproduced --threads 2",
+        ),
     ],
 )
 def test_the_command_that_makes_it(directory, scale, changes, command):
@@ -100,17 +113,55 @@ def test_what_a_reader_has_to_know_is_said(directory):
     assert "rows lack <b>" in Elements(html).text and "rows lack &lt;b&gt;" in markdown
 
 
-def test_decided_claims_head_the_page(directory):
+def test_judged_claims_head_the_page(directory):
     write_result(directory, result("order", "small"))
     for text in without_drawing(directory):
-        head = text[: text.index("it means")]
-        assert "Claims that are" in head and "supported" in head and "refuted" not in head
+        _, *groups = text[: text.index("it means")].replace("</span>", "**").split("Claims that are")
+        groups = [re.sub(r"<[^>]*>", "", group) for group in groups]
+        assert [re.match(r"\W*([\w ]+)\*\*:", group)[1] for group in groups] == [
+            "supported",
+            "inconclusive and smoke run",
+        ]
+        assert "(C-01)" in groups[0] and "(C-02)" in groups[1]
+        assert not any(f"(C-0{n})" in text for n in (3, 4, 5) for text in groups)
+
+
+def test_values_that_rules_compare_are_shown_by_seed(directory):
+    parts = [
+        {"arm": "a", "against": "b", "measure": "accuracy, fraction", "above": 0.01},
+        {"arm": "a", "measure": "steps", "below": 1},
+        {"arm": "c", "measure": "steps", "below": 1},
+    ]
+    texts = ["a less b, accuracy: above 1 points", "a, steps: below 1", "c, steps: below 1"]
+    values = {("a", "accuracy, fraction"): (0.5, 0.625), ("b", "accuracy, fraction"): (0.25,), ("a", "steps"): (3, 4)}
+    found = read(
+        directory,
+        verdicts={"C-01": "inconclusive"},
+        figures={"C-01": "x"},
+        rules={"C-01": {"claim": "C-01", "parts": parts, "texts": {"parts": texts}}},
+        checks={
+            "C-01": [
+                {"text": text, "role": "part", "outcome": "not shown", **({"unit": "points"} if "less" in text else {})}
+                for text in texts
+            ]
+        },
+        measures=[
+            {"arm": arm, "name": name, "seed": seed, "value": value}
+            for (arm, name), of_seeds in {**values, ("d", "steps"): (1, 1)}.items()
+            for seed, value in enumerate(of_seeds, 1)
+        ],
+    )
+    table = designs.rule_values(found)
+    assert table.columns == ["arm", "what", "seed 1", "seed 2"]
+    assert table.rows == [["a", "accuracy, %", 50, 62.5], ["b", "accuracy, %", 25, None], ["a", "steps", 3, 4]]
+    assert all("What the rules compare, by seed:" in text for text in without_drawing(directory))
+    assert designs.rule_values(read(directory)) is None
 
 
 def test_columns_are_in_the_units_of_the_rules():
     columns = ["model", "held-out bits per byte", "lowest", "highest", "x"]
     assert units.factors("linear-language-model", columns) == {i: math.log(2) for i in (1, 2, 3)}
-    assert units.headings("linear-language-model", columns)[1] == "held-out loss, nats per byte"
+    assert units.headings("linear-language-model", columns)[1] == "held-out loss, nats per token"
     columns = ["model", "accuracy", "lowest", "highest", "bag of words", "tokens"]
     assert units.factors("long-texts", columns) == dict.fromkeys((1, 2, 3, 4), 100.0)
     assert units.headings("long-texts", columns)[1] == "accuracy, %"

@@ -396,9 +396,9 @@ def _meaning(result):
         f"“can do it”: the accuracy at the training length is above {can} %. “not learned”: it is below that after "
         f"these steps, and more of them may change it. “better than none”: it is above that of "
         f"none, a model without an encoding, by more than {beyond} points; where it is not, the task says nothing "
-        f"about the encoding. “carries it over”: in longer rows it is lower by less than {carries} points. The answer "
-        "is yes or no where the seeds show it, at the level of the verdicts and corrected for the number of "
-        "encodings, and otherwise “not shown”."
+        "about the encoding. “carries it over”, of a task that it can do: in longer rows the accuracy is lower by less "
+        f"than {carries} points. The answer is yes or no where the seeds show it, at the level of the verdicts and "
+        "corrected for the number of encodings, and otherwise “not shown”."
     )
 
 
@@ -461,4 +461,7 @@ def _provenance(name, result):
         f"{escape(what)} <code>{escape(command)}</code><br>{escape(facts)}"
         for what, command, facts in words.provenance(result)
     )
-    return f'<p class="soft">{escape(name)}, {escape(words.run_line(result))}. {lines}</p>'
+    command = (
+        f"To make it again: <code>{escape(designs.command(result))}</code>, then <code>{escape(words.COMMAND)}</code>."
+    )
+    return f'<p class="soft">{escape(name)}, {escape(words.run_line(result))}. {command}<br>{lines}</p>'

@@ -1,6 +1,7 @@
 """How an experiment's models were trained, in words, from the settings and records of its result."""
 
 from . import words
+from .results import Table
 
 
 def about(found, result):
@@ -17,6 +18,8 @@ def models(result, of="tokens"):
             text = _translation(run) if "d_model" in run["model"] else _language_models(run, of)
             texts.setdefault(text, []).append(name)
         sentences = [f"{', '.join(names)}: {text}" if len(texts) > 1 else text for text, names in texts.items()]
+        is_of_bytes = {corpus.get("tokens") for corpus in _corpora(result.settings)} == {"bytes"}
+        sentences += ["A token is a byte."] if of == "tokens" and is_of_bytes else []
         sentences += [_tuning(result.settings["tuning"])] if "tuning" in result.settings else []
     except (KeyError, TypeError, ValueError):
         return ""
@@ -32,6 +35,25 @@ def rule_lines(result, claim):
         p = check.get("p_holm")
         lines.append((check["text"], check["role"], found, "" if p is None else f"{p:.2g}", check["outcome"]))
     return lines
+
+
+def rule_values(result):
+    """A Table of the values that the rules compare: a row for each arm and measure, a column for each seed; None where
+    the result has none."""
+    units = {check["text"]: check.get("unit", "") for checks in result.checks.values() for check in checks}
+    compared = {}  # by arm and measure: the unit
+    for rule in result.rules.values():
+        for kind in ("preconditions", "parts"):
+            for contrast, text in zip(rule.get(kind, []), rule.get("texts", {}).get(kind, []), strict=False):
+                for arm in filter(None, (contrast.get("arm"), contrast.get("against"))):
+                    compared.setdefault((arm, contrast.get("measure")), units.get(text, ""))
+    rows = []
+    for (arm, name), unit in compared.items():
+        by_seed = {each.seed: each.value for each in result.measures if (each.arm, each.name) == (arm, name)}
+        values = [words.scaled(by_seed.get(seed), 100 if unit else None) for seed in result.seeds]
+        if by_seed:
+            rows.append([arm, f"{name.removesuffix(', fraction')}, %" if unit else name, *values])
+    return Table(["arm", "what", *(f"seed {seed}" for seed in result.seeds)], rows) if rows else None
 
 
 def _interval(check):
@@ -62,8 +84,9 @@ def command(result):
     """The command that makes the result."""
     scale = [] if result.scale == words.NO_SCALE else ["--scale", result.scale]
     data = ["--data", "data"] if result.settings.get("files") else []
-    threads = {part.get("threads") for run in result.training for part in run.get("parts", [])}
-    threads = ["--threads", "1"] if threads == {1} else []
+    trained = {part.get("threads") for run in result.training for part in run.get("parts", [])}
+    timed = {result.machine.get("threads")} if result.kind == "measurement" else set()
+    threads = [f"--threads {n}" for n in trained or timed if n and len(trained) < 2]
     return " ".join(["roformer reproduce", result.name, *scale, "--output reproduced", *data, *threads])
 
 
@@ -76,6 +99,16 @@ def _runs(settings, name=""):
         return
     for key, value in settings.items():
         yield from _runs(value, name if key in ("design", "designs", "run", "run_files") else key)
+
+
+def _corpora(settings):
+    """Each corpus in the settings."""
+    if not isinstance(settings, dict):
+        return
+    if isinstance(settings.get("corpus"), dict):
+        yield settings["corpus"]
+    for value in settings.values():
+        yield from _corpora(value)
 
 
 def _language_models(run, of):

@@ -13,7 +13,7 @@ def render(found, drawn, theory):
         f"# {words.TITLE}",
         f"> **{smoke}**" if smoke else "",
         words.HOW + (f" {words.ATLAS} [{words.ATLAS_TITLE}](atlas.html)." if found.encodings else ""),
-        *_decided(found),
+        *_heading(found),
         f"Of {len(found.claims)} claims:",
         _counts(found),
         f"{words.RULES} {words.MADE_BY} `{words.COMMAND}`.",
@@ -32,6 +32,7 @@ def render(found, drawn, theory):
         "## Other tables of publications",
         *(_paper_table(table) for table in found.tables if table.id not in beside.TABLES),
         "## Pictures of the theory",
+        f"{words.THEORY} `{words.COMMAND}`.",
         *(_picture(picture) for picture in theory),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -42,11 +43,11 @@ def _text(text):
     return re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", escape(" ".join(str(text).split()), quote=False))
 
 
-def _decided(found):
-    for verdict, claims in words.decided(found):
+def _heading(found):
+    for verdict, claims in words.heading(found):
         notes = {claim.id: f". {_text(claim.note)}" for claim in claims if claim.note}
         items = "\n".join(f"- {_text(claim.text)} ({_text(claim.id)}){notes.get(claim.id, '')}" for claim in claims)
-        yield f"{words.DECIDED} **{_text(verdict)}**:\n\n{items}"
+        yield f"{words.HEADING} **{_text(verdict)}**:\n\n{items}"
 
 
 def _counts(found):
@@ -86,6 +87,7 @@ def _experiment(found, result, pictures):
             *map(_text, designs.about(found, result)),
             f"Expected: {_text(result.expected)}",
             *judged,
+            *_values(result),
             _table(result.table, result.name),
             *(_picture(picture) for picture in pictures),
             f"To make it again: {_text(designs.command(result))}. " + " ".join(run_by),
@@ -101,6 +103,11 @@ def _checks(result, claim):
     return _rows(list(words.CHECKS), lines) if lines else ""
 
 
+def _values(result):
+    values = designs.rule_values(result)
+    return [words.VALUES, _table(values)] if values else []
+
+
 def _comparison(comparison):
     remarks = map(_text, comparison.remarks)
     return "\n\n".join([f"### {_text(comparison.title)}", _text(comparison.note), _table(comparison.table), *remarks])
@@ -109,7 +116,7 @@ def _comparison(comparison):
 def _figure_3(found, drawn):
     for side, name in beside.figure_3(found):
         for picture in drawn.get(name, [])[:1]:
-            yield f"Ours, {side}:\n\n{_picture(picture)}"
+            yield f"Ours, {side}, by {_text(name)}, whose command is in its section below:\n\n{_picture(picture)}"
     yield from map(_text, beside.not_in_figure_3(found))
 
 

@@ -46,7 +46,7 @@ def render(found, drawn, theory, folder):
         f"<h1>{escape(words.TITLE)}</h1>",
         f'<p class="smoke"><strong>{escape(smoke)}</strong></p>' if smoke else "",
         f"<p>{escape(words.HOW)}{_atlas(found)}</p>",
-        *_decided(found),
+        *_heading(found),
         _counts(found),
         f"<p>{escape(words.RULES)} {escape(words.MADE_BY)} <code>{escape(words.COMMAND)}</code>.</p>",
         "<h2>Claims</h2>",
@@ -63,6 +63,7 @@ def render(found, drawn, theory, folder):
         "<h2>Other tables of publications</h2>",
         *(_paper_table(table) for table in found.tables if table.id not in beside.TABLES),
         "<h2>Pictures of the theory</h2>",
+        f"<p>{escape(words.THEORY)} <code>{escape(words.COMMAND)}</code>.</p>",
         *(_figure(picture, folder) for picture in theory),
     ]
     head = (
@@ -77,13 +78,13 @@ def _atlas(found):
     return f' {escape(words.ATLAS)} <a href="atlas.html">{escape(words.ATLAS_TITLE)}</a>.' if found.encodings else ""
 
 
-def _decided(found):
-    for verdict, claims in words.decided(found):
+def _heading(found):
+    for verdict, claims in words.heading(found):
         notes = {claim.id: f'. <span class="soft">{escape(claim.note)}</span>' for claim in claims if claim.note}
         items = "\n".join(
             f"<li>{escape(claim.text)} ({_link(claim.id)}){notes.get(claim.id, '')}</li>" for claim in claims
         )
-        yield f"<p>{escape(words.DECIDED)} {_verdict(verdict)}:</p>\n<ul>\n{items}\n</ul>"
+        yield f"<p>{escape(words.HEADING)} {_verdict(verdict)}:</p>\n<ul>\n{items}\n</ul>"
 
 
 def _counts(found):
@@ -97,6 +98,11 @@ def _counts(found):
     return f'{caption}\n<table class="counts">\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody></table>'
 
 
+def _values(result):
+    values = designs.rule_values(result)
+    return [f"<details><summary>{escape(words.VALUES)}</summary>\n{_table(values, '')}</details>"] if values else []
+
+
 def _comparison(comparison):
     note = f'<p class="soft">{escape(comparison.note)}</p>'
     remarks = "".join(f"\n<p>{escape(remark)}</p>" for remark in comparison.remarks)
@@ -106,7 +112,7 @@ def _comparison(comparison):
 def _figure_3(found, drawn):
     for side, name in beside.figure_3(found):
         if drawn.get(name):
-            yield f"<p>Ours, {side}: {_link(name)}</p>"
+            yield f"<p>Ours, {side}, with its command: {_link(name)}</p>"
     yield from (f"<p>{escape(why)}</p>" for why in beside.not_in_figure_3(found))
 
 
@@ -188,6 +194,7 @@ def _experiment(found, result, pictures, folder):
             *(f"<p>{escape(text)}</p>" for text in designs.about(found, result)),
             f'<p class="expected"><strong>Expected:</strong> {escape(result.expected)}</p>',
             judged,
+            *_values(result),
             _table(result.table, "", result.name),
             *(_figure(picture, folder) for picture in pictures),
             f'<p class="soft">To make it again: <code>{escape(designs.command(result))}</code><br>{run_by}</p>',

@@ -36,7 +36,7 @@ _CORRELATIONS = {
     "similar-texts": {"dev", "test"},
 }
 # Columns in another unit than the rules', by name: what is shown, and the factor.
-_OTHER_UNITS = {"held-out bits per byte": ("held-out loss, nats per byte", math.log(2))}
+_OTHER_UNITS = {"held-out bits per byte": ("held-out loss, nats per token", math.log(2))}
 
 
 def factors(experiment, columns):

@@ -7,7 +7,8 @@ HOW = (
     "Rotary position embedding (RoPE) tells a language model where a token stands by rotating queries and keys by an "
     "angle that grows with the position. This page lists what the RoFormer paper, and publications about it, claim "
     "of RoPE, and what our experiments say of each claim. Models are small, and trained on two processor cores, so a "
-    "verdict says nothing about larger models, more data or longer training."
+    "verdict says nothing about larger models, more data or longer training. Supported and refuted are claims that "
+    "experiments decided, proved are statements of mathematics; what an experiment left open is inconclusive."
 )
 RULES = (
     "C-01 and so on are the claims; X-01 and so on are questions that experiments ask beside them. An experiment's "
@@ -19,14 +20,14 @@ MADE_BY = "This page is made from files of results by"
 COMMAND = "python -m roformer_cpp.report reproduced --output report"
 ATLAS_TITLE = "Atlas of position encodings"
 ATLAS = "Every position encoding in the same small models:"
-# Verdicts whose claims head the page.
-_DECIDED = ("supported", "refuted", "proved")
-DECIDED = "Claims that are"
+# Verdicts whose claims head the page, before those of several experiments.
+_HEADING = ("supported", "refuted", "proved", "inconclusive")
+HEADING = "Claims that are"
 # What verdicts mean, in the order in which they are counted.
 VERDICTS = {
     "proved": "a statement of mathematics, checked in numbers for examples",
-    "supported": "every part of its rule holds beyond its margin, with an interval of 95 %; of what is counted or "
-    "timed, the outcome is as expected",
+    "supported": "every part of its rule holds beyond its margin, with an interval of 95 %; of what is counted, "
+    "the outcome is as expected, and of what is timed so is the whole interval",
     "refuted": "the opposite of a part is shown, or mathematics says otherwise",
     "inconclusive": "not decided: a precondition is not shown, an interval is too wide, or what is counted or timed "
     "misses our own bound",
@@ -45,6 +46,8 @@ CHECKS = (
     "p, one-sided; of several parts by Holm; holds below 0.025",
     "outcome",
 )
+VALUES = "What the rules compare, by seed:"
+THEORY = "They show equations, not results, and are drawn with this page by"
 BESIDE = "The paper's tables beside ours"
 BESIDE_NOTE = (
     "“–” is a number that is not there. Models here are tens to hundreds of times smaller, and trained on other data "
@@ -165,11 +168,13 @@ def counts(found):
     return [(each, len(claims[each]), claims[each], VERDICTS.get(each, several)) for each in order]
 
 
-def decided(found):
-    """[(verdict, [claim])] of the claims that head the page: those with one verdict that is a decision."""
-    by_verdict = {verdict: [] for verdict in _DECIDED}
+def heading(found):
+    """[(verdict, [claim])] of the claims that head the page: those that experiments or mathematics say something of."""
+    by_verdict = {verdict: [] for verdict in _HEADING}
     for claim in found.claims:
-        by_verdict.get(found.verdict_of(claim), []).append(claim)
+        verdict = found.verdict_of(claim)
+        if verdict in _HEADING or verdict not in VERDICTS:
+            by_verdict.setdefault(verdict, []).append(claim)
     return [(verdict, claims) for verdict, claims in by_verdict.items() if claims]
 
 
