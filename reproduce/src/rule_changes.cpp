@@ -43,7 +43,8 @@ const std::vector<RuleChange>& rule_changes() {
        "The claims name no numbers: to be less than ten times as fast, or to shorten texts by less than a quarter, is "
        "not the opposite."},
       {{"C-04"},
-       "The trained model is compared with one whose positions are permuted; vectors drawn at random must decay, too.",
+       "Queries and keys of the trained model are compared with the same ones, rotated by permuted positions; vectors "
+       "drawn at random must decay, too.",
        "Nearer pairs may have higher scores for reasons of the text alone; random vectors keep their variance at every "
        "distance, which contradicts the claim as it stands."},
       {{"C-17", "X-03", "C-18", "C-08", "C-16", "C-22", "X-21"},

@@ -42,8 +42,8 @@ VERDICTS = {
 CHECKS = (
     "",
     "rule",
-    "mean and 95 % interval; of a rate the losses, or the metric, with those tried",
-    "p, one-sided; of several parts by Holm; holds below 0.025",
+    "mean [95 % interval]; of a learning rate, the one chosen, and each that was tried with its loss or metric",
+    "one-sided p, by Holm where there are several parts; below 0.025 it holds",
     "outcome",
 )
 VALUES = "What the rules compare, by seed:"
