@@ -68,7 +68,7 @@ Experiment encodings() {
       .budget = "9 minutes per arm and seed, 13 arms, 2 for each rate, and a run or more to choose one",
       .method = {encodings_settings, run_encodings},
       .revision = 3,
-      .hours = 4.8,
+      .hours = 6.9,
       .exceptions = {"no publication compares these encodings; the body and the schedule are those of convergence"},
       .shares_arms = true};
 }
