@@ -205,7 +205,7 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     assert list(shown) == sorted(masked, key=lambda name: masked[name]["held-out loss"])
     verdicts = result_of("encodings")["verdicts"]
     assert all(verdicts[claim] == "inconclusive" for claim in ("C-10", "C-12", "C-13"))
-    assert "one seed of each ends far above its best, {:.3f} and {:.3f}".format(
+    assert "and ends far above the best, at {:.3f} and {:.3f}.".format(
         *(masked[name]["highest"] for name in ("rope", "huang-m4"))
     ) in " ".join(page.split())
     longer = {
