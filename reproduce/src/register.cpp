@@ -49,24 +49,26 @@ nlohmann::json paper_tables() {
   ])json");
 }
 
-// What every verdict has in common, as the report prints it.
+// What every verdict has in common, as the report prints it: paragraphs.
 constexpr const char* kMethod =
     "Arms of a comparison share data order, masks and initial weights, so their values are compared seed by seed. "
     "Each difference has the 95 % interval of Student's t over the seeds (with three seeds a bootstrap would draw "
-    "from three numbers). A part of a rule holds if the interval lies in its region: one-sided tests at 0.025, two "
-    "of them where the region has two ends (equivalence, TOST). Several parts of a rule are corrected by Holm's "
-    "method, for holding, where it is stricter than all of them would need, and for failing: so a part can be not "
-    "shown whose interval lies in its region, since intervals are not corrected. Each precondition is tested by "
-    "itself. A claim is supported if all parts hold, refuted if one is shown to fail, and inconclusive otherwise. A "
-    "part that asks for a difference by a margin fails where the opposite is shown, a difference of the other sign. "
-    "A claim is inconclusive, too, where an arm lacks the value of a seed, and where a precondition is not shown to "
-    "hold: the models must use positions (be better than without an encoding by a margin), beat a bag of words where "
-    "there is a task, and have a tuned learning rate. At least three rates are tried by short runs. Of language "
-    "models and in the battery whole runs follow, from the highest rate that the short ones do not tell from the "
-    "best to lower ones, while the held-out loss falls. The rate must be neither the highest of the short runs nor "
-    "the lowest of the whole ones, or of the short ones where no whole ones follow. That the first seed's loss both "
-    "chooses a language model's rate and is compared moves the mean of its arm by 0.19 (two whole runs) to 0.28 "
-    "(three) of the standard deviation of its seeds; the battery chooses with a seed that is not judged.";
+    "from three numbers).\n\n"
+    "A rule has parts and preconditions. A part holds if the interval lies in its region: one-sided tests at 0.025, "
+    "two of them where the region has two ends (equivalence, TOST). One that asks for a difference by a margin fails "
+    "where the opposite is shown, a difference of the other sign. Several parts are corrected by Holm's method, for "
+    "holding, where it is stricter than all of them would need, and for failing. Intervals are not corrected, so one "
+    "can lie in its region and the part be not shown.\n\n"
+    "A claim is supported if all parts hold, refuted if one is shown to fail, and inconclusive otherwise. It is "
+    "inconclusive, too, where an arm lacks the value of a seed, and where a precondition, each tested by itself, is "
+    "not shown to hold: the models must use positions (be better than without an encoding by a margin), beat a bag of "
+    "words where there is a task, and have a tuned learning rate.\n\n"
+    "At least three rates are tried by short runs. Of language models and in the battery whole runs follow, from the "
+    "highest rate that the short ones do not tell from the best to lower ones, while the held-out loss falls. The rate "
+    "must be neither the highest of the short runs nor the lowest of the whole ones, or of the short ones where no "
+    "whole ones follow. That the first seed's loss both chooses a language model's rate and is compared moves the mean "
+    "of its arm by 0.19 (two whole runs) to 0.28 (three) of the standard deviation of its seeds; the battery chooses "
+    "with a seed that is not judged.";
 
 // Every experiment as it is defined: its rules, its settings by scale, and what it costs.
 nlohmann::json designs() {

@@ -1,5 +1,6 @@
 """What the report says of an experiment's models, of its command and of the columns of its table."""
 
+import json
 import math
 import re
 
@@ -156,6 +157,13 @@ def test_values_that_rules_compare_are_shown_by_seed(directory):
     assert table.rows == [["a", "accuracy, %", 50, 62.5], ["b", "accuracy, %", 25, None], ["a", "steps", 3, 4]]
     assert all("What the rules compare, by seed:" in text for text in without_drawing(directory))
     assert designs.rule_values(read(directory)) is None
+
+
+def test_the_method_has_paragraphs(directory):
+    path = directory / "register.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"method": "one.\n\ntwo <b>."}))
+    html, markdown = without_drawing(directory)
+    assert "<p>one.</p>\n<p>two &lt;b&gt;.</p>" in html and "reached\n\none.\n\ntwo &lt;b&gt;.\n\n" in markdown
 
 
 def test_columns_are_in_the_units_of_the_rules():

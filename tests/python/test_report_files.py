@@ -162,7 +162,7 @@ def whole_register():
         ],
         "experiments": [{"name": "atlas", "kind": "training", "revision": 1, "settings": {"small": {}}, "rules": {}}],
         "rule_changes": [{"claims": ["C-01"], "change": "a", "reason": "b"}],
-        "method": "a",
+        "method": "a\n\nb <c>",
         "encodings": [{"name": "rope", "summary": "a", "source": "b"}],
     }
 

@@ -25,7 +25,7 @@ def render(found, drawn, theory):
         f"Figure 3: {beside.FIGURE_3}",
         *_figure_3(found, drawn),
         "## How verdicts are reached" if found.method else "",
-        _text(found.method),
+        *map(_text, words.method(found)),
         _changes(found),
         "## Experiments",
         *(_experiment(found, result, drawn[result.name]) for result in found.results),

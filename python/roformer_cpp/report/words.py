@@ -178,6 +178,11 @@ def heading(found):
     return [(verdict, claims) for verdict, claims in by_verdict.items() if claims]
 
 
+def method(found):
+    """How verdicts are reached: paragraphs."""
+    return found.method.split("\n\n") if found.method else []
+
+
 def smoke_note(found):
     """The warning that heads a report with smoke runs; "" without any."""
     smoke = sum(result.is_smoke_run for result in found.results)
