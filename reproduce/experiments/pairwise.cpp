@@ -203,25 +203,25 @@ Result run_pairwise(const PairwiseSettings& settings, const Context&) {
 }  // namespace
 
 Experiment pairwise() {
-  return {
-      .name = "pairwise",
-      .spec = "R-REL-10",
-      .title = "Which encodings fit into linear attention?",
-      .claims = {"C-26", "C-05"},
-      .expected =
-          "With each encoding that has a term for each pair of tokens, causal linear attention needs more states "
-          "for more tokens, at least 1.5 times as many at 512 tokens as at 256; with the others, RoPE among them, "
-          "it does not.",
-      .budget = "seconds",
-      .method = run_pairwise,
-      .kind = Kind::kMathematics,
-      .revision = 4,
-      .note =
-          "States are the rank of the weights of later queries and earlier keys, singular values above 1e-9 of the "
-          "largest, of one drawn layer with one head of 16 and one drawn text. That encodings with a term for each "
-          "pair fit is shown by those whose states are the same for every number of tokens; those that need up to "
-          "1.22 times as many at the last doubling still grow, if slowly. Such a recurrence exists by this rank; the "
-          "program has none of them. For terms that read the text (fox, cope, path) it is the rank of this text."};
+  return {.name = "pairwise",
+          .spec = "R-REL-10",
+          .title = "Which encodings fit into linear attention?",
+          .claims = {"C-26", "C-05"},
+          .expected =
+              "With each encoding that has a term for each pair of tokens, causal linear attention needs more states "
+              "for more tokens, at least 1.5 times as many at 512 tokens as at 256; with the others, RoPE among them, "
+              "it does not.",
+          .budget = "seconds",
+          .method = run_pairwise,
+          .kind = Kind::kMathematics,
+          .revision = 4,
+          .note =
+              "States are the rank of the weights of later queries and earlier keys, singular values above 1e-9 of the "
+              "largest, of one drawn layer with one head of 16 and one drawn text. That encodings with a term for each "
+              "pair fit is shown by those whose states are the same for every number of tokens; those that need a few "
+              "more with each doubling still "
+              "grow, if slowly. Such a recurrence exists by this rank; the "
+              "program has none of them. For terms that read the text (fox, cope, path) it is the rank of this text."};
 }
 
 }  // namespace rf::reproduce

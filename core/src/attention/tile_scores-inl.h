@@ -12,7 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <type_traits>
 
 #include "attention/problem.h"
 #include "attention/tile-inl.h"

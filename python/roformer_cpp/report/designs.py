@@ -84,9 +84,10 @@ def command(result):
     """The command that makes the result."""
     scale = [] if result.scale == words.NO_SCALE else ["--scale", result.scale]
     data = ["--data", "data"] if result.settings.get("files") else []
-    trained = {part.get("threads") for run in result.training for part in run.get("parts", [])}
-    timed = {result.machine.get("threads")} if result.kind == "measurement" else set()
-    threads = [f"--threads {n}" for n in trained or timed if n and len(trained) < 2]
+    threads = {part.get("threads") for run in result.training for part in run.get("parts", [])}
+    if result.kind == "measurement":
+        threads.add(result.machine.get("threads"))
+    threads = [f"--threads {n}" for n in threads if n] if len(threads) == 1 else []
     return " ".join(["roformer reproduce", result.name, *scale, "--output reproduced", *data, *threads])
 
 
