@@ -219,9 +219,8 @@ Experiment pairwise() {
               "States are the rank of the weights of later queries and earlier keys, singular values above 1e-9 of the "
               "largest, of one drawn layer with one head of 16 and one drawn text. That encodings with a term for each "
               "pair fit is shown by those whose states are the same for every number of tokens; those that need a few "
-              "more with each doubling still "
-              "grow, if slowly. Such a recurrence exists by this rank; the "
-              "program has none of them. For terms that read the text (fox, cope, path) it is the rank of this text."};
+              "more with each doubling still grow, if slowly. Such a recurrence exists by this rank; the program has "
+              "none of them. For terms that read the text (fox, cope, path) it is the rank of this text."};
 }
 
 }  // namespace rf::reproduce
