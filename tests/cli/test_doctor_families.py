@@ -3,11 +3,12 @@ module, and the pairing against the function with which its attention rotates.""
 
 import importlib
 import inspect
+import json
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel
 
 import tolerances
 from cli_support import results
@@ -154,3 +155,33 @@ def test_pairing_is_that_of_the_attention(model_type, tmp_path):
     other = rotation | {"pairing": "halves" if rotation["pairing"] == "pairs" else "pairs"}
     wrong = scale * ours(other, x.numpy(), places) @ ours(other, y.numpy(), places).T
     assert np.abs(wrong - expected).max() > tolerances.VISIBLE
+
+
+def write_sparse(path, tensors):
+    """A safetensors file of bfloat16 zeros, which take no room on the disk."""
+    header, end = {}, 0
+    for name, tensor in tensors.items():
+        size = 2 * tensor.numel()
+        header[name] = {"dtype": "BF16", "shape": list(tensor.shape), "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+
+
+# Their default configurations make no model.
+INCOMPLETE = {"chameleon", "gemma3n_text", "ministral", "mllama_text_model", "nemotron"}
+
+
+@pytest.mark.parametrize("model_type", sorted(FAMILIES.keys() - INCOMPLETE))
+def test_the_weights_of_a_class_have_the_shapes_of_its_configuration(model_type, tmp_path):
+    """Names as transformers gives them: a fused `qkv_proj.weight` also ends in `v_proj.weight`."""
+    config = small(model_type)
+    for key in {"num_hidden_layers", "n_layer"} & config.to_dict().keys():
+        setattr(config, key, 1)
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+    folder = write(tmp_path / "model", config.to_dict())
+    write_sparse(folder / "model.safetensors", model.state_dict())
+    assert not [finding for finding in report(folder)["findings"] if finding["rule"].endswith("-shape")]

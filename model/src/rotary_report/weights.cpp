@@ -56,6 +56,16 @@ bool of_another_medium(std::string_view name) {
                              [&](std::string_view word) { return name.find(word) != std::string_view::npos; });
 }
 
+// Whether a tensor's name is `last`, or ends in it after a dot: "attn.qkv_proj.weight" is no "v_proj.weight".
+bool is_named(std::string_view name, std::string_view last) {
+  if (!name.ends_with(last)) return false;
+  return name.size() == last.size() || name[name.size() - last.size() - 1] == '.';
+}
+
+bool is_named(std::string_view name, std::initializer_list<std::string_view> any_of) {
+  return std::ranges::any_of(any_of, [&](std::string_view last) { return is_named(name, last); });
+}
+
 class WeightChecker {
  public:
   WeightChecker(const CheckpointFiles& files, const WeightFacts& facts, RotaryReport& report, Findings& findings)
@@ -89,11 +99,9 @@ class WeightChecker {
     return wrong;
   }
 
-  void check_rows(const char* rule, std::initializer_list<std::string_view> ends, int64_t rows, const std::string& of) {
-    const auto matches = [&](std::string_view name) {
-      return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
-    };
-    mismatch(rule, with_other_rows(rows, matches), rows, of);
+  void check_rows(const char* rule, std::initializer_list<std::string_view> names, int64_t rows,
+                  const std::string& of) {
+    mismatch(rule, with_other_rows(rows, [&](std::string_view name) { return is_named(name, names); }), rows, of);
   }
 
   void check_projections() {
@@ -147,7 +155,7 @@ class WeightChecker {
     double worst_difference = 0;
     size_t count = 0;
     for (const auto& [name, tensor] : files_.tensors()) {
-      if (!name.ends_with("inv_freq") || name.ends_with("original_inv_freq") || of_another_medium(name)) continue;
+      if (!is_named(name, "inv_freq") || of_another_medium(name)) continue;
       ++count;
       const std::optional<std::vector<double>> stored = numbers_of(*tensor);
       if (!stored) continue;
@@ -202,10 +210,9 @@ class WeightChecker {
     const bool is_roformer = report_.model_type == "roformer";
     for (const auto& [name, tensor] : files_.tensors()) {
       if (of_another_medium(name) || tensor->shape.size() != 2) continue;
-      if (is_roformer && name.ends_with("embed_positions.weight")) {
+      if (is_roformer && is_named(name, "embed_positions.weight")) {
         check_sinusoids(*tensor);
-      } else if (name.ends_with("position_embeddings.weight") || name.ends_with("wpe.weight") ||
-                 name.ends_with("embed_positions.weight")) {
+      } else if (is_named(name, {"position_embeddings.weight", "wpe.weight", "embed_positions.weight"})) {
         findings_.note("learned-table", "{} [{}, {}] is a table of positions beside the rotation", name,
                        tensor->shape[0], tensor->shape[1]);
       }
