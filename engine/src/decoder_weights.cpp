@@ -32,9 +32,24 @@ DecoderWeights::DecoderWeights(const std::string& path) {
   gguf ? open_gguf(*gguf) : open_directory(path);
 }
 
+// A head of its own in a file whose config.json ties it.
+void DecoderWeights::untie_stored_head() {
+  if (!config_.tied_embeddings) return;
+  const std::string embedding = decoder_tensors(config_).front().file_names.front();
+  if (!files_->tensors().contains(embedding)) return;
+  for (const std::string& head : decoder_head_names(config_.layout)) {
+    if (!files_->tensors().contains(head)) continue;
+    const std::optional<std::string> warning = untied_warning(*files_, head, embedding);
+    if (!warning) continue;
+    config_.problems.push_back(*warning);
+    config_.tied_embeddings = false;
+  }
+}
+
 void DecoderWeights::open_directory(const std::string& model_dir) {
   config_ = read_decoder_config(model_dir);
   files_ = std::make_shared<CheckpointFiles>(model_dir, kDecoderWeightsWhere);
+  untie_stored_head();
   std::set<std::string> used;
   for (const DecoderTensor& wanted : decoder_tensors(config_)) {
     const auto found = std::ranges::find_if(wanted.file_names,
@@ -46,8 +61,9 @@ void DecoderWeights::open_directory(const std::string& model_dir) {
     used.insert(*found);
     add(wanted, {.shape = view.shape, .view = &view});
   }
+  const std::vector<std::string> heads = decoder_head_names(config_.layout);
   for (const auto& [name, view] : files_->tensors()) {
-    const bool copy = config_.tied_embeddings && (name == "lm_head.weight" || name == "embed_out.weight");
+    const bool copy = config_.tied_embeddings && std::ranges::find(heads, name) != heads.end();
     if (!used.contains(name) && !copy && !is_decoder_buffer(name)) {
       fail(kDecoderWeightsWhere, "the checkpoint must have no tensor that {} does not use, got {}",
            config_.architecture, io::printable(name));

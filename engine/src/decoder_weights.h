@@ -39,6 +39,7 @@ class DecoderWeights {
     const io::GgufTensor* quantised = nullptr;  // of gguf_
   };
   void open_directory(const std::string& model_dir);
+  void untie_stored_head();
   void open_gguf(const std::string& path);
   void add(const DecoderTensor& wanted, Tensor found);
   const Tensor& at(const std::string& name) const;

@@ -34,10 +34,11 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
       if (weights.has("cls.predictions.transform.dense.weight")) dense_ = linear("cls.predictions.transform.dense");
       if (simple) activation_.reset();
       if (!simple) norm_ = read_norm(weights, "cls.predictions.transform.LayerNorm", config, config.embedding_size);
-      const bool tied = config.tie_word_embeddings;
-      const std::string weight = tied ? prefix + "embeddings.word_embeddings.weight" : "cls.predictions.decoder.weight";
+      const std::string decoder = "cls.predictions.decoder";
+      const bool own_weight = weights.has(decoder + ".weight"), own_bias = weights.has(decoder + ".bias");
+      const std::string weight = own_weight ? decoder + ".weight" : prefix + "embeddings.word_embeddings.weight";
       last_ = Linear(precision, config.embedding_size, config.vocab_size, weights.floats(weight).get(),
-                     read_bias(weights, tied ? "cls.predictions" : "cls.predictions.decoder"));
+                     read_bias(weights, own_bias ? decoder : "cls.predictions"));
       return;
     }
     case Head::kSequenceClassification:

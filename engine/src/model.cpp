@@ -256,7 +256,7 @@ struct Model::Impl {
 void Model::Impl::open(const std::string& model_dir, const ModelOptions& options) {
   const ModelConfig config = load_config(model_dir);
   head = wanted_head(config, options.head);
-  const Weights weights(model_dir, config, head);
+  const Weights weights(model_dir, config, head, options.warn);
   const std::string prefix = head == Head::kNone ? "" : body_prefix(config);
   info = info_of(config, head);
   encoder.emplace(config, model_dir, weights, prefix, options.precision, options.warn);

@@ -138,7 +138,8 @@ void MappedRows::add_row(int64_t row, float* to) const {
   }
 }
 
-Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head head)
+Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head head,
+                 const std::function<void(const std::string&)>& warn)
     : files_(std::make_shared<CheckpointFiles>(model_dir, kWeightsWhere)) {
   std::vector<NamedShape> shapes;
   for (NamedShape& each : files_->shapes()) {
@@ -151,14 +152,11 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
     });
     std::erase_if(specs, [&](const WeightSpec& spec) { return !has_pooler && spec.name.starts_with("pooler."); });
   }
-  const WeightMatch match = match_weights(config, head, shapes, FreshHead::kForbidden, specs);
-  names_ = match.names;
-  for (const std::string& name : match.tied_copies) {
-    const io::TensorView &copy = files_->at(name), &source = files_->at(names_.at(tied_source(config, name)));
-    if (copy.dtype != source.dtype || !std::ranges::equal(copy.data, source.data)) {
-      fail(kWeightsWhere, "{} must equal {} when tie_word_embeddings is true, got other values", name, source.name);
-    }
+  WeightMatch match = match_weights(config, head, shapes, FreshHead::kForbidden, specs);
+  for (const std::string& warning : add_untied(*files_, config, match)) {
+    if (warn) warn(warning);
   }
+  names_ = std::move(match.names);
 }
 
 const io::TensorView* Weights::find(const std::string& name) const {

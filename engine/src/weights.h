@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -52,9 +53,11 @@ class MappedRows {
 
 class Weights {
  public:
-  // Throws Error for missing and unexpected tensors, wrong shapes, and tied copies with other values. A bare encoder
-  // (Head::kNone) of the family bert may lack its pooler.
-  Weights(const std::string& model_dir, const ModelConfig& config, Head head);
+  // Throws Error for missing and unexpected tensors, and wrong shapes. A bare encoder (Head::kNone) of the family bert
+  // may lack its pooler. Of the tied tensors (rf/model/checkpoint_files.h) has() is true for what the file has of its
+  // own.
+  Weights(const std::string& model_dir, const ModelConfig& config, Head head,
+          const std::function<void(const std::string&)>& warn);
 
   const CheckpointFiles& files() const { return *files_; }
   bool has(const std::string& name) const { return find(name) != nullptr; }

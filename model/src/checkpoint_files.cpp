@@ -1,6 +1,7 @@
 // Finding and opening the files of a checkpoint (see the header).
 #include "rf/model/checkpoint_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -71,6 +72,25 @@ std::vector<NamedShape> CheckpointFiles::shapes() const {
   std::vector<NamedShape> shapes;
   for (const auto& [name, view] : tensors_) shapes.push_back({name, view->shape});
   return shapes;
+}
+
+std::optional<std::string> untied_warning(const CheckpointFiles& files, const std::string& copy,
+                                          const std::string& source) {
+  const io::TensorView &of_copy = files.at(copy), &of_source = files.at(source);
+  if (of_copy.dtype == of_source.dtype && std::ranges::equal(of_copy.data, of_source.data)) return std::nullopt;
+  return fmt::format("tie_word_embeddings is true, but {} and {} differ, so the model is computed with both",
+                     io::printable(copy), io::printable(source));
+}
+
+std::vector<std::string> add_untied(const CheckpointFiles& files, const ModelConfig& config, WeightMatch& match) {
+  std::vector<std::string> warnings;
+  for (const std::string& name : match.tied_copies) {
+    const auto warning = untied_warning(files, name, match.names.at(tied_source(config, name)));
+    if (!warning) continue;
+    match.names.emplace(name, name);
+    warnings.push_back(*warning);
+  }
+  return warnings;
 }
 
 }  // namespace rf

@@ -1,6 +1,6 @@
 // Sorts the tensors of a checkpoint out against a model's (R-HF-03). The rules:
 //   a  encoder.embed_positions.weight may be absent (converted checkpoints): computed instead
-//   b  cls.predictions.decoder.* may be present although tied: a copy to compare
+//   b  cls.predictions.decoder.* may be present although tied: a copy to compare, or in place of what it copies
 //   c  embeddings_project.* may be present although E == C: ignored; so is a pooler that the head does not use,
 //      and what other versions store in addition to the weights
 //   d  every other difference of names or shapes is an error
@@ -64,6 +64,7 @@ class Matcher {
   WeightMatch run() {
     choose_prefix();
     for (const NamedShape& tensor : file_) place(tensor);
+    take_copies_for_sources();
     find_missing();
     // Loading follows the order of the model, not of the file.
     for (const WeightSpec& spec : specs_) {
@@ -151,6 +152,13 @@ class Matcher {
   bool is_of_sentences(const WeightSpec& spec) const {
     if (head_ != Head::kPreTraining && !config_.prefix_lm) return false;
     return spec.name.starts_with(prefix_ + "pooler.") || spec.name.starts_with(kPairLayer);
+  }
+
+  // Rule b: one tensor under either name.
+  void take_copies_for_sources() {
+    std::erase_if(match_.tied_copies, [&](const std::string& copy) {
+      return match_.names.emplace(tied_source(config_, model_name(copy)), copy).second;
+    });
   }
 
   void find_missing() {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -48,15 +49,6 @@ void load_position_table(Model& model, const at::Tensor& stored_MD, const std::s
   model.set_position_table(stored_MD);
 }
 
-// Loader rule (b): decoder tensors of a tied model are copies.
-void check_tied_copy(const CheckpointFiles& checkpoint, const WeightMatch& match, const std::string& name,
-                     const std::string& source_name) {
-  const std::string source = match.names.at(source_name);
-  if (!read_tensor(checkpoint.at(name)).equal(read_tensor(checkpoint.at(source)))) {
-    fail("load_model", "{} must equal {} when tie_word_embeddings is true, got other values", name, source);
-  }
-}
-
 }  // namespace
 
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
@@ -83,41 +75,74 @@ std::pair<std::string, std::string> renamed_positions(const ModelConfig& config,
   return {found->name, is_berts ? berts : ours};
 }
 
+// The tensors of a file, under names of which some are not the file's.
+struct ListedTensors {
+  std::vector<NamedShape> shapes;
+  std::map<std::string, std::string> stored_as;  // listed name -> the file's, where they differ
+
+  std::string in_file(const std::string& listed) const {
+    const auto found = stored_as.find(listed);
+    return found == stored_as.end() ? listed : found->second;
+  }
+};
+
+ListedTensors list_tensors(const CheckpointFiles& checkpoint, const ModelConfig& config, Head head) {
+  ListedTensors list{.shapes = checkpoint.shapes(), .stored_as = {}};
+  const auto [in_file_as, positions] = renamed_positions(config, head, list.shapes);
+  for (NamedShape& tensor : list.shapes) {
+    if (tensor.name != in_file_as) continue;
+    tensor.name = positions;
+    list.stored_as[positions] = in_file_as;
+  }
+  return list;
+}
+
+// Loader rule (b): a tied model whose file has another decoder is not tied. What the file has once is then listed
+// twice.
+void untie_stored_head(const CheckpointFiles& checkpoint, WeightMatch match, ModelConfig& config, ListedTensors& list) {
+  const std::vector<std::string> warnings = add_untied(checkpoint, config, match);
+  for (const std::string& warning : warnings) TORCH_WARN(warning);
+  if (warnings.empty()) return;
+  config.tie_word_embeddings = false;
+  for (const char* part : {"weight", "bias"}) {
+    const std::string name = std::string("cls.predictions.decoder.") + part, source = tied_source(config, name);
+    if (source.empty() || checkpoint.tensors().contains(name)) continue;
+    const std::string stored = match.names.at(source);
+    list.shapes.push_back({name, checkpoint.at(stored).shape});
+    list.stored_as[name] = stored;
+  }
+}
+
 }  // namespace
 
-std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& config, Head head,
+std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& given, Head head,
                                   at::ScalarType dtype, FreshHead fresh_head) {
   const c10::NoGradGuard no_grad;
   const CheckpointFiles checkpoint(model_dir, "load_model");
-  std::vector<NamedShape> shapes = checkpoint.shapes();
-  const auto [in_file_as, positions] = renamed_positions(config, head, shapes);
-  for (NamedShape& tensor : shapes) {
-    if (tensor.name == in_file_as) tensor.name = positions;
-  }
+  ModelConfig config = given;
+  ListedTensors list = list_tensors(checkpoint, config, head);
   std::vector<NamedShape> named_by_transformers;
-  std::copy_if(shapes.begin(), shapes.end(), std::back_inserter(named_by_transformers),
+  std::copy_if(list.shapes.begin(), list.shapes.end(), std::back_inserter(named_by_transformers),
                [](const NamedShape& each) { return !is_added_name(each.name); });
   // Sizes are checked against the file before memory is taken for them: those of the encoder before the position
   // encoding is made, which knows its own.
   std::optional<EmptyParameters> empty;
-  if (match_weights(config, head, named_by_transformers, fresh_head).fresh.empty()) empty.emplace();
+  const WeightMatch of_transformers = match_weights(config, head, named_by_transformers, fresh_head);
+  if (of_transformers.fresh.empty()) empty.emplace();
+  if (config.tie_word_embeddings) untie_stored_head(checkpoint, of_transformers, config, list);
   const auto encoding = make_position_encoding(config);
   const auto linear = make_linear_attention(config);
   const std::vector<WeightSpec> specs = model_weight_specs(config, head, *encoding, linear);
-  const WeightMatch match = match_weights(config, head, shapes, fresh_head, specs);
-  for (const std::string& name : match.tied_copies) {
-    check_tied_copy(checkpoint, match, name, tied_source(config, name));
-  }
+  const WeightMatch match = match_weights(config, head, list.shapes, fresh_head, specs);
 
   auto model = std::make_shared<Model>(config, head, encoding, linear);
   for (at::Tensor& parameter : model->parameters()) parameter.set_data(parameter.to(dtype));
   auto parameters = model->named_parameters(), buffers = model->named_buffers();
   size_t filled = 0;
   for (const WeightSpec& spec : specs) {
-    const auto in_file = match.names.find(spec.name);
-    if (in_file == match.names.end()) continue;  // computed or fresh
-    const bool is_renamed = !positions.empty() && in_file->second == positions;
-    const io::TensorView& view = checkpoint.at(is_renamed ? in_file_as : in_file->second);
+    const auto listed = match.names.find(spec.name);
+    if (listed == match.names.end()) continue;  // computed or fresh
+    const io::TensorView& view = checkpoint.at(list.in_file(listed->second));
     const at::Tensor stored = read_tensor(view, spec.role);
     if (spec.role == WeightRole::kBuffer) {
       load_buffer(buffers[spec.name], stored, view.name);

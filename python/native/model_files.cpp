@@ -85,7 +85,9 @@ class ModelFiles {
     std::vector<NamedShape> shapes = files_->shapes();
     std::erase_if(shapes, [](const NamedShape& each) { return is_added_name(each.name); });
     // The engine found the head in the file; a bare BERT may lack its pooler.
-    names_ = match_weights(config_, head_, shapes, FreshHead::kAllowed).names;
+    WeightMatch match = match_weights(config_, head_, shapes, FreshHead::kAllowed);
+    add_untied(*files_, config_, match);  // of which the engine has warned
+    names_ = std::move(match.names);
   }
 
   // As JSON: the configuration; the prefix of the encoder's names; the encodings; linear attention.

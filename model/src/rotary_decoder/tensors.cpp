@@ -20,9 +20,13 @@ class TensorList {
     add("token_embd", neox_ ? "gpt_neox.embed_in" : "model.embed_tokens", {config_.vocab_size, width}, Parts::kWeight);
     for (int64_t i = 0; i < config_.layers; ++i) add_layer(i);
     add("output_norm", neox_ ? "gpt_neox.final_layer_norm" : "model.norm", {width}, norm_parts());
-    if (config_.tied_embeddings) return std::move(tensors_);
-    add("output", neox_ ? "embed_out" : "lm_head", {config_.vocab_size, width}, Parts::kWeight);
-    if (neox_) tensors_.back().file_names.emplace_back("lm_head.weight");
+    const std::vector<std::string> heads = decoder_head_names(config_.layout);
+    if (config_.tied_embeddings) {
+      // One tensor under either name.
+      tensors_.front().file_names.insert(tensors_.front().file_names.end(), heads.begin(), heads.end());
+      return std::move(tensors_);
+    }
+    tensors_.push_back({.name = "output.weight", .file_names = heads, .shape = {config_.vocab_size, width}});
     return std::move(tensors_);
   }
 
@@ -75,6 +79,11 @@ class TensorList {
 
 std::vector<DecoderTensor> decoder_tensors(const DecoderConfig& config) {
   return TensorList(config).all();
+}
+
+std::vector<std::string> decoder_head_names(DecoderLayout layout) {
+  if (layout == DecoderLayout::kGptNeox) return {"embed_out.weight", "lm_head.weight"};
+  return {"lm_head.weight"};
 }
 
 bool is_decoder_buffer(const std::string& name) {

@@ -94,12 +94,13 @@ def _vocabulary(graph: Graph, encoder: Encoder, hidden: str) -> str:
     else:
         x = graph.activation(encoder.linear(hidden, "cls.predictions.transform.dense"), encoder.config["hidden_act"])
         x = encoder.norm(x, "cls.predictions.transform.LayerNorm")
-    if not encoder.config["tie_word_embeddings"]:
-        return encoder.linear(x, "cls.predictions.decoder")
-    logits = graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0]))
-    if not encoder.files.has("cls.predictions.bias"):
-        return logits
-    return graph.op("Add", logits, graph.constant("cls.predictions.bias", encoder.files.weight("cls.predictions.bias")))
+    decoder = "cls.predictions.decoder"
+    if encoder.files.has(f"{decoder}.weight"):
+        logits = graph.linear(x, decoder, encoder.files.weight(f"{decoder}.weight"), None)
+    else:  # tied
+        logits = graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0]))
+    bias = next((name for name in (f"{decoder}.bias", "cls.predictions.bias") if encoder.files.has(name)), None)
+    return graph.op("Add", logits, graph.constant(bias, encoder.files.weight(bias))) if bias else logits
 
 
 # ---- sentence-transformers

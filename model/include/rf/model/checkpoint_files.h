@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,5 +28,13 @@ class CheckpointFiles {
   std::vector<io::SafetensorsFile> files_;
   std::map<std::string, const io::TensorView*> tensors_;
 };
+
+// The one rule for an output matrix (or bias) that config.json ties to another tensor while the file stores both: equal
+// ones are one tensor; of different ones both are used, as in transformers 5 (PreTrainedModel.tie_weights), and the
+// warning that this returns is shown. nullopt for equal ones.
+std::optional<std::string> untied_warning(const CheckpointFiles& files, const std::string& copy,
+                                          const std::string& source);
+// Adds the tied tensors of an encoder that the file has of its own to match.names; returns the warnings.
+std::vector<std::string> add_untied(const CheckpointFiles& files, const ModelConfig& config, WeightMatch& match);
 
 }  // namespace rf

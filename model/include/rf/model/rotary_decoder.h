@@ -68,8 +68,10 @@ struct DecoderTensor {
   std::vector<std::string> file_names;  // in a Hugging Face directory; the first that is there
   std::vector<int64_t> shape;
 };
-// All of them; the output matrix is absent where it is the embedding.
+// All of them, the embedding first; the output matrix is absent where it is the embedding.
 std::vector<DecoderTensor> decoder_tensors(const DecoderConfig& config);
+// The names of the output matrix in a Hugging Face directory, of which a file has one.
+std::vector<std::string> decoder_head_names(DecoderLayout layout);
 // Whether a tensor of a Hugging Face directory is no weight: tables and masks that old versions stored.
 bool is_decoder_buffer(const std::string& name);
 

@@ -100,7 +100,7 @@ struct WeightMatch {
   std::vector<std::string> load;             // tensors to copy: names of the specs
   std::map<std::string, std::string> names;  // of each loaded tensor: in the model -> in the file
   std::vector<std::string> computed;         // names of specs absent from the file that are computed instead
-  std::vector<std::string> tied_copies;      // names in the file: present although tied, must equal their tied_source
+  std::vector<std::string> tied_copies;      // names in the file: present although tied, beside their tied_source
   std::vector<std::string> ignored;          // names in the file: present, harmless, not used
   std::vector<std::string> fresh;            // names of specs: the head when it is absent from the file and may be
 };
