@@ -129,15 +129,16 @@ def gguf_names(oracle):
                 yield f"{file}.{part}", f"{name}.{part}", change, heads
 
 
-def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=()):
+def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), **options):
     """Writes the weights of `oracle` in a type of ggml, and gives the oracle what they are after that rounding. extra:
-    further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with its `pre`."""
+    further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with its `pre`; options:
+    of the writer."""
     import gguf
 
     config = oracle.config
     neox = config.model_type == "gpt_neox"
     arch = "gptneox" if neox else config.model_type
-    writer = gguf.GGUFWriter(str(path), arch)
+    writer = gguf.GGUFWriter(str(path), arch, **options)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)

@@ -246,6 +246,7 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(std::make_uniqu
   arrays_ = reader.arrays();
   tensors_ = reader.tensors();
   data_ = data_start(reader.at(), *metadata_, path_);
+  check_overlaps();
 }
 
 GgufFile::~GgufFile() = default;
@@ -253,6 +254,46 @@ GgufFile::~GgufFile() = default;
 const GgufTensor* GgufFile::find(const std::string& name) const {
   const auto found = std::ranges::find(tensors_, name, &GgufTensor::name);
   return found == tensors_.end() ? nullptr : &*found;
+}
+
+namespace {
+
+// The end of a tensor's data; its start where the type is unknown or no size is.
+uint64_t end_of(const GgufTensor& tensor) {
+  const GgufBlock* const block = find_gguf_block(tensor.type);
+  uint64_t elements = 1, bytes = 0, end = tensor.offset;
+  if (block == nullptr) return end;
+  for (const uint64_t extent : tensor.shape) {
+    if (__builtin_mul_overflow(elements, extent, &elements)) return end;
+  }
+  const bool overflows = __builtin_mul_overflow(elements / block->elements, uint64_t{block->bytes}, &bytes);
+  return overflows || __builtin_add_overflow(end, bytes, &end) ? tensor.offset : end;
+}
+
+}  // namespace
+
+void GgufFile::check_overlaps() const {
+  std::vector<const GgufTensor*> in_order;
+  for (const GgufTensor& tensor : tensors_) in_order.push_back(&tensor);
+  std::ranges::stable_sort(in_order, {}, &GgufTensor::offset);
+  const GgufTensor* furthest = nullptr;  // of those so far
+  for (const GgufTensor* tensor : in_order) {
+    if (furthest != nullptr && end_of(*furthest) > tensor->offset && end_of(*tensor) > tensor->offset) {
+      fail(path_, "tensors must not overlap, got {} up to byte {} of the data and {} from byte {}",
+           printable(furthest->name), end_of(*furthest), printable(tensor->name), tensor->offset);
+    }
+    if (furthest == nullptr || end_of(*tensor) > end_of(*furthest)) furthest = tensor;
+  }
+}
+
+void GgufFile::check_whole() const {
+  const auto count = metadata_->find("split.count"), number = metadata_->find("split.no");
+  if (count == metadata_->end() || !count->is_number_integer() || *count <= 1) return;
+  const bool numbered = number != metadata_->end() && number->is_number_integer() && *number < *count;
+  fail(path_,
+       "a model must be in one file, got {} of {} parts; llama.cpp's `llama-gguf-split --merge FIRST_PART "
+       "MODEL.gguf` joins them",
+       numbered ? fmt::format("part {}", number->get<int64_t>() + 1) : "one", count->dump());
 }
 
 namespace {

@@ -74,6 +74,33 @@ def test_python(case, form):
     }
 
 
+@pytest.mark.parametrize("by", ["key", "text"])
+def test_ends_of_gguf(by, tmp_path):
+    """Where transformers ends with the token that the file names as the end of a turn, or whose text says it."""
+    oracle = make_decoder("llama", vocab_size=VOCAB)
+    tokenizer = make_tokenizer(size=VOCAB)
+    prompt = tokenizer.encode(SAMPLES[0]).ids
+
+    def continued(end):
+        with torch.no_grad():
+            ids = oracle.generate(torch.tensor(prompt)[None], max_new_tokens=12, do_sample=False,
+                                  eos_token_id=end, pad_token_id=0)[0].tolist()  # fmt: skip
+        return ids[len(prompt) :]
+
+    free = continued(-1)
+    end = free[4]
+    if by == "text":  # SPECIALS[0], <|endoftext|>, wins in place of it
+        with torch.no_grad():
+            oracle.lm_head.weight[0] = 2 * oracle.lm_head.weight[end]
+        end = 0
+    theirs = continued(end)
+    assert theirs[-1] == end and len(theirs) < 12
+    extra = {"add_eot_token_id": end} if by == "key" else {}
+    path = write_gguf(oracle, tmp_path / "model.gguf", "F32", (tokenizer, "smollm"), extra)
+    (line,) = results("generate", "--model", path, "--prompt", SAMPLES[0], "--max-new-tokens", 12)
+    assert line["ids"] == theirs and line["stopped"]
+
+
 @pytest.mark.parametrize("digits", [True, False])
 def test_tokenizers(tmp_path, digits):
     """Texts to ids, also once they are saved, as the library tokenizers has them, from tokenizer.json and from GGUF."""
@@ -108,6 +135,9 @@ def test_errors(case, tmp_path):
     assert "must be its vocabulary's 327, got 100" in refused("--model", small, *one)
     plain = write_gguf(oracle, tmp_path / "plain.gguf")
     assert "tokenizer.ggml.model must be gpt2, byte-level BPE, got none" in refused("--model", plain, *one)
+    bytes_only = write_gguf(oracle, tmp_path / "bytes.gguf", tokenizer=(make_tokenizer(size=VOCAB), "smollm"))
+    bytes_only.write_bytes(bytes_only.read_bytes().replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.absent"))
+    assert "tokenizer.ggml.merges must have merges, got none" in refused("--model", bytes_only, *one)
     other = write_gguf(oracle, tmp_path / "other.gguf", tokenizer=(make_tokenizer(size=VOCAB), "llama-bpe"))
     assert "tokenizer.ggml.pre must be gpt-2, olmo, smollm, starcoder" in refused("--model", other, *one)
     stream = ("--model", folder, "--stream")

@@ -123,10 +123,29 @@ def test_bad_files(change, message, tmp_path):
         CausalEngine(path)
 
 
-def test_experts(tmp_path):
-    path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf", extra={"add_expert_count": 8})
-    with pytest.raises(EngineError, match=r"must have no experts, got llama\.expert_count 8"):
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"add_expert_count": 8}, r"must have no experts, got llama\.expert_count 8"),
+        ({"add_causal_attention": False}, r"llama\.attention\.causal must be true for a decoder, got false"),
+        ({"add_eot_token_id": 71}, r"must have one of the 71 rows of token_embd\.weight, got token 71"),
+    ],
+)
+def test_keys(extra, message, tmp_path):
+    path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf", extra=extra)
+    with pytest.raises(EngineError, match=message):
         CausalEngine(path)
+
+
+def test_parts(tmp_path):
+    write_gguf(make_decoder("llama"), tmp_path / "model.gguf", split_max_tensors=20)
+    parts = sorted(tmp_path.iterdir())
+    assert len(parts) == 2
+    for i, part in enumerate(parts):
+        with pytest.raises(EngineError, match=f"must be in one file, got part {i + 1} of 2 parts; .*--merge"):
+            CausalEngine(part)
+    with pytest.raises(EngineError, match=r"must hold one \.gguf file, got 2 in .*--merge. joins the parts"):
+        CausalEngine(tmp_path)
 
 
 def test_unexpected_tensor(tmp_path):

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "io/support.h"
+#include "rf/io/gguf_end_tokens.h"
 
 namespace rf::io {
 namespace {
@@ -106,7 +107,7 @@ TEST(Gguf, ReadsBlocks) {
   out.number<uint32_t>(3).number<uint64_t>(2).number<uint64_t>(0);
   out.text("blocks").number<uint32_t>(2).number<uint64_t>(32).number<uint64_t>(2).number<uint32_t>(8);
   out.number<uint64_t>(0);
-  out.text("odd").number<uint32_t>(1).number<uint64_t>(33).number<uint32_t>(8).number<uint64_t>(0).pad();
+  out.text("odd").number<uint32_t>(1).number<uint64_t>(33).number<uint32_t>(8).number<uint64_t>(96).pad();
   out.number<uint16_t>(0x3800);  // 0.5
   for (int i = 0; i < 32; ++i) out.number(static_cast<int8_t>(i - 16));
   out.number<uint16_t>(0xC000);  // -2
@@ -123,6 +124,61 @@ TEST(Gguf, ReadsBlocks) {
   file.read(file.tensors()[0], 32, 32, row.data());
   EXPECT_EQ(row[31], -248.0f);
   expect_error([&] { file.check(file.tensors()[1]); }, {"odd", "rows of whole blocks of 32", "got 33"});
+}
+
+std::string two_tensors(uint64_t second_offset) {
+  GgufWriter out;
+  out.number<uint32_t>(3).number<uint64_t>(2).number<uint64_t>(0);
+  out.text("first").number<uint32_t>(1).number<uint64_t>(9).number<uint32_t>(0).number<uint64_t>(32);
+  out.text("second").number<uint32_t>(1).number<uint64_t>(8).number<uint32_t>(0).number<uint64_t>(second_offset).pad();
+  for (int i = 0; i < 32; ++i) out.number(1.0f);
+  return out.bytes();
+}
+
+TEST(Gguf, TensorsMayNotOverlap) {
+  for (const uint64_t offset : {0, 96}) EXPECT_TRUE(opens(two_tensors(offset))) << offset;
+  for (const uint64_t offset : {32, 64}) {
+    const MemoryFile memory(two_tensors(offset));
+    expect_error([&] { GgufFile(memory.path()); }, {"must not overlap", "first", "second", std::to_string(offset)});
+  }
+}
+
+// Ids by the texts of tokens, and by keys {key, id}.
+std::vector<int32_t> end_tokens(const std::vector<std::string>& tokens,
+                                const std::vector<std::pair<std::string, uint32_t>>& keys) {
+  GgufWriter out;
+  out.number<uint32_t>(3).number<uint64_t>(0).number<uint64_t>(keys.size() + 1);
+  for (const auto& [key, id] : keys) out.text("tokenizer.ggml." + key).number(kU32).number(id);
+  out.text("tokenizer.ggml.tokens").number(kArray).number(kString).number<uint64_t>(tokens.size());
+  for (const std::string& token : tokens) out.text(token);
+  const MemoryFile memory(out.pad().bytes());
+  std::vector<int32_t> found = gguf_end_tokens(GgufFile(memory.path()));
+  std::ranges::sort(found);
+  return found;
+}
+
+// By hand, from load_tokens() in llama.cpp's src/llama-vocab.cpp.
+TEST(Gguf, TokensThatEndTextsAreThoseOfLlamaCpp) {
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(end_tokens({"a", "b", "c", "d"}, {}), Ids());
+  EXPECT_EQ(end_tokens({"a", "b", "c", "d"}, {{"eos_token_id", 2}, {"eot_token_id", 0}, {"eom_token_id", 2}}),
+            (Ids{0, 2}));
+  EXPECT_EQ(
+      end_tokens({"<end_of_turn>", "x", "<|eot_id|>", "<|im_end|>", "<|im_start|>", "</s>"}, {{"eos_token_id", 1}}),
+      (Ids{0, 1, 2, 3, 5}));
+  // Infilling: a key is used instead of a text, and the beginnings of its parts end nothing.
+  EXPECT_EQ(end_tokens({"<|fim_pad|>", "<|fim_repo|>", "<|file_sep|>", "<|fim_prefix|>", "x"}, {}), (Ids{0, 1, 2}));
+  EXPECT_EQ(end_tokens({"<|fim_pad|>", "x"}, {{"fim_pad_token_id", 1}}), Ids{1});
+  // Messages within a turn.
+  EXPECT_EQ(end_tokens({"<|end|>", "<|return|>"}, {}), (Ids{0, 1}));
+  EXPECT_EQ(end_tokens({"<|end|>", "<|return|>", "<|call|>"}, {{"eos_token_id", 0}}), (Ids{1, 2}));
+  EXPECT_EQ(end_tokens({"<|end|>", "<|flush|>", "<|calls|>"}, {}), (Ids{1, 2}));
+  EXPECT_EQ(end_tokens({"</s>", "<|tool_response>"}, {}), Ids{1});
+  expect_error(
+      [] {
+        end_tokens({"a", "b"}, {{"eot_token_id", 2}});
+      },
+      {"tokenizer.ggml.eot_token_id", "a token from 0 to 1", "got 2"});
 }
 
 TEST(Gguf, EveryTruncationOfTheHeaderIsRefused) {

@@ -8,6 +8,7 @@
 #include "../rotary_report/keys.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/gguf_end_tokens.h"
 #include "rf/io/printable.h"
 #include "rf/model/rotary_decoder.h"
 #include "rf/model/rotary_report.h"
@@ -136,7 +137,10 @@ std::optional<std::string> gguf_path(const std::string& path) {
     if (entry.path().extension() == ".gguf") found.push_back(entry.path().string());
   }
   if (found.size() > 1) {
-    fail("model", "a directory without config.json must hold one .gguf file, got {} in {}", found.size(), path);
+    const bool parts =
+        std::ranges::all_of(found, [](const std::string& name) { return name.find("-of-0") != name.npos; });
+    fail("model", "a directory without config.json must hold one .gguf file, got {} in {}{}", found.size(), path,
+         parts ? "; llama.cpp's `llama-gguf-split --merge` joins the parts of a model" : "");
   }
   return found.empty() ? std::nullopt : std::optional(found[0]);
 }
@@ -207,6 +211,7 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
 DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& file) {
   DecoderConfig config;
   config.path = path;
+  file.check_whole();
   const Keys keys(file.metadata(), config.path, "");
   const std::string type = keys.text({"general.architecture"});
   const KnownDecoder* known = find_decoder(&KnownDecoder::gguf, type);
@@ -218,6 +223,9 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
   if (keys.integer({key("expert_count").c_str()}, 0, kMaxDecoderExtent) > 0) {
     fail(path, "the model must have no experts, got {} {}", key("expert_count"),
          keys.integer({key("expert_count").c_str()}, 0, kMaxDecoderExtent));
+  }
+  if (!keys.boolean(key("attention.causal").c_str(), true)) {
+    fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
   }
   config.layout = known->layout;
   config.model_type = type;
@@ -247,8 +255,12 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
   config.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
   config.mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr;
   read_rotation(report, config);
-  if (const json* eos = given(file.metadata(), "tokenizer.ggml.eos_token_id"); eos != nullptr) {
-    add_stop_ids(*eos, path, config);
+  for (const int32_t id : io::gguf_end_tokens(file)) {
+    if (id >= config.vocab_size) {
+      fail(path, "a token that ends texts must have one of the {} rows of token_embd.weight, got token {}",
+           config.vocab_size, id);
+    }
+    config.stop_ids.push_back(id);
   }
   return config;
 }

@@ -13,6 +13,7 @@
 #include "files/tokenizer_files.h"
 #include "rf/io/error.h"
 #include "rf/io/gguf.h"
+#include "rf/io/gguf_end_tokens.h"
 #include "rf/io/printable.h"
 
 namespace rf::text {
@@ -20,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kControlToken = 3, kUserToken = 4;
+constexpr int64_t kNormalToken = 1, kControlToken = 3, kUserToken = 4;
 
 // Names whose expression is GPT-2's, and whether digits are split before it.
 struct KnownPre {
@@ -34,6 +35,7 @@ class GgufTokenizer {
   explicit GgufTokenizer(const std::string& path) : path_(path), file_(path) {}
 
   TokenizerParts read() {
+    file_.check_whole();
     if (const std::string model = text("model"); model != "gpt2") {
       fail(path_, "tokenizer.ggml.model must be gpt2, byte-level BPE, got {}", shown(model));
     }
@@ -91,15 +93,21 @@ class GgufTokenizer {
   }
 
   std::vector<AddedToken> added_tokens() const {
-    const std::vector<int64_t> types = file_.integers("tokenizer.ggml.token_type");
+    std::vector<int64_t> types = file_.integers("tokenizer.ggml.token_type");
     if (!types.empty() && types.size() != tokens_.size()) {
       fail(path_, "tokenizer.ggml.token_type must be one for each of the {} tokens, got {}", tokens_.size(),
            types.size());
     }
+    types.resize(tokens_.size(), kNormalToken);
+    const std::vector<int32_t> end_ids = io::gguf_end_tokens(file_);
     std::vector<AddedToken> added;
     for (size_t i = 0; i < types.size(); ++i) {
-      if (types[i] != kControlToken && types[i] != kUserToken) continue;
-      added.push_back({.content = tokens_[i], .id = static_cast<int32_t>(i), .special = types[i] == kControlToken});
+      const auto id = static_cast<int32_t>(i);
+      // llama.cpp takes an end of texts for a control token, whatever its type.
+      const bool ends = io::is_gguf_end_text(tokens_[i]) && std::ranges::find(end_ids, id) != end_ids.end();
+      if (types[i] != kControlToken && types[i] != kUserToken && !ends) continue;
+      const bool special = types[i] == kControlToken || ends;
+      added.push_back({.content = tokens_[i], .id = id, .special = special});
     }
     return added;
   }
@@ -123,7 +131,9 @@ class GgufTokenizer {
 
   std::vector<Merge> merges() const {
     std::vector<Merge> merges;
-    for (const std::string& line : file_.strings("tokenizer.ggml.merges")) {
+    const std::vector<std::string> lines = file_.strings("tokenizer.ggml.merges");
+    if (lines.empty()) fail(path_, "tokenizer.ggml.merges must have merges, got none");
+    for (const std::string& line : lines) {
       const size_t space = line.find(' ');
       if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
         fail(path_, "tokenizer.ggml.merges must be of two tokens with a space between them, got {} in merge {}",

@@ -31,12 +31,13 @@ struct GgufTensor {
 class GgufFile {
  public:
   // Throws Error with the path, the rule and the offending value: another version, a big-endian file, a length that
-  // leaves the file, a key or a tensor's name that occurs twice, arrays in arrays deeper than 4.
+  // leaves the file, a key or a tensor's name that occurs twice, tensors that overlap, arrays in arrays deeper than 4.
   explicit GgufFile(const std::string& path);
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
 
+  const std::string& path() const { return path_; }
   uint32_t version() const { return version_; }
   // An object: numbers, booleans, strings, and arrays of at most 4096 numbers; of other arrays {"count": n}. Bytes of
   // strings that are not UTF-8 are escaped.
@@ -52,12 +53,16 @@ class GgufFile {
   void check(const GgufTensor& tensor) const;
   // Elements begin .. begin + count - 1 of a tensor that was checked; both are multiples of its row.
   void read(const GgufTensor& tensor, uint64_t begin, uint64_t count, float* to) const;
+  // Throws Error for one of several parts of a model (llama.cpp's gguf-split).
+  void check_whole() const;
   // All elements of a tensor, with its check.
   std::vector<float> numbers(const GgufTensor& tensor) const;
   // The tensor's bytes, of which pages can be given back.
   std::span<const std::byte> bytes(const GgufTensor& tensor) const;
 
  private:
+  void check_overlaps() const;
+
   std::string path_;
   std::unique_ptr<MappedFile> file_;
   std::unique_ptr<nlohmann::json> metadata_;
