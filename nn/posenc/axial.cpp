@@ -27,6 +27,7 @@ class Axial : public Encoding {
     shared.terms = rotary_terms(rows_, positions, dtype);
     return shared;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   RotaryRows rows_;

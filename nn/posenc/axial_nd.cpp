@@ -45,6 +45,7 @@ class AxialNd : public Encoding {
   }
 
   void check_length(int64_t tokens) const override { rows_.check_on_grid(tokens - 1); }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   RotaryRows rows_;

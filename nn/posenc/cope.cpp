@@ -56,6 +56,7 @@ class Cope : public Encoding {
     terms.pair_bias = low + (place_BHTS - below_BHTS) * (high - low);
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   int64_t head_dim_;

@@ -206,6 +206,7 @@ class Fire : public Encoding {
     if (options_.layers == Options::Layers::kEachItsOwn) terms.pair_bias = bias(layer, shared.positions);
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   std::vector<Parameter> parameters(const std::string& name, int64_t layers, const std::function<at::Tensor()>& draw) {

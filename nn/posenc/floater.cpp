@@ -101,6 +101,7 @@ class Floater : public Encoding {
 
   void check_length(int64_t tokens) const override { check(tokens - 1); }
   const char* beyond_terms() const override { return "vectors added to the input of every layer"; }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   static void check(int64_t position) {

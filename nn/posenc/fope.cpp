@@ -92,6 +92,7 @@ class Fope : public Encoding {
     terms.key = positions.same_tokens() ? terms.query : rows(layer, positions.key.ids, shared.dtype);
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   // [1 or B, T, H, R/2].

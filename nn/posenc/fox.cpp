@@ -58,6 +58,7 @@ class ForgetGate : public Encoding {
     terms.key_score = after_BHS.to(gates_BHS.scalar_type());
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   int64_t heads_, width_;

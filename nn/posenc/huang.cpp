@@ -43,6 +43,7 @@ class Gates : public Encoding {
                   .hi = clip_};
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   By by_;
@@ -63,6 +64,7 @@ class KeyQueryTable : public Encoding {
     terms.query_table = terms.key_table;
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   int64_t clip_;

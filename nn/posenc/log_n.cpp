@@ -30,6 +30,7 @@ class LogNScale : public Encoding {
   }
 
   bool changes_with_length() const override { return rows_.changes_with_length(); }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   RotaryRows rows_;

@@ -36,6 +36,7 @@ class Music : public Encoding {
     terms.key_table = {.rows = rows_HCD_.at(layer)->flip(1), .lo = 0, .hi = distances_ - 1};
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   void check_farthest(int64_t distance) const {

@@ -29,6 +29,7 @@ class Nezha : public Encoding {
     shared.terms.value_table = shared.terms.key_table;
     return shared;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   int64_t clip_, head_dim_;

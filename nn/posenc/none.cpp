@@ -3,6 +3,14 @@
 
 namespace rf::nn::posenc {
 
+namespace {
+
+class NoEncoding : public Encoding {
+  int64_t last_new_length() const override { return 1; }
+};
+
+}  // namespace
+
 EncodingEntry none() {
   return {.info = {.name = "none",
                    .summary = "no position at all",
@@ -14,7 +22,9 @@ EncodingEntry none() {
                    .extrapolates = "yes, order is not seen at any length",
                    .file = "nn/posenc/none.cpp",
                    .test = "tests/nn/test_encodings.py"},
-          .make = [](io::StrictObject&, const EncodingShape&) { return std::make_shared<Encoding>(); }};
+          .make = [](io::StrictObject&, const EncodingShape&) -> std::shared_ptr<Encoding> {
+            return std::make_shared<NoEncoding>();
+          }};
 }
 
 }  // namespace rf::nn::posenc

@@ -157,6 +157,7 @@ class Path : public Encoding {
     terms.pair_bias = (scores_BHTS - at::matmul(q_BHTD, transposed(k_BHSD))) * scale;
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   at::Tensor scores(int64_t layer, const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, const at::Tensor& numbers_BSN,

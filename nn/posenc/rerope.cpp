@@ -65,6 +65,7 @@ class Rerope : public Encoding {
     terms.pair_bias = far_BHTS;
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   static at::Tensor scores(const ReadVectors& x, const Rotation& query, const Rotation& key,

@@ -47,6 +47,7 @@ class Rope : public Encoding {
   }
 
   bool changes_with_length() const override { return rows_.changes_with_length(); }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   // Rounded as the engine rounds them.

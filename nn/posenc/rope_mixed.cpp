@@ -64,6 +64,7 @@ class RopeMixed : public Encoding {
     terms.key = positions.same_tokens() ? terms.query : rows(freqs_.at(layer), positions.key, shared.dtype);
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   // [1 or B, T, H, D/2].

@@ -27,6 +27,7 @@ class Shaw : public Encoding {
     if (!values_CD_.empty()) terms.value_table = by_distance(values_CD_.at(layer));
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   DistanceTable by_distance(const at::Tensor& rows_CD) const {

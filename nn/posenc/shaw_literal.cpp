@@ -22,6 +22,7 @@ class ShawLiteral : public Encoding {
     terms.value_table = projected(value_rows_PC_, projections.value_weight, "value");
     return terms;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   DistanceTable projected(const at::Tensor& rows_PC, const at::Tensor& weight, const char* side) const {

@@ -25,6 +25,7 @@ class Sinusoidal : public Encoding {
     return input_.scale_embedding ? words_BTE * std::sqrt(static_cast<double>(width_)) : words_BTE;
   }
   bool changes_words() const override { return input_.scale_embedding; }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   int64_t width_;

@@ -25,6 +25,7 @@ class T5 : public Encoding {
     all.terms.bias = {table_BH_->t().index_select(1, distances_.rows), distances_.lo, distances_.hi};
     return all;
   }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   DistanceRows distances_;

@@ -54,6 +54,7 @@ class Xpos : public Encoding {
 
   // Exponents count from the middle, which moves.
   bool changes_with_length() const override { return rows_.changes_with_length(); }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   RotaryRows rows_;

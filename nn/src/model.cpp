@@ -3,6 +3,7 @@
 #include "rf/nn/model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
@@ -230,7 +231,7 @@ void Model::check_length(int64_t tokens) const {
 std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
   const c10::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const Shared shared = impl_->encoding->shared(ends_of_sequence(tokens), at::kFloat);
+  const Shared shared = impl_->encoding->shared(make_positions(at::arange(tokens, at::kLong)), at::kFloat);
   at::Tensor token_numbers_BSN;  // of tokens that are 0
   if (const int64_t numbers = impl_->encoding->numbers_per_token(); numbers > 0) {
     token_numbers_BSN = at::zeros({1, shared.positions.key.ids.size(1), numbers}, at::kFloat);

@@ -3,10 +3,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,6 +30,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kDefaultTokens = 2048;
 constexpr int64_t kDefaultBytes = int64_t{256} << 20;  // of what save_model writes
 constexpr int64_t kMaxBytes = int64_t{4} << 30;
+constexpr int64_t kShortTokens = 17;                  // of a sequence whose terms are compared with the stored ones
 constexpr int64_t kLongestProbed = int64_t{1} << 24;  // an encoding that reads as many tokens has no limit
 
 // The terms of a file, and the tensors that hold their values.
@@ -72,26 +77,83 @@ bool computes_rotations(const ModelConfig& config) {
   });
 }
 
-// What no file has of the model's encoding, since it is no term or no constant of a checkpoint: numbers of tokens,
-// rotations that are computed here alone, and what is beyond terms; nullptr: there is none.
-const char* lacking_term(const Model& model) {
-  if (const char* what = model.position_encoding().beyond_terms()) return what;
-  if (model.position_encoding().reads_vectors()) return "terms that depend on queries and keys";
-  const ops::Terms terms = model.position_terms(1).front();
-  const bool has_rotations = computes_rotations(model.config());
-  const char* found = nullptr;
-#define RF_FIND_ROTATION(name, symbol, ...) \
-  if (found == nullptr && terms.name.defined() && !has_rotations) found = #name " (" symbol ")";
-#define RF_FIND_SCORES(name, symbol, ...) \
-  if (found == nullptr && terms.name.defined()) found = #name " (" symbol ")";
-  RF_ATTENTION_TERMS(RF_FIND_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_FIND_SCORES)
-#undef RF_FIND_ROTATION
-#undef RF_FIND_SCORES
+bool is_of_tokens(std::string_view name) {
+#define RF_IS_OF_TOKENS(term, ...) \
+  if (name == #term) return true;
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_IS_OF_TOKENS)
+#undef RF_IS_OF_TOKENS
+  return false;
+}
+
+std::string named(const char* name, const char* symbol) {
+  return fmt::format("{} ({})", name, symbol);
+}
+
+// What no file has of these terms: numbers of tokens, rotations that are computed here alone, and what differs between
+// layers in a way that a file cannot say; empty: there is none.
+std::string lacking_in(const std::vector<ops::Terms>& layers, const ModelConfig& config) {
+  const bool has_rotations = computes_rotations(config);
+  std::string found;
+  ops::for_each_term([&](const char* name, const char* symbol, auto member) {
+    const auto sets = [&](const ops::Terms& terms) { return (terms.*member).defined(); };
+    const auto count = std::count_if(layers.begin(), layers.end(), sets);
+    if (!found.empty() || count == 0) return;
+    using Member = std::remove_cvref_t<decltype(layers[0].*member)>;
+    const bool rotation_is_known = has_rotations && (std::string_view(name) != "value" || config.rotary_value);
+    const bool stored = std::is_same_v<Member, Rotation> ? rotation_is_known : !is_of_tokens(name);
+    if (!stored) found = named(name, symbol);
+    if (stored && count != std::ssize(layers)) found = named(name, symbol) + " in some layers alone";
+  });
+  const bool one_scale = std::all_of(layers.begin(), layers.end(),
+                                     [&](const ops::Terms& terms) { return terms.scale == layers[0].scale; });
+  return found.empty() && !one_scale ? "a scale (s) for each layer" : found;
+}
+
+// Near enough for numbers that sums of other lengths gave.
+bool near(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return false;
+  constexpr double kRounding = 1e-4;  // of the largest
+  return a.numel() == 0 || (a - b).abs().max().item<double>() <= kRounding * b.abs().max().item<double>();
+}
+
+// Whether the rows that a sequence of so many tokens reads are those of its own terms.
+bool serves(const at::Tensor& stored, const at::Tensor& own, int64_t tokens, Direction) {
+  if (stored.dim() < 3) return near(stored, own);  // not by position
+  return std::min(stored.size(1), own.size(1)) >= tokens && near(stored.narrow(1, 0, tokens), own.narrow(1, 0, tokens));
+}
+bool serves(const ops::DistanceTable& stored, const ops::DistanceTable& own, int64_t tokens, Direction direction) {
+  const int64_t nearest = direction == Direction::kCausal ? 0 : 1 - tokens;
+  const at::Tensor distances_R = at::arange(nearest, tokens, at::kLong);
+  const auto rows = [&](const ops::DistanceTable& table) {
+    return table.rows.index_select(1, distances_R.clamp(table.lo, table.hi) - table.lo);
+  };
+  return near(rows(stored), rows(own));
+}
+bool serves(const Rotation&, const Rotation&, int64_t, Direction) {
+  return true;
+}
+
+// The first term whose rows for a short sequence are not among those for the length of `layers`; empty: none is.
+std::string changing_with_length(const Model& model, const std::vector<ops::Terms>& layers, int64_t length) {
+  const Direction direction = model.config().is_causal() ? Direction::kCausal : Direction::kBidirectional;
+  std::string found;
+  for (const int64_t tokens : {int64_t{1}, int64_t{2}, std::min(kShortTokens, length / 2)}) {
+    if (tokens < 1 || tokens >= length || !found.empty()) continue;
+    const std::vector<ops::Terms> own = model.position_terms(tokens);
+    if (layers[0].scale != own[0].scale) return "a scale (s) that changes with the length";
+    ops::for_each_term([&](const char* name, const char* symbol, auto member) {
+      for (size_t i = 0; i < layers.size() && found.empty(); ++i) {
+        const auto &stored = layers[i].*member, &of_short = own[i].*member;
+        const bool is_set = stored.defined();
+        if (is_set == of_short.defined() && (!is_set || serves(stored, of_short, tokens, direction))) continue;
+        found = fmt::format("{} that changes with the length", named(name, symbol));
+      }
+    });
+  }
   return found;
 }
 
-Baked bake(const Model& model, int64_t tokens) {
-  const std::vector<ops::Terms> layers = model.position_terms(tokens);
+Baked bake(const std::vector<ops::Terms>& layers) {
   Baked baked;
   baked.terms.layers.resize(layers.size());
   baked.terms.scale = layers[0].scale;
@@ -145,7 +207,8 @@ int64_t longest_of(const Encoding& encoding) {
 // The longest sequence whose rows fit into so many bytes, at least 1.
 int64_t fitting(const Model& model, int64_t longest, int64_t bytes) {
   if (longest < 2) return 1;
-  const int64_t one = bake(model, 1).bytes, slope = bake(model, 2).bytes - one;
+  const auto bytes_of = [&](int64_t tokens) { return bake(model.position_terms(tokens)).bytes; };
+  const int64_t one = bytes_of(1), slope = bytes_of(2) - one;
   if (slope <= 0) return kAllTokens;
   return 1 + std::max<int64_t>(0, bytes - one) / slope;
 }
@@ -169,6 +232,46 @@ int64_t chosen_tokens(const Model& model, int64_t longest, std::optional<int64_t
   return std::min(*asked, all);
 }
 
+// The terms for the longest of the wanted lengths that the encoding has rows for. One that is written in Python may
+// have a table whose end it does not say: it then fails at the usual length, and has that of the model.
+std::pair<int64_t, std::vector<ops::Terms>> terms_for(const Model& model, int64_t chosen, bool is_asked) {
+  const int64_t positions = model.config().max_position_embeddings;
+  if (is_asked || positions >= chosen) return {chosen, model.position_terms(chosen)};
+  try {
+    return {chosen, model.position_terms(chosen)};
+  } catch (const std::exception&) {
+    return {positions, model.position_terms(positions)};
+  }
+}
+
+// Writes the file; returns what it lacks, of which it then has the name alone.
+std::string write_terms(const Model& model, const std::string& model_dir, std::optional<int64_t> asked,
+                        SavedTerms& saved) {
+  const ModelConfig& config = model.config();
+  const Encoding& encoding = model.position_encoding();
+  const CheckpointFiles weights(model_dir, "save_position_terms");
+  const std::string hash = position_terms_hash(config, weights.tensors());
+  const auto lacking = [&](const std::string& what) {
+    write_position_terms(model_dir, {.shared = {}, .layers = {}, .scale = {}, .lacking = what}, hash);
+    return what;
+  };
+  if (const char* what = encoding.beyond_terms()) return lacking(what);
+  if (encoding.reads_vectors()) return lacking("terms that depend on queries and keys");
+  if (const std::string what = lacking_in(model.position_terms(1), config); !what.empty()) return lacking(what);
+  saved.longest = longest_of(encoding);
+  const auto [tokens, layers] = terms_for(model, chosen_tokens(model, saved.longest, asked), asked.has_value());
+  if (const std::string what = lacking_in(layers, config); !what.empty()) return lacking(what);
+  if (const std::string what = changing_with_length(model, layers, tokens); !what.empty()) return lacking(what);
+  Baked baked = bake(layers);
+  add_frequencies(baked, config);
+  saved.tokens = tokens >= encoding.last_new_length() ? saved.longest : tokens;
+  saved.bytes = baked.bytes;
+  baked.terms.longest = saved.longest;
+  baked.terms.tokens = saved.tokens;
+  write_position_terms(model_dir, baked.terms, hash);
+  return {};
+}
+
 }  // namespace
 
 void remove_position_terms(const std::string& model_dir) {
@@ -179,37 +282,23 @@ void remove_position_terms(const std::string& model_dir) {
 
 std::optional<SavedTerms> save_position_terms(const Model& model, const std::string& model_dir,
                                               std::optional<int64_t> tokens) {
-  const ModelConfig& config = model.config();
   const c10::NoGradGuard no_grad;
-  if (!needs_position_terms(config)) {
+  if (!needs_position_terms(model.config())) {
     remove_position_terms(model_dir);
     return std::nullopt;
   }
-  const CheckpointFiles weights(model_dir, "save_position_terms");
-  const std::string hash = position_terms_hash(config, weights.tensors());
-  if (const char* name = lacking_term(model)) {
-    write_position_terms(model_dir, {.shared = {}, .layers = {}, .scale = {}, .lacking = name}, hash);
-    return std::nullopt;
-  }
-  const int64_t longest = longest_of(model.position_encoding());
-  const int64_t chosen = chosen_tokens(model, longest, tokens);
-  Baked baked = bake(model, chosen);
-  add_frequencies(baked, config);
-  baked.terms.longest = longest;
-  baked.terms.tokens = chosen >= model.position_encoding().last_new_length() ? longest : chosen;
-  write_position_terms(model_dir, baked.terms, hash);
-  return SavedTerms{.tokens = baked.terms.tokens, .longest = longest, .bytes = baked.bytes};
+  SavedTerms saved;
+  return write_terms(model, model_dir, tokens, saved).empty() ? std::optional(saved) : std::nullopt;
 }
 
 std::optional<SavedTerms> save_position_terms(const std::string& model_dir, std::optional<int64_t> tokens) {
   const std::shared_ptr<const Model> model = load_model(model_dir, std::nullopt, at::kFloat);
-  if (needs_position_terms(model->config())) {
-    const c10::NoGradGuard no_grad;
-    if (const char* name = lacking_term(*model)) {
-      fail("position_terms", "terms must be rows by distance or by position, got {} from the position encoding", name);
-    }
-  }
-  return save_position_terms(*model, model_dir, tokens);
+  if (!needs_position_terms(model->config())) return save_position_terms(*model, model_dir, tokens);
+  const c10::NoGradGuard no_grad;
+  SavedTerms saved;
+  const std::string lacking = write_terms(*model, model_dir, tokens, saved);
+  if (lacking.empty()) return saved;
+  fail("position_terms", "terms must be rows by distance or by position, got {} from the position encoding", lacking);
 }
 
 }  // namespace rf::nn

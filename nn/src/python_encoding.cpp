@@ -4,9 +4,12 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/zeros.h>
 
 #include <utility>
 
+#include "known_values.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "script_terms.h"
@@ -53,7 +56,9 @@ class KeptInPython {
 class PythonEncoding : public Encoding {
  public:
   explicit PythonEncoding(int64_t number)
-      : module_(number), reads_vectors_(call_python("reads_vectors", number).at(0).toBool()) {
+      : module_(number),
+        reads_vectors_(call_python("reads_vectors", number).at(0).toBool()),
+        max_length_(call_python("max_length", number).at(0).toOptional<int64_t>()) {
     const Stack stack = call_python("parameters", number);
     const std::vector<at::Tensor> values = stack.at(0).toTensorVector();
     const auto names = stack.at(1).toListRef();
@@ -65,13 +70,23 @@ class PythonEncoding : public Encoding {
   }
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
-    const Stack stack = call_python("input", module_.number(), given(), positions.ids, static_cast<int64_t>(dtype));
-    return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
+    check_positions(positions.ids);
+    return input_at(positions.ids, dtype);
+  }
+
+  const char* beyond_terms() const override {
+    const bool adds = input_at(at::zeros({1, 1}, at::kLong), at::kFloat).defined();
+    return adds ? "vectors added to the input by an encoding of Python" : nullptr;
   }
 
   bool reads_vectors() const override { return reads_vectors_; }
+  void check_length(int64_t tokens) const override { check_position(tokens - 1); }
+  // Python does not say where its tables end, so each length is taken to add rows.
+  int64_t last_new_length() const override { return max_length_.value_or(INT64_MAX); }
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+    check_positions(positions.query.ids);
+    check_positions(positions.key.ids);
     const Stack stack = call_python("shared", module_.number(), given(), positions.query.ids, positions.key.ids,
                                     static_cast<int64_t>(dtype));
     Shared shared;
@@ -99,8 +114,23 @@ class PythonEncoding : public Encoding {
  private:
   std::vector<at::Tensor> given() const { return {parameters_.begin(), parameters_.end()}; }
 
+  at::Tensor input_at(const at::Tensor& ids, at::ScalarType dtype) const {
+    const Stack stack = call_python("input", module_.number(), given(), ids, static_cast<int64_t>(dtype));
+    return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
+  }
+
+  void check_positions(const at::Tensor& ids) const {
+    if (max_length_ && ids.numel() > 0 && values_are_known(ids)) check_position(ids.max().item<int64_t>());
+  }
+
+  void check_position(int64_t last) const {
+    if (!max_length_ || last < *max_length_) return;
+    fail("position_encoding", "positions must be below {}, the max_length of the encoding, got {}", *max_length_, last);
+  }
+
   KeptInPython module_;
   bool reads_vectors_;
+  std::optional<int64_t> max_length_;  // of sequences; absent: any
   std::vector<Parameter> parameters_;
 };
 

@@ -21,6 +21,7 @@ class StoredRotation : public Encoding {
   }
 
   void check_length(int64_t tokens) const override { check_last(tokens - 1); }
+  int64_t last_new_length() const override { return 1; }
 
  private:
   void check_last(int64_t last) const {

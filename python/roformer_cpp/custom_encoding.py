@@ -41,9 +41,12 @@ class CustomEncoding(nn.Module):
 
     Attributes:
         reads_vectors: where a subclass sets it to true, :meth:`layer_terms` also gets the layer's queries and keys.
+        max_length: the longest sequence that the encoding reads, for example the rows of a table by position; longer
+            ones are refused. ``None``: any.
     """
 
     reads_vectors = False
+    max_length: int | None = None
 
     def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
         """What is added to the input embeddings, ``[1 or B, T, embedding_size]``.
@@ -128,6 +131,7 @@ def _make(name: str, options: str, sizes: list[int], initializer_range: float) -
         raise TypeError(f"[encoding] {name} must be made as a CustomEncoding, got {type(module).__name__}")
     if not isinstance(module.reads_vectors, bool):
         raise TypeError(f"[encoding] reads_vectors must be True or False, got {module.reads_vectors!r}")
+    _checked_length(module.max_length)
     if module.reads_vectors:
         signature = inspect.signature(module.layer_terms)
         try:
@@ -171,6 +175,16 @@ def _reads_vectors(number: int) -> bool:
     return _kept[number].reads_vectors
 
 
+def _max_length(number: int) -> int | None:
+    return _checked_length(_kept[number].max_length)
+
+
+def _checked_length(length: object) -> int | None:
+    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
+        raise ValueError(f"[encoding] max_length must be a whole number >= 1 or None, got {length!r}")
+    return length
+
+
 def _terms(
     number: int,
     parameters: list[Tensor],
@@ -195,6 +209,7 @@ for _schema, _function in (
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("parameters(int module) -> (Tensor[], str[])", _parameters),
     ("reads_vectors(int module) -> bool", _reads_vectors),
+    ("max_length(int module) -> int?", _max_length),
     ("input(int module, Tensor[] parameters, Tensor positions, int dtype) -> Tensor?", _input),
     ("shared(int module, Tensor[] parameters, Tensor positions, Tensor key_positions, int dtype) -> int", _shared),
     (

@@ -79,8 +79,9 @@ class Encoding : public torch::nn::Module {
   // beyond a table or a range; computes neither of them.
   virtual void check_length(int64_t tokens) const;
   // The longest sequence that has rows of tables which a shorter one lacks: 1 where the rows of tables are the same for
-  // every length, INT64_MAX where each length adds some.
-  virtual int64_t last_new_length() const { return 1; }
+  // every length, INT64_MAX where each length adds some. Without a default: a wrong 1 would store the rows of one
+  // token.
+  virtual int64_t last_new_length() const = 0;
   // What the encoding reads of a layer's input hidden_BTC, for terms that depend on tokens: numbers of each token,
   // [B,T,N], which a cache keeps of earlier tokens. N is 0 for encodings of positions alone, which return undefined.
   virtual int64_t numbers_per_token() const { return 0; }
