@@ -131,8 +131,8 @@ def gguf_names(oracle):
 
 def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), **options):
     """Writes the weights of `oracle` in a type of ggml, and gives the oracle what they are after that rounding. extra:
-    further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with its `pre`; options:
-    of the writer."""
+    further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with its `pre`;
+    options: of the writer."""
     import gguf
 
     config = oracle.config

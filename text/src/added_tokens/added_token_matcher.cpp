@@ -90,13 +90,12 @@ void AddedTokenMatcher::add(const AddedToken& token, std::string_view form) {
 }
 
 void AddedTokenMatcher::add_long(int32_t node, const AddedToken& token, std::string_view form) {
-  int32_t& longer = nodes_[static_cast<size_t>(node)].longer;
-  for (int32_t i = longer; i != kNone; i = long_forms_[static_cast<size_t>(i)].next) {
-    LongForm& known = long_forms_[static_cast<size_t>(i)];
-    if (known.form != form) continue;
-    known.token = &token;
+  const auto [known, is_new] = long_places_.try_emplace(form, long_forms_.size());
+  if (!is_new) {
+    long_forms_[known->second].token = &token;
     return;
   }
+  int32_t& longer = nodes_[static_cast<size_t>(node)].longer;
   std::vector<uint32_t> borders(form.size());
   for (uint32_t i = 1, border = 0; i < form.size(); ++i) {
     while (border > 0 && form[i] != form[border]) border = borders[border - 1];

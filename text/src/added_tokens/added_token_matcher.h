@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "rf/text/added_token.h"
@@ -35,7 +36,7 @@ class AddedTokenMatcher {
 
  private:
   static constexpr int32_t kNone = -1;
-  static constexpr size_t kWalk = 32;
+  static constexpr size_t kWalk = 64;
   // A byte trie: children of a node are a list of siblings.
   struct Node {
     char byte;
@@ -58,6 +59,7 @@ class AddedTokenMatcher {
   std::optional<char> only_front_;  // the first byte of all forms, when they have the same
   std::vector<Node> nodes_;
   std::vector<LongForm> long_forms_;
+  std::unordered_map<std::string_view, size_t> long_places_;  // of forms in long_forms_
 };
 
 // The sections of a text in order, which cover it; none is empty, and each begins behind where the one before it

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <unordered_set>
 
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
@@ -195,11 +196,14 @@ void read_special_tokens_map(TokenizerConfig& config, const std::filesystem::pat
 void read_added_tokens_file(TokenizerConfig& config, const std::filesystem::path& path) {
   const json map = read_object(path);
   config.added_tokens.emplace();
+  std::unordered_set<std::string_view> specials;
+  for (const AddedToken& token : config.extra) specials.insert(token.content);
+  for (const auto& token : config.special) {
+    if (token) specials.insert(token->content);
+  }
   for (const auto& [content, id] : map.items()) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX) refuse(path.string(), content, "an id", id);
-    const auto same = [&content](const AddedToken& token) { return token.content == content; };
-    const bool special = std::ranges::any_of(config.extra, same) ||
-                         std::ranges::any_of(config.special, [&](const auto& token) { return token && same(*token); });
+    const bool special = specials.contains(content);
     config.added_tokens->push_back(
         {.content = content, .id = id.get<int32_t>(), .special = special, .normalized = !special});
   }

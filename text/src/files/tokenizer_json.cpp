@@ -79,9 +79,10 @@ class Reader {
 
 TokenizerJson Reader::read() {
   StrictObject top = object(json_, "");
-  const auto section = [&top](const char* key) {
+  static const json absent;
+  const auto section = [&top](const char* key) -> const json& {  // not copied: a vocabulary may be large
     const json* value = top.find(key);
-    return value == nullptr ? json() : *value;
+    return value == nullptr ? absent : *value;
   };
   if (const json* version = top.find("version"); version != nullptr && *version != "1.0") {
     refuse("version", "\"1.0\"", *version);
@@ -90,7 +91,7 @@ TokenizerJson Reader::read() {
   read_model(section("model"));
   read_normalizer(section("normalizer"));
   read_pre_tokenizer(section("pre_tokenizer"));
-  if (const json post = section("post_processor"); !post.is_null()) read_post_processor(post, "post_processor");
+  if (const json& post = section("post_processor"); !post.is_null()) read_post_processor(post, "post_processor");
   read_decoder(section("decoder"));
   read_added(section("added_tokens"));
   read_padding(section("padding"));

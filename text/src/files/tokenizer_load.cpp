@@ -11,6 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "files/tokenizer_config.h"
@@ -100,6 +101,7 @@ class Loader {
   DirectoryClass class_;
   SpecialNames names_;
   std::vector<AddedToken> added_;
+  std::unordered_map<std::string, size_t> added_places_;  // of contents in added_
   std::vector<Merge> merges_;
   TokenizerOptions options_;
 };
@@ -198,11 +200,11 @@ void Loader::name_specials() {
 
 // A token that is described twice keeps its last description.
 void Loader::add(AddedToken token) {
-  const auto same = std::ranges::find(added_, token.content, &AddedToken::content);
-  if (same == added_.end()) {
+  const auto [place, is_new] = added_places_.try_emplace(token.content, added_.size());
+  if (is_new) {
     added_.push_back(std::move(token));
   } else if (token.id >= 0) {
-    *same = std::move(token);
+    added_[place->second] = std::move(token);
   }
 }
 
@@ -218,6 +220,7 @@ void Loader::collect_added() {
     for (const AddedToken& token : *config_.added_tokens) add(token);
   }
   std::ranges::sort(added_, {}, &AddedToken::id);
+  for (size_t i = 0; i < added_.size(); ++i) added_places_[added_[i].content] = i;
   for (const SpecialRole role : {SpecialRole::kBos, SpecialRole::kEos, SpecialRole::kUnk, SpecialRole::kSep,
                                  SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kMask}) {
     const std::string& content = name_of(names_, role);
