@@ -9,7 +9,7 @@
 
 #include "command.h"
 #include "read_options.h"
-#include "rf/data/reader.h"
+#include "rf/data/texts.h"
 #include "rf/engine/generator.h"
 #include "rf/io/error.h"
 #include "rf/model/run_checkpoints.h"
@@ -24,7 +24,7 @@ constexpr const char* kGenerateWhere = "generate";
 struct GenerateOptions {
   std::string model_dir;
   std::vector<std::string> prompts, stops;
-  data::ReadOptions read{.document_rule = data::DocumentRule::kLine};
+  data::ReadOptions read;
   text::LoadOptions load;
   engine::Precision precision = engine::Precision::kFloat32;
   engine::GenerationOptions generation;
@@ -44,29 +44,43 @@ class Writer {
     generation_.stop_ids = stop_ids(options, continuer);
   }
 
-  void add(std::string prompt) {
-    prompts_.push_back(std::move(prompt));
+  // `problem`: why there is no prompt; empty: there is one.
+  void add(std::string prompt, std::string problem = "") {
+    prompts_.push_back({std::move(prompt), std::move(problem)});
     // Several batches at once: a prompt that is done makes room for the next.
     if (std::ssize(prompts_) / 4 >= generation_.batch) finish();
   }
 
   void finish() {
-    const auto results = continuer_.continue_prompts(prompts_, generation_);
-    for (size_t i = 0; i < results.size(); ++i) {
-      for (size_t r = 0; r < results[i].size(); ++r) write(i, r, results[i][r]);
+    std::vector<std::string> asked;
+    for (const Prompt& each : prompts_) {
+      if (each.problem.empty()) asked.push_back(each.text);
     }
-    first_ += std::ssize(prompts_);
+    const auto results = continuer_.continue_prompts(asked, generation_);
+    auto result = results.begin();
+    for (const Prompt& each : prompts_) {
+      if (!each.problem.empty()) {
+        emit({{"index", index_}, {"prompt", each.text}, {"error", each.problem}});
+        ++refused_;
+      } else {
+        for (size_t r = 0; r < result->size(); ++r) write(each.text, r, (*result)[r]);
+        ++result;
+      }
+      ++index_;
+    }
     prompts_.clear();
   }
+  int64_t refused() const { return refused_; }
 
  private:
-  void write(size_t i, size_t sequence, const tasks::Continuation& result) const {
-    nlohmann::json line = {{"index", first_ + static_cast<int64_t>(i)},
-                           {"sequence", sequence},
-                           {"prompt", prompts_[i]},
-                           {"text", result.text},
-                           {"ids", result.ids},
-                           {"log_probability", result.log_probability},
+  struct Prompt {
+    std::string text, problem;
+  };
+
+  void write(const std::string& prompt, size_t sequence, const tasks::Continuation& result) const {
+    nlohmann::json line = {{"index", index_},          {"sequence", sequence},
+                           {"prompt", prompt},         {"text", result.text},
+                           {"ids", result.ids},        {"log_probability", result.log_probability},
                            {"stopped", result.stopped}};
     if (generation_.search == engine::Search::kBeams) line["score"] = result.score;
     emit(line);
@@ -74,9 +88,25 @@ class Writer {
 
   engine::GenerationOptions generation_;
   const tasks::Continuer& continuer_;
-  int64_t first_ = 0;  // of the prompts that are held, by number
-  std::vector<std::string> prompts_;
+  int64_t index_ = 0;  // of the first prompt that is held
+  int64_t refused_ = 0;
+  std::vector<Prompt> prompts_;
 };
+
+// Each line or record is a prompt as it stands. One that has no token is refused by name in its result, so that the
+// others get theirs.
+void add_inputs(const GenerateOptions& options, const tasks::Continuer& continuer, Writer& writer) {
+  data::TextReader(options.read).read([&](const data::SourceText& source) {
+    std::string prompt(source.text), problem;
+    if (!source.problem.empty()) {
+      problem = fmt::format("[input] {} line {} {}", source.source, source.line, source.problem);
+    } else if (!continuer.has_tokens(prompt)) {
+      problem = fmt::format("[input] {} line {} must have a prompt of at least one token, got none", source.source,
+                            source.line);
+    }
+    writer.add(std::move(prompt), std::move(problem));
+  });
+}
 
 int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer(model_of_run(options.model_dir, say),
@@ -90,14 +120,11 @@ int run_generate(const GenerateOptions& options) {
   }
   Writer writer(options, continuer);
   for (const std::string& prompt : options.prompts) writer.add(prompt);
-  if (!options.read.inputs.empty()) {
-    std::string prompt;
-    data::DocumentReader(options.read).read([&](const data::DocumentPart& part) {
-      prompt += part.text;
-      if (part.end == data::DocumentPart::End::kOfDocument) writer.add(std::exchange(prompt, {}));
-    });
-  }
+  if (!options.read.inputs.empty()) add_inputs(options, continuer, writer);
   writer.finish();
+  if (writer.refused() > 0) {
+    say(fmt::format("{} of the prompts have an error as their result: no token, or a bad record", writer.refused()));
+  }
   return kOk;
 }
 
@@ -180,8 +207,8 @@ std::function<int()> configure_generate(CLI::App& app, const Common& common) {
   app.add_option("--prompt", options->prompts, "Text to continue; may be given several times")->allow_extra_args(false);
   add_read_options(app, options->read);
   app.get_option("--input")->required(false)->description(
-      "Prompts, one per line or record: files, directories, "
-      "patterns, or - for standard input");
+      "Prompts, one per line or record, as they stand: files, directories, patterns, or - for standard input");
+  app.get_option("--skip-bad-records")->description("Give a damaged record an error as its result, and go on");
   add_search_options(app, *options);
   add_precision(app, options->precision);
   add_dictionary(app, options->load);

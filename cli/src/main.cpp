@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "command.h"
+#include "command_line.h"
 #include "rf/status.h"
 #include "training_library.h"
 
@@ -139,6 +140,14 @@ void check_whole_numbers(CLI::App& app) {
   }
 }
 
+// CLI11's message in the form of ours, in one line.
+std::string usage_message(const std::string& message, const std::string& command) {
+  std::string text = message.substr(0, message.find('\n'));
+  std::erase(text, kValueMark);
+  if (text == "A subcommand is required") text = "a command must be given, got none";
+  return fmt::format("[usage] {} (roformer{} --help lists the options)", text, command);
+}
+
 void add_common(CLI::App& app, const Command& command, Common& common) {
   if (command.seed == Command::Seed::kUsed) app.add_option("--seed", common.seed, "Seed of the random numbers");
   app.add_option("--threads", common.threads, "Threads to use; default: all")->check(CLI::Range(1, 1024));
@@ -195,8 +204,7 @@ int run_guarded(Misuses misuses, const std::function<int()>& action) {
 
 // Adds the options of the command that is called, the only one whose library is opened.
 void configure_command(CLI::App& app, const Command& command, const Common& common, std::function<int()>& action) {
-  const Configure add_options = command.configure != nullptr ? command.configure : training_command(command.name);
-  std::function<int()> run_command = add_options(app, common);
+  std::function<int()> run_command = add_options(app, command, common);
   check_whole_numbers(app);
   app.final_callback([&action, run_command = std::move(run_command)] { action = run_command; });
 }
@@ -204,10 +212,12 @@ void configure_command(CLI::App& app, const Command& command, const Common& comm
 int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, const std::function<int()>& action) {
   if (argv[1][0] != '-') check_options(*app.get_subcommand(argv[1]), argc, argv);
   try {
-    app.parse(argc, argv);
+    app.parse(marked_arguments(argc, argv));
   } catch (const CLI::ParseError& error) {
     std::ostringstream help, message;
-    if (app.exit(error, help, message) != 0) throw Misuse{without_line_end(message.str())};
+    if (app.exit(error, help, message) != 0) {
+      throw Misuse{usage_message(error.what(), argv[1][0] == '-' ? "" : fmt::format(" {}", argv[1]))};
+    }
     emit_text(without_line_end(help.str()));
     return kOk;
   }
@@ -239,6 +249,10 @@ int run_program(int argc, char** argv, const char* process_group, Misuses misuse
 }
 
 }  // namespace
+
+std::span<const Command> all_commands() {
+  return kCommands;
+}
 
 }  // namespace rf::cli
 

@@ -18,7 +18,7 @@ void CsvRows::add(std::string_view text) {
     if (std::exchange(return_waits_, false) && c != '\n') add_char('\r');
     if (c == '\n') ++lines_;
     if (c == '\n' && state_ != State::kQuoted) {
-      end_line();
+      end_line(lines_);
     } else if (c == '\r' && state_ != State::kQuoted) {
       return_waits_ = true;
     } else {
@@ -55,7 +55,11 @@ void CsvRows::add_char(char c) {
     state_ = State::kQuoted;
   } else {
     text_ += c;
-    state_ = c == '"' && state_ == State::kQuoteInQuoted ? State::kQuoted : State::kPlain;
+    const bool doubled = c == '"' && state_ == State::kQuoteInQuoted;
+    if (state_ == State::kQuoteInQuoted && !doubled && view_.text_after_quote_line == 0) {
+      view_.text_after_quote_line = lines_ + 1;
+    }
+    state_ = doubled ? State::kQuoted : State::kPlain;
   }
 }
 
@@ -64,10 +68,11 @@ void CsvRows::end_field() {
   state_ = State::kFieldBegin;
 }
 
-void CsvRows::end_line() {
+void CsvRows::end_line(int64_t number) {
   if (state_ != State::kRowBegin) {
     end_field();
     view_.columns.clear();
+    view_.last_line = number;
     size_t begin = 0;
     for (const size_t end : ends_) {
       view_.columns.push_back(std::string_view(text_).substr(begin, end - begin));
@@ -76,14 +81,19 @@ void CsvRows::end_line() {
     row_(view_);
     text_.clear();
     ends_.clear();
+    view_.text_after_quote_line = 0;
     state_ = State::kRowBegin;
   }
   view_.line = lines_ + 1;
 }
 
+int64_t CsvRows::last_line() const {
+  return text_.ends_with('\n') ? lines_ : lines_ + 1;
+}
+
 bool CsvRows::finish() {
   if (state_ == State::kQuoted) return false;
-  end_line();
+  end_line(lines_ + 1);
   return true;
 }
 

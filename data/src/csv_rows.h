@@ -1,7 +1,7 @@
 // Rows of CSV (RFC 4180) and of the same with tabs, from text that arrives in pieces of any size. As in Python's csv, a
-// field that begins with a quotation mark ends at the next single one, two of them stand for one, and what follows the
-// end is text; an empty line is not a row. Unlike there, a "\r" alone is text, because writers of "\n" files leave it
-// unquoted, and a file that ends inside quotes is an error.
+// field that begins with a quotation mark ends at the next single one, and two of them stand for one; an empty line is
+// not a row. Unlike there, a "\r" alone is text, because writers of "\n" files leave it unquoted, and text between the
+// closing mark and the end of the field is an error, as is a file that ends inside quotes.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@ namespace rf::data {
 struct CsvRow {
   int64_t line;  // where it begins, from 1
   std::vector<std::string_view> columns;
+  int64_t last_line = line;           // where it ends
+  int64_t text_after_quote_line = 0;  // the line where text follows a closing quotation mark; 0: none
 };
 
 class CsvRows {
@@ -28,6 +30,7 @@ class CsvRows {
   // The end of the file. False if it is inside quotes: then the last row, which begins on line(), is not passed on.
   bool finish();
   int64_t line() const { return view_.line; }
+  int64_t last_line() const;                                                      // of the text so far
   size_t row_bytes() const { return text_.size() + ends_.size() * kFieldBytes; }  // in memory, so far
 
  private:
@@ -39,7 +42,7 @@ class CsvRows {
   size_t plain_run(std::string_view text) const;
   void add_char(char c);
   void end_field();
-  void end_line();
+  void end_line(int64_t number);
 
   char delimiter_;
   Quotes quotes_;

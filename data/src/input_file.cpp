@@ -64,6 +64,31 @@ class Lines {
   std::string rest_;  // the beginning of a line that spans several pieces
 };
 
+// Why a row is bad; empty: it is not. `columns` is the number in the first row, 0 for that row itself. A field of a
+// tab-separated file that holds a tab and a line break is nearly always two stray quotation marks with rows between.
+std::string row_problem(const CsvRow& row, size_t columns, char delimiter) {
+  if (row.text_after_quote_line > 0) {
+    const bool same = row.text_after_quote_line == row.line;
+    return fmt::format("must end a field at its closing quotation mark, got text after it{}",
+                       same ? "" : fmt::format(" in line {}", row.text_after_quote_line));
+  }
+  if (columns > 0 && row.columns.size() != columns) {
+    return fmt::format("must have {} columns, as the first row has, got {}", columns, row.columns.size());
+  }
+  for (const std::string_view field : row.columns) {
+    if (delimiter == '\t' && field.find('\t') != field.npos && field.find('\n') != field.npos) {
+      return fmt::format("must have no tab and line break in one quoted field, got a field that ends in line {}",
+                         row.last_line);
+    }
+  }
+  return "";
+}
+
+// Quotation marks can make one row of several lines: each of them counts as a bad record.
+void refuse_lines(int64_t first, int64_t last, const std::string& problem, const InputFile::Refuse& refuse) {
+  for (int64_t line = first; line <= last; ++line) refuse(line, problem);
+}
+
 }  // namespace
 
 InputFile::InputFile(const std::string& path, Quotes quotes, int64_t& bytes_read, size_t piece_bytes)
@@ -113,22 +138,22 @@ void InputFile::read_rows(char delimiter, const std::function<FirstRow(const Csv
   const char* const hint = quotes_ == Quotes::kRead ? " (are its quotation marks text? --no-quotes)" : "";
   size_t columns = 0;
   CsvRows rows(delimiter, quotes_, [&](const CsvRow& row) {
+    const std::string problem = row_problem(row, columns, delimiter);
+    if (!problem.empty()) return refuse_lines(row.line, row.last_line, problem + hint, refuse);
     if (columns == 0) {
       columns = row.columns.size();
       if (first(row) == FirstRow::kNames) return;
     }
-    if (row.columns.size() == columns) {
-      take(row);
-    } else {
-      refuse(row.line,
-             fmt::format("must have {} columns, as the first row has, got {}{}", columns, row.columns.size(), hint));
-    }
+    take(row);
   });
   read_pieces([&](std::string_view text) {
     rows.add(text);
     check_record_size(rows.line(), rows.row_bytes());
   });
-  if (!rows.finish()) refuse(rows.line(), fmt::format("must close its quotation marks, got none to the end{}", hint));
+  if (!rows.finish()) {
+    refuse_lines(rows.line(), rows.last_line(),
+                 fmt::format("must close its quotation marks, got none to the end{}", hint), refuse);
+  }
 }
 
 }  // namespace rf::data

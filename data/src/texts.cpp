@@ -44,7 +44,10 @@ void TextReader::read_file(const std::string& path, const std::function<void(con
       [&](int64_t line, std::optional<std::string_view> text) {
         take({text.value_or(std::string_view()), file.name(), line});
       },
-      [&](int64_t line, const std::string& problem) { fail("input", "{} line {} {}", file.name(), line, problem); });
+      [&](int64_t line, const std::string& problem) {
+        if (options_.bad_records == BadRecords::kRefuse) fail("input", "{} line {} {}", file.name(), line, problem);
+        take({{}, file.name(), line, problem});
+      });
   if (format == Format::kParquet) bytes_read_ += data::total_bytes({path});
 }
 

@@ -73,12 +73,17 @@ struct Continuer::Impl {
     idle.push_back(std::move(generator));
   }
 
-  std::vector<int32_t> prompt_ids(const std::string& prompt) const {
+  std::vector<int32_t> tokens_of(const std::string& prompt) const {
     text::Encoding encoding;
     tokenizer.encode(prompt, encoding);
     std::vector<int32_t> ids = ends.before;
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
     if (model.info().prefix_lm) ids.insert(ids.end(), ends.after.begin(), ends.after.end());
+    return ids;
+  }
+
+  std::vector<int32_t> prompt_ids(const std::string& prompt) const {
+    std::vector<int32_t> ids = tokens_of(prompt);
     if (ids.empty()) {
       constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
       fail<ArgumentError>(kContinuationWhere, "a prompt must have at least one token, got {}",
@@ -136,6 +141,10 @@ std::vector<int32_t> Continuer::ids_of(std::span<const std::string> tokens, cons
     ids.push_back(id);
   }
   return ids;
+}
+
+bool Continuer::has_tokens(const std::string& prompt) const {
+  return !impl_->tokens_of(prompt).empty();
 }
 
 std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<const std::string> prompts,

@@ -57,6 +57,30 @@ def test_greedy(case, tmp_path):
     assert results(*common, "--input", "-", "--threads", 2, stdin=lines) == ours
 
 
+def test_a_record_is_one_prompt(case, tmp_path):
+    oracle, folder = case
+    records = [{"text": "<user>\nhi\n\n<assistant>\n"}, {"text": ""}, {"text": None}, {"label": 1}, {"text": " x\r\n"}]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    common = ["generate", "--model", folder, "--max-new-tokens", 4, "--input", path]
+    rows = results(*common, "--skip-bad-records", "--batch", 1)
+    assert [row["index"] for row in rows] == [0, 1, 2, 3, 4]
+    for row, record in zip(rows, records, strict=True):
+        prompt = record.get("text") or ""
+        assert row["prompt"] == prompt
+        if "text" in record:
+            assert [row["ids"]] == oracle_generate(oracle, prompt, SEP, do_sample=False, max_new_tokens=4)
+        else:
+            assert "prompts.jsonl line 4" in row["error"]
+    assert "prompts.jsonl line 4" in refused(*common, code=1)
+    # A line of a text file, and a field of a table that spans lines.
+    (tmp_path / "p.txt").write_text("a\n\nb\n")
+    (tmp_path / "p.csv").write_text('text,n\n"a\nb",1\n,2\n')
+    for name, prompts in (("p.txt", ["a", "", "b"]), ("p.csv", ["a\nb", ""])):
+        rows = results(*common[:-1], tmp_path / name)
+        assert [(row["index"], row["prompt"]) for row in rows] == list(enumerate(prompts))
+
+
 def test_beams(case):
     oracle, folder = case
     common = ["generate", "--model", folder, "--prompt", PROMPTS[1], "--max-new-tokens", 10]

@@ -51,6 +51,15 @@ def test_text(case, form):
         assert line["stopped"] == (ids[-1] == 2)
 
 
+def test_a_prompt_without_tokens_is_refused_by_name(case, tmp_path):
+    """This tokenizer puts no token before a text: an empty one has nothing to continue, and the others do."""
+    (tmp_path / "p.txt").write_text("the\n\npeople\n")
+    rows = results("generate", "--model", case[2], "--max-new-tokens", 2, "--input", tmp_path / "p.txt")
+    assert [(row["index"], row["prompt"]) for row in rows] == [(0, "the"), (1, ""), (2, "people")]
+    assert "p.txt line 2 must have a prompt of at least one token" in rows[1]["error"]
+    assert "error" not in rows[0] and "error" not in rows[2]
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_stream(case, precision):
     """The text of a JSON line, as it is found."""

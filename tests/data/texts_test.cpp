@@ -11,6 +11,7 @@ using Texts = std::vector<std::string>;
 struct Read {
   Texts texts;
   std::vector<int64_t> lines;
+  Texts problems;
 };
 
 Read read_texts(const std::string& name, const std::string& bytes, ReadOptions options = {}) {
@@ -23,6 +24,7 @@ Read read_texts(const std::string& name, const std::string& bytes, ReadOptions o
     EXPECT_TRUE(text.source.ends_with(name));
     read.texts.emplace_back(text.text);
     read.lines.push_back(text.line);
+    read.problems.emplace_back(text.problem);
   });
   EXPECT_EQ(reader.bytes_read(), std::ssize(bytes));
   return read;
@@ -49,13 +51,19 @@ TEST(Texts, EveryRecordIsOne) {
   EXPECT_EQ(read_texts("a.tsv", "x\ty\n\tz\n", {.field = "1"}).texts, (Texts{"x", ""}));
 }
 
-TEST(Texts, BadRecordsAreNeverSkipped) {
-  const auto message = [](const std::string& name, const std::string& bytes) {
-    return error_of([&] { read_texts(name, bytes, {.bad_records = BadRecords::kSkip}); });
+TEST(Texts, BadRecordsKeepTheirPlace) {
+  const auto message = [](const std::string& name, const std::string& bytes, const ReadOptions& options = {}) {
+    return error_of([&] { read_texts(name, bytes, options); });
   };
   EXPECT_NE(message("a.jsonl", "{\"text\":\"x\"}\n{\"label\":1}\n").find("a.jsonl line 2"), std::string::npos);
   EXPECT_NE(message("a.csv", "text,b\n1\n").find("a.csv line 2"), std::string::npos);
-  EXPECT_NE(message("a.data", std::string("a\n\0b", 4)).find("zero bytes"), std::string::npos);
+  const ReadOptions skip{.bad_records = BadRecords::kSkip};
+  EXPECT_NE(message("a.data", std::string("a\n\0b", 4), skip).find("zero bytes"), std::string::npos);
+  const Read read = read_texts("a.jsonl", "{\"text\":\"x\"}\n{\"label\":1}\n{\"text\":\"y\"}\n", skip);
+  EXPECT_EQ(read.texts, (Texts{"x", "", "y"}));
+  ASSERT_EQ(read.problems.size(), 3u);
+  EXPECT_NE(read.problems[1].find("field"), std::string::npos);
+  EXPECT_EQ(read.problems[0] + read.problems[2], "");
 }
 
 }  // namespace

@@ -14,15 +14,16 @@
 namespace rf::data {
 
 struct SourceText {
-  std::string_view text;      // as in the file; it may hold bytes that are not UTF-8
-  const std::string& source;  // the file, or "standard input"
-  int64_t line;               // where it begins, from 1; in Parquet its row
+  std::string_view text;       // as in the file; it may hold bytes that are not UTF-8
+  const std::string& source;   // the file, or "standard input"
+  int64_t line;                // where it begins, from 1; in Parquet its row
+  std::string_view problem{};  // with BadRecords::kSkip: why the record is bad, without its place; its text is empty
 };
 
 class TextReader {
  public:
-  // The option document_rule has no meaning here, and a bad record is always an error: without it, the texts after it
-  // would have other numbers. Throws Error as DocumentReader does.
+  // The option document_rule has no meaning here. A bad record is an error, or with BadRecords::kSkip a text with a
+  // problem, so that the texts after it keep their numbers. Throws Error as DocumentReader does.
   explicit TextReader(ReadOptions options);
 
   const std::vector<std::string>& files() const { return files_; }        // in the order they are read, each once

@@ -45,6 +45,8 @@ class Continuer {
   // The ids of tokens of the vocabulary. `name`: of the option, for messages. Throws ArgumentError for other texts.
   std::vector<int32_t> ids_of(std::span<const std::string> tokens, const std::string& name) const;
 
+  // Whether the model has a token to begin with: without a special token before it, an empty text is no prompt.
+  bool has_tokens(const std::string& prompt) const;
   // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, and as engine::Generator does.
   std::vector<std::vector<Continuation>> continue_prompts(std::span<const std::string> prompts,
                                                           const engine::GenerationOptions& options) const;
