@@ -1,5 +1,6 @@
 // Threads that share work: jobs and loops. They exist as long as this object, because starting one takes as long as a
-// small batch of texts. The thread that calls is one of them; one thread at a time may call.
+// small batch of texts. The thread that calls is one of them; one thread at a time may call. In a child of fork() they
+// are started again.
 //
 // Not OpenMP: its runtime ends the process when the system refuses a thread, an exception may not leave its loops, and
 // the calling thread of a pipeline (data/src/ordered_pool.h) reads the next texts while others work.
@@ -12,6 +13,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -30,7 +32,10 @@ class Workers {
   // A job for any thread; it must not throw.
   void submit(Job job);
   // Runs the next job on the calling thread; false if none waits.
-  bool run_one() { return run_next(0); }
+  bool run_one() {
+    renew_after_fork();
+    return run_next(0);
+  }
   // Calls action(i) for every i < count and returns when all are done. Each thread begins with a range of indices, the
   // same in every loop of that count, so that its data stay in its cache; a thread that has finished helps the others.
   // If actions throw, the exception of the smallest i is rethrown. No jobs may wait.
@@ -42,16 +47,25 @@ class Workers {
     size_t end = 0;
   };
 
+  // The threads with what they wait for. One object, so that a process that was forked can leave its parent's as it is.
+  struct Crew {
+    std::mutex mutex;  // of the jobs and of the failure
+    std::condition_variable wake;
+    std::deque<Job> jobs;
+    std::atomic<size_t> waiting = 0;  // the size of jobs
+    std::atomic<bool> stopping = false;
+    std::vector<std::thread> threads;
+  };
+
+  void start();
+  void renew_after_fork();
   void work(size_t thread);
   bool run_next(size_t thread);
   void take_part(size_t thread);
   void run_block(size_t begin, size_t end);
 
-  std::mutex mutex_;  // of the jobs and of the failure
-  std::condition_variable wake_;
-  std::deque<Job> jobs_;
-  std::atomic<size_t> waiting_ = 0;  // the size of jobs_
-  std::atomic<bool> stopping_ = false;
+  std::unique_ptr<Crew> crew_;
+  int forks_ = 0;  // that this process had behind it when the threads began
 
   // The current loop.
   const std::function<void(size_t)>* action_ = nullptr;
@@ -59,8 +73,6 @@ class Workers {
   std::atomic<uint32_t> running_ = 0;  // of its jobs, those that have not ended
   std::exception_ptr failure_;
   size_t failed_index_ = 0;
-
-  std::vector<std::thread> threads_;
 };
 
 }  // namespace rf::text
