@@ -48,7 +48,7 @@ int run_evaluate(const CLI::App& app, EvaluateOptions& options, const Common& co
     check_form(app, "--data",
                {"--format", "--no-quotes", "--columns", "--dict", "--user-dict", "--precision", "--batch-tokens"});
     options.data.model_dir = model_of_run(options.data.model_dir, say);
-    options.data.max_length = options.max_length.value_or(options.data.max_length);
+    options.data.max_length = options.max_length;
     result = evaluate_data(options.data, common);
   }
   progress().finish();
@@ -60,7 +60,9 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   auto options = std::make_shared<EvaluateOptions>();
   EvaluateData& data = options->data;
   app.add_option("--model", data.model_dir, "Model directory")->required();
-  app.add_option("--max-length", options->max_length, "Tokens per row; default: 128, or with --input the task's");
+  app.add_option(
+      "--max-length", options->max_length,
+      "Tokens per row; default: those of the run whose model it is (128 for other models), or with --input the task's");
   app.add_option("--data", data.data_dir, "Language models: data directory made by prepare");
   app.add_option("--batch", data.batch_size, "With --data: rows per forward pass")->capture_default_str();
   app.add_option("--split", data.split, "With --data: valid, train or test")->capture_default_str();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "rf/data/batcher.h"
@@ -11,7 +12,8 @@ namespace rf::cli {
 struct EvaluateData {
   std::string model_dir, data_dir;
   std::string split = "valid";
-  int64_t max_length = 128, batch_size = 32;
+  std::optional<int64_t> max_length;  // absent: train::EvaluateOptions says which
+  int64_t batch_size = 32;
   data::Packing packing = data::Packing::kPacked;
   data::MaskOptions mask;
   data::Pairs pairs = data::Pairs::kNone;

@@ -16,13 +16,18 @@ namespace {
 int run_compare(const train::CompareOptions& options) {
   const train::CompareReport report = train::compare(options, progress());
   progress().finish();
-  for (const train::CompareRun& run : report.runs) {
-    nlohmann::json losses;
+  const auto by_length = [&](const std::vector<std::optional<double>>& losses) {
+    nlohmann::json json;
     for (size_t i = 0; i < report.lengths.size(); ++i) {
-      losses[std::to_string(report.lengths[i])] = run.losses[i] ? nlohmann::json(*run.losses[i]) : nlohmann::json();
+      json[std::to_string(report.lengths[i])] = losses[i] ? nlohmann::json(*losses[i]) : nlohmann::json();
     }
-    nlohmann::json line = {{"encoding", run.arm},          {"seed", run.seed}, {"step_ms", run.step_ms},
-                           {"parameters", run.parameters}, {"loss", losses},   {"peak_bytes", run.peak_bytes}};
+    return json;
+  };
+  for (const train::CompareRun& run : report.runs) {
+    nlohmann::json line = {{"encoding", run.arm},           {"seed", run.seed},
+                           {"step_ms", run.step_ms},        {"parameters", run.parameters},
+                           {"loss", by_length(run.losses)}, {"unigram_loss", by_length(report.unigram_losses)},
+                           {"peak_bytes", run.peak_bytes}};
     if (run.diverged_at > 0) line["diverged_at_step"] = run.diverged_at;
     emit(line);
   }

@@ -25,6 +25,7 @@ extern "C" RF_CLI_API nlohmann::json rf_evaluate_data(const rf::cli::EvaluateDat
     const train::EvaluationReport report = train::evaluate(options, cli::progress());
     if (!report.is_first_rank) throw cli::SilentExit{cli::kOk};
     result = to_json(report);
+    result["max_length"] = report.max_length;
     return cli::kOk;
   });
   return result;

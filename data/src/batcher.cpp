@@ -25,6 +25,31 @@ struct Piece {
 };
 using Row = std::vector<Piece>;
 
+// The rows of a batch, and the epoch of each.
+struct BatchRows {
+  std::vector<Row> rows;
+  std::vector<int64_t> epochs;
+};
+
+// A batch and the token or word with the smallest draw, if any may be chosen.
+struct Drawn {
+  Batch batch;
+  std::optional<MaskCandidate> least = {};
+};
+
+bool has_places(const std::optional<Drawn>& drawn) {
+  return drawn && !drawn->batch.places.empty();
+}
+
+// Chooses the smallest draw of all, the first of equal ones.
+void choose_least(const Masking& masking, std::vector<std::optional<Drawn>>& drawn) {
+  Drawn* closest = nullptr;
+  for (std::optional<Drawn>& each : drawn) {
+    if (each->least && (closest == nullptr || each->least->draw < closest->least->draw)) closest = &*each;
+  }
+  if (closest != nullptr) choose(masking, *closest->least, closest->batch);
+}
+
 const ChunkForm& form_of(Pairs pairs) {
   return pairs == Pairs::kNone ? kSingle : kPair;
 }
@@ -140,25 +165,34 @@ struct Batcher::Impl {
     row = std::min(row, chunks.count());
   }
 
-  // The rows of the batch at the cursor, which is moved to the next one, and their epochs.
-  std::pair<std::vector<Row>, std::vector<int64_t>> take_batch(BatchCursor& cursor) const {
+  // Those of the batch at the cursor, which is moved to the next one.
+  BatchRows take_batch(BatchCursor& cursor) const {
     if (cursor.epoch < 0 || cursor.epoch > std::numeric_limits<uint32_t>::max() || cursor.row < 0) {
       fail("batch", "a cursor must have an epoch in [0, 2^32) and a row from 0, got {} and {}", cursor.epoch,
            cursor.row);
     }
-    std::vector<Row> rows;
-    std::vector<int64_t> epochs;
+    BatchRows taken;
     while (true) {
-      take(cursor.epoch, cursor.row, rows);
-      epochs.resize(rows.size(), cursor.epoch);
+      take(cursor.epoch, cursor.row, taken.rows);
+      taken.epochs.resize(taken.rows.size(), cursor.epoch);
       if (cursor.row == chunks.count()) cursor = {cursor.epoch + 1, 0};
-      if (std::ssize(rows) == options.batch_size) return {std::move(rows), std::move(epochs)};
+      if (std::ssize(taken.rows) == options.batch_size) return taken;
     }
   }
 
-  // The batch of `rows`, each of its epoch.
-  Batch make(const std::vector<Row>& rows, const std::vector<int64_t>& epochs) const {
-    Batch batch;
+  // The batch of rows that come in order.
+  std::optional<Drawn> make_in_order(int64_t& row) const {
+    BatchRows taken;
+    take(std::nullopt, row, taken.rows);
+    if (taken.rows.empty()) return std::nullopt;
+    taken.epochs.assign(taken.rows.size(), 0);
+    return make(taken);
+  }
+
+  Drawn make(const BatchRows& taken) const {
+    const auto& [rows, epochs] = taken;
+    Drawn drawn;
+    Batch& batch = drawn.batch;
     batch.batch_size = std::ssize(rows);
     for (const Row& row : rows) batch.length = std::max(batch.length, row.front().length);  // kPadded: one piece
     if (options.packing == Packing::kPacked) batch.length = options.max_length;
@@ -167,19 +201,19 @@ struct Batcher::Impl {
     batch.segments.assign(slots, -1);
     batch.positions.assign(slots, 0);
     if (pairs) batch.types.assign(slots, 0);
-    std::optional<MaskDraft> draft;
-    if (masking) draft.emplace(*masking, batch);
     for (int64_t b = 0; b < batch.batch_size; ++b) {
       int64_t at = b * batch.length;
       int32_t segment = 0;
       for (const Piece& piece : rows[b]) {
-        at += place(piece, segment++, at, epochs[b], batch, draft);
+        at += place(piece, segment++, at, epochs[b], drawn);
         batch.ends.push_back(at);
       }
       if (const int64_t end = (b + 1) * batch.length; at < end) batch.ends.push_back(end);
     }
-    if (draft) draft->finish();
-    return batch;
+    if (options.least == LeastMasks::kInBatch && batch.places.empty() && drawn.least) {
+      choose(*masking, *drawn.least, batch);
+    }
+    return drawn;
   }
 
   // The text of a chunk between [CLS] and the last [SEP], and where its words begin. With pairs notes which it is and
@@ -201,8 +235,8 @@ struct Batcher::Impl {
   }
 
   // Writes [CLS] text [SEP] from flat index `at` on, and returns how many tokens that is.
-  int64_t place(const Piece& piece, int32_t segment, int64_t at, int64_t epoch, Batch& batch,
-                std::optional<MaskDraft>& draft) const {
+  int64_t place(const Piece& piece, int32_t segment, int64_t at, int64_t epoch, Drawn& drawn) const {
+    Batch& batch = drawn.batch;
     const auto [ids, starts_word] = text_of(piece, at, epoch, batch);
     const int64_t length = std::ssize(ids) + 2;
     batch.ids[at] = special.cls;
@@ -211,8 +245,8 @@ struct Batcher::Impl {
     std::fill_n(batch.segments.begin() + at, length, segment);
     std::iota(batch.positions.begin() + at, batch.positions.begin() + at + length, 0);
     batch.real_tokens += length;
-    if (draft) {
-      draft->add(epoch, piece.chunk, at + 1, starts_word);
+    if (masking) {
+      mask_chunk(*masking, {.epoch = epoch, .chunk = piece.chunk, .at = at + 1}, starts_word, batch, drawn.least);
     } else {
       label_next_tokens(special, at, length, batch);
     }
@@ -238,21 +272,48 @@ int64_t Batcher::rows_per_epoch() const {
 }
 
 Batch Batcher::next(BatchCursor& cursor) const {
-  const auto [rows, epochs] = impl_->take_batch(cursor);
-  return impl_->make(rows, epochs);
+  return std::move(next_step(cursor, 1, [](int64_t) { return true; }).front());
 }
 
-void Batcher::skip(BatchCursor& cursor) const {
-  impl_->take_batch(cursor);
+std::vector<Batch> Batcher::next_step(BatchCursor& cursor, int64_t micro_batches,
+                                      const std::function<bool(int64_t)>& wanted) const {
+  std::vector<BatchRows> taken;
+  for (int64_t i = 0; i < micro_batches; ++i) taken.push_back(impl_->take_batch(cursor));
+  std::vector<std::optional<Drawn>> drawn(taken.size());
+  std::vector<size_t> own;
+  for (size_t i = 0; i < taken.size(); ++i) {
+    if (!wanted(static_cast<int64_t>(i))) continue;
+    own.push_back(i);
+    drawn[i] = impl_->make(taken[i]);
+  }
+  const bool may_lack = impl_->masking && impl_->options.least == LeastMasks::kInStep && !own.empty();
+  for (size_t i = 0; may_lack && i < taken.size() && std::none_of(drawn.begin(), drawn.end(), has_places); ++i) {
+    if (!drawn[i]) drawn[i] = impl_->make(taken[i]);
+  }
+  if (may_lack && std::none_of(drawn.begin(), drawn.end(), has_places)) choose_least(*impl_->masking, drawn);
+  std::vector<Batch> batches;
+  for (const size_t i : own) batches.push_back(std::move(drawn[i]->batch));
+  return batches;
 }
 
 bool Batcher::next_in_order(int64_t& row, Batch& batch) const {
   if (row < 0) fail("batch", "a row must be at least 0, got {}", row);
-  std::vector<Row> rows;
-  impl_->take(std::nullopt, row, rows);
-  if (rows.empty()) return false;
-  batch = impl_->make(rows, std::vector<int64_t>(rows.size(), 0));
-  return true;
+  std::optional<Drawn> drawn = impl_->make_in_order(row);
+  if (drawn) batch = std::move(drawn->batch);
+  return drawn.has_value();
+}
+
+Batch Batcher::least_in_order(int64_t batches) const {
+  std::vector<std::optional<Drawn>> drawn(1);  // the closest until here
+  int64_t row = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    std::optional<Drawn> next = impl_->make_in_order(row);
+    if (!next) break;
+    const bool closer = !drawn[0] || (next->least && (!drawn[0]->least || next->least->draw < drawn[0]->least->draw));
+    if (closer) drawn[0] = std::move(next);
+  }
+  if (impl_->masking && drawn[0]) choose_least(*impl_->masking, drawn);
+  return drawn[0] ? std::move(drawn[0]->batch) : Batch{};
 }
 
 }  // namespace rf::data

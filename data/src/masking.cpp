@@ -57,39 +57,30 @@ int64_t Masking::replacement(int64_t id, int64_t epoch, int64_t chunk, int64_t t
   return random;
 }
 
-void MaskDraft::add(int64_t epoch, int64_t chunk, int64_t at, std::span<const uint8_t> starts_word) {
+void choose(const Masking& masking, const MaskCandidate& candidate, Batch& batch) {
+  for (int64_t t = candidate.t; t < candidate.t + candidate.count; ++t) {
+    int64_t& id = batch.ids[candidate.at + t];
+    batch.places.push_back(candidate.at + t);
+    batch.labels.push_back(id);
+    id = masking.replacement(id, candidate.epoch, candidate.chunk, t);
+  }
+}
+
+void mask_chunk(const Masking& masking, MaskCandidate chunk, std::span<const uint8_t> starts_word, Batch& batch,
+                std::optional<MaskCandidate>& least) {
   const int64_t count = std::ssize(starts_word);
   for (int64_t t = 0, end; t < count; t = end) {
     end = t + 1;
-    if (masking_.is_special(batch_.ids[at + t])) continue;
-    if (masking_.unit() == MaskUnit::kWholeWord) {
-      while (end < count && starts_word[end] == 0 && !masking_.is_special(batch_.ids[at + end])) ++end;
+    if (masking.is_special(batch.ids[chunk.at + t])) continue;
+    if (masking.unit() == MaskUnit::kWholeWord) {
+      while (end < count && starts_word[end] == 0 && !masking.is_special(batch.ids[chunk.at + end])) ++end;
     }
-    consider({epoch, chunk, at, t, end - t});
+    chunk.t = t;
+    chunk.count = end - t;
+    chunk.draw = masking.selection(chunk.epoch, chunk.chunk, t);
+    if (masking.selects(chunk.draw)) choose(masking, chunk, batch);
+    if (!least || chunk.draw < least->draw) least = chunk;
   }
-}
-
-void MaskDraft::consider(const Unit& unit) {
-  const uint32_t word = masking_.selection(unit.epoch, unit.chunk, unit.t);
-  if (masking_.selects(word)) {
-    choose(unit);
-  } else if (word < closest_draw_) {
-    closest_ = unit;
-    closest_draw_ = word;
-  }
-}
-
-void MaskDraft::choose(const Unit& unit) {
-  for (int64_t t = unit.t; t < unit.t + unit.count; ++t) {
-    int64_t& id = batch_.ids[unit.at + t];
-    batch_.places.push_back(unit.at + t);
-    batch_.labels.push_back(id);
-    id = masking_.replacement(id, unit.epoch, unit.chunk, t);
-  }
-}
-
-void MaskDraft::finish() {
-  if (batch_.places.empty()) choose(closest_);
 }
 
 }  // namespace rf::data

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,26 +34,16 @@ class Masking {
   uint64_t seed_;
 };
 
-// Masks one batch, chunk by chunk in rising flat index.
-class MaskDraft {
- public:
-  MaskDraft(const Masking& masking, Batch& batch) : masking_(masking), batch_(batch) {}
-  // The chunk whose first token after [CLS] is at flat index `at`.
-  void add(int64_t epoch, int64_t chunk, int64_t at, std::span<const uint8_t> starts_word);
-  void finish();  // if nothing was chosen: chooses the candidate with the smallest draw
-
- private:
-  struct Unit {  // a token or a word that may be chosen
-    int64_t epoch = 0, chunk = 0, at = 0;
-    int64_t t = 0, count = 0;  // tokens [t, t + count) of the chunk
-  };
-  void consider(const Unit& unit);
-  void choose(const Unit& unit);
-
-  const Masking& masking_;
-  Batch& batch_;
-  Unit closest_;
-  uint64_t closest_draw_ = std::numeric_limits<uint64_t>::max();
+// A token or a word that may be chosen: tokens [t, t + count) of a chunk whose first one is at flat index `at`.
+struct MaskCandidate {
+  int64_t epoch = 0, chunk = 0, at = 0, t = 0, count = 0;
+  uint32_t draw = 0;
 };
+
+void choose(const Masking& masking, const MaskCandidate& candidate, Batch& batch);
+// Masks the chunk whose first token after [CLS] is at flat index `at`; chunks come in rising flat index. `least`
+// becomes the first candidate with the smallest draw.
+void mask_chunk(const Masking& masking, MaskCandidate chunk, std::span<const uint8_t> starts_word, Batch& batch,
+                std::optional<MaskCandidate>& least);
 
 }  // namespace rf::data

@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+import tolerances
 from cli_support import MODEL, PROGRAM, make_data, refused, results, run, run_file, wait_for
 
 NEEDS_KEYS = {"axial", "axial-nd", "mrope", "rope-mixed"}
@@ -72,7 +75,9 @@ def test_all_are_those_that_the_model_can_have(data, tmp_path, objective):
 
 def test_table_has_a_row_for_every_run(data, tmp_path):
     output = tmp_path / "out"
-    lines = results(*options(data, output, "none,learned,rope"))
+    model = {**MODEL, "max_position_embeddings": 16}
+    run_file(data / "whole.json", model=model, stages=[dict(max_length=16, batch=4, steps=4)])
+    lines = results(*options(data, output, "none,learned,rope", config="whole.json"))
     assert [(line["encoding"], line["seed"]) for line in lines] == [
         (name, seed) for name in ("none", "learned", "rope") for seed in (1, 2)
     ]
@@ -82,19 +87,66 @@ def test_table_has_a_row_for_every_run(data, tmp_path):
     assert by_name["learned"]["loss"]["32"] is None and by_name["rope"]["loss"]["64"] > 0
     # Weights, gradients and two moments, four bytes each, are alive at once.
     assert all(line["step_ms"] > 0 and line["peak_bytes"] > 16 * line["parameters"] for line in lines)
-    assert (output / "table.md").read_text().count("\n") == 2 + 3
+    table = (output / "table.md").read_text().splitlines()
+    assert len(table) == 2 + 3 + 1 and table[-1].startswith("| (token frequencies) | - | - | - | ")
+    # Every line has the loss of token frequencies, as `evaluate` measures it on the same tokens.
+    assert all(line["unigram_loss"] == lines[0]["unigram_loss"] for line in lines)
+    for length, unigram_loss in lines[0]["unigram_loss"].items():
+        evaluation = ["--data", data / "data", "--batch", 3, *(() if length == "16" else ("--max-length", length))]
+        (measured,) = results("evaluate", "--model", output / "rope" / "seed-1", *evaluation)
+        assert measured["max_length"] == int(length)
+        assert unigram_loss == pytest.approx(measured["unigram_loss"], rel=tolerances.STATISTICS_RTOL)
+        assert f" {unigram_loss:.3f} |" in table[-1]
     assert (output / "table.svg").read_text().startswith("<svg")
 
 
+def training_losses(run_dir):
+    metrics = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in metrics if line["type"] == "train"]
+
+
 def test_runs_share_data_order_and_initialisation(data, tmp_path):
+    """Two arms of one function have the same bits at every step, with dropout; other seeds have others. Weights that
+    are not an encoding's start alike in arms of two functions: a rate of 1e-30 leaves them where they are."""
+    model = {**MODEL, "max_position_embeddings": 16}
+    keys = dict(model=model, stages=[dict(max_length=16, batch=4, steps=6)], log_every_steps=1, evaluate_batches=1)
+    run_file(data / "alike.json", **keys)
+    results(*options(data, tmp_path / "alike", "rope,rope:rope_theta=10000.0", 2, config="alike.json"))
+    losses_of = {
+        (name, seed): training_losses(tmp_path / "alike" / name / f"seed-{seed}")
+        for name in ("rope", "rope+rope_theta=10000.0")
+        for seed in (1, 2)
+    }
+    (one, two), (again, two_again) = (list(losses_of.values())[i : i + 2] for i in (0, 2))
+    assert len(one) == 6 and one == again and two == two_again
+    assert not set(one) & set(two)
+
+    still = dict(kind="constant", learning_rate=1e-30, warmup_steps=0)
+    run_file(data / "still.json", **{**keys, "schedule": still})
+    results(*options(data, tmp_path / "still", "none,learned,t5:scale=sqrt", 1, config="still.json"))
+    none, learned, t5 = (
+        load_file(tmp_path / "still" / name / "seed-1" / "model.safetensors")
+        for name in ("none", "learned", "t5+scale=sqrt")
+    )
+    for other in (learned, t5):
+        body = {name: values for name, values in other.items() if not name.startswith("position_encoding.")}
+        assert body.keys() == none.keys() and len(body) < len(other)
+        for name, values in none.items():
+            np.testing.assert_allclose(body[name], values, rtol=0, atol=1e-28, err_msg=name)
+
+
+def test_a_comparison_of_an_earlier_version_is_shown_but_not_added_to(data, tmp_path):
+    """Its masks and initial values followed other rules."""
     output = tmp_path / "out"
-    results(*options(data, output, "none,rope", 1))
-    first = {}
-    for name in ("none", "rope"):
-        metrics = (output / name / "seed-1" / "metrics.jsonl").read_text().splitlines()
-        first[name] = [json.loads(line) for line in metrics]
-    assert first["none"][0]["tokens"] == first["rope"][0]["tokens"]
-    assert first["none"][0]["predicted_tokens"] == first["rope"][0]["predicted_tokens"]
+    results(*options(data, output, "none", 1))
+    settings = json.loads((output / "compare.json").read_text())
+    assert settings.pop("rules") == 2
+    (output / "compare.json").write_text(json.dumps(settings))
+    (shown,) = results(*options(data, output, "none", 1))
+    assert shown["encoding"] == "none"
+    message = refused(*options(data, output, "none,rope", 1))
+    assert "[compare] the runs of a comparison must share the rules of masks and initial values" in message
+    assert "without rope, seed 1; give another --output" in message
 
 
 def test_more_arms_and_seeds_leave_what_is_done_as_it_is(data, tmp_path):
@@ -121,7 +173,7 @@ def test_a_run_that_diverges_does_not_end_the_comparison(data, tmp_path):
         assert line["loss"] == {"16": None, "32": None} and 1 < line["diverged_at_step"] <= 4
     assert set(losses(tmp_path / "out").values()) == {"nan"}
     table = (tmp_path / "out" / "table.md").read_text().splitlines()
-    assert len(table) == 4 and all(row.endswith("| 2 diverged | 2 diverged |") for row in table[2:])
+    assert len(table) == 5 and all(row.endswith("| 2 diverged | 2 diverged |") for row in table[2:4])
     # They are finished: called again, nothing is trained.
     metrics = tmp_path / "out" / "rope" / "seed-2" / "metrics.jsonl"
     before = metrics.stat().st_mtime_ns

@@ -2,6 +2,7 @@
 change of length, and what is said before anything is trained."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -52,6 +53,18 @@ def test_every_length_after_every_stage(prepared, tmp_path):
     assert lines(tmp_path / "run", "evaluation")[-1]["loss"] == pytest.approx(at_8, rel=tolerances.T4_MAX)
 
 
+def test_evaluate_takes_the_length_of_the_run(prepared, tmp_path):
+    """Of the last stage, or of the stage that a checkpoint is in; 128 for a model that is no run."""
+    results(*pretrain(prepared, tmp_path, checkpoint_every_steps=2, keep_checkpoints=9))
+    run_dir, copy = tmp_path / "run", tmp_path / "copy"
+    shutil.copytree(run_dir, copy, ignore=shutil.ignore_patterns("run.json", "checkpoint-*"))
+    lengths = {run_dir: 8, run_dir / "checkpoint-2": 12, run_dir / "checkpoint-4": 24, copy: 128}
+    for model, length in lengths.items():
+        arguments = ["evaluate", "--model", model, "--data", prepared / "data"]
+        (measured,) = results(*arguments)
+        assert measured == results(*arguments, "--max-length", length)[0] and measured["max_length"] == length
+
+
 def test_a_length_that_cannot_be_read_is_null(prepared, tmp_path):
     model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 24}
     done = run(*pretrain(prepared, tmp_path, model=model, evaluate_lengths=[24, 25]))
@@ -98,6 +111,35 @@ def test_warm_start_at_another_length(prepared, tmp_path, name):
     cold = lines(tmp_path / "run", "train")[0]["loss"]
     warm = lines(tmp_path / "long" / "run", "train")[0]["loss"]
     assert warm < cold
+
+
+def predicted(folder):
+    return [line["predicted_tokens"] for line in lines(folder, "train")]
+
+
+def test_accumulation_changes_no_masks(prepared, tmp_path):
+    """Rows are so short that most have no mask. A run that an earlier version began, which forced one in every
+    micro-batch, goes on as it began."""
+    tokens = {}
+    for accumulate in (1, 8):
+        folder = tmp_path / str(accumulate)
+        folder.mkdir()
+        stages = [dict(max_length=6, batch=8, steps=12, accumulate=accumulate)]
+        run_keys = dict(stages=stages, log_every_steps=1, checkpoint_every_steps=4, keep_checkpoints=9)
+        arguments = pretrain(prepared, folder, **run_keys)
+        results(*arguments)
+        tokens[accumulate] = predicted(folder / "run")
+    assert tokens[1] == tokens[8] and min(tokens[1]) < 8
+
+    state_file = folder / "run" / "checkpoint-4" / "state.json"
+    state = json.loads(state_file.read_text())
+    assert state.pop("least_masks") == "step"
+    state_file.write_text(json.dumps(state))
+    for step in (8, 12):
+        shutil.rmtree(folder / "run" / f"checkpoint-{step}")
+    results(*arguments, "--resume")
+    assert predicted(folder / "run")[:4] == tokens[8][:4] and min(predicted(folder / "run")[4:]) >= 8
+    assert json.loads((folder / "run" / "checkpoint-12" / "state.json").read_text())["least_masks"] == "batch"
 
 
 def test_a_stage_beyond_a_table_is_named_at_the_start(prepared, tmp_path):

@@ -3,7 +3,9 @@
 #include "rf/data/batcher.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -190,16 +192,37 @@ TEST_P(Packings, ResumesFromAnyCursor) {
   }
 }
 
-TEST_P(Packings, SkipMovesAsNext) {
-  const Directory directory;
-  const auto split = make_split(directory, numbered(sizes(60)), kVocab);
-  const Batcher batcher(split, kSpecial, {.max_length = 66, .batch_size = 7, .packing = GetParam()});
-  BatchCursor read, skipped;
+TEST_P(Packings, MicroBatchesThatAreNotWantedAreSkipped) {
+  const auto split = make_split(directory_, numbered(sizes(60)), kVocab);
+  const Batcher batcher(split, kSpecial, options(66, 7));
+  BatchCursor read, partly, skipped;
   while (read.epoch < 3) {
-    batcher.next(read);
-    batcher.skip(skipped);
+    std::vector<Batch> all;
+    for (int i = 0; i < 3; ++i) all.push_back(batcher.next(read));
+    const std::vector<Batch> odd = batcher.next_step(partly, 3, [](int64_t i) { return i == 1; });
+    ASSERT_EQ(odd.size(), 1u);
+    EXPECT_TRUE(same(odd[0], all[1]));
+    EXPECT_TRUE(batcher.next_step(skipped, 3, [](int64_t) { return false; }).empty());
+    ASSERT_EQ(std::pair(read.epoch, read.row), std::pair(partly.epoch, partly.row));
     ASSERT_EQ(std::pair(read.epoch, read.row), std::pair(skipped.epoch, skipped.row));
   }
+}
+
+// Packing makes the rows of a block in falling order of their longest chunk, which is their first. In the order of
+// training, of two rows that follow each other either has the longer one as often.
+TEST(Batcher, PackedRowsAreShuffledInABlock) {
+  const Directory directory;
+  const Batcher batcher(make_split(directory, numbered(sizes(1500, 60)), kVocab), kSpecial,
+                        {.max_length = 64, .batch_size = 1, .packing = Packing::kPacked});
+  double rises = 0, changes = 0;
+  int64_t before = 0;
+  for (BatchCursor cursor; cursor.epoch == 0;) {
+    const int64_t longest = std::ssize(chunks_of(batcher.next(cursor), 0).front());
+    changes += before != 0 && longest != before ? 1 : 0;
+    rises += before != 0 && longest > before ? 1 : 0;
+    before = longest;
+  }
+  EXPECT_NEAR(rises / changes, 0.5, tests::kSigmas * std::sqrt(0.25 / changes));
 }
 
 TEST_P(Packings, ThreadsShareABatcher) {
@@ -301,20 +324,108 @@ TEST_P(Packings, CausalNeedsTheSpecialTokensOfRowsAlone) {
 INSTANTIATE_TEST_SUITE_P(Batcher, Packings, testing::Values(Packing::kPadded, Packing::kPacked),
                          [](const auto& info) { return info.param == Packing::kPadded ? "padded" : "packed"; });
 
-// The same chunks with the same tokens masked, however they are packed and batched.
-TEST(Batcher, PaddedAndPackedMaskTheSameTokens) {
-  const Directory directory;
-  const auto split = make_split(directory, numbered(sizes(200)), kVocab);
-  const auto labels = [&](Packing packing, int64_t batch_size) {
-    const Batcher batcher(split, kSpecial, {.max_length = 66, .batch_size = batch_size, .packing = packing});
-    std::set<int64_t> found;  // ids are unique
-    Batch batch;
-    for (int64_t row = 0; batcher.next_in_order(row, batch);) found.insert(batch.labels.begin(), batch.labels.end());
-    return found;
-  };
-  const auto padded = labels(Packing::kPadded, 50);
-  EXPECT_GT(padded.size(), 1000u);
-  EXPECT_EQ(padded, labels(Packing::kPacked, 33));
+// What is masked among these documents, each one chunk with numbered ids, by the rule of masking.h: the draws below the
+// probability, or the smallest one where there is none.
+std::set<int64_t> expected_labels(const std::vector<int64_t>& chunks, const std::vector<int64_t>& document_sizes,
+                                  double probability, uint64_t seed) {
+  std::set<int64_t> below;
+  std::pair<uint32_t, int64_t> least{UINT32_MAX, -1};
+  for (const int64_t chunk : chunks) {
+    const int64_t first = std::accumulate(document_sizes.begin(), document_sizes.begin() + chunk, int64_t{5});
+    for (int64_t t = 0; t < document_sizes[chunk]; ++t) {
+      const uint32_t word = draw(seed, Stream::kMask, uint32_t(t), 0, chunk)[0];
+      if (double(word) < probability * 4294967296.0) below.insert(first + t);
+      least = std::min(least, {word, first + t});
+    }
+  }
+  return below.empty() ? std::set<int64_t>{least.second} : below;
+}
+
+// The number of the document that each chunk of a row is.
+std::vector<int64_t> documents_of(const Batch& batch, const std::vector<int64_t>& document_sizes) {
+  std::vector<int64_t> first(document_sizes.size()), found;
+  std::exclusive_scan(document_sizes.begin(), document_sizes.end(), first.begin(), int64_t{5});
+  for (int64_t b = 0; b < batch.batch_size; ++b) {
+    for (const auto& chunk : chunks_of(batch, b)) {
+      found.push_back(std::lower_bound(first.begin(), first.end(), chunk.front()) - first.begin());
+    }
+  }
+  return found;
+}
+
+// However a step of eight rows is divided, its masks are those of its tokens, whether there are none, few or many, and
+// a micro-batch has them whichever others its rank has.
+TEST_P(Packings, MasksOfAStepDoNotDependOnItsMicroBatches) {
+  const std::vector<int64_t> document_sizes = sizes(400, 6);
+  const auto split = make_split(directory_, numbered(document_sizes), kVocab);
+  int64_t without = 0;
+  for (const double probability : {0.004, 0.05, 0.4}) {
+    for (const int64_t micro_batches : {1, 2, 8}) {
+      BatchOptions given = options(8, 8 / micro_batches);
+      given.mask.probability = probability;
+      const Batcher batcher(split, kSpecial, given);
+      for (BatchCursor cursor; cursor.row < 250;) {
+        BatchCursor again = cursor;
+        std::vector<int64_t> documents;
+        std::set<int64_t> labels;
+        const auto step = batcher.next_step(cursor, micro_batches, [](int64_t) { return true; });
+        for (const Batch& batch : step) {
+          labels.insert(batch.labels.begin(), batch.labels.end());
+          for (const int64_t document : documents_of(batch, document_sizes)) documents.push_back(document);
+          without += batch.places.empty() ? 1 : 0;
+        }
+        ASSERT_EQ(labels, expected_labels(documents, document_sizes, probability, given.seed)) << micro_batches;
+        const auto last = batcher.next_step(again, micro_batches, [&](int64_t i) { return i == micro_batches - 1; });
+        ASSERT_TRUE(same(last.at(0), step.back())) << micro_batches;
+      }
+    }
+  }
+  EXPECT_GT(without, 100);
+}
+
+// Runs that an earlier version began: something to predict in every batch.
+TEST_P(Packings, AnEarlierRunHasAMaskInEveryBatch) {
+  BatchOptions given = options(8, 1);
+  given.mask.probability = 1e-6;
+  given.least = LeastMasks::kInBatch;
+  const Batcher batcher(make_split(directory_, numbered(sizes(60, 6)), kVocab), kSpecial, given);
+  BatchCursor cursor;
+  for (const Batch& batch : batcher.next_step(cursor, 20, [](int64_t) { return true; })) {
+    EXPECT_EQ(batch.places.size(), 1u);
+  }
+  Batch batch;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) EXPECT_EQ(batch.places.size(), size_t(batch.batch_size));
+}
+
+// The same chunks with the same tokens masked, however they are packed and batched, also where batches have none.
+TEST(Batcher, InOrderMasksDependOnTheTokensAlone) {
+  for (const int64_t most : {6, 400}) {
+    const Directory directory;
+    const auto document_sizes = sizes(200, most);
+    const auto split = make_split(directory, numbered(document_sizes), kVocab);
+    const auto labels = [&](Packing packing, int64_t batch_size, double probability) {
+      const Batcher batcher(
+          split, kSpecial,
+          {.max_length = 402, .batch_size = batch_size, .packing = packing, .mask = {.probability = probability}});
+      std::set<int64_t> found;  // ids are unique
+      Batch batch;
+      int64_t batches = 0;
+      for (int64_t row = 0; batcher.next_in_order(row, batch); ++batches) {
+        found.insert(batch.labels.begin(), batch.labels.end());
+      }
+      if (!found.empty()) return found;
+      const Batch least = batcher.least_in_order(batches);
+      return std::set<int64_t>(least.labels.begin(), least.labels.end());
+    };
+    std::vector<int64_t> all(document_sizes.size());
+    std::iota(all.begin(), all.end(), 0);
+    for (const double probability : {1e-6, 0.15}) {
+      const auto expected = expected_labels(all, document_sizes, probability, 1);
+      EXPECT_EQ(labels(Packing::kPadded, 1, probability), expected);
+      EXPECT_EQ(labels(Packing::kPadded, 50, probability), expected);
+      EXPECT_EQ(labels(Packing::kPacked, 3, probability), expected);
+    }
+  }
 }
 
 TEST(Batcher, MasksChangeFromEpochToEpoch) {

@@ -159,7 +159,7 @@ TEST(Masking, FatesAreByToken) {
   expect_proportion(masked, all, 0.8, "masked");
 }
 
-TEST(Masking, AtLeastOneTokenABatch) {
+TEST(Masking, AtLeastOneTokenInAStep) {
   const Directory directory;
   for (const MaskUnit unit : {MaskUnit::kToken, MaskUnit::kWholeWord}) {
     const BatchOptions options{.max_length = 8, .batch_size = 1, .mask = {.probability = 1e-9, .unit = unit}};

@@ -36,6 +36,15 @@ TEST(CompareTable, MarkdownHasMeanAndSpread) {
             "| shaw:a=1,2 | 12 | 4.0 | 0 | 2.000 | - |\n");
 }
 
+TEST(CompareTable, TokenFrequenciesAreTheLastLine) {
+  CompareReport report = small_report();
+  report.unigram_losses = {2.25, {}};
+  EXPECT_NE(csv_table(report).find(",loss_8,loss_16,unigram_loss_8,unigram_loss_16\n"
+                                   "rope,1,10,2.500,3145728,1.250000,1.500000,2.250000,\n"),
+            std::string::npos);
+  EXPECT_TRUE(markdown_table(report).ends_with("\n| (token frequencies) | - | - | - | 2.250 | - |\n"));
+}
+
 TEST(CompareTable, RunsThatHaveDivergedAreCounted) {
   CompareReport report = small_report();
   report.runs[1].losses = {{}, {}};

@@ -2,6 +2,8 @@
 #include "train_step.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/masked_select.h>
 #include <ATen/ops/randn_like.h>
 #include <gtest/gtest.h>
 
@@ -145,6 +147,23 @@ TEST(TrainStep, MicroBatchesOfPairsMakeOneBatch) {
   EXPECT_EQ(a.pairs, 6);
   EXPECT_EQ(b.pairs, 6);
   EXPECT_EQ(a.correct_pairs, b.correct_pairs);
+  EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
+  EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
+}
+
+// Rows without masks have pairs all the same.
+TEST(TrainStep, PairsOfAMicroBatchWithoutMasksCount) {
+  const auto whole = pair_model(), parts = pair_model();
+  LanguageBatch all = pair_rows(0, 4), last = pair_rows(3, 1);
+  const at::Tensor of_others = all.places_N.lt(3 * kLength);
+  all.places_N = all.places_N.masked_select(of_others);
+  all.labels_N = all.labels_N.masked_select(of_others);
+  last.places_N = last.labels_N = at::empty({0}, at::kLong);
+  const StepResult a = one_step(*whole, {all});
+  const StepResult b = one_step(*parts, {pair_rows(0, 3), last});
+  EXPECT_EQ(a.pairs, 4);
+  EXPECT_EQ(b.pairs, 4);
+  EXPECT_EQ(a.predicted_tokens, b.predicted_tokens);
   EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
 }

@@ -14,6 +14,7 @@
 #include "rf/io/safetensors.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/text/tokenizer.h"
+#include "run_file.h"
 
 namespace rf::train {
 
@@ -23,6 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
 constexpr int kStateVersion = 2;
+const std::initializer_list<std::pair<const char*, data::LeastMasks>> kLeastMasks = {
+    {"step", data::LeastMasks::kInStep}, {"batch", data::LeastMasks::kInBatch}};
 
 // The files of moments of a checkpoint, complete.
 std::vector<std::string> moments_files(const std::string& dir) {
@@ -127,6 +130,7 @@ nlohmann::json to_json(const TrainState& state) {
           {"micro_batches", state.micro_batches},
           {"updates", state.updates},
           {"cursor", {{"epoch", state.cursor.epoch}, {"row", state.cursor.row}}},
+          {"least_masks", name_of(kLeastMasks, state.least_masks)},
           {"interval",
            {{"loss_sum", state.interval.loss_sum},
             {"predicted_tokens", state.interval.predicted_tokens},
@@ -159,6 +163,7 @@ TrainState train_state(io::StrictObject& json) {
   state.updates = count(json, "updates");
   io::StrictObject cursor = json.object("cursor");
   state.cursor = {count(cursor, "epoch"), count(cursor, "row")};
+  state.least_masks = json.choice("least_masks", data::LeastMasks::kInBatch, kLeastMasks);
   io::StrictObject interval = json.object("interval");
   // Those of pairs are absent from checkpoints of an earlier version, and from evaluations without them.
   state.interval = {.loss_sum = number(interval, "loss_sum"),

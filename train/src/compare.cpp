@@ -32,6 +32,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The key of compare.json that says by which rules runs are trained, and its value: those of LeastMasks::kInStep and of
+// nn::Encoding::scales_scores. Comparisons of earlier versions have no such key.
+constexpr const char* kRulesKey = "rules";
+constexpr int kRules = 2;
+
 // Median milliseconds per step over the log intervals of a run, including those before an interruption.
 double median_step_ms(const std::string& run_dir) {
   const TrainingCurve curve = training_curve(run_dir);
@@ -93,6 +98,8 @@ class Comparison {
   void find_arms();
   void add_arm(const std::string& arm);
   void open_output();
+  void require_finished(const std::string& where) const;
+  void measure_unigrams();
   RunConfig config_of(const std::string& arm, uint64_t seed) const;
   std::string run_dir(const std::string& arm, uint64_t seed) const;
   // False if a signal ended it early.
@@ -180,15 +187,33 @@ std::string Comparison::run_dir(const std::string& arm, uint64_t seed) const {
 void Comparison::open_output() {
   nlohmann::json settings = {{"run", to_json(base_)},
                              {"data", data::identity(options_.data_dir)},
-                             {"length_factors", options_.length_factors}};
+                             {"length_factors", options_.length_factors},
+                             {kRulesKey, kRules}};
   const auto directory = RunDirectory::unlocked("compare", options_.output_dir);
   if (!directory.is_empty() && !directory.has("compare.json")) {
     fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",
          directory.path());
   }
-  const std::string difference = first_difference(directory.kept_settings("compare.json", settings), settings);
+  nlohmann::json before = directory.kept_settings("compare.json", settings);
+  const bool is_earlier = before.emplace(kRulesKey, kRules).second;
+  const std::string difference = first_difference(before, settings);
+  if (difference.empty() && is_earlier) require_finished(directory.path());
   if (difference.empty()) return;
   fail("compare", "the settings must be those of the comparison in {}, got {}", directory.path(), difference);
+}
+
+// The runs of an earlier version's comparison can be shown, not added to.
+void Comparison::require_finished(const std::string& where) const {
+  for (const std::string& arm : arms_) {
+    for (int64_t i = 0; i < options_.seeds; ++i) {
+      const uint64_t seed = base_.seed + static_cast<uint64_t>(i);
+      if (fs::exists(run_dir(arm, seed) + "/result.json")) continue;
+      fail("compare",
+           "the runs of a comparison must share the rules of masks and initial values, got {}, which an earlier "
+           "version began, without {}, seed {}; give another --output",
+           where, arm, seed);
+    }
+  }
 }
 
 bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
@@ -249,6 +274,12 @@ void Comparison::measure(const std::string& directory, CompareRun& run) {
   }
 }
 
+void Comparison::measure_unigrams() {
+  for (const int64_t length : report_.lengths) {
+    report_.unigram_losses.push_back(held_out_->unigram_loss(base_, length, batch_tokens(base_.stages.back())));
+  }
+}
+
 void Comparison::write_tables() {
   report_.table = markdown_table(report_);
   io::write_file(options_.output_dir + "/table.md", report_.table);
@@ -257,6 +288,7 @@ void Comparison::write_tables() {
 }
 
 CompareReport Comparison::go() {
+  measure_unigrams();
   for (const std::string& arm : arms_) {
     for (int64_t i = 0; i < options_.seeds; ++i) {
       CompareRun run;

@@ -65,12 +65,14 @@ std::string quoted(const std::string& text) {
 std::string csv_table(const CompareReport& report) {
   std::string out = "encoding,seed,parameters,step_ms,peak_bytes";
   for (const int64_t length : report.lengths) out += fmt::format(",loss_{}", length);
+  for (size_t i = 0; i < report.unigram_losses.size(); ++i) out += fmt::format(",unigram_loss_{}", report.lengths[i]);
   out += "\n";
   for (const CompareRun& run : report.runs) {
     out += fmt::format("{},{},{},{:.3f},{}", quoted(run.arm), run.seed, run.parameters, run.step_ms, run.peak_bytes);
     for (const std::optional<double>& loss : run.losses) {
       out += loss ? fmt::format(",{:.6f}", *loss) : run.diverged_at > 0 ? ",nan" : ",";
     }
+    for (const std::optional<double>& loss : report.unigram_losses) out += loss ? fmt::format(",{:.6f}", *loss) : ",";
     out += "\n";
   }
   return out;
@@ -97,7 +99,11 @@ std::string markdown_table(const CompareReport& report) {
     }
     out += "\n";
   }
-  return out;
+  if (report.unigram_losses.empty()) return out;
+  out += "| (token frequencies) | - | - | - |";
+  for (const std::optional<double>& loss : report.unigram_losses)
+    out += loss ? fmt::format(" {:.3f} |", *loss) : " - |";
+  return out + "\n";
 }
 
 }  // namespace rf::train

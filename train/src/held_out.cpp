@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
@@ -11,13 +12,14 @@
 #include "readable_length.h"
 #include "rf/data/identity.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::train {
 
 data::BatchOptions batch_options(const RunConfig& run, int64_t max_length, int64_t batch_size) {
-  return {max_length, batch_size, run.packing, run.objective, run.mask, run.seed, run.pairs};
+  return {max_length, batch_size, run.packing, run.objective, run.mask, run.seed, run.pairs, run.least_masks};
 }
 
 int64_t batch_tokens(const Stage& stage) {
@@ -47,7 +49,6 @@ EvaluationReport HeldOut::measure(nn::Model& model, const data::BatchOptions& op
 std::optional<EvaluationReport> HeldOut::measure_length(nn::Model& model, const RunConfig& run, int64_t length,
                                                         int64_t batch_tokens, io::Progress& progress, const Note& note,
                                                         const Ranks& ranks) {
-  const int64_t rows = std::max<int64_t>(batch_tokens / length, 1);
   // Known before the ranks of a job share the batches.
   if (const std::string reason = why_too_long(model, length); !reason.empty()) {
     if (note) note(fmt::format("{} tokens: {}", length, reason));
@@ -55,11 +56,26 @@ std::optional<EvaluationReport> HeldOut::measure_length(nn::Model& model, const 
   }
   try {
     const io::Progress::Part part(progress, fmt::format("{} tokens", length));
-    return measure(model, batch_options(run, length, rows), run.precision, run.evaluate_batches, progress, ranks);
+    return measure(model, length_options(run, length, batch_tokens), run.precision, run.evaluate_batches, progress,
+                   ranks);
   } catch (const LostRank&) {
     throw;
   } catch (const Error& error) {
     if (note) note(fmt::format("{} tokens: {}", length, error.what()));
+    return std::nullopt;
+  }
+}
+
+data::BatchOptions HeldOut::length_options(const RunConfig& run, int64_t length, int64_t batch_tokens) const {
+  return batch_options(run, length, std::max<int64_t>(batch_tokens / length, 1));
+}
+
+std::optional<double> HeldOut::unigram_loss(const RunConfig& run, int64_t length, int64_t batch_tokens) {
+  if (!unigram_) unigram_.emplace(*train_);
+  try {
+    const data::Batcher rows(split_, special_, length_options(run, length, batch_tokens));
+    return rf::train::unigram_loss(rows, *unigram_, run.evaluate_batches);
+  } catch (const Error&) {  // said where a model is measured at this length
     return std::nullopt;
   }
 }
@@ -116,18 +132,36 @@ Evaluation::Evaluation(const EvaluateOptions& options)
   }
 }
 
+// EvaluateOptions::max_length, where it is absent.
+int64_t length_of_run(const std::string& model_dir) {
+  constexpr int64_t kOfOtherModels = 128;
+  const auto read = [&](const char* name) {
+    const std::string path = fmt::format("{}/{}", model_dir, name);
+    return std::filesystem::exists(path) ? io::read_json(path) : nlohmann::json();
+  };
+  const nlohmann::json state = read("state.json");
+  const nlohmann::json run = state.contains("run") ? state["run"] : read("run.json");
+  if (!run.contains("stages")) return kOfOtherModels;
+  const std::vector<Stage> stages = parse_run_config(run).stages;
+  const auto last = static_cast<int64_t>(stages.size()) - 1;
+  const bool says = state.contains("stage") && state["stage"].is_number_integer();
+  return stages[static_cast<size_t>(says ? std::clamp<int64_t>(state["stage"], 0, last) : last)].max_length;
+}
+
 }  // namespace
 
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
   const Ranks ranks(options.process_group);
   std::optional<Evaluation> work;
   std::string identity;
+  int64_t max_length = 0;
   ranks.together([&] {
     work.emplace(options);
+    max_length = options.max_length ? *options.max_length : length_of_run(options.model_dir);
     identity = data::identity(options.data_dir);
   });
   const nlohmann::json settings = {{"split", options.split},
-                                   {"max_length", options.max_length},
+                                   {"max_length", max_length},
                                    {"batch", options.batch_size},
                                    {"packed", options.packing == data::Packing::kPacked},
                                    {"seed", options.seed},
@@ -138,11 +172,12 @@ EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress
   require_same_job(ranks, settings, identity, fresh_platform());
   require_same_weights(ranks, *work->model);
   io::Progress silent;
-  EvaluationReport report = work->held_out.measure(*work->model,
-                                                   {options.max_length, options.batch_size, options.packing,
-                                                    work->objective, options.mask, options.seed, options.pairs},
-                                                   options.precision, 0, ranks.is_first() ? progress : silent, ranks);
+  EvaluationReport report = work->held_out.measure(
+      *work->model,
+      {max_length, options.batch_size, options.packing, work->objective, options.mask, options.seed, options.pairs},
+      options.precision, 0, ranks.is_first() ? progress : silent, ranks);
   report.is_first_rank = ranks.is_first();
+  report.max_length = max_length;
   return report;
 }
 

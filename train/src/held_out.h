@@ -39,8 +39,12 @@ class HeldOut {
   std::optional<EvaluationReport> measure_length(nn::Model& model, const RunConfig& run, int64_t length,
                                                  int64_t batch_tokens, io::Progress& progress, const Note& note,
                                                  const Ranks& ranks);
+  // Nats per token that measure_length predicts, of the training split's token frequencies; nullopt where it has none.
+  std::optional<double> unigram_loss(const RunConfig& run, int64_t length, int64_t batch_tokens);
 
  private:
+  data::BatchOptions length_options(const RunConfig& run, int64_t length, int64_t batch_tokens) const;
+
   text::SpecialIds special_;
   std::shared_ptr<const data::Split> train_, split_;
   std::optional<UnigramModel> unigram_;  // of the training split; made when it is first needed

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "autocast.h"
 #include "cross_entropy.h"
@@ -62,7 +63,10 @@ LanguageBatch to_tensors(const data::Batch& batch) {
 
 LanguageLogits language_logits(nn::Model& model, const LanguageBatch& batch) {
   const at::Tensor hidden_MC = model.encode(batch.input).flatten(0, 1);
-  LanguageLogits logits{.labels_NV = model.masked_lm_logits(hidden_MC.index_select(0, batch.places_N)), .pairs_P2 = {}};
+  LanguageLogits logits;
+  if (batch.places_N.numel() > 0) {
+    logits.labels_NV = model.masked_lm_logits(hidden_MC.index_select(0, batch.places_N));
+  }
   if (batch.pairs() > 0) logits.pairs_P2 = model.pair_logits(hidden_MC.index_select(0, batch.pair_places_P));
   return logits;
 }
@@ -92,14 +96,16 @@ struct BatchSums {
 constexpr size_t kSums = sizeof(BatchSums) / sizeof(double);
 
 BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel& unigram) {
+  BatchSums sums;
+  if (batch.places.empty() && batch.pair_places.empty()) return sums;
   const LanguageBatch tensors = to_tensors(batch);
   const LanguageLogits logits = language_logits(model, tensors);
-  const at::Tensor& logits_NV = logits.labels_NV;
-  BatchSums sums;
-  sums.loss = summed_cross_entropy(logits_NV, tensors.labels_N);
   for (const int64_t id : batch.labels) sums.unigram_loss += unigram.cost(id);
-  sums.correct = static_cast<double>(logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>());
   sums.predicted = static_cast<double>(batch.labels.size());
+  if (const at::Tensor& logits_NV = logits.labels_NV; logits_NV.defined()) {
+    sums.loss = summed_cross_entropy(logits_NV, tensors.labels_N);
+    sums.correct = static_cast<double>(logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>());
+  }
   if (logits.pairs_P2.defined()) {
     sums.pair_loss = summed_cross_entropy(logits.pairs_P2, tensors.pair_labels_P);
     sums.correct_pairs = static_cast<double>(correct_pairs(logits.pairs_P2, tensors.pair_labels_P));
@@ -128,6 +134,22 @@ std::vector<BatchSums> gather(const std::vector<BatchSums>& own, int64_t count, 
 
 }  // namespace
 
+std::optional<double> unigram_loss(const data::Batcher& batcher, const UnigramModel& unigram, int64_t max_batches) {
+  double sum = 0;
+  int64_t row = 0, done = 0, predicted = 0;
+  data::Batch batch;
+  const auto add = [&] {
+    for (const int64_t id : batch.labels) sum += unigram.cost(id);
+    predicted += std::ssize(batch.labels);
+  };
+  for (; (max_batches == 0 || done < max_batches) && batcher.next_in_order(row, batch); ++done) add();
+  if (predicted == 0) {
+    batch = batcher.least_in_order(done);
+    add();
+  }
+  return predicted > 0 ? std::optional(sum / static_cast<double>(predicted)) : std::nullopt;
+}
+
 EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, const UnigramModel& unigram,
                                Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick,
                                const Ranks& ranks) {
@@ -140,7 +162,7 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
   ranks.together([&] {
     for (; (max_batches == 0 || done < max_batches) && batcher.next_in_order(row, batch); ++done) {
       if (!ranks.has(done)) continue;
-      own.push_back(batch.places.empty() ? BatchSums{} : sums_of(model, batch, unigram));
+      own.push_back(sums_of(model, batch, unigram));
       tick(done + 1);
     }
   });
@@ -153,6 +175,11 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
     total.pair_loss += sums.pair_loss;
     total.correct_pairs += sums.correct_pairs;
     total.pairs += sums.pairs;
+  }
+  if (total.predicted == 0) {  // short texts and few masks
+    const BatchSums least = sums_of(model, batcher.least_in_order(done), unigram);
+    std::tie(total.loss, total.unigram_loss, total.correct, total.predicted) =
+        std::tie(least.loss, least.unigram_loss, least.correct, least.predicted);
   }
   if (total.predicted == 0) {
     ranks.fail_on_all(fmt::format(

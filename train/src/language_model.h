@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "ranks.h"
@@ -40,8 +41,7 @@ struct LanguageBatch {
 // padding: the model's defaults then compute the same, faster.
 LanguageBatch to_tensors(const data::Batch& batch);
 
-// Of one forward pass: at the batch's predicted positions, of which there must be at least one, and of its pairs,
-// undefined where it has none.
+// Of one forward pass: at the batch's predicted positions, and of its pairs; undefined where it has none.
 struct LanguageLogits {
   at::Tensor labels_NV, pairs_P2;
 };
@@ -67,5 +67,8 @@ class UnigramModel {
 EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, const UnigramModel& unigram,
                                Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick,
                                const Ranks& ranks);
+
+// Nats per predicted token of the rows that evaluate_rows measures; nullopt where they have none.
+std::optional<double> unigram_loss(const data::Batcher& batcher, const UnigramModel& unigram, int64_t max_batches);
 
 }  // namespace rf::train

@@ -47,12 +47,9 @@ void PretrainRun::enter_stage(int64_t stage) {
 std::vector<LanguageBatch> PretrainRun::own_batches(int64_t micro_batches) {
   RECORD_USER_SCOPE("data");
   std::vector<LanguageBatch> batches;
-  for (int64_t i = 0; i < micro_batches; ++i) {
-    if (ranks_.has(i)) {
-      batches.push_back(to_tensors(batcher_->next(state_.cursor)));
-    } else {
-      batcher_->skip(state_.cursor);
-    }
+  const auto is_own = [this](int64_t i) { return ranks_.has(i); };
+  for (const data::Batch& batch : batcher_->next_step(state_.cursor, micro_batches, is_own)) {
+    batches.push_back(to_tensors(batch));
   }
   return batches;
 }

@@ -179,6 +179,7 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
          options_.data_dir);
   }
   saved.run = state_.run;
+  config_.least_masks = saved.least_masks;
   saved.platform = resumed_platform(saved.platform, ranks_.size(), [this](const std::string& text) { note(text); });
   state_ = std::move(saved);
   model_ = nn::load_model(checkpoint, head_of(config_.objective, config_.pairs), at::kFloat);

@@ -45,20 +45,23 @@ struct PassSums {
 constexpr size_t kSums = sizeof(PassSums) / sizeof(double);
 
 bool predicts(const LanguageBatch& batch) {
-  return batch.places_N.numel() > 0;
+  return batch.places_N.numel() > 0 || batch.pairs() > 0;
 }
 
 // The loss of a micro-batch, a scalar with a gradient: its share of the means over the step. `sums` gets what it adds.
 at::Tensor pass_loss(nn::Model& model, const LanguageBatch& batch, const StepResult& step, PassSums& sums) {
   const auto tokens = static_cast<double>(step.predicted_tokens), pairs = static_cast<double>(step.pairs);
   const LanguageLogits logits = language_logits(model, batch);
-  const at::Tensor loss = scaled_cross_entropy(logits.labels_NV, batch.labels_N, 1.0 / tokens);
-  sums.loss = loss.item<float>() * tokens;
+  at::Tensor loss;
+  if (logits.labels_NV.defined()) {
+    loss = scaled_cross_entropy(logits.labels_NV, batch.labels_N, 1.0 / tokens);
+    sums.loss = loss.item<float>() * tokens;
+  }
   if (!logits.pairs_P2.defined()) return loss;
   sums.correct_pairs = static_cast<double>(correct_pairs(logits.pairs_P2, batch.pair_labels_P));
   const at::Tensor pair_loss = scaled_cross_entropy(logits.pairs_P2, batch.pair_labels_P, 1.0 / pairs);
   sums.pair_loss = pair_loss.item<float>() * pairs;
-  return loss + pair_loss;
+  return loss.defined() ? loss + pair_loss : pair_loss;
 }
 
 // The sums of each micro-batch; gradients are added up. The last backward pass sends them.
@@ -117,14 +120,17 @@ StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const Langua
   for (const LanguageBatch& batch : own) {
     counts[0] += batch.places_N.numel();
     counts[1] += batch.real_tokens;
-    counts[2] += predicts(batch) ? batch.pairs() : 0;
+    counts[2] += batch.pairs();
   }
   for (const std::vector<int64_t>& of_rank : job.ranks.gather(counts)) {
     result.predicted_tokens += of_rank[0];
     result.real_tokens += of_rank[1];
     result.pairs += of_rank[2];
   }
-  if (result.predicted_tokens == 0) return result;
+  if (result.predicted_tokens == 0) {
+    result.pairs = 0;
+    return result;
+  }
   const double start = now_seconds();
   const std::vector<PassSums> own_sums = run_passes(model, own, plan, job, result);
   result.compute_seconds = now_seconds() - start;

@@ -10,14 +10,14 @@
 // kept between calls, and little is wasted: full chunks fill rows, and the tails of documents share rows. Rows are
 // numbered (first chunk of the block) + (row in the block): rising, with gaps, below the number of chunks. Masks. The
 // decisions for a token are one Philox draw keyed by (seed, epoch, chunk, token in the chunk), hence the same however
-// the chunks are packed and batched. The last batch of an epoch that is not full is completed with the first rows of
-// the next.
-// Pairs of sentences. With Pairs a chunk has max_length - 3 tokens and becomes [CLS] A [SEP] B [SEP], with the types 0
-// up to the first [SEP] and 1 after it: see Pairs, and segment_pairs.h for how a chunk is divided. A pair is one
-// segment of a row.
+// the chunks are packed and batched. Only a step without any masks depends on more than its chunks (LeastMasks). The
+// last batch of an epoch that is not full is completed with the first rows of the next. Pairs of sentences. With Pairs
+// a chunk has max_length - 3 tokens and becomes [CLS] A [SEP] B [SEP], with the types 0 up to the first [SEP] and 1
+// after it: see Pairs, and segment_pairs.h for how a chunk is divided. A pair is one segment of a row.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -62,6 +62,11 @@ struct MaskOptions {
   bool operator==(const MaskOptions&) const = default;
 };
 
+// Where masking chooses no token, the token (or word) with the smallest draw is taken, so that there is something to
+// predict. kInStep: of all micro-batches of a step, and in order of all batches (least_in_order), so that the number of
+// micro-batches and of ranks changes nothing. kInBatch: of every batch, as in runs that an earlier version began.
+enum class LeastMasks { kInStep, kInBatch };
+
 struct BatchOptions {
   int64_t max_length = 128;
   int64_t batch_size = 32;
@@ -70,6 +75,7 @@ struct BatchOptions {
   MaskOptions mask{};  // of kMasked
   uint64_t seed = 1;
   Pairs pairs = Pairs::kNone;  // with kMasked only
+  LeastMasks least = LeastMasks::kInStep;
 };
 
 // Row-major [batch_size, length] arrays; length is the longest row's (kPadded) or max_length (kPacked).
@@ -80,11 +86,9 @@ struct Batch {
   std::vector<int64_t> positions;  // [B*T], restarting at 0 in each segment; 0 at padding
   // 0, then where each run of tokens ends, counted through all rows: those of a segment, or the padding of a row.
   std::vector<int64_t> ends = {0};
-  // Flat indices b*T + t where a token is predicted, rising. If masking chooses no token in the whole batch, the token
-  // (or word) with the smallest draw is taken, so this is empty only for a batch of special tokens alone.
-  std::vector<int64_t> places;
-  std::vector<int64_t> labels;                    // the ids to predict there
-  std::vector<int64_t> types;                     // [B*T], 0 or 1, with pairs; otherwise empty
+  std::vector<int64_t> places;  // flat indices b*T + t where a token is predicted, rising; may be empty
+  std::vector<int64_t> labels;  // the ids to predict there
+  std::vector<int64_t> types;   // [B*T], 0 or 1, with pairs; otherwise empty
   std::vector<int64_t> pair_places, pair_labels;  // of each pair: the flat index of its [CLS], and its class
   int64_t real_tokens = 0;                        // tokens that are not padding
 };
@@ -104,14 +108,21 @@ class Batcher {
   // For epoch numbers and progress. kPadded: exact. kPacked: the number that perfect packing would need, a few percent
   // below the true one.
   int64_t rows_per_epoch() const;
-  // The batch at the cursor, which is moved to the next one. Thread-safe (on different cursors).
+  // A step of one batch: that at the cursor, which is moved to the next one. Without a token to predict only if all are
+  // special. Thread-safe (on different cursors).
   Batch next(BatchCursor& cursor) const;
-  // Moves the cursor as next() does, without reading tokens.
-  void skip(BatchCursor& cursor) const;
+  // The micro-batches of a step whose numbers (0, 1, ...) are wanted, in order; the cursor is moved past all of them.
+  // Their rows and masks are those of one batch that is as many times larger. Those that are not wanted are read only
+  // where the wanted ones have no masks.
+  std::vector<Batch> next_step(BatchCursor& cursor, int64_t micro_batches,
+                               const std::function<bool(int64_t)>& wanted) const;
   // For evaluation: every chunk once in the order of the documents, the last batch shorter. The masks are those of
   // epoch 0, so the same tokens are chosen for every packing and batch size. `row` starts at 0 and is advanced. False
   // at the end.
   bool next_in_order(int64_t& row, Batch& batch) const;
+  // Of the first `batches` in order, which have no masks, the one with the smallest draw, and its token chosen. Without
+  // a token to predict if all are special.
+  Batch least_in_order(int64_t batches) const;
 
  private:
   struct Impl;

@@ -62,15 +62,17 @@ struct CompareOptions {
 RunConfig compare_defaults();
 
 struct CompareReport {
-  std::vector<CompareRun> runs;  // by arm, then seed
-  std::vector<int64_t> lengths;  // tokens, one for each length factor
-  std::string table;             // Markdown
+  std::vector<CompareRun> runs;                            // by arm, then seed
+  std::vector<int64_t> lengths;                            // tokens, one for each length factor
+  std::vector<std::optional<double>> unigram_losses = {};  // of token frequencies, on the same tokens
+  std::string table;                                       // Markdown
   int signal = 0;  // SIGINT or SIGTERM when one ended the comparison early; call again with the same options
 };
 
 // Every arm is checked before the first is trained. A run that diverges ends there, and the others go on. Finished runs
 // are not repeated, and an interrupted run continues from its newest checkpoint. Throws Error if the output directory
-// holds another comparison (the settings differ).
+// holds another comparison (the settings differ), or runs that are to be trained and others that an earlier version
+// has trained by other rules.
 CompareReport compare(const CompareOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

@@ -39,6 +39,7 @@ struct EvaluationReport {
   double pair_loss = 0, pair_accuracy = 0;  // of pairs of sentences: nats per pair, and argmax
   int64_t pairs = 0;                        // 0: they were not measured
   bool is_first_rank = true;                // of the job that measured it
+  int64_t max_length = 0;                   // of evaluate(): of its rows
 };
 // Its numbers by name, those of pairs where there are any, and "perplexity", e^loss, and "bits", loss / ln 2, which are
 // bits per byte for a vocabulary of bytes.
@@ -67,7 +68,9 @@ PretrainReport pretrain_part(const std::string& directory, const nlohmann::json&
 struct EvaluateOptions {
   std::string model_dir, data_dir;
   std::string split = "valid";
-  int64_t max_length = 128, batch_size = 32;
+  // Absent: that of the run whose directory or checkpoint the model is, in its last stage so far; 128 for other models.
+  std::optional<int64_t> max_length = {};
+  int64_t batch_size = 32;
   data::Packing packing = data::Packing::kPacked;
   data::MaskOptions mask;
   uint64_t seed = 1;
