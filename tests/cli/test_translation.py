@@ -117,6 +117,8 @@ def test_killed_training_has_the_same_bits(folder, trained):
         return [{key: line[key] for key in ("type", "step", "loss")} for line in lines]
 
     assert values(output) == values(trained)
+    last = "checkpoint-12/state.json"
+    assert (output / last).read_bytes() == (trained / last).read_bytes()
     assert sorted(path.name for path in output.iterdir()) == sorted(path.name for path in trained.iterdir())
 
 

@@ -25,6 +25,7 @@
 #include "rf/nn/seed_scope.h"
 #include "rf/nn/translation_model.h"
 #include "rf/train/run_directory.h"
+#include "rf/train/training_curve.h"
 #include "seconds.h"
 #include "train_step.h"
 #include "translation_data.h"
@@ -101,6 +102,7 @@ TranslationRun::TranslationRun(const TranslationOptions& options, io::Progress& 
   first_step_ = step_;
   estimate_.emplace(static_cast<double>(config_.steps), static_cast<double>(step_));
   metrics_.emplace(file("metrics.jsonl"), step_, options.note);
+  for (const double of_line : training_curve(options.output_dir).seconds) seconds_ += of_line;
   checkpoints_.emplace(CheckpointPlan{
       .run_dir = options.output_dir, .tokenizer = *tokenizer_files_, .keep = config_.keep_checkpoints, .sync = [this] {
         metrics_->sync();
@@ -174,6 +176,7 @@ void TranslationRun::open_model() {
   optimizer_.emplace(
       trained_parameters(*model_, model_->weight_specs()),
       AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm});
+  platform_["processes"] = 1;
   if (checkpoint) resume_from(*checkpoint);
 }
 
@@ -181,7 +184,7 @@ void TranslationRun::resume_from(const std::string& checkpoint) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   load_state(checkpoint, [&](io::StrictObject& state) {
     state.require({"step", "micro_batches", "epoch", "batch", "updates", "interval_loss", "interval_tokens",
-                   "train_loss", "seconds", "platform"});
+                   "train_loss", "platform"});
     step_ = state.integer("step", 0, 0, config_.steps);
     micro_batches_ = state.integer("micro_batches", 0, 0, INT64_MAX);
     epoch_ = state.integer("epoch", 0, 0, INT64_MAX);
@@ -189,7 +192,6 @@ void TranslationRun::resume_from(const std::string& checkpoint) {
     interval_loss_ = state.number("interval_loss", 0, {-kInfinity, kInfinity});
     interval_tokens_ = state.integer("interval_tokens", 0, 0, INT64_MAX);
     train_loss_ = state.number("train_loss", 0, {-kInfinity, kInfinity});
-    seconds_ = state.number("seconds", 0, {0, kInfinity});
     if (const nlohmann::json* loss = state.find("valid_loss"); loss != nullptr && loss->is_number()) {
       valid_loss_ = loss->get<double>();
     }
@@ -316,7 +318,6 @@ void TranslationRun::checkpoint_now(CheckpointCause cause) {
                        {"interval_tokens", interval_tokens_},
                        {"train_loss", train_loss_},
                        {"valid_loss", valid_loss_ ? nlohmann::json(*valid_loss_) : nlohmann::json()},
-                       {"seconds", seconds_},
                        {"platform", platform_}},
                       cause);
 }
