@@ -33,6 +33,7 @@
   line(fox) \
   line(transformer_xl) \
   line(transformer_xl_literal) \
+  line(dai_literal) \
   line(t5) \
   line(tupe_a) \
   line(tupe_r) \

@@ -95,7 +95,7 @@ class Encoding(ScriptModule):
             hidden_states: the layer's input at the keys, ``[B, S, C]``, for encodings that read tokens (``fox``,
                 ``path``).
             queries, keys: ``[B, T, H, D]`` and ``[B, S, Hk, D]`` as attention gets them, for encodings that read them
-                (``rerope``, ``cope``, ``dape``, ``path``).
+                (``dai-literal``, ``rerope``, ``cope``, ``dape``, ``path``).
             dtype: of queries and keys.
 
         Raises:

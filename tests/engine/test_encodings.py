@@ -26,6 +26,7 @@ LACKING = {
     "fire": ({"type": "fire"}, "pair_bias (P)"),
     "rope-mixed": ({"type": "rope-mixed", "grid_width": 3}, "query (R^q)"),
     "fope": ({"type": "fope"}, "query (R^q)"),
+    "dai-literal": ({"type": "dai-literal"}, "terms that depend on queries and keys"),
     "rerope": ({"type": "rerope"}, "terms that depend on queries and keys"),
     "cope": ({"type": "cope"}, "terms that depend on queries and keys"),
     "dape": ({"type": "dape"}, "terms that depend on queries and keys"),

@@ -19,7 +19,7 @@ LAYERS, POSITIONS = SIZES["num_hidden_layers"], SIZES["max_position_embeddings"]
 COMPUTED = {"none", "learned", "sinusoidal", "nezha", "rope", "axial", "axial-nd", "mrope", "xpos", "log-n"}
 # Encodings with a term that is no constant of a checkpoint: the file has its name alone.
 LACKING = {"fox": "key_score (kappa)", "fire": "pair_bias (P)", "rope-mixed": "query (R^q)", "fope": "query (R^q)"}
-LACKING |= dict.fromkeys(("rerope", "cope", "dape", "path"), "terms that depend on queries and keys")
+LACKING |= dict.fromkeys(("dai-literal", "rerope", "cope", "dape", "path"), "terms that depend on queries and keys")
 LACKING |= {
     "complex": "word embeddings that turn with the position",
     "floater": "vectors added to the input of every layer",

@@ -46,7 +46,7 @@ OPTIONS = [
 ]
 NOT_EXPORTED = ("huang-m3",)
 TRAINING_ONLY = (  # what the engine lacks too
-    *("fox", "fire", "rope-mixed", "fope", "rerope", "cope", "dape", "path", "complex", "floater"),
+    *("fox", "fire", "rope-mixed", "fope", "dai-literal", "rerope", "cope", "dape", "path", "complex", "floater"),
 )
 PLAIN = [name for name in INFOS if name not in (*NOT_EXPORTED, *TRAINING_ONLY, "axial", "axial-nd", "mrope")]
 

@@ -1,0 +1,117 @@
+// Eq. 7 of arXiv 2104.09864 before two trained vectors take the place of the query's own position: Eq. 6 with relative
+// keys in its second and fourth term alone, as notes on the paper print it under "Method 1",
+//
+//   score(m,n) = s [ x_m W_q^T W_k x_n + x_m W_q^T W_r R[m-n] + p_m W_q^T W_k x_n + p_m W_q^T W_r R[m-n] ]
+//              = s (W_q (x_m + p_m)).(k_n + W_r R[m-n])
+//
+// p_m and R are Eq. 4's sinusoids, of the position and of the distance, in the layout of transformer_xl.cpp. p_m goes
+// through W_q without its bias, which q has. So scores depend on the absolute position of the query, which Dai et al.
+// leave out: transformer-xl has their u and v. W_r [H*D, C] of each layer starts as N(0, initializer_range^2). Values
+// carry no position.
+//
+// Attention has the second term as a table, and the last two, which depend on keys, as a number for each pair: T x S
+// for each head in memory.
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/linear.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cmath>
+
+#include "layer_parameters.h"
+#include "read_vectors.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+#include "sinusoid.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+constexpr const char* kName = "dai-literal";
+
+class DaiLiteral : public Encoding {
+ public:
+  explicit DaiLiteral(const EncodingShape& shape)
+      : shape_(shape), weights_(layer_parameters(*this, shape.layers, "r_weight", [&] {
+          return drawn({shape.heads * shape.head_dim, shape.hidden_size}, shape);
+        })) {}
+
+  bool reads_vectors() const override { return true; }
+  void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
+  int64_t last_new_length() const override { return INT64_MAX; }
+
+  Shared compute_shared(const Positions& positions, at::ScalarType) override {
+    require_one_axis(kName, positions);
+    const auto [lo, hi] = distance_range(positions);
+    Shared shared;
+    shared.table = {.rows = sinusoids(at::arange(lo, hi + 1, at::kLong)).unsqueeze(0), .lo = lo, .hi = hi};
+    return shared;
+  }
+
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    if (!projections.query_weight.defined()) fail(kName, "the query projection of the layer must be given, got none");
+    const ReadVectors x = read_vectors(kName, projections, shape_.head_dim);
+    const at::ScalarType type = x.k_BSHD.scalar_type();
+    const DistanceTable keys{
+        .rows = projected_rows(shared.table.rows.squeeze(0).to(type), weights_.at(layer)->to(type), {}, shape_),
+        .lo = shared.table.lo,
+        .hi = shared.table.hi};
+    const at::Tensor &query_BT = shared.positions.query.ids, &key_BS = shared.positions.key.ids;
+    const at::Tensor at_BTHD = at::linear(sinusoids(query_BT).to(type), projections.query_weight.to(type))
+                                   .unflatten(-1, {shape_.heads, shape_.head_dim});
+    const at::Tensor content_BHTS = at::einsum("bthd,bshd->bhts", {at_BTHD, x.k_BSHD});
+    const at::Tensor by_row_BHTR = at::einsum("bthd,hrd->bhtr", {at_BTHD, keys.rows});
+    const at::Tensor row_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2) - keys.lo;
+    const at::Tensor position_BHTS = by_row_BHTR.expand({row_BTS.size(0), -1, -1, -1})
+                                         .gather(-1, row_BTS.unsqueeze(1).expand({-1, shape_.heads, -1, -1}));
+    const double scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim));
+    Terms terms = shared.terms;
+    terms.scale = scale;
+    terms.key_table = keys;
+    terms.pair_bias = (content_BHTS + position_BHTS) * scale;
+    return terms;
+  }
+
+ private:
+  at::Tensor sinusoids(const at::Tensor& positions) const {
+    const at::ScalarType type = weights_.front()->scalar_type();
+    return sinusoid(positions, shape_.hidden_size, SinusoidLayout::kHalf, type).to(type);
+  }
+
+  EncodingShape shape_;
+  std::vector<Parameter> weights_;  // W_r [H*D, C] of each layer
+};
+
+}  // namespace
+
+EncodingEntry dai_literal() {
+  return {
+      .info = {.name = kName,
+               .summary = "relative keys with the query's absolute position kept: what transformer-xl replaces by "
+                          "trained vectors",
+               .equation = "score = s (q + W_q p_m).(k + W_r R[r])",
+               .source = "arXiv 2104.09864 Eq. 6-7, between the two; Dai et al. 2019, arXiv 1901.02860",
+               .terms = "K, P, s",
+               .parameters = "L * C * H * D",
+               .cost = "T * (T + 3 S) * H * D multiply-adds, (T + S) * C * H * D for the table, and T * S * H numbers "
+                       "in memory",
+               .extrapolates = "sinusoids exist everywhere; beyond the trained positions nothing was learned",
+               .file = "nn/posenc/dai_literal.cpp",
+               .test = "tests/nn/test_dai_literal.py",
+               .keys = {},
+               .invariance = EncodingInfo::Invariance::kNone,
+               .pairwise = EncodingInfo::Pairwise::kYes},
+      .make = [](io::StrictObject&, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+        if (shape.hidden_size % 2 != 0) {
+          fail("position_encoding", "hidden_size must be even for {} (sines and cosines), got {}", kName,
+               shape.hidden_size);
+        }
+        return std::make_shared<DaiLiteral>(shape);
+      }};
+}
+
+}  // namespace rf::nn::posenc
