@@ -141,12 +141,11 @@ bool has_position_table(const ModelConfig& config) {
 
 InitialValues initial_values(const ModelConfig& config, const WeightSpec& spec) {
   if (config.family != Family::kRoFormerV2) return {.deviation = config.initializer_range};
-  constexpr double kTruncated = 1.13684723;  // over the deviation of N(0, 1) between -2 and 2
   const bool table_is_wide = spec.shape[0] > 10000 || spec.shape[0] < 10;
   const bool by_rows = spec.role == WeightRole::kEmbedding && !table_is_wide;
   const auto size = static_cast<double>(by_rows ? spec.shape[0] : spec.shape[1]);
   const auto layers = static_cast<double>(config.num_hidden_layers);
-  return {.deviation = kTruncated / std::sqrt(size * layers), .truncated = true};
+  return {.deviation = kTruncation / std::sqrt(size * layers), .truncated = true};
 }
 
 bool decays(WeightRole role, size_t dimensions) {

@@ -6,10 +6,13 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
+#include <c10/core/GradMode.h>
 
+#include <cmath>
 #include <utility>
 
 #include "attention_paths.h"
+#include "layer_parameters.h"
 #include "rf/io/error.h"
 
 namespace rf::nn {
@@ -87,6 +90,17 @@ struct Body::Pass {
   at::Tensor encoder_hidden_BSC;
   KeyValueCache* cache;
 };
+
+void Body::fit_scores(double deviation) {
+  if (encoding_->scales_scores() || EmptyParameters::wanted()) return;
+  const at::NoGradGuard no_grad;
+  const auto hidden = static_cast<double>(config_.hidden_size), head_dim = static_cast<double>(config_.head_dim());
+  for (const Layer& layer : layers_) {
+    at::Tensor query = layer.self.query.weight, key = layer.self.key.weight;
+    query.mul_(1 / (std::sqrt(hidden * head_dim) * deviation));
+    key.mul_(1 / (std::sqrt(hidden) * deviation));
+  }
+}
 
 AttentionDropout Body::probabilities_dropout(const Pass& pass) const {
   return {.p = pass.drop.training ? config_.attention_probs_dropout_prob : 0, .key = pass.drop.key};

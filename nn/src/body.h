@@ -44,6 +44,10 @@ class Body {
 
   void set_encoding(std::shared_ptr<Encoding> encoding) { encoding_ = std::move(encoding); }
   const Encoding& encoding() const { return *encoding_; }
+  // For an encoding whose scales_scores() is false: gives the projections of queries and keys in self-attention, which
+  // were drawn with `deviation`, those of T5's authors (mesh_tensorflow; T5PreTrainedModel._init_weights of
+  // transformers). Nothing else changes.
+  void fit_scores(double deviation);
   // One per layer, in place of softmax attention.
   void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
 

@@ -54,6 +54,10 @@ class Combined : public Encoding {
     return sum;
   }
 
+  bool scales_scores() const override {
+    return std::all_of(encodings_.begin(), encodings_.end(), [](const auto& each) { return each->scales_scores(); });
+  }
+
   at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& ids_BT,
                    const TokenPositions& positions) const override {
     at::Tensor changed_BTE = words_BTE;

@@ -198,6 +198,8 @@ Model::Model(const ModelConfig& config, Head head, std::shared_ptr<Encoding> enc
   const Parameters parameters(std::move(by_name), config);
   impl_->body = Body(config, parameters, prefix);
   impl_->body.set_encoding(impl_->encoding);
+  const InitialValues square = initial_values(config, {"", {config.hidden_size, config.hidden_size}, {}});
+  impl_->body.fit_scores(square.deviation / (square.truncated ? kTruncation : 1));
   impl_->body.set_linear_attention(linear);
   impl_->bind_head(parameters, prefix);
 }

@@ -19,6 +19,10 @@ namespace rf::nn {
 
 namespace {
 
+double xavier_bound(int64_t rows, int64_t columns) {
+  return std::sqrt(6.0 / static_cast<double>(rows + columns));
+}
+
 at::Tensor initial_translation_value(const WeightSpec& spec, const TranslationConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
   if (EmptyParameters::wanted()) return value;
@@ -28,7 +32,7 @@ at::Tensor initial_translation_value(const WeightSpec& spec, const TranslationCo
       value[config.pad_token_id].zero_();
       return value;
     case WeightRole::kMatrix: {
-      const double bound = std::sqrt(6.0 / static_cast<double>(spec.shape[0] + spec.shape[1]));
+      const double bound = xavier_bound(spec.shape[0], spec.shape[1]);
       return value.uniform_(-bound, bound);
     }
     case WeightRole::kNormGain:
@@ -82,6 +86,7 @@ TranslationModel::Impl::Side TranslationModel::Impl::make_side(torch::nn::Module
   const double scale = config.scale_embedding ? std::sqrt(static_cast<double>(config.d_model)) : 1;
   side.body = Body(side.config, Parameters(std::move(of_body), side.config), "", ScaledEmbeddings{scale});
   side.body.set_encoding(side.encoding);
+  side.body.fit_scores(xavier_bound(config.d_model, config.d_model) / std::sqrt(3.0));
   return side;
 }
 

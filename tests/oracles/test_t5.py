@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 from transformers.models.t5.configuration_t5 import T5Config
-from transformers.models.t5.modeling_t5 import T5Attention
+from transformers.models.t5.modeling_t5 import T5Attention, T5EncoderModel
 
 import roformer_cpp
 from roformer_cpp.encoding import Encoding
-from tolerances import T3_ATOL, T3_RTOL
+from tolerances import SIGMAS, T3_ATOL, T3_RTOL
 
 
 def encoding_of(attention: T5Attention, config: T5Config) -> Encoding:
@@ -61,3 +61,16 @@ def test_attention(causal):
     terms = encoding_of(theirs, config).terms(torch.arange(150))
     ours = theirs.o(roformer_cpp.attention(q, k, v, terms, is_causal=causal).flatten(2)).detach()
     np.testing.assert_allclose(ours.numpy(), expected.numpy(), T3_RTOL, T3_ATOL)
+
+
+def test_projections_start_as_transformers_has_them():
+    """Without 1/sqrt(D) in the scores: T5PreTrainedModel._init_weights, which is mesh_tensorflow's."""
+    torch.manual_seed(0)
+    config = T5Config(d_model=128, d_kv=32, num_heads=4, num_layers=1, num_decoder_layers=1, d_ff=64, vocab_size=30)
+    theirs = T5EncoderModel(config).encoder.block[0].layer[0].SelfAttention
+    sizes = dict(hidden_size=128, num_attention_heads=4, intermediate_size=64, num_hidden_layers=1, vocab_size=30)
+    ours = dict(roformer_cpp.build_model({**sizes, "position_encoding": "t5"}).named_parameters())
+    for name, weight in (("query", theirs.q.weight), ("key", theirs.k.weight)):
+        drawn = ours[f"encoder.layer.0.attention.self.{name}.weight"]
+        # Both are estimated from 128^2 draws.
+        assert (drawn.std() / weight.std()).item() == pytest.approx(1, abs=SIGMAS / weight.numel() ** 0.5), name

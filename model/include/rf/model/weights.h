@@ -52,6 +52,7 @@ bool has_position_table(const ModelConfig& config);
 // The standard deviation with which a matrix or an embedding starts, and whether values beyond two of it are drawn
 // again. RoFormerV2's is bert4keras': 1.13684723 / sqrt(n L) for L layers, truncated, whose deviation is 1 / sqrt(n L);
 // n is a matrix's number of inputs, and of embeddings [V, E] their width E where V > 10000 or V < 10, otherwise V.
+inline constexpr double kTruncation = 1.13684723;  // over the deviation of N(0, 1) between -2 and 2
 struct InitialValues {
   double deviation = 0;
   bool truncated = false;

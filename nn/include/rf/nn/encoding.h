@@ -82,6 +82,9 @@ class Encoding : public torch::nn::Module {
   // every length, INT64_MAX where each length adds some. Without a default: a wrong 1 would store the rows of one
   // token.
   virtual int64_t last_new_length() const = 0;
+  // False where scores are q.k without 1/sqrt(D). A model then draws the projections of queries and keys with the
+  // deviations 1/sqrt(D C) and 1/sqrt(C), as T5's authors do, so that scores begin with a deviation of 1.
+  virtual bool scales_scores() const { return true; }
   // What the encoding reads of a layer's input hidden_BTC, for terms that depend on tokens: numbers of each token,
   // [B,T,N], which a cache keeps of earlier tokens. N is 0 for encodings of positions alone, which return undefined.
   virtual int64_t numbers_per_token() const { return 0; }
