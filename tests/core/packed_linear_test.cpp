@@ -80,10 +80,11 @@ TEST_P(PackedLinear, EqualsFloat64) {
 }
 
 TEST_P(PackedLinear, GivesTheBitsOfTheProductThatIsNotPacked) {
+  ASSERT_EQ(rf_linear_set_backend("plain"), RF_OK) << rf_last_error();
   for (const rf_dtype dtype : kTypes) {
+    if (dtype == RF_BF16 && GetParam() == "AVX3_AMX") continue;  // sums of tiles have another order
     LinearLayerCase plain(dtype, 70, 1100, 1100);
-    const bool in_tiles = dtype == RF_BF16 && std::string(rf_target()) == "AVX3_AMX";
-    if (in_tiles || std::string(rf_linear_backend(dtype, 70, 1100, 1100)) != "plain") continue;
+    ASSERT_STREQ(rf_linear_backend(dtype, 70, 1100, 1100), "plain");
     const rf_linear_args call = plain.args();
     ASSERT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
     EXPECT_EQ(plain.y.bytes, Layer(plain).forward(0, 70).bytes) << name_of(plain);

@@ -191,11 +191,19 @@ def test_beam_search(beams, penalty, trained_oracle, tmp_path):
     assert [ids([source])[0] for source in sources] == theirs
 
 
-def test_length_limit_of_each_source(tmp_path):
-    make_oracle().save_pretrained(tmp_path)
+@pytest.mark.parametrize("beams", (1, 3))
+def test_length_limit_of_each_source(beams, tmp_path):
+    """A model that ends no translation by itself stops at the last token within max_ratio times the source and
+    max_extra more."""
+    oracle = make_oracle()
+    oracle.final_logits_bias[0, END] = -1e6
+    oracle.save_pretrained(tmp_path)
     model = load_translation_model(tmp_path)
-    ours = model.translate([[5, 6, 7, END], [8, END]], max_ratio=2, max_extra=1)
-    assert all(len(result.ids) <= limit for result, limit in zip(ours, (9, 5), strict=True))
+    sources = [[5, 6, 7, END], [8, END], [9, 10, END], [*range(4, 11), END]]
+    for ratio, extra in ((2, 1), (1.5, 0), (0.9, 3), (1.26, 2), (0.3, 1)):
+        ours = model.translate(sources, beams=beams, max_ratio=ratio, max_extra=extra)
+        limits = [max(n for n in range(40) if n <= ratio * len(source) + extra) for source in sources]
+        assert [len(result.ids) for result in ours] == limits and not any(result.ended for result in ours)
 
 
 @pytest.fixture(scope="module")
