@@ -46,4 +46,8 @@ std::string encoding_of(const std::string& arm) {
   return train::parse_arm(arm).type;
 }
 
+std::string name_of_arm(const std::string& arm) {
+  return arm == kScaledT5 ? arm : encoding_of(arm);
+}
+
 }  // namespace rf::reproduce

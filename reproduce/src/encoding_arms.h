@@ -18,4 +18,9 @@ inline constexpr int64_t kGridWidth = 8;
 // "axial" of "axial:grid_width=8".
 std::string encoding_of(const std::string& arm);
 
+// The second arm of t5 in the atlas: with 1/sqrt(D), and so with the initial values of all other arms.
+inline constexpr const char* kScaledT5 = "t5:scale=sqrt";
+// encoding_of(arm), but for kScaledT5, which has its own name.
+std::string name_of_arm(const std::string& arm);
+
 }  // namespace rf::reproduce

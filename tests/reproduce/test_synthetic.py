@@ -137,7 +137,8 @@ def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
         info["name"] for info in roformer_cpp.encodings()
     ]
     arms = next(each for each in register["experiments"] if each["name"] == "atlas")["settings"]["small"]["design"]
-    assert [arm.split(":")[0] for arm in arms["arms"]] == [encoding["name"] for encoding in register["encodings"]]
+    arms = [arm for arm in arms["arms"] if arm != "t5:scale=sqrt"]
+    assert [arm.split(":")[0] for arm in arms] == [encoding["name"] for encoding in register["encodings"]]
     # Elsewhere it goes on from the small files of its finished runs.
     elsewhere = tmp_path / "elsewhere"
     for name in ("*.training.json", "result.json", "compare.json"):

@@ -243,7 +243,7 @@ def _read_accuracies(result, values):
 def _read_options(experiment, result, values):
     for arm in result.arms if result else []:
         encoding, _, options = arm.partition(":")
-        if options and encoding in values:
+        if options and encoding in values and encoding not in result.arms:
             values[encoding].options[experiment] = options
 
 
