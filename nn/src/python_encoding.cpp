@@ -58,6 +58,7 @@ class PythonEncoding : public Encoding {
   explicit PythonEncoding(int64_t number)
       : module_(number),
         reads_vectors_(call_python("reads_vectors", number).at(0).toBool()),
+        scales_scores_(call_python("scales_scores", number).at(0).toBool()),
         max_length_(call_python("max_length", number).at(0).toOptional<int64_t>()) {
     const Stack stack = call_python("parameters", number);
     const std::vector<at::Tensor> values = stack.at(0).toTensorVector();
@@ -80,6 +81,7 @@ class PythonEncoding : public Encoding {
   }
 
   bool reads_vectors() const override { return reads_vectors_; }
+  bool scales_scores() const override { return scales_scores_; }
   void check_length(int64_t tokens) const override { check_position(tokens - 1); }
   // Python does not say where its tables end, so each length is taken to add rows.
   int64_t last_new_length() const override { return max_length_.value_or(INT64_MAX); }
@@ -129,7 +131,7 @@ class PythonEncoding : public Encoding {
   }
 
   KeptInPython module_;
-  bool reads_vectors_;
+  bool reads_vectors_, scales_scores_;
   std::optional<int64_t> max_length_;  // of sequences; absent: any
   std::vector<Parameter> parameters_;
 };

@@ -41,11 +41,14 @@ class CustomEncoding(nn.Module):
 
     Attributes:
         reads_vectors: where a subclass sets it to true, :meth:`layer_terms` also gets the layer's queries and keys.
+        scales_scores: false where terms have ``scale`` 1, as T5's: a model then draws the projections of queries and
+            keys with the deviations 1/sqrt(C D) and 1/sqrt(C), as T5's authors do.
         max_length: the longest sequence that the encoding reads, for example the rows of a table by position; longer
             ones are refused. ``None``: any.
     """
 
     reads_vectors = False
+    scales_scores = True
     max_length: int | None = None
 
     def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
@@ -129,8 +132,9 @@ def _make(name: str, options: str, sizes: list[int], initializer_range: float) -
     module = _classes[name](EncodingShape(*numbers, bool(causal), initializer_range), **json.loads(options))
     if not isinstance(module, CustomEncoding):
         raise TypeError(f"[encoding] {name} must be made as a CustomEncoding, got {type(module).__name__}")
-    if not isinstance(module.reads_vectors, bool):
-        raise TypeError(f"[encoding] reads_vectors must be True or False, got {module.reads_vectors!r}")
+    for name in ("reads_vectors", "scales_scores"):
+        if not isinstance(getattr(module, name), bool):
+            raise TypeError(f"[encoding] {name} must be True or False, got {getattr(module, name)!r}")
     _checked_length(module.max_length)
     if module.reads_vectors:
         signature = inspect.signature(module.layer_terms)
@@ -175,6 +179,10 @@ def _reads_vectors(number: int) -> bool:
     return _kept[number].reads_vectors
 
 
+def _scales_scores(number: int) -> bool:
+    return _kept[number].scales_scores
+
+
 def _max_length(number: int) -> int | None:
     return _checked_length(_kept[number].max_length)
 
@@ -209,6 +217,7 @@ for _schema, _function in (
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("parameters(int module) -> (Tensor[], str[])", _parameters),
     ("reads_vectors(int module) -> bool", _reads_vectors),
+    ("scales_scores(int module) -> bool", _scales_scores),
     ("max_length(int module) -> int?", _max_length),
     ("input(int module, Tensor[] parameters, Tensor positions, int dtype) -> Tensor?", _input),
     ("shared(int module, Tensor[] parameters, Tensor positions, Tensor key_positions, int dtype) -> int", _shared),

@@ -87,7 +87,7 @@ def test_gradients():
 
 
 def test_refuses():
-    with pytest.raises(ValueError, match="hidden_size must be even for dai-literal .*, got 7"):
+    with pytest.raises(ValueError, match=r"hidden_size must be even for dai-literal .*, got 7"):
         roformer_cpp.encoding("dai-literal", hidden_size=7)
     encoding = roformer_cpp.encoding("dai-literal", num_attention_heads=2, head_dim=4, hidden_size=8)
     q = torch.zeros(1, 3, 2, 4)

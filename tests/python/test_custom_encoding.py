@@ -237,6 +237,30 @@ def test_nothing_is_kept_of_what_is_gone():
     assert len(custom_encoding._kept) == before
 
 
+def test_projections_fit_scores_that_are_not_scaled():
+    """As those of `t5` do (tests/nn/test_initial_values.py)."""
+
+    class Unscaled(roformer_cpp.CustomEncoding):
+        scales_scores = False
+
+        def __init__(self, shape):
+            super().__init__()
+
+        def shared(self, positions, key_positions, dtype):
+            return roformer_cpp.Terms(scale=1.0)
+
+    roformer_cpp.register_encoding("unscaled", Unscaled)
+    sizes = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16, vocab_size=9)
+    of = {
+        name: dict(roformer_cpp.build_model({**sizes, "position_encoding": name}).named_parameters())
+        for name in ("unscaled", "t5", "none")
+    }
+    for part in ("query", "key", "value"):
+        name = f"encoder.layer.0.attention.self.{part}.weight"
+        assert torch.equal(of["unscaled"][name], of["t5"][name])
+        assert torch.equal(of["unscaled"][name], of["none"][name]) == (part == "value")
+
+
 def test_mistakes_in_an_encoding_name_it():
     class Nothing(roformer_cpp.CustomEncoding):
         def __init__(self, shape, **keys):
@@ -254,6 +278,7 @@ def test_mistakes_in_an_encoding_name_it():
     for attributes, rule in (
         (reads, "layer_terms must take layer, shared, projections, queries and keys where reads_vectors is True"),
         ({"reads_vectors": "yes"}, "reads_vectors must be True or False, got 'yes'"),
+        ({"scales_scores": None}, "scales_scores must be True or False, got None"),
     ):
         roformer_cpp.register_encoding("mistaken", type("Mistaken", (Nothing,), attributes))
         with pytest.raises(TypeError, match=rule):
