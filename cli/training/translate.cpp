@@ -90,10 +90,12 @@ class TranslationOutput {
  private:
   // A killed process may have left a part of a block.
   void keep_whole_blocks() {
-    const std::string text = io::read_file(file_.partial_path());
     size_t kept = 0, lines = 0;
-    for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1)) {
-      if (++lines % kLinesAtOnce == 0) {
+    {
+      const io::MappedFile file(file_.partial_path());  // of any size
+      const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+      for (size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
+        if (++lines % kLinesAtOnce != 0) continue;
         kept = at + 1;
         lines_ = lines;
       }

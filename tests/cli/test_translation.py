@@ -2,6 +2,7 @@
 
 import json
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -198,6 +199,28 @@ def test_interrupted_translation_goes_on(folder, trained, tmp_path):
     assert done.returncode == 0
     assert "continuing at line 257 of 600" in done.stderr or "continuing at line 513 of 600" in done.stderr
     assert (tmp_path / "out.txt").read_text() == whole
+
+
+def test_translations_of_any_size_go_on(trained, tmp_path):
+    """The part that is there may be larger than what is read whole, 256 MiB."""
+    (tmp_path / "in.txt").write_text("a dog\n" * 257)
+    translate = ["translate", "--model", trained, "--input", tmp_path / "in.txt", "--beams", 1, "--max-extra", 1]
+    translate += ["--max-ratio", 0.1, "--output"]
+    results(*translate, tmp_path / "whole.txt")
+    lines = (tmp_path / "whole.txt").read_bytes().splitlines(keepends=True)
+    limit = len(b"".join(lines[:256]))  # bytes that a file may have: the last line has no room
+    full = refused(
+        *translate, tmp_path / "out.txt", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit,) * 2)
+    )
+    assert "File too large" in full
+    long = b"x" * (2**28 // 255 + 1) + b"\n"
+    (tmp_path / "out.txt.part").write_bytes(lines[0] + long * 255)
+    done = run(*translate, tmp_path / "out.txt")
+    assert done.returncode == 0 and "continuing at line 257 of 257" in done.stderr
+    with (tmp_path / "out.txt").open("rb") as file:
+        assert file.readline() == lines[0]
+        file.seek(len(lines[0]) + len(long) * 255)
+        assert file.read() == lines[256]
 
 
 def test_long_lines_are_named(folder, trained, tmp_path):
