@@ -11,6 +11,7 @@
 #include "command.h"
 #include "rf/data/reader.h"
 #include "rf/engine/precision.h"
+#include "rf/io/dtype.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::cli {
@@ -25,7 +26,7 @@ CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const cha
   CLI::Option* const option = app.add_option_function<std::string>(
       name,
       [&value, names, listed, name](const std::string& given) {
-        const auto found = names.find(given);
+        const auto found = names.find(std::string(io::full_type_name(given)));
         if (found == names.end()) {
           throw CLI::ValidationError(name, fmt::format("must be one of {}, got {}", listed, given));
         }

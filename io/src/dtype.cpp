@@ -50,4 +50,8 @@ DType dtype_of_safetensors_name(std::string_view name, std::string_view where) {
        printable(name));
 }
 
+std::string_view full_type_name(std::string_view name) {
+  return name == "bf16" ? "bfloat16" : name == "fp16" ? "float16" : name == "fp32" ? "float32" : name;
+}
+
 }  // namespace rf::io

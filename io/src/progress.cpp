@@ -58,7 +58,7 @@ void Progress::update(const std::string& line) {
 
 void Progress::message(const std::string& text) {
   if (show_ == Show::kNothing) return;
-  write((open_ ? kErase : "") + with_parts(text) + "\n" + (open_ ? line_ : ""));
+  write((open_ ? kErase : "") + with_parts(message_text(text)) + "\n" + (open_ ? line_ : ""));
   if (show_ == Show::kLog) last_ns_ = clock_();
   stale_ = false;
 }

@@ -74,6 +74,17 @@ std::string terminal_text(std::string_view text) {
   });
 }
 
+std::string message_text(std::string_view message) {
+  constexpr size_t kMostBytes = 4096, kEndBytes = 400, kBeginBytes = 1200;
+  if (message.size() <= kMostBytes) return std::string(message);
+  const auto cut = [&](size_t at) {  // between characters
+    while (at < message.size() && !begins_character(message[at])) ++at;
+    return at;
+  };
+  const size_t begin = cut(kBeginBytes), end = cut(message.size() - kEndBytes);
+  return fmt::format("{}... ({} bytes) ...{}", message.substr(0, begin), end - begin, message.substr(end));
+}
+
 std::string json_text(std::string_view json) {
   return replaced(json, [](const Character& c, std::string_view, std::string& out) {
     fmt::format_to(std::back_inserter(out), "\\u{:04x}", c.valid ? c.code : 0xFFFD);

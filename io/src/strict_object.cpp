@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "rf/io/dtype.h"
 #include "rf/io/error.h"
 
 namespace rf::io {
@@ -85,8 +86,9 @@ bool StrictObject::boolean(const std::string& key, bool fallback) {
 std::optional<size_t> StrictObject::choose(const std::string& key, std::span<const std::string_view> names) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
+  const std::string given = value->is_string() ? std::string(full_type_name(value->get<std::string>())) : "";
   for (size_t i = 0; i < names.size(); ++i) {
-    if (*value == names[i]) return i;
+    if (value->is_string() && given == names[i]) return i;
   }
   fail(where_, "{} must be one of {}, got {}", path_of(key), fmt::join(names, ", "), value->dump());
 }

@@ -3,14 +3,18 @@
 
 #include <exception>
 #include <filesystem>
+#include <string>
 #include <string_view>
+
+#include "rf/io/shown_text.h"
 
 namespace rf::python {
 
 namespace {
 
 // A path in a message may be no UTF-8.
-void raise(PyObject* kind, std::string_view message) {
+void raise(PyObject* kind, std::string_view what) {
+  const std::string message = io::message_text(what);
   PyObject* const text = PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "replace");
   if (text == nullptr) return;  // that is raised then
   PyErr_SetObject(kind, text);

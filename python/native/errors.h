@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rf/io/error.h"
+#include "rf/io/shown_text.h"
 
 namespace rf::python {
 
@@ -21,7 +22,7 @@ auto on_open_model(Action&& action) {
   } catch (const MissingFileError&) {
     throw;
   } catch (const Error& error) {
-    throw nanobind::value_error(error.what());
+    throw nanobind::value_error(io::message_text(error.what()).c_str());
   }
 }
 

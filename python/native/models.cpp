@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rf/engine/model.h"
+#include "rf/io/shown_text.h"
 #include "rf/model/config.h"
 #include "rf/model/rotary_decoder.h"
 #include "rf/model/run_checkpoints.h"
@@ -52,7 +53,7 @@ std::vector<std::string> Models::take_warnings() {
 
 // Called while a part is opened, so with the lock.
 std::function<void(const std::string&)> Models::note() {
-  return [this](const std::string& text) { warnings_.push_back(text); };
+  return [this](const std::string& text) { warnings_.push_back(io::message_text(text)); };
 }
 
 engine::Embedder Models::open_embedder() {

@@ -11,6 +11,12 @@ def kind(value: object) -> str:
     return type(value).__name__
 
 
+def shown(value: object) -> str:
+    """A value in a message, cut to a readable length."""
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:120]}... ({len(text)} characters)"
+
+
 def texts(where: str, name: str, value: str | Iterable[str]) -> tuple[list[str], bool]:
     """The texts as a list, and whether it was one text alone. C++ checks that each is a string."""
     if isinstance(value, str):
@@ -44,7 +50,7 @@ def number(where: str, name: str, value: Any) -> float:
 
 def boolean(where: str, name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"[{where}] {name} must be True or False, got {value!r}")
+        raise TypeError(f"[{where}] {name} must be True or False, got {shown(value)}")
     return value
 
 
@@ -54,10 +60,18 @@ def text(where: str, name: str, value: Any) -> str:
     return value
 
 
+_TYPE_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
 def choice(where: str, name: str, value: Any, names: Iterable[str]) -> str:
-    if text(where, name, value) not in names:
-        raise ValueError(f"[{where}] {name} must be one of {', '.join(names)}, got {value!r}")
-    return value
+    known = _TYPE_NAMES.get(text(where, name, value), value)
+    if known not in names:
+        raise ValueError(f"[{where}] {name} must be one of {', '.join(names)}, got {shown(value)}")
+    return known
+
+
+def _path(given: str) -> str:
+    return given if len(given) <= 4096 else f"{given[:120]}... ({len(given)} characters)"  # the longest that may exist
 
 
 def path(where: str, name: str, value: Any) -> str:
@@ -78,7 +92,7 @@ def model(where: str, value: str | os.PathLike) -> str:
 def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
     given = path(where, f"the {what} directory", value)
     if not os.path.exists(given):  # noqa: PTH110 - pathlib takes longer to import
-        raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {given}")
+        raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {_path(given)}")
     if not os.path.isdir(given):  # noqa: PTH112
-        raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {given}")
+        raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {_path(given)}")
     return given

@@ -3,6 +3,8 @@
 import json
 import math
 
+from . import _checks
+
 
 def options_json(where: str, options: dict) -> str:
     """``options`` as JSON. Plain ones are written here, because torch.compile does not see through json.
@@ -16,7 +18,8 @@ def options_json(where: str, options: dict) -> str:
         return json.dumps(options, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"[{where}] options must be finite numbers, strings, booleans, lists and dictionaries, got {options}"
+            f"[{where}] options must be finite numbers, strings, booleans, lists and dictionaries, got "
+            f"{_checks.shown(options)}"
         ) from error
 
 

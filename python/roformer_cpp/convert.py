@@ -110,7 +110,9 @@ def _read(source: Path, model_type: str | None, tokenizer: str | None) -> Any:
         )
     for name, value in (("model_type", model_type), ("tokenizer", tokenizer)):
         if value is not None:
-            raise ValueError(f"[{WHERE}] {name} must be left to config.json of a model directory, got {value!r}")
+            raise ValueError(
+                f"[{WHERE}] {name} must be left to config.json of a model directory, got {_checks.shown(value)}"
+            )
     config = checkpoint.read_json(source / "config.json")
     if has_safetensors:
         files = ModelFiles(WHERE, source)

@@ -181,7 +181,7 @@ class SentenceTransformer:
             return ""
         if name not in self.prompts:
             known = ", ".join(sorted(self.prompts))
-            raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {name!r}")
+            raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {_checks.shown(name)}")
         return self.prompts[name]
 
     # ---- similarity

@@ -12,7 +12,10 @@ from typing import Literal, NamedTuple, SupportsIndex
 import torch
 from torch import Tensor
 
-from . import _torch  # noqa: F401 - it loads the operators
+from . import (
+    _checks,
+    _torch,  # noqa: F401 - it loads the operators
+)
 from ._operator_call import check_optional_tensors, check_tensors
 from .model import _missing_files
 
@@ -123,8 +126,7 @@ def load_translation_model(
         FileNotFoundError: without ``config.json`` or the weights.
         RuntimeError: for files that are damaged or are not those of such a model.
     """
-    if dtype not in ("float32", "float64"):
-        raise ValueError(f"[load_model] dtype must be float32 or float64, got {dtype}")
+    dtype = _checks.choice("load_model", "dtype", dtype, ("float32", "float64"))
     with _missing_files():
         script = torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64")
     return TranslationModel(script, getattr(torch, dtype))

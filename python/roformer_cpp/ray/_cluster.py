@@ -75,9 +75,9 @@ def check_text_column(where: str, column: str, types: dict[str, Any]) -> None:
         ValueError: there is no such column, or it does not hold text.
     """
     if column not in types:
-        raise ValueError(f"[{where}] the dataset must have a column {column!r}, got {', '.join(types)}")
+        raise ValueError(f"[{where}] the dataset must have a column {_checks.shown(column)}, got {', '.join(types)}")
     if not is_text(types[column]):
-        raise ValueError(f"[{where}] the column {column!r} must hold text, got {types[column]}")
+        raise ValueError(f"[{where}] the column {_checks.shown(column)} must hold text, got {types[column]}")
 
 
 def is_text(kind: Any) -> bool:

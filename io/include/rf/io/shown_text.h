@@ -11,6 +11,10 @@ namespace rf::io {
 // "\x1b" for ESC or a byte that is not UTF-8, "\u202e" for a character above 127; the rest unchanged.
 std::string terminal_text(std::string_view text);
 
+// A message of a length that can be read: of a longer one, which quotes a long text, the beginning and the end. What
+// shows messages of the product calls it: the command line and Python.
+std::string message_text(std::string_view message);
+
 // A line of JSON as nlohmann writes it, which is UTF-8 with everything below 32 escaped: the characters above are
 // escaped too, by JSON's rules, so that the value is the same.
 std::string json_text(std::string_view json);

@@ -1,0 +1,76 @@
+"""Messages that quote what a user gave stay short, whatever its length."""
+
+import json
+import shutil
+
+import pytest
+
+from cli_support import refused, results, run
+from roformer_cpp import Engine, SentenceTransformer
+from sentence_model import save_encoder, save_modules, write_json
+
+LONG = "x" * 1_000_000
+MOST = 5000
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    save_encoder(folder)
+    return folder
+
+
+def test_files(encoder, tmp_path):
+    """Long values and names in each kind of file."""
+    text = tmp_path / "a.txt"
+    text.write_text("a\n")
+    changes = {
+        "config.json": lambda keys: {**keys, "hidden_act": LONG},
+        "tokenizer_config.json": lambda keys: {**keys, "tokenizer_class": LONG},
+        "modules.json": lambda _: [{"idx": 0, "name": "0", "path": "", "type": LONG}],
+        "config_sentence_transformers.json": lambda _: {"similarity_fn_name": LONG},
+    }
+    for name, change in changes.items():
+        folder = tmp_path / name
+        shutil.copytree(encoder, folder)
+        save_modules(folder, prompts={})
+        write_json(folder / name, change(json.loads((folder / name).read_text())))
+        message = refused("embed", "--model", folder, "--input", text)
+        assert len(message) < MOST and "x" * 100 in message, name
+    (tmp_path / "b.jsonl").write_text(json.dumps({LONG: 1}) + "\n")
+    (tmp_path / "c.jsonl").write_text('{"text": ' + LONG + "}\n")
+    (tmp_path / "d.csv").write_text(f"{LONG},b\n1,2\n")
+    for name in ("b.jsonl", "c.jsonl", "d.csv"):
+        assert len(refused("embed", "--model", encoder, "--input", tmp_path / name)) < MOST, name
+
+
+def test_python(encoder):
+    engine = Engine(encoder)
+    calls = [
+        lambda: Engine(LONG),
+        lambda: Engine(encoder, prompt_name=LONG),
+        lambda: Engine(encoder, precision=LONG),
+        lambda: Engine(encoder, task="fill-mask").fill_mask(LONG),
+        lambda: SentenceTransformer(encoder, default_prompt_name=LONG),
+        lambda: engine.generate("a", stop=LONG),
+        lambda: Engine(encoder, long_texts=LONG),
+    ]
+    for call in calls:
+        with pytest.raises((ValueError, FileNotFoundError, RuntimeError, TypeError)) as error:
+            call()
+        assert len(str(error.value)) < MOST
+
+
+def test_arguments(encoder):
+    long = "y" * 100_000  # the system has a limit for one
+    for more in (
+        ["--pooling", long],
+        ["--prompt-name", long],
+        [f"--{long}"],
+        ["--max-length", long],
+        ["--format", long],
+    ):
+        done = run("embed", "--model", encoder, "--text", "a", *more)
+        assert done.returncode in (1, 2) and 0 < len(done.stderr) < MOST, more[0]
+    assert len(refused("tokenize", "--model", long)) < MOST
+    assert results("embed", "--model", encoder, "--text", long)[0]["text"] == long

@@ -1,0 +1,46 @@
+"""Short names of types, wherever one is given."""
+
+import json
+
+import numpy as np
+import pytest
+
+import cli_support
+from cli_support import refused, results
+from roformer_cpp import Engine, SentenceTransformer
+from sentence_model import TEXTS, save_encoder
+
+
+def test_engine(tmp_path):
+    save_encoder(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("".join(text + "\n" for text in TEXTS))
+
+    def embed(*options):
+        results("embed", "--model", tmp_path / "model", "--input", tmp_path / "a.txt", "--output", out, *options)
+        return np.load(out)
+
+    out = tmp_path / "out.npy"
+    for option, short, full in (
+        ("--precision", "bf16", "bfloat16"),
+        ("--precision", "fp32", "float32"),
+        ("--dtype", "fp16", "float16"),
+    ):
+        ours = embed(option, short)
+        assert ours.dtype == (np.float16 if short == "fp16" else np.float32)
+        assert np.array_equal(ours, embed(option, full))
+        if option == "--precision":
+            assert np.array_equal(Engine(tmp_path / "model", precision=short).embed(TEXTS), ours)
+    SentenceTransformer(tmp_path / "model", precision="bf16")
+    message = refused("embed", "--model", tmp_path / "model", "--text", "a", "--precision", "fp16", code=2)
+    assert "must be one of bfloat16, float32, int8, got fp16" in message
+    with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, int8, got 'fp16'"):
+        Engine(tmp_path / "model", precision="fp16")
+
+
+def test_training(prepared, tmp_path):
+    """In a run file, and as an option of fine-tuning."""
+    config = cli_support.run_file(tmp_path / "run.json", precision="bf16")
+    results("pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == "bfloat16"
+    for command in ("finetune", "train-similar"):
+        assert "--precision" not in refused(command, "--precision", "bf16", code=2)
