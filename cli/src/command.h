@@ -68,8 +68,7 @@ RF_CLI_API void emit_part(const std::string& json);  // of a line that is too lo
 RF_CLI_API void emit_line(const std::string& json);
 // Text on stdout: help and tables.
 RF_CLI_API void emit_text(const std::string& text);
-RF_CLI_API void emit_text_part(const std::string& text);  // of text that appears as it is found
-// Lines that a file could have in their place: escaped on a terminal only.
+// Text that a file could have in its place, also in parts: escaped on a terminal only.
 RF_CLI_API void emit_lines(const std::string& lines);
 // Objects with the same keys: JSON lines, or if stdout is a terminal and --json was not given, a table of `keys`.
 RF_CLI_API void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json);

@@ -15,6 +15,7 @@
 #include "embedding_run.h"
 #include "read_options.h"
 #include "rf/io/error.h"
+#include "rf/io/half.h"
 #include "rf/io/printable.h"
 #include "rf/status.h"
 
@@ -153,11 +154,12 @@ int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, d
                           .inputs = facts_of(reader.files()),
                           .restart = options.restart ? Restart::kYes : Restart::kNo});
   if (output.rows() > 0) say(fmt::format("continues {} after {} texts", output.partial_path(), output.rows()));
-  const EmbeddingRun run{.embedder = embedder,
-                         .reader = reader,
-                         .token_budget = options.embedder.options.token_budget,
-                         .finished = output.rows(),
-                         .finished_digest = output.digest()};
+  EmbeddingRun run{.embedder = embedder,
+                   .reader = reader,
+                   .token_budget = options.embedder.options.token_budget,
+                   .finished = output.rows(),
+                   .finished_digest = output.digest()};
+  if (options.dtype == io::DType::kF16) run.largest = io::kLargestHalf;
   const EmbeddingCounts counts = write_vectors(run, output);
   output.commit();
   say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);

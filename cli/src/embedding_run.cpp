@@ -13,6 +13,7 @@
 
 #include "bounded_queue.h"
 #include "command.h"
+#include "rf/io/finite.h"
 #include "rf/io/progress.h"
 
 namespace rf::cli {
@@ -144,6 +145,12 @@ class BlockEmbedder {
       counts_.tokens += offsets[sequence + 1] - offsets[sequence];
       ++counts_.texts;
     }
+    const auto place = [&](int64_t index) {
+      const TextBlock::Text& text = block.texts[row + static_cast<size_t>(index)];
+      return fmt::format("{} line {}", *text.source, text.line);
+    };
+    io::check_finite(
+        rows.vectors, dimensions, place, [](int64_t) { return "the vector"; }, run_.largest);
     const size_t next = rows.end;
     if (next > row) take_(std::move(rows));
     return next;

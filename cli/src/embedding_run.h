@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ struct EmbeddingRun {
   // Texts that an earlier run finished: they are read and not computed, and must be those of the digest.
   int64_t finished = 0;
   std::string finished_digest{};
+  float largest = std::numeric_limits<float>::max();  // number that a vector may have
 };
 
 struct EmbeddingCounts {
@@ -59,6 +61,7 @@ struct OtherTexts {
   int64_t finished;
 };
 
+// Throws Error for a vector that is not finite, or that has a number beyond `largest`, with the place of its text.
 EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take);
 
 }  // namespace rf::cli

@@ -31,18 +31,16 @@ struct GenerateOptions {
   bool sample = false, no_stop = false, stream = false;
 };
 
-std::vector<int32_t> stop_ids(const GenerateOptions& options, const tasks::Continuer& continuer) {
+tasks::Stops stops_of(const GenerateOptions& options, const tasks::Continuer& continuer) {
   if (options.no_stop) return {};
-  return options.stops.empty() ? continuer.stop_ids() : continuer.ids_of(options.stops, "--stop");
+  return options.stops.empty() ? continuer.default_stops() : continuer.stops_of(options.stops, "--stop");
 }
 
 // Continues prompts and writes their results, in order.
 class Writer {
  public:
   Writer(const GenerateOptions& options, const tasks::Continuer& continuer)
-      : generation_(options.generation), continuer_(continuer) {
-    generation_.stop_ids = stop_ids(options, continuer);
-  }
+      : generation_(options.generation), continuer_(continuer), stops_(stops_of(options, continuer)) {}
 
   // `problem`: why there is no prompt; empty: there is one.
   void add(std::string prompt, std::string problem = "") {
@@ -56,7 +54,7 @@ class Writer {
     for (const Prompt& each : prompts_) {
       if (each.problem.empty()) asked.push_back(each.text);
     }
-    const auto results = continuer_.continue_prompts(asked, generation_);
+    const auto results = continuer_.continue_prompts(asked, generation_, stops_);
     auto result = results.begin();
     for (const Prompt& each : prompts_) {
       if (!each.problem.empty()) {
@@ -86,8 +84,9 @@ class Writer {
     emit(line);
   }
 
-  engine::GenerationOptions generation_;
+  const engine::GenerationOptions& generation_;
   const tasks::Continuer& continuer_;
+  const tasks::Stops stops_;
   int64_t index_ = 0;  // of the first prompt that is held
   int64_t refused_ = 0;
   std::vector<Prompt> prompts_;
@@ -112,10 +111,9 @@ int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer(model_of_run(options.model_dir, say),
                                    {.precision = options.precision, .load = options.load, .note = say});
   if (options.stream) {
-    engine::GenerationOptions generation = options.generation;
-    generation.stop_ids = stop_ids(options, continuer);
-    continuer.stream(options.prompts[0], generation, emit_text_part);
-    emit_text("");
+    auto stream = continuer.stream(options.prompts[0], options.generation, stops_of(options, continuer));
+    while (const auto part = stream.next()) emit_lines(*part);
+    emit_lines("\n");
     return kOk;
   }
   Writer writer(options, continuer);
@@ -193,9 +191,10 @@ void add_search_options(CLI::App& app, GenerateOptions& options) {
       ->capture_default_str();
   app.add_option(
          "--stop", options.stops,
-         "A token that ends a text; may be given several times; default: what ends one in the tokenizer, as [SEP]")
+         "A string that ends a text, which keeps it, or a special token; may be given several times; default: what "
+         "ends a text in the tokenizer, as [SEP]")
       ->allow_extra_args(false);
-  app.add_flag("--no-stop", options.no_stop, "No token ends a text before --max-new-tokens");
+  app.add_flag("--no-stop", options.no_stop, "Nothing ends a text before --max-new-tokens");
   app.add_flag("--stream", options.stream, "Write the text of one --prompt as it is found, in place of a JSON line");
   app.add_option("--batch", generation.batch, "Sequences that are computed at once; no result depends on it")
       ->capture_default_str();

@@ -58,11 +58,6 @@ void emit_lines(const std::string& lines) {
   flush();
 }
 
-void emit_text_part(const std::string& text) {
-  write_part(io::terminal_text(text));
-  flush();
-}
-
 void emit(const nlohmann::json& result) {
   emit_line(result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -1,4 +1,4 @@
-// roformer similar: the lines of files that are most similar to a text, by the cosine of their vectors.
+// roformer similar: the lines of files that are most similar to a text, by the model's similarity of vectors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,11 +7,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "command.h"
 #include "embedder_options.h"
 #include "embedding_run.h"
 #include "read_options.h"
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
 #include "rf/io/half.h"
 #include "rf/io/npy.h"
@@ -20,10 +22,17 @@ namespace rf::cli {
 
 namespace {
 
+using engine::Similarity;
+
+const std::map<std::string, Similarity> kSimilarities(engine::kSimilarityNames.begin(), engine::kSimilarityNames.end());
+
 struct SimilarOptions {
   EmbedderArguments embedder;
   data::ReadOptions read;
-  std::string query, embeddings;
+  std::vector<std::string> queries;
+  std::string embeddings;
+  Similarity similarity{};
+  bool own_similarity = true;  // of the model
   std::optional<std::string> query_prompt;
   int64_t top_k = 10;
 };
@@ -63,31 +72,40 @@ class Best {
   std::vector<Match> matches_;  // a heap with the worst in front
 };
 
-double cosine(const std::vector<float>& query, const float* x) {
-  double product = 0, query_square = 0, square = 0;
-  for (size_t i = 0; i < query.size(); ++i) {
-    product += static_cast<double>(query[i]) * x[i];
-    query_square += static_cast<double>(query[i]) * query[i];
-    square += static_cast<double>(x[i]) * x[i];
+// The queries' vectors, and the best matches of each so far.
+struct Search {
+  Similarity similarity;
+  size_t dimensions;
+  std::vector<float> queries;  // [queries, dimensions]
+  std::vector<Best> best;
+
+  // make_match(score): called for each query that wants the vector.
+  template <typename MakeMatch>
+  void add(const float* vector, const MakeMatch& make_match) {
+    for (size_t i = 0; i < best.size(); ++i) {
+      const std::span<const float> query(queries.data() + i * dimensions, dimensions);
+      const double score = engine::similarity(similarity, query, {vector, dimensions});
+      if (best[i].wants(score)) best[i].add(make_match(score));
+    }
   }
-  const double lengths = std::sqrt(query_square) * std::sqrt(square);
-  return lengths > 0 ? product / lengths : 0;  // a vector of zeros is like no other
-}
+};
 
 // The rows of a .npy that roformer embed or another program wrote.
 class StoredVectors {
  public:
-  explicit StoredVectors(const std::string& path) : file_(path) {
+  explicit StoredVectors(const std::string& path) : path_(path), file_(path) {
     const std::vector<int64_t>& shape = file_.shape();
     const bool is_float = file_.dtype() == io::DType::kF32 || file_.dtype() == io::DType::kF16;
     if (shape.size() != 2 || !is_float) {
       fail(path, "embeddings must be a float32 or float16 array of two dimensions, got {} of ({})",
            io::safetensors_name(file_.dtype()), fmt::join(shape, ", "));
     }
+    if (shape[1] == 0) fail(path, "embeddings must have at least one column, got ({})", fmt::join(shape, ", "));
     row_.resize(static_cast<size_t>(shape[1]));
   }
   int64_t rows() const { return file_.shape()[0]; }
   int64_t dimensions() const { return file_.shape()[1]; }
+  // Throws Error for a row that is not finite.
   const float* row(int64_t index) {
     const std::byte* from = file_.data().data() + static_cast<size_t>(index) * row_.size() * io::size_of(file_.dtype());
     if (file_.dtype() == io::DType::kF32) {
@@ -99,10 +117,14 @@ class StoredVectors {
         row_[i] = io::float_of_half(half);
       }
     }
+    for (const float x : row_) {
+      if (!std::isfinite(x)) fail(path_, "embeddings must be finite, got {} in row {}", x, index);
+    }
     return row_.data();
   }
 
  private:
+  std::string path_;
   io::MappedNpy file_;
   std::vector<float> row_;
 };
@@ -115,76 +137,71 @@ void use_first_prompt(engine::Embedder& embedder, std::initializer_list<const ch
   }
 }
 
-std::vector<float> query_vector(const SimilarOptions& options, engine::Embedder& embedder) {
+std::vector<float> query_vectors(const SimilarOptions& options, engine::Embedder& embedder) {
   const std::string prompt_of_lines = embedder.info().prompt;
   if (options.query_prompt) {
     embedder.use_prompt(*options.query_prompt);
   } else {
     use_first_prompt(embedder, {"query"});
   }
-  std::vector<float> vector(static_cast<size_t>(embedder.info().dimensions));
-  const std::string_view query = options.query;
-  embedder.embed({&query, 1}, vector.data());
+  const std::vector<std::string_view> queries(options.queries.begin(), options.queries.end());
+  std::vector<float> vectors(queries.size() * static_cast<size_t>(embedder.info().dimensions));
+  embedder.embed(queries, vectors.data());
   embedder.use_prompt(prompt_of_lines);
   const bool chosen = options.embedder.options.prompt || options.embedder.options.prompt_name;
   if (!chosen) use_first_prompt(embedder, {"document", "passage", "corpus"});
-  return vector;
+  return vectors;
 }
 
-std::vector<Match> search_texts(const SimilarOptions& options, const engine::Embedder& embedder,
-                                const std::vector<float>& query) {
-  Best best(options.top_k);
+void search_texts(const SimilarOptions& options, const engine::Embedder& embedder, Search& search) {
   data::TextReader reader(options.read);
   const EmbeddingRun run{.embedder = embedder, .reader = reader, .token_budget = options.embedder.options.token_budget};
   const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const TextBlock::Text& text = rows.block.texts[i];
-      const double score = cosine(query, rows.vectors.data() + (i - rows.begin) * query.size());
-      if (!best.wants(score)) continue;
-      best.add({score, rows.block.first + static_cast<int64_t>(i), text.line, *text.source,
-                std::string(rows.block.text(i))});
+      search.add(rows.vectors.data() + (i - rows.begin) * search.dimensions, [&](double score) {
+        return Match{score, rows.block.first + static_cast<int64_t>(i), text.line, *text.source,
+                     std::string(rows.block.text(i))};
+      });
     }
   });
   say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);
-  return best.take();
 }
 
 // Fills in the lines of the matches' rows.
-void find_lines(const SimilarOptions& options, int64_t rows, std::vector<Match>& matches) {
+void find_lines(const SimilarOptions& options, int64_t rows, std::vector<std::vector<Match>>& matches) {
+  std::vector<Match*> by_row;
+  for (std::vector<Match>& of_query : matches) {
+    for (Match& match : of_query) by_row.push_back(&match);
+  }
+  std::ranges::sort(by_row, {}, &Match::row);
+  auto next = by_row.begin();
   data::TextReader reader(options.read);
   int64_t row = 0;
   reader.read([&](const data::SourceText& text) {
-    for (Match& match : matches) {
-      if (match.row != row) continue;
-      match.line = text.line;
-      match.source = text.source;
-      match.text = text.text;
+    for (; next != by_row.end() && (*next)->row == row; ++next) {
+      (*next)->line = text.line;
+      (*next)->source = text.source;
+      (*next)->text = text.text;
     }
     ++row;
   });
   if (row != rows) fail("similar", "--input must have the {} texts of --embeddings, got {}", rows, row);
 }
 
-std::vector<Match> search_vectors(const SimilarOptions& options, StoredVectors& stored,
-                                  const std::vector<float>& query) {
-  Best best(options.top_k);
-  for (int64_t row = 0; row < stored.rows(); ++row) {
-    const double score = cosine(query, stored.row(row));
-    if (best.wants(score)) best.add({score, row, row + 1, "", ""});
-  }
-  std::vector<Match> matches = best.take();
-  if (!options.read.inputs.empty()) find_lines(options, stored.rows(), matches);
-  return matches;
-}
-
-void show(const SimilarOptions& options, const std::vector<Match>& matches) {
-  for (const Match& match : matches) {
-    nlohmann::ordered_json line = {{"score", match.score}, {"line", match.line}};
-    if (!options.read.inputs.empty()) {
-      line["file"] = match.source;
-      line["text"] = match.text;
+void show(const SimilarOptions& options, const std::vector<std::vector<Match>>& matches) {
+  for (size_t i = 0; i < matches.size(); ++i) {
+    for (const Match& match : matches[i]) {
+      nlohmann::ordered_json line;
+      if (matches.size() > 1) line["query"] = options.queries[i];
+      line["score"] = match.score;
+      line["line"] = match.line;
+      if (!options.read.inputs.empty()) {
+        line["file"] = match.source;
+        line["text"] = match.text;
+      }
+      emit_line(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     }
-    emit_line(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
 }
 
@@ -203,14 +220,29 @@ int run_similar(SimilarOptions& options, const Common& common) {
     }
   }
   engine::Embedder embedder = open_embedder(options.embedder, common);
-  const std::vector<float> query = query_vector(options, embedder);
-  show(options, stored ? search_vectors(options, *stored, query) : search_texts(options, embedder, query));
+  Search search{.similarity = options.own_similarity ? embedder.info().similarity : options.similarity,
+                .dimensions = static_cast<size_t>(embedder.info().dimensions),
+                .queries = query_vectors(options, embedder),
+                .best = std::vector<Best>(options.queries.size(), Best(options.top_k))};
+  if (stored) {
+    for (int64_t row = 0; row < stored->rows(); ++row) {
+      search.add(stored->row(row), [&](double score) { return Match{score, row, row + 1, "", ""}; });
+    }
+  } else {
+    search_texts(options, embedder, search);
+  }
+  std::vector<std::vector<Match>> matches;
+  for (Best& best : search.best) matches.push_back(best.take());
+  if (stored && !options.read.inputs.empty()) find_lines(options, stored->rows(), matches);
+  show(options, matches);
   return kOk;
 }
 
 std::function<int()> configure_similar(CLI::App& app, const Common& common) {
   auto options = std::make_shared<SimilarOptions>();
-  app.add_option("--query", options->query, "Text to compare with")->required();
+  app.add_option("--query", options->queries, "Text to compare with; may be given several times")
+      ->required()
+      ->allow_extra_args(false);
   add_embedder_options(app, options->embedder);
   app.add_option_function<std::string>(
       "--query-prompt", [options](const std::string& text) { options->query_prompt = text; },
@@ -220,14 +252,22 @@ std::function<int()> configure_similar(CLI::App& app, const Common& common) {
   app.add_option("--embeddings", options->embeddings,
                  ".npy that roformer embed wrote for --input, which is then not computed again; without --input the "
                  "lines are shown by their numbers");
-  app.add_option("--top-k", options->top_k, "Lines to show, the most similar first")->capture_default_str();
-  return [options, &common] { return run_similar(*options, common); };
+  app.add_option("--top-k", options->top_k, "Lines to show for each query, the most similar first")
+      ->capture_default_str();
+  add_choice<Similarity>(app, "--similarity", options->similarity, "",
+                         "What lines are ranked by: cosine, dot, euclidean or manhattan, of which the last two are "
+                         "negative distances; default: the model's, else cosine",
+                         kSimilarities);
+  return [options, &common, &app] {
+    options->own_similarity = app.count("--similarity") == 0;
+    return run_similar(*options, common);
+  };
 }
 
 }  // namespace
 
 Command similar_command() {
-  return {"similar", "The lines that are most similar to a text, by the cosine of their vectors",
+  return {"similar", "The lines that are most similar to a text, by their vectors",
           "roformer similar --model DIR --query 'How are RoFormers trained?' --input texts.txt --top-k 5",
           Command::Seed::kNotUsed, configure_similar};
 }

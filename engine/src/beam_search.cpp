@@ -29,7 +29,7 @@ class BeamSearch : public PromptSearch {
     next_.clear();
     for (size_t i = 0; i < candidates.size(); ++i) {
       const ScoredToken& candidate = candidates[i];
-      const bool stops = is_stop(candidate.id);
+      const bool stops = is_stop(candidate.id) || (options_.is_end && is_end(new_ids(candidate)));
       if (!stops && !is_last) {
         if (next_.size() < width_) next_.push_back(continued(candidate, logits));
       } else if (i < width_) {
@@ -82,19 +82,24 @@ class BeamSearch : public PromptSearch {
             .token = candidate.id};
   }
 
+  std::vector<int32_t> new_ids(const ScoredToken& candidate) const {
+    const std::span<const int32_t> known = decoder_.ids(beams_[static_cast<size_t>(candidate.row)].sequence);
+    std::vector<int32_t> ids(known.begin() + prompt_tokens_, known.end());
+    ids.push_back(candidate.id);
+    return ids;
+  }
+
   void add_result(const ScoredToken& candidate, const float* logits, bool stopped) {
     const float score = results_.ranked(candidate.score, new_tokens_);
     if (!results_.wants(score)) return;
-    const std::span<const int32_t> known = decoder_.ids(beams_[static_cast<size_t>(candidate.row)].sequence);
-    Generated result{.ids = {known.begin() + prompt_tokens_, known.end()},
-                     .log_probability = log_probability(candidate, logits),
-                     .score = score,
-                     .stopped = stopped};
-    result.ids.push_back(candidate.id);
-    results_.add(std::move(result));
+    results_.add({.ids = new_ids(candidate),
+                  .log_probability = log_probability(candidate, logits),
+                  .score = score,
+                  .stopped = stopped});
   }
 
   bool may_improve() const {
+    if (next_.empty()) return false;  // is_end has ended all candidates
     if (results_.is_full() && options_.stop_when_full) return false;
     return results_.wants(results_.ranked(next_[0].score, new_tokens_));
   }

@@ -13,7 +13,9 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "rf/engine/interrupt.h"
 #include "rf/io/error.h"
+#include "rf/io/finite.h"
 #include "rf/io/printable.h"
 #include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
@@ -88,6 +90,11 @@ void hash_file(XXH3_state_t& state, const std::string& path) {
 }
 
 }  // namespace
+
+std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence, std::span<const std::string_view> texts) {
+  const auto index = std::ranges::find(tokens.sequence_of_text, sequence) - tokens.sequence_of_text.begin();
+  return fmt::format("text {}, {},", index, io::printable(texts[static_cast<size_t>(index)]));
+}
 
 struct Embedder::Impl {
   Impl(const std::string& model_dir, const EmbedderOptions& options)
@@ -323,7 +330,11 @@ TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const
     }
   }
   std::unique_ptr<text::BatchEncoder> encoder = impl_->take_encoder();
-  impl_->append(encoder->encode(samples), out);
+  constexpr size_t kAtOnce = 4096;
+  for (size_t begin = 0; begin < samples.size(); begin += kAtOnce) {
+    check_interrupt();
+    impl_->append(encoder->encode(std::span(samples).subspan(begin, std::min(kAtOnce, samples.size() - begin))), out);
+  }
   impl_->give_back(std::move(encoder));
   return out;
 }
@@ -353,9 +364,11 @@ void Embedder::embed(const TokenizedTexts& texts, int64_t first, int64_t count, 
 void Embedder::embed(std::span<const std::string_view> texts, float* out) const {
   const TokenizedTexts tokenized = tokenize(texts);
   const int64_t dimensions = impl_->info.dimensions;
-  if (tokenized.sequences() == tokenized.texts()) return embed(tokenized, 0, tokenized.sequences(), out);
   std::vector<float> vectors(static_cast<size_t>(tokenized.sequences() * dimensions));
   embed(tokenized, 0, tokenized.sequences(), vectors.data());
+  io::check_finite(
+      vectors, dimensions, [](int64_t) { return kEmbedderWhere; },
+      [&](int64_t sequence) { return "the vector of " + name_of_text(tokenized, sequence, texts); });
   for (const int64_t sequence : tokenized.sequence_of_text) {
     out = std::copy_n(vectors.data() + sequence * dimensions, dimensions, out);
   }

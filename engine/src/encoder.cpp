@@ -13,6 +13,7 @@
 #include "parallel_for.h"
 #include "position_parts.h"
 #include "read_layers.h"
+#include "rf/engine/interrupt.h"
 #include "rf/io/error.h"
 #include "rf/model/computed_encoding.h"
 #include "status.h"
@@ -201,6 +202,7 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   void* narrow = work.buffer(kNarrow, tokens * hidden * element);
   embed(input, work, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
+    check_interrupt();
     const Layer& layer = layers_[i];
     if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(x), (*work.measured)[i].attention);
     layer.qkv(tokens, x, hidden, wide);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "prompt_search.h"
 #include "rf/io/error.h"
@@ -30,6 +31,11 @@ void check_beams(const GenerationOptions& options, int64_t vocab_size) {
   if (options.beams < 1) fail(kGeneratorWhere, "beams must be at least 1, got {}", options.beams);
   if (!std::isfinite(options.length_penalty)) {
     fail(kGeneratorWhere, "length_penalty must be finite, got {}", options.length_penalty);
+  }
+  const double power = std::pow(static_cast<double>(options.max_new_tokens), std::abs(options.length_penalty));
+  if (!(power <= std::numeric_limits<float>::max())) {
+    fail(kGeneratorWhere, "length_penalty must keep tokens^length_penalty within float32, got {} for {} tokens",
+         options.length_penalty, options.max_new_tokens);
   }
   const int64_t candidates = PromptSearch::candidates_per_beam(options);
   if (options.beams > vocab_size / candidates) {
@@ -84,6 +90,15 @@ struct Generator::Impl {
   Decoder decoder;
   TokenScores scores;
   std::vector<float> logits;
+  // Prompts that are being continued; searches refer to its options.
+  struct Run {
+    std::vector<std::vector<int32_t>> prompts;
+    GenerationOptions options;
+    std::vector<std::vector<Generated>> results;
+    std::vector<Active> places;
+    size_t next = 0;  // prompt that is begun next
+  };
+  std::unique_ptr<Run> run;
   // What the decoder appends next.
   std::vector<int64_t> sequences, offsets;
   std::vector<int32_t> ids;
@@ -161,23 +176,19 @@ struct Generator::Impl {
     }
   }
 
-  std::vector<std::vector<Generated>> generate(std::span<const std::vector<int32_t>> prompts,
-                                               const GenerationOptions& options, int64_t places_count) {
-    std::vector<std::vector<Generated>> results(prompts.size());
-    std::vector<Active> places(static_cast<size_t>(places_count));
-    size_t next = 0, done = 0;
-    while (done < prompts.size()) {
-      next = admit(prompts, options, next, places);
-      for (Active& active : places) {
-        if (active.search == nullptr || !active.search->steps().empty()) continue;
-        results[active.prompt] = active.search->results();
+  // One step of all prompts of the run; false: all are done.
+  bool step_run() {
+    run->next = admit(run->prompts, run->options, run->next, run->places);
+    bool is_busy = false;
+    for (Active& active : run->places) {
+      if (active.search != nullptr && active.search->steps().empty()) {
+        run->results[active.prompt] = active.search->results();
         active.search.reset();
-        ++done;
       }
-      const auto is_busy = [](const Active& active) { return active.search != nullptr; };
-      if (std::any_of(places.begin(), places.end(), is_busy)) step(places);
+      is_busy = is_busy || active.search != nullptr;
     }
-    return results;
+    if (is_busy) step(run->places);
+    return is_busy || run->next < run->prompts.size();
   }
 };
 
@@ -188,8 +199,14 @@ Generator& Generator::operator=(Generator&&) noexcept = default;
 
 std::vector<std::vector<Generated>> Generator::generate(std::span<const std::vector<int32_t>> prompts,
                                                         const GenerationOptions& options) {
+  begin({prompts.begin(), prompts.end()}, options);
+  while (step()) {
+  }
+  return take();
+}
+
+void Generator::begin(std::vector<std::vector<int32_t>> prompts, const GenerationOptions& options) {
   check_options(options, impl_->vocab_size);
-  if (prompts.empty()) return {};
   if (options.on_token && (prompts.size() > 1 || options.search == Search::kBeams || options.return_sequences > 1)) {
     fail(kGeneratorWhere, "on_token must be with one prompt and one sequence, without beams, got {} prompts",
          prompts.size());
@@ -200,9 +217,21 @@ std::vector<std::vector<Generated>> Generator::generate(std::span<const std::vec
     longest = std::max(longest, std::ssize(prompt));
   }
   const int64_t width = PromptSearch::sequences_of(options);
-  const int64_t places = std::clamp<int64_t>(options.batch / width, 1, std::ssize(prompts));
-  impl_->reserve(places * width, longest, options.max_new_tokens);
-  return impl_->generate(prompts, options, places);
+  const int64_t places = std::clamp<int64_t>(options.batch / width, 1, std::max<int64_t>(1, std::ssize(prompts)));
+  if (!prompts.empty()) impl_->reserve(places * width, longest, options.max_new_tokens);
+  impl_->run = std::make_unique<Impl::Run>();
+  impl_->run->results.resize(prompts.size());
+  impl_->run->places.resize(static_cast<size_t>(places));
+  impl_->run->options = options;
+  impl_->run->prompts = std::move(prompts);
+}
+
+bool Generator::step() {
+  return impl_->step_run();
+}
+
+std::vector<std::vector<Generated>> Generator::take() {
+  return std::move(impl_->run->results);
 }
 
 void Generator::next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out) {

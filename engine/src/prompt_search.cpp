@@ -68,7 +68,7 @@ class SampleSearch : public PromptSearch {
     if (options_.on_token) options_.on_token(token);
     result.log_probability += logits[static_cast<size_t>(token)] - log_sum_exp(logits);
     result.score = result.log_probability;
-    result.stopped = is_stop(token);
+    result.stopped = is_stop(token) || is_end(result.ids);
     return result.stopped || std::ssize(result.ids) == options_.max_new_tokens ? -1 : token;
   }
 
@@ -95,6 +95,11 @@ std::span<float> PromptSearch::copied(std::span<const float> row) {
 
 bool PromptSearch::is_stop(int32_t token) const {
   return std::find(options_.stop_ids.begin(), options_.stop_ids.end(), token) != options_.stop_ids.end();
+}
+
+bool PromptSearch::is_end(std::span<const int32_t> new_ids) const {
+  if (!options_.is_end || std::ssize(new_ids) <= options_.min_new_tokens) return false;
+  return options_.is_end(decoder_.ids(first_sequence_).first(static_cast<size_t>(prompt_tokens_)), new_ids);
 }
 
 int64_t PromptSearch::candidates_per_beam(const GenerationOptions& options) {

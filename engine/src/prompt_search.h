@@ -47,6 +47,7 @@ class PromptSearch {
   // A row to be changed.
   std::span<float> copied(std::span<const float> row);
   bool is_stop(int32_t token) const;
+  bool is_end(std::span<const int32_t> new_ids) const;
 
   const GenerationOptions& options_;
   Decoder& decoder_;

@@ -7,6 +7,7 @@
 
 #include "elements.h"
 #include "parallel_for.h"
+#include "rf/engine/interrupt.h"
 
 namespace rf::engine {
 
@@ -129,6 +130,7 @@ void* RotaryBlocks::forward(const EncoderInput& input, Workspace& work, const At
   parallel_for(tokens, tokens > 64, [&](int64_t t) { words_(input.ids[t], embedded + t * hidden); });
   from_floats(dtype_, tokens * hidden, embedded, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
+    check_interrupt();
     const Layer& layer = layers_[i];
     layer.attention_norm(dtype_, tokens, x, nullptr, normed);
     if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(normed), (*work.measured)[i].attention);

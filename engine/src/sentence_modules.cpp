@@ -255,9 +255,11 @@ void read_model(const std::string& model_dir, SentenceModules& out) {
   if (type != "SentenceTransformer") fail(where, "model_type must be SentenceTransformer, got {}", io::printable(type));
   read_prompts(config, where, out);
   if (const json* name = config.find("similarity_fn_name"); name != nullptr && !name->is_null()) {
-    out.similarity = config.choice<std::string>(
-        "similarity_fn_name", "cosine",
-        {{"cosine", "cosine"}, {"dot", "dot"}, {"euclidean", "euclidean"}, {"manhattan", "manhattan"}});
+    out.similarity = config.choice<Similarity>("similarity_fn_name", Similarity::kCosine,
+                                               {{"cosine", Similarity::kCosine},
+                                                {"dot", Similarity::kDot},
+                                                {"euclidean", Similarity::kEuclidean},
+                                                {"manhattan", Similarity::kManhattan}});
   }
   if (const json* size = config.find("truncate_dim"); size != nullptr && !size->is_null()) {
     out.dimensions = config.integer("truncate_dim", 1, 1, kMaxFeatures);

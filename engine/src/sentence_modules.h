@@ -11,6 +11,7 @@
 
 #include "layers.h"
 #include "rf/engine/model.h"
+#include "rf/engine/similarity.h"
 
 namespace rf::engine {
 
@@ -33,7 +34,7 @@ struct SentenceModules {
   int64_t dimensions = 0;  // 0: all
   std::map<std::string, std::string> prompts;
   std::optional<std::string> default_prompt_name;
-  std::string similarity = "cosine";
+  Similarity similarity = Similarity::kCosine;
   std::vector<std::string> files;  // that were read, without the encoder's
 };
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "rf/io/error.h"
 #include "rf/rows.h"
 #include "status.h"
 
@@ -28,11 +29,19 @@ void softmax(std::span<float> row) {
 
 // Divides by the temperature. Where the largest quotient would not be a finite float, all scores are first lowered by
 // the largest, which softmax does not see: in the limit the best tokens alone remain.
-void divide(std::span<float> scores, double by) {
-  const float temperature = std::max(static_cast<float>(by), std::numeric_limits<float>::min());
-  const float largest = *std::max_element(scores.begin(), scores.end());
-  const float lowered = std::isfinite(largest / temperature) ? 0 : largest;
-  for (float& score : scores) score = (score - lowered) / temperature;
+void divide(std::span<float> scores, double temperature) {
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  const double lowered = std::abs(largest / temperature) <= std::numeric_limits<float>::max() ? 0 : largest;
+  for (float& score : scores) score = static_cast<float>((score - lowered) / temperature);
+}
+
+float penalized(float score, double penalty) {
+  const double result = score < 0 ? score * penalty : score / penalty;
+  if (!(std::abs(result) <= std::numeric_limits<float>::max())) {
+    fail<ArgumentError>("generate", "repetition_penalty must keep scores within float32, got {:g} with a score of {:g}",
+                        penalty, score);
+  }
+  return static_cast<float>(result);
 }
 
 }  // namespace
@@ -82,7 +91,6 @@ std::span<const ScoredToken> BestTokens::sorted() {
 void TokenScores::adjust(const GenerationOptions& options, std::span<const int32_t> ids, int64_t new_tokens,
                          std::span<float> scores) {
   if (options.repetition_penalty != 1) {
-    const auto penalty = static_cast<float>(options.repetition_penalty);
     if (++mark_ == std::numeric_limits<int32_t>::max()) {
       std::fill(marks_.begin(), marks_.end(), 0);
       mark_ = 1;
@@ -90,7 +98,7 @@ void TokenScores::adjust(const GenerationOptions& options, std::span<const int32
     for (const int32_t id : ids) {
       if (std::exchange(marks_[static_cast<size_t>(id)], mark_) == mark_) continue;
       float& score = scores[static_cast<size_t>(id)];
-      score = score < 0 ? score * penalty : score / penalty;
+      score = penalized(score, options.repetition_penalty);
     }
   }
   if (new_tokens >= options.min_new_tokens) return;

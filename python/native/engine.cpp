@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,7 +19,9 @@
 #include "errors.h"
 #include "models.h"
 #include "rf/engine/generator.h"
+#include "rf/engine/interrupt.h"
 #include "rf/engine/names.h"
+#include "rf/io/finite.h"
 #include "texts.h"
 
 namespace rf::python {
@@ -91,11 +94,21 @@ engine::GenerationOptions generation_options(const json& given) {
   return options;
 }
 
-// Ctrl-C ends a long call between two chunks.
-void check_signals() {
-  const nb::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
+// Ctrl-C ends a long call. Asks now and then only, since other threads may hold the GIL for a while.
+class SignalCheck {
+ public:
+  void operator()() {
+    constexpr auto kInterval = std::chrono::milliseconds(50);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < kInterval) return;
+    last_ = now;
+    const nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
 
 // Calls compute(first, count) for all sequences, about a token budget at a time.
 template <typename Compute>
@@ -104,9 +117,48 @@ void for_chunks(const engine::TokenizedTexts& texts, int64_t token_budget, const
     end = first + 1;
     while (end < texts.sequences() && texts.offsets[end + 1] - texts.offsets[first] <= token_budget) ++end;
     compute(first, end - first);
-    check_signals();
   }
 }
+
+tasks::Stops stops_of(const tasks::Continuer& continuer, const json& given) {
+  const auto stop = given.find("stop");
+  return stop == given.end() ? continuer.default_stops()
+                             : continuer.stops_of(stop->get<std::vector<std::string>>(), "a stop string");
+}
+
+json json_of(const tasks::Continuation& each) {
+  return {{"text", each.text},
+          {"ids", each.ids},
+          {"log_probability", each.log_probability},
+          {"score", each.score},
+          {"stopped", each.stopped}};
+}
+
+// Calls `action` without the GIL, with so many threads; Ctrl-C ends it.
+template <typename Action>
+void compute(int thread_count, const Action& action) {
+  const nb::gil_scoped_release release;
+  const ThreadsScope threads(thread_count);
+  const engine::InterruptScope interrupt{SignalCheck()};
+  action();
+}
+
+// A text that is being generated; the Engine outlives it.
+class Stream {
+ public:
+  Stream(tasks::ContinuationStream stream, int threads) : stream_(std::move(stream)), threads_(threads) {}
+
+  std::optional<std::string> next() {
+    std::optional<std::string> part;
+    compute(threads_, [&] { on_open_model([&] { part = stream_.next(); }); });
+    return part;
+  }
+  std::string result() const { return text_of(json_of(stream_.result())); }
+
+ private:
+  tasks::ContinuationStream stream_;
+  int threads_;
+};
 
 class Engine {
  public:
@@ -132,6 +184,9 @@ class Engine {
       for_chunks(tokens, token_budget(), [&](int64_t first, int64_t count) {
         embedder.embed(tokens, first, count, of_sequences.data() + static_cast<size_t>(first) * columns);
       });
+      const auto name = [&](int64_t row) { return "the vector of " + name_of_text(tokens, row, texts.views()); };
+      io::check_finite(
+          of_sequences, static_cast<int64_t>(columns), [](int64_t) { return "embed"; }, name);
       if (tokens.sequences() == tokens.texts()) {
         vectors = std::move(of_sequences);
         return;
@@ -166,6 +221,12 @@ class Engine {
         if (!tokens.types.empty()) input.types = std::span(tokens.types).subspan(begin, offsets.back());
         if (offsets.size() > 1) embedder.model().hidden(input, states.data() + static_cast<size_t>(begin) * columns);
       });
+      const auto name = [&](int64_t token) {
+        const auto sequence = std::ranges::upper_bound(tokens.offsets, token) - tokens.offsets.begin() - 1;
+        return "the hidden states of " + name_of_text(tokens, sequence, texts.views());
+      };
+      io::check_finite(
+          states, static_cast<int64_t>(columns), [](int64_t) { return "encode"; }, name);
     });
     const size_t rows = tokens.ids.size();
     return nb::make_tuple(array_of(std::move(states), {rows, columns}), array_of(std::move(tokens.offsets)),
@@ -186,7 +247,6 @@ class Engine {
           masks.push_back(std::move(candidates));
         }
         results.push_back(std::move(masks));
-        check_signals();
       }
     });
     return text_of(results);
@@ -205,24 +265,25 @@ class Engine {
     json results = json::array();
     run(&Models::continuer, [&](const tasks::Continuer& continuer) {
       const json given = json::parse(options);
-      engine::GenerationOptions generation = generation_options(given);
-      const auto stop = given.find("stop");
-      generation.stop_ids = stop == given.end()
-                                ? continuer.stop_ids()
-                                : continuer.ids_of(stop->get<std::vector<std::string>>(), "a stop token");
-      for (const auto& sequences : continuer.continue_prompts(prompts.copies(), generation)) {
+      const auto continued =
+          continuer.continue_prompts(prompts.copies(), generation_options(given), stops_of(continuer, given));
+      for (const auto& sequences : continued) {
         json of_prompt = json::array();
-        for (const tasks::Continuation& each : sequences) {
-          of_prompt.push_back({{"text", each.text},
-                               {"ids", each.ids},
-                               {"log_probability", each.log_probability},
-                               {"score", each.score},
-                               {"stopped", each.stopped}});
-        }
+        for (const tasks::Continuation& each : sequences) of_prompt.push_back(json_of(each));
         results.push_back(std::move(of_prompt));
       }
     });
     return text_of(results);
+  }
+
+  Stream stream(const nb::list& list, const std::string& options) {
+    const Texts prompts(list, "generate");
+    std::optional<tasks::ContinuationStream> stream;
+    run(&Models::continuer, [&](const tasks::Continuer& continuer) {
+      const json given = json::parse(options);
+      stream = continuer.stream(prompts.copies()[0], generation_options(given), stops_of(continuer, given));
+    });
+    return {*std::move(stream), models_->options().threads};
   }
 
   // What is known of the vectors.
@@ -232,9 +293,10 @@ class Engine {
       const engine::EmbedderInfo& info = embedder.info();
       json poolings = json::array();
       for (const engine::Pooling pooling : info.poolings) poolings.push_back(name_in(engine::kPoolingNames, pooling));
-      result = {{"dimensions", info.dimensions}, {"width", info.width},           {"max_length", info.max_length},
-                {"pooling", poolings},           {"normalized", info.normalized}, {"prompt", info.prompt},
-                {"prompts", info.prompts},       {"similarity", info.similarity}};
+      result = {{"dimensions", info.dimensions}, {"width", info.width},
+                {"max_length", info.max_length}, {"pooling", poolings},
+                {"normalized", info.normalized}, {"prompt", info.prompt},
+                {"prompts", info.prompts},       {"similarity", name_in(engine::kSimilarityNames, info.similarity)}};
     });
     return text_of(result);
   }
@@ -253,10 +315,10 @@ class Engine {
   // Calls action(part), with a part of the models, which is opened if it is not.
   template <typename Part, typename Action>
   void run(const Part& (Models::*open)(), const Action& action) {
-    const nb::gil_scoped_release release;
-    const ThreadsScope threads(models_->options().threads);
-    const Part& part = (*models_.*open)();
-    on_open_model([&] { action(part); });
+    compute(models_->options().threads, [&] {
+      const Part& part = (*models_.*open)();
+      on_open_model([&] { action(part); });
+    });
   }
 
   std::unique_ptr<Models> models_;
@@ -265,6 +327,7 @@ class Engine {
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+  nb::class_<Stream>(module, "Stream").def("next", &Stream::next).def("result", &Stream::result);
   nb::class_<Engine>(module, "Engine")
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))
       .def("embed", &Engine::embed, nb::arg("texts"), nb::arg("prompt").none())
@@ -272,6 +335,7 @@ void bind_engine(nb::module_& module) {
       .def("fill_mask", &Engine::fill_mask, nb::arg("texts"), nb::arg("top_k"))
       .def("predict", &Engine::predict, nb::arg("records"))
       .def("generate", &Engine::generate, nb::arg("prompts"), nb::arg("options"))
+      .def("stream", &Engine::stream, nb::arg("prompts"), nb::arg("options"), nb::keep_alive<0, 1>())
       .def("embedding_info", &Engine::embedding_info)
       .def("model_dir", &Engine::model_dir)
       .def("take_warnings", &Engine::take_warnings);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -28,7 +29,7 @@ class Engine:
     Args:
         model_dir: the directory, also one of sentence-transformers, or of a training run; or a GGUF file, which
             generates.
-        precision: of weights and computation.
+        precision: of weights and computation; ``"bf16"`` is ``"bfloat16"``, ``"fp32"`` ``"float32"``.
         token_budget: tokens that are computed at once; results do not depend on it, memory does.
         threads: that compute. Default: as many as OpenMP uses (``OMP_NUM_THREADS``, else all processors).
         task: which of the methods is to be used. What it needs is opened at once; other methods open what they need at
@@ -227,7 +228,8 @@ class Engine:
         num_return_sequences: int = 1,
         stop: Sequence[str] | None = None,
         batch: int = 8,
-    ) -> list:
+        stream: bool = False,
+    ) -> "Generations | TextStream":
         """Texts that a causal language model continues (docs/generation.md).
 
         Args:
@@ -244,12 +246,15 @@ class Engine:
             beams: beam search with so many beams.
             length_penalty: beams are ranked by log-probability over tokens^penalty.
             num_return_sequences: results for each prompt; of beams the best.
-            stop: tokens of the vocabulary that end a text; none for ``[]``. Default: what ends one in the tokenizer.
+            stop: strings that end a text, which keeps them, or special tokens, in place of what ends a text in the
+                tokenizer; nothing ends it for ``[]``.
             batch: sequences that are computed at once; no result depends on it.
+            stream: of one string, without beams: returns the parts of its text as they are found.
 
         Returns:
             For each prompt a list of ``num_return_sequences`` dictionaries: ``text`` that was added, its ``ids``,
-            ``log_probability``, ``stopped``, and of beams ``score``; for one string its list.
+            ``log_probability``, ``stopped``, and of beams ``score``; for one string its list. The list that is returned
+            has ``tokens``, ``seconds`` and ``tokens_per_second`` of the call. With ``stream`` a :class:`TextStream`.
         """
         where = "generate"
         listed, is_one = _checks.texts(where, "prompts", prompts)
@@ -280,14 +285,23 @@ class Engine:
             options["seed"] = _checks.integer(where, "seed", seed, 0)
         if stop is not None:
             if isinstance(stop, str):
-                raise TypeError(f"[{where}] stop must be a list of tokens, got a string")
-            options["stop"] = [_checks.text(where, "a stop token", token) for token in stop]
+                raise TypeError(f"[{where}] stop must be a list of strings, got a string")
+            options["stop"] = [_checks.text(where, "a stop string", each) for each in stop]
+        if _checks.boolean(where, "stream", stream):
+            if not is_one or beams is not None or num_return_sequences != 1:
+                raise ValueError(f"[{where}] stream must be with one string, without beams and num_return_sequences")
+            text = TextStream(self._engine.stream(listed, _json(where, options)))
+            self._warn()
+            return text
+        begin = time.perf_counter()
         results = json.loads(self._engine.generate(listed, _json(where, options)))
+        seconds = time.perf_counter() - begin
         self._warn()
+        tokens = sum(len(sequence["ids"]) for result in results for sequence in result)
         for result in results if beams is None else ():
             for sequence in result:
                 del sequence["score"]
-        return results[0] if is_one else results
+        return Generations(results[0] if is_one else results, tokens, seconds)
 
     # ----
 
@@ -298,6 +312,59 @@ class Engine:
     def _warn(self) -> None:
         for message in self._engine.take_warnings():
             warnings.warn(message, stacklevel=3)
+
+
+class Generations(list):
+    """The results of ``Engine.generate``, and its speed.
+
+    Attributes:
+        tokens: that were added, of all results.
+        seconds: that the call took, with its prompts.
+    """
+
+    def __init__(self, results: list, tokens: int, seconds: float):
+        super().__init__(results)
+        self.tokens, self.seconds = tokens, seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / max(self.seconds, 1e-9)
+
+
+class TextStream(Iterator[str]):
+    """The text of ``Engine.generate(.., stream=True)``: an iterator of its parts, in whole characters.
+
+    The parts together are the ``text`` of the result without ``stream``. A part that later tokens may change waits for
+    them: the bytes of an unfinished character, or a space before punctuation where the tokenizer cleans up.
+
+    Attributes:
+        result: after the end, the dictionary that ``Engine.generate`` has for the text; before it None.
+        seconds: that were computed, with the prompt, without what the caller does between the parts.
+    """
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+        self.result: dict[str, Any] | None = None
+        self.seconds = 0.0
+
+    def __next__(self) -> str:
+        if self._stream is None:
+            raise StopIteration
+        stream, self._stream = self._stream, None  # what raises ends it
+        begin = time.perf_counter()
+        part = stream.next()
+        self.seconds += time.perf_counter() - begin
+        if part is None:
+            self.result = json.loads(stream.result())
+            del self.result["score"]
+            raise StopIteration
+        self._stream = stream
+        return part
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """After the end: tokens by seconds."""
+        return None if self.result is None else len(self.result["ids"]) / max(self.seconds, 1e-9)
 
 
 def _reopen(kind: type[Engine], model_dir: str, options: dict[str, Any]) -> Engine:

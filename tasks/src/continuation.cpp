@@ -8,6 +8,7 @@
 #include "rf/engine/generator.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/io/utf8.h"
 #include "rf/model/rotary_decoder.h"
 
 namespace rf::tasks {
@@ -101,24 +102,105 @@ struct Continuer::Impl {
   }
 
   Continuation continuation_of(const std::vector<int32_t>& prompt, const engine::Generated& generated) const {
-    return {.text = new_text(prompt, generated.ids),
+    return {.text = new_text(prompt, decode(prompt).text, generated.ids).text,
             .ids = generated.ids,
             .log_probability = generated.log_probability,
             .score = generated.score,
             .stopped = generated.stopped};
   }
 
-  // What the new tokens add to the text; a text of its own where the prompt is the prefix.
-  std::string new_text(const std::vector<int32_t>& prompt, const std::vector<int32_t>& added) const {
-    if (model.info().prefix_lm) return tokenizer.decode(added, text::SkipSpecials::kYes);
+  text::DecodedText decode(std::vector<int32_t> ids) const {
+    std::erase_if(ids, [&](int32_t id) { return id >= tokenizer.vocabulary().size(); });  // rows without a token
+    return tokenizer.decode_beginning(ids, text::SkipSpecials::kYes);
+  }
+
+  // What the new tokens add to the prompt, whose text is `before`; a text of its own where the prompt is the prefix, or
+  // where the new tokens change the prompt's text.
+  text::DecodedText new_text(const std::vector<int32_t>& prompt, const std::string& before,
+                             const std::vector<int32_t>& added) const {
+    if (model.info().prefix_lm) return decode(added);
     std::vector<int32_t> all = prompt;
     all.insert(all.end(), added.begin(), added.end());
-    std::erase_if(all, [&](int32_t id) { return id >= tokenizer.vocabulary().size(); });  // rows without a token
-    const std::string before = tokenizer.decode(prompt, text::SkipSpecials::kYes);
-    const std::string text = tokenizer.decode(all, text::SkipSpecials::kYes);
-    return text.starts_with(before) ? text.substr(before.size()) : tokenizer.decode(added, text::SkipSpecials::kYes);
+    const text::DecodedText whole = decode(std::move(all));
+    const auto same = static_cast<size_t>(std::ranges::mismatch(whole.text, before).in1 - whole.text.begin());
+    if (same == before.size()) {
+      return {whole.text.substr(same), whole.settled > same ? whole.settled - same : 0};
+    }
+    text::DecodedText own = decode(added);
+    if (same >= whole.settled) own.settled = 0;  // the prompt's text may yet stay
+    return own;
+  }
+
+  // Whether the last of the new tokens completes one of the strings.
+  bool ends_with_one(std::span<const int32_t> prompt, std::span<const int32_t> added,
+                     const std::vector<std::string>& strings) const {
+    constexpr size_t kContext = 8;  // tokens of the prompt that tell how the first new one is joined to it
+    const std::vector<int32_t> context(prompt.end() - static_cast<int64_t>(std::min(kContext, prompt.size())),
+                                       prompt.end());
+    const std::string before = decode(context).text;
+    const std::string earlier = new_text(context, before, {added.begin(), added.end() - 1}).text;
+    const std::string text = new_text(context, before, {added.begin(), added.end()}).text;
+    const auto same = static_cast<size_t>(std::ranges::mismatch(text, earlier).in1 - text.begin());
+    return std::ranges::any_of(strings, [&](const std::string& each) {
+      return text.find(each, same < each.size() ? 0 : same - each.size() + 1) != std::string::npos;
+    });
+  }
+
+  engine::GenerationOptions with_stops(engine::GenerationOptions options, const Stops& stops) const {
+    options.stop_ids = stops.ids;
+    if (!stops.texts.empty()) {
+      options.is_end = [this, texts = stops.texts](std::span<const int32_t> prompt, std::span<const int32_t> added) {
+        return ends_with_one(prompt, added, texts);
+      };
+    }
+    return options;
   }
 };
+
+struct ContinuationStream::Impl {
+  Continuer::Impl& continuer;
+  engine::Generator generator;
+  std::vector<int32_t> prompt;
+  std::string before;  // the prompt's text
+  std::vector<int32_t> added{};
+  std::string shown{};
+  Continuation result{};
+  bool is_done = false;
+
+  // What has become settled since the last call.
+  std::string advance() {
+    is_done = !generator.step();
+    std::string text;
+    if (is_done) {
+      result = continuer.continuation_of(prompt, generator.take()[0][0]);
+      continuer.give_back(std::move(generator));
+      text = result.text;
+    } else {
+      text::DecodedText found = continuer.new_text(prompt, before, added);
+      text = std::move(found.text);
+      text.resize(found.settled);
+    }
+    return text.size() > shown.size() ? text.substr(shown.size()) : "";
+  }
+};
+
+ContinuationStream::ContinuationStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ContinuationStream::~ContinuationStream() = default;
+ContinuationStream::ContinuationStream(ContinuationStream&&) noexcept = default;
+ContinuationStream& ContinuationStream::operator=(ContinuationStream&&) noexcept = default;
+
+std::optional<std::string> ContinuationStream::next() {
+  while (!impl_->is_done) {
+    const std::string part = impl_->advance();
+    impl_->shown += part;
+    if (!part.empty()) return part;
+  }
+  return std::nullopt;
+}
+
+const Continuation& ContinuationStream::result() const {
+  return impl_->result;
+}
 
 Continuer::Continuer(const std::string& model_dir, const ContinuerOptions& options)
     : impl_(std::make_unique<Impl>(model_dir, options)) {}
@@ -126,21 +208,20 @@ Continuer::~Continuer() = default;
 Continuer::Continuer(Continuer&&) noexcept = default;
 Continuer& Continuer::operator=(Continuer&&) noexcept = default;
 
-const std::vector<int32_t>& Continuer::stop_ids() const {
-  return impl_->ends.after;
+Stops Continuer::default_stops() const {
+  return {impl_->ends.after, {}};
 }
 
-std::vector<int32_t> Continuer::ids_of(std::span<const std::string> tokens, const std::string& name) const {
-  std::vector<int32_t> ids;
-  for (const std::string& token : tokens) {
-    const int32_t id = impl_->tokenizer.vocabulary().find(token);
-    if (id < 0) {
-      fail<ArgumentError>(kContinuationWhere, "{} must be a token of the vocabulary, got {}", name,
-                          io::printable(token));
-    }
-    ids.push_back(id);
+Stops Continuer::stops_of(std::span<const std::string> given, const std::string& name) const {
+  Stops stops;
+  for (const std::string& each : given) {
+    if (each.empty()) fail<ArgumentError>(kContinuationWhere, "{} must have at least one character, got \"\"", name);
+    if (!is_utf8(each)) fail<ArgumentError>(kContinuationWhere, "{} must be UTF-8, got {}", name, io::printable(each));
+    stops.texts.push_back(each);
+    const int32_t id = impl_->tokenizer.vocabulary().find(each);
+    if (id >= 0) stops.ids.push_back(id);
   }
-  return ids;
+  return stops;
 }
 
 bool Continuer::has_tokens(const std::string& prompt) const {
@@ -148,10 +229,11 @@ bool Continuer::has_tokens(const std::string& prompt) const {
 }
 
 std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<const std::string> prompts,
-                                                                   const engine::GenerationOptions& options) const {
+                                                                   const engine::GenerationOptions& options,
+                                                                   const Stops& stops) const {
   std::vector<std::vector<int32_t>> ids;
   for (const std::string& prompt : prompts) ids.push_back(impl_->prompt_ids(prompt));
-  const auto generated = impl_->generate(ids, options);
+  const auto generated = impl_->generate(ids, impl_->with_stops(options, stops));
   std::vector<std::vector<Continuation>> results(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     for (const engine::Generated& each : generated[i]) results[i].push_back(impl_->continuation_of(ids[i], each));
@@ -159,26 +241,17 @@ std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<con
   return results;
 }
 
-Continuation Continuer::stream(const std::string& prompt, const engine::GenerationOptions& options,
-                               const std::function<void(const std::string& text)>& take) const {
-  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // of a character whose last bytes are still to come
-  const std::vector<int32_t> ids = impl_->prompt_ids(prompt);
-  std::vector<int32_t> added;
-  std::string passed;
-  const auto pass_on = [&](const std::string& text) {
-    if (!text.starts_with(passed) || text.size() == passed.size()) return;
-    take(text.substr(passed.size()));
-    passed = text;
-  };
-  engine::GenerationOptions streaming = options;
-  streaming.on_token = [&](int32_t token) {
-    added.push_back(token);
-    const std::string text = impl_->new_text(ids, added);
-    if (!text.ends_with(kReplacement)) pass_on(text);
-  };
-  Continuation result = impl_->continuation_of(ids, impl_->generate({ids}, streaming)[0][0]);
-  pass_on(result.text);
-  return result;
+ContinuationStream Continuer::stream(const std::string& prompt, const engine::GenerationOptions& options,
+                                     const Stops& stops) const {
+  using StreamImpl = ContinuationStream::Impl;
+  std::vector<int32_t> ids = impl_->prompt_ids(prompt);
+  std::string before = impl_->decode(ids).text;
+  auto stream = std::make_unique<StreamImpl>(StreamImpl{
+      .continuer = *impl_, .generator = impl_->take_generator(), .prompt = ids, .before = std::move(before)});
+  engine::GenerationOptions streaming = impl_->with_stops(options, stops);
+  streaming.on_token = [added = &stream->added](int32_t token) { added->push_back(token); };
+  stream->generator.begin({std::move(ids)}, streaming);
+  return ContinuationStream(std::move(stream));
 }
 
 }  // namespace rf::tasks

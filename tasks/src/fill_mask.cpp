@@ -8,6 +8,8 @@
 
 #include "rf/engine/model.h"
 #include "rf/io/error.h"
+#include "rf/io/finite.h"
+#include "rf/io/printable.h"
 #include "rf/model/config.h"
 
 namespace rf::tasks {
@@ -25,7 +27,7 @@ std::vector<int64_t> mask_places(const text::Encoding& encoding, const text::Voc
     if (encoding.ids[i] == mask) places.push_back(static_cast<int64_t>(i));
   }
   if (places.empty()) {
-    fail<ArgumentError>(kMaskWhere, "the text must have a {}, got \"{}\"", vocabulary.token(mask), text);
+    fail<ArgumentError>(kMaskWhere, "the text must have a {}, got {}", vocabulary.token(mask), io::printable(text));
   }
   return places;
 }
@@ -87,6 +89,9 @@ std::vector<FilledMask> MaskFiller::fill(const std::string& text, int64_t top_k)
   const auto columns = static_cast<size_t>(vocabulary.size());
   std::vector<float> logits(places.size() * columns);
   impl_->model.vocabulary_logits({.ids = encoding.ids, .offsets = offsets}, places, logits.data());
+  io::check_finite(
+      logits, vocabulary.size(), [](int64_t) { return kMaskWhere; },
+      [&](int64_t) { return "the logits of " + io::printable(text); });
   std::vector<FilledMask> filled;
   for (size_t i = 0; i < places.size(); ++i) {
     filled.push_back({places[i], best_tokens(std::span(logits).subspan(i * columns, columns), top_k, vocabulary)});

@@ -45,7 +45,7 @@ class RecordBatch {
     if (waiting_.records.empty()) return;
     std::vector<const Example*> examples;
     for (const Example& example : waiting_.examples) examples.push_back(&example);
-    const std::vector<Scores> scores = scores_of(model_.task(), examples, model_.logits(examples));
+    const std::vector<Scores> scores = scores_of(model_.task(), examples, model_.logits(examples, waiting_.records));
     for (size_t i = 0; i < waiting_.records.size(); ++i) {
       const data::Record& record = waiting_.records[i];
       nlohmann::json result = model_.task().prediction(record, scores[i]);
@@ -141,7 +141,8 @@ nlohmann::json evaluate(const PredictOptions& options, io::Progress& progress) {
       indices.push_back(next);
       examples.push_back(&split.examples[next]);
     }
-    evaluation.add(indices, model.logits(examples));
+    const std::span<const data::Record> records(split.records);
+    evaluation.add(indices, model.logits(examples, records.subspan(indices.front(), indices.size())));
     tick(static_cast<int64_t>(next));
   }
   Evaluated evaluated = std::move(evaluation).result();

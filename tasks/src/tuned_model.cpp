@@ -2,6 +2,7 @@
 #include "tuned_model.h"
 
 #include "rf/io/error.h"
+#include "rf/io/finite.h"
 #include "rf/tasks/examples.h"
 
 namespace rf::tasks {
@@ -45,7 +46,7 @@ TunedModel::TunedModel(const PredictOptions& options) {
   check_length(*model_, settings_.max_length);
 }
 
-OwnLogits TunedModel::logits(std::span<const Example* const> examples) const {
+OwnLogits TunedModel::logits(std::span<const Example* const> examples, std::span<const data::Record> records) const {
   std::vector<int32_t> ids, types;
   std::vector<int64_t> offsets = {0};
   for (const Example* example : examples) {
@@ -59,6 +60,13 @@ OwnLogits TunedModel::logits(std::span<const Example* const> examples) const {
   OwnLogits logits{.values = {}, .columns = model_->logits_per_row()};
   logits.values.resize(lines * static_cast<size_t>(logits.columns));
   model_->logits({.ids = ids, .offsets = offsets, .types = types}, logits.values.data());
+  const auto place = [&](int64_t line) {
+    for (size_t i = 0;; ++i) {
+      line -= is_of_tokens(task_->head()) ? examples[i]->tokens() : std::ssize(examples[i]->rows);
+      if (line < 0) return records[i].place();
+    }
+  };
+  io::check_finite(logits.values, logits.columns, place, [](int64_t) { return "logits"; });
   return logits;
 }
 

@@ -27,7 +27,8 @@ class TunedModel {
 
   const TaskSettings& settings() const { return settings_; }
   Task& task() const { return *task_; }
-  OwnLogits logits(std::span<const Example* const> examples) const;
+  // Throws Error for logits that are not finite; records: of the examples, for messages.
+  OwnLogits logits(std::span<const Example* const> examples, std::span<const data::Record> records) const;
 
  private:
   TaskSettings settings_;

@@ -155,10 +155,11 @@ def test_bfloat16(case):
             1,
             "[generate] max_new_tokens must be in 1..1073741824, got",
         ),
+        (["--prompt", "a", "--stop", ""], 1, '[generate] --stop must have at least one character, got ""'),
         (
-            ["--prompt", "a", "--stop", "nothing"],
+            ["--prompt", "a", "--repetition-penalty", 1e-300],
             1,
-            '[generate] --stop must be a token of the vocabulary, got "nothing"',
+            "[generate] repetition_penalty must keep scores within float32, got 1e-300 with a score of",
         ),
         (["--prompt", "a", "--beams", 2, "--top-k", 3], 2, "[generate] --beams must be without sampling, got --top-k"),
         (["--prompt", "a", "--length-penalty", 2], 2, "[generate] --length-penalty must be with --beams, got none"),

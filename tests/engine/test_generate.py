@@ -251,6 +251,35 @@ def test_temperatures_near_zero(case, temperature, options):
     assert engine.generate(PROMPTS, "sample", seed=5, **options) == greedy
 
 
+@pytest.mark.parametrize("temperature", [1e37, 1e40, 1e300])
+def test_temperatures_of_any_size(case, temperature):
+    """The softmax in float64, of which stop ids that may not come yet are left out."""
+    _, engine = case
+    for prompt in PROMPTS[:3]:
+        logits = engine.vocabulary_logits([prompt], [len(prompt) - 1])[0].astype(np.float64)
+        logits[[3, 7]] = -np.inf
+        expected = torch.from_numpy(logits / temperature).softmax(-1).numpy()
+        ours = engine.next_probabilities(prompt, temperature=temperature, stop_ids=[3, 7], min_new_tokens=2)
+        assert np.abs(ours - expected).max() <= 1e-6
+
+
+def test_penalties_of_any_size(case):
+    """What leaves scores finite is computed as transformers does it; the rest is refused."""
+    _, engine = case
+    prompt = PROMPTS[1]
+    logits = engine.vocabulary_logits([prompt], [len(prompt) - 1])[0]
+    for penalty in (1e-6, 1e-3, 1e3, 1e6):
+        expected = oracle_probabilities(logits, prompt, repetition_penalty=penalty)
+        assert np.abs(engine.next_probabilities(prompt, repetition_penalty=penalty) - expected).max() <= 1e-6
+    for penalty in (1e-300, 1e-45, 1e300):
+        rule = r"\[generate\] repetition_penalty must keep scores within float32, got 1e[-+]\d+ with a score of "
+        with pytest.raises(EngineError, match=rule):
+            engine.next_probabilities(prompt, repetition_penalty=penalty)
+    for penalty in (1e300, -1e300):
+        with pytest.raises(EngineError, match=r"length_penalty must keep tokens\^length_penalty within float32"):
+            engine.generate(PROMPTS, "beams", beams=2, length_penalty=penalty)
+
+
 def test_logits_beyond_float32(tmp_path):
     oracle = make_causal("Bert", tmp_path, max_position_embeddings=POSITIONS)
     with torch.no_grad():

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from .. import _checks
 from . import _cluster
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 _WHERE = "embed"
 _DTYPES = ("float32", "float16")
+_LARGEST_HALF = 65504
 # Batches at an actor: one that is computed, one that waits.
 _IN_FLIGHT = 2
 # For tasks that read and write.
@@ -80,7 +83,9 @@ def embed(
     if (types := _cluster.column_types(dataset)) is not None:
         _cluster.check_text_column(_WHERE, column, types)
         if into in types:
-            raise ValueError(f"[{_WHERE}] the dataset must not have a column {into!r} yet, got {', '.join(types)}")
+            raise ValueError(
+                f"[{_WHERE}] the dataset must not have a column {_checks.shown(into)} yet, got {', '.join(types)}"
+            )
     # Ray's defaults for such actors: an actor that ends is started again, and so are its tasks, any number of times.
     result = dataset.repartition(target_num_rows_per_block=rows).map_batches(
         Embedder,
@@ -121,5 +126,9 @@ class Embedder:
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
         _cluster.check_text_column(_WHERE, self._column, types)
         texts = [text or "" for text in table.column(self._column).to_pylist()]
-        vectors = self._engine.embed(texts).astype(self._dtype, copy=False)
+        vectors = self._engine.embed(texts)
+        if self._dtype == "float16" and (beyond := np.abs(vectors).max(1, initial=0) > _LARGEST_HALF).any():
+            text = _checks.shown(texts[beyond.argmax()])
+            raise ValueError(f"[{_WHERE}] vectors must be within float16, {_LARGEST_HALF}, got more for {text}")
+        vectors = vectors.astype(self._dtype, copy=False)
         return table.append_column(self._into, pyarrow.FixedShapeTensorArray.from_numpy_ndarray(vectors))

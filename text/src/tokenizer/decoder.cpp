@@ -2,6 +2,7 @@
 // replaced.
 #include "tokenizer/decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "models/byte_alphabet.h"
@@ -55,19 +56,32 @@ std::string join_word_pieces(const std::vector<std::string_view>& tokens, bool c
   return text;
 }
 
+// Bytes at the end of a text to which clean_up may do something else once more text follows. What it removes is a space
+// before some of kCleanedUp, and it looks at 6 bytes at most: " n ' t" becomes " n't", then "n't".
+size_t unsettled_bytes(std::string_view text) {
+  constexpr std::string_view kCleanedUp = " .?!,'ntmsver";
+  constexpr size_t kMostBytes = 5;  // and one that follows
+  const size_t other = text.find_last_not_of(kCleanedUp);
+  const size_t run = other == std::string_view::npos ? text.size() : text.size() - other - 1;
+  const size_t count = std::min(run, kMostBytes);
+  return text.substr(text.size() - count).find(' ') == std::string_view::npos ? 0 : count;
+}
+
 // A token that is not in the byte alphabet, which only an added one can be, stands for its own text.
-std::string join_bytes(const std::vector<std::string_view>& tokens) {
+DecodedText join_bytes(const std::vector<std::string_view>& tokens) {
   std::string bytes;
   for (const std::string_view token : tokens) {
     if (!append_bytes(token, bytes)) bytes += token;
   }
-  std::string text;
+  DecodedText result;
   for (std::string_view rest = bytes; !rest.empty();) {
     const Decoded decoded = decode_utf8(rest);
-    append_utf8(decoded.code, text);
+    const bool may_be_completed = !decoded.valid && static_cast<size_t>(decoded.length) == rest.size();
+    append_utf8(decoded.code, result.text);
+    if (!may_be_completed) result.settled = result.text.size();
     rest.remove_prefix(static_cast<size_t>(decoded.length));
   }
-  return text;
+  return result;
 }
 
 std::string join_with_spaces(const std::vector<std::string_view>& tokens) {
@@ -81,12 +95,22 @@ std::string join_with_spaces(const std::vector<std::string_view>& tokens) {
 
 }  // namespace
 
-std::string join_tokens(const std::vector<std::string_view>& tokens, const DecodingOptions& options) {
-  std::string text = options.join == DecodingOptions::Join::kBytes    ? join_bytes(tokens)
-                     : options.join == DecodingOptions::Join::kSpaces ? join_with_spaces(tokens)
-                                                                      : join_word_pieces(tokens, options.cleanup);
-  if (options.clean_up_tokenization_spaces) clean_up(text);
-  return text;
+DecodedText join_tokens(const std::vector<std::string_view>& tokens, const DecodingOptions& options) {
+  DecodedText result;
+  if (options.join == DecodingOptions::Join::kBytes) {
+    result = join_bytes(tokens);
+  } else {
+    result.text = options.join == DecodingOptions::Join::kSpaces ? join_with_spaces(tokens)
+                                                                 : join_word_pieces(tokens, options.cleanup);
+    result.settled = result.text.size();
+  }
+  if (!options.clean_up_tokenization_spaces) return result;
+  const size_t open =
+      result.text.size() - result.settled + unsettled_bytes(std::string_view(result.text).substr(0, result.settled));
+  clean_up(result.text);
+  result.settled = result.text.size() - std::min(open, result.text.size());
+  while (result.settled < result.text.size() && !begins_character(result.text[result.settled])) --result.settled;
+  return result;
 }
 
 }  // namespace rf::text

@@ -9,6 +9,6 @@
 
 namespace rf::text {
 
-std::string join_tokens(const std::vector<std::string_view>& tokens, const DecodingOptions& options);
+DecodedText join_tokens(const std::vector<std::string_view>& tokens, const DecodingOptions& options);
 
 }  // namespace rf::text

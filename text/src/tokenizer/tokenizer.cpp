@@ -196,6 +196,10 @@ Encoding Tokenizer::encode_with_specials(std::string_view text) const {
 }
 
 std::string Tokenizer::decode(const std::vector<int32_t>& ids, SkipSpecials skip) const {
+  return decode_beginning(ids, skip).text;
+}
+
+DecodedText Tokenizer::decode_beginning(const std::vector<int32_t>& ids, SkipSpecials skip) const {
   std::vector<std::string_view> tokens;
   for (const int32_t id : ids) {
     if (skip == SkipSpecials::kYes && added_->is_left_out(id)) continue;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "rf/engine/model.h"
+#include "rf/engine/similarity.h"
 
 namespace rf::engine {
 
@@ -58,10 +59,10 @@ struct EmbedderInfo {
   int64_t width = 0;       // of a vector before its first elements are taken
   int64_t max_length = 0;  // tokens of a text with its special tokens
   std::vector<Pooling> poolings;
-  bool normalized = false;                     // vectors have length 1
-  std::string prompt;                          // text before each text
-  std::map<std::string, std::string> prompts;  // the directory's, by name
-  std::string similarity;                      // for which the vectors were trained: cosine, dot, euclidean, manhattan
+  bool normalized = false;                      // vectors have length 1
+  std::string prompt;                           // text before each text
+  std::map<std::string, std::string> prompts;   // the directory's, by name
+  Similarity similarity = Similarity::kCosine;  // for which the vectors were trained
 };
 
 // Texts as tokens. Equal texts are one sequence.
@@ -77,6 +78,10 @@ struct TokenizedTexts {
   int64_t texts() const { return static_cast<int64_t>(sequence_of_text.size()); }
 };
 
+// The first text of a sequence, for messages: its number from 0 and how it begins.
+RF_ENGINE_API std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence,
+                                       std::span<const std::string_view> texts);
+
 class RF_ENGINE_API Embedder {
  public:
   explicit Embedder(const std::string& model_dir, const EmbedderOptions& options = {});
@@ -91,13 +96,13 @@ class RF_ENGINE_API Embedder {
   // A hash of the content of all files that the vectors depend on.
   std::string identity() const;
 
-  // The vectors of texts, [texts.size(), dimensions].
+  // The vectors of texts, [texts.size(), dimensions]. Throws for one that is not finite, with the text.
   void embed(std::span<const std::string_view> texts, float* out) const;
 
   // The two steps of it; `prompt` is put before each text in place of info().prompt.
   TokenizedTexts tokenize(std::span<const std::string_view> texts) const;
   TokenizedTexts tokenize(std::span<const std::string_view> texts, const std::string& prompt) const;
-  // The vectors of sequences first .. first + count - 1, [count, dimensions].
+  // The vectors of sequences first .. first + count - 1, [count, dimensions], finite or not.
   void embed(const TokenizedTexts& texts, int64_t first, int64_t count, float* out) const;
 
  private:

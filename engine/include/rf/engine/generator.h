@@ -42,13 +42,16 @@ struct GenerationOptions {
   int64_t batch = 8;            // sequences that are computed at once, at least those of one prompt
   // Called with each new token when it is found; for one prompt with one sequence, and not with kBeams.
   std::function<void(int32_t token)> on_token{};
+  // Called with a prompt and the new tokens of a sequence, more than min_new_tokens: whether they end it, as a stop id
+  // does.
+  std::function<bool(std::span<const int32_t> prompt, std::span<const int32_t> added)> is_end{};
 };
 
 struct Generated {
   std::vector<int32_t> ids;    // the new tokens
   double log_probability = 0;  // sum of log-probabilities of the new tokens, before any option changes them
   double score = 0;            // of beam search; else log_probability
-  bool stopped = false;        // by a stop id, not by max_new_tokens
+  bool stopped = false;        // by a stop id or is_end, not by max_new_tokens
 };
 
 // Sampling draws sequence r of a prompt with std::mt19937_64, seeded by std::seed_seq{low 32 bits of the seed, high 32
@@ -67,6 +70,10 @@ class RF_ENGINE_API Generator {
   // tokens no more than the model has positions.
   std::vector<std::vector<Generated>> generate(std::span<const std::vector<int32_t>> prompts,
                                                const GenerationOptions& options);
+  // The same in steps: begin, step until it returns false, take the results.
+  void begin(std::vector<std::vector<int32_t>> prompts, const GenerationOptions& options);
+  bool step();
+  std::vector<std::vector<Generated>> take();
   // Probabilities of the token after a prompt that kSample draws from, [vocab_size].
   void next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out);
 

@@ -1,4 +1,4 @@
-// The names of precisions and poolings, in options of the program and in Python.
+// The names of precisions, poolings and similarities, in options of the program and in Python.
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 
 #include "rf/engine/model.h"
 #include "rf/engine/precision.h"
+#include "rf/engine/similarity.h"
 
 namespace rf::engine {
 
@@ -22,5 +23,10 @@ inline constexpr Names<Pooling, 6> kPoolingNames = {{{"cls", Pooling::kCls},
                                                      {"mean", Pooling::kMean},
                                                      {"mean-sqrt-len", Pooling::kMeanSqrtLen},
                                                      {"pooler", Pooling::kPooler}}};
+
+inline constexpr Names<Similarity, 4> kSimilarityNames = {{{"cosine", Similarity::kCosine},
+                                                           {"dot", Similarity::kDot},
+                                                           {"euclidean", Similarity::kEuclidean},
+                                                           {"manhattan", Similarity::kManhattan}}};
 
 }  // namespace rf::engine

@@ -15,6 +15,8 @@ inline float float_of_half(uint16_t x) {
   return sign != 0 ? -value : value;
 }
 
+inline constexpr float kLargestHalf = 65504;
+
 // To nearest, ties to even; above the range infinity.
 inline uint16_t half_of_float(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);

@@ -36,6 +36,15 @@ inline Decoded decode_utf8(std::string_view text) {
   return {code, length, true};
 }
 
+inline bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const Decoded decoded = decode_utf8(text);
+    if (!decoded.valid) return false;
+    text.remove_prefix(static_cast<size_t>(decoded.length));
+  }
+  return true;
+}
+
 inline bool begins_character(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
 }

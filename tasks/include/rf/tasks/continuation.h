@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,31 @@ struct Continuation {
   bool stopped = false;
 };
 
+// What ends a text: one of the tokens, or a new text with one of the strings in it.
+struct Stops {
+  std::vector<int32_t> ids;
+  std::vector<std::string> texts;
+};
+
+// The text of one sequence, as it is found.
+class ContinuationStream {
+ public:
+  ~ContinuationStream();
+  ContinuationStream(ContinuationStream&&) noexcept;
+  ContinuationStream& operator=(ContinuationStream&&) noexcept;
+
+  // The next part of the text, in whole characters; nothing at its end. The parts together are the text of the result:
+  // what further tokens may change, as the space of "a ." in a tokenizer that cleans up, waits.
+  std::optional<std::string> next();
+  const Continuation& result() const;  // after the end
+
+ private:
+  friend class Continuer;
+  struct Impl;
+  explicit ContinuationStream(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 // May be used by several threads at once.
 class Continuer {
  public:
@@ -41,21 +67,24 @@ class Continuer {
   Continuer& operator=(Continuer&&) noexcept;
 
   // The tokens that end a text in the form of the tokenizer: [SEP] in "[CLS] text [SEP]".
-  const std::vector<int32_t>& stop_ids() const;
-  // The ids of tokens of the vocabulary. `name`: of the option, for messages. Throws ArgumentError for other texts.
-  std::vector<int32_t> ids_of(std::span<const std::string> tokens, const std::string& name) const;
+  Stops default_stops() const;
+  // Any strings: each ends a text that has it, counted from the first new character, and one that is a token of the
+  // vocabulary, such as "[SEP]", ends it as that token. `name`: of the option, for messages. Throws ArgumentError for
+  // empty strings and such that are not UTF-8.
+  Stops stops_of(std::span<const std::string> given, const std::string& name) const;
 
   // Whether the model has a token to begin with: without a special token before it, an empty text is no prompt.
   bool has_tokens(const std::string& prompt) const;
   // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, and as engine::Generator does.
   std::vector<std::vector<Continuation>> continue_prompts(std::span<const std::string> prompts,
-                                                          const engine::GenerationOptions& options) const;
-  // One sequence for a prompt, whose text is passed on as it is found, in whole characters: what is passed together is
-  // the text of the result. Not for beams.
-  Continuation stream(const std::string& prompt, const engine::GenerationOptions& options,
-                      const std::function<void(const std::string& text)>& take) const;
+                                                          const engine::GenerationOptions& options,
+                                                          const Stops& stops) const;
+  // One sequence for a prompt, not of beams. The stream must not outlive the Continuer.
+  ContinuationStream stream(const std::string& prompt, const engine::GenerationOptions& options,
+                            const Stops& stops) const;
 
  private:
+  friend class ContinuationStream;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -121,6 +121,12 @@ std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, 
 
 enum class SkipSpecials { kNo, kYes };
 
+// A text that further tokens may change: they complete the last character, or remove a space before punctuation.
+struct DecodedText {
+  std::string text;
+  size_t settled = 0;  // bytes at the front that stay, whatever tokens follow; whole characters
+};
+
 class Tokenizer {
  public:
   // Throws Error for options that contradict each other or the vocabulary.
@@ -155,6 +161,7 @@ class Tokenizer {
   // The text of the tokens, as `transformers`' decode(ids, skip_special_tokens=...). Throws Error for an id that the
   // vocabulary does not have.
   std::string decode(const std::vector<int32_t>& ids, SkipSpecials skip = SkipSpecials::kNo) const;
+  DecodedText decode_beginning(const std::vector<int32_t>& ids, SkipSpecials skip) const;
 
  private:
   uint64_t serial_;  // number of this tokenizer in the process; copies share it
