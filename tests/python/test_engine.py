@@ -345,8 +345,8 @@ def test_bad_generation(causal):
         (dict(top_k=1.5), TypeError, "top_k must be a whole number, got float"),
         (dict(max_new_tokens=0), ValueError, "max_new_tokens must be in 1..1073741824, got 0"),
         (dict(min_new_tokens=65), ValueError, "min_new_tokens must be in 0..64, got 65"),
-        (dict(stop="[SEP]"), TypeError, "stop must be a list of tokens, got a string"),
-        (dict(stop=["nothing"]), ValueError, "must be a token of the vocabulary, got"),
+        (dict(stop="[SEP]"), TypeError, "stop must be a list of strings, got a string"),
+        (dict(stop=[""]), ValueError, "a stop string must have at least one character, got"),
         (dict(num_return_sequences=2), ValueError, "return_sequences must be in 1..1, got 2"),
     ):
         with pytest.raises(error) as caught:
