@@ -215,6 +215,7 @@ int run_embed(EmbedOptions& options, const Common& common) {
   if (!options.texts.empty()) return run_texts(options, open_embedder(options.embedder, common));
   if (!options.output.empty()) options.read.outputs = EmbeddingOutput::paths_of(options.output);
   data::TextReader reader(options.read);
+  check_outputs(options.read.outputs, {}, options.embedder.model_dir);
   say_left_out(reader.left_out());
   const engine::Embedder embedder = open_embedder(options.embedder, common);
   return options.output.empty() ? run_to_stdout(options, embedder, reader) : run_to_file(options, embedder, reader);

@@ -1,12 +1,18 @@
 #include "read_options.h"
 
+#include <filesystem>
+#include <iterator>
+
 #include "rf/engine/names.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/io/written_files.h"
 
 namespace rf::cli {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 const std::map<std::string, engine::Precision> kPrecisions(engine::kPrecisionNames.begin(),
                                                            engine::kPrecisionNames.end());
@@ -26,6 +32,14 @@ void add_named(CLI::App& app, const std::string& name, Value& value, Value (*par
           return error.what();
         }
       });
+}
+
+constexpr int kModuleDepth = 1;  // files of sentence-transformers' modules, such as 1_Pooling/config.json
+
+bool is_model_file(const fs::path& path) {
+  const std::string name = path.filename().string(), extension = path.extension().string();
+  return extension == ".json" || extension == ".safetensors" || extension == ".gguf" ||
+         std::ranges::find(text::kTokenizerFiles, name) != std::end(text::kTokenizerFiles);
 }
 
 void add_no_quotes(CLI::App& app, data::Quotes& quotes) {
@@ -75,6 +89,16 @@ void say_left_out(const std::vector<std::string>& files) {
   if (files.empty()) return;
   say(fmt::format("left out of the input, because this command writes it: {}{}", files.front(),
                   files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : ""));
+}
+
+void check_outputs(const std::vector<std::string>& outputs, std::vector<std::string> inputs, const std::string& model) {
+  std::error_code error;
+  if (fs::is_regular_file(model, error)) inputs.push_back(model);
+  for (fs::recursive_directory_iterator entry(model, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry.depth() == kModuleDepth) entry.disable_recursion_pending();
+    if (is_model_file(entry->path())) inputs.push_back(entry->path().string());
+  }
+  io::WrittenFiles(outputs).check_inputs(inputs);
 }
 
 void add_columns(CLI::App& app, std::map<std::string, std::string>& columns) {

@@ -59,6 +59,10 @@ RF_CLI_API void add_record_format(CLI::App& app, data::Format& format, data::Quo
 RF_CLI_API void add_columns(CLI::App& app, std::map<std::string, std::string>& columns);
 // A message about files of an input directory that were not read because the command writes them; none without files.
 RF_CLI_API void say_left_out(const std::vector<std::string>& files);
+// Throws Error if the command would write to a file that it reads: one of `inputs`, or of the model, a directory or a
+// file.
+RF_CLI_API void check_outputs(const std::vector<std::string>& outputs, std::vector<std::string> inputs,
+                              const std::string& model);
 // --dict and --user-dict: jieba's dictionaries.
 RF_CLI_API void add_dictionary(CLI::App& app, text::LoadOptions& options);
 // --precision and --batch-tokens of commands that run the engine.

@@ -212,6 +212,7 @@ int run_similar(SimilarOptions& options, const Common& common) {
   if (options.top_k < 1) fail_usage("similar", "--top-k must be at least 1, got {}", options.top_k);
   std::optional<StoredVectors> stored;
   if (!options.embeddings.empty()) {
+    check_outputs({}, {options.embeddings}, "");
     stored.emplace(options.embeddings);
     if (options.embedder.options.dimensions == 0) options.embedder.options.dimensions = stored->dimensions();
     if (options.embedder.options.dimensions != stored->dimensions()) {

@@ -164,6 +164,7 @@ int run_tokenize(TokenizeOptions& options, const Common& common) {
       options.batch.padding == Padding::kNone) {
     fail_usage("tokenize", "--max-length goes with --truncation or --pad, got neither");
   }
+  check_outputs({}, {"-"}, "");
   LineTokenizer tokenizer(options);
   tokenizer.run();
   if (tokenizer.replaced() > 0) {

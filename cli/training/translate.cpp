@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "read_options.h"
 #include "rf/data/identity.h"
 #include "rf/data/sentence_pairs.h"
 #include "rf/io/error.h"
@@ -108,19 +109,14 @@ class TranslationOutput {
   size_t lines_ = 0;
 };
 
-// The translations, and the part of them until they are complete, replace what was in these files.
-void check_output(const TranslateArguments& arguments) {
-  if (arguments.input == "-" || !fs::exists(arguments.input)) return;
-  for (const char* end : {"", ".part", ".part.json"}) {
-    const std::string written = arguments.output + end;
-    if (!fs::exists(written) || !fs::equivalent(arguments.input, written)) continue;
-    fail("translate", "the output must not replace the input, got {} for the input {}", written, arguments.input);
-  }
-}
-
 int run_translate(const TranslateArguments& arguments) {
-  if (!arguments.output.empty()) check_output(arguments);
   const train::TranslateOptions& options = arguments.options;
+  if (arguments.output.empty()) {
+    check_outputs({}, {arguments.input}, "");
+  } else {  // .part: the translations until they are complete
+    const std::string part = arguments.output + ".part";
+    check_outputs({arguments.output, part, part + ".json"}, {arguments.input}, options.model_dir);
+  }
   const std::vector<std::string> lines = data::read_text_lines(arguments.input);
   const std::string name = arguments.input == "-" ? "standard input" : arguments.input;
   train::Translator translator(options);

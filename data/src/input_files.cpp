@@ -11,6 +11,7 @@
 
 #include "byte_source.h"
 #include "rf/io/error.h"
+#include "rf/io/written_files.h"
 
 namespace rf::data {
 namespace {
@@ -100,11 +101,6 @@ std::vector<std::string> expand(const std::string& input, Format format) {
   return files;
 }
 
-// Whether a path is `output` or inside it; both are canonical.
-bool holds(const fs::path& output, const fs::path& path) {
-  return std::ranges::mismatch(output, path).in1 == output.end();
-}
-
 // `input`: the input by which the path was found. Reading a pipe that the user did not name might wait forever.
 void check_file(const std::string& path, const std::string& input) {
   if (path == kStandardInput) return;
@@ -121,12 +117,7 @@ void check_file(const std::string& path, const std::string& input) {
 
 FileList list_files(const std::vector<std::string>& inputs, Format format, const std::vector<std::string>& outputs) {
   FileList list;
-  std::vector<fs::path> written;
-  for (const std::string& output : outputs) {
-    const fs::path path = fs::absolute(output).lexically_normal();
-    const fs::path name = path.has_filename() ? path : path.parent_path();
-    written.push_back(fs::weakly_canonical(name.parent_path()) / name.filename());
-  }
+  const io::WrittenFiles written(outputs);
   std::set<fs::path> seen;
   for (const std::string& input : inputs) {
     for (std::string& path : expand(input, format)) {
@@ -134,9 +125,8 @@ FileList list_files(const std::vector<std::string>& inputs, Format format, const
       std::error_code unnamed;  // a pipe of the shell has no path of its own
       const fs::path canonical = fs::canonical(path, unnamed);
       if (!seen.insert(unnamed ? fs::path(path) : canonical).second) continue;
-      const bool is_output = path != input && std::ranges::any_of(written, [&](const fs::path& output) {
-                               return holds(output, canonical);
-                             });
+      if (path == input) written.check_inputs({path});
+      const bool is_output = !written.holding(path).empty();
       (is_output ? list.left_out : list.files).push_back(std::move(path));
     }
   }

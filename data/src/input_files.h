@@ -10,8 +10,9 @@
 namespace rf::data {
 
 // The files of `inputs` (ReadOptions::inputs), each once. In a directory these are the files for which
-// is_searched_for(). Globs match files only, and names with a leading dot only if the pattern has it. Files in one of
-// `outputs`, or equal to one, are left out unless they are named themselves. Throws Error as DocumentReader does.
+// is_searched_for(). Globs match files only, and names with a leading dot only if the pattern has it. Files that
+// are written (WrittenFiles of `outputs`) are left out; one that is named itself is an Error. Throws Error as
+// DocumentReader does.
 struct FileList {
   std::vector<std::string> files, left_out;
 };

@@ -13,6 +13,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "rf/io/written_files.h"
 
 namespace rf::data {
 
@@ -167,8 +168,11 @@ double Record::number(const std::string& name) const {
   return number;
 }
 
-RecordReader::RecordReader(RecordOptions options)
-    : options_(std::move(options)), files_(list_files(options_.inputs, options_.format).files) {}
+RecordReader::RecordReader(RecordOptions options) : options_(std::move(options)) {
+  FileList list = list_files(options_.inputs, options_.format);
+  io::WrittenFiles().check_inputs(list.left_out);  // each record of a directory counts
+  files_ = std::move(list.files);
+}
 
 void RecordReader::read(const std::function<void(Record&)>& record) {
   for (const std::string& path : files_) FileRecords(options_, path, record, bytes_read_).read();

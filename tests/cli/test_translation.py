@@ -250,7 +250,7 @@ def test_the_output_is_not_the_input(trained, tmp_path):
         (tmp_path / name).write_text(text)
         given = ["--input", tmp_path / name, "--output", tmp_path / output]
         message = refused("translate", "--model", trained, *given)
-        rule = "[translate] the output must not replace the input, got"
+        rule = "[output] the output must not replace the input, got"
         assert message == f"{rule} {tmp_path / name} for the input {tmp_path / name}\n"
         assert (tmp_path / name).read_text() == text
     (tmp_path / "link.txt").symlink_to(tmp_path / "in.txt")

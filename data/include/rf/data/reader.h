@@ -42,7 +42,8 @@ struct ReadOptions {
   // A bad record is a line that is not a JSON object, has no such field, or has neither text nor null there; or a row
   // with another number of columns than the first.
   BadRecords bad_records = BadRecords::kRefuse;
-  // Files and directories that the command writes: they are left out of input directories and patterns.
+  // Files and directories that the command writes: they are left out of input directories and patterns, and
+  // are refused as inputs.
   std::vector<std::string> outputs{};
 };
 
