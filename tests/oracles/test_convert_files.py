@@ -60,6 +60,17 @@ def test_to_a_pickle_and_back(tmp_path):
                    for name, tensor in tensors.items())  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_pickle_of_parameters(dtype, tmp_path):
+    """As `torch.save(dict(model.named_parameters()), ..)` writes it: they require gradients."""
+    oracle = make_oracle("Bert", "Model").to(dtype)
+    oracle.config.save_pretrained(tmp_path / "a")
+    torch.save(dict(oracle.named_parameters()), tmp_path / "a" / "pytorch_model.bin")
+    roformer_cpp.convert(tmp_path / "a", tmp_path / "b")
+    found = load_tensors(tmp_path / "b" / "model.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in oracle.named_parameters())
+
+
 class Command:
     def __init__(self, path):
         self.path = path

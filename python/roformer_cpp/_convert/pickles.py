@@ -69,6 +69,7 @@ def _stored(torch: Any, name: str, tensor: Any) -> Stored:
     dtype = _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None or tensor.layout != torch.strided or tensor.is_quantized:
         raise ValueError(f"[{WHERE}] tensors must be dense, of a dtype of safetensors, got {tensor.dtype} for {name}")
+    tensor = tensor.detach()  # also of parameters, which numpy does not take
     if dtype == "BF16":
         return Stored(dtype, tensor.contiguous().view(torch.int16).numpy().view(np.uint16))
     return Stored(dtype, tensor.contiguous().numpy())
