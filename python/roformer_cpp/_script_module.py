@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 _makers: dict[str, Callable[[str], torch.ScriptObject]] = {}
 
@@ -21,9 +22,13 @@ def script_maker(kind: str) -> Callable:
 
 @functools.cache
 def kept_script(kind: str, text: str, training: bool = False) -> torch.ScriptObject:
-    """The C++ module of a definition, without values: one for each mode, because a call sets the module's mode."""
-    script = _makers[kind](text)
-    script.release()
+    """The C++ module of a definition, without values: one for each mode, because a call sets the module's mode.
+
+    It outlives the trace that asks for it, so its constants must not be the tensors that stand for others there.
+    """
+    with _disable_current_modes():
+        script = _makers[kind](text)
+        script.release()
     return script
 
 

@@ -8,6 +8,7 @@ import torch
 import roformer_cpp
 import tolerances as tol
 from roformer_cpp import DistanceTable, Rotation, Terms
+from roformer_cpp._script_module import kept_script
 from roformer_cpp.model import HEADS as model_heads
 
 H, D = 2, 8
@@ -227,6 +228,30 @@ def test_models_compile_as_one_graph(head, training):
     model, loss = model_and_loss(head)
     model.train(training)
     assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, tokens)) for tokens in (5, 7)])
+
+
+KEYS = {"axial": {"grid_width": 3}, "axial-nd": {"grid_shape": [-1, 3]}, "rope-mixed": {"grid_width": 3}}
+KEYS |= {"mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
+
+
+@pytest.mark.parametrize("info", roformer_cpp.encodings(), ids=lambda info: info["name"])
+def test_models_of_every_encoding_compile_and_export(info):
+    """In a process that has not met the model: what its C++ object keeps must not come from a trace."""
+    encoding = {"type": info["name"]} | KEYS.get(info["name"], {})
+    config = {"model_type": "rf_encoder", "position_encoding": encoding, "is_decoder": info["needs_causal"]}
+    model = roformer_cpp.build_model(CONFIG | config | {"hidden_dropout_prob": 0.2})
+    kept_script.cache_clear()
+    ids = torch.randint(1, 37, (2, 6), generator=torch.Generator().manual_seed(1))
+    model.train()
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda ids: model(ids)["hidden"], fullgraph=True, backend="aot_eager")
+    found, expected = (result_and_gradients(model, f, ids) for f in (compiled, lambda ids: model(ids)["hidden"]))
+    assert torch.allclose(found[0], expected[0], **tol.COMPILED_F32)
+    assert same(found[1], expected[1], tol.COMPILED_GRADIENT_F32)
+    model.eval()
+    kept_script.cache_clear()
+    exported = torch.export.export(model, (ids,), strict=False).module()
+    assert torch.allclose(exported(ids)["hidden"], model(ids)["hidden"], **tol.COMPILED_F32)
 
 
 def test_compiled_by_inductor():
