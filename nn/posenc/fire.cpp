@@ -26,6 +26,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cpu_data.h"
 #include "interpolated_bias.h"
 #include "layer_parameters.h"
 #include "rf/nn/encoding.h"
@@ -100,8 +101,8 @@ class Pieces {
 
   template <class Real>
   DistancePsi<Real> table() const {
-    const PositionPairs pairs = {query_BT_.const_data_ptr<int64_t>(),
-                                 key_BS_.const_data_ptr<int64_t>(),
+    const PositionPairs pairs = {cpu_data<int64_t>(query_BT_, "positions"),
+                                 cpu_data<int64_t>(key_BS_, "positions"),
                                  query_BT_.size(0),
                                  key_BS_.size(0),
                                  query_BT_.size(1),
@@ -123,17 +124,17 @@ class Pieces {
   InterpolatedGradients gradients(const at::Tensor& grad_BHTS) const {
     const at::Tensor grad = grad_BHTS.contiguous();
     if (grad.scalar_type() == at::kDouble) {
-      return interpolated_bias_gradients(table<double>(), f_, grad.const_data_ptr<double>());
+      return interpolated_bias_gradients(table<double>(), f_, cpu_data<double>(grad, "gradients"));
     }
-    return interpolated_bias_gradients(table<float>(), f_, grad.const_data_ptr<float>());
+    return interpolated_bias_gradients(table<float>(), f_, cpu_data<float>(grad, "gradients"));
   }
 
  private:
   static UnitSegments units(const Net& net) {
     const at::Tensor u = net.u_W1.to(at::kDouble).contiguous(), t = net.t_W1.to(at::kDouble).contiguous(),
                      v = net.v_HW.to(at::kDouble).contiguous();
-    return UnitSegments(u.const_data_ptr<double>(), t.const_data_ptr<double>(), v.const_data_ptr<double>(), v.size(0),
-                        v.size(1));
+    return UnitSegments(cpu_data<double>(u, "weights"), cpu_data<double>(t, "weights"), cpu_data<double>(v, "weights"),
+                        v.size(0), v.size(1));
   }
 
   at::Tensor query_BT_, key_BS_;

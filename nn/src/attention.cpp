@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "attention_paths.h"
+#include "cpu_data.h"
 #include "known_values.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
@@ -206,7 +207,8 @@ namespace {
 
 std::vector<int64_t> numbers_of(const at::Tensor& x) {
   const at::Tensor numbers = x.to(at::kCPU, at::kLong).contiguous();
-  return {numbers.const_data_ptr<int64_t>(), numbers.const_data_ptr<int64_t>() + numbers.numel()};
+  const auto* const first = cpu_data<int64_t>(numbers, "cu_seqlens");
+  return {first, first + numbers.numel()};
 }
 
 // Tokens begin .. begin+count-1 of a side.

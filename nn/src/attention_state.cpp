@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "cpu_data.h"
 #include "known_values.h"
 
 namespace rf::nn {
@@ -82,11 +83,11 @@ PackedSequences packed_runs(const int64_t* names, int64_t queries, int64_t keys,
 
 PackedSequences packed_sequences(const at::Tensor& sequences_BS, int64_t queries, const at::Tensor& ends_N) {
   const at::Tensor given = sequences_BS.to(at::kCPU).contiguous();
-  const auto* const names = given.const_data_ptr<int64_t>();
+  const auto* const names = cpu_data<int64_t>(given, "sequences");
   const int64_t keys = given.size(1);
   if (!ends_N.defined()) return packed_runs(names, queries, keys, run_ends(names, given.size(0), keys));
-  const at::Tensor ends = ends_N.contiguous();
-  return packed_runs(names, queries, keys, {ends.const_data_ptr<int64_t>(), static_cast<size_t>(ends.size(0))});
+  const at::Tensor ends = ends_N.to(at::kCPU).contiguous();
+  return packed_runs(names, queries, keys, {cpu_data<int64_t>(ends, "sequences"), static_cast<size_t>(ends.size(0))});
 }
 
 }  // namespace

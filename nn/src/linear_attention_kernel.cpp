@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "cpu_data.h"
 #include "linear_attention_paths.h"
 #include "rf/ops/linear_attention.h"
 
@@ -29,8 +30,9 @@ ops::Rotation rows_for(const ops::Rotation& rotation, const at::Tensor& features
 }
 
 std::vector<int64_t> counts_of(const at::Tensor& ends) {
-  const at::Tensor lengths = ends.diff().to(at::kLong).contiguous();
-  return {lengths.const_data_ptr<int64_t>(), lengths.const_data_ptr<int64_t>() + lengths.numel()};
+  const at::Tensor lengths = ends.to(at::kCPU, at::kLong).diff().contiguous();
+  const auto* const first = cpu_data<int64_t>(lengths, "cu_seqlens");
+  return {first, first + lengths.numel()};
 }
 
 // The features of packed sequences: where those of a key depend on others, sequence by sequence.

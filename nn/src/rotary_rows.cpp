@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cpu_data.h"
 #include "rf/io/error.h"
 #include "rf/ops/ops.h"
 #include "rotary_float32.h"
@@ -41,16 +42,16 @@ Rotation filled(const RotaryRows& rows, RotarySide side, const TokenPositions& t
   const auto whole = [&](const at::Tensor& given) { return given.expand({batch, length}).contiguous(); };
   const at::Tensor ids = whole(tokens.ids);
   at::Tensor first, end, axes;
-  RotaryTokens of{.count = ids.numel(), .ids = ids.const_data_ptr<int64_t>()};
+  RotaryTokens of{.count = ids.numel(), .ids = cpu_data<int64_t>(ids, "positions")};
   if (by_sequence) {
     first = whole(tokens.first);
     end = whole(tokens.end);
-    of.first = first.const_data_ptr<int64_t>();
-    of.end = end.const_data_ptr<int64_t>();
+    of.first = cpu_data<int64_t>(first, "positions");
+    of.end = cpu_data<int64_t>(end, "positions");
   }
   if (tokens.axes.defined()) {
     axes = tokens.axes.expand({batch, length, tokens.axes.size(2)}).contiguous();
-    of.axes = axes.const_data_ptr<int64_t>();
+    of.axes = cpu_data<int64_t>(axes, "positions");
   }
   const Rotation result{.cos = at::empty({batch, length, rows.pairs()}, dtype),
                         .sin = at::empty({batch, length, rows.pairs()}, dtype)};
@@ -66,7 +67,7 @@ RotaryRows make_rotary_rows(RotaryForm form, io::StrictObject& options, const En
   if (settings.spec.precision == RopePrecision::kExact) return RotaryRows(std::move(settings));
   const auto by_torch = [spec = settings.spec](int64_t sequence_length) {
     const at::Tensor found = float32_frequencies(spec, sequence_length).contiguous();
-    const auto* begin = found.const_data_ptr<float>();
+    const auto* begin = cpu_data<float>(found, "frequencies");
     return std::vector<float>(begin, begin + found.numel());
   };
   return RotaryRows(std::move(settings), by_torch, torch_cos_sin);

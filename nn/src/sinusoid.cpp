@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "cpu_data.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
@@ -14,7 +15,7 @@ namespace {
 
 template <class Position>
 void fill(const at::Tensor& positions, int64_t width, SinusoidLayout layout, at::Tensor& rows) {
-  const auto* from = positions.const_data_ptr<Position>();
+  const auto* from = cpu_data<Position>(positions, "positions");
   if (rows.scalar_type() == at::kDouble) {
     rf::sinusoid(from, positions.numel(), width, layout, rows.mutable_data_ptr<double>());
   } else {

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "cpu_data.h"
 #include "rf/io/error.h"
 
 namespace rf::nn {
@@ -78,6 +79,7 @@ Input with_training_positions(const Input& input, const TrainingPositions& how, 
   at::Tensor given = input.positions_BT.defined() ? input.positions_BT : at::arange(tokens, at::kLong);
   if (given.dim() == 3) fail(kTrainingWhere, "positions must have one axis, got {}", given.size(2));
   const at::Tensor drawn_BT = given.expand({batch, tokens}).clone();
+  cpu_data<int64_t>(drawn_BT, "positions");
   const bool is_real = how.kind == TrainingPositions::Kind::kAugmented;
   const at::Tensor real_BT = is_real ? drawn_BT.to(at::kDouble) : at::Tensor();
   const at::Tensor segments_BT =
@@ -86,7 +88,7 @@ Input with_training_positions(const Input& input, const TrainingPositions& how, 
   for (int64_t row = 0; row < batch; ++row) {
     int64_t* const places = drawn_BT.mutable_data_ptr<int64_t>() + row * tokens;
     const int32_t* const segments =
-        segments_BT.defined() ? segments_BT.const_data_ptr<int32_t>() + row * tokens : nullptr;
+        segments_BT.defined() ? cpu_data<int32_t>(segments_BT, "segments") + row * tokens : nullptr;
     std::map<int32_t, std::vector<int64_t>> by_segment;  // its tokens, in order
     for (int64_t t = 0; t < tokens; ++t) by_segment[segments == nullptr ? 0 : segments[t]].push_back(t);
     for (const auto& [segment, of_segment] : by_segment) {

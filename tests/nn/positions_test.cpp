@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "rf/io/error.h"
+#include "rf/nn/encoding.h"
 
 namespace rf::nn {
 namespace {
@@ -109,6 +110,23 @@ TEST(Positions, BadInputIsRefused) {
             "[positions] sequences must be integers [1 or 1, 3], got Long [1, 2]");
   EXPECT_EQ(error_of(ids, {}, tensor_of({{0, 0, 0}}, at::kFloat)),
             "[positions] sequences must be integers [1 or 1, 3], got Float [1, 3]");
+}
+
+// What reads positions through a pointer, which is no address here where they are on another device.
+TEST(Positions, OfAnotherDeviceAreRefused) {
+  const Positions meta = make_positions(at::zeros({1, 3}, at::dtype(at::kLong).device(at::kMeta)));
+  for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
+           {"sinusoidal", "{}"}, {"rope", "{}"}, {"axial", R"({"grid_width": 2})"}, {"log-n", "{}"}, {"fire", "{}"}}) {
+    const auto encoding = make_encoding({name, options}, {.heads = 2, .head_dim = 8, .causal = true});
+    std::string message;
+    try {
+      encoding->input(meta.query, at::kFloat);
+      encoding->terms(0, encoding->shared(meta, at::kFloat), {});
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_EQ(message, "[encoding] positions must be on the CPU, got meta") << name;
+  }
 }
 
 }  // namespace
