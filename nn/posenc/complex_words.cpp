@@ -71,6 +71,7 @@ class ComplexWords : public Encoding {
   bool changes_words() const override { return true; }
   const char* beyond_terms() const override { return "word embeddings that turn with the position"; }
   int64_t last_new_length() const override { return 1; }
+  bool acts_in_layers() const override { return false; }
 
  private:
   void check_words(const at::Tensor& words_BTE, const at::Tensor& ids_BT) const {

@@ -28,6 +28,7 @@ class Learned : public Encoding {
 
   void check_length(int64_t tokens) const override { check(tokens - 1); }
   int64_t last_new_length() const override { return 1; }
+  bool acts_in_layers() const override { return false; }
 
  private:
   void check(int64_t position) const {

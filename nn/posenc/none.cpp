@@ -7,6 +7,7 @@ namespace {
 
 class NoEncoding : public Encoding {
   int64_t last_new_length() const override { return 1; }
+  bool acts_in_layers() const override { return false; }
 };
 
 }  // namespace

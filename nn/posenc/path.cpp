@@ -129,6 +129,7 @@ class Path : public Encoding {
   }
 
   bool reads_vectors() const override { return true; }
+  bool reads_sequences() const override { return true; }
   int64_t numbers_per_token() const override { return rank_ + heads_; }
 
   // W_0 x and u.x + b, [B,T,rank + H].

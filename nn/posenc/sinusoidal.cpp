@@ -26,6 +26,7 @@ class Sinusoidal : public Encoding {
   }
   bool changes_words() const override { return input_.scale_embedding; }
   int64_t last_new_length() const override { return 1; }
+  bool acts_in_layers() const override { return false; }
 
  private:
   int64_t width_;

@@ -29,6 +29,7 @@ class T5 : public Encoding {
     return all;
   }
   int64_t last_new_length() const override { return 1; }
+  bool leaves_scale_out() const override { return scale_.has_value(); }
 
  private:
   DistanceRows distances_;
@@ -57,8 +58,10 @@ EncodingEntry t5() {
                 relative_buckets(options, shape.causal ? BucketDirections::kPastOnly : BucketDirections::kBoth);
             enum class Scale { kNone, kSqrt };
             const Scale scale = options.choice("scale", Scale::kNone, {{"none", Scale::kNone}, {"sqrt", Scale::kSqrt}});
-            return std::make_shared<T5>(std::move(buckets),
-                                        scale == Scale::kNone ? std::optional<double>(1.0) : std::nullopt, shape);
+            const auto made = std::make_shared<T5>(
+                std::move(buckets), scale == Scale::kNone ? std::optional<double>(1.0) : std::nullopt, shape);
+            made->set_made_for(shape.causal ? MadeFor::kCausal : MadeFor::kBidirectional);
+            return made;
           }};
 }
 

@@ -103,6 +103,7 @@ std::shared_ptr<Encoding> make_encoding(const EncodingConfig& config, const Enco
   const nlohmann::json json = io::parse_json(config.options, "position_encoding");
   io::StrictObject options(json, "position_encoding", config.type);
   std::shared_ptr<Encoding> encoding = entry.make(options, shape);
+  if (entry.info.needs == EncodingInfo::Needs::kCausal) encoding->set_made_for(MadeFor::kCausal);
   options.finish();
   return encoding;
 }

@@ -46,6 +46,26 @@ class Combined : public Encoding {
     if (changing > 1) {
       fail("position_encoding", "word embeddings must be changed by one encoding, got {}", changing);
     }
+    const auto in_layers = std::count_if(encodings_.begin(), encodings_.end(),
+                                         [](const auto& encoding) { return encoding->acts_in_layers(); });
+    if (leaves_scale_out() && in_layers > 1) {
+      fail("position_encoding",
+           "scores must be divided by sqrt(head_dim) where an encoding that leaves this out (t5) is combined with "
+           "others that act on scores, got scale none. Hint: \"scale\": \"sqrt\"");
+    }
+    check_made_for();
+  }
+
+  bool reads_sequences() const override { return any(&Encoding::reads_sequences); }
+  bool acts_in_layers() const override { return any(&Encoding::acts_in_layers); }
+  bool leaves_scale_out() const override { return any(&Encoding::leaves_scale_out); }
+
+  MadeFor made_for() const override {
+    MadeFor all = MadeFor::kAnyAttention;
+    for (const auto& encoding : encodings_) {
+      if (encoding->made_for() != MadeFor::kAnyAttention) all = encoding->made_for();
+    }
+    return all;
   }
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
@@ -137,6 +157,18 @@ class Combined : public Encoding {
   }
 
  private:
+  bool any(bool (Encoding::*is)() const) const {
+    return std::any_of(encodings_.begin(), encodings_.end(), [&](const auto& each) { return (each.get()->*is)(); });
+  }
+
+  void check_made_for() const {
+    for (const auto& encoding : encodings_) {
+      const bool fits = encoding->made_for() == MadeFor::kAnyAttention || encoding->made_for() == made_for();
+      if (!fits)
+        fail("position_encoding", "encodings must be made for one attention, got causal and bidirectional ones");
+    }
+  }
+
   static void add(at::Tensor& sum, const at::Tensor& added) {
     if (added.defined()) sum = sum.defined() ? sum + added : added;
   }

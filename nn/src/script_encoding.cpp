@@ -155,6 +155,17 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       .def("words", &ScriptEncoding::words)
       .def("layer_input", &ScriptEncoding::layer_input)
       .def("terms", &ScriptEncoding::terms)
+      .def("changes_words",
+           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->changes_words(); })
+      .def("reads_sequences",
+           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->reads_sequences(); })
+      .def("made_for",
+           [](const c10::intrusive_ptr<ScriptEncoding>& self) {
+             const MadeFor made_for = self->encoding->made_for();
+             return std::string(made_for == MadeFor::kAnyAttention ? ""
+                                : made_for == MadeFor::kCausal     ? "causal"
+                                                                   : "bidirectional");
+           })
       .def("changes_with_length",
            [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->changes_with_length(); })
       .def("named_parameters",

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ._operator_call import operator_call
 from ._script_module import kept_script
-from .terms import Terms
+from .terms import Origin, Terms
 
 Groups = dict[str, Sequence[Tensor] | Tensor | None]
 TermsCall = tuple[list[str], Groups, list[int], list[float]]
@@ -53,7 +53,9 @@ def terms_of_script(script: torch.ScriptObject, tensors: Groups, layer: int, dty
         tensors["keys"],
         dtype,
     )
-    return Terms.from_arguments(*made)
+    terms = Terms.from_arguments(*made)
+    terms._origin = Origin(script.made_for(), tensors["sequences"] is None and script.reads_sequences())
+    return terms
 
 
 def terms_call(terms: Terms | DeferredTerms | None) -> TermsCall:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from types import NoneType
 from typing import Literal
 
@@ -13,7 +12,7 @@ from . import _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, called_terms, lowered, terms_call
 from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._whole_call import flat, whole_call
-from .terms import Terms, tokens_first
+from .terms import Terms, check_terms, tokens_first
 
 _MASK_HINT = "for a mask that is added to scores, 0 and -inf, give mask == 0; for one of 0 and 1, mask != 0"
 
@@ -157,6 +156,8 @@ def _attend(
     ends, key_ends = given["cu_seqlens"], given["cu_seqlens_k"]
     if positions is None and key_positions is None:
         positions, key_positions = terms.positions, terms.key_positions
+    sequences = 1 if ends is None else len(ends) - 1
+    check_terms("attention", terms, q, sequences, is_causal=right == 0 and given["prefix"] is None)
     both = None if ends is None else (ends, ends if key_ends is None else key_ends)
     positions, key_positions = _positions(q, k, positions, key_positions, both)
     return operator_call(
@@ -233,7 +234,7 @@ def _scaled(terms: Terms, scale: float | None) -> Terms:
         return terms
     if terms.scale is not None:
         raise ValueError(f"[attention] scale must be given once, got {scale} and the terms' {terms.scale}")
-    return replace(terms, scale=scale)
+    return terms.with_scale(scale)
 
 
 def _window(window: int | tuple[int, int] | None, is_causal: bool) -> tuple[int, int]:

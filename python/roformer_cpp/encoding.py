@@ -1,10 +1,11 @@
 """Position encodings as ``torch.nn.Module``; the C++ side is nn/posenc."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, terms_of_script
@@ -43,6 +44,11 @@ class Encoding(ScriptModule):
         """Whether a token's rotation may change as its sequence grows; a key cache must then hold unrotated keys."""
         return self._script.changes_with_length()
 
+    @property
+    def made_for(self) -> str:
+        """``causal`` or ``bidirectional`` where the terms are right for such attention alone, else empty."""
+        return self._script.made_for()
+
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
         check_tensors("encoding", positions=positions)
@@ -54,7 +60,7 @@ class Encoding(ScriptModule):
         if size == 0:
             return None
         tensors, names = flat({"positions": positions, "encoding": self._tensors()})
-        return _input_operator([self._text], tensors, names, [code, size], [])[0]
+        return _input_operator([self._text, "input"], tensors, names, [code, size], [])[0]
 
     def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Word embeddings ``[B, T, E]`` of ``input_ids`` int64 ``[B, T]`` as the encoding changes them.
@@ -68,7 +74,27 @@ class Encoding(ScriptModule):
 
         ``None`` for encodings that add nothing there.
         """
-        return self._script.layer_input(self._tensors(), layer, positions, _scalar_type(dtype))
+        check_tensors("encoding", positions=positions)
+        check_values("encoding", positions=positions)
+        code = _scalar_type(dtype)
+        if not torch.compiler.is_compiling():
+            return self._script.layer_input(self._tensors(), layer, positions, code)
+        size = _layer_input_size(self._text)
+        if size == 0:
+            return None
+        tensors, names = flat({"positions": positions, "encoding": self._tensors()})
+        return _input_operator([self._text, "layer_input"], tensors, names, [code, size, layer], [])[0]
+
+    def acts_on_input(self, *, in_layers: bool = False) -> str | None:
+        """The name of the encoding, or of the part of a combination, that adds to the input embeddings or changes the
+        words, which attention alone does not see; with ``in_layers`` also one that adds to the input of every layer.
+        ``None``: there is none.
+        """
+        parts = [part for part in self.children() if isinstance(part, Encoding)]
+        if parts:
+            return next(filter(None, (part.acts_on_input(in_layers=in_layers) for part in parts)), None)
+        acts = self._script.changes_words() or _input_size(self._text) or (in_layers and _layer_input_size(self._text))
+        return self.name if acts else None
 
     def terms(
         self,
@@ -150,27 +176,42 @@ def _is_combination(given: list) -> bool:
 @torch.compiler.assume_constant_result
 def _input_size(text: str) -> int:
     """The size of the vectors that are added to the input embeddings; 0 where none are."""
+    return _added_size(text, 4, lambda script, *given: script.input(*given))
+
+
+@torch.compiler.assume_constant_result
+def _layer_input_size(text: str) -> int:
+    """The size of the vectors that are added to the input of a layer; 0 where none are."""
+    return _added_size(text, 3, lambda script, tensors, *given: script.layer_input(tensors, 0, *given))
+
+
+def _added_size(text: str, place: int, added: Callable[..., Tensor | None]) -> int:
     given = json.loads(text)
     if _is_combination(given):
-        return max((_input_size(part) for part in given), default=0)
+        return max((_added_size(part, place, added) for part in given), default=0)
     _, _, shape, _ = given
     script = kept_script("encoding", text)
-    tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
-    tensors += [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in script.named_buffers().values()]
-    positions = [torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64, device="cpu") for axes in _AXES]
-    for one in positions[:-1]:
-        try:
-            return 0 if script.input(tensors, one, SCALAR_TYPES[torch.float32]) is None else shape[4]
-        except ValueError:
-            continue
-    return 0 if script.input(tensors, positions[-1], SCALAR_TYPES[torch.float32]) is None else shape[4]
+    with _disable_current_modes():
+        tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
+        tensors += [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in script.named_buffers().values()]
+        positions = [torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64, device="cpu") for axes in _AXES]
+        for one in positions:
+            try:
+                return 0 if added(script, tensors, one, SCALAR_TYPES[torch.float32]) is None else shape[place]
+            except ValueError:
+                if one is positions[-1]:
+                    raise
+    raise AssertionError("positions have one of these numbers of axes")
 
 
 def _compute_input(
     words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
 ) -> list[Tensor]:
     script = kept_script("encoding", words[0])
-    return [script.input(groups.get("encoding", []), groups["positions"][0], numbers[0])]
+    tensors, positions = groups.get("encoding", []), groups["positions"][0]
+    if words[1] == "layer_input":
+        return [script.layer_input(tensors, numbers[2], positions, numbers[0])]
+    return [script.input(tensors, positions, numbers[0])]
 
 
 def _shape_of_input(

@@ -8,6 +8,30 @@ from torch import Tensor, nn
 from ._operator_call import check_optional_tensors, check_tensors
 from .attention import attention, default_positions, sequences_of
 from .encoding import Encoding
+from .terms import DIRECTION_HINTS
+
+
+def _check_encoding(where: str, encoding: Encoding | None, *, is_causal: bool, in_layers: bool = False) -> None:
+    """Refuses an encoding of which a layer would leave something out, or that was made for other attention."""
+    if encoding is None:
+        return
+    if not isinstance(encoding, Encoding):
+        raise TypeError(f"[{where}] encoding must be an Encoding, got {type(encoding).__name__}")
+    if outside := encoding.acts_on_input(in_layers=in_layers):
+        raise ValueError(
+            f"[{where}] encoding must act in attention alone, got {outside}, which acts on the input. Hint: apply "
+            "encoding.words and encoding.input to the embeddings, and give the layers the other encodings"
+        )
+    made_for = encoding.made_for
+    if made_for and is_causal != (made_for == "causal"):
+        raise ValueError(
+            f"[{where}] attention must be {made_for} with {encoding.name}, which was made for it, got "
+            f"is_causal={is_causal}. Hint: {DIRECTION_HINTS[made_for]}"
+        )
+
+
+def _row_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 class Attention(nn.Module):
@@ -48,8 +72,6 @@ class Attention(nn.Module):
         for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_attention_heads)):
             if not isinstance(size, int):
                 raise TypeError(f"[attention] {name} must be a whole number, got {type(size).__name__}")
-        if encoding is not None and not isinstance(encoding, Encoding):
-            raise TypeError(f"[attention] encoding must be an Encoding, got {type(encoding).__name__}")
         heads, key_heads = num_attention_heads, num_key_value_heads or num_attention_heads
         if heads < 1 or key_heads < 1 or heads % key_heads:
             raise ValueError(
@@ -64,6 +86,7 @@ class Attention(nn.Module):
         self.head_dim = head_dim or hidden_size // heads
         self.layer, self.dropout, self.is_causal = layer, dropout, is_causal
         self.encoding = encoding
+        _check_encoding("attention", encoding, is_causal=is_causal)
         self.query = nn.Linear(hidden_size, heads * self.head_dim, bias)
         self.key = nn.Linear(hidden_size, key_heads * self.head_dim, bias)
         self.value = nn.Linear(hidden_size, key_heads * self.head_dim, bias)
@@ -92,15 +115,19 @@ class Attention(nn.Module):
         """
         check_tensors("attention", x=x)
         check_optional_tensors("attention", states=states)
-        context = x if states is None else states
-        q = self.query(x).unflatten(-1, (self.heads, self.head_dim))
-        k = self.key(context).unflatten(-1, (self.key_heads, self.head_dim))
-        v = self.value(context).unflatten(-1, (self.key_heads, self.head_dim))
-        terms = None
-        if self.encoding is not None and states is None:
+        projected, own = x, self.encoding is not None and states is None
+        if own:
             if positions is None:
                 ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens)
                 positions, _ = default_positions(x.size(1), x.size(1), ends, x.device)
+            added = self.encoding.layer_input(positions, layer=self.layer, dtype=_row_dtype(x))
+            projected = x if added is None else x + added.to(x.dtype)
+        context = projected if states is None else states
+        q = self.query(projected).unflatten(-1, (self.heads, self.head_dim))
+        k = self.key(context).unflatten(-1, (self.key_heads, self.head_dim))
+        v = self.value(context).unflatten(-1, (self.key_heads, self.head_dim))
+        terms = None
+        if own:
             linears = (self.query, self.key, self.value)
             projections = [linear.weight for linear in linears] + [x.bias for x in linears if x.bias is not None]
             terms = self.encoding.terms(
@@ -243,6 +270,7 @@ class GatedAttentionUnit(nn.Module):
         self.sizes = (inner, inner, key_size)
         self.layer, self.dropout, self.is_causal = layer, dropout, is_causal
         self.encoding = encoding
+        _check_encoding("gated_attention_unit", encoding, is_causal=is_causal, in_layers=True)
         self.input = nn.Linear(hidden_size, sum(self.sizes), bias)
         self.scale = nn.Parameter(torch.ones(2, key_size))
         self.register_parameter("offset", nn.Parameter(torch.zeros(2, key_size)) if offset else None)

@@ -1,7 +1,7 @@
 """Linear attention (arXiv 2104.09864 Eq. 18-19); the C++ side is nn/src/linear_attention.cpp."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import NoneType
 from typing import Literal
 
@@ -13,7 +13,7 @@ from ._deferred_terms import DeferredTerms, called_terms, terms_call
 from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
 from ._whole_call import flat, whole_call
-from .terms import Terms, shape_text, tokens_first
+from .terms import Terms, check_terms, shape_text, tokens_first
 
 _DRAWN = ("favor", "relu")
 Kernel = Literal["auto", "fused", "explicit", "ref"]
@@ -88,7 +88,10 @@ def _attend(
             tensors, names = flat({f"call.{name}": tensor for name, tensor in given.items()} | groups)
             return _operator([options, kernel, *words], tensors, names, [int(is_causal), *numbers], reals)[0]
         terms = terms.made()
-    arguments = (Terms() if terms is None else terms).arguments()
+    terms = Terms() if terms is None else terms
+    sequences = 1 if call[2] is None or call[2].numel() == 0 else int(call[2].max()) + 1
+    check_terms("linear_attention", terms, q, sequences)
+    arguments = terms.arguments()
     operator = torch.ops.roformer.linear_attention.default
     out, after = operator_call("linear_attention", operator, q, k, v, *arguments, options, projection, *call)
     if state is not None:
@@ -154,7 +157,7 @@ def _scaled(terms: Terms | None, scale: float | None, feature_map: str) -> Terms
         )
     if terms is not None and terms.scale is not None:
         raise ValueError(f"[linear_attention] scale must be given once, got {scale} and the terms' {terms.scale}")
-    return replace(terms or Terms(), scale=scale)
+    return (terms or Terms()).with_scale(scale)
 
 
 def linear_attention(

@@ -1,8 +1,9 @@
 """The terms of attention that depend on position; core/terms/rf/attention_terms.h has the equation."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 TermLists = tuple[list[Tensor], list[str], list[int], str, float | None]
@@ -45,6 +46,13 @@ class DistanceTable(NamedTuple):
         return f"DistanceTable({shape_text(self.rows)}, distances {self.lo}..{self.hi})"
 
 
+class Origin(NamedTuple):
+    """What the encoding that made terms says of the attention that they are right for."""
+
+    made_for: str  # causal, bidirectional, or empty: any
+    lacks_sequences: bool  # of packed rows, on which the terms depend
+
+
 @dataclass(repr=False)
 class Terms:
     """The terms of one layer. ``None``: absent (rotations and the gate are 1 then, everything else 0).
@@ -81,6 +89,7 @@ class Terms:
     scale: float | None = None
     positions: Tensor | None = None
     key_positions: Tensor | None = None
+    _origin = None  # an Origin where an encoding made them
 
     def __repr__(self) -> str:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -120,6 +129,11 @@ class Terms:
                 raise TypeError(f"[terms] {name} must be a tensor, got {type(x).__name__}")
         return tensors, names, ranges, self.layout, self.scale
 
+    def with_scale(self, scale: float) -> "Terms":
+        terms = replace(self, scale=scale)
+        terms._origin = self._origin
+        return terms
+
     @classmethod
     def from_arguments(
         cls, tensors: list[Tensor], names: list[str], ranges: list[int], layout: str, scale: float | None
@@ -138,3 +152,39 @@ class Terms:
             elif field.name in given:
                 setattr(terms, field.name, given[field.name][0])
         return terms
+
+
+DIRECTION_HINTS = {"causal": "is_causal=True", "bidirectional": "encoding(.., is_decoder=True)"}
+
+
+def check_terms(where: str, terms: Terms, q: Tensor, sequences: int, *, is_causal: bool | None = None) -> None:
+    """Refuses terms of an encoding that are wrong for a call, or have fewer bits than its queries ``[B, T, H, D]``.
+
+    Args:
+        where: of messages.
+        sequences: how many a row has.
+        is_causal: whether no query attends to a later key. ``None``: not checked.
+    """
+    if terms._origin is None:
+        return
+    if q.dtype == torch.float64:
+        tensors, names, *_ = terms.arguments()
+        for name, x in zip(names, tensors, strict=True):
+            if x.is_floating_point() and x.dtype != torch.float64:
+                raise ValueError(
+                    f"[{where}] terms must be float64 as the queries are, got {shape_text(x)} for {name}. Hint: "
+                    "encoding.double() and terms(.., dtype=torch.float64)"
+                )
+    made_for, lacks_sequences = terms._origin
+    if lacks_sequences and sequences > 1:
+        raise ValueError(
+            f"[{where}] terms that depend on where sequences begin must be made with sequences for packed rows, got "
+            f"none and {sequences} sequences. Hint: encoding.terms(.., sequences=), the number of each token's"
+        )
+    if not made_for or is_causal is None or q.shape[1] <= 1:  # one query alone is the last token
+        return
+    if is_causal != (made_for == "causal"):
+        raise ValueError(
+            f"[{where}] attention must be {made_for} with terms of an encoding that was made for it, got "
+            f"is_causal={is_causal}. Hint: {DIRECTION_HINTS[made_for]}"
+        )

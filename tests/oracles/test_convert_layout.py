@@ -119,7 +119,10 @@ def test_other_dtypes(tmp_path):
     "make, message",
     [
         (lambda d: save("t5", d), "layout needs a model whose position encoding rotates, got t5"),
-        (lambda d: save(["rope", "t5"], d), "without stored terms and other tables, got rope, t5"),
+        (
+            lambda d: save(["rope", {"type": "t5", "scale": "sqrt"}], d),
+            "without stored terms and other tables, got rope, t5",
+        ),
         (lambda d: save(["rope", "nezha"], d), "without stored terms and other tables, got rope, nezha"),
         (lambda d: save_linear(d, "elu", "after_map"), "layout needs softmax attention, got linear"),
     ],

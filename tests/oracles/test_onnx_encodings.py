@@ -40,9 +40,9 @@ OPTIONS = [
     {"type": "shaw", "max_relative_position": 3},
     {"type": "transformer-xl", "clamp_len": 5},
     {"type": "t5", "scale": "sqrt"},
-    ["t5", "rope"],
+    [{"type": "t5", "scale": "sqrt"}, "rope"],
     ["sinusoidal", "shaw", "alibi"],
-    ["rope", "nezha", "t5"],
+    ["rope", "nezha", {"type": "t5", "scale": "sqrt"}],
 ]
 NOT_EXPORTED = ("huang-m3",)
 TRAINING_ONLY = (  # what the engine lacks too
@@ -179,7 +179,7 @@ def test_what_the_file_says(tmp_path):
 
 def test_by_the_reference_evaluator(tmp_path):
     """A second implementation of operator set 23: what the file means is not ONNX Runtime's reading of it."""
-    save(["rope", "t5"], tmp_path, is_decoder=True)
+    save(["rope", {"type": "t5", "scale": "sqrt"}], tmp_path, is_decoder=True)
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
     batch = dict(zip(("input_ids", "attention_mask", "token_type_ids"), padded(*make_sequences()), strict=True))
     (theirs,) = onnx.reference.ReferenceEvaluator(str(tmp_path / "model.onnx")).run(None, batch)

@@ -57,6 +57,9 @@ struct Shared {
   std::shared_ptr<void> in_python = {};  // what an encoding written in Python shares
 };
 
+// Which attention the terms of an encoding are right for.
+enum class MadeFor { kAnyAttention, kCausal, kBidirectional };
+
 class Encoding : public torch::nn::Module {
  public:
   // Added to the input embeddings before their layer norm (Eq. 3-4), [1 or B, T, E] of dtype; undefined when nothing
@@ -95,11 +98,23 @@ class Encoding : public torch::nn::Module {
   Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
   // True when the rotation of a token may change as its sequence grows: a key/value cache then holds unrotated keys.
   virtual bool changes_with_length() const { return false; }
+  // Whether the terms of packed sequences are others than those of one sequence at the same positions, so that shared()
+  // must know where sequences begin and end.
+  virtual bool reads_sequences() const { return changes_with_length(); }
+  virtual MadeFor made_for() const { return made_for_; }
+  void set_made_for(MadeFor made_for) { made_for_ = made_for; }
+  // Whether a layer can use it: terms() or layer_input() give something.
+  virtual bool acts_in_layers() const { return true; }
+  // Whether it takes the factor 1/sqrt(D) out of the whole score, and with it out of another encoding's terms.
+  virtual bool leaves_scale_out() const { return false; }
 
  protected:
   // What an encoding computes; the functions above add the positions. The defaults return nothing and shared.terms.
   virtual Shared compute_shared(const Positions& positions, at::ScalarType dtype);
   virtual Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections);
+
+ private:
+  MadeFor made_for_ = MadeFor::kAnyAttention;
 };
 
 // A line of the table.
