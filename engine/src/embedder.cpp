@@ -100,6 +100,7 @@ struct Embedder::Impl {
   Impl(const std::string& model_dir, const EmbedderOptions& options)
       : modules(read_sentence_modules(model_dir)),
         tokenizer(text::Tokenizer::load(modules.encoder_dir)),
+        row_settings(text::read_row_settings(modules.encoder_dir)),
         model(modules.encoder_dir, {.precision = options.precision,
                                     .token_budget = options.token_budget,
                                     .head = ModelOptions::Head::kBare,
@@ -148,8 +149,7 @@ struct Embedder::Impl {
     info.max_length = options.max_length > 0 ? options.max_length
                       : modules.max_length > 0
                           ? modules.max_length
-                          : std::min(text::read_row_settings(modules.encoder_dir).max_length.value_or(kNoLimit),
-                                     model.info().max_position_embeddings);
+                          : std::min(row_settings.max_length.value_or(kNoLimit), model.info().max_position_embeddings);
     const size_t specials = tokenizer.sequence_template().single.size() - 1;
     if (info.max_length <= static_cast<int64_t>(specials)) {
       fail<ArgumentError>(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}", specials,
@@ -177,6 +177,7 @@ struct Embedder::Impl {
     }
     const bool truncates = long_texts == LongTexts::kTruncate;
     const text::BatchOptions batch{.truncation = truncates ? text::Truncation::kLongestFirst : text::Truncation::kNone,
+                                   .truncation_side = row_settings.truncation_side,
                                    .max_length = truncates ? info.max_length : 0,
                                    .threads = threads};
     return std::make_unique<text::BatchEncoder>(tokenizer, batch);
@@ -256,6 +257,7 @@ struct Embedder::Impl {
 
   SentenceModules modules;
   text::Tokenizer tokenizer;
+  text::RowSettings row_settings;
   Model model;
   EmbedderInfo info;
   int64_t width = 0;  // of a vector before it is truncated

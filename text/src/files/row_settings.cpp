@@ -1,4 +1,5 @@
-// The keys of tokenizer_config.json that transformers reads when it makes rows (rf/text/batch.h).
+// What transformers reads when it makes rows (rf/text/batch.h): keys of tokenizer_config.json and, for a side that it
+// does not state, the sections of tokenizer.json, where a tokenizer that was used before it was saved has left its own.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,30 +12,54 @@ namespace rf::text {
 
 namespace {
 
-Side side_of(const nlohmann::json& config, const char* key, const std::string& path) {
+using nlohmann::json;
+
+// Absent where the file does not state it.
+std::optional<Side> side_of(const json& config, const char* key, const std::string& path) {
   const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return Side::kRight;
+  if (found == config.end() || found->is_null()) return std::nullopt;
   const std::string side = found->is_string() ? found->get<std::string>() : "";
   if (side == "right") return Side::kRight;
   if (side == "left") return Side::kLeft;
   fail("tokenizer_config", "{}: \"{}\" must be right or left, got {}", path, key, io::printable(found->dump()));
 }
 
+// The "direction" of a section of tokenizer.json, "Right" or "Left".
+Side direction_of(const json& file, const char* section, const std::string& path) {
+  const json* const found = file.is_object() && file.contains(section) ? &file[section] : nullptr;
+  if (found == nullptr || !found->is_object() || !found->contains("direction")) return Side::kRight;
+  const json& direction = (*found)["direction"];
+  if (direction == "Right") return Side::kRight;
+  if (direction == "Left") return Side::kLeft;
+  fail("tokenizer_json", "{}: \"{}.direction\" must be Right or Left, got {}", path, section,
+       io::printable(direction.dump()));
+}
+
 }  // namespace
 
 RowSettings read_row_settings(const std::string& model_dir) {
   const std::string path = (std::filesystem::path(model_dir) / "tokenizer_config.json").string();
-  if (!std::filesystem::exists(path)) return {};
-  const nlohmann::json config = io::read_json(path);
-  if (!config.is_object()) return {};  // Tokenizer::load refuses it
   RowSettings settings;
-  const auto limit = config.find("model_max_length");
-  // 1e30 stands for none.
-  if (limit != config.end() && limit->is_number_integer() && *limit >= 1 && *limit <= INT64_MAX) {
-    settings.max_length = limit->get<int64_t>();
+  std::optional<Side> truncation_side, padding_side;
+  if (std::filesystem::exists(path)) {
+    const json config = io::read_json(path);
+    if (!config.is_object()) return {};  // Tokenizer::load refuses it
+    const auto limit = config.find("model_max_length");
+    // 1e30 stands for none.
+    if (limit != config.end() && limit->is_number_integer() && *limit >= 1 && *limit <= INT64_MAX) {
+      settings.max_length = limit->get<int64_t>();
+    }
+    truncation_side = side_of(config, "truncation_side", path);
+    padding_side = side_of(config, "padding_side", path);
   }
-  settings.truncation_side = side_of(config, "truncation_side", path);
-  settings.padding_side = side_of(config, "padding_side", path);
+  if (!truncation_side || !padding_side) {
+    const std::string fast = (std::filesystem::path(model_dir) / "tokenizer.json").string();
+    const json file = std::filesystem::exists(fast) ? io::read_json(fast) : json();
+    if (!truncation_side) truncation_side = direction_of(file, "truncation", fast);
+    if (!padding_side) padding_side = direction_of(file, "padding", fast);
+  }
+  settings.truncation_side = *truncation_side;
+  settings.padding_side = *padding_side;
   return settings;
 }
 

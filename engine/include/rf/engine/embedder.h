@@ -26,7 +26,7 @@ namespace rf::engine {
 
 // What is done with a text of more than max_length tokens.
 enum class LongTexts {
-  kTruncate,  // its first tokens are embedded, as sentence-transformers does
+  kTruncate,  // its first tokens are embedded, or the last as the tokenizer's truncation_side says
   kRefuse,    // an error
 };
 

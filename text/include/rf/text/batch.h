@@ -41,7 +41,7 @@ struct BatchOptions {
   int threads = 0;  // that tokenize, including the calling one; 0: all
 };
 
-// What tokenizer_config.json says about rows; BatchEncoder uses its options alone.
+// What the tokenizer's files say about rows; BatchEncoder uses its options alone.
 struct RowSettings {
   std::optional<int64_t> max_length;  // model_max_length; absent: none
   Side truncation_side = Side::kRight;
