@@ -429,7 +429,7 @@ refuse("one of several files of weights missing", one_file_missing, "/model/mode
 refuse("pooling `weightedmean`", sentences(pooling("weightedmean")), "the pooling mode must be")
 refuse("quantised weights", form(quantized, decoder("llama")), "weights must not be quantised", "generate")
 refuse("Qwen2's own tokenizer", qwen2_tokenizer, "must be GPT-2's expression", "generate")
-refuse("`CLIPModel`", clip, 'model_type must be "roformer", "bert"')
+refuse("`CLIPModel`", clip, 'got "clip"')
 part = "model-00001-of-00002.gguf"
 refuse("one part of a GGUF file", gguf_parts, "llama-gguf-split --merge", "generate", file=part)
 
