@@ -32,3 +32,6 @@ target_include_directories(rf_parquet SYSTEM INTERFACE "${pyarrow_root}/include"
 target_link_directories(rf_parquet INTERFACE "${pyarrow_root}")
 target_link_libraries(rf_parquet INTERFACE ${pyarrow_libraries})
 list(APPEND CMAKE_BUILD_RPATH "${pyarrow_root}")
+# Under these names they are installed beside ours.
+set(arrow_bundled ${pyarrow_libraries})
+list(TRANSFORM arrow_bundled REPLACE "^-l:" "${pyarrow_root}/")

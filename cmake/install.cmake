@@ -1,29 +1,38 @@
 # cmake --install: the libraries that need no torch, their headers, packages for CMake and pkg-config, and the program
 # with its dictionary. The prefix may be moved. What trains stays in the build tree, beside the torch that it was built
-# for. Libraries of others (oneDNN, Arrow) are used where they were found.
+# for. Libraries of others (oneDNN, Arrow) that were found in an environment of Python are copied, so that the prefix
+# outlives the environment; those of the system are used where they are.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/roformer)
 set(private_dir ${CMAKE_INSTALL_LIBDIR}/roformer)
 
-# INSTALL_RPATH_USE_LINK_PATH leaves out what is inside the project, as the .venv that scripts/setup.sh makes is.
-function(rf_install_rpath target own_path)
-  set(path "${own_path}")
-  foreach(dir IN LISTS ARGN)
-    cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${dir}" inside_project)
-    if(inside_project)
-      list(APPEND path "${dir}")
-    endif()
+# rf_install_rpath(<target> <path> <bundled>): the run path, and the directories of the libraries that it links where none
+# of them are copied.
+function(rf_install_rpath target path bundled)
+  set(use_link_path ON)
+  if(bundled)
+    set(use_link_path OFF)
+  endif()
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${path}" INSTALL_RPATH_USE_LINK_PATH ${use_link_path})
+endfunction()
+function(rf_install_bundled)
+  foreach(library IN LISTS ARGN)
+    cmake_path(GET library FILENAME name)
+    file(REAL_PATH "${library}" file)
+    install(FILES "${file}" DESTINATION ${private_dir} RENAME ${name}
+      PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   endforeach()
-  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${path}" INSTALL_RPATH_USE_LINK_PATH ON)
 endfunction()
 
 # --- libraries --------------------------------------------------------------------------------------------------------
 set_target_properties(rf_terms PROPERTIES EXPORT_NAME terms)
 set_target_properties(rf_core PROPERTIES EXPORT_NAME core)
 set_target_properties(rf_engine PROPERTIES EXPORT_NAME engine)
-rf_install_rpath(rf_core "\$ORIGIN" ${onednn_library_dir})
-rf_install_rpath(rf_engine "\$ORIGIN")
+file(RELATIVE_PATH lib_to_private /${CMAKE_INSTALL_LIBDIR} /${private_dir})
+rf_install_rpath(rf_core "\$ORIGIN;\$ORIGIN/${lib_to_private}" "${onednn_bundled}")
+rf_install_rpath(rf_engine "\$ORIGIN" "${onednn_bundled}")
+rf_install_bundled(${onednn_bundled})
 install(TARGETS rf_terms rf_core rf_engine EXPORT roformer-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -45,7 +54,8 @@ if(TARGET rf_cli)
   file(RELATIVE_PATH bin_to_private /${CMAKE_INSTALL_BINDIR} /${private_dir})
   file(RELATIVE_PATH private_to_lib /${private_dir} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(roformer PROPERTIES INSTALL_RPATH "\$ORIGIN/${bin_to_private}")
-  rf_install_rpath(rf_cli "\$ORIGIN/${private_to_lib}" ${pyarrow_root})
+  rf_install_rpath(rf_cli "\$ORIGIN/${private_to_lib};\$ORIGIN" "${arrow_bundled}")
+  rf_install_bundled(${arrow_bundled})
   install(TARGETS roformer DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS rf_cli LIBRARY DESTINATION ${private_dir})
   # scripts/setup.sh puts it there.

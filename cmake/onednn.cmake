@@ -7,14 +7,14 @@ if(NOT ROFORMER_ONEDNN)
 endif()
 
 set(onednn_version 3.2)
+execute_process(
+  COMMAND "${python}" -c "import sysconfig; print(sysconfig.get_path('data'))"
+  OUTPUT_VARIABLE python_data OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 find_package(dnnl ${onednn_version} CONFIG QUIET)
 if(NOT dnnl_FOUND)
   foreach(version IN LISTS dnnl_CONSIDERED_VERSIONS)
     message(STATUS "oneDNN ${version} is not used: ${onednn_version} or a newer 3.x is needed")
   endforeach()
-  execute_process(
-    COMMAND "${python}" -c "import sysconfig; print(sysconfig.get_path('data'))"
-    OUTPUT_VARIABLE python_data OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   if(python_data)
     find_package(dnnl ${onednn_version} CONFIG QUIET PATHS "${python_data}/lib/cmake/dnnl" NO_DEFAULT_PATH)
   endif()
@@ -26,6 +26,14 @@ endif()
 
 get_target_property(onednn_library DNNL::dnnl LOCATION)
 cmake_path(GET onednn_library PARENT_PATH onednn_library_dir)
+# One of an environment of Python, which an activated one is found by too, or of the checkout is installed beside ours.
+set(onednn_bundled)
+foreach(place IN ITEMS "${python_data}" "${PROJECT_SOURCE_DIR}")
+  cmake_path(IS_PREFIX place "${onednn_library}" NORMALIZE inside)
+  if(place AND inside AND NOT place MATCHES "^/usr(/local)?$")
+    set(onednn_bundled "${onednn_library_dir}/libdnnl.so.${dnnl_VERSION_MAJOR}")
+  endif()
+endforeach()
 file(STRINGS "${onednn_library}" other_openmp REGEX "^libi?omp5?\\.so" LIMIT_COUNT 1)
 if(other_openmp OR NOT DNNL_CPU_RUNTIME STREQUAL "OMP")
   message(STATUS "oneDNN ${dnnl_VERSION} in ${dnnl_DIR} is not used: it runs on ${DNNL_CPU_RUNTIME} ${other_openmp}, not GNU OpenMP")

@@ -19,6 +19,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace {
 
@@ -33,6 +34,17 @@ bool tie_to_parent() {
   return std::atol(parent) == ::getppid();
 }
 
+// The loader's message begins with the library that it did not find, which may be one that ours needs.
+int say_what_is_missing(const char* message) {
+  const char* const end = std::strchr(message, ':');
+  const int length = end == nullptr ? 0 : static_cast<int>(end - message);
+  const bool is_ours = std::strstr(message, "libroformer_") == message;
+  std::fprintf(stderr, "[program] %.*s must be %s, got: %s\n", length, message,
+               is_ours ? "in lib/ beside the program" : "installed, because the program needs it",
+               message);
+  return kInternal;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -40,9 +52,6 @@ int main(int argc, char** argv) {
   if (!std::getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", kSpinCount, /*overwrite=*/0);
   void* const commands = dlopen("libroformer_cli.so", RTLD_NOW | RTLD_GLOBAL);
   void* const run = commands ? dlsym(commands, "rf_cli_main") : nullptr;
-  if (!run) {
-    std::fprintf(stderr, "[program] libroformer_cli.so must be in lib/ beside the program, got: %s\n", dlerror());
-    return kInternal;
-  }
+  if (!run) return say_what_is_missing(dlerror());
   return reinterpret_cast<int (*)(int, char**)>(run)(argc, argv);
 }

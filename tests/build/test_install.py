@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,8 +67,13 @@ def test_files(prefix):
     assert not any(re.search(r"\.a$|torch|roformer_(nn|ops|training)", name) for name in names)
 
 
+def of_others(path):
+    return re.match(r"lib(dnnl|arrow|parquet)\.so", path.name)
+
+
 def test_size(prefix):
-    assert sum(path.lstat().st_size for path in prefix.rglob("*") if path.is_file()) < 40 * MIB
+    ours = [path for path in prefix.rglob("*") if path.is_file() and not of_others(path)]
+    assert sum(path.lstat().st_size for path in ours) < 40 * MIB
 
 
 @pytest.mark.parametrize("name", ["core", "engine"])
@@ -78,9 +82,28 @@ def test_soname_and_run_path(prefix, name):
     assert re.search(rf"soname: \[libroformer_{name}\.so\.0\.1\]", dynamic)
     path = re.search(r"runpath: \[(.*)\]", dynamic)[1].split(":")
     assert path[0] == "$ORIGIN"
-    # Elsewhere only where libraries of others were found, as in a .venv inside the checkout.
-    assert not any(str(BUILD) in entry for entry in path)
-    assert all(list(Path(entry).glob("libdnnl.so*")) for entry in path[1:])
+    assert not any(str(ROOT) in entry for entry in path)
+
+
+def test_nothing_points_into_the_checkout(prefix):
+    """Nor into an environment of Python: what the loader opens is of the prefix or of the system."""
+    libraries = [path for path in prefix.rglob("*.so*") if not path.is_symlink()]
+    for file in [prefix / "bin" / "roformer", *libraries]:
+        found = re.findall(r"=> (\S+)", run("ldd", file))
+        assert "not" not in found
+        assert not [path for path in found if not path.startswith((str(prefix), "/lib", "/usr"))]
+        assert str(ROOT) not in run("readelf", "-d", file)
+
+
+def test_the_program_names_a_library_that_is_missing(prefix, tmp_path):
+    copy = tmp_path / "prefix"
+    shutil.copytree(prefix, copy, symlinks=True)
+    others = [path for path in copy.rglob("*") if of_others(path)]
+    if not others:
+        pytest.skip("NOT TESTED: no libraries of others are installed")
+    others[0].unlink()
+    done = subprocess.run([copy / "bin" / "roformer", "info"], capture_output=True, text=True, check=False)
+    assert done.returncode == 3 and done.stderr.startswith(f"[program] {others[0].name} must be installed, ")
 
 
 def exported(library):
