@@ -43,6 +43,7 @@ def register_attention() -> None:
         ImportError: transformers 5 is not installed.
     """
     interface = _imported("interface")
+    _imported("signatures").check_signatures(interface.SIGNATURES)
     interface.register()
 
 
@@ -66,7 +67,8 @@ def patch(model: Model) -> Model:
 
     Raises:
         TypeError: `model` is no module.
-        ValueError: none of its models is supported; the message names the class.
+        ValueError: none of its models is supported, or a version of transformers whose functions have arguments that
+            are not known; the message names the class or the function.
         ImportError: transformers 5 is not installed.
     """
     models = list(_models("patch", model))
@@ -141,5 +143,7 @@ def _replacements(model: nn.Module) -> dict[type, type]:
     for part in model.modules():
         for cls in type(part).__mro__:
             if cls.__module__ in _FAMILIES:
-                found |= _imported(_FAMILIES[cls.__module__]).REPLACEMENTS
+                family = _imported(_FAMILIES[cls.__module__])
+                _imported("signatures").check_signatures(family.SIGNATURES)
+                found |= family.REPLACEMENTS
     return found

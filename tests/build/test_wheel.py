@@ -23,7 +23,7 @@ def versions(path):
 def test_the_base_package_needs_numpy_alone(settings):
     assert settings["project"]["dependencies"] == ["numpy"]
     extras = settings["project"]["optional-dependencies"]
-    names = {"torch", "plot", "report", "convert", "convert-tf", "ray", "test", "bench"}
+    names = {"torch", "patch", "plot", "report", "convert", "convert-tf", "ray", "test", "bench"}
     assert set(extras) == names and all(extras.values())
 
 

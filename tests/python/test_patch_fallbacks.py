@@ -1,5 +1,11 @@
 """What a patched model leaves to transformers, with a warning: the same numbers."""
 
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -165,3 +171,72 @@ def test_a_reason_is_said_once():
 
     _, reasons = said(twice)
     assert len(reasons) == 1
+
+
+def test_generation_with_a_cache():
+    """A step reads the keys of the steps before: the cache, whatever its argument is called, is not swallowed."""
+    for name in ("roformer, causal", "llama", "t5"):
+        model = models.build(models.FAMILIES[name])
+        ids = models.batch("none").ids
+        options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "output_logits": True}
+        want, got = (m.generate(ids, return_dict_in_generate=True, **options) for m in (model, patched_copy(model)))
+        assert torch.equal(got.sequences, want.sequences), name
+        torch.testing.assert_close(got.logits, want.logits, atol=tol.T3_ATOL, rtol=tol.T3_RTOL)  # float32 there
+
+
+def test_an_argument_that_is_not_known():
+    """A call with one is computed by transformers; a function with one is not replaced."""
+    model = models.build(models.FAMILIES["roformer"])
+    patched = patched_copy(model)
+    layer, theirs = (m.roformer.encoder.layer[0].attention.self for m in (patched, model))
+    states, positions = torch.randn(1, 20, 32, dtype=torch.float64), torch.randn(1, 1, 20, 8, dtype=torch.float64)
+    (out, _), reasons = said(layer, states, None, positions, invented=torch.ones(2))
+    assert reasons == reason("RoFormerSelfAttention", "attention with the argument invented")
+    assert torch.equal(out, theirs(states, None, positions)[0])
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "name"),
+    [
+        ("models.roformer.modeling_roformer", "RoFormerSelfAttention.forward", "roformer"),
+        ("models.t5.modeling_t5", "T5Attention.compute_bias", "t5"),
+        ("models.t5.modeling_t5", "T5Attention.forward", "t5"),
+        ("models.deberta_v2.modeling_deberta_v2", "DisentangledSelfAttention.forward", "deberta-v2"),
+        ("masking_utils", "sdpa_mask", "llama"),
+    ],
+)
+def test_a_version_with_other_arguments_is_refused(module, path, name):
+    """As of a later transformers: in a process of its own, because the modules read the functions when imported."""
+    code = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+import transformers.{module} as module, roformer_cpp, patch_models as models
+owner, _, last = "module.{path}".rpartition(".")
+owner = eval(owner)
+plain = getattr(owner, last)
+setattr(owner, last, lambda self, hidden_states, of_the_future, **kwargs: plain(self, hidden_states, **kwargs))
+getattr(owner, last).__qualname__ = "{path}"
+model = models.build(models.FAMILIES["{name}"])
+before = [type(m) for m in model.modules()]
+try:
+    roformer_cpp.patch(model)
+except ValueError as error:
+    assert str(error).startswith("[patch] transformers must be a version whose {path} is known, got"), error
+    assert "of_the_future" in str(error)
+    assert before == [type(m) for m in model.modules()] and model.config._attn_implementation != "roformer"
+else:
+    raise SystemExit("patched")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_tested_versions_are_those_that_are_stated():
+    """scripts/test_transformers.sh writes the record."""
+    root = Path(__file__).resolve().parents[2]
+    oldest, newest = json.loads((root / "tests/python/transformers_versions.json").read_text())
+    (low_1, low_2), (high_1, high_2) = (map(int, version.split(".")[:2]) for version in (oldest, newest))
+    stated = re.findall(r'"(transformers[^"]*)"', (root / "pyproject.toml").read_text())
+    assert (low_1, high_1) == (5, 5) and set(stated) == {f"transformers>=5.{low_2},<5.{high_2 + 1}"}
+    assert f"transformers 5.{low_2} to 5.{high_2} are supported" in (root / "docs/python.md").read_text()
+    assert low_2 <= int(transformers.__version__.split(".")[1]) <= high_2

@@ -108,4 +108,7 @@ def _version(x: Tensor) -> int | None:
     return None if x.is_inference() else x._version
 
 
+_FORWARD = ("hidden_states", "attention_mask", "output_attentions", "query_states", "relative_pos", "rel_embeddings")
+SIGNATURES = {theirs.DisentangledSelfAttention.forward: [_FORWARD]}
+
 REPLACEMENTS = {theirs.DisentangledSelfAttention: DisentangledSelfAttention}

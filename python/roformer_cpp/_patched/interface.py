@@ -4,12 +4,23 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel  # noqa: F401 - for the package
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils  # noqa: F401
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..terms import Terms
 from .attend import MIN_QUERIES, attend, missing, say_once
 from .masks import MaskForm, make_mask, modeling_of, noted_form, supports_sdpa
+
+_CALL = ("module", "query", "key", "value", "attention_mask", "dropout", "scaling", "is_causal", "position_bias")
+_MASK = ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset", "mask_function", "attention_mask")
+_PLACE = ("use_vmap", "device", "**kwargs")
+SIGNATURES = {
+    sdpa_attention_forward: [(*_CALL, "**kwargs"), (*_CALL, "cache", "**kwargs")],
+    masking_utils.sdpa_mask: [
+        (*_MASK, "local_size", "allow_is_causal_skip", "allow_is_bidirectional_skip", *_PLACE),
+    ],
+    masking_utils.eager_mask: [(*_MASK, "dtype", "allow_is_bidirectional_skip", *_PLACE)],
+}
 
 
 def register() -> None:

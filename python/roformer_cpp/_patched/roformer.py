@@ -10,6 +10,15 @@ from .._ops import rotate
 from ..terms import Rotation, Terms
 from .attend import MIN_QUERIES, attend, missing, say_once
 from .masks import MaskForm, noted_form
+from .signatures import names_of, unknown_argument
+
+_FORWARD = ("hidden_states", "attention_mask", "sinusoidal_pos", "encoder_hidden_states")
+SIGNATURES = {
+    theirs.RoFormerSelfAttention.forward: [
+        (*_FORWARD, name, "output_attentions", "**kwargs") for name in ("past_key_values", "cache")
+    ]
+}
+_CACHE = "cache" if "cache" in names_of(theirs.RoFormerSelfAttention.forward) else "past_key_values"
 
 
 class RoFormerSelfAttention(theirs.RoFormerSelfAttention):
@@ -22,11 +31,16 @@ class RoFormerSelfAttention(theirs.RoFormerSelfAttention):
         attention_mask: Tensor | None = None,
         sinusoidal_pos: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
-        past_key_values=None,
+        cache=None,
         output_attentions: bool = False,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None]:
-        """As in transformers; the second result is None instead of the weights, unless they are asked for."""
+        """As in transformers; the second result is None instead of the weights, unless they are asked for.
+
+        The cache has the name `past_key_values` up to transformers 5.23 and `cache` from 5.24 on.
+        """
+        if "past_key_values" in kwargs:
+            cache = kwargs.pop("past_key_values")
         form = MaskForm() if attention_mask is None else noted_form(attention_mask)
         dropout = self.dropout.p if self.training else 0.0
         states_BT1C = hidden_states.unsqueeze(2)
@@ -35,6 +49,7 @@ class RoFormerSelfAttention(theirs.RoFormerSelfAttention):
             or (encoder_hidden_states is not None and "attention to an encoder")
             or (form is None and "attention with a mask of its caller")
             or (sinusoidal_pos is None and "attention without positions")
+            or unknown_argument(kwargs)
             or missing(states_BT1C, states_BT1C, states_BT1C, dropout)
         )
         if reason:
@@ -44,8 +59,8 @@ class RoFormerSelfAttention(theirs.RoFormerSelfAttention):
                 attention_mask,
                 sinusoidal_pos,
                 encoder_hidden_states,
-                past_key_values,
-                output_attentions,
+                output_attentions=output_attentions,
+                **{_CACHE: cache},
                 **kwargs,
             )
             return context, weights if output_attentions else None
@@ -56,13 +71,13 @@ class RoFormerSelfAttention(theirs.RoFormerSelfAttention):
         sin, cos = sinusoidal_pos[0].to(torch.promote_types(q.dtype, torch.float32)).chunk(2, dim=-1)
         rotation = Rotation(cos, sin)  # [1, T, D/2]
         few = q.shape[1] < MIN_QUERIES
-        if not few and past_key_values is None:
+        if not few and cache is None:
             terms = Terms(query=rotation, key=rotation, value=rotation if self.rotary_value else None)
             return attend(q, k, v, form, terms=terms, dropout=dropout).flatten(2), None
         q, k = (rotate(x, *rotation, layout="pairs") for x in (q, k))
         v = rotate(v, *rotation, layout="pairs") if self.rotary_value else v
-        if past_key_values is not None:
-            k, v = self._cached(past_key_values, k, v)
+        if cache is not None:
+            k, v = self._cached(cache, k, v)
         if few:
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             context = scaled_dot_product_attention(q, k, v, attention_mask, dropout_p=dropout).transpose(1, 2)
@@ -70,11 +85,11 @@ class RoFormerSelfAttention(theirs.RoFormerSelfAttention):
             context = attend(q, k, v, form, dropout=dropout)
         return context.flatten(2), None
 
-    def _cached(self, past_key_values, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def _cached(self, cache, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values; the cache holds them rotated and heads first, as transformers does."""
-        if isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = past_key_values.self_attention_cache
-        k, v = past_key_values.update(k.transpose(1, 2), v.transpose(1, 2), self.layer_idx)
+        if isinstance(cache, EncoderDecoderCache):
+            cache = cache.self_attention_cache
+        k, v = cache.update(k.transpose(1, 2), v.transpose(1, 2), self.layer_idx)
         return k.transpose(1, 2), v.transpose(1, 2)
 
 

@@ -54,4 +54,10 @@ class MT5Attention(_BiasByDistance, TheirMT5Attention):
     """The attention of transformers with a bias by distance."""
 
 
+_FORWARD = ("hidden_states", "mask", "key_value_states", "position_bias")
+SIGNATURES = {}
+for _their in (TheirT5Attention, TheirMT5Attention):
+    SIGNATURES[_their.compute_bias] = [("query_length", "key_length", "device", "past_seen_tokens")]
+    SIGNATURES[_their.forward] = [(*_FORWARD, name, "**kwargs") for name in ("past_key_values", "cache")]
+
 REPLACEMENTS = {TheirT5Attention: T5Attention, TheirMT5Attention: MT5Attention}
