@@ -49,6 +49,7 @@
   X(evaluate)          \
   X(embed)             \
   X(similar)           \
+  X(rerank)            \
   X(fill_mask)         \
   X(forward)           \
   X(generate)          \

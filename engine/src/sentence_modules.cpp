@@ -252,7 +252,10 @@ void read_model(const std::string& model_dir, SentenceModules& out) {
   io::StrictObject config(file, where, "");
   static_cast<void>(config.find("__version__"));
   const std::string type = config.text("model_type", "SentenceTransformer");
-  if (type != "SentenceTransformer") fail(where, "model_type must be SentenceTransformer, got {}", io::printable(type));
+  if (type != "SentenceTransformer") {
+    fail(where, "vectors need a SentenceTransformer, got a {}{}", io::printable(type),
+         type == "CrossEncoder" ? " (roformer rerank and predict read it)" : "");
+  }
   read_prompts(config, where, out);
   if (const json* name = config.find("similarity_fn_name"); name != nullptr && !name->is_null()) {
     out.similarity = config.choice<Similarity>("similarity_fn_name", Similarity::kCosine,
@@ -274,6 +277,7 @@ SentenceModules read_sentence_modules(const std::string& model_dir) {
   out.encoder_dir = model_dir;
   const std::string where = fmt::format("{}/{}", model_dir, kModules);
   if (!fs::exists(where)) return out;
+  read_model(model_dir, out);  // first, because another kind of model has other modules
   const std::vector<Module> modules = read_module_list(model_dir, read(where, out), where);
   for (size_t i = 0; i < modules.size(); ++i) {
     const auto& [kind, directory] = modules[i];
@@ -294,7 +298,6 @@ SentenceModules read_sentence_modules(const std::string& model_dir) {
     }
   }
   if (modules.size() < 2) fail(where, "the modules must be Transformer and Pooling, got {} of them", modules.size());
-  read_model(model_dir, out);
   return out;
 }
 

@@ -71,7 +71,9 @@ constexpr std::string_view kKept[] = {
     "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
     // Keys of a pooler with options, which converted Chinese BERT configs carry and no class of transformers reads.
     "directionality", "pooler_activation", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
-    "pooler_size_per_head", "pooler_type", "summary_proj_to_labels"};
+    "pooler_size_per_head", "pooler_type", "summary_proj_to_labels",
+    // What a CrossEncoder of sentence-transformers makes of its logits, which tasks/src/cross_encoder_files.cpp reads.
+    "sentence_transformers", "sbert_ce_default_activation_function"};
 
 const std::vector<FixedKey>& fixed_keys() {
   static const std::vector<FixedKey> keys = {

@@ -6,6 +6,7 @@
 
 namespace rf::python {
 
+void bind_cross_encoder(nanobind::module_& module);
 void bind_data(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_model_files(nanobind::module_& module);

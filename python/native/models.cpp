@@ -11,7 +11,9 @@
 #include "rf/model/config.h"
 #include "rf/model/rotary_decoder.h"
 #include "rf/model/run_checkpoints.h"
+#include "rf/tasks/cross_encoder.h"
 #include "rf/tasks/settings.h"
+#include "rf/tasks/task.h"
 
 namespace rf::python {
 
@@ -39,10 +41,11 @@ Models::Models(ModelsOptions options) : options_(std::move(options)) {
 First Models::main_part() const {
   const fs::path dir = options_.model_dir;
   if (fs::exists(dir / tasks::kTaskFile)) return First::kPredict;
-  if (fs::exists(dir / "modules.json")) return First::kEmbed;
+  if (fs::exists(dir / "modules.json")) return tasks::is_cross_encoder(dir) ? First::kPredict : First::kEmbed;
   if (is_rotary_decoder(options_.model_dir)) return First::kGenerate;
   const ModelConfig config = load_config(options_.model_dir);
   if (config.is_decoder) return First::kGenerate;
+  if (tasks::is_head_of_task(config.head())) return First::kPredict;
   return config.head() == Head::kMaskedLm ? First::kFillMask : First::kEmbed;
 }
 

@@ -5,6 +5,7 @@
 
 NB_MODULE(_engine, module) {
   rf::python::register_errors();
+  rf::python::bind_cross_encoder(module);
   rf::python::bind_data(module);
   rf::python::bind_engine(module);
   rf::python::bind_model_files(module);

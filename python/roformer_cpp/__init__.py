@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .attention import attention
     from .convert import convert
     from .corpus import merge, prepare, vocab
+    from .cross_encoder import CrossEncoder
     from .custom_encoding import CustomEncoding, EncodingShape, register_encoding
     from .encoding import combine_encodings, encoding, encodings
     from .engine import Engine
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from .translation import Translation, TranslationModel, load_translation_model
 
 __version__ = "0.1.0"
-__all__ = ["Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
+__all__ = ["CrossEncoder", "Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
 __all__ += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
 if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
@@ -70,6 +71,7 @@ if TYPE_CHECKING or _library.has_operators():
 _WITHOUT_TORCH = {
     "convert": "convert",
     "corpus": "merge prepare vocab",
+    "cross_encoder": "CrossEncoder",
     "engine": "Engine",
     "onnx_export": "export_onnx",
     "sentence_transformer": "SentenceTransformer",

@@ -178,7 +178,8 @@ def finetune(
         train, valid, test: files of records, one or several of each: ``.jsonl``, ``.csv``, ``.tsv``, also ``.gz`` and
             ``.zst``.
         output: directory of the tuned model, ``report.md`` and a folder for each run.
-        task: ``"classification"``, ``"regression"``, ``"triples"``, ``"choice"``, ``"tokens"`` or ``"answers"``.
+        task: ``"classification"``, ``"multi_label"``, ``"regression"``, ``"triples"``, ``"choice"``, ``"tokens"`` or
+            ``"answers"``.
         valid_fraction: in place of ``valid``: this part of the training records.
         columns: names of the fields: ``{"text": "sentence1", "label": "score"}``.
         metric, max_length, truncation, keep, windows, stride, pooling: how records are read and evaluations compared.

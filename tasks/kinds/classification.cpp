@@ -12,7 +12,9 @@ namespace {
 class Classification : public Task {
  public:
   Classification(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings), labels_(settings.labels), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {
+      : settings_(settings),
+        labels_(settings.labels, settings.ids_are_labels ? Labels::Ids::kTaken : Labels::Ids::kRefused),
+        rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {
     check_labels(settings.labels, "classification");
   }
 

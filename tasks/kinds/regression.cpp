@@ -1,8 +1,9 @@
 // A number for a text or a pair of texts: mean squared error of one logit, as transformers' problem_type regression.
-// Scores: the number.
+// Scores: the number. A model that is trained here has no activation; that of a CrossEncoder makes its score.
 #include <cmath>
 
 #include "bag_of_words.h"
+#include "cross_encoder_files.h"
 #include "input_rows.h"
 #include "losses.h"
 #include "rf/io/error.h"
@@ -45,7 +46,7 @@ class Regression : public Task {
     return {away * away, 1, unpooled(example, logits, settings_.pooling, {Scores{2 * away}})};
   }
   Scores scores(const Example& example, const Logits& logits) const override {
-    return pooled(example, logits, settings_.pooling).front();
+    return {activated(settings_.activation, pooled(example, logits, settings_.pooling).front().front())};
   }
   nlohmann::json prediction(const data::Record&, const Scores& scores) const override { return {{"score", scores[0]}}; }
   nlohmann::json metrics(std::span<const Scored> scored) const override {

@@ -9,6 +9,7 @@
 // One line for each kind, which is defined in its own file.
 #define RF_TASK_KINDS(X) \
   X(classification)      \
+  X(multi_label)         \
   X(regression)          \
   X(triples)             \
   X(choice)              \

@@ -15,17 +15,6 @@ namespace rf::tasks {
 
 namespace {
 
-std::vector<std::string> strings_of(const data::Record& record, const std::string& column) {
-  std::vector<std::string> strings;
-  const nlohmann::json& list = record.at(column);
-  if (!list.is_array()) fail("input", "{} must have a list of texts as {}, got another value", record.place(), column);
-  for (const nlohmann::json& item : list) {
-    if (!item.is_string()) fail("input", "{} must have texts in {}, got another value", record.place(), column);
-    strings.push_back(item.get<std::string>());
-  }
-  return strings;
-}
-
 // Whether labels are entities in the scheme IOB2.
 bool are_entities(const std::vector<std::string>& labels) {
   const auto is_part = [](const std::string& label) { return label.starts_with("B-") || label.starts_with("I-"); };
@@ -39,7 +28,9 @@ constexpr size_t kNoLine = std::numeric_limits<size_t>::max();
 class Tokens : public Task {
  public:
   Tokens(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings), labels_(settings.labels), rows_(std::move(tokenizer), settings, text::Overflow::kRows) {
+      : settings_(settings),
+        labels_(settings.labels, settings.ids_are_labels ? Labels::Ids::kTaken : Labels::Ids::kRefused),
+        rows_(std::move(tokenizer), settings, text::Overflow::kRows) {
     check_labels(settings.labels, "tokens");
     if (settings.windows > 1) fail("task", "tokens are always read in windows, got a limit of {}", settings.windows);
     if (settings.keep == Keep::kHeadTail) fail("task", "tokens go with keep head or tail, got head-tail");

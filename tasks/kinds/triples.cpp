@@ -14,10 +14,6 @@ namespace rf::tasks {
 
 namespace {
 
-double sigmoid(double logit) {
-  return 1 / (1 + std::exp(-logit));
-}
-
 class Triples : public Task {
  public:
   Triples(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)

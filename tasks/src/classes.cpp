@@ -32,6 +32,17 @@ void add_label(const data::Record& record, std::string label, std::vector<std::s
   labels.push_back(std::move(label));
 }
 
+std::vector<std::string> strings_of(const data::Record& record, const std::string& column) {
+  std::vector<std::string> strings;
+  const nlohmann::json& list = record.at(column);
+  if (!list.is_array()) fail("input", "{} must have a list of texts as {}, got another value", record.place(), column);
+  for (const nlohmann::json& item : list) {
+    if (!item.is_string()) fail("input", "{} must have texts in {}, got another value", record.place(), column);
+    strings.push_back(item.get<std::string>());
+  }
+  return strings;
+}
+
 std::vector<std::string> training_labels(std::span<const data::Record> records, std::vector<std::string> labels) {
   std::sort(labels.begin(), labels.end());
   labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
@@ -54,7 +65,7 @@ void check_labels(const std::vector<std::string>& labels, const char* task) {
   }
 }
 
-Labels::Labels(std::vector<std::string> names) : names_(std::move(names)) {
+Labels::Labels(std::vector<std::string> names, Ids ids) : names_(std::move(names)), number_ids_(ids) {
   for (size_t i = 0; i < names_.size(); ++i) ids_.emplace(names_[i], static_cast<int64_t>(i));
 }
 
@@ -62,19 +73,28 @@ int64_t Labels::id(const std::string& place, const std::string& label) const {
   constexpr size_t kShownLabels = 20;
   const auto found = ids_.find(label);
   if (found != ids_.end()) return found->second;
+  if (number_ids_ == Ids::kTaken) {
+    for (size_t i = 0; i < names_.size(); ++i) {
+      if (label == std::to_string(i)) return static_cast<int64_t>(i);
+    }
+  }
   std::vector<std::string> known;
   for (const std::string& name : std::span(names_).first(std::min(names_.size(), kShownLabels))) {
     known.push_back(io::printable(name));
   }
   if (names_.size() > kShownLabels) known.emplace_back("..");
-  fail("input", "{} must have a label of the training file, {}, got {}", place, fmt::join(known, ", "),
-       io::printable(label));
+  fail("input", "{} must have a label of the {}, {}, got {}", place,
+       number_ids_ == Ids::kTaken ? "model" : "training file", fmt::join(known, ", "), io::printable(label));
 }
 
 void Labels::set_outputs(ModelConfig& config) const {
   config.num_labels = static_cast<int64_t>(names_.size());
   config.id2label.clear();
   for (size_t i = 0; i < names_.size(); ++i) config.id2label[static_cast<int64_t>(i)] = names_[i];
+}
+
+double sigmoid(double logit) {
+  return 1 / (1 + std::exp(-logit));
 }
 
 std::vector<double> softmax(std::span<const double> logits) {

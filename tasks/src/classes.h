@@ -12,6 +12,8 @@ namespace rf::tasks {
 
 // Adds a record's label. Throws Error for an empty one.
 void add_label(const data::Record& record, std::string label, std::vector<std::string>& labels);
+// A record's list of texts. Throws Error for another value.
+std::vector<std::string> strings_of(const data::Record& record, const std::string& column);
 // The labels of the training records without repetition: by value where all are whole numbers, otherwise by their
 // bytes. Throws Error, naming the file, if there is only one label.
 std::vector<std::string> training_labels(std::span<const data::Record> records, std::vector<std::string> labels);
@@ -20,7 +22,9 @@ void check_labels(const std::vector<std::string>& labels, const char* task);
 
 class Labels {
  public:
-  explicit Labels(std::vector<std::string> names);
+  enum class Ids { kRefused, kTaken };
+  // kTaken: a text that is no label and is a whole number is the id of one.
+  explicit Labels(std::vector<std::string> names, Ids ids = Ids::kRefused);
   size_t size() const { return names_.size(); }
   const std::string& name(size_t id) const { return names_[id]; }
   // Throws Error for a label that is not one of them; `place` begins the message.
@@ -30,8 +34,10 @@ class Labels {
  private:
   std::vector<std::string> names_;
   std::map<std::string, int64_t> ids_;
+  Ids number_ids_;
 };
 
+double sigmoid(double logit);
 std::vector<double> softmax(std::span<const double> logits);
 size_t greatest(std::span<const double> values);  // index; the first of several
 nlohmann::json class_metrics_json(const std::vector<std::vector<int64_t>>& confusion);

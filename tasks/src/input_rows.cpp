@@ -86,7 +86,8 @@ void add_text_input(const data::Record& record, const TaskSettings& settings, In
   const std::string first = record.text(settings.columns.at("text"));
   std::string second;
   text::TextPair texts{first};
-  if (const auto pair = settings.columns.find("pair"); pair != settings.columns.end()) {
+  const auto pair = settings.columns.find("pair");
+  if (pair != settings.columns.end() && (!settings.pair_is_optional || record.find(pair->second) != nullptr)) {
     second = record.text(pair->second);
     texts.second = second;
   }

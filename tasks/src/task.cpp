@@ -40,6 +40,11 @@ Scores Logits::line(size_t i) const {
   return {line.begin(), line.end()};
 }
 
+bool is_head_of_task(Head head) {
+  return head == Head::kSequenceClassification || head == Head::kTokenClassification ||
+         head == Head::kQuestionAnswering || head == Head::kMultipleChoice;
+}
+
 bool is_of_tokens(Head head) {
   return head != Head::kSequenceClassification && head != Head::kMultipleChoice;
 }

@@ -1,6 +1,7 @@
 // Opening a fine-tuned model, and its logits without padding (tuned_model.h).
 #include "tuned_model.h"
 
+#include "model_task.h"
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
 #include "rf/tasks/examples.h"
@@ -33,15 +34,16 @@ void check_length(const engine::Model& model, int64_t max_length) {
 
 TunedModel::TunedModel(const PredictOptions& options) {
   if (options.batch_tokens < 1) fail("task", "batch-tokens must be at least 1, got {}", options.batch_tokens);
-  settings_ = load_task_settings(options.model_dir);
+  auto [model_dir, settings] = task_of_model(options.model_dir, options.note);
+  settings_ = std::move(settings);
   if (options.max_length) settings_.max_length = *options.max_length;
   check_settings(settings_);
   rename_columns(options.columns, settings_);
-  tokenizer_ = load_tokenizer(options.model_dir, options.load);
+  tokenizer_ = load_tokenizer(model_dir, options.load);
   task_ = task_kind(settings_.kind).make(settings_, tokenizer_);
-  check_head(options.model_dir, *task_, settings_);
+  check_head(model_dir, *task_, settings_);
   model_.emplace(
-      options.model_dir,
+      model_dir,
       engine::ModelOptions{.precision = options.precision, .token_budget = options.batch_tokens, .warn = options.note});
   check_length(*model_, settings_.max_length);
 }

@@ -62,7 +62,7 @@ def test_without_torch_the_rest_works():
         "assert 'fill_mask' in pydoc.plain(pydoc.render_doc(roformer_cpp)); "
         "import roformer_cpp.plot, roformer_cpp.tensorboard, roformer_cpp.theory"
     )
-    names = ["Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
+    names = ["CrossEncoder", "Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
     names += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
     assert printed(code) == f"{names} Engine"
 

@@ -1,4 +1,5 @@
-// The task of a fine-tuned model: task.json in its directory, so that predict and evaluate need no options.
+// The task of a fine-tuned model, so that predict and evaluate need no options: task.json in its directory, or what
+// transformers and sentence-transformers write into theirs (model_task.h).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,8 @@ namespace rf::tasks {
 enum class Keep { kHead, kTail, kHeadTail };
 // How the logits of a text's windows are combined: their mean, or the maximum of each.
 enum class Pooling { kMean, kMax };
+// What is made of the one logit of a model of numbers.
+enum class ScoreActivation { kIdentity, kSigmoid, kTanh, kRelu };
 
 struct TaskSettings {
   std::string kind;                                               // a name in the table of tasks
@@ -28,6 +31,11 @@ struct TaskSettings {
   Pooling pooling = Pooling::kMean;
   std::string metric;      // chooses the best model
   bool no_answer = false;  // answers: a record may have none
+
+  // Of models without task.json, and not in it.
+  ScoreActivation activation = ScoreActivation::kIdentity;
+  bool pair_is_optional = false;  // a record without the field of `pair` is one text
+  bool ids_are_labels = false;    // a target may be the id of its label, as in data sets for transformers
 };
 
 nlohmann::json to_json(const TaskSettings& settings);

@@ -98,6 +98,8 @@ class Task {
   virtual std::vector<std::vector<int64_t>> confusion(std::span<const Scored>) const { return {}; }
 };
 
+// Whether a task uses this head.
+bool is_head_of_task(Head head);
 // Whether a head's logits are of tokens, not of rows.
 bool is_of_tokens(Head head);
 // The scores of each example, and the loss of all, by the logits of all.

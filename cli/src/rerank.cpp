@@ -1,0 +1,186 @@
+// roformer rerank: records by the scores that a cross-encoder gives to a query and each of them.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "read_options.h"
+#include "rf/data/read_progress.h"
+#include "rf/data/records.h"
+#include "rf/io/error.h"
+#include "rf/model/run_checkpoints.h"
+#include "rf/tasks/cross_encoder.h"
+
+namespace rf::cli {
+
+namespace {
+
+struct RerankOptions {
+  tasks::CrossEncoderOptions model;
+  data::RecordOptions input;
+  std::vector<std::string> texts;
+  std::string query, field = "text";
+  int64_t top_k = 0;  // 0: all
+};
+
+struct Ranked {
+  float score = 0;
+  int64_t index = 0;  // of the record, from 0
+  int64_t line = 0;
+  nlohmann::json id;  // null: none
+  std::string text;
+
+  // Of equal scores the first record's comes first.
+  bool is_before(const Ranked& other) const { return score != other.score ? score > other.score : index < other.index; }
+};
+
+// Scores records in blocks, and keeps those that are asked for.
+class Ranking {
+ public:
+  Ranking(const RerankOptions& options, const tasks::CrossEncoder& model) : options_(options), model_(model) {}
+
+  void add(const data::Record& record) {
+    const nlohmann::json* const id = record.find("id");
+    waiting_.push_back({.index = count_++,
+                        .line = record.line,
+                        .id = id == nullptr ? nlohmann::json() : *id,
+                        .text = record.text(options_.field)});
+    constexpr size_t kBlock = 512;
+    if (waiting_.size() == kBlock) flush();
+  }
+
+  std::vector<Ranked> finish() {
+    flush();
+    shrink(options_.top_k > 0 ? static_cast<size_t>(options_.top_k) : ranked_.size());
+    return std::move(ranked_);
+  }
+
+ private:
+  void flush() {
+    std::vector<text::TextPair> pairs;
+    for (const Ranked& each : waiting_) pairs.push_back({options_.query, each.text});
+    const std::vector<float> scores = model_.scores(pairs);
+    for (size_t i = 0; i < waiting_.size(); ++i) {
+      if (!std::isfinite(scores[i])) {
+        fail("rerank", "scores must be finite numbers, got {} for the record of line {} (damaged weights?)", scores[i],
+             waiting_[i].line);
+      }
+      waiting_[i].score = scores[i];
+      ranked_.push_back(std::move(waiting_[i]));
+    }
+    waiting_.clear();
+    // Twice as many are kept, so that the work per record does not depend on their number.
+    if (options_.top_k > 0 && ranked_.size() / 2 > static_cast<size_t>(options_.top_k)) {
+      shrink(static_cast<size_t>(options_.top_k));
+    }
+  }
+
+  void shrink(size_t size) {
+    std::ranges::sort(ranked_, [](const Ranked& a, const Ranked& b) { return a.is_before(b); });
+    if (ranked_.size() > size) ranked_.resize(size);
+  }
+
+  const RerankOptions& options_;
+  const tasks::CrossEncoder& model_;
+  std::vector<Ranked> waiting_, ranked_;
+  int64_t count_ = 0;
+};
+
+void read_records(const RerankOptions& options, Ranking& ranking) {
+  if (!options.texts.empty()) {
+    const auto source = std::make_shared<const std::string>("--text");
+    int64_t line = 0;
+    for (const std::string& text : options.texts) ranking.add({source, ++line, {{options.field, text}}});
+    return;
+  }
+  data::RecordOptions input = options.input;
+  input.text_field = options.field;
+  data::RecordReader reader(input);
+  data::ReadProgress reading(progress(), "scoring", reader.total_bytes());
+  reader.read([&](const data::Record& record) {
+    ranking.add(record);
+    reading.update(reader.bytes_read());
+  });
+  reading.update(reader.bytes_read());
+}
+
+int run_rerank(RerankOptions& options) {
+  if (options.top_k < 0) fail_usage("rerank", "--top-k must be at least 1, got {}", options.top_k);
+  options.model.model_dir = model_of_run(options.model.model_dir, say);
+  options.model.note = say;
+  const tasks::CrossEncoder model(options.model);
+  if (model.info().labels.size() != 1) {
+    fail("rerank", "a model that ranks must have one score, got {} labels (roformer predict gives their probabilities)",
+         model.info().labels.size());
+  }
+  Ranking ranking(options, model);
+  read_records(options, ranking);
+  const std::vector<Ranked> ranked = ranking.finish();
+  progress().finish();
+  for (const Ranked& each : ranked) {
+    nlohmann::ordered_json line = {{"index", each.index}, {"score", each.score}};
+    if (!each.id.is_null()) line["id"] = each.id;
+    line["line"] = each.line;
+    line["text"] = each.text;
+    emit_line(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+  return kOk;
+}
+
+std::function<int()> configure_rerank(CLI::App& app, const Common&) {
+  auto options = std::make_shared<RerankOptions>();
+  tasks::CrossEncoderOptions& model = options->model;
+  app.add_option("--model", model.model_dir,
+                 "Directory of a CrossEncoder of sentence-transformers, or of a model for the class of a text with one "
+                 "label")
+      ->required();
+  app.add_option("--query", options->query, "First text of each pair")->required();
+  CLI::Option_group* const what = app.add_option_group("what to rank");
+  what->add_option("--input", options->input.inputs,
+                   "Records: files, also .gz and .zst, directories, patterns, or - for standard input");
+  what->add_option("--text", options->texts, "One or several texts");
+  what->require_option(1);
+  add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, one record per line");
+  app.add_option("--field", options->field, "Field with the text of a record")->capture_default_str();
+  app.add_option_function<int64_t>(
+         "--top-k",
+         [options](int64_t count) {
+           if (count < 1) throw CLI::ValidationError("--top-k", fmt::format("must be at least 1, got {}", count));
+           options->top_k = count;
+         },
+         "Records to show, the best first; default: all")
+      ->type_name("INT");
+  app.add_option_function<std::string>(
+         "--activation",
+         [&model](const std::string& name) {
+           try {
+             model.activation = tasks::score_activation(name);
+           } catch (const Error& error) {
+             throw CLI::ValidationError("--activation", error.what());
+           }
+         },
+         "What is made of the logit: identity, sigmoid, tanh or relu; default: the model's, else sigmoid")
+      ->type_name("NAME");
+  app.add_option_function<std::string>(
+      "--prompt", [&model](const std::string& text) { model.prompt = text; }, "Text before the query");
+  app.add_option_function<std::string>(
+         "--prompt-name", [&model](const std::string& name) { model.prompt_name = name; }, "One of the model's prompts")
+      ->excludes("--prompt");
+  app.add_option("--max-length", model.max_length,
+                 "Tokens of query and record together; default: what tokenizer and positions allow");
+  add_precision(app, model.precision);
+  add_batch_tokens(app, model.batch_tokens);
+  add_dictionary(app, model.load);
+  return [options] { return run_rerank(*options); };
+}
+
+}  // namespace
+
+Command rerank_command() {
+  return {"rerank", "Records by the scores that a cross-encoder gives to a query and each of them",
+          "roformer rerank --model DIR --query 'How are RoFormers trained?' --input texts.txt --top-k 5",
+          Command::Seed::kNotUsed, configure_rerank};
+}
+
+}  // namespace rf::cli

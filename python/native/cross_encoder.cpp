@@ -1,0 +1,93 @@
+// Scores of pairs of texts by a cross-encoder.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "errors.h"
+#include "models.h"
+#include "rf/engine/names.h"
+#include "rf/model/run_checkpoints.h"
+#include "rf/tasks/cross_encoder.h"
+#include "texts.h"
+
+namespace rf::python {
+
+namespace nb = nanobind;
+using nlohmann::json;
+
+namespace {
+
+class CrossEncoder {
+ public:
+  CrossEncoder(const std::string& model_dir, const std::string& options) {
+    const nb::gil_scoped_release release;
+    const json given = json::parse(options);
+    threads_ = given.value("threads", 0);
+    const ThreadsScope threads(threads_);
+    tasks::CrossEncoderOptions wanted;
+    wanted.note = [this](const std::string& text) { warnings_.push_back(text); };
+    wanted.model_dir = model_of_run(model_dir, wanted.note);
+    const auto name = given.at("precision").get<std::string>();
+    wanted.precision =
+        std::ranges::find(engine::kPrecisionNames, name, [](const auto& each) { return each.first; })->second;
+    wanted.batch_tokens = given.at("token_budget").get<int64_t>();
+    wanted.prompt = "";  // Python puts the prompt before the first text
+    if (given.contains("max_length")) wanted.max_length = given.at("max_length").get<int64_t>();
+    if (given.contains("activation")) {
+      wanted.activation = tasks::score_activation(given.at("activation").get<std::string>());
+    }
+    model_ = std::make_unique<tasks::CrossEncoder>(wanted);
+  }
+
+  // float32 [pairs, labels]
+  nb::object scores(const nb::list& first, const nb::list& second) const {
+    const Texts firsts(first, "predict"), seconds(second, "predict");
+    std::vector<text::TextPair> pairs;
+    for (size_t i = 0; i < firsts.size(); ++i) pairs.push_back({firsts.views()[i], seconds.views()[i]});
+    std::vector<float> scores;
+    {
+      const nb::gil_scoped_release release;
+      const ThreadsScope threads(threads_);
+      on_open_model([&] { scores = model_->scores(pairs); });
+    }
+    return array_of(std::move(scores), {pairs.size(), model_->info().labels.size()});
+  }
+
+  std::string info() const {
+    const tasks::CrossEncoderInfo& info = model_->info();
+    const json prompt_name = info.default_prompt_name ? json(*info.default_prompt_name) : json();
+    return json{{"labels", info.labels},
+                {"max_length", info.max_length},
+                {"activation", tasks::score_activation_name(info.activation)},
+                {"prompts", info.prompts},
+                {"default_prompt_name", prompt_name}}
+        .dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+  }
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
+
+ private:
+  int threads_ = 0;
+  std::vector<std::string> warnings_;  // all of them come while the model is opened
+  std::unique_ptr<tasks::CrossEncoder> model_;
+};
+
+}  // namespace
+
+void bind_cross_encoder(nb::module_& module) {
+  nb::class_<CrossEncoder>(module, "CrossEncoder")
+      .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))
+      .def("scores", &CrossEncoder::scores, nb::arg("first"), nb::arg("second"))
+      .def("info", &CrossEncoder::info)
+      .def("take_warnings", &CrossEncoder::take_warnings);
+}
+
+}  // namespace rf::python

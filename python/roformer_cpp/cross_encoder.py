@@ -1,0 +1,186 @@
+"""A cross-encoder with the names of sentence-transformers, computed by the engine: one import changes.
+
+from roformer_cpp import CrossEncoder
+"""
+
+import json
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _checks, _native
+from .engine import PRECISIONS
+
+_engine = _native.load()
+_WHERE = "predict"
+ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
+
+
+class CrossEncoder:
+    """A model that reads two texts at once and gives their scores: a directory of a ``CrossEncoder`` of
+    sentence-transformers, versions 3 to 6, or of any model with a head of sequence classification.
+
+    Names and results are those of sentence-transformers, but results are NumPy arrays.
+
+    Args:
+        model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
+        max_length: tokens of a pair. Default: what the tokenizer and the positions of the model allow.
+        activation_fn: ``"identity"``, ``"sigmoid"``, ``"tanh"`` or ``"relu"``, or the torch module. Default:
+            the directory's, else sigmoid of one label and identity of several.
+        prompts: texts before the first text of a pair, by name, in addition to the directory's.
+        default_prompt_name: the prompt where a call names none.
+        device: ``"cpu"`` or None.
+        precision: of weights and computation.
+        threads: that compute. Default: as many as OpenMP uses.
+        token_budget: tokens that are computed at once; results do not depend on it.
+
+    Raises:
+        FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
+    """
+
+    def __init__(
+        self,
+        model_name_or_path: str | os.PathLike,
+        *,
+        max_length: int | None = None,
+        activation_fn: Any = None,
+        prompts: dict[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        device: str | None = None,
+        precision: Literal["float32", "bfloat16", "int8"] = "float32",
+        threads: int | None = None,
+        token_budget: int = 4096,
+    ):
+        if device is not None and str(device) != "cpu":
+            raise ValueError(f"[{_WHERE}] device must be cpu, got {device}")
+        options: dict[str, Any] = {
+            "precision": _checks.choice(_WHERE, "precision", precision, PRECISIONS),
+            "token_budget": _checks.integer(_WHERE, "token_budget", token_budget, 1),
+        }
+        if max_length is not None:
+            options["max_length"] = _checks.integer(_WHERE, "max_length", max_length, 1)
+        if threads is not None:
+            options["threads"] = _checks.integer(_WHERE, "threads", threads, 1, 1025)
+        if activation_fn is not None:
+            name = activation_fn if isinstance(activation_fn, str) else type(activation_fn).__name__.lower()
+            options["activation"] = _checks.choice(_WHERE, "activation_fn", name, ACTIVATIONS)
+        self._model_dir = _checks.model(_WHERE, model_name_or_path)
+        self._engine = _engine.CrossEncoder(self._model_dir, json.dumps(options))
+        for message in self._engine.take_warnings():
+            warnings.warn(message, stacklevel=2)
+        self._info = json.loads(self._engine.info())
+        self.prompts: dict[str, str] = self._info["prompts"] | (prompts or {})
+        self.default_prompt_name: str | None = default_prompt_name or self._info["default_prompt_name"]
+        self._prompt(None, None)
+
+    def __repr__(self) -> str:
+        return f"CrossEncoder({self._model_dir!r}, num_labels={self.num_labels})"
+
+    @property
+    def num_labels(self) -> int:
+        """Scores of a pair."""
+        return len(self._info["labels"])
+
+    @property
+    def max_seq_length(self) -> int:
+        """The most tokens of a pair with its special tokens."""
+        return self._info["max_length"]
+
+    max_length = max_seq_length
+
+    @property
+    def activation_fn(self) -> str:
+        """What is made of the logits: the name of one of the activations."""
+        return self._info["activation"]
+
+    def predict(
+        self,
+        inputs: Sequence[str] | Iterable[Sequence[str]],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        apply_softmax: bool = False,
+    ) -> Any:
+        """The scores of pairs.
+
+        Args:
+            inputs: a list of pairs of texts, or one pair.
+            prompt_name: one of ``prompts``, the text before the first text of each pair.
+            prompt: that text itself; takes precedence.
+            batch_size: ignored: pairs are not padded, and neither results nor speed depend on it.
+            apply_softmax: of several labels, the softmax of the scores.
+
+        Returns:
+            float32 ``[pairs]``, with several labels ``[pairs, labels]``; of one pair a number or ``[labels]``.
+        """
+        _checks.integer(_WHERE, "batch_size", batch_size, 1)
+        softmax = _checks.boolean(_WHERE, "apply_softmax", apply_softmax)
+        listed = list(inputs)
+        is_one = len(listed) > 0 and isinstance(listed[0], str)
+        pairs = [_pair(pair, index) for index, pair in enumerate([listed] if is_one else listed)]
+        text = self._prompt(prompt, prompt_name)
+        scores = self._engine.scores([text + first for first, _ in pairs], [second for _, second in pairs])
+        if self.num_labels == 1:
+            scores = scores[:, 0]
+        elif softmax:
+            powers = np.exp(scores - scores.max(1, keepdims=True))
+            scores = powers / powers.sum(1, keepdims=True)
+        return scores[0] if is_one else scores
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        return_documents: bool = False,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+    ) -> list[dict[str, Any]]:
+        """Documents in the order of their scores with a query.
+
+        Args:
+            query: the first text of each pair.
+            documents: the second texts.
+            top_k: how many are returned. Default: all.
+            return_documents: adds the ``text`` of each.
+            prompt_name, prompt, batch_size: as for ``predict``.
+
+        Returns:
+            A dictionary for each document, the best first, with ``corpus_id``, its index, and ``score``.
+        """
+        if self.num_labels != 1:
+            raise ValueError(f"[rank] a model that ranks must have one label, got {self.num_labels}")
+        if top_k is not None:
+            _checks.integer("rank", "top_k", top_k, 1)
+        _checks.text("rank", "query", query)
+        texts, is_one = _checks.texts("rank", "documents", documents)
+        if is_one:
+            raise TypeError("[rank] documents must be a list of strings, got one string")
+        pairs = [(query, text) for text in texts]
+        scores = self.predict(pairs, prompt_name, prompt, batch_size).tolist()
+        order = sorted(range(len(texts)), key=lambda index: scores[index], reverse=True)[:top_k]
+        results: list[dict[str, Any]] = [{"corpus_id": index, "score": scores[index]} for index in order]
+        for result in results if return_documents else ():
+            result["text"] = texts[result["corpus_id"]]
+        return results
+
+    def _prompt(self, prompt: str | None, name: str | None) -> str:
+        if prompt is not None:
+            return _checks.text(_WHERE, "prompt", prompt)
+        name = self.default_prompt_name if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            known = ", ".join(sorted(self.prompts)) or "none"
+            raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {name!r}")
+        return self.prompts[name]
+
+
+def _pair(pair: Any, index: int) -> tuple[str, str]:
+    if isinstance(pair, (str, bytes)) or not isinstance(pair, Sequence) or len(pair) != 2:
+        raise TypeError(f"[{_WHERE}] a pair must be two strings, got {_checks.kind(pair)} at {index}")
+    return _checks.text(_WHERE, "the first text", pair[0]), _checks.text(_WHERE, "the second text", pair[1])

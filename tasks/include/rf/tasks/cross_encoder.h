@@ -1,0 +1,70 @@
+// Scores of pairs of texts by a model that reads both at once: a CrossEncoder of sentence-transformers, versions 3 to
+// 6, or any model with a head of sequence classification (docs/reranking.md). The engine computes them: rows are not
+// padded, and the scores of a pair have the same bits whatever pairs come with it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rf/tasks/settings.h"
+#include "rf/text/batch.h"
+#include "rf/text/tokenizer.h"
+
+namespace rf::engine {
+enum class Precision;  // rf/engine/precision.h
+}
+
+namespace rf::tasks {
+
+struct CrossEncoderOptions {
+  std::string model_dir;
+  text::LoadOptions load{};
+  std::optional<int64_t> max_length{};  // tokens of a pair; default: the smaller of what tokenizer and positions say
+  engine::Precision precision{};        // kFloat32
+  int64_t batch_tokens = 4096;          // that are computed together; a longer pair is computed alone
+  std::optional<std::string> prompt{};  // text before the first text of each pair; default: the model's
+  std::optional<std::string> prompt_name{};  // one of the model's prompts
+  std::optional<ScoreActivation> activation{};
+  std::function<void(const std::string&)> note;  // receives warnings; may be empty
+};
+
+struct CrossEncoderInfo {
+  std::vector<std::string> labels;  // of each score
+  int64_t max_length = 0;
+  ScoreActivation activation = ScoreActivation::kIdentity;
+  std::string prompt;
+  std::map<std::string, std::string> prompts;  // the model's, by name
+  std::optional<std::string> default_prompt_name;
+};
+
+// May be used by several threads at once.
+class CrossEncoder {
+ public:
+  explicit CrossEncoder(const CrossEncoderOptions& options);
+  ~CrossEncoder();
+  CrossEncoder(CrossEncoder&&) noexcept;
+  CrossEncoder& operator=(CrossEncoder&&) noexcept;
+
+  const CrossEncoderInfo& info() const;
+  // [pairs.size(), labels], after the activation.
+  std::vector<float> scores(std::span<const text::TextPair> pairs) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Whether the files of sentence-transformers 6 in a directory say so.
+bool is_cross_encoder(const std::string& model_dir);
+
+// Throws Error for another name than identity, sigmoid, tanh or relu.
+ScoreActivation score_activation(const std::string& name);
+const char* score_activation_name(ScoreActivation activation);
+
+}  // namespace rf::tasks

@@ -1,0 +1,150 @@
+// Scores of pairs (rf/tasks/cross_encoder.h).
+#include "rf/tasks/cross_encoder.h"
+
+#include <fmt/ranges.h>
+
+#include <mutex>
+
+#include "cross_encoder_files.h"
+#include "model_task.h"
+#include "rf/engine/model.h"
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+#include "rf/tasks/examples.h"
+
+namespace rf::tasks {
+
+namespace {
+
+constexpr const char* kWhere = "rerank";
+
+constexpr std::pair<const char*, ScoreActivation> kActivations[] = {{"identity", ScoreActivation::kIdentity},
+                                                                    {"sigmoid", ScoreActivation::kSigmoid},
+                                                                    {"tanh", ScoreActivation::kTanh},
+                                                                    {"relu", ScoreActivation::kRelu}};
+
+std::string prompt_of(const CrossEncoderFiles& files, const CrossEncoderOptions& options) {
+  if (options.prompt && options.prompt_name) {
+    fail<ArgumentError>(kWhere, "a prompt must be given as text or by name, got both");
+  }
+  if (options.prompt) return *options.prompt;
+  const std::optional<std::string>& name = options.prompt_name ? options.prompt_name : files.default_prompt_name;
+  if (!name) return "";
+  if (const auto found = files.prompts.find(*name); found != files.prompts.end()) return found->second;
+  std::vector<std::string_view> known;
+  for (const auto& [each, _] : files.prompts) known.emplace_back(each);
+  fail<ArgumentError>(kWhere, "the prompt must be one of the model's ({}), got {}",
+                      known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), io::printable(*name));
+}
+
+ModelConfig load_scoring_config(const std::string& model_dir) {
+  ModelConfig config = load_config(model_dir);
+  if (config.head() != Head::kSequenceClassification) {
+    fail(kWhere, "scores of pairs need {}, got {} in {}", architecture_of(config, Head::kSequenceClassification),
+         architecture_of(config, config.head()), model_dir);
+  }
+  return config;
+}
+
+}  // namespace
+
+struct CrossEncoder::Impl {
+  CrossEncoderFiles files;
+  ModelConfig config;
+  CrossEncoderInfo info;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  engine::Model model;
+  mutable std::mutex mutex;  // of the encoder
+  std::optional<text::BatchEncoder> encoder;
+
+  explicit Impl(const CrossEncoderOptions& options)
+      : files(read_cross_encoder_files(options.model_dir, options.note)),
+        config(load_scoring_config(files.encoder_dir)),
+        tokenizer(load_tokenizer(files.encoder_dir, options.load)),
+        model(files.encoder_dir,
+              {.precision = options.precision, .token_budget = options.batch_tokens, .warn = options.note}) {
+    constexpr int64_t kNoLimit = int64_t{1} << 24;
+    info.labels = model.info().labels;
+    info.max_length = options.max_length.value_or(row_length(files.encoder_dir, config, kNoLimit));
+    info.activation = options.activation.value_or(files.activation.value_or(default_activation(config.num_labels)));
+    info.prompt = prompt_of(files, options);
+    info.prompts = files.prompts;
+    info.default_prompt_name = files.default_prompt_name;
+    if (info.max_length < 1) fail<ArgumentError>(kWhere, "max-length must be at least 1, got {}", info.max_length);
+    try {
+      model.check_length(info.max_length);
+    } catch (const Error& error) {
+      fail_length(info.max_length, error.what());
+    }
+    encoder.emplace(*tokenizer,
+                    text::BatchOptions{.truncation = text::Truncation::kLongestFirst,
+                                       .truncation_side = text::read_row_settings(files.encoder_dir).truncation_side,
+                                       .max_length = info.max_length,
+                                       .threads = 1});
+  }
+
+  // The tokens of some pairs, one after another.
+  struct Batch {
+    std::vector<int32_t> ids;
+    std::vector<int32_t> types;
+    std::vector<int64_t> offsets{0};
+  };
+  Batch tokenize(std::span<const text::TextPair> pairs) {
+    std::vector<std::string> prompted;
+    prompted.reserve(pairs.size());
+    std::vector<text::TextPair> samples(pairs.begin(), pairs.end());
+    for (text::TextPair& pair : samples) {
+      if (!info.prompt.empty()) pair.first = prompted.emplace_back(info.prompt).append(pair.first);
+    }
+    Batch batch;
+    const std::lock_guard lock(mutex);
+    for (const text::Row& row : encoder->encode(samples)) {
+      batch.ids.insert(batch.ids.end(), row.tokens.ids.begin(), row.tokens.ids.end());
+      batch.types.insert(batch.types.end(), row.types.begin(), row.types.end());
+      batch.offsets.push_back(std::ssize(batch.ids));
+    }
+    return batch;
+  }
+};
+
+CrossEncoder::CrossEncoder(const CrossEncoderOptions& options) {
+  if (options.batch_tokens < 1) fail(kWhere, "batch-tokens must be at least 1, got {}", options.batch_tokens);
+  impl_ = std::make_unique<Impl>(options);
+}
+CrossEncoder::~CrossEncoder() = default;
+CrossEncoder::CrossEncoder(CrossEncoder&&) noexcept = default;
+CrossEncoder& CrossEncoder::operator=(CrossEncoder&&) noexcept = default;
+
+const CrossEncoderInfo& CrossEncoder::info() const {
+  return impl_->info;
+}
+
+std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs) const {
+  constexpr size_t kBlock = 512;  // pairs that are tokenized at once
+  const size_t labels = impl_->info.labels.size();
+  std::vector<float> scores(pairs.size() * labels);
+  for (size_t first = 0; first < pairs.size(); first += kBlock) {
+    const std::span<const text::TextPair> block = pairs.subspan(first, std::min(kBlock, pairs.size() - first));
+    const Impl::Batch batch = impl_->tokenize(block);
+    impl_->model.logits({.ids = batch.ids, .offsets = batch.offsets, .types = batch.types},
+                        scores.data() + first * labels);
+  }
+  for (float& score : scores) score = static_cast<float>(activated(impl_->info.activation, score));
+  return scores;
+}
+
+ScoreActivation score_activation(const std::string& name) {
+  for (const auto& [known, activation] : kActivations) {
+    if (name == known) return activation;
+  }
+  fail<ArgumentError>(kWhere, "the activation must be identity, sigmoid, tanh or relu, got {}", io::printable(name));
+}
+
+const char* score_activation_name(ScoreActivation activation) {
+  for (const auto& [known, each] : kActivations) {
+    if (each == activation) return known;
+  }
+  return "";
+}
+
+}  // namespace rf::tasks

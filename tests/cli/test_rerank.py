@@ -1,0 +1,87 @@
+"""roformer rerank: its order and scores are those of transformers' model on each pair, whatever the inputs."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from cli_support import refused, results
+from engine_case import make_oracle
+from sentence_model import WORDS
+from tolerances import T4_MAX
+
+QUERY = "the cat"
+TEXTS = ["abc de", "the cat sat", "a", "words and words and more", "?!", "cat cat", "dog", "x y z"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cross-encoder")
+    oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=1, type_vocab_size=2)
+    oracle.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"))
+    with torch.no_grad():
+        logits = [oracle(**tokenizer(QUERY, text, return_tensors="pt")).logits.item() for text in TEXTS]
+    return folder, np.array(logits)
+
+
+def check(lines, expected):
+    """expected: the score of each record by its index."""
+    order = sorted(range(len(expected)), key=lambda i: -expected[i])
+    assert [line["index"] for line in lines] == order[: len(lines)]
+    assert np.abs([line["score"] - expected[line["index"]] for line in lines]).max() <= T4_MAX
+
+
+def test_inputs(model, tmp_path):
+    folder, logits = model
+    rerank = ["rerank", "--model", folder, "--query", QUERY]
+    scores = 1 / (1 + np.exp(-logits))
+    lines = results(*rerank, "--text", *TEXTS)
+    check(lines, scores)
+    assert [line["text"] for line in lines] == [TEXTS[line["index"]] for line in lines]
+    records = [{"id": f"r{i}", "body": text} for i, text in enumerate(TEXTS)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    lines = results(*rerank, "--input", tmp_path / "a.jsonl", "--field", "body", "--top-k", 3)
+    check(lines, scores)
+    assert len(lines) == 3 and [line["id"] for line in lines] == [f"r{line['index']}" for line in lines]
+    (tmp_path / "a.tsv").write_text("id\ttext\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(TEXTS)))
+    lines = results(*rerank, "--input", tmp_path / "a.tsv", "--activation", "identity", "--batch-tokens", 1)
+    check(lines, logits)
+    assert [line["id"] for line in lines] == [str(line["index"]) for line in lines]
+    lines = results(*rerank, "--input", "-", "--format", "text", stdin="".join(text + "\n" for text in TEXTS))
+    check(lines, scores)
+    assert [line["line"] for line in lines] == [line["index"] + 1 for line in lines]
+
+
+def test_many_records(model, tmp_path):
+    """More than are scored at once, of which the best few are kept; of equal scores the first record's comes first."""
+    folder, logits = model
+    rng = np.random.default_rng(3)
+    chosen = rng.integers(len(TEXTS), size=1300)
+    (tmp_path / "a.txt").write_text("".join(TEXTS[i] + "\n" for i in chosen))
+    lines = results("rerank", "--model", folder, "--query", QUERY, "--input", tmp_path / "a.txt", "--top-k", 200)
+    expected = sorted(range(len(chosen)), key=lambda i: (-logits[chosen[i]], i))[:200]
+    assert [line["index"] for line in lines] == expected
+
+
+def test_refusals(model, tmp_path):
+    folder, _ = model
+    rerank = ["rerank", "--model", folder, "--query", QUERY]
+    assert "--top-k" in refused(*rerank, "--text", "a", "--top-k", 0, code=2)
+    assert "identity, sigmoid, tanh or relu" in refused(*rerank, "--text", "a", "--activation", "gelu", code=2)
+    assert "one of the model's (none)" in refused(*rerank, "--text", "a", "--prompt-name", "query")
+    assert "max-length must be a length that the model reads" in refused(*rerank, "--text", "a", "--max-length", 999)
+    (tmp_path / "a.jsonl").write_text('{"other": "x"}\n')
+    assert "a.jsonl line 1" in refused(*rerank, "--input", tmp_path / "a.jsonl")
+    for head, labels, message in (
+        ("ForSequenceClassification", 3, "a model that ranks must have one score, got 3 labels"),
+        ("ForMaskedLM", 2, "scores of pairs need BertForSequenceClassification, got BertForMaskedLM"),
+    ):
+        other = tmp_path / head
+        make_oracle("Bert", head, num_labels=labels).save_pretrained(other)
+        (other / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+        assert message in refused("rerank", "--model", other, "--query", QUERY, "--text", "a")
