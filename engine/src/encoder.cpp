@@ -126,7 +126,10 @@ void Encoder::check(const EncoderInput& input) const {
   check_range(input.types, tokens, config_.type_vocab_size, "token types");
   for (int64_t i = 0; i < tokens; ++i) {
     const int64_t position = input.sequences.positions[i];
-    if (position < 0) fail(kEncoderWhere, "positions must be at least 0, got {} at token {}", position, i);
+    // The one after it must be a number too.
+    if (position < 0 || position == INT64_MAX) {
+      fail(kEncoderWhere, "positions must be from 0 to 2^63 - 2, got {} at token {}", position, i);
+    }
   }
   position_->check(input.sequences);
 }

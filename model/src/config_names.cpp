@@ -98,10 +98,19 @@ struct ActivationName {
   std::string_view name;
   Activation activation;
 };
-// The first name of each is the one that is written.
+// Of transformers' ACT2FN, those with the formulas that are computed here. The first name of each is the one that is
+// written.
 constexpr ActivationName kActivations[] = {
-    {"gelu", Activation::kGelu}, {"gelu_new", Activation::kGeluTanh}, {"gelu_pytorch_tanh", Activation::kGeluTanh},
-    {"relu", Activation::kRelu}, {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
+    {"gelu", Activation::kGelu},
+    {"gelu_new", Activation::kGeluTanh},
+    {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"gelu_python", Activation::kGelu},
+    {"gelu_fast", Activation::kGeluTanh},
+    {"gelu_accurate", Activation::kGeluTanh},
+    {"gelu_python_tanh", Activation::kGeluTanh},
+    {"relu", Activation::kRelu},
+    {"silu", Activation::kSilu},
+    {"swish", Activation::kSilu},
     {"tanh", Activation::kTanh},
 };
 

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from transformers.activations import ACT2FN
 
 import tolerances as tol
 from engine_case import assert_close, make_oracle, make_sequences, run_oracle
-from rf_engine import Engine
+from rf_engine import Engine, EngineError
+from rotary_decoders import make_decoder
 
 HEADS = ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
 
@@ -34,6 +36,37 @@ def test_heads(family, head, tmp_path):
     if head == "ForMaskedLM":
         chosen = [0, 3, 14, 15, 42]
         assert np.array_equal(engine.vocabulary_logits(ids, chosen, types=types), ours[chosen])
+
+
+@pytest.mark.parametrize("family", ["llama", "Bert"])
+def test_the_last_position_is_refused(family, tmp_path):
+    """Its successor is no number of 64 bits."""
+    if family == "Bert":
+        make_oracle(family, "Model").save_pretrained(tmp_path)
+    else:
+        make_decoder(family, tmp_path)
+    ids, _ = make_sequences((3,))
+    with pytest.raises(EngineError, match=r"positions must be from 0 to 2\^63 - 2, got 9223372036854775807 at token 2"):
+        Engine(tmp_path).hidden(ids, positions=[np.array([0, 1, 2**63 - 1])])
+
+
+def test_every_name_of_an_activation_that_is_computed(tmp_path):
+    """Of transformers' ACT2FN: the same logits, or refused because no formula of ours gives them."""
+    ids, types = make_sequences((13,))
+    x = torch.linspace(-20, 20, 1001)
+    formulas = [ACT2FN[name](x) for name in ("gelu", "gelu_new", "relu", "silu", "tanh")]
+    for name in ACT2FN:
+        if ACT2FN[name](x).shape != x.shape:  # those that gate
+            continue
+        oracle = make_oracle("RoFormer", "ForMaskedLM", hidden_act=name)
+        oracle.save_pretrained(tmp_path)
+        same = min((ACT2FN[name](x) - each).abs().max() for each in formulas) <= tol.T4_MAX
+        if same:
+            (output,) = run_oracle(oracle, ids, types)
+            assert_close(Engine(tmp_path).logits(ids, types=types), output.logits[0].numpy())
+        else:
+            with pytest.raises(EngineError, match="hidden_act"):
+                Engine(tmp_path)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last", "max", "mean-sqrt-len"])
