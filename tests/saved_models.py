@@ -152,6 +152,29 @@ def in_shards(folder, model):
     assert len(list(folder.glob("model-*.safetensors"))) > 2
 
 
+def more_tokens(folder, model):
+    """Tokens that were added, and embeddings padded to a multiple of 64: more rows than tokens."""
+    import transformers
+
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    assert tokenizer.add_tokens(["newword", "another one"]) == 2
+    model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64, mean_resizing=False)
+    assert model.config.vocab_size > len(tokenizer)
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def without_pooler(folder):
+    import transformers
+
+    from sentence_model import WORDS
+
+    config = transformers.BertConfig(**ENCODER, vocab_size=len(WORDS))
+    return saved(folder, transformers.BertModel(config, add_pooling_layer=False))
+
+
 def in_dtype(name):
     def change(folder, model):
         import torch
@@ -267,7 +290,7 @@ def sentences(*modules, version=6, max_length=12, **options):
 
 
 def as_sentence_transformers(folder, version, max_length):
-    """The files that versions 3, 4 and 5 write where 6 writes others."""
+    """The files that versions 2 to 5 write where 6 writes others."""
     switches = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 
     def old_pooling(config):
@@ -285,7 +308,7 @@ def as_sentence_transformers(folder, version, max_length):
             module["type"] = "sentence_transformers.models." + module["type"].rpartition(".")[2]
 
     def old_model(config):
-        config["__version__"]["sentence_transformers"] = {3: "3.4.1", 4: "4.1.0", 5: "5.1.0"}[version]
+        config["__version__"]["sentence_transformers"] = {2: "2.0.0", 3: "3.4.1", 4: "4.1.0", 5: "5.1.0"}[version]
         config.pop("truncate_dim", None)
         if version < 5:
             del config["model_type"]
@@ -301,6 +324,15 @@ def as_sentence_transformers(folder, version, max_length):
         change_json(path, lambda config: [config.pop(f"module_{end}_name") for end in ("input", "output")])
     for path in folder.glob("*_Normalize/config.json"):
         path.unlink()
+    if version == 2:
+        encoder = folder / "0_Transformer"
+        encoder.mkdir()
+        for path in [*folder.glob("*.json"), *folder.glob("*.safetensors")]:
+            if path.name not in ("modules.json", "config_sentence_transformers.json"):
+                path.rename(encoder / path.name)
+        change_json(folder / "modules.json", lambda modules: modules[0].update(path=encoder.name))
+        versions = {"sentence_transformers": "2.0.0", "transformers": "4.6.1", "pytorch": "1.8.1"}
+        (folder / "config_sentence_transformers.json").write_text(json.dumps({"__version__": versions}))
 
 
 def pooling(*modes, **options):
@@ -367,6 +399,9 @@ def quantized(folder, model):
 
 # ---- the table
 
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 16}
+BIASED = {"attention_bias": True, "mlp_bias": True, "rope_parameters": LLAMA3}
 HEADS, FORMS, SENTENCES, REFUSED = "Heads", "Forms of the files", "sentence-transformers", "Refused"
 CASES: list[Case] = []
 
@@ -408,12 +443,26 @@ add(FORMS, "`tokenizer.json` alone as the tokenizer", form(tokenizer_alone), "fi
 add(FORMS, "a checkpoint of `Trainer`, with its states", form(of_a_trainer), "fill-mask")
 add(FORMS, "a snapshot in the hub cache, made of links", form(in_the_hub_cache), "fill-mask")
 
+add(FORMS, "a decoder with tokens added and embeddings padded", form(more_tokens, decoder("llama")), "generate")
+add(FORMS, "`BertModel` without a pooler", without_pooler, "hidden")
+add(
+    FORMS,
+    "`RoFormerForMaskedLM`, smaller `embedding_size`",
+    encoder("ForMaskedLM", "RoFormer", embedding_size=24),
+    "fill-mask",
+)
+add(FORMS, "float64", form(in_dtype("float64")), "fill-mask")
+add(FORMS, "`LlamaForCausalLM` with biases and `llama3` scaling", decoder("llama", **BIASED), "generate")
+
 for version in (3, 5, 6):
     made = sentences(*FULL, version=version, **PROMPTS)
     add(SENTENCES, f"version {version}: two poolings, `Dense`, `Normalize`, prompts, similarity", made, "sentences")
 for mode in ("mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens"):
     add(SENTENCES, f"version 3: pooling `{mode}`", sentences(pooling(mode), version=3), "sentences")
 add(SENTENCES, "version 6: `truncate_dim`", sentences(pooling("mean"), truncate_dim=7), "sentences")
+add(SENTENCES, "version 2: the encoder in `0_Transformer`", sentences(*FULL, version=2), "sentences")
+default = {"prompts": {"q": "find: "}, "default_prompt_name": "q"}
+add(SENTENCES, "version 5: a default prompt", sentences(pooling("mean"), version=5, **default), "sentences")
 left_out = sentences(pooling("mean", include_prompt=False), version=5, **PROMPTS)
 add(SENTENCES, "version 5: a prompt that poolings leave out", left_out, "sentences")
 
