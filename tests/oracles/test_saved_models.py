@@ -109,6 +109,26 @@ def check_logits(folder, model):
         assert_close(raw.logits(ids, types=types), np.concatenate(theirs))
 
 
+def check_classes(folder, model):
+    check_logits(folder, model)
+    _, encoding = encoded(folder, *zip(*PAIRS, strict=True))
+    logits = [output.logits[0] for output in outputs(model, encoding)]
+    results = roformer_cpp.Engine(folder).predict([{"text": a, "pair": b} for a, b in PAIRS])
+    for row, result in zip(logits, results, strict=True):
+        if model.config.problem_type == "regression":
+            assert abs(result["score"] - row.item()) <= T4_MAX * max(abs(row).item(), 1)
+            continue
+        several = model.config.problem_type == "multi_label_classification"
+        theirs = row.sigmoid() if several else row.softmax(-1)
+        named = {model.config.id2label[i]: value for i, value in enumerate(theirs.tolist())}
+        assert result["probabilities"].keys() == named.keys()
+        assert all(abs(result["probabilities"][name] - value) <= T4_MAX for name, value in named.items())
+        if several:
+            assert set(result["labels"]) == {name for name, value in named.items() if value > 0.5}
+        else:
+            assert result["label"] == max(named, key=named.get)
+
+
 def choice(ids, types):
     return {"input_ids": torch.tensor([[ids]]), "token_type_ids": torch.tensor([[types]])}
 
@@ -136,6 +156,7 @@ CHECKS = {
     "hidden": check_hidden,
     "fill-mask": check_fill_mask,
     "generate": check_generate,
+    "classes": check_classes,
     "logits": check_logits,
     "sentences": check_sentences,
 }
