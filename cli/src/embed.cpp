@@ -13,6 +13,7 @@
 #include "embedder_options.h"
 #include "embedding_output.h"
 #include "embedding_run.h"
+#include "interrupt_watch.h"
 #include "read_options.h"
 #include "rf/io/error.h"
 #include "rf/io/half.h"
@@ -32,7 +33,7 @@ struct EmbedOptions {
   std::vector<std::string> texts;
   std::string output;
   io::DType dtype = io::DType::kF32;
-  bool restart = false;
+  bool restart = false, overwrite = false;
 };
 
 // Writes rows in a thread of its own, so that computing does not wait for the disk.
@@ -124,6 +125,17 @@ json report_of(const engine::Embedder& embedder, const EmbeddingCounts& counts, 
           {"tokens_per_second", static_cast<double>(counts.tokens) / seconds}};
 }
 
+// When a signal ends the command.
+bool keep_finished(EmbeddingOutput& output) {
+  try {
+    if (!output.keep_finished()) return false;
+  } catch (const Error&) {  // the disk is full: the last checkpoint counts
+  }
+  say(fmt::format("interrupted; what is finished is kept in {}; the same command continues there",
+                  output.partial_path()));
+  return true;
+}
+
 // Embeds into the output. After an error what is finished is kept.
 EmbeddingCounts write_vectors(const EmbeddingRun& run, EmbeddingOutput& output) {
   try {
@@ -153,6 +165,7 @@ int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, d
                           .settings = settings_of(options, embedder, reader.files()),
                           .inputs = facts_of(reader.files()),
                           .restart = options.restart ? Restart::kYes : Restart::kNo});
+  const InterruptWatch watch([&output] { return keep_finished(output); });
   if (output.rows() > 0) say(fmt::format("continues {} after {} texts", output.partial_path(), output.rows()));
   EmbeddingRun run{.embedder = embedder,
                    .reader = reader,
@@ -216,6 +229,9 @@ int run_embed(EmbedOptions& options, const Common& common) {
   if (!options.output.empty()) options.read.outputs = EmbeddingOutput::paths_of(options.output);
   data::TextReader reader(options.read);
   check_outputs(options.read.outputs, {}, options.embedder.model_dir);
+  if (!options.overwrite && !options.output.empty() && fs::is_regular_file(options.output)) {
+    fail("output", "{} must not exist, got a file (--overwrite replaces it)", options.output);
+  }
   say_left_out(reader.left_out());
   const engine::Embedder embedder = open_embedder(options.embedder, common);
   return options.output.empty() ? run_to_stdout(options, embedder, reader) : run_to_file(options, embedder, reader);
@@ -230,11 +246,13 @@ std::function<int()> configure_embed(CLI::App& app, const Common& common) {
                  "File to write: .npy, .jsonl or .parquet; without it JSON lines go to standard output");
   add_choice<io::DType>(app, "--dtype", options->dtype, "float32", "Numbers in .npy: float32 or float16",
                         {{"float32", io::DType::kF32}, {"float16", io::DType::kF16}});
+  app.add_flag("--overwrite", options->overwrite, "Replace the file of an earlier run");
   app.add_flag("--restart", options->restart, "Begin anew where an earlier run left OUTPUT.part");
-  app.description(app.get_description() +
-                  "\nA line of a text file is a text, also an empty one, and so is each record of the other formats: "
-                  "row i is text i.\nA run that was killed continues when the same command is given again, and ends "
-                  "with the same bits");
+  app.description(
+      app.get_description() +
+      "\nA line of a text file is a text, also an empty one, and so is each record of the other formats: "
+      "row i is text i.\nA run that was killed or interrupted continues when the same command is given again, and ends "
+      "with the same bits");
   return [options, &common] { return run_embed(*options, common); };
 }
 

@@ -97,7 +97,7 @@ EmbeddingOutput::EmbeddingOutput(OutputSettings settings)
 void EmbeddingOutput::begin() {
   file_.truncate(0);
   first_inputs_ = settings_.inputs;
-  checkpoint();           // before the part has bytes that no state explains
+  save_state();           // before the part has bytes that no state explains
   last_checkpoint_ = {};  // the first rows get one
   if (format_ == VectorFormat::kNpy)
     file_.write(io::npy_header(settings_.path, settings_.dtype, {0, settings_.dimensions}));
@@ -136,6 +136,7 @@ std::string EmbeddingOutput::changed_inputs() const {
 }
 
 void EmbeddingOutput::write(int64_t rows, const float* vectors, const std::string& digest) {
+  const std::lock_guard lock(mutex_);
   const auto count = static_cast<size_t>(rows * settings_.dimensions);
   bytes_.clear();
   if (format_ == VectorFormat::kJsonLines) {
@@ -151,10 +152,22 @@ void EmbeddingOutput::write(int64_t rows, const float* vectors, const std::strin
   }
   rows_ += rows;
   digest_ = digest;
-  if (std::chrono::steady_clock::now() - last_checkpoint_ >= kCheckpointInterval) checkpoint();
+  if (std::chrono::steady_clock::now() - last_checkpoint_ >= kCheckpointInterval) save_state();
 }
 
 void EmbeddingOutput::checkpoint() {
+  const std::lock_guard lock(mutex_);
+  save_state();
+}
+
+bool EmbeddingOutput::keep_finished() {
+  const std::lock_guard lock(mutex_);
+  if (is_committed_) return false;
+  save_state();
+  return true;
+}
+
+void EmbeddingOutput::save_state() {
   file_.sync();
   const json state = {{"kind", kKind}, {"settings", settings_.settings}, {"inputs", first_inputs_},
                       {"rows", rows_}, {"bytes", file_.size()},          {"digest", digest_}};
@@ -163,7 +176,8 @@ void EmbeddingOutput::checkpoint() {
 }
 
 void EmbeddingOutput::commit() {
-  checkpoint();
+  const std::lock_guard lock(mutex_);
+  save_state();
   if (format_ == VectorFormat::kParquet) {
     const io::MappedFile mapped(partial_path());
     const auto* const vectors = reinterpret_cast<const float*>(mapped.bytes().data());
@@ -178,6 +192,7 @@ void EmbeddingOutput::commit() {
     file_.commit();
   }
   fs::remove(state_path());
+  is_committed_ = true;
 }
 
 }  // namespace rf::cli

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -47,12 +48,19 @@ class EmbeddingOutput {
   void write(int64_t rows, const float* vectors, const std::string& digest);
   void checkpoint();  // what is written so far survives whatever happens
   void commit();
+  // For another thread, when the process is about to end: keeps what is written and returns true, or false after
+  // commit().
+  bool keep_finished();
 
  private:
   std::string state_path() const { return file_.partial_path() + ".json"; }
   void begin();
   void resume(const nlohmann::json& state);
 
+  void save_state();
+
+  std::mutex mutex_;  // held while rows are written and committed
+  bool is_committed_ = false;
   OutputSettings settings_;
   VectorFormat format_;
   io::ResumableFile file_;

@@ -46,7 +46,8 @@ def convert(
         model_type: of a TensorFlow checkpoint. Default: bert where it has a table of positions, else roformer.
         tokenizer: of a TensorFlow checkpoint. ``"wobert"`` is the original tokenizer of RoFormer and WoBERT. Default:
             that where the vocabulary has Chinese words, else ``"bert"``.
-        overwrite: whether a model directory at ``target`` is replaced.
+        overwrite: whether a model directory at ``target`` is replaced. It must hold nothing but files of models and
+            those that the source has too.
 
     Returns:
         ``architecture``; ``tensors``, their number; ``layout`` of a model that rotates, else None; ``left_out``, the

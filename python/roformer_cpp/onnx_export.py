@@ -22,6 +22,7 @@ TASKS = ("embed", "hidden", "logits")
 WHERE = "export_onnx"
 # A file of protocol buffers holds less than 2 GiB.
 _LARGEST_FILE_BYTES = 2**31 - 2**20
+_MODEL_SUFFIXES = (".json", ".safetensors", ".txt")  # of files that are read
 
 
 def export_onnx(
@@ -68,8 +69,9 @@ def export_onnx(
         _checks.integer(WHERE, "length", length, 1)
     if external_data is not None:
         _checks.boolean(WHERE, "external_data", external_data)
-    target = _target(path)
-    graph, properties = _build(_checks.directory(WHERE, model_dir), opset, task, length)
+    model_dir = _checks.directory(WHERE, model_dir)
+    target = _target(path, model_dir)
+    graph, properties = _build(model_dir, opset, task, length)
     size = _save(graph, properties, target, external_data)
     return {
         "outputs": graph.output_names,
@@ -79,16 +81,29 @@ def export_onnx(
     }
 
 
-def _target(path: str | os.PathLike) -> Path:
+def _target(path: str | os.PathLike, model_dir: str) -> Path:
     try:
         target = Path(os.fsdecode(path))
     except TypeError:
         raise TypeError(f"[{WHERE}] the file must be a path, got {_checks.kind(path)}") from None
+    if target.is_symlink():  # what it leads to is replaced, as with an open file
+        target = target.resolve()
     if target.is_dir():
         raise ValueError(f"[{WHERE}] the file must not be a directory, got {target}")
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(f"[{WHERE}] the folder of the file must exist, got {target.parent}")
+    for written in (target, _weights_file(target)):
+        if written.exists() and not written.is_file():
+            raise ValueError(f"[{WHERE}] only a regular file is replaced, got the device or pipe {written}")
+        for read in Path(model_dir).rglob("*"):
+            if read.suffix in _MODEL_SUFFIXES and written.exists() and read.exists() and written.samefile(read):
+                raise ValueError(f"[{WHERE}] the file must not replace one of the model, got {written}")
     return target
+
+
+def _weights_file(target: Path) -> Path:
+    """The second file, of external_data."""
+    return target.with_name(f"{target.name}.data")
 
 
 def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> tuple[Any, dict[str, str]]:

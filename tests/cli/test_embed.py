@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import signal
 import subprocess
 import time
 
@@ -32,7 +33,7 @@ def vectors(model):
 
 
 def embed(model, output, *inputs, **options):
-    return results("embed", "--model", model, "--input", *inputs, "--output", output, **options)[0]
+    return results("embed", "--model", model, "--input", *inputs, "--output", output, "--overwrite", **options)[0]
 
 
 def write_inputs(folder):
@@ -62,7 +63,7 @@ def test_inputs(model, vectors, tmp_path):
         assert report["rows"] == len(TEXTS) and report["output"] == str(output), name
         assert np.array_equal(np.load(output), vectors), name
     lines = (tmp_path / "a.txt").read_text()
-    assert results("embed", "--model", model, "--input", "-", "--output", output, stdin=lines)[0]["rows"] == len(TEXTS)
+    assert embed(model, output, "-", stdin=lines)["rows"] == len(TEXTS)
     assert np.array_equal(np.load(output), vectors)
     several = embed(model, output, tmp_path / "c.jsonl", tmp_path / "a.txt")
     assert several["rows"] == 2 * len(TEXTS)
@@ -234,6 +235,47 @@ def test_output_of_others_is_kept(model, tmp_path):
     (tmp_path / "out.npy.part").write_text("mine")
     message = refused("embed", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "out.npy")
     assert "remove it" in message and (tmp_path / "out.npy.part").read_text() == "mine"
+
+
+def test_existing_output(model, vectors, tmp_path):
+    (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
+    command = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output"]
+    (tmp_path / "link.npy").symlink_to("out.npy")
+    (tmp_path / "out.npy").write_text("mine")
+    for name in ("out.npy", "link.npy"):
+        for more in ([], ["--restart"]):
+            message = refused(*command, tmp_path / name, *more)
+            rule = f"[output] {tmp_path / name} must not exist, got a file (--overwrite replaces it)\n"
+            assert message == rule and (tmp_path / "out.npy").read_text() == "mine"
+    results(*command, tmp_path / "link.npy", "--overwrite")
+    assert np.array_equal(np.load(tmp_path / "out.npy"), vectors) and (tmp_path / "link.npy").is_symlink()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", ["out.npy", "out.jsonl"])
+def test_interrupted_run_continues(model, tmp_path, number, name):
+    """Also while it waits for its input."""
+    lines = many_lines(9000)
+    output = tmp_path / name
+    output.write_text("of an earlier run")
+    arguments = ["embed", "--model", model, "--input", "-", "--output", output, "--overwrite"]
+    pipe = subprocess.PIPE
+    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    child.stdin.write("".join(line + "\n" for line in lines[:5000]))
+    child.stdin.flush()
+    wait_for(lambda: state_of(output)["rows"] > 0, child, seconds=120)
+    child.send_signal(number)
+    message = child.stderr.read()  # stdin is still open
+    assert child.wait(timeout=60) == 128 + number and child.stdout.read() == ""
+    assert message.endswith(f"is kept in {output}.part; the same command continues there\n")
+    assert output.read_text() == "of an earlier run"
+    finished = state_of(output)["rows"]
+    assert 0 < finished < 9000
+    report = results(*arguments, stdin="".join(line + "\n" for line in lines))[0]
+    assert (report["rows"], report["texts"]) == (9000, 9000 - finished)
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
+    embed(model, tmp_path / ("whole-" + name), tmp_path / "a.txt")
+    assert output.read_bytes() == (tmp_path / ("whole-" + name)).read_bytes()
 
 
 def test_two_runs_at_once(model, tmp_path):

@@ -104,5 +104,5 @@ def test_directories(model, tmp_path):
         assert done.returncode == 0 and b"left out of the input" in done.stderr
         assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
     (tmp_path / "link.jsonl").symlink_to("out.jsonl")
-    given = ["--input", tmp_path, "--output", tmp_path / "link.jsonl"]
+    given = ["--input", tmp_path, "--output", tmp_path / "link.jsonl", "--overwrite"]
     assert results("embed", "--model", model, *given)[0]["rows"] == 2

@@ -177,9 +177,19 @@ def test_targets(tmp_path):
     roformer_cpp.convert(tmp_path / "a", target)  # empty
     with pytest.raises(ValueError, match=r"^\[convert\] the target must be new or empty without overwrite, got "):
         roformer_cpp.convert(tmp_path / "a", target)
-    (target / "old").write_text("")
+    (target / "old").mkdir()
+    for name in ("letter.txt", "notes.json", "old/config.json", "config.json.bak", ".hidden", "README.md"):
+        (target / name).write_text("mine")
+        with pytest.raises(ValueError, match=r"with nothing else in it, got .*\(move it, or choose another target\)"):
+            roformer_cpp.convert(tmp_path / "a", target, overwrite=True)
+        assert (target / name).read_text() == "mine" and (target / "model.safetensors").exists()
+        (target / name).unlink()
+    (target / "old").rmdir()
+    (tmp_path / "a" / "README.md").write_text("a card")
+    (target / "README.md").write_text("a card")  # a copy
+    (target / "task.json").write_text("{}")
     roformer_cpp.convert(tmp_path / "a", target, overwrite=True)
-    assert not (target / "old").exists() and (target / "model.safetensors").exists()
+    assert not (target / "task.json").exists() and (target / "model.safetensors").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
     with pytest.raises(ValueError, match=r"only a model directory is overwritten, got .* without config.json"):

@@ -32,6 +32,34 @@ def test_weights_in_a_second_file(tmp_path):
     assert np.array_equal(one, two)
 
 
+def test_what_is_replaced(tmp_path):
+    """A regular file, also through a link; no pipe, no device and no file of the model."""
+    save("rope", tmp_path / "m")
+    os.mkfifo(tmp_path / "pipe.onnx")
+    os.mkfifo(tmp_path / "weights.onnx.data")
+    os.link(tmp_path / "m/model.safetensors", tmp_path / "hard.onnx")
+    (tmp_path / "linked.onnx").symlink_to("m/config.json")
+    before = (tmp_path / "m/config.json").read_bytes(), (tmp_path / "m/model.safetensors").read_bytes()
+    for name, rule in (
+        ("pipe.onnx", "only a regular file is replaced, got"),
+        ("weights.onnx", "only a regular file is replaced, got"),
+        ("hard.onnx", "must not replace one of the model, got"),
+        ("linked.onnx", "must not replace one of the model, got"),
+        ("m/model.safetensors", "must not replace one of the model, got"),
+        ("m/../m/config.json", "must not replace one of the model, got"),
+    ):
+        with pytest.raises(ValueError, match=rf"^\[export_onnx\] .*{rule}"):
+            roformer_cpp.export_onnx(tmp_path / "m", tmp_path / name)
+    with pytest.raises(ValueError, match="only a regular file is replaced, got the device or pipe /dev/null"):
+        roformer_cpp.export_onnx(tmp_path / "m", "/dev/null")
+    assert before == ((tmp_path / "m/config.json").read_bytes(), (tmp_path / "m/model.safetensors").read_bytes())
+    (tmp_path / "old.onnx").write_text("old")
+    (tmp_path / "link.onnx").symlink_to("old.onnx")
+    roformer_cpp.export_onnx(tmp_path / "m", tmp_path / "link.onnx")
+    assert (tmp_path / "link.onnx").is_symlink()
+    assert run(tmp_path / "old.onnx", *padded(*make_sequences()))["last_hidden_state"].size
+
+
 def test_two_gib_are_in_a_second_file(tmp_path, monkeypatch):
     import roformer_cpp.onnx_export as module
 
