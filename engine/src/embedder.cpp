@@ -150,10 +150,24 @@ struct Embedder::Impl {
                       : modules.max_length > 0
                           ? modules.max_length
                           : std::min(row_settings.max_length.value_or(kNoLimit), model.info().max_position_embeddings);
+    check_length(options);
     const size_t specials = tokenizer.sequence_template().single.size() - 1;
     if (info.max_length <= static_cast<int64_t>(specials)) {
       fail<ArgumentError>(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}", specials,
                           info.max_length);
+    }
+  }
+
+  // Before the first long text comes. Sentence-transformers' files may say more than the model has positions for.
+  void check_length(const EmbedderOptions& options) {
+    try {
+      model.check_length(info.max_length);
+    } catch (const Error& error) {
+      if (options.max_length > 0) {
+        fail<ArgumentError>(kEmbedderWhere, "max_length must be a length that the model reads, got {}: {}",
+                            info.max_length, error.what());
+      }
+      info.max_length = std::min(info.max_length, model.info().max_position_embeddings);
     }
   }
 

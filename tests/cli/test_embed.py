@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import roformer_cpp
 from cli_support import PROGRAM, needs_parquet, refused, results, run, wait_for
 from rf_engine import Embedder
 from sentence_model import TEXTS, save_encoder, save_modules
@@ -132,6 +134,25 @@ def test_usage(model, tmp_path):
         "embed", "--model", model, *both, tmp_path / "a.jsonl", "--dtype", "float16", code=2
     )
     assert "embed --model DIR" in run("embed", "--help").stdout
+
+
+def test_lengths_beyond_the_table(model, tmp_path):
+    """They are refused before a text is read, which may be short. The model's own number is only a limit."""
+    (tmp_path / "a.txt").write_text("a\n")
+    most = json.loads((model / "config.json").read_text())["max_position_embeddings"]
+    for command in (["embed", "--text", "a"], ["embed", "--input", tmp_path / "a.txt"],
+                    ["similar", "--query", "a", "--input", tmp_path / "a.txt"]):  # fmt: skip
+        name, *rest = command
+        results(name, "--model", model, *rest, "--max-length", most)
+        message = refused(name, "--model", model, *rest, "--max-length", most + 1)
+        assert message.startswith(f"[embed] max_length must be a length that the model reads, got {most + 1}: ")
+    with pytest.raises(ValueError, match="must be a length that the model reads"):
+        roformer_cpp.Engine(model, task="embed", max_length=most + 1)
+    shutil.copytree(model, tmp_path / "long")
+    (tmp_path / "long/sentence_bert_config.json").write_text(json.dumps({"max_seq_length": most + 100}))
+    assert roformer_cpp.Engine(tmp_path / "long", task="embed").embedding_info["max_length"] == most
+    (tmp_path / "long.txt").write_text("a " * 2 * most)
+    assert embed(tmp_path / "long", tmp_path / "long.npy", tmp_path / "long.txt")["tokens"] == most
 
 
 def test_odd_lines(model, tmp_path):
