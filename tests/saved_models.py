@@ -17,6 +17,7 @@ from saved_model_makers import (
     ONE,
     PROMPTS,
     SEVERAL,
+    adapter,
     as_transformers_4,
     clip,
     converted,
@@ -33,6 +34,7 @@ from saved_model_makers import (
     one_file_missing,
     pickled,
     pickled_dense,
+    plain_folder,
     pooling,
     quantized,
     qwen2_tokenizer,
@@ -117,6 +119,8 @@ add(FORMS, "`tokenizer.json` alone as the tokenizer", form(tokenizer_alone), "fi
 add(FORMS, "a checkpoint of `Trainer`, with its states", form(of_a_trainer), "fill-mask")
 add(FORMS, "a snapshot in the hub cache, made of links", form(in_the_hub_cache), "fill-mask")
 
+add(FORMS, "tokens added, embeddings padded to a multiple of 64", form(more_tokens), "fill-mask")
+add(FORMS, "a causal encoder so padded", form(more_tokens, encoder("ForCausalLM", "RoFormer")), "generate")
 add(FORMS, "a decoder with tokens added and embeddings padded", form(more_tokens, decoder("llama")), "generate")
 add(FORMS, "`BertModel` without a pooler", without_pooler, "hidden")
 add(
@@ -152,6 +156,8 @@ refuse("one of several files of weights missing", one_file_missing, "/model/mode
 refuse("pooling `weightedmean`", sentences(pooling("weightedmean")), "the pooling mode must be")
 refuse("quantised weights", form(quantized, decoder("llama")), "weights must not be quantised", "generate")
 refuse("Qwen2's own tokenizer", qwen2_tokenizer, "must be GPT-2's expression", "generate")
+refuse("an adapter of PEFT without its model", adapter, "got an adapter of PEFT")
+refuse("a folder without a model", plain_folder, "must hold the files of a model")
 refuse("`CLIPModel`", clip, 'got "clip"')
 part = "model-00001-of-00002.gguf"
 refuse("one part of a GGUF file", gguf_parts, "llama-gguf-split --merge", "generate", file=part)

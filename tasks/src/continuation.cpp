@@ -53,11 +53,11 @@ struct Continuer::Impl {
       : tokenizer(text::Tokenizer::load(gguf_path(model_dir).value_or(model_dir), options.load)),
         model(model_dir, {.precision = options.precision, .warn = options.note}),
         ends(ends_of(tokenizer, model.info().stop_ids)) {
-    // Rotary decoders often have more rows than tokens.
+    // Models often have more rows than tokens.
     const int64_t tokens = tokenizer.vocabulary().size(), rows = model.info().vocab_size;
-    if (is_rotary_decoder(model_dir) ? rows < tokens : rows != tokens) {
-      fail(kContinuationWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir,
-           tokenizer.vocabulary().size(), model.info().vocab_size);
+    if (rows < tokens) {
+      fail(kContinuationWhere, "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir, tokens,
+           rows);
     }
     idle.emplace_back(model);  // refuses models that are not causal
   }

@@ -32,12 +32,14 @@ std::vector<int64_t> mask_places(const text::Encoding& encoding, const text::Voc
   return places;
 }
 
+// logits: of all rows of the embedding, which may be more than the tokens; those without a token have their share of
+// the probability, and are no candidates.
 std::vector<MaskCandidate> best_tokens(std::span<const float> logits, int64_t count,
                                        const text::Vocabulary& vocabulary) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (const float x : logits) sum += std::exp(x - largest);
-  std::vector<int64_t> ids(logits.size());
+  std::vector<int64_t> ids(static_cast<size_t>(vocabulary.size()));
   std::iota(ids.begin(), ids.end(), 0);
   const auto logit = [&](int64_t id) { return logits[static_cast<size_t>(id)]; };
   std::partial_sort(ids.begin(), ids.begin() + count, ids.end(),
@@ -66,8 +68,8 @@ MaskFiller::MaskFiller(const std::string& model_dir, const MaskFillerOptions& op
                                   .token_budget = options.token_budget,
                                   .head = engine::ModelOptions::Head::kMaskedLm,
                                   .warn = options.note});
-  if (model.info().vocab_size != vocabulary.size()) {
-    fail(kMaskWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, vocabulary.size(),
+  if (model.info().vocab_size < vocabulary.size()) {
+    fail(kMaskWhere, "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir, vocabulary.size(),
          model.info().vocab_size);
   }
   vocabulary.require({text::SpecialRole::kMask}, kMaskWhere);
@@ -86,11 +88,11 @@ std::vector<FilledMask> MaskFiller::fill(const std::string& text, int64_t top_k)
   const text::Encoding encoding = impl_->tokenizer.encode_with_specials(text);
   const std::vector<int64_t> places = mask_places(encoding, vocabulary, text);
   const int64_t offsets[] = {0, static_cast<int64_t>(encoding.size())};
-  const auto columns = static_cast<size_t>(vocabulary.size());
+  const auto columns = static_cast<size_t>(impl_->model.info().vocab_size);
   std::vector<float> logits(places.size() * columns);
   impl_->model.vocabulary_logits({.ids = encoding.ids, .offsets = offsets}, places, logits.data());
   io::check_finite(
-      logits, vocabulary.size(), [](int64_t) { return kMaskWhere; },
+      logits, impl_->model.info().vocab_size, [](int64_t) { return kMaskWhere; },
       [&](int64_t) { return "the logits of " + io::printable(text); });
   std::vector<FilledMask> filled;
   for (size_t i = 0; i < places.size(); ++i) {

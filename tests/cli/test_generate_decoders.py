@@ -141,7 +141,7 @@ def test_errors(case, tmp_path):
     small = tmp_path / "small"
     make_decoder("llama", small, vocab_size=100)
     write_tokenizer(small, tokenizer)
-    assert "must be its vocabulary's 327, got 100" in refused("--model", small, *one)
+    assert "must be at least its vocabulary's 327, got 100" in refused("--model", small, *one)
     plain = write_gguf(oracle, tmp_path / "plain.gguf")
     assert "tokenizer.ggml.model must be gpt2, byte-level BPE, got none" in refused("--model", plain, *one)
     bytes_only = write_gguf(oracle, tmp_path / "bytes.gguf", tokenizer=(make_tokenizer(size=VOCAB), "smollm"))

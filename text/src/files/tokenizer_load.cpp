@@ -135,6 +135,13 @@ DirectoryClass Loader::find_class_of_directory() const {
   }
   if (const std::optional<DirectoryClass> named = class_of_config_json(); named) return *named;
   if (has("tokenizer.json")) return {};
+  if (!has("vocab.json") && !has("vocab.txt") && !has("config.json")) {
+    fail<MissingFileError>(
+        "tokenizer", "a directory must hold the files of a model or a tokenizer, such as config.json, got {} in {}",
+        has("adapter_config.json") ? "an adapter of PEFT (adapter_config.json; merge it with its model and save that)"
+                                   : "none",
+        dir_.string());
+  }
   return *class_of_name(has("vocab.json") && !has("vocab.txt") ? "GPT2Tokenizer" : "BertTokenizer");
 }
 
