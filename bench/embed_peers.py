@@ -120,7 +120,19 @@ def make_onnx(model, folder):
 def command(side, model, texts, output):
     if side in OURS:
         program = ROOT / "build" / "release" / "roformer"
-        parts = [program, "embed", "--model", model, "--input", texts, "--output", output, "--overwrite", "--precision", OURS[side]]
+        parts = [
+            program,
+            "embed",
+            "--model",
+            model,
+            "--input",
+            texts,
+            "--output",
+            output,
+            "--overwrite",
+            "--precision",
+            OURS[side],
+        ]
         return [*map(str, parts), "--format", "text", "--restart"]
     return [sys.executable, __file__, str(texts), "--model", str(model), "--run", side, str(output)]
 

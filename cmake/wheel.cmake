@@ -52,3 +52,9 @@ if(jieba)
 else()
   message(STATUS "No jieba (pip) in ${Python_EXECUTABLE}: the wheel has no dictionary, which tokenizers that segment Chinese need")
 endif()
+
+# --- what is missing --------------------------------------------------------------------------------------------------
+# Said last, where pip -v shows it.
+if(NOT ROFORMER_TORCH)
+  install(CODE "message(WARNING \"This wheel has no PyTorch operators, models and training: build it where Python has torch, with --no-build-isolation (docs/python.md)\")" COMPONENT python)
+endif()

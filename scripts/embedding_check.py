@@ -23,7 +23,19 @@ def ours(model, sentences, program, precision):
         path = Path(folder) / "texts.txt"
         path.write_text("".join(s + "\n" for s in sentences), encoding="utf-8")
         output = Path(folder) / "vectors.npy"
-        command = [program, "embed", "--model", model, "--input", path, "--output", output, "--overwrite", "--precision", precision]
+        command = [
+            program,
+            "embed",
+            "--model",
+            model,
+            "--input",
+            path,
+            "--output",
+            output,
+            "--overwrite",
+            "--precision",
+            precision,
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return np.load(output)
 

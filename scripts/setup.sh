@@ -87,6 +87,15 @@ else
   # `import roformer_cpp` in the environment means the package of this checkout, and `roformer` its program.
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "$PWD/python" >"$site/roformer_cpp.pth"
+  # So that `pip show` knows it, and `pip uninstall` takes it away.
+  version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+  facts=$site/roformer_cpp-$version.dist-info
+  mkdir -p "$facts"
+  printf 'Metadata-Version: 2.1\nName: roformer-cpp\nVersion: %s\nSummary: The package of a checkout\n' "$version" >"$facts/METADATA"
+  printf '{"url": "file://%s", "dir_info": {"editable": true}}' "$PWD" >"$facts/direct_url.json"
+  echo scripts/setup.sh >"$facts/INSTALLER"
+  for file in METADATA direct_url.json INSTALLER RECORD; do echo "${facts##*/}/$file,,"; done >"$facts/RECORD"
+  echo roformer_cpp.pth,, >>"$facts/RECORD"
   ln -sf "$PWD/build/release/roformer" .venv/bin/roformer
 fi
 

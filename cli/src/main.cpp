@@ -203,9 +203,17 @@ int run_guarded(Misuses misuses, const std::function<int()>& action) {
   }
 }
 
-// Adds the options of the command that is called, the only one whose library is opened.
-void configure_command(CLI::App& app, const Command& command, const Common& common, std::function<int()>& action) {
-  std::function<int()> run_command = add_options(app, command, common);
+// Adds the options of the command that is called, the only one whose library is opened. Where that library is missing,
+// --help still shows what the command is for, and says what is missing.
+void configure_command(CLI::App& app, const Command& command, const Common& common, bool is_help,
+                       std::function<int()>& action) {
+  std::function<int()> run_command;
+  try {
+    run_command = add_options(app, command, common);
+  } catch (const Error& error) {
+    if (!is_help) throw;
+    say(fmt::format("the help of {} lacks its own options: {}", command.name, error.what()));
+  }
   check_whole_numbers(app);
   app.final_callback([&action, run_command = std::move(run_command)] { action = run_command; });
 }
@@ -242,9 +250,11 @@ int run_program(int argc, char** argv, const char* process_group, Misuses misuse
   const auto called =
       std::find_if(arguments.begin() + 1, arguments.end(), [](const char* each) { return *each != '-'; });
   const Command* const command = called == arguments.end() ? nullptr : find_command(*called);
+  const bool is_help =
+      std::ranges::any_of(arguments, [](std::string_view each) { return each == "--help" || each == "-h"; });
   return run_guarded(misuses, [&] {
     check_command(argc, argv);
-    if (command != nullptr) configure_command(*app.get_subcommand(command->name), *command, common, action);
+    if (command != nullptr) configure_command(*app.get_subcommand(command->name), *command, common, is_help, action);
     return parse_and_run(app, argc, argv, common, action);
   });
 }

@@ -29,7 +29,6 @@ class T5 : public Encoding {
     return all;
   }
   int64_t last_new_length() const override { return 1; }
-  bool leaves_scale_out() const override { return scale_.has_value(); }
 
  private:
   DistanceRows distances_;

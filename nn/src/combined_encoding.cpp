@@ -48,7 +48,7 @@ class Combined : public Encoding {
     }
     const auto in_layers = std::count_if(encodings_.begin(), encodings_.end(),
                                          [](const auto& encoding) { return encoding->acts_in_layers(); });
-    if (leaves_scale_out() && in_layers > 1) {
+    if (!scales_scores() && in_layers > 1) {
       fail("position_encoding",
            "scores must be divided by sqrt(head_dim) where an encoding that leaves this out (t5) is combined with "
            "others that act on scores, got scale none. Hint: \"scale\": \"sqrt\"");
@@ -58,7 +58,6 @@ class Combined : public Encoding {
 
   bool reads_sequences() const override { return any(&Encoding::reads_sequences); }
   bool acts_in_layers() const override { return any(&Encoding::acts_in_layers); }
-  bool leaves_scale_out() const override { return any(&Encoding::leaves_scale_out); }
 
   MadeFor made_for() const override {
     MadeFor all = MadeFor::kAnyAttention;

@@ -16,7 +16,8 @@ def test_engine(tmp_path):
     (tmp_path / "a.txt").write_text("".join(text + "\n" for text in TEXTS))
 
     def embed(*options):
-        results("embed", "--model", tmp_path / "model", "--input", tmp_path / "a.txt", "--output", out, "--overwrite", *options)
+        common = ("embed", "--model", tmp_path / "model", "--input", tmp_path / "a.txt", "--output", out)
+        results(*common, "--overwrite", *options)
         return np.load(out)
 
     out = tmp_path / "out.npy"

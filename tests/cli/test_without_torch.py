@@ -91,12 +91,15 @@ def test_without_the_training_library_the_rest_works(program_alone, arguments):
 
 @pytest.mark.parametrize("command", TRAINING)
 def test_without_the_training_library_its_commands_say_so(program_alone, command):
-    for options in (["--help"], ["--frobnicate"]):
-        done = called(program_alone, command, *options)
-        assert (done.returncode, done.stdout) == (1, "")
-        library = "libroformer_experiments.so" if command in ("bench", "reproduce") else "libroformer_training.so"
-        assert done.stderr.startswith(f"[program] {command} needs {library} beside libroformer_cli.so")
-        assert f"{program_alone.parent}/lib/{library}: cannot open" in done.stderr
+    library = "libroformer_experiments.so" if command in ("bench", "reproduce") else "libroformer_training.so"
+    missing = f"[program] {command} needs {library} beside libroformer_cli.so"
+    done = called(program_alone, command, "--frobnicate")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(missing)
+    assert f"{program_alone.parent}/lib/{library}: cannot open" in done.stderr
+    done = called(program_alone, command, "--help")
+    assert done.returncode == 0 and f"Example:\n  roformer {command}" in done.stdout
+    assert f"the help of {command} lacks its own options: {missing}" in done.stderr
 
 
 def test_without_the_training_library_info_says_so(program_alone):
@@ -112,7 +115,7 @@ def test_without_torch(tmp_path, arguments):
     """A file that is no library, where torch is looked for first."""
     needs_program()
     (tmp_path / "libtorch_cpu.so").write_bytes(b"")
-    done = called(PROGRAM, "pretrain", "--help", LD_LIBRARY_PATH=str(tmp_path))
+    done = called(PROGRAM, "pretrain", LD_LIBRARY_PATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("[program] pretrain needs ") and "libtorch_cpu.so" in done.stderr
     command, stdin = arguments["tokenize"]

@@ -105,8 +105,6 @@ class Encoding : public torch::nn::Module {
   void set_made_for(MadeFor made_for) { made_for_ = made_for; }
   // Whether a layer can use it: terms() or layer_input() give something.
   virtual bool acts_in_layers() const { return true; }
-  // Whether it takes the factor 1/sqrt(D) out of the whole score, and with it out of another encoding's terms.
-  virtual bool leaves_scale_out() const { return false; }
 
  protected:
   // What an encoding computes; the functions above add the positions. The defaults return nothing and shared.terms.
