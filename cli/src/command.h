@@ -80,5 +80,8 @@ RF_CLI_API CLI::Option* add_json(CLI::App& app, bool& as_json);
 RF_CLI_API io::Progress& progress();
 // Writes a message of one or several lines to stderr.
 RF_CLI_API void say(const std::string& text);
+// A warning about a model's files, said once; with --strict an error.
+RF_CLI_API void warn_user(const std::string& text);
+void make_warnings_errors();
 
 }  // namespace rf::cli

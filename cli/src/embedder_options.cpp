@@ -73,7 +73,7 @@ engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common&
       common.threads > 0 ? common.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   engine::EmbedderOptions options = arguments.options;
   options.threads = engine::tokenizing_threads(threads);
-  options.warn = say;
+  options.warn = warn_user;
   return engine::Embedder(model_of_run(arguments.model_dir, say), options);
 }
 

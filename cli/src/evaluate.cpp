@@ -42,7 +42,7 @@ int run_evaluate(const CLI::App& app, EvaluateOptions& options, const Common& co
       fail_usage("evaluate", "several processes share --data only, got --input; run roformer evaluate for it");
     }
     options.records.max_length = options.max_length;
-    options.records.note = say;
+    options.records.note = warn_user;
     result = tasks::evaluate(options.records, progress());
   } else {
     check_form(app, "--data",

@@ -18,7 +18,7 @@ struct FillMaskOptions {
 };
 
 int run_fill_mask(const FillMaskOptions& options) {
-  const tasks::MaskFiller filler(model_of_run(options.model_dir, say), {.note = say});
+  const tasks::MaskFiller filler(model_of_run(options.model_dir, say), {.note = warn_user});
   for (const tasks::FilledMask& mask : filler.fill(options.text, options.top_k)) {
     nlohmann::json best = nlohmann::json::array();
     for (const tasks::MaskCandidate& each : mask.candidates) {

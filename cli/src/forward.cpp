@@ -135,7 +135,7 @@ Result compute(const engine::Model& model, const engine::Tokens& tokens, const S
 int run_forward(const ForwardOptions& options) {
   const std::string model_dir = model_of_run(options.model_dir, say);
   check_outputs({options.output_path}, {options.ids_path, options.mask_path, options.types_path}, model_dir);
-  const engine::Model model(model_dir, {.precision = options.precision, .warn = say});
+  const engine::Model model(model_dir, {.precision = options.precision, .warn = warn_user});
   const Integers read = read_ids(options.ids_path, model.info().task == Task::kMultipleChoice);
   const Shape& shape = read.shape;
   const std::vector<int32_t> ids = checked(read.values, shape, "token ids", model.info().vocab_size);

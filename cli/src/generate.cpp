@@ -109,7 +109,7 @@ void add_inputs(const GenerateOptions& options, const tasks::Continuer& continue
 
 int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer(model_of_run(options.model_dir, say),
-                                   {.precision = options.precision, .load = options.load, .note = say});
+                                   {.precision = options.precision, .load = options.load, .note = warn_user});
   if (options.stream) {
     auto stream = continuer.stream(options.prompts[0], options.generation, stops_of(options, continuer));
     while (const auto part = stream.next()) emit_lines(*part);

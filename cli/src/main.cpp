@@ -7,6 +7,8 @@
 #include <rf/io/files.h>
 #include <rf/io/nearest_name.h>
 #include <rf/io/printable.h>
+#include <rf/io/warning.h>
+#include <rf/model/hub_cache.h>
 
 #include <algorithm>
 #include <array>
@@ -214,6 +216,11 @@ void configure_command(CLI::App& app, const Command& command, const Common& comm
     if (!is_help) throw;
     say(fmt::format("the help of {} lacks its own options: {}", command.name, error.what()));
   }
+  if (CLI::Option* const model = app.get_option_no_throw("--model"); model != nullptr) {
+    model->transform([](std::string path) { return located_model(path); });
+    app.add_flag_callback("--strict", make_warnings_errors,
+                          "Refuse what is a warning otherwise, such as a key of config.json that is not known");
+  }
   check_whole_numbers(app);
   app.final_callback([&action, run_command = std::move(run_command)] { action = run_command; });
 }
@@ -254,6 +261,7 @@ int run_program(int argc, char** argv, const char* process_group, Misuses misuse
       std::ranges::any_of(arguments, [](std::string_view each) { return each == "--help" || each == "-h"; });
   return run_guarded(misuses, [&] {
     check_command(argc, argv);
+    const io::WarningScope warnings(warn_user);
     if (command != nullptr) configure_command(*app.get_subcommand(command->name), *command, common, is_help, action);
     return parse_and_run(app, argc, argv, common, action);
   });

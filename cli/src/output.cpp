@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "command.h"
 #include "rf/io/error.h"
@@ -104,6 +105,27 @@ io::Progress& progress() {
 
 void say(const std::string& text) {
   progress().message(text);
+}
+
+namespace {
+
+bool warnings_are_errors = false;
+
+// The text of a warning is that of an error: "[where] rule, got value".
+struct StrictError : Error {
+  explicit StrictError(const std::string& text) : Error("strict", text) {}
+};
+
+}  // namespace
+
+void make_warnings_errors() {
+  warnings_are_errors = true;
+}
+
+void warn_user(const std::string& text) {
+  static std::set<std::string> said;
+  if (warnings_are_errors) throw StrictError(text + " (--strict)");
+  if (said.insert(text).second) say("warning: " + text);
 }
 
 }  // namespace rf::cli

@@ -25,7 +25,7 @@ std::function<int()> configure_predict(CLI::App& app, const Common&) {
   add_batch_tokens(app, options->batch_tokens);
   add_dictionary(app, options->load);
   return [options] {
-    options->note = say;
+    options->note = warn_user;
     tasks::predict(*options, emit, progress());
     progress().finish();
     return kOk;

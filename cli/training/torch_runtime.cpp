@@ -15,7 +15,7 @@ namespace rf::cli {
 namespace {
 
 void set_up_torch(const Common& common) {
-  train::give_warnings_to(say);
+  train::give_warnings_to(warn_user);
   if (common.threads > 0) train::set_threads(common.threads);
   if (const std::string warning = train::openmp_warning(); !warning.empty()) say(warning);
 }

@@ -15,8 +15,11 @@
 
 #include "rf/engine/interrupt.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/finite.h"
 #include "rf/io/printable.h"
+#include "rf/io/warning.h"
+#include "rf/model/model_types.h"
 #include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
 #include "sentence_modules.h"
@@ -89,6 +92,12 @@ void hash_file(XXH3_state_t& state, const std::string& path) {
   XXH3_128bits_update(&state, &size, sizeof size);
 }
 
+// A model that cannot be computed is refused before its tokenizer, which may be of another kind too.
+text::Tokenizer load_tokenizer(const std::string& encoder_dir) {
+  check_model_type(encoder_dir);
+  return text::Tokenizer::load(encoder_dir);
+}
+
 }  // namespace
 
 std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence, std::span<const std::string_view> texts) {
@@ -99,7 +108,7 @@ std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence, std::sp
 struct Embedder::Impl {
   Impl(const std::string& model_dir, const EmbedderOptions& options)
       : modules(read_sentence_modules(model_dir)),
-        tokenizer(text::Tokenizer::load(modules.encoder_dir)),
+        tokenizer(load_tokenizer(modules.encoder_dir)),
         row_settings(text::read_row_settings(modules.encoder_dir)),
         model(modules.encoder_dir, {.precision = options.precision,
                                     .token_budget = options.token_budget,
@@ -108,7 +117,7 @@ struct Embedder::Impl {
         threads(options.threads),
         long_texts(options.long_texts) {
     check_lower_case(modules, tokenizer);
-    const bool has_modules = std::filesystem::exists(model_dir + "/modules.json");
+    const bool has_modules = io::has_file(model_dir + "/modules.json");
     if (model.info().prefix_lm && !has_modules) modules.poolings = {Pooling::kPooler};  // what its training compares
     set_steps(options);
     set_info(options);
@@ -284,6 +293,7 @@ struct Embedder::Impl {
 
 Embedder::Embedder(const std::string& model_dir, const EmbedderOptions& options) {
   check(options);
+  const io::WarningScope scope(options.warn);
   impl_ = std::make_unique<Impl>(model_dir, options);
 }
 Embedder::~Embedder() = default;

@@ -12,6 +12,7 @@
 #include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
 #include "rf/io/strict_object.h"
+#include "rf/io/warning.h"
 #include "weights.h"
 
 namespace rf::engine {
@@ -44,6 +45,15 @@ constexpr PoolingName kPoolings[] = {
 struct Module {
   std::string kind, directory;
 };
+
+// A key that nobody knows is a warning, as in config.json.
+void finish(const io::StrictObject& config, const json& file, const std::string& where) {
+  constexpr size_t kShown = 120;
+  for (const std::string& key : config.unasked()) {
+    io::warn(where, "keys must be known, and one that is not is ignored, got {}: {}", io::printable(key),
+             io::escaped(file[key].dump(), kShown));
+  }
+}
 
 json read(const std::string& path, SentenceModules& out) {
   out.files.push_back(path);
@@ -116,7 +126,7 @@ void read_pooling(const std::string& directory, SentenceModules& out) {
   out.poolings = poolings_of(config, where);
   const bool included = config.boolean("include_prompt", true);
   out.pooled_prompt = included ? SentenceModules::PooledPrompt::kIncluded : SentenceModules::PooledPrompt::kLeftOut;
-  config.finish();
+  finish(config, file, where);
 }
 
 // Modules after pooling work on the vectors of texts.
@@ -162,10 +172,10 @@ SentenceStep read_dense(const std::string& directory, SentenceModules& out) {
   SentenceStep step{.kind = SentenceStep::Kind::kDense};
   step.activation = activation_of(config.text("activation_function", "torch.nn.modules.activation.Tanh"), where);
   check_names(config, where);
-  config.finish();
+  finish(config, file, where);
 
   const std::string path = directory + "/model.safetensors";
-  if (!fs::exists(path) && fs::exists(directory + "/pytorch_model.bin")) {
+  if (!io::has_file(path) && io::has_file(directory + "/pytorch_model.bin")) {
     fail(directory,
          "weights must be in model.safetensors, got pytorch_model.bin (python -m roformer_cpp.convert converts the "
          "whole model)");
@@ -192,11 +202,11 @@ SentenceStep read_dense(const std::string& directory, SentenceModules& out) {
 
 SentenceStep read_normalize(const std::string& directory, SentenceModules& out) {
   const std::string where = directory + "/config.json";
-  if (fs::exists(where)) {
+  if (io::has_file(where)) {
     const json file = read(where, out);
     io::StrictObject config(file, where, "");
     check_names(config, where);
-    config.finish();
+    finish(config, file, where);
   }
   return {.kind = SentenceStep::Kind::kNormalize};
 }
@@ -205,7 +215,7 @@ SentenceStep read_normalize(const std::string& directory, SentenceModules& out) 
 void read_transformer(const std::string& directory, SentenceModules& out) {
   out.encoder_dir = directory;
   const std::string where = directory + "/sentence_bert_config.json";
-  if (!fs::exists(where)) return;
+  if (!io::has_file(where)) return;
   const json file = read(where, out);
   io::StrictObject config(file, where, "");
   if (const json* length = config.find("max_seq_length"); length != nullptr && !length->is_null()) {
@@ -226,7 +236,7 @@ void read_transformer(const std::string& directory, SentenceModules& out) {
   if (output != "token_embeddings") {
     fail(where, "module_output_name must be token_embeddings, got {}", io::printable(output));
   }
-  config.finish();
+  finish(config, file, where);
 }
 
 void read_prompts(io::StrictObject& config, const std::string& where, SentenceModules& out) {
@@ -247,7 +257,7 @@ void read_prompts(io::StrictObject& config, const std::string& where, SentenceMo
 
 void read_model(const std::string& model_dir, SentenceModules& out) {
   const std::string where = fmt::format("{}/{}", model_dir, kModel);
-  if (!fs::exists(where)) return;
+  if (!io::has_file(where)) return;
   const json file = read(where, out);
   io::StrictObject config(file, where, "");
   static_cast<void>(config.find("__version__"));
@@ -267,7 +277,7 @@ void read_model(const std::string& model_dir, SentenceModules& out) {
   if (const json* size = config.find("truncate_dim"); size != nullptr && !size->is_null()) {
     out.dimensions = config.integer("truncate_dim", 1, 1, kMaxFeatures);
   }
-  config.finish();
+  finish(config, file, where);
 }
 
 }  // namespace
@@ -276,7 +286,7 @@ SentenceModules read_sentence_modules(const std::string& model_dir) {
   SentenceModules out;
   out.encoder_dir = model_dir;
   const std::string where = fmt::format("{}/{}", model_dir, kModules);
-  if (!fs::exists(where)) return out;
+  if (!io::has_file(where)) return out;
   read_model(model_dir, out);  // first, because another kind of model has other modules
   const std::vector<Module> modules = read_module_list(model_dir, read(where, out), where);
   for (size_t i = 0; i < modules.size(); ++i) {

@@ -16,6 +16,7 @@
 
 #include "lost_pages.h"
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 #include "writing.h"
 
 namespace rf::io {
@@ -142,6 +143,18 @@ void sync_directory(const std::string& path) {
   const Descriptor directory(path, O_RDONLY | O_DIRECTORY);
   // EINVAL: a file system that cannot sync directories.
   if (::fsync(directory.get()) != 0 && errno != EINVAL) fail_errno(path, "sync the directory");
+}
+
+bool has_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status link = fs::symlink_status(path, error);
+  if (!fs::exists(link)) return false;
+  if (fs::is_symlink(link) && !fs::exists(path, error)) {
+    fail<MissingFileError>(path, "a link must lead to a file, got one to {}, which does not exist (download it again?)",
+                           printable(fs::read_symlink(path, error).string()));
+  }
+  return true;
 }
 
 }  // namespace rf::io

@@ -93,6 +93,14 @@ std::optional<size_t> StrictObject::choose(const std::string& key, std::span<con
   fail(where_, "{} must be one of {}, got {}", path_of(key), fmt::join(names, ", "), value->dump());
 }
 
+std::vector<std::string> StrictObject::unasked() const {
+  std::vector<std::string> keys;
+  for (const auto& item : json_.items()) {
+    if (asked_.count(item.key()) == 0) keys.push_back(item.key());
+  }
+  return keys;
+}
+
 void StrictObject::finish() const {
   for (const auto& item : json_.items()) {
     if (asked_.count(item.key()) == 0) {

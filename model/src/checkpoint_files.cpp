@@ -34,6 +34,16 @@ std::set<std::string> shard_names(const fs::path& index) {
   return names;
 }
 
+// The name in the model of what torch.nn.DataParallel ("module.") and torch.compile ("_orig_mod.") wrapped.
+std::string without_wrappers(std::string name) {
+  constexpr std::string_view kCompiled = "_orig_mod.", kParallel = "module.";
+  while (name.starts_with(kCompiled) || name.starts_with(kParallel)) {
+    name.erase(0, name.starts_with(kCompiled) ? kCompiled.size() : kParallel.size());
+  }
+  for (size_t at; (at = name.find("._orig_mod.")) != std::string::npos;) name.erase(at, kCompiled.size());
+  return name;
+}
+
 // Also true of a link that leads nowhere, so that opening it says why.
 bool has_entry(const fs::path& path) {
   std::error_code error;
@@ -63,8 +73,8 @@ CheckpointFiles::CheckpointFiles(const std::string& model_dir, const std::string
 void CheckpointFiles::add(const std::string& path) {
   files_.emplace_back(path);
   for (const io::TensorView& view : files_.back().tensors()) {
-    if (!tensors_.emplace(view.name, &view).second)
-      fail(path, "a tensor must be in one shard only, got {} in two", io::printable(view.name));
+    if (!tensors_.emplace(without_wrappers(view.name), &view).second)
+      fail(path, "a tensor must be there once, got {} twice", io::printable(view.name));
   }
 }
 

@@ -5,8 +5,8 @@
 
 #include "names.h"
 #include "rf/io/error.h"
-#include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
+#include "rf/model/model_types.h"
 
 namespace rf {
 namespace {
@@ -52,39 +52,8 @@ constexpr std::string_view kConfigKeys[] = {"vocab_size",
                                             "partial_rotary_factor",
                                             "original_max_position_embeddings"};
 
-// About the file: where it came from and in which dtype its parameters were.
-constexpr std::string_view kDropped[] = {"_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype"};
-
-constexpr std::string_view kKept[] = {
-    // Which outputs a Python call returns, how it computes the same numbers, and bookkeeping.
-    "transformers_version", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "torchscript",
-    "tf_legacy_loss", "gradient_checkpointing", "chunk_size_feed_forward", "attn_implementation",
-    "_attn_implementation", "_attn_implementation_autoset",
-    // Keys of the tokenizer and of task descriptions.
-    "bos_token_id", "eos_token_id", "sep_token_id", "tokenizer_class", "prefix", "finetuning_task",
-    "task_specific_params",
-    // Keys of text generation, which transformers 4 wrote into model configs.
-    "decoder_start_token_id", "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-    "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
-    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores",
-    "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
-    "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
-    // Keys of a pooler with options, which converted Chinese BERT configs carry and no class of transformers reads.
-    "directionality", "pooler_activation", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
-    "pooler_size_per_head", "pooler_type", "summary_proj_to_labels",
-    // What a CrossEncoder of sentence-transformers makes of its logits, which tasks/src/cross_encoder_files.cpp reads.
-    "sentence_transformers", "sbert_ce_default_activation_function"};
-
 const std::vector<FixedKey>& fixed_keys() {
   static const std::vector<FixedKey> keys = {
-      {"is_encoder_decoder", {"false"}, "a model is an encoder or a decoder"},
-      {"tie_encoder_decoder", {"false"}, "a model is an encoder or a decoder"},
-      {"cross_attention_hidden_size", {"null"}, "encoder states have hidden_size"},
-      {"pruned_heads", {"{}", "null"}, "pruned heads are not supported"},
-      {"per_layer_config", {"{}", "null"}, "all layers are alike"},
-      {"quantization_config", {"null"}, "quantized checkpoints are not supported"},
-      {"auto_map", {"null"}, "the model's own Python code is not run"},
-      {"use_bfloat16", {"false"}, "it is no longer in transformers"},
       {"position_embedding_type", {"\"absolute\""}, "other encodings are named by position_encoding", Family::kBert},
       {"summary_use_proj", {"false", "null"}, "the summary of multiple choice has no parameters"},
       {"summary_activation", {"null"}, "the summary of multiple choice has no activation"},
@@ -208,6 +177,13 @@ std::optional<Family> family_of_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::vector<std::string_view> encoder_types() {
+  std::vector<std::string_view> types;
+  for (const FamilyName& entry : kFamilies) types.push_back(entry.name);
+  types.insert(types.end(), {"nezha", "rf_encoder"});
+  return types;
+}
+
 Head head_of_architecture(const std::string& architecture) {
   return parse_architecture(architecture).head;
 }
@@ -233,12 +209,6 @@ Head ModelConfig::head() const {
   return found.head;
 }
 
-std::optional<Harmless> harmless_key(std::string_view key) {
-  if (std::find(std::begin(kDropped), std::end(kDropped), key) != std::end(kDropped)) return Harmless::kDropped;
-  if (std::find(std::begin(kKept), std::end(kKept), key) != std::end(kKept)) return Harmless::kKept;
-  return std::nullopt;
-}
-
 const FixedKey* fixed_key(std::string_view key, Family family) {
   for (const FixedKey& entry : fixed_keys()) {
     if (entry.key == key && entry.only.value_or(family) == family) return &entry;
@@ -249,15 +219,6 @@ const FixedKey* fixed_key(std::string_view key, Family family) {
 const std::vector<std::string_view>& config_keys() {
   static const std::vector<std::string_view> keys(std::begin(kConfigKeys), std::end(kConfigKeys));
   return keys;
-}
-
-std::string_view nearest_key(std::string_view key, Family family) {
-  std::vector<std::string_view> known(std::begin(kConfigKeys), std::end(kConfigKeys));
-  known.insert(known.end(), std::begin(kKept), std::end(kKept));
-  for (const FixedKey& entry : fixed_keys()) {
-    if (entry.only.value_or(family) == family) known.push_back(entry.key);
-  }
-  return io::nearest_name(key, known);
 }
 
 }  // namespace rf

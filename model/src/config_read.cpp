@@ -1,14 +1,15 @@
-// config.json to a ModelConfig: every key is read, known to be harmless, or an error.
+// config.json to a ModelConfig. Keys that are not read are those of config_keys.h.
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "config_keys.h"
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/model/config.h"
+#include "rf/model/hub_cache.h"
+#include "rf/model/model_types.h"
 
 namespace rf {
 namespace {
@@ -62,23 +63,30 @@ class Reader {
   std::string_view where_;
 };
 
-void check_keys(const json& object, std::string_view where, std::string_view type, ModelConfig& config) {
-  const std::set<std::string_view> known(config_keys().begin(), config_keys().end());
+void check_keys(const json& object, std::string_view where, std::string_view type, UnknownKeys unknown,
+                ModelConfig& config) {
+  const std::vector<std::string_view>& known = config_keys();
+  KeyContext context = {.where = where,
+                        .unknown = unknown,
+                        .causal = config.is_decoder,
+                        .hidden_size = config.hidden_size,
+                        .heads = config.num_attention_heads,
+                        .head_dim = config.num_attention_heads > 0 ? config.head_dim() : 0,
+                        .max_position_embeddings = config.max_position_embeddings,
+                        .hints = known};
+  context.activation = name_of_activation(config.hidden_act);
   for (const auto& [key, value] : object.items()) {
-    if (known.contains(key) || (type == "nezha" && key == kNezhaDistance)) continue;
+    if (std::ranges::find(known, key) != known.end() || (type == "nezha" && key == kNezhaDistance)) continue;
     if (type == "nezha" && key == "use_relative_position" && value == true) continue;
-    if (const std::optional<Harmless> harmless = harmless_key(key)) {
-      if (*harmless == Harmless::kKept) config.kept.emplace(key, value.dump());
-    } else if (const FixedKey* fixed = fixed_key(key, config.family)) {
+    if (const FixedKey* fixed = fixed_key(key, config.family)) {
       const std::string text = value.dump();
-      if (std::find(fixed->allowed.begin(), fixed->allowed.end(), text) == fixed->allowed.end()) {
+      if (std::ranges::find(fixed->allowed, text) == fixed->allowed.end()) {
         fail(where, "{} must be {} ({}), got {}", key, fixed->allowed[0], fixed->reason, shown(value));
       }
-    } else {
-      const std::string_view near = nearest_key(key, config.family);
-      fail(where, "keys must be known, since one could change the result, got {}: {}{}", shown(json(key)), shown(value),
-           near.empty() ? "" : fmt::format("; did you mean {}?", near));
+      continue;
     }
+    check_unread_key(key, value, context);
+    if (harmless_key(key) == Harmless::kKept) config.kept.emplace(key, value.dump());
   }
 }
 
@@ -95,7 +103,10 @@ void read_sizes(const json& object, const Reader& reader, std::string_view type,
   reader.read("intermediate_size", config.intermediate_size);
   reader.read("max_position_embeddings", config.max_position_embeddings);
   reader.read("type_vocab_size", config.type_vocab_size);
-  reader.read("pad_token_id", config.pad_token_id);
+  // null: no row of the embedding is that of padding, which is masked in any case.
+  if (const json* pad = reader.find("pad_token_id"); pad == nullptr || !pad->is_null()) {
+    reader.read("pad_token_id", config.pad_token_id);
+  }
 }
 
 void read_numbers(const Reader& reader, ModelConfig& config) {
@@ -137,8 +148,8 @@ std::string read_type(const Reader& reader, std::string_view where, ModelConfig&
   reader.read_or_null("model_type", type);
   const std::optional<Family> of_type = family_of_name(type);
   if (!type.empty() && !of_type && type != "nezha" && type != "rf_encoder") {
-    fail(where, "model_type must be \"roformer\", \"bert\", \"roformer_v2\", \"nezha\" or \"rf_encoder\", got {}",
-         shown(json(type)));
+    fail(where, "model_type must be one that this program computes, {}, got {}; here it must be an encoder",
+         known_model_types(), shown(json(type)));
   }
   config.family = type == "nezha" ? Family::kBert : of_type.value_or(Family::kRoFormer);
   if (const json* family = reader.find("family")) {
@@ -224,15 +235,15 @@ void read_labels(const Reader& reader, std::string_view where, ModelConfig& conf
   fail(where, "label2id must name all {} labels, got {}", inverse.size(), label2id->size());
 }
 
-ModelConfig parse(const json& object, std::string_view where) {
+ModelConfig parse(const json& object, std::string_view where, UnknownKeys unknown) {
   if (!object.is_object()) fail(where, "must be a JSON object, got {}", shown(object));
   ModelConfig config;
   const Reader reader(object, where);
   const std::string type = read_type(reader, where, config);
-  check_keys(object, where, type, config);
   read_sizes(object, reader, type, config);
   read_numbers(reader, config);
   read_words(reader, config);
+  check_keys(object, where, type, unknown, config);
   read_labels(reader, where, config);
   read_position(object, where, type, config);
   check_config(config, where);
@@ -240,40 +251,26 @@ ModelConfig parse(const json& object, std::string_view where) {
   return config;
 }
 
-// owner/name, which people give to programs that download models.
-bool is_hub_name(const std::string& text) {
-  const auto fits = [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
-  };
-  const size_t slash = text.find('/');
-  return slash != std::string::npos && slash == text.rfind('/') && slash > 0 && slash + 1 < text.size() &&
-         text[0] != '.' && std::all_of(text.begin(), text.end(), fits);
-}
-
 void check_directory(const std::string& model_dir) {
   std::error_code error;
   if (std::filesystem::is_directory(model_dir, error)) return;
   const bool exists = std::filesystem::exists(model_dir, error);
-  const std::string hint =
-      !is_hub_name(model_dir)
-          ? ""
-          : fmt::format(". Hint: a model of the Hugging Face Hub is downloaded first: hf download {} --local-dir DIR",
-                        model_dir);
   constexpr const char* kRule = "a model must be a directory with config.json and model.safetensors, got";
   if (exists) fail("model", "{} {}, which is not a directory", kRule, model_dir);
-  fail<MissingFileError>("model", "{} {}, which does not exist{}", kRule, model_dir, hint);
+  static_cast<void>(located_model(model_dir));  // says what to type for an id of the Hub
+  fail<MissingFileError>("model", "{} {}, which does not exist", kRule, model_dir);
 }
 
 }  // namespace
 
 ModelConfig parse_config(const json& object) {
-  return parse(object, "config");
+  return parse(object, "config", UnknownKeys::kRefused);
 }
 
 ModelConfig load_config(const std::string& model_dir) {
   check_directory(model_dir);
   const std::string path = model_dir + "/config.json";
-  return parse(io::read_json(path), path);
+  return parse(io::read_json(path), path, UnknownKeys::kWarned);
 }
 
 }  // namespace rf

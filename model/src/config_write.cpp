@@ -1,6 +1,7 @@
 // A ModelConfig to config.json, with the keys and the order (by name) of transformers.
 #include <nlohmann/json.hpp>
 
+#include "config_keys.h"
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"

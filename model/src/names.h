@@ -18,13 +18,6 @@ inline std::string_view norm_name(NormKind kind) {
   return kind == NormKind::kRms ? "rms_norm" : "layer_norm";
 }
 
-// A key of config.json that no model reads, whatever its value.
-enum class Harmless {
-  kKept,     // written back as it was read
-  kDropped,  // about the file it came from: its place, its dtype
-};
-std::optional<Harmless> harmless_key(std::string_view key);
-
 // A key that changes the result unless it has one of these values (JSON text).
 struct FixedKey {
   std::string_view key;
@@ -33,9 +26,6 @@ struct FixedKey {
   std::optional<Family> only = {};  // whose key it is; unknown to the other
 };
 const FixedKey* fixed_key(std::string_view key, Family family);
-
-// The key that a model of the family knows nearest to a misspelt one, or "" when none is near.
-std::string_view nearest_key(std::string_view key, Family family);
 
 // Keys that ModelConfig holds.
 const std::vector<std::string_view>& config_keys();

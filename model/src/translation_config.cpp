@@ -1,14 +1,15 @@
 // Reading and writing the configuration of an encoder-decoder (translation_config.h).
 #include "rf/model/translation_config.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "config_keys.h"
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/strict_object.h"
+#include "rf/model/model_types.h"
 
 namespace rf {
 namespace {
@@ -19,39 +20,11 @@ constexpr const char* kMarian = "marian";
 constexpr const char* kOwnType = "rf_translation";
 constexpr int64_t kLargestSize = int64_t{1} << 30;
 
-// Keys of transformers that no part of the model reads: about generation, the file, or other names of sizes that are
-// there.
-const std::set<std::string, std::less<>> kUnreadKeys = {"architectures",
-                                                        "is_encoder_decoder",
-                                                        "use_cache",
-                                                        "forced_eos_token_id",
-                                                        "bos_token_id",
-                                                        "num_hidden_layers",
-                                                        "transformers_version",
-                                                        "dtype",
-                                                        "torch_dtype",
-                                                        "_name_or_path",
-                                                        "max_length",
-                                                        "num_beams",
-                                                        "bad_words_ids",
-                                                        "early_stopping",
-                                                        "length_penalty",
-                                                        "normalize_before",
-                                                        "is_decoder",
-                                                        "output_attentions",
-                                                        "output_hidden_states",
-                                                        "return_dict",
-                                                        "model_type",
-                                                        "name_or_path",
-                                                        "classif_dropout",
-                                                        "classifier_dropout",
-                                                        "add_bias_logits",
-                                                        "add_final_layer_norm",
-                                                        "extra_pos_embeddings",
-                                                        "normalize_embedding",
-                                                        "static_position_embeddings",
-                                                        "id2label",
-                                                        "label2id"};
+// Keys that say what a Marian is anyway, or a size that is there under another name.
+constexpr std::string_view kUnreadKeys[] = {
+    "architectures",        "is_encoder_decoder",   "num_hidden_layers",   "normalize_before",
+    "is_decoder",           "model_type",           "classif_dropout",     "add_bias_logits",
+    "add_final_layer_norm", "extra_pos_embeddings", "normalize_embedding", "static_position_embeddings"};
 
 const EncodingConfig& marian_sinusoids() {
   static const EncodingConfig encoding{.type = "sinusoidal", .options = R"({"layout":"half"})"};
@@ -90,7 +63,7 @@ void check_sizes(const TranslationConfig& c, std::string_view where) {
   }
 }
 
-TranslationConfig parse_translation(const json& object, const std::string& where) {
+TranslationConfig parse_translation(const json& object, const std::string& where, UnknownKeys unknown) {
   if (!object.is_object()) fail(where, "a configuration must be an object, got {}", rf::shown(object));
   const bool has_type = object.contains("model_type");
   if (has_type && !object["model_type"].is_string()) {
@@ -105,7 +78,7 @@ TranslationConfig parse_translation(const json& object, const std::string& where
     const bool is_position = key == "position_encoding" || key.starts_with("rope_");
     if (is_position) {
       position[key] = value;
-    } else if (!kUnreadKeys.contains(key)) {
+    } else if (std::ranges::find(kUnreadKeys, key) == std::end(kUnreadKeys)) {
       rest[key] = value;
     }
   }
@@ -160,7 +133,8 @@ TranslationConfig parse_translation(const json& object, const std::string& where
   id("pad_token_id", c.pad_token_id);
   id("eos_token_id", c.eos_token_id);
   id("decoder_start_token_id", c.decoder_start_token_id);
-  keys.finish();
+  const KeyContext context = {.where = where, .unknown = unknown, .hidden_size = c.d_model};
+  for (const std::string& key : keys.unasked()) check_unread_key(key, rest[key], context);
   check_sizes(c, where);
   return c;
 }
@@ -186,18 +160,22 @@ std::string model_type(const TranslationConfig& config) {
   return config.position_encodings == std::vector{marian_sinusoids()} ? kMarian : kOwnType;
 }
 
+std::vector<std::string_view> translation_types() {
+  return {kMarian, kOwnType};
+}
+
 bool is_translation_config(const json& object) {
   const auto type = object.is_object() ? object.find("model_type") : object.end();
   return type != object.end() && (*type == kMarian || *type == kOwnType);
 }
 
 TranslationConfig parse_translation_config(const json& object) {
-  return parse_translation(object, "config");
+  return parse_translation(object, "config", UnknownKeys::kRefused);
 }
 
 TranslationConfig load_translation_config(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
-  if (!std::filesystem::exists(path)) {
+  if (!io::has_file(path)) {
     fail<MissingFileError>("config", "a model directory must have a config.json, got none in {}", model_dir);
   }
   const json object = io::read_json(path);
@@ -205,7 +183,7 @@ TranslationConfig load_translation_config(const std::string& model_dir) {
     fail(path, "model_type must be rf_translation or marian for translation, got {}",
          object.is_object() && object.contains("model_type") ? rf::shown(object["model_type"]) : "none");
   }
-  return parse_translation(object, path);
+  return parse_translation(object, path, UnknownKeys::kWarned);
 }
 
 json to_json(const TranslationConfig& c) {

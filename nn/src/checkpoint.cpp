@@ -21,6 +21,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/safetensors.h"
+#include "rf/io/warning.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/nn/model.h"
 #include "rf/nn/position_terms.h"
@@ -53,6 +54,7 @@ void load_position_table(Model& model, const at::Tensor& stored_MD, const std::s
 
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                   FreshHead fresh_head) {
+  const io::WarningScope scope([](const std::string& text) { TORCH_WARN(text); });
   const ModelConfig config = load_config(model_dir);
   return load_model(model_dir, config, head ? *head : config.head(), dtype, fresh_head);
 }

@@ -19,6 +19,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "rf/io/warning.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/sinusoid.h"
 #include "rf/nn/model.h"
@@ -93,6 +94,7 @@ std::vector<at::Tensor> stored_translation_values(const TranslationModel& model)
 
 std::shared_ptr<TranslationModel> load_translation_model(const std::string& model_dir, at::ScalarType dtype) {
   const c10::NoGradGuard no_grad;
+  const io::WarningScope scope([](const std::string& text) { TORCH_WARN(text); });
   const TranslationConfig config = load_translation_config(model_dir);
   const CheckpointFiles files(model_dir, "load_model");
   // Sizes are checked against the file before memory is taken for them.

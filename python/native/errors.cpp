@@ -37,6 +37,11 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 }  // namespace
 
+void give_warning(const std::string& text) {
+  const nanobind::gil_scoped_acquire acquire;
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw nanobind::python_error();
+}
+
 void register_errors() {
   nanobind::register_exception_translator(translate);
 }

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <utility>
 
 #include "rf/io/error.h"
@@ -13,6 +14,9 @@ namespace rf::python {
 // ArgumentError becomes ValueError, MissingFileError FileNotFoundError, another Error RuntimeError, and an error of the
 // file system OSError.
 void register_errors();
+
+// Takes a warning (rf/io/warning.h) and gives it to Python's `warnings`, which may make an exception of it.
+void give_warning(const std::string& text);
 
 // Calls `action` on a model or a tokenizer that is open: what an Error refuses then is an argument, so ValueError.
 template <typename Action>

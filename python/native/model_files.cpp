@@ -22,6 +22,7 @@
 #include "errors.h"
 #include "rf/engine/model.h"
 #include "rf/io/error.h"
+#include "rf/io/warning.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/computed_encoding.h"
 #include "rf/model/config.h"
@@ -78,6 +79,7 @@ class ModelFiles {
     const engine::ModelOptions options{
         .head = bare ? engine::ModelOptions::Head::kBare : engine::ModelOptions::Head::kConfigured,
         .warn = [this](const std::string& text) { warnings_.push_back(text); }};
+    const io::WarningScope scope([](const std::string&) {});  // the engine has said them
     info_ = engine::Model(model_dir, options).info();
     config_ = load_config(model_dir);
     head_ = bare ? Head::kNone : config_.head();

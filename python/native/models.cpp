@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "rf/engine/model.h"
+#include "rf/io/files.h"
 #include "rf/io/shown_text.h"
+#include "rf/io/warning.h"
 #include "rf/model/config.h"
 #include "rf/model/rotary_decoder.h"
 #include "rf/model/run_checkpoints.h"
@@ -22,6 +24,7 @@ namespace fs = std::filesystem;
 using First = ModelsOptions::First;
 
 Models::Models(ModelsOptions options) : options_(std::move(options)) {
+  const io::WarningScope scope(note());
   options_.model_dir = model_of_run(options_.model_dir, note());
   switch (options_.first == First::kAuto ? main_part() : options_.first) {
     case First::kFillMask:
@@ -41,7 +44,9 @@ Models::Models(ModelsOptions options) : options_(std::move(options)) {
 First Models::main_part() const {
   const fs::path dir = options_.model_dir;
   if (fs::exists(dir / tasks::kTaskFile)) return First::kPredict;
-  if (fs::exists(dir / "modules.json")) return tasks::is_cross_encoder(dir) ? First::kPredict : First::kEmbed;
+  if (io::has_file((dir / "modules.json").string())) {
+    return tasks::is_cross_encoder(dir) ? First::kPredict : First::kEmbed;
+  }
   if (is_rotary_decoder(options_.model_dir)) return First::kGenerate;
   const ModelConfig config = load_config(options_.model_dir);
   if (config.is_decoder) return First::kGenerate;

@@ -1,5 +1,9 @@
 // The module `roformer_cpp._engine`: trained models and tokenizers for Python, over the same functions as the commands.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
 #include "bindings.h"
+#include "rf/model/hub_cache.h"
 #include "errors.h"
 #include "rf/status.h"
 
@@ -10,5 +14,6 @@ NB_MODULE(_engine, module) {
   rf::python::bind_engine(module);
   rf::python::bind_model_files(module);
   rf::python::bind_tokenizer(module);
+  module.def("cached_model", &rf::cached_model);
   module.def("target", [] { return rf_target(); });
 }

@@ -16,6 +16,7 @@
 #include "arrays.h"
 #include "bindings.h"
 #include "errors.h"
+#include "rf/io/warning.h"
 #include "rf/text/batch.h"
 #include "texts.h"
 
@@ -168,6 +169,7 @@ class Tokenizer {
   static text::Tokenizer load(const std::string& model_dir, const std::string& dictionary,
                               const std::vector<std::string>& user_dictionaries) {
     const nb::gil_scoped_release release;
+    const io::WarningScope scope(give_warning);
     return text::Tokenizer::load(model_dir, {.dictionary = dictionary, .user_dictionaries = user_dictionaries});
   }
 

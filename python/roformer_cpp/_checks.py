@@ -82,8 +82,10 @@ def path(where: str, name: str, value: Any) -> str:
 
 
 def model(where: str, value: str | os.PathLike) -> str:
-    """A model directory, or a GGUF file."""
-    given = path(where, "the model directory", value)
+    """A model directory, an id of the Hugging Face Hub, or a GGUF file."""
+    from . import _hub
+
+    given = value = _hub.located(path(where, "the model directory", value))
     if given.endswith(".gguf") and os.path.isfile(given):  # noqa: PTH113
         return given
     return directory(where, value)

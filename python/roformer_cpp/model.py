@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from . import _checks, _torch  # noqa: F401 - it loads the operators
+from . import _checks, _hub, _torch  # noqa: F401 - it loads the operators
 from ._operator_call import check_tensors, operator_call
 from ._script_module import ScriptModule, kept_script, script_maker
 from ._whole_call import flat, whole_call
@@ -277,7 +277,8 @@ def load_model(
     """Opens a directory with config.json and model.safetensors, as ``transformers`` and this library write it.
 
     Args:
-        model_dir: the directory. A model of the Hugging Face Hub is downloaded first.
+        model_dir: the directory, or an id of the Hugging Face Hub: looked up in the local cache, then downloaded where
+            ``huggingface_hub`` is installed.
         head: one of ``HEADS``, or the same with ``Bert`` (but ``BertLMHeadModel``) or ``RfEncoder``. Default: the one
             that config.json names.
         dtype: of the parameters in memory; files may hold F16, BF16, F32 or F64.
@@ -285,15 +286,16 @@ def load_model(
 
     Raises:
         FileNotFoundError: the directory or one of the files does not exist.
-        RuntimeError: a damaged file, a missing, unexpected or misshapen tensor, NaN or infinity in a weight, an unknown
-            configuration key; the message says where and which.
+        RuntimeError: a damaged file, a missing, unexpected or misshapen tensor, NaN or infinity in a weight, a
+            configuration key that changes the result and is not computed; the message says where and which.
 
     Warns:
-        UserWarning: the file has a position table that differs from the computed one; the file's is used.
+        UserWarning: config.json has a key that nobody knows; the file has a position table that differs from the
+            computed one, and the file's is used.
     """
     with _missing_files():
         script = torch.classes.roformer.Model.load(
-            _checks.path("model", "model_dir", model_dir), head or "", dtype, allow_fresh_head
+            _hub.located(_checks.path("model", "model_dir", model_dir)), head or "", dtype, allow_fresh_head
         )
     for message in script.warnings():
         warnings.warn(message, stacklevel=2)

@@ -9,6 +9,8 @@
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/io/utf8.h"
+#include "rf/io/warning.h"
+#include "rf/model/model_types.h"
 #include "rf/model/rotary_decoder.h"
 
 namespace rf::tasks {
@@ -39,6 +41,12 @@ Ends ends_of(const text::Tokenizer& tokenizer, const std::vector<int32_t>& model
   return ends;
 }
 
+text::Tokenizer load_tokenizer(const std::string& model_dir, const ContinuerOptions& options) {
+  const io::WarningScope scope(options.note);
+  check_model_type(model_dir);
+  return text::Tokenizer::load(gguf_path(model_dir).value_or(model_dir), options.load);
+}
+
 }  // namespace
 
 struct Continuer::Impl {
@@ -50,7 +58,7 @@ struct Continuer::Impl {
   std::vector<engine::Generator> idle;
 
   Impl(const std::string& model_dir, const ContinuerOptions& options)
-      : tokenizer(text::Tokenizer::load(gguf_path(model_dir).value_or(model_dir), options.load)),
+      : tokenizer(load_tokenizer(model_dir, options)),
         model(model_dir, {.precision = options.precision, .warn = options.note}),
         ends(ends_of(tokenizer, model.info().stop_ids)) {
     // Models often have more rows than tokens.

@@ -10,7 +10,9 @@
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
 #include "rf/io/printable.h"
+#include "rf/io/warning.h"
 #include "rf/model/config.h"
+#include "rf/model/model_types.h"
 
 namespace rf::tasks {
 
@@ -59,6 +61,8 @@ struct MaskFiller::Impl {
 };
 
 MaskFiller::MaskFiller(const std::string& model_dir, const MaskFillerOptions& options) {
+  const io::WarningScope scope(options.note);
+  check_model_type(model_dir);
   auto tokenizer = text::Tokenizer::load(model_dir, options.load);
   const text::Vocabulary& vocabulary = tokenizer.vocabulary();
   if (load_config(model_dir).is_decoder) {

@@ -258,7 +258,7 @@ def test_logits_beyond_float32(beams, tmp_path):
         ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings must be true, got false"),
         ({"activation_dropout": 0.1}, "activation_dropout must be 0.0, got 0.1"),
         ({"d_model": 25}, "d_model must be a multiple of encoder_attention_heads, got 25 and 2"),
-        ({"no_such_key": 1}, 'every key must be known, got "no_such_key"'),
+        ({"num_experts": 8}, "num_experts must be absent, null, 0 or 1"),
         ({"position_encoding": "rope"}, "model_type marian must have no position_encoding"),
         ({"pad_token_id": 61}, "pad_token_id must be below the vocabulary's 61, got 61"),
     ),

@@ -4,12 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "../config_keys.h"
 #include "../names.h"
 #include "../rotary_report/keys.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/gguf_end_tokens.h"
 #include "rf/io/printable.h"
+#include "rf/model/model_types.h"
 #include "rf/model/rotary_decoder.h"
 #include "rf/model/rotary_report.h"
 
@@ -27,17 +29,50 @@ constexpr io::NumberRange kEpsRange = {0, 1, kOpenLow};
 struct KnownDecoder {
   std::string_view model_type, gguf, architecture;  // gguf: general.architecture
   DecoderLayout layout;
+  // What the configuration class has for keys that are absent, where that is not none; keys that are null are none.
+  std::string_view defaults;
+  std::vector<std::string_view> keys;  // that the class reads besides kSharedKeys
 };
-constexpr KnownDecoder kDecoders[] = {
-    {"llama", "llama", "LlamaForCausalLM", DecoderLayout::kLlama},
-    {"mistral", "", "MistralForCausalLM", DecoderLayout::kLlama},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", DecoderLayout::kLlama},
-    {"gpt_neox", "gptneox", "GPTNeoXForCausalLM", DecoderLayout::kGptNeox},
-};
+const std::vector<KnownDecoder>& decoders() {
+  static const std::vector<KnownDecoder> all = {
+      {"llama",
+       "llama",
+       "LlamaForCausalLM",
+       DecoderLayout::kLlama,
+       R"({"max_position_embeddings": 2048, "eos_token_id": 2})",
+       {"num_key_value_heads", "rms_norm_eps", "head_dim", "attention_bias", "mlp_bias"}},
+      {"mistral",
+       "",
+       "MistralForCausalLM",
+       DecoderLayout::kLlama,
+       R"({"max_position_embeddings": 131072, "eos_token_id": 2, "num_key_value_heads": 8, "sliding_window": 4096})",
+       {"num_key_value_heads", "rms_norm_eps", "head_dim", "sliding_window", "use_sliding_window"}},
+      {"qwen2",
+       "qwen2",
+       "Qwen2ForCausalLM",
+       DecoderLayout::kLlama,
+       R"({"max_position_embeddings": 32768, "num_key_value_heads": 32, "sliding_window": 4096})",
+       {"num_key_value_heads", "rms_norm_eps", "head_dim", "sliding_window", "use_sliding_window", "layer_types",
+        "attention_bias"}},
+      {"gpt_neox",
+       "gptneox",
+       "GPTNeoXForCausalLM",
+       DecoderLayout::kGptNeox,
+       R"({"max_position_embeddings": 2048, "eos_token_id": 2})",
+       {"layer_norm_eps", "use_parallel_residual", "attention_bias", "rotary_pct", "rotary_emb_base"}},
+  };
+  return all;
+}
+// rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
+constexpr std::string_view kSharedKeys[] = {
+    "model_type",          "architectures",           "vocab_size",      "hidden_size",
+    "num_hidden_layers",   "num_attention_heads",     "hidden_act",      "intermediate_size",
+    "tie_word_embeddings", "max_position_embeddings", "rope_parameters", "rope_scaling",
+    "rope_theta",          "partial_rotary_factor",   "type_vocab_size", "original_max_position_embeddings"};
 
 std::string known_names(std::string_view KnownDecoder::*name) {
   std::string names;
-  for (const KnownDecoder& each : kDecoders) {
+  for (const KnownDecoder& each : decoders()) {
     if ((each.*name).empty()) continue;
     names += names.empty() ? "" : ", ";
     names += each.*name;
@@ -46,8 +81,8 @@ std::string known_names(std::string_view KnownDecoder::*name) {
 }
 
 const KnownDecoder* find_decoder(std::string_view KnownDecoder::*name, std::string_view value) {
-  const auto* found = std::ranges::find(kDecoders, value, name);
-  return value.empty() || found == std::end(kDecoders) ? nullptr : found;
+  const auto found = std::ranges::find(decoders(), value, name);
+  return value.empty() || found == decoders().end() ? nullptr : &*found;
 }
 
 // A number that must be there.
@@ -102,13 +137,59 @@ void read_stop_ids(const json& object, const fs::path& dir, DecoderConfig& confi
   if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], config.path, config);
 }
 
+// Layers with a window: all of a Mistral, and those of a Qwen2 that layer_types names, or max_window_layers (28).
+bool has_windows(const json& object, const Keys& keys, const DecoderConfig& config) {
+  if (config.model_type != "qwen2") return config.model_type == "mistral";
+  if (!keys.boolean("use_sliding_window", false)) return false;
+  if (const json* types = keys.list("layer_types"); types != nullptr) {
+    return std::ranges::find(*types, json("sliding_attention")) != types->end();
+  }
+  constexpr int64_t kFullLayers = 28;
+  return config.layers > (given(object, "max_window_layers") == nullptr
+                              ? kFullLayers
+                              : keys.integer({"max_window_layers"}, 0, kMaxDecoderLayers));
+}
+
 void check_window(const json& object, const Keys& keys, const DecoderConfig& config) {
   const json* window = given(object, "sliding_window");
-  const bool used = config.model_type == "qwen2" ? keys.boolean("use_sliding_window", false) : true;
-  if (window == nullptr || !used) return;
+  if (window == nullptr || !has_windows(object, keys, config)) return;
   if (!window->is_number_integer() || *window < config.max_position_embeddings) {
-    fail(config.path, "sliding_window must be null or at least max_position_embeddings, {}, got {}",
-         config.max_position_embeddings, shown(*window));
+    fail(config.path,
+         "sliding_window must be null or at least max_position_embeddings, {}, since windows are not computed, got {} "
+         "({} has a window of 4096 where the key is absent)",
+         config.max_position_embeddings, shown(*window), config.model_type);
+  }
+}
+
+// The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
+// nothing is then said of it.
+json with_defaults(json object, const KnownDecoder& known, const fs::path& dir) {
+  const json defaults = io::parse_json(known.defaults, "defaults");
+  for (const auto& [key, value] : defaults.items()) {
+    const bool stops = key == "eos_token_id";
+    if (stops &&
+        (io::has_file((dir / "generation_config.json").string()) || value >= object.value("vocab_size", json(0))))
+      continue;
+    if (!object.contains(key)) object[key] = value;
+  }
+  return object;
+}
+
+void check_unread_keys(const json& object, const KnownDecoder& known, const DecoderConfig& config) {
+  std::vector<std::string_view> read(std::begin(kSharedKeys), std::end(kSharedKeys));
+  read.insert(read.end(), known.keys.begin(), known.keys.end());
+  KeyContext context = {.where = config.path,
+                        .causal = true,
+                        .hidden_size = config.hidden_size,
+                        .heads = config.heads,
+                        .head_dim = config.head_dim,
+                        .max_position_embeddings = config.max_position_embeddings,
+                        .rope_base = config.rotary.spec.theta,
+                        .hints = read};
+  context.activation = name_of_activation(config.activation);
+  for (const auto& [key, value] : object.items()) {
+    const bool spare = key == "is_decoder";  // a causal class does not read it
+    if (!spare && std::ranges::find(read, key) == read.end()) check_unread_key(key, value, context);
   }
 }
 
@@ -147,32 +228,30 @@ std::optional<std::string> gguf_path(const std::string& path) {
 
 bool is_rotary_decoder(const std::string& path) {
   if (gguf_path(path)) return true;
-  if (!fs::exists(fs::path(path) / "config.json")) return false;  // load_config says so
+  if (!io::has_file((fs::path(path) / "config.json").string())) return false;  // load_config says so
   const json object = config_json(path);
   const json* type = given(object, "model_type");
-  if (type == nullptr || !type->is_string()) return false;
-  constexpr std::string_view kOwn[] = {"roformer", "bert", "nezha", "rf_encoder"};
-  const auto name = type->get<std::string>();
-  if (find_decoder(&KnownDecoder::model_type, name) != nullptr) return true;
-  const json* classes = given(object, "architectures");
-  const bool decodes = classes != nullptr && classes->is_array() && !classes->empty() && (*classes)[0].is_string() &&
-                       (*classes)[0].get<std::string>().ends_with("ForCausalLM");
-  if (std::ranges::find(kOwn, name) != std::end(kOwn) || !decodes) return false;
-  fail((fs::path(path) / "config.json").string(),
-       "model_type of a decoder must be {}, whose blocks this program has, or one of its own models, got {}",
-       known_names(&KnownDecoder::model_type), io::printable(name));
+  return type != nullptr && type->is_string() &&
+         find_decoder(&KnownDecoder::model_type, type->get<std::string>()) != nullptr;
+}
+
+std::vector<std::string_view> decoder_types() {
+  std::vector<std::string_view> types;
+  for (const KnownDecoder& each : decoders()) types.push_back(each.model_type);
+  return types;
 }
 
 DecoderConfig read_decoder_config(const std::string& model_dir) {
-  const json object = config_json(model_dir);
+  const json file = config_json(model_dir);
   DecoderConfig config;
   config.path = (fs::path(model_dir) / "config.json").string();
-  const Keys keys(object, config.path, "");
-  const KnownDecoder* known = find_decoder(&KnownDecoder::model_type, keys.text({"model_type"}));
+  const std::string type = Keys(file, config.path, "").text({"model_type"});
+  const KnownDecoder* known = find_decoder(&KnownDecoder::model_type, type);
   if (known == nullptr) {
-    fail(config.path, "model_type must be {}, got {}", known_names(&KnownDecoder::model_type),
-         io::printable(keys.text({"model_type"})));
+    fail(config.path, "model_type must be {}, got {}", known_names(&KnownDecoder::model_type), io::printable(type));
   }
+  const json object = with_defaults(file, *known, model_dir);
+  const Keys keys(object, config.path, "");
   if (const json* quantized = given(object, "quantization_config"); quantized != nullptr) {
     fail(config.path, "weights must not be quantised (quantization_config), got {}", shown(*quantized));
   }
@@ -204,6 +283,7 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   read_biases(keys, config);
   check_window(object, keys, config);
   read_rotation(rotary_report(model_dir), config);
+  check_unread_keys(file, *known, config);
   read_stop_ids(object, model_dir, config);
   return config;
 }
@@ -226,6 +306,10 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
   }
   if (!keys.boolean(key("attention.causal").c_str(), true)) {
     fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
+  }
+  if (const json* causal = given(file.metadata(), key("attention.causal")); causal != nullptr && *causal == false) {
+    fail(path, "{} must be true, since only causal attention is computed, got false (an encoder in a decoder's blocks)",
+         key("attention.causal"));
   }
   config.layout = known->layout;
   config.model_type = type;

@@ -41,7 +41,7 @@ RowSettings read_row_settings(const std::string& model_dir) {
   const std::string path = (std::filesystem::path(model_dir) / "tokenizer_config.json").string();
   RowSettings settings;
   std::optional<Side> truncation_side, padding_side;
-  if (std::filesystem::exists(path)) {
+  if (io::has_file(path)) {
     const json config = io::read_json(path);
     if (!config.is_object()) return {};  // Tokenizer::load refuses it
     const auto limit = config.find("model_max_length");
@@ -54,7 +54,7 @@ RowSettings read_row_settings(const std::string& model_dir) {
   }
   if (!truncation_side || !padding_side) {
     const std::string fast = (std::filesystem::path(model_dir) / "tokenizer.json").string();
-    const json file = std::filesystem::exists(fast) ? io::read_json(fast) : json();
+    const json file = io::has_file(fast) ? io::read_json(fast) : json();
     if (!truncation_side) truncation_side = direction_of(file, "truncation", fast);
     if (!padding_side) padding_side = direction_of(file, "padding", fast);
   }

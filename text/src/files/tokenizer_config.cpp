@@ -1,6 +1,6 @@
-// Strict reading: supported keys are read, keys that cannot change the tokens are listed and ignored, and every other
-// key is an error. As in `transformers`, special_tokens_map.json and added_tokens.json are used only if
-// tokenizer_config.json has no added_tokens_decoder.
+// Supported keys are read, keys that change the tokens and are not supported are errors, keys that cannot change them
+// are listed and ignored, and every other key is a warning. As in `transformers`, special_tokens_map.json and
+// added_tokens.json are used only if tokenizer_config.json has no added_tokens_decoder.
 #include "files/tokenizer_config.h"
 
 #include <algorithm>
@@ -12,13 +12,60 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/nearest_name.h"
+#include "rf/io/printable.h"
+#include "rf/io/warning.h"
 
 namespace rf::text {
 namespace {
 
 using nlohmann::json;
 
+// From PreTrainedTokenizerBase of transformers 3 to 5 (lengths, sides, files, templates of chats),
+// sentence-transformers and the tokenizers library (saved calls: padding, truncation), unsloth and processors (images,
+// tools), and copies of keys of config.json.
 constexpr std::string_view kHarmless[] = {"model_max_length",
+                                          "vocab_size",
+                                          "model_type",
+                                          "architectures",
+                                          "vocab_file",
+                                          "merges_file",
+                                          "padding",
+                                          "truncation",
+                                          "max_seq_length",
+                                          "max_seq_len",
+                                          "max_position_embeddings",
+                                          "return_tensors",
+                                          "return_token_type_ids",
+                                          "return_attention_mask",
+                                          "special_tokens",
+                                          "model_specific_special_tokens",
+                                          "model_name",
+                                          "language",
+                                          "unsloth_version",
+                                          "tokenizer_type",
+                                          "tokenizer_version",
+                                          "trust_remote_code",
+                                          "use_auth_token",
+                                          "revision",
+                                          "cache_dir",
+                                          "device_map",
+                                          "subfolder",
+                                          "response_schema",
+                                          "tool_parser_type",
+                                          "image_token",
+                                          "pad_token_id",
+                                          "bos_token_id",
+                                          "eos_token_id",
+                                          "unk_token_id",
+                                          "cls_token_id",
+                                          "sep_token_id",
+                                          "mask_token_id",
+                                          "init_kwargs",
+                                          "verbose",
+                                          "do_pad",
+                                          "word_tokenizer_type",
+                                          "subword_tokenizer_type",
+                                          "use_default_system_prompt",
                                           "max_len",
                                           "max_length",
                                           "padding_side",
@@ -42,6 +89,17 @@ constexpr std::string_view kHarmless[] = {"model_max_length",
                                           "chat_template",
                                           "_commit_hash",
                                           "transformers_version"};
+
+// Keys that change the tokens in some class of transformers, and that no class here reads.
+constexpr std::string_view kOffKeys[] = {"sp_model_kwargs", "remove_space",     "keep_accents",  "fix_mistral_regex",
+                                         "normalization",   "add_dummy_prefix", "byte_fallback", "dropout",
+                                         "normalizer",      "pre_tokenizer",    "split_digits"};
+// For "did you mean"; special tokens are others.
+constexpr std::string_view kReadKeys[] = {"tokenizer_class",   "do_lower_case",    "strip_accents",
+                                          "trim_offsets",      "add_prefix_space", "tokenize_chinese_chars",
+                                          "add_bos_token",     "add_eos_token",    "clean_up_tokenization_spaces",
+                                          "do_basic_tokenize", "never_split",      "added_tokens_decoder"};
+constexpr size_t kShown = 120;
 
 constexpr std::array<std::string_view, 2> kExtraKeys = {"extra_special_tokens", "additional_special_tokens"};
 
@@ -135,9 +193,16 @@ void read_fixed(const TokenizerConfig& config, const std::string& key, const jso
     if (value != false) refuse(config.path, key, "false", value);
   } else if (key == "never_split" || key == "init_inputs") {
     if (!value.is_null() && !value.empty()) refuse(config.path, key, "null or empty", value);
+  } else if (std::ranges::find(kOffKeys, key) != std::end(kOffKeys)) {
+    const bool off =
+        value.is_null() || value == false || value == 0 || value == "" || (value.is_structured() && value.empty());
+    if (!off) refuse(config.path, key, "absent, null, false or empty, since it changes the tokens", value);
   } else if (std::ranges::find(kHarmless, key) == std::end(kHarmless)) {
-    fail("tokenizer_config", "{}: every key must be known, got \"{}\"; remove it if it does not change the tokens",
-         config.path, key);
+    std::vector<std::string_view> known(std::begin(kReadKeys), std::end(kReadKeys));
+    for (const SpecialRole role : kSpecialRoles) known.push_back(config_key(role));
+    const std::string_view near = io::nearest_name(key, known);
+    io::warn(config.path, "keys must be known, and one that is not is ignored, got {}: {}{}", io::printable(key),
+             io::escaped(value.dump(), kShown), near.empty() ? "" : fmt::format("; did you mean {}?", near));
   }
 }
 
@@ -187,7 +252,8 @@ void read_special_tokens_map(TokenizerConfig& config, const std::filesystem::pat
     if (role != kSpecialRoles.end()) {
       read_special(config, path.string(), *role, value, true);
     } else if (!is_extra_key(key)) {
-      refuse(path.string(), key, "absent: this program does not know this special token", value);
+      io::warn(path.string(), "special tokens must be known, and one that is not is ignored, got {}: {}",
+               io::printable(key), io::escaped(value.dump(), kShown));
     }
   }
   read_extra_specials(config, path.string(), map);
@@ -244,15 +310,15 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir) {
   TokenizerConfig config;
   const std::filesystem::path path = model_dir / "tokenizer_config.json";
   config.path = path.string();
-  if (std::filesystem::exists(path)) {
+  if (io::has_file(path.string())) {
     const json object = read_object(path);
     for (const auto& [key, value] : object.items()) read_key(config, key, value);
     read_extra_specials(config, config.path, object);
   }
   if (config.has_added_tokens_decoder) return config;
   const std::filesystem::path map = model_dir / "special_tokens_map.json", added = model_dir / "added_tokens.json";
-  if (std::filesystem::exists(map)) read_special_tokens_map(config, map);
-  if (std::filesystem::exists(added)) read_added_tokens_file(config, added);
+  if (io::has_file(map.string())) read_special_tokens_map(config, map);
+  if (io::has_file(added.string())) read_added_tokens_file(config, added);
   return config;
 }
 

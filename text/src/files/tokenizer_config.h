@@ -31,8 +31,8 @@ struct TokenizerConfig {
   bool add_bos_or_eos = false;
 };
 
-// Throws Error, naming file and key, for a setting that would change the result and is not supported, and for an
-// unknown key.
+// Throws Error, naming file and key, for a setting that would change the result and is not supported; warns of an
+// unknown key (rf/io/warning.h).
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir);
 std::string format_tokenizer_config(const Tokenizer& tokenizer);
 

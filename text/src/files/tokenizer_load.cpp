@@ -75,7 +75,7 @@ class Loader {
   DirectoryClass find_class_of_directory() const;
   std::string text_of_config_json(const char* key) const;  // "" without it
   std::optional<DirectoryClass> class_of_config_json() const;
-  bool has(const char* file) const { return std::filesystem::exists(dir_ / file); }
+  bool has(const char* file) const { return io::has_file((dir_ / file).string()); }
   std::vector<std::string> read_model_tokens();
   void read_merges_file();
   void name_specials();
@@ -399,7 +399,7 @@ void check_dictionaries(const LoadOptions& options, Pipeline pipeline) {
 std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, const LoadOptions& options) {
   std::vector<std::string> users = options.user_dictionaries;
   const std::filesystem::path own = std::filesystem::path(model_dir) / kUserDictionaryFile;
-  if (users.empty() && !model_dir.empty() && std::filesystem::exists(own)) users.push_back(own.string());
+  if (users.empty() && !model_dir.empty() && io::has_file(own.string())) users.push_back(own.string());
   return Dictionary::load(find_dictionary(model_dir, options.dictionary), users);
 }
 

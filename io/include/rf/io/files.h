@@ -55,6 +55,10 @@ class AtomicFile {
   size_t size_ = 0;
 };
 
+// Whether there is something under this name. Throws Error for a link to what does not exist: hub caches are made of
+// links, and a file that has gone must not count as one that was never there.
+bool has_file(const std::string& path);
+
 void write_file(const std::string& path, std::string_view text);  // atomic
 std::string read_file(const std::string& path);                   // a regular file, not a pipe
 // Strict JSON: duplicate keys, NaN, bytes that are not UTF-8 and nesting deeper than 64 are errors with line and

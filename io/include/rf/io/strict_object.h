@@ -39,6 +39,7 @@ class StrictObject {
   StrictObject object(const std::string& key);         // must be there
   const nlohmann::json* find(const std::string& key);  // nullptr when absent
   std::string path_of(std::string_view key) const;
+  std::vector<std::string> unasked() const;  // keys that were not asked for
   // Throws Error for the first key that was not asked for, with the keys that were.
   void finish() const;
 

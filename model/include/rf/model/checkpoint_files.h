@@ -17,7 +17,7 @@ class CheckpointFiles {
   // shards. `where`: of messages about the directory.
   CheckpointFiles(const std::string& model_dir, const std::string& where);
 
-  // By name; valid as long as this object.
+  // By name, without what wrappers of torch put in front; valid as long as this object.
   const std::map<std::string, const io::TensorView*>& tensors() const { return tensors_; }
   const io::TensorView& at(const std::string& name) const { return *tensors_.at(name); }
   std::vector<NamedShape> shapes() const;

@@ -1,5 +1,6 @@
-// config.json of an encoder (R-HF-02), read strictly: a key that could change the result and that this
-// program does not honour is an error; keys that cannot change it are listed and kept for writing back.
+// config.json of an encoder (R-HF-02). A key that changes the result and that this program does not honour is an error;
+// keys that cannot change it are listed and kept for writing back; a key that nobody knows is an error in what
+// parse_config reads, and a warning (rf/io/warning.h) in a model directory.
 //
 // model_type says who else can open the directory. "roformer" and "bert" are transformers' own, and written only for
 // what transformers computes alike; "roformer_v2" is RoFormerV2, of which transformers has no class; every other
@@ -95,7 +96,7 @@ struct ModelConfig {
   int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
-  int64_t pad_token_id = 0;   // null is refused: padding needs a token
+  int64_t pad_token_id = 0;   // null reads as absent
   bool rotary_value = false;  // values are rotated as keys are
   bool is_decoder = false;
   // A prefix language model (UniLM, arXiv 1905.03197; SimBERT, RoFormer-Sim), with is_decoder: the tokens of type 0 at

@@ -52,8 +52,7 @@ struct DecoderConfig {
 // The GGUF file that a path means: the file itself, or the only one of a directory without config.json. nullopt for
 // other directories.
 std::optional<std::string> gguf_path(const std::string& path);
-// Whether read_decoder_config reads the path; false for directories of the models of config.h. Throws Error for a
-// model that neither reads.
+// Whether read_decoder_config reads the path.
 bool is_rotary_decoder(const std::string& path);
 
 // Reads the configuration of a directory with config.json. Throws Error, naming file, key and value, for what is not

@@ -1,0 +1,252 @@
+"""Files of models as other programs write them: which keys are ignored, warned of and refused, in every family; ids of
+the Hugging Face Hub; links that lead nowhere. Which keys exist, and their defaults, is read from transformers."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from transformers import AutoConfig, PreTrainedConfig
+
+from cli_support import run
+from rotary_decoders import make_decoder
+from sentence_model import save_encoder, save_modules
+
+# Attributes of PretrainedConfig in transformers 4.57, and keys that older versions and other programs write.
+OLD_KEYS = {
+    **dict.fromkeys(["bad_words_ids", "begin_suppress_tokens", "cross_attention_hidden_size", "finetuning_task"]),
+    **dict.fromkeys(["forced_bos_token_id", "forced_eos_token_id", "prefix", "sep_token_id", "suppress_tokens"]),
+    **{"pruned_heads": {}, "tie_encoder_decoder": False, "torchscript": False, "use_bfloat16": False, "top_k": 50},
+    **{"diversity_penalty": 0.0, "do_sample": False, "remove_invalid_values": False, "tf_legacy_loss": False},
+}
+HARMLESS = {
+    "output_past": [True, None, {"a": [1]}],
+    "xla_device": [None, True],
+    "eos_token_ids": [None, [1, 2]],
+    "language": ["english", {"deep": {"er": None}}],
+    "name": ["Bert", None],
+    "is_composition": [False],
+    "unsloth_version": ["2025.1", 3],
+    "adapters": [{"adapters": {}}, None],
+    "transformers.js_config": [{"dtype": "q8"}],
+    "_num_labels": [2],
+    "model_max_length": [512],
+    "auto_map": [None, {}, {"AutoTokenizer": ["a.B", None]}],
+    "attention_bias": [False, None],
+    "sliding_window": [None],
+    "num_experts": [None, 0],
+    "final_logit_softcapping": [None],
+    "layer_types": [None, ["full_attention"] * 3],
+}
+CHANGING = {
+    "final_logit_softcapping": 30.0,
+    "attn_logit_softcapping": 50.0,
+    "query_pre_attn_scalar": 7,
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.2,
+    "logits_scaling": 8.0,
+    "attention_multiplier": 0.5,
+    "num_experts": 8,
+    "num_local_experts": 4,
+    "no_rope_layers": [1, 1, 0],
+    "attention_sinks": True,
+    "use_qk_norm": True,
+    "alibi": True,
+    "quantization_config": {"bits": 4},
+    "auto_map": {"AutoModel": "modeling.Own"},
+    "pruned_heads": {"0": [1]},
+}
+TOKENIZER_HARMLESS = {"vocab_size": 30522, "model_type": "bert", "padding": True, "vocab_file": {"a": None}}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    save_encoder(folder)
+    save_modules(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("llama")
+    make_decoder("llama", folder)
+    np.save(folder / "ids.npy", np.array([[3, 4, 5]]))
+    return folder
+
+
+def changed(source, target, file="config.json", **keys):
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    path = target / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    return target
+
+
+def opened(folder, *options):
+    """stderr, after success."""
+    done = run(*command(folder), *options)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def command(folder):
+    if (folder / "ids.npy").exists():
+        return ["forward", "--model", folder, "--ids", folder / "ids.npy", "--output", folder / "out.npy"]
+    return ["embed", "--model", folder, "--text", "hello"]
+
+
+def error_of(folder, *options):
+    done = run(*command(folder), *options)
+    assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
+    return done.stderr
+
+
+@pytest.fixture(params=["encoder", "decoder"])
+def model(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_harmless_keys(model, tmp_path):
+    """Also every attribute that transformers gives a configuration, and all values of a key at once."""
+    attributes = PreTrainedConfig().to_dict() | OLD_KEYS
+    own = json.loads((model / "config.json").read_text())
+    attributes = {key: value for key, value in attributes.items() if key not in own}
+    for i in range(3):
+        some = {key: values[i % len(values)] for key, values in HARMLESS.items()}
+        assert opened(changed(model, tmp_path / "m", **(attributes | some)), "--strict") == ""
+
+
+def test_keys_that_change_the_result(model, tmp_path):
+    for key, value in CHANGING.items():
+        error = error_of(changed(model, tmp_path / "m", **{key: value}))
+        assert key in error, error
+        assert " must " in error, error
+
+
+def test_unknown_keys(model, tmp_path):
+    folder = changed(model, tmp_path / "m", frobnicate={"a": 1})
+    said = opened(folder)
+    assert said.count("frobnicate") == 1
+    assert said.startswith("warning: ["), said
+    error = error_of(folder, "--strict")
+    assert "[strict] " in error
+    assert "frobnicate" in error
+    assert "did you mean hidden_size?" in opened(changed(model, tmp_path / "m", hiden_size=4))
+
+
+def test_values_that_say_what_is_so(decoder, tmp_path):
+    own = json.loads((decoder / "config.json").read_text())
+    size = own["head_dim"]
+    same = {"query_pre_attn_scalar": size, "attention_multiplier": size**-0.5, "embedding_size": own["hidden_size"]}
+    assert opened(changed(decoder, tmp_path / "m", hidden_activation="silu", **same), "--strict") == ""
+
+
+def test_tokenizer_config(encoder, tmp_path):
+    file = "tokenizer_config.json"
+    assert opened(changed(encoder, tmp_path / "m", file, **TOKENIZER_HARMLESS), "--strict") == ""
+    assert '"frobnicate": 3' in opened(changed(encoder, tmp_path / "m", file, frobnicate=3))
+    assert "did you mean do_lower_case?" in opened(changed(encoder, tmp_path / "m", file, do_lowercase=True))
+    assert "do_basic_tokenize" in error_of(changed(encoder, tmp_path / "m", file, do_basic_tokenize=False))
+
+
+def test_the_architecture_comes_first(encoder, tmp_path):
+    """Before a tokenizer that is of another kind too, with all types that open."""
+    folder = changed(encoder, tmp_path / "m", model_type="xlm-roberta", architectures=["XLMRobertaModel"])
+    (folder / "tokenizer.json").write_text("{")
+    for name in ("roformer, bert", "llama, mistral, qwen2, gpt_neox", "marian or rf_translation", '"xlm-roberta"'):
+        assert name in error_of(folder)
+
+
+def hub(tmp_path, model, name="owner/tiny"):
+    home = tmp_path / "hf"
+    root = home / "hub" / ("models--" + name.replace("/", "--"))
+    (root / "refs").mkdir(parents=True)
+    (root / "refs" / "main").write_text("abc123")
+    shutil.copytree(model, root / "blobs")
+    (root / "snapshots" / "abc123").mkdir(parents=True)
+    for each in (root / "blobs").iterdir():
+        if each.is_dir():
+            shutil.copytree(each, root / "snapshots" / "abc123" / each.name)
+        else:
+            (root / "snapshots" / "abc123" / each.name).symlink_to(os.path.relpath(each, root / "snapshots" / "abc123"))
+    return home, root
+
+
+def test_ids_of_the_hub(encoder, tmp_path, monkeypatch):
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    home, root = hub(tmp_path, encoder)
+    monkeypatch.setenv("HF_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    found = run("embed", "--model", "owner/tiny", "--text", "hello")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == run("embed", "--model", encoder, "--text", "hello").stdout
+    missing = run("embed", "--model", "owner/other", "--text", "hello")
+    assert missing.returncode == 1
+    assert "hf download owner/other" in missing.stderr
+    (root / "blobs" / "modules.json").unlink()
+    dangling = run("embed", "--model", "owner/tiny", "--text", "hello")
+    assert dangling.returncode == 1
+    assert "modules.json] a link must lead to a file" in dangling.stderr
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_names_of_wrapped_modules(prefix, encoder, decoder, tmp_path):
+    for i, source in enumerate((encoder, decoder)):
+        folder = tmp_path / str(i)
+        shutil.copytree(source, folder)
+        path = folder / "model.safetensors"
+        save_file({prefix + name: tensor for name, tensor in load_file(path).items()}, path)
+        opened(folder)
+
+
+def test_links_that_lead_nowhere(encoder, tmp_path):
+    for name in ("modules.json", "tokenizer_config.json", "tokenizer.json", "sentence_bert_config.json"):
+        folder = tmp_path / name
+        shutil.copytree(encoder, folder)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to("gone")
+        assert f"{name}] a link must lead to a file" in error_of(folder)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gpt_neox"])
+def test_defaults_of_decoders(family, tmp_path):
+    """A file without a key computes what the file with the default of transformers' class says."""
+    source = tmp_path / "source"
+    changes = {"sliding_window": None} if family == "mistral" else {}
+    make_decoder(family, source, max_position_embeddings=64, **changes)
+    (source / "generation_config.json").unlink(missing_ok=True)
+    np.save(source / "ids.npy", np.array([[3, 4, 5, 6]]))
+    own = json.loads((source / "config.json").read_text())
+    defaults = AutoConfig.for_model(family, **{key: own[key] for key in ("num_hidden_layers", "num_attention_heads")}).to_dict()
+    if family in ("mistral", "qwen2"):
+        defaults |= {"sliding_window": 4096}  # that of the class before use_sliding_window counts
+    needed = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
+    for key in sorted(set(defaults) & (set(own) | {"sliding_window"})):
+        if key in needed | {"model_type", "architectures", "dtype", "rope_parameters", "transformers_version"}:
+            continue
+        outcomes = []
+        for given in (False, True):
+            folder = changed(source, tmp_path / "m")
+            keys = {k: v for k, v in own.items() if k != key} | ({key: defaults[key]} if given else {})
+            if key == "head_dim":
+                keys.pop(key, None)  # transformers has hidden_size / heads
+            (folder / "config.json").write_text(json.dumps(keys))
+            done = run(*command(folder))
+            values = np.load(folder / "out.npy").tobytes() if done.returncode == 0 else b""
+            outcomes.append((done.returncode, values, done.stderr.split("got")[0]))
+        assert outcomes[0] == outcomes[1], key
+
+
+def test_mistral_has_a_window_without_the_key(tmp_path):
+    make_decoder("mistral", tmp_path, max_position_embeddings=8192, sliding_window=None)
+    np.save(tmp_path / "ids.npy", np.array([[3, 4, 5]]))
+    assert AutoConfig.for_model("mistral").sliding_window == 4096
+    opened(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config.pop("sliding_window")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "sliding_window must be null or at least" in error_of(tmp_path)
