@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 
 from . import _native
 
@@ -17,8 +18,7 @@ def located(given: str) -> str:
     cached = _native.load().cached_model(given)
     if cached is not None:
         return cached
-    parts = given.split("/")
-    if len(parts) != 2 or not all(parts) or given.startswith(".") or parts[1].startswith("."):
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", given, re.ASCII) is None:
         return given
     if importlib.util.find_spec("huggingface_hub") is None:
         return given

@@ -221,7 +221,8 @@ def test_defaults_of_decoders(family, tmp_path):
     (source / "generation_config.json").unlink(missing_ok=True)
     np.save(source / "ids.npy", np.array([[3, 4, 5, 6]]))
     own = json.loads((source / "config.json").read_text())
-    defaults = AutoConfig.for_model(family, **{key: own[key] for key in ("num_hidden_layers", "num_attention_heads")}).to_dict()
+    sizes = {key: own[key] for key in ("num_hidden_layers", "num_attention_heads")}
+    defaults = AutoConfig.for_model(family, **sizes).to_dict()
     if family in ("mistral", "qwen2"):
         defaults |= {"sliding_window": 4096}  # that of the class before use_sliding_window counts
     needed = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}

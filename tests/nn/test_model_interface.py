@@ -2,6 +2,7 @@
 process keeps of it.
 """
 
+import json
 import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -151,6 +152,33 @@ def test_a_name_of_the_hub_has_a_hint(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("{}")
     with pytest.raises(RuntimeError, match="got file, which is not a directory"):
         roformer_cpp.load_model("file")
+
+
+def test_ids_of_the_hub_are_downloaded_where_huggingface_hub_is_installed(tmp_path, monkeypatch):
+    """By a stand-in for it; the cache of this machine is asked first."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    build().save(tmp_path / "there")
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda name, **options: asked.append(name) or str(tmp_path / "there")
+    )
+    roformer_cpp.load_model("owner/name")
+    assert asked == ["owner/name"]
+    cached = tmp_path / "cache" / "models--owner--name"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("0123")
+    (tmp_path / "there").rename((cached / "snapshots").mkdir() or cached / "snapshots" / "0123")
+    roformer_cpp.load_model("owner/name")
+    assert asked == ["owner/name"]
+
+
+def test_a_key_that_nobody_knows_is_a_warning_of_python(tmp_path):
+    build().save(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"frobnicate": 1}))
+    with pytest.warns(UserWarning, match='"frobnicate": 1'):
+        roformer_cpp.load_model(tmp_path)
 
 
 def test_a_table_that_is_not_the_computed_one_is_a_warning_of_python(tmp_path, capfd):

@@ -307,10 +307,6 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
   if (!keys.boolean(key("attention.causal").c_str(), true)) {
     fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
   }
-  if (const json* causal = given(file.metadata(), key("attention.causal")); causal != nullptr && *causal == false) {
-    fail(path, "{} must be true, since only causal attention is computed, got false (an encoder in a decoder's blocks)",
-         key("attention.causal"));
-  }
   config.layout = known->layout;
   config.model_type = type;
   config.architecture = known->architecture;
