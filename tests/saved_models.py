@@ -21,8 +21,10 @@ from saved_model_makers import (
     as_transformers_4,
     clip,
     converted,
+    dangling,
     decoder,
     encoder,
+    foreign,
     form,
     gguf_parts,
     in_dtype,
@@ -36,6 +38,7 @@ from saved_model_makers import (
     pickled_dense,
     plain_folder,
     pooling,
+    prefixed,
     quantized,
     qwen2_tokenizer,
     sentences,
@@ -121,6 +124,8 @@ add(FORMS, "a snapshot in the hub cache, made of links", form(in_the_hub_cache),
 
 add(FORMS, "tokens added, embeddings padded to a multiple of 64", form(more_tokens), "fill-mask")
 add(FORMS, "a causal encoder so padded", form(more_tokens, encoder("ForCausalLM", "RoFormer")), "generate")
+for prefix, what in (("_orig_mod.", "`torch.compile`"), ("module.", "`DataParallel`")):
+    add(FORMS, f"weights of a model in {what}, with the prefix `{prefix}`", form(prefixed(prefix)), "fill-mask")
 add(FORMS, "a decoder with tokens added and embeddings padded", form(more_tokens, decoder("llama")), "generate")
 add(FORMS, "`BertModel` without a pooler", without_pooler, "hidden")
 add(
@@ -158,6 +163,24 @@ refuse("quantised weights", form(quantized, decoder("llama")), "weights must not
 refuse("Qwen2's own tokenizer", qwen2_tokenizer, "must be GPT-2's expression", "generate")
 refuse("an adapter of PEFT without its model", adapter, "got an adapter of PEFT")
 refuse("a folder without a model", plain_folder, "must hold the files of a model")
+GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
+for name, model_type, changes in (
+    ("XLMRobertaModel", "xlm-roberta", {}),
+    ("RobertaModel", "roberta", {}),
+    ("ModernBertModel", "modernbert", {"pad_token_id": 1}),
+    ("DistilBertModel", "distilbert", {"dim": 32, "hidden_dim": 48, "n_heads": 2, "n_layers": 2}),
+    ("DebertaV2Model", "deberta-v2", {}),
+    ("MPNetModel", "mpnet", {}),
+    ("Qwen3ForCausalLM", "qwen3", GROUPED),
+    ("GemmaForCausalLM", "gemma", GROUPED),
+    ("GPT2LMHeadModel", "gpt2", {"n_embd": 32, "n_head": 2, "n_layer": 2}),
+    ("Phi3ForCausalLM", "phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),
+):
+    command = "generate" if name.endswith(("LM", "LMHeadModel")) else "embed"
+    refuse(f"`{name}`", foreign(name, **changes), f'got "{model_type}"', command)
+refuse("a link to a missing `modules.json`", dangling("modules.json", sentences(pooling("cls"))), "modules.json")
+refuse("a link to a missing `tokenizer.json`", dangling("tokenizer.json", encoder("Model")), "tokenizer.json")
+refuse("a link to missing weights", dangling("model.safetensors", encoder("Model")), "model.safetensors")
 refuse("`CLIPModel`", clip, 'got "clip"')
 part = "model-00001-of-00002.gguf"
 refuse("one part of a GGUF file", gguf_parts, "llama-gguf-split --merge", "generate", file=part)

@@ -24,7 +24,7 @@ struct HarmlessKeys {
 };
 
 // A test reads the attributes of PreTrainedConfig in the installed transformers and finds each of them here or among
-// those that are read or change a result (tests/oracles/test_config_keys.py).
+// those that are read or change a result (tests/cli/test_model_files.py).
 const std::vector<HarmlessKeys>& harmless_keys() {
   static const std::vector<HarmlessKeys> all = {
       {"transformers 2 to 4, PretrainedConfig: outputs of a call, export and bookkeeping",
