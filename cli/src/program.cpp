@@ -40,8 +40,7 @@ int say_what_is_missing(const char* message) {
   const int length = end == nullptr ? 0 : static_cast<int>(end - message);
   const bool is_ours = std::strstr(message, "libroformer_") == message;
   std::fprintf(stderr, "[program] %.*s must be %s, got: %s\n", length, message,
-               is_ours ? "in lib/ beside the program" : "installed, because the program needs it",
-               message);
+               is_ours ? "in lib/ beside the program" : "installed, because the program needs it", message);
   return kInternal;
 }
 

@@ -3,8 +3,8 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings.h"
-#include "rf/model/hub_cache.h"
 #include "errors.h"
+#include "rf/model/hub_cache.h"
 #include "rf/status.h"
 
 NB_MODULE(_engine, module) {
