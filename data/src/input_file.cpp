@@ -64,9 +64,8 @@ class Lines {
   std::string rest_;  // the beginning of a line that spans several pieces
 };
 
-// Why a row is bad; empty: it is not. `columns` is the number in the first row, 0 for that row itself. A field of a
-// tab-separated file that holds a tab and a line break is nearly always two stray quotation marks with rows between.
-std::string row_problem(const CsvRow& row, size_t columns, char delimiter) {
+// Why a row is bad; empty: it is not. `columns` is the number in the first row, 0 for that row itself.
+std::string row_problem(const CsvRow& row, size_t columns) {
   if (row.text_after_quote_line > 0) {
     const bool same = row.text_after_quote_line == row.line;
     return fmt::format("must end a field at its closing quotation mark, got text after it{}",
@@ -74,12 +73,6 @@ std::string row_problem(const CsvRow& row, size_t columns, char delimiter) {
   }
   if (columns > 0 && row.columns.size() != columns) {
     return fmt::format("must have {} columns, as the first row has, got {}", columns, row.columns.size());
-  }
-  for (const std::string_view field : row.columns) {
-    if (delimiter == '\t' && field.find('\t') != field.npos && field.find('\n') != field.npos) {
-      return fmt::format("must have no tab and line break in one quoted field, got a field that ends in line {}",
-                         row.last_line);
-    }
   }
   return "";
 }
@@ -138,7 +131,7 @@ void InputFile::read_rows(char delimiter, const std::function<FirstRow(const Csv
   const char* const hint = quotes_ == Quotes::kRead ? " (are its quotation marks text? --no-quotes)" : "";
   size_t columns = 0;
   CsvRows rows(delimiter, quotes_, [&](const CsvRow& row) {
-    const std::string problem = row_problem(row, columns, delimiter);
+    const std::string problem = row_problem(row, columns);
     if (!problem.empty()) return refuse_lines(row.line, row.last_line, problem + hint, refuse);
     if (columns == 0) {
       columns = row.columns.size();

@@ -31,8 +31,8 @@ class InputFile {
   // Those that are not only white space.
   void read_lines(const std::function<void(int64_t number, std::string_view line)>& take) const;
   // Rows with as many columns as the first one. `first` is given that one and says whether it names the columns or is
-  // passed on too. `refuse` is given the lines of the other rows, of those whose quotation marks are not closed or have
-  // text behind them, and of those whose quoted field holds a tab and a line break in a tab-separated file.
+  // passed on too. `refuse` is given the lines of the other rows, and of those whose quotation marks are not closed or
+  // have text behind them.
   enum class FirstRow { kNames, kValues };
   using Refuse = std::function<void(int64_t line, const std::string& problem)>;
   void read_rows(char delimiter, const std::function<FirstRow(const CsvRow&)>& first,

@@ -225,7 +225,8 @@ const std::vector<ChangingKeys>& changing_keys() {
         "sliding_window_pattern", "_sliding_window_pattern", "interleaved_sliding_window", "attention_chunk_size",
         "attention_window", "attention_window_size", "window_size", "local_attention", "attention_types",
         "global_attn_every_n_layers", "use_sliding_window", "no_rope_layer_interval", "relative_attention",
-        "pos_att_type", "relative_attention_num_buckets", "max_relative_position", "learned_pos_emb",
+        "pos_att_type", "use_relative_position", "relative_attention_num_buckets", "max_relative_position",
+        "learned_pos_emb",
         // Rotations that the family does not have.
         "rotary_dim", "rotary_emb_interleaved", "rope_interleave", "rotary_emb_scale_base",
         // Other media, quantised weights, other shapes.

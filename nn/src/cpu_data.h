@@ -7,11 +7,15 @@
 
 namespace rf::nn {
 
-// Throws Error for a tensor of another device, whose pointer is no address here; name: for the message. The tensor must
-// live as long as the pointer is used.
+// Throws Error for a tensor of another device, whose values cannot be read here; name: for the message.
+inline void check_on_cpu(const at::Tensor& x, const char* name) {
+  if (!x.is_cpu()) fail("encoding", "{} must be on the CPU, got {}", name, x.device().str());
+}
+
+// The same for a pointer to the values; the tensor must live as long as it is used.
 template <class T>
 const T* cpu_data(const at::Tensor& x, const char* name) {
-  if (!x.is_cpu()) fail("encoding", "{} must be on the CPU, got {}", name, x.device().str());
+  check_on_cpu(x, name);
   return x.const_data_ptr<T>();
 }
 

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu_data.h"
 #include "packed_positions.h"
 #include "rf/io/error.h"
 
@@ -144,6 +145,8 @@ Positions ends_of_sequence(int64_t tokens) {
 std::pair<int64_t, int64_t> distance_range(const Positions& positions, int64_t farthest) {
   const at::Tensor &query = positions.query.ids, &key = positions.key.ids;
   if (query.numel() == 0 || key.numel() == 0) return {0, 0};
+  check_on_cpu(query, "positions");
+  check_on_cpu(key, "positions");
   check_differences_fit(query);
   check_differences_fit(key);
   const int64_t lo = std::clamp((query.amin(1) - key.amax(1)).min().item<int64_t>(), -farthest, farthest);

@@ -184,7 +184,7 @@ def test_empty_input(model, tmp_path):
         assert embed(model, tmp_path / name, tmp_path / "a.txt")["rows"] == 0
         assert load(tmp_path / name)
     assert "must exist" in refused("embed", "--model", model, "--input", tmp_path / "b.txt")
-    assert "cannot open" in refused("embed", "--model", tmp_path, "--input", tmp_path / "a.txt")
+    assert "must hold the files of a model" in refused("embed", "--model", tmp_path, "--input", tmp_path / "a.txt")
 
 
 def many_lines(count):
@@ -281,7 +281,14 @@ def test_interrupted_run_continues(model, tmp_path, number, name):
     output.write_text("of an earlier run")
     arguments = ["embed", "--model", model, "--input", "-", "--output", output, "--overwrite"]
     pipe = subprocess.PIPE
-    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    child = subprocess.Popen(
+        [PROGRAM, *map(str, arguments)],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a job in the background ignores SIGINT
+    )
     child.stdin.write("".join(line + "\n" for line in lines[:5000]))
     child.stdin.flush()
     wait_for(lambda: state_of(output)["rows"] > 0, child, seconds=120)

@@ -108,7 +108,11 @@ def test_bodies_are_equal_for_one_seed(name):
     """Arms of a comparison differ in the encoding alone."""
     plain = dict(roformer_cpp.build_model(config_of("none"), "RoFormerForMaskedLM", seed=5).named_parameters())
     model = dict(roformer_cpp.build_model(config_of(name), "RoFormerForMaskedLM", seed=5).named_parameters())
-    assert all(torch.equal(model[key], plain[key]) for key in plain)
+    for key in plain:
+        if name == "t5" and key.endswith(("query.weight", "key.weight")):  # scores without 1/sqrt(D): other deviations
+            torch.testing.assert_close(model[key] * (plain[key].norm() / model[key].norm()), plain[key])
+        else:
+            assert torch.equal(model[key], plain[key]), key
     assert all(key.startswith("position_encoding.") for key in model.keys() - plain.keys())
     assert not torch.equal(
         model["cls.predictions.transform.dense.weight"],

@@ -209,7 +209,6 @@ def test_position_table(tmp_path, rows, dim):
         ({"is_encoder_decoder": True}, "is_encoder_decoder.*true"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 8}}, "quantization_config"),
-        ({"rotary_vale": True}, "rotary_vale.*did you mean rotary_value"),
         ({"model_type": "bart"}, "model_type.*bart"),
         ({"hidden_size": 13}, "hidden_size.*13"),
     ],

@@ -193,6 +193,8 @@ void read_fixed(const TokenizerConfig& config, const std::string& key, const jso
     if (value != false) refuse(config.path, key, "false", value);
   } else if (key == "never_split" || key == "init_inputs") {
     if (!value.is_null() && !value.empty()) refuse(config.path, key, "null or empty", value);
+  } else if (key == "wordpieces_prefix") {
+    if (value != "##") refuse(config.path, key, "\"##\"", value);
   } else if (std::ranges::find(kOffKeys, key) != std::end(kOffKeys)) {
     const bool off =
         value.is_null() || value == false || value == 0 || value == "" || (value.is_structured() && value.empty());
@@ -252,8 +254,7 @@ void read_special_tokens_map(TokenizerConfig& config, const std::filesystem::pat
     if (role != kSpecialRoles.end()) {
       read_special(config, path.string(), *role, value, true);
     } else if (!is_extra_key(key)) {
-      io::warn(path.string(), "special tokens must be known, and one that is not is ignored, got {}: {}",
-               io::printable(key), io::escaped(value.dump(), kShown));
+      refuse(path.string(), key, "absent: this program does not know this special token", value);
     }
   }
   read_extra_specials(config, path.string(), map);
