@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, terms_of_script
-from ._operator_call import check_optional_tensors, check_tensors, check_values
+from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
 from ._script_module import ScriptModule, kept_script, script_maker
 from ._whole_call import flat, whole_call
@@ -78,7 +78,7 @@ class Encoding(ScriptModule):
         check_values("encoding", positions=positions)
         code = _scalar_type(dtype)
         if not torch.compiler.is_compiling():
-            return self._script.layer_input(self._tensors(), layer, positions, code)
+            return operator_call("encoding", self._script.layer_input, self._tensors(), layer, positions, code)
         size = _layer_input_size(self._text)
         if size == 0:
             return None
