@@ -195,8 +195,10 @@ def test_a_stream_may_be_left(of_bytes):
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
 from roformer_cpp import Engine
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
 causal, encoder = Engine(sys.argv[1]), Engine(sys.argv[2], task="embed")
 texts = [f"{i} " * 60 for i in range(100_000)]
