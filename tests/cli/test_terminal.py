@@ -60,7 +60,7 @@ def test_warnings_of_models(tmp_path):
     model.save_pretrained(folder)
     np.save(tmp_path / "ids.npy", np.array([[5]]))
     done = run("forward", "--model", folder, "--ids", tmp_path / "ids.npy", "--output", tmp_path / "o.npy")
-    assert done.returncode == 0 and done.stderr.startswith("[load_model] encoder.embed_positions.weight in ")
+    assert done.returncode == 0 and done.stderr.startswith("warning: [load_model] encoder.embed_positions.weight in ")
     assert_tame(done.stderr)
 
 
