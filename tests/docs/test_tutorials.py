@@ -97,7 +97,7 @@ def test_a_block_that_fails_is_named(tmp_path):
 
 def result_of(experiment):
     """Its committed result."""
-    path = DOCS / "report" / "results" / "small" / experiment / "result.json"
+    path = DOCS.parent / "experiments" / "results" / "small" / experiment / "result.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -217,13 +217,14 @@ def test_tasks_have_axes_of_their_own(tmp_path):
 
 
 def test_the_committed_report_is_that_of_its_results(tmp_path):
-    """docs/report has the numbers of docs/report/results; at least 20 claims were judged."""
-    committed = Path(__file__).resolve().parents[2] / "docs" / "report"
-    html, markdown = make(committed / "results", tmp_path)
+    """docs/report has the numbers of experiments/results; at least 20 claims were judged."""
+    root = Path(__file__).resolve().parents[2]
+    committed, recorded = root / "docs" / "report", root / "experiments" / "results"
+    html, markdown = make(recorded, tmp_path)
     assert markdown == (committed / "report.md").read_text(encoding="utf-8")
     # The pictures' paths depend on the version of matplotlib; all else is compared.
     assert without_pictures(html) == without_pictures((committed / "report.html").read_text(encoding="utf-8"))
-    reproduction = results.read(committed / "results")
+    reproduction = results.read(recorded)
     assert {result.scale for result in reproduction.results} == {"any", "small"}
     judged = {claim for result in reproduction.results for claim in result.verdicts if claim.startswith("C-")}
     assert len(judged) >= 20

@@ -175,7 +175,7 @@ def test_the_committed_results_are_of_commits_of_this_history():
         pytest.skip("a shallow clone: it lacks commits of results")
     history = {commit[:12] for commit in output("rev-list", "HEAD").split()}
     named = {}
-    for path in sorted((root / "docs" / "report" / "results").rglob("*.json")):
+    for path in sorted((root / "experiments" / "results").rglob("*.json")):
         for commit in re.findall(r'"(?:commit|judged_by)": *"([^"]*)"', path.read_text(encoding="utf-8")):
             named.setdefault(commit, path)
     assert len(named) > 5

@@ -65,8 +65,8 @@ def cells(table):
 
 @pytest.fixture(scope="module", params=["program", "report"])
 def tables(request, tmp_path_factory):
-    """{id: table} of the register that the program writes, and of the one in docs/report."""
-    path = ROOT / "docs" / "report" / "results"
+    """{id: table} of the register that the program writes, and of the one in experiments/results."""
+    path = ROOT / "experiments" / "results"
     if request.param == "program":
         path = tmp_path_factory.mktemp("register")
         results("reproduce", "pairwise", "--output", path)
