@@ -1,6 +1,6 @@
 """Records the training runs of `roformer reproduce` as data: one Parquet file per experiment, a row for each value.
 
-    python experiments/record_runs.py reproduced/small/runs experiments/results/runs
+    python -m experiments record-runs reproduced/small/runs experiments/results/runs
 
 Columns: `run` (the folder of the run), `arm` (the encoding with its options), `task`, `learning_rate`, `seed`,
 `measure`, `step` and `length` (null if the measure does not depend on them), `value`; then how the run was made:
@@ -12,11 +12,8 @@ data) and `settings` (JSON). Training curves keep at most 200 steps per run, spr
     rows[(rows.measure == "loss") & (rows.length == 1024)].groupby("arm").value.mean()
 """
 
-import argparse
 import json
 import re
-import sys
-from pathlib import Path
 
 import pyarrow
 from pyarrow import parquet
@@ -50,15 +47,12 @@ def rows_of_experiment(folder):
 
 
 def write(runs, output):
-    """Writes <output>/<experiment>.parquet for each experiment in the folder `runs`. Returns the paths."""
+    """Writes <output>/<experiment>.parquet for each experiment in the folder `runs`. Raises OSError."""
     output.mkdir(parents=True, exist_ok=True)
-    written = []
     for folder in sorted(path for path in runs.iterdir() if path.is_dir()):
         table = pyarrow.Table.from_pylist(rows_of_experiment(folder), _SCHEMA)
         if table.num_rows:
-            written.append(output / f"{folder.name}.parquet")
-            parquet.write_table(table, written[-1], compression="zstd", compression_level=19)
-    return written
+            parquet.write_table(table, output / f"{folder.name}.parquet", compression="zstd", compression_level=19)
 
 
 def _about(folder, run, record):
@@ -130,18 +124,3 @@ def _numbers(name, value):
 
 def _json(path):
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="<output>/<scale>/runs of `roformer reproduce`")
-    parser.add_argument("output", type=Path, help="folder for the Parquet files")
-    arguments = parser.parse_args()
-    if not arguments.runs.is_dir():
-        sys.exit(f"[record_runs] the runs must be a folder, got {arguments.runs}")
-    for path in write(arguments.runs, arguments.output):
-        print(path)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,14 @@
 """What MkDocs does for the site beyond its own rules; mkdocs.yml names this file.
 
 Pages link as code hosts need it: relative to their own file, to any file of the repository. Links that leave docs/ lead
-to pages that are added here: README.md, CONTRIBUTING.md and CHANGELOG.md, and for every other file or folder a page
-with its text.
+to pages that are added here: README.md, CONTRIBUTING.md and CHANGELOG.md, for the result of an experiment a page that
+explains it, and for every other file or folder a page with its text.
 Mathematics, a fence ```math or $`...`$, becomes MathML, which browsers draw without a script.
 """
 
 import os
 import re
+import sys
 from pathlib import Path, PurePosixPath
 
 from math_core import LatexError, LatexToMathML
@@ -15,6 +16,9 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from experiments import pages  # noqa: E402
+
 DOCS = PurePosixPath("docs")
 PAGES = {
     "README.md": "project/readme.md",
@@ -34,6 +38,7 @@ LANGUAGES = {
     ".txt": "text",
 }
 MAX_SOURCE_BYTES = 200_000
+RESULT = re.compile(r"experiments/results/\w+/[\w-]+/result\.json")
 FENCE = re.compile(r"^(`{3,}|~{3,})")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 INLINE_MATH = re.compile(r"\$`([^`]+)`\$")
@@ -114,8 +119,10 @@ def transformed(text, page):
 
 
 def source_page(target):
-    """A page with the text of a file, or the texts of a folder's files."""
+    """A page with the text of a file, or the texts of a folder's files; of an experiment's result, its page."""
     path = ROOT / target
+    if RESULT.fullmatch(str(target)):
+        return "---\nsearch: {exclude: true}\n---\n" + pages.render(path)
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     parts = ["---", f"title: {target}", "search: {exclude: true}", "hide: [navigation, toc]", "---", f"# {target}"]
     for file in files:

@@ -101,7 +101,7 @@ EncodingEntry complex_words() {
                .terms = "-",
                .parameters = "V * E/2; E/2 or V with share",
                .cost = "0; T * E once",
-               .extrapolates = "defined at every position; worse beyond the trained ones (docs/report/atlas.html)",
+               .extrapolates = "defined at every position; worse beyond the trained ones (docs/report.md)",
                .file = "nn/posenc/complex_words.cpp",
                .test = "tests/nn/test_complex_words.py",
                .keys = {"share = none (or words, dimensions)"},

@@ -141,7 +141,7 @@ EncodingEntry floater() {
                    .terms = "-",
                    .parameters = "L * C + 2 C (C + 2)",
                    .cost = "T * C; once 8 * steps * L * C^2 multiply-adds for each position, one after another",
-                   .extrapolates = "defined to position 65535; worse beyond the trained ones (docs/report/atlas.html)",
+                   .extrapolates = "defined to position 65535; worse beyond the trained ones (docs/report.md)",
                    .file = "nn/posenc/floater.cpp",
                    .test = "tests/nn/test_floater.py",
                    .keys = {"time_step = 0.01", "steps = 1"},

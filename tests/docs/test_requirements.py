@@ -44,7 +44,7 @@ def tree():
     """Path and text of every file but the page, and the reports and pictures that programs write."""
     for name in names_of_files():
         path = ROOT / name
-        generated = name.startswith(("docs/report/", "experiments/results/")) or path.suffix in (".svg", ".inc")
+        generated = name.startswith("experiments/results/") or path.suffix in (".svg", ".inc")
         if path.is_file() and not generated and path not in (PAGE, Path(__file__)):
             yield name, path.read_text(encoding="utf-8", errors="replace")
 

@@ -77,6 +77,11 @@ def test_every_page_is_built(site):
         assert (site / name / "index.html").is_file()
 
 
+def test_an_experiment_has_a_page_in_place_of_its_json(site):
+    page = (site / "source/experiments/results/small/translation/result.json/index.html").read_text(encoding="utf-8")
+    assert "<h1" in page and "Translation with sinusoids" in page and "by Holm" in page
+
+
 def test_mathematics_is_drawn_without_scripts(site):
     theory = (site / "theory" / "index.html").read_text(encoding="utf-8")
     assert theory.count("<math") >= 6 and "<mfrac>" in theory
@@ -94,7 +99,8 @@ def small(tmp_path):
     """A copy of what the site is built from, to change."""
     root = tmp_path / "copy"
     for name in ("docs", "scripts"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("report.html", "__pycache__"))
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "experiments", root / "experiments", ignore=shutil.ignore_patterns("results", "__pycache__"))
     for path in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "requirements-site.txt"]:
         shutil.copy(path, root / path.name)
     return root

@@ -39,12 +39,15 @@ def run_of(folder, steps):
     (folder / "0.003" / "compare.json").write_text(json.dumps({"data": "f00", "length_factors": [1, 8]}))
 
 
+def recorded_runs(folder):
+    command = [sys.executable, "-m", "experiments", "record-runs", folder / "runs", folder / "out"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return read(folder / "out" / "encodings.parquet")
+
+
 def test_every_value_of_a_run_is_kept(tmp_path):
     run_of(tmp_path / "runs" / "encodings", steps=1000)
-    command = [sys.executable, ROOT / "experiments" / "record_runs.py", tmp_path / "runs", tmp_path / "out"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == [str(tmp_path / "out" / "encodings.parquet")]
-    rows = read(tmp_path / "out" / "encodings.parquet")
+    rows = recorded_runs(tmp_path)
     assert {row["run"] for row in rows} == {"0.003/shaw+max_relative_position=4/seed-2"}  # seed 3 is not finished
     how = {"arm": "shaw:max_relative_position=4", "seed": 2, "learning_rate": 0.003, "seconds": 12.5, "data": "f00"}
     assert all(how.items() <= row.items() for row in rows)
@@ -62,9 +65,7 @@ def test_every_value_of_a_run_is_kept(tmp_path):
 
 def test_short_curves_are_whole(tmp_path):
     run_of(tmp_path / "runs" / "encodings", steps=200)
-    command = [sys.executable, ROOT / "experiments" / "record_runs.py", tmp_path / "runs", tmp_path / "out"]
-    subprocess.run(command, check=True, capture_output=True)
-    steps = [r["step"] for r in read(tmp_path / "out" / "encodings.parquet") if r["measure"] == "training loss"]
+    steps = [row["step"] for row in recorded_runs(tmp_path) if row["measure"] == "training loss"]
     assert steps == list(range(10, 2001, 10))
 
 

@@ -1,4 +1,4 @@
-"""docs/report/data.sha256 names every file that the recorded results were made from."""
+"""experiments/results/data.sha256 names every file that the recorded results were made from."""
 
 import hashlib
 
@@ -6,7 +6,7 @@ import pytest
 
 from cli_support import ROOT, results
 
-SUMS = dict(reversed(line.split("  ")) for line in (ROOT / "docs/report/data.sha256").read_text().splitlines())
+SUMS = dict(reversed(line.split("  ")) for line in (ROOT / "experiments/results/data.sha256").read_text().splitlines())
 DATA = ROOT.parent / "shared" / "data"
 
 
