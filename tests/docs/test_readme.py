@@ -1,4 +1,4 @@
-"""README.md stays short, and its numbers are those of docs/benchmarks, compared with the fastest peer of each row.
+"""README.md stays short, and its numbers equal docs/benchmarks, compared with the fastest peer of each row.
 
 tests/docs/test_tutorials.py runs its code.
 """
