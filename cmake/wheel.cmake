@@ -36,7 +36,7 @@ install(TARGETS roformer RUNTIME DESTINATION ${package}/bin COMPONENT python)
 
 # --- libraries of others ----------------------------------------------------------------------------------------------
 # Under the names by which they are asked for. GNU OpenMP keeps its name too, so that a process with torch has one: the
-# loader takes the library of this name that is there first (docs/architecture.md, "One shared GNU OpenMP").
+# loader takes the library of this name that is there first (docs/decisions/0007-one-shared-openmp.md).
 set(files $<TARGET_FILE:rf_python> $<TARGET_FILE:rf_core> $<TARGET_FILE:rf_engine> $<TARGET_FILE:rf_cli>)
 install(CODE "set(package_libraries \"${files}\")" COMPONENT python)
 install(CODE "set(destination \"${package}/lib\")" COMPONENT python)

@@ -4,7 +4,7 @@
 #   scripts/sanitize.sh threads [ARG...]   ThreadSanitizer over core: the tests of core (ARG: arguments of core_test)
 #   scripts/sanitize.sh ops [ARG...]       AddressSanitizer over the PyTorch operators (ARG: arguments of pytest)
 #
-# docs/architecture.md says what they detect and what they do not, and has the result of a run.
+# docs/sanitizers.md says what they detect and what they do not, and has the result of a run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 check=${1:-}

@@ -1,8 +1,8 @@
 """What MkDocs does for the site beyond its own rules; mkdocs.yml names this file.
 
 Pages link as code hosts need it: relative to their own file, to any file of the repository. Links that leave docs/ lead
-to pages that are added here: README.md, CONTRIBUTING.md and CHANGELOG.md, for the result of an experiment a page that
-explains it, and for every other file or folder a page with its text.
+to pages that are added here: README.md, CONTRIBUTING.md, SECURITY.md and CHANGELOG.md, for the result of an experiment
+a page that explains it, and for every other file or folder a page with its text.
 Mathematics, a fence ```math or $`...`$, becomes MathML, which browsers draw without a script.
 """
 
@@ -24,6 +24,7 @@ PAGES = {
     "README.md": "project/readme.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+    "SECURITY.md": "project/security.md",
 }
 LANGUAGES = {
     ".c": "c",
