@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
 #include "splitters/bert_splitter.h"
+#include "temp_dir.h"
 
 namespace {
 
@@ -130,7 +132,10 @@ TEST(LinearSteps, ByteMergesOfOneLongWord) {
       BytePairModel::Workspace workspace;
       size_t covered = 0;
       const std::string word = repeated(part, bytes);
-      model.cut(word, workspace, [&](const BytePairModel::Piece& piece) { covered += piece.length; });
+      model.cut(word, workspace, [&](const BytePairModel::Piece& piece) {
+        covered += piece.length;
+        return true;
+      });
       EXPECT_EQ(covered, word.size());
       return workspace.steps;
     });
@@ -142,7 +147,8 @@ int64_t section_steps(const std::vector<AddedToken>& tokens, std::string_view te
   for (const AddedToken& token : tokens) matcher.add(token, token.content);
   size_t sections = 0;
   const int64_t steps = for_each_section(
-      matcher, text, [&](std::string_view, int32_t, int32_t) { ++sections; }, [&](const FoundToken&) { ++sections; });
+      matcher, text, [&](std::string_view, int32_t, int32_t) { ++sections; }, [&](const FoundToken&) { ++sections; },
+      [] { return false; });
   EXPECT_GT(sections, 0U);
   return steps;
 }
@@ -183,7 +189,7 @@ int64_t byte_level_steps(ByteLevelOptions options, std::vector<AddedToken> token
   const Vocabulary vocabulary(contents, parts.vocabulary.special_names());
   const AddedTokens added(tokens, vocabulary, [](std::string_view content) { return std::string(content); });
   Encoding out;
-  ByteLevelEncoder encoder(model, options, added, text, out);
+  ByteLevelEncoder encoder(model, options, added, text, std::numeric_limits<size_t>::max(), out);
   encoder.encode();
   EXPECT_GT(out.size(), text.size() / 8);
   return encoder.steps();
@@ -312,6 +318,49 @@ TEST(LinearMemory, TextsThatAreWrittenDown) {
       const std::string text = repeated(part, kOddBytes);
       size_t count = 0;
       EXPECT_LT(row_memory(tokenizer, text, count), kMaxBytesPerWrittenByte * text.size()) << part;
+    }
+  }
+}
+
+// Of a text that is truncated, only the beginning takes memory, in every pipeline.
+TEST(LinearMemory, FirstTokensOfLongTexts) {
+  constexpr size_t kMaxTokens = 100, kBytes = size_t{1} << 20;
+  const std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "zz"};
+  std::vector<Tokenizer> tokenizers = {word_pieces()};
+  for (const Pipeline pipeline : {Pipeline::kBertLegacy, Pipeline::kRoformer, Pipeline::kWobert}) {
+    TokenizerOptions options{.pipeline = pipeline};
+    if (pipeline.segments_words()) {
+      const TempDir dir;
+      options.dictionary = Dictionary::load(dir.write("words.txt", "hello 5\n"), {}, {""});
+    }
+    tokenizers.emplace_back(Vocabulary(tokens), options);
+  }
+  const std::vector<AddedToken> added = {{.content = "zz", .id = 5, .normalized = true}};
+  tokenizers.emplace_back(TokenizerParts{Vocabulary(tokens), TokenizerOptions(), added, {}, {}});
+  ByteLevelOptions no_words;
+  no_words.use_regex = false;
+  ByteLevelOptions nfc;
+  nfc.nfc = true;
+  for (const ByteLevelOptions& options : {ByteLevelOptions{}, no_words, nfc}) {
+    tokenizers.emplace_back(byte_level_parts(options));
+  }
+  TokenizerParts byte_level_added = byte_level_parts(nfc);
+  byte_level_added.added = {{.content = "a", .id = byte_level_added.vocabulary.find("a"), .normalized = true}};
+  tokenizers.emplace_back(byte_level_added);
+  for (const Tokenizer& tokenizer : tokenizers) {
+    for (const std::string_view part : {"hello world ", "\u00C9 b ", "\u4ECA\u5929\uFF0C", "\xFF c "}) {
+      const bool is_rewritten = !tokenizer.options().byte_level.use_regex && part.front() == '\xFF';
+      if (is_rewritten) continue;  // one word, of which all is
+      const auto memory = [&](size_t bytes) {
+        const std::string text = repeated(part, bytes);
+        return peak_of([&] {
+          Encoding out;
+          tokenizer.encode_first(text, kMaxTokens, out);
+          EXPECT_EQ(out.size(), kMaxTokens);
+        });
+      };
+      EXPECT_LT(memory(8 * kBytes), memory(kBytes) + kBytes)
+          << name(tokenizer.options().pipeline) << ", " << testing::PrintToString(std::string(part));
     }
   }
 }

@@ -10,15 +10,6 @@
 namespace rf::text {
 namespace {
 
-// The last code point of a text that is not empty; U+FFFD if its last bytes are not a complete character.
-Decoded decode_last(std::string_view text) {
-  for (size_t length = 1; length <= std::min<size_t>(text.size(), 4); ++length) {
-    const Decoded decoded = decode_utf8(text.substr(text.size() - length));
-    if (decoded.valid && static_cast<size_t>(decoded.length) == length) return decoded;
-  }
-  return {kReplacement, 1, false};
-}
-
 bool is_white_space(const Decoded& decoded) {
   return (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
 }
@@ -28,14 +19,14 @@ bool is_word(const Decoded& decoded) {
 }
 
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
-  const bool word_before = begin > 0 && is_word(decode_last(text.substr(0, begin)));
+  const bool word_before = begin > 0 && is_word(decode_last_utf8(text.substr(0, begin)));
   return !word_before && (end == text.size() || !is_word(decode_utf8(text.substr(end))));
 }
 
 // Not beyond `front`.
 size_t skip_space_before(std::string_view text, size_t begin, size_t front) {
   while (begin > front) {
-    const Decoded last = decode_last(text.substr(front, begin - front));
+    const Decoded last = decode_last_utf8(text.substr(front, begin - front));
     if (!is_white_space(last)) break;
     begin -= static_cast<size_t>(last.length);
   }

@@ -4,8 +4,28 @@
 #include <algorithm>
 
 #include "rf/io/error.h"
+#include "rf/io/utf8.h"
+#include "unicode/regex_classes.h"
 
 namespace rf::text {
+namespace {
+
+constexpr std::string_view kSeparators[] = {" ", "\n", "，", "。"};
+
+bool has_white_space(std::string_view text) {
+  for (; !text.empty(); text.remove_prefix(static_cast<size_t>(decode_utf8(text).length))) {
+    if ((regex_classes(decode_utf8(text).code) & kWhiteSpaceClass) != 0) return true;
+  }
+  return false;
+}
+
+// A form may have the spaces that BERT puts around CJK characters. White space of the text would be one more.
+bool may_have_separator(const AddedToken& token) {
+  const std::string& content = token.content;
+  return token.lstrip || token.rstrip || has_white_space(content) || next_separator(content, 0) < content.size();
+}
+
+}  // namespace
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
                          const std::function<std::string(std::string_view)>& normalize)
@@ -23,6 +43,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
     }
     forms_.push_back(token.normalized ? normalize(token.content) : token.content);
     (token.normalized ? normalized_ : raw_).add(token, forms_.back());
+    if (token.normalized && may_have_separator(token)) may_divide_ = false;
   }
 }
 
@@ -41,6 +62,16 @@ const std::string* AddedTokens::shown(int32_t id) const {
 bool AddedTokens::is_left_out(int32_t id) const {
   const size_t i = index_of(id);
   return i != tokens_.size() && tokens_[i].special && forms_[i] == tokens_[i].content;
+}
+
+size_t next_separator(std::string_view text, size_t from) {
+  for (; from < text.size(); ++from) {
+    const char first = text[from];
+    for (const std::string_view separator : kSeparators) {
+      if (first == separator.front() && text.substr(from).starts_with(separator)) return from;
+    }
+  }
+  return text.size();
 }
 
 std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary) {

@@ -30,6 +30,9 @@ class AddedTokens {
   // Searches the original text, for the tokens that are not `normalized`.
   const AddedTokenMatcher& raw() const { return raw_; }
   const AddedTokenMatcher& normalized() const { return normalized_; }  // searches the normalised text
+  // Whether a text may be divided before any separator, and the `normalized` tokens be searched in each part: none of
+  // them has a separator or white space in it or takes white space around it.
+  bool may_divide() const { return may_divide_; }
 
  private:
   size_t index_of(int32_t id) const;  // tokens_.size() when there is none
@@ -37,7 +40,13 @@ class AddedTokens {
   std::vector<AddedToken> tokens_;  // by id
   std::vector<std::string> forms_;  // the form in which each is searched
   AddedTokenMatcher raw_, normalized_;
+  bool may_divide_ = true;
 };
+
+// The first byte at or after `from` where a separator begins: a space, a line feed, "，" or "。". No word of BERT or of
+// a byte-level pattern has one behind a letter, and normalisation changes nothing across the front of one. The text's
+// size if there is none.
+size_t next_separator(std::string_view text, size_t from);
 
 // The special tokens of the vocabulary, as `transformers` adds them.
 std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary);

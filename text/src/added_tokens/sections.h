@@ -53,12 +53,14 @@ struct FoundToken {
 };
 
 // Cuts the text at the added tokens: ordinary(part, byte, character) is called for what lies between them, with where
-// it begins, and added(found) for each of them. Returns its steps: bytes compared and characters counted.
-template <class Ordinary, class Added>
-int64_t for_each_section(const AddedTokenMatcher& matcher, std::string_view text, Ordinary ordinary, Added added) {
+// it begins, and added(found) for each of them, until is_full(). Returns its steps: bytes compared and characters
+// counted.
+template <class Ordinary, class Added, class Full>
+int64_t for_each_section(const AddedTokenMatcher& matcher, std::string_view text, Ordinary ordinary, Added added,
+                         Full is_full) {
   CharacterCounter characters(text);
   AddedTokenMatcher::Scan scan(matcher, text);
-  for (Section section{}; scan.next(section);) {
+  for (Section section{}; !is_full() && scan.next(section);) {
     const auto begin = static_cast<int32_t>(section.begin), end = static_cast<int32_t>(section.end);
     const int32_t character = characters.before(section.begin);
     const std::string_view part = text.substr(section.begin, section.end - section.begin);

@@ -97,13 +97,14 @@ void ByteLevelEncoder::normalize(std::string_view part, int32_t byte, int32_t ch
   }
 }
 
-// The end of the stretch that begins there: before a space between two ASCII letters, which neither a change by NFC nor
-// a match of GPT-2's expression crosses. So at most a stretch has to be rewritten.
+// The end of the stretch that begins there: before a separator after a letter, which neither a change by NFC nor a
+// match of GPT-2's expression crosses. So at most a stretch has to be rewritten.
 size_t ByteLevelEncoder::stretch_end(std::string_view part, size_t begin) const {
-  if (!options_.use_regex || !added_.normalized().empty()) return part.size();
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  for (size_t at = begin + kEncodedStretchBytes; at + 1 < part.size(); ++at) {
-    if (part[at] == ' ' && is_letter(part[at - 1]) && is_letter(part[at + 1])) return at;
+  if (!options_.use_regex || !added_.may_divide()) return part.size();
+  const auto next = [&](size_t from) { return next_separator(part, from); };
+  for (size_t at = next(begin + kEncodedStretchBytes); at < part.size(); at = next(at + 1)) {
+    const char32_t before = decode_last_utf8(part.substr(begin, at - begin)).code;
+    if ((regex_classes(before) & kLetterClass) != 0 && !may_change_under_nfc(before)) return at;
   }
   return part.size();
 }
@@ -112,11 +113,11 @@ void ByteLevelEncoder::encode() {
   steps_ += for_each_section(
       added_.raw(), source_,
       [&](std::string_view part, int32_t byte, int32_t character) { encode_part(part, byte, character); },
-      [&](const FoundToken& found) { append_added(found, found.place); });
+      [&](const FoundToken& found) { append_added(found, found.place); }, [&] { return is_full(); });
 }
 
 void ByteLevelEncoder::encode_part(std::string_view part, int32_t byte, int32_t character) {
-  for (size_t begin = 0; begin < part.size();) {
+  for (size_t begin = 0; begin < part.size() && !is_full();) {
     const size_t end = stretch_end(part, begin);
     const std::string_view stretch = part.substr(begin, end - begin);
     encode_stretch(stretch, byte + static_cast<int32_t>(begin), character, begin == 0);
@@ -143,7 +144,7 @@ void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, in
       added_.normalized(), whole.text,
       [&](std::string_view text, int32_t begin, int32_t first_char) {
         const SourceSpan* const spans = whole.spans == nullptr ? nullptr : whole.spans + begin;
-        encode_words({text, spans, byte + begin, character + first_char}, true);
+        encode_words({text, spans, byte + begin, character + first_char}, is_front || begin > 0);
       },
       [&](const FoundToken& found) {
         const SourceSpan& place = found.place;
@@ -154,7 +155,8 @@ void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, in
           const SourceSpan &first = whole.spans[place.byte_begin], &last = whole.spans[place.byte_end - 1];
           append_added(found, {first.byte_begin, last.byte_end, first.char_begin, last.char_end});
         }
-      });
+      },
+      [&] { return is_full(); });
 }
 
 // With add_prefix_space a space is added to the front; it has the same source as the first character.
@@ -177,7 +179,7 @@ void ByteLevelEncoder::encode_words(const Mapped& mapped, bool is_front) {
 void ByteLevelEncoder::cut_words(const Mapped& words) {
   Mapped rest = words;
   size_t part = 0;  // bytes that are left of a part
-  while (!rest.text.empty()) {
+  while (!rest.text.empty() && !is_full()) {
     if (part == 0) part = options_.individual_digits ? digit_part(rest.text) : rest.text.size();
     const Gpt2Word word =
         options_.use_regex ? next_gpt2_word(rest.text.substr(0, part), 0) : Gpt2Word{rest.text.size(), false};
@@ -188,6 +190,7 @@ void ByteLevelEncoder::cut_words(const Mapped& words) {
     model_.cut(text, workspace_, [&](const BytePairModel::Piece& piece) {
       append_piece(rest, {text, word.ascii}, at, piece, character);
       at += piece.length;
+      return !is_full();
     });
     if (rest.spans != nullptr) {
       rest.spans += text.size();

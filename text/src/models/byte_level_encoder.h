@@ -28,17 +28,19 @@ struct Trimmed {
 class ByteLevelEncoder {
  public:
   ByteLevelEncoder(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
-                   std::string_view text, Encoding& out)
+                   std::string_view text, size_t max_tokens, Encoding& out)
       : model_(model),
         options_(options),
         added_(added),
         source_(text),
         out_(out),
-        writer_(out, text.size()),
-        first_token_(out.size()) {}
+        writer_(out, text.size(), max_tokens),
+        first_token_(out.size()),
+        max_tokens_(max_tokens) {}
 
+  // Appends the tokens of the text, or the first `max_tokens` of them.
   void encode();
-  int64_t replaced() const { return replaced_; }
+  int64_t replaced() const { return replaced_; }  // of the part that was read
   // For sections and for trimmed tokens: bytes compared and characters counted.
   int64_t steps() const { return steps_; }
 
@@ -55,6 +57,7 @@ class ByteLevelEncoder {
     std::string_view text;
     bool ascii;
   };
+  bool is_full() const { return out_.size() - first_token_ >= max_tokens_; }
   // A stretch of the text that is no added token, and where it begins.
   void encode_part(std::string_view part, int32_t byte, int32_t character);
   bool is_unchanged(std::string_view part) const;
@@ -77,7 +80,7 @@ class ByteLevelEncoder {
   const std::string_view source_;
   Encoding& out_;
   EncodingWriter writer_;
-  const size_t first_token_;
+  const size_t first_token_, max_tokens_;
   int64_t replaced_ = 0, steps_ = 0;
 
   NfcNormalizer nfc_;

@@ -49,21 +49,25 @@ class BytePairModel {
   // without all 256 bytes, except those that text hardly has, and for a merge whose parts or result it does not have.
   BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const ByteLevelOptions& options);
 
-  // Calls take(piece) for each piece of a word, which is not empty, in order.
+  // Calls take(piece) for each piece of a word, which is not empty, in order, until it returns false.
   template <typename Take>
   void cut(std::string_view word, Workspace& workspace, Take take) const {
     if (const Piece whole = find_whole(word); whole.id >= 0) {
-      take(whole);
+      static_cast<void>(take(whole));
       return;
     }
     size_t begin = 0, length = kWindow;
     merge_window(word.substr(0, length), workspace.pieces, workspace);
     while (begin + length < word.size()) {
       const size_t given = next_window(word, begin, length, workspace);
-      for (size_t i = 0; i < given; ++i) take(workspace.pieces[i]);
+      for (size_t i = 0; i < given; ++i) {
+        if (!take(workspace.pieces[i])) return;
+      }
       if (given > 0) std::swap(workspace.pieces, workspace.ahead);
     }
-    for (const Piece& piece : workspace.pieces) take(piece);
+    for (const Piece& piece : workspace.pieces) {
+      if (!take(piece)) return;
+    }
   }
 
   static constexpr size_t kWindow = size_t{1} << 15;  // bytes

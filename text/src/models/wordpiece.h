@@ -28,12 +28,21 @@ inline int32_t special_id(const SpecialIds& ids, Special special) {
   }
 }
 
-// Cuts words into pieces and appends them to an encoding.
+// Cuts words into pieces and appends them to an encoding, until it has `max_tokens` more.
 class PieceWriter : public WordSink {
  public:
   // `text_bytes`: the size of the text that the words come from.
-  PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, size_t text_bytes, Encoding& out)
-      : trie_(trie), special_(special), max_word_chars_(max_word_chars), out_(out), writer_(out, text_bytes) {}
+  PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, size_t text_bytes,
+              size_t max_tokens, Encoding& out)
+      : trie_(trie),
+        special_(special),
+        max_word_chars_(max_word_chars),
+        out_(out),
+        writer_(out, text_bytes, max_tokens),
+        first_(out.size()),
+        max_tokens_(max_tokens) {
+    full_ = max_tokens == 0;
+  }
 
   // The following words have offsets into a part of the text that begins there.
   void set_origin(int32_t byte, int32_t character) {
@@ -43,11 +52,20 @@ class PieceWriter : public WordSink {
 
   // An added token; the source is that of the whole text.
   void take_added(int32_t id, const SourceSpan& source) {
+    if (full_) return;
     set_origin(0, 0);
     append(id, source, true);
+    stop_at_limit();
   }
 
   void take(const Word& word) override {
+    if (full_) return;
+    append_word(word);
+    stop_at_limit();
+  }
+
+ private:
+  [[gnu::always_inline]] void append_word(const Word& word) {
     int32_t whole = special_id(special_, word.special);  // the token that all of the word is; of ordinary words, [UNK]
     if (word.special == Special::kNone && word.chars <= max_word_chars_) {
       if (word.token >= 0) {
@@ -61,7 +79,13 @@ class PieceWriter : public WordSink {
     append(whole, word.source(), true);
   }
 
- private:
+  // The last word may have made more tokens than are wanted.
+  [[gnu::always_inline]] void stop_at_limit() {
+    if (out_.size() - first_ < max_tokens_) return;
+    truncate_to(first_ + max_tokens_);
+    full_ = true;
+  }
+
   // False if a part of the word begins with no piece; the pieces before it were already appended.
   [[gnu::always_inline]] bool cut(const Word& word) {
     PieceTrie::Root root = PieceTrie::kWordStart;
@@ -93,6 +117,7 @@ class PieceWriter : public WordSink {
   const int64_t max_word_chars_;
   Encoding& out_;
   EncodingWriter writer_;
+  const size_t first_, max_tokens_;
   int32_t byte_origin_ = 0, char_origin_ = 0;
 };
 

@@ -51,7 +51,7 @@ class RoformerSplitter : public Splitter {
 int64_t RoformerSplitter::split(std::string_view text, WordSink& sink) {
   int64_t replaced = 0;
   SourcePlace place{0, 0};
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = 0; begin < text.size() && !sink.is_full();) {
     const size_t end = stretch_end(text, begin);
     chars_.clear();
     replaced += normalizer_.normalize(text.substr(begin, end - begin), place, chars_);

@@ -43,6 +43,7 @@ class OffsetMapper : public WordSink {
       byte_spans_.resize(i, chars_[inner.char_begin]);
     }
     sink_.take({word.text, word.chars, byte_spans_.data(), {}, word.special});
+    full_ = sink_.is_full();
   }
 
  private:
@@ -79,7 +80,7 @@ int64_t WobertSplitter::split(std::string_view text, WordSink& sink) {
   check_text_size(text);
   int64_t replaced = 0;
   SourceSpan at{0, 0, 0, 0};
-  while (!text.empty()) {
+  while (!text.empty() && !sink.is_full()) {
     const Decoded decoded = decode_utf8(text);
     text.remove_prefix(static_cast<size_t>(decoded.length));
     if (!decoded.valid) ++replaced;

@@ -55,7 +55,7 @@ void BertNormalizedText::split(size_t begin, size_t end, WordSink& sink) const {
     word = word_end;
     chars = 0;
   };
-  for (size_t at = begin; at < end;) {
+  for (size_t at = begin; at < end && !sink.is_full();) {
     const Decoded decoded = decode_utf8(std::string_view(text_).substr(at, end - at));
     const auto next = at + static_cast<size_t>(decoded.length);
     const bool space = decoded.code == U' ';

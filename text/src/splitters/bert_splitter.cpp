@@ -29,7 +29,7 @@ int64_t BertSplitter::split(std::string_view text, WordSink& sink) {
   check_text_size(text);
   const auto size = static_cast<int32_t>(text.size());
   Scan scan{text, sink};
-  while (scan.at < size) {
+  while (scan.at < size && !sink.is_full()) {
     switch (ascii_class(text[static_cast<size_t>(scan.at)])) {
       case Ascii::kLetter:
       case Ascii::kCapital:
@@ -137,7 +137,7 @@ void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, Wo
   };
   int64_t left_out = 0;  // characters left out after the first of chars_
   size_t waiting = 0;    // of chars_, no punctuation
-  while (!chunk.empty()) {
+  while (!chunk.empty() && !sink.is_full()) {
     const size_t stretch = normalizer_.stretch_end(chunk, kSplitStretchBytes);
     normalizer_.normalize(chunk.substr(0, stretch), place, chars_);
     chunk.remove_prefix(stretch);

@@ -38,7 +38,7 @@ int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
   check_text_size(text);
   const auto size = static_cast<int32_t>(text.size());
   Scan scan{text, sink};
-  while (scan.at < size) {
+  while (scan.at < size && !sink.is_full()) {
     switch (ascii_class(text[static_cast<size_t>(scan.at)])) {
       case Ascii::kLetter:
       case Ascii::kCapital:
@@ -60,7 +60,7 @@ int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
         break;
     }
   }
-  flush(scan, scan.chunk, size);
+  flush(scan, scan.chunk, scan.at);
   return scan.replaced;
 }
 
@@ -111,7 +111,7 @@ void LegacySplitter::split_plain(std::string_view chunk, const SourceSpan& begin
   folded_.resize(chunk.size());
   for (size_t i = 0; i < chunk.size(); ++i) folded_[i] = fold_[static_cast<uint8_t>(chunk[i])];
   const std::string_view folded = folded_;
-  for (size_t first = 0; first < folded.size();) {
+  for (size_t first = 0; first < folded.size() && !sink.is_full();) {
     size_t last = first + 1;
     if (is_ascii_word(folded[first])) {
       while (last < folded.size() && is_ascii_word(folded[last])) ++last;
@@ -158,7 +158,7 @@ void LegacySplitter::split_unicode(std::string_view chunk, const SourceSpan& beg
     if (any(kDecomposes | kNfcUnstable | kMark)) normalizer_.strip_accents(chars_);
   }
   const auto is_punctuation = [this](size_t i) { return (unicode_record(chars_[i].code) & kPunctuation) != 0; };
-  for (size_t first = 0; first < chars_.size();) {
+  for (size_t first = 0; first < chars_.size() && !sink.is_full();) {
     size_t last = first + 1;
     if (!is_punctuation(first)) {
       while (last < chars_.size() && !is_punctuation(last)) ++last;

@@ -60,6 +60,11 @@ class WordSink {
  public:
   virtual ~WordSink() = default;
   virtual void take(const Word& word) = 0;
+  // It needs no further words, and ignores them: what makes them may stop.
+  bool is_full() const { return full_; }
+
+ protected:
+  bool full_ = false;
 };
 
 // Throws Error when a text has 2^31 bytes or more: offsets are 32 bits.
@@ -73,7 +78,8 @@ inline void check_text_size(std::string_view text) {
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  // Passes the words of the text to the sink, in order. Returns the number of ill-formed UTF-8 sequences replaced.
+  // Passes the words of the text to the sink, in order, until it is full. Returns the number of ill-formed UTF-8
+  // sequences replaced in what was read of the text.
   // Throws Error when the text has 2^31 bytes or more.
   virtual int64_t split(std::string_view text, WordSink& sink) = 0;
 };

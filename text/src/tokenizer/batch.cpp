@@ -4,10 +4,12 @@
 #include "rf/text/batch.h"
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 #include <utility>
 
 #include "rf/io/error.h"
+#include "rf/io/utf8.h"
 #include "rf/text/workers.h"
 
 namespace rf::text {
@@ -69,6 +71,22 @@ KeptTokens kept_tokens(size_t first, size_t second, bool is_pair, size_t room, c
          of_first ? "first" : "second", excess, of_first ? first : second);
   }
   return of_first ? KeptTokens{first - excess, second} : KeptTokens{first, second - excess};
+}
+
+// Of a text whose end is cut off, tokens are made until it is known how many of them are kept.
+constexpr size_t kAllTokens = std::numeric_limits<size_t>::max();
+
+// How many tokens of each text must be known, with `first` and `second` known of at most `known` each; `known` if that
+// is enough. One more than there is room for tells of a text that it is too long, but not which text of a pair is the
+// longer one and keeps the odd token, nor what a message says.
+size_t tokens_to_know(size_t first, size_t second, size_t known, bool is_pair, size_t room,
+                      const BatchOptions& options) {
+  if (options.truncation == Truncation::kLongestFirst) {
+    const bool is_tie = is_pair && first == known && second == known && room % 2 == 1;
+    return !is_tie ? known : known > kAllTokens / 2 ? kAllTokens : 2 * known;
+  }
+  const size_t whole = options.truncation == Truncation::kOnlyFirst ? second : first;
+  return first + second > room && whole >= room ? kAllTokens : known;
 }
 
 void check(const Tokenizer& tokenizer, const BatchOptions& options) {
@@ -171,7 +189,10 @@ class BatchEncoder::Impl {
 
  private:
   const std::vector<Piece>& pieces_for(const TextPair& sample) const;
+  bool cuts_ends() const;  // of texts that are too long, and needs nothing of what it cuts off
+  void encode_texts(const TextPair& sample, size_t room, Plan& plan) const;
   void encode_whole(const TextPair& sample, Row& row) const;
+  void count_replaced(std::string_view text, size_t kept, Encoding& tokens) const;
   void tokenize(const TextPair& sample, Plan& plan) const;
   void build(const Plan& plan, size_t index, Row& row) const;
   size_t padded_length(size_t count) const;  // of the rows of so many plans; 0 without padding
@@ -208,22 +229,47 @@ void BatchEncoder::Impl::encode_whole(const TextPair& sample, Row& row) const {
   }
 }
 
+bool BatchEncoder::Impl::cuts_ends() const {
+  return options_.truncation != Truncation::kNone && options_.truncation_side == Side::kRight &&
+         options_.overflow == Overflow::kDropped;
+}
+
+void BatchEncoder::Impl::encode_texts(const TextPair& sample, size_t room, Plan& plan) const {
+  const bool is_pair = sample.second.has_value();
+  for (size_t known = 0, wanted = cuts_ends() ? room + 1 : kAllTokens; known != wanted;) {
+    known = wanted;
+    for (Encoding& text : plan.texts) text.clear();
+    tokenizer_.encode_first(sample.first, known, plan.texts[0]);
+    if (is_pair) tokenizer_.encode_first(*sample.second, known, plan.texts[1]);
+    if (known == kAllTokens) return;
+    wanted = tokens_to_know(plan.texts[0].size(), plan.texts[1].size(), known, is_pair, room, options_);
+  }
+}
+
+// Of a text whose end is cut off, what was ill-formed before that.
+void BatchEncoder::Impl::count_replaced(std::string_view text, size_t kept, Encoding& tokens) const {
+  if (!cuts_ends() || kept == tokens.size() || tokens.replaced_bytes == 0) return;
+  const auto end = kept == 0 ? size_t{0} : static_cast<size_t>(tokens.byte_end[kept - 1]);
+  tokens.replaced_bytes = count_ill_formed(text.substr(0, end));
+}
+
 void BatchEncoder::Impl::tokenize(const TextPair& sample, Plan& plan) const {
   const bool is_pair = sample.second.has_value();
   plan.pieces = &pieces_for(sample);
-  for (Encoding& text : plan.texts) text.clear();
-  tokenizer_.encode(sample.first, plan.texts[0]);
-  if (is_pair) tokenizer_.encode(*sample.second, plan.texts[1]);
-
   const size_t specials = count_specials(*plan.pieces);
   const auto max_length = static_cast<size_t>(options_.max_length);
   if (options_.truncation != Truncation::kNone && max_length < specials) {
     fail("tokenize", "max_length must be at least the {} special tokens of a row, got {}", specials, max_length);
   }
+  const size_t room = max_length - std::min(max_length, specials);
+  encode_texts(sample, room, plan);
   const size_t tokens[2] = {plan.texts[0].size(), plan.texts[1].size()};
-  const KeptTokens kept = kept_tokens(tokens[0], tokens[1], is_pair, max_length - specials, options_);
+  const KeptTokens kept = kept_tokens(tokens[0], tokens[1], is_pair, room, options_);
   const std::vector<Window> first = windows_of(tokens[0], kept.first, options_);
   const std::vector<Window> second = windows_of(tokens[1], kept.second, options_);
+
+  count_replaced(sample.first, kept.first, plan.texts[0]);
+  if (is_pair) count_replaced(*sample.second, kept.second, plan.texts[1]);
 
   plan.rows.clear();
   plan.rows.push_back({first[0], second[0]});

@@ -15,10 +15,12 @@ namespace rf::text {
 // While a writer exists, nothing else may append to a column of the encoding or change its capacity.
 class EncodingWriter {
  public:
-  EncodingWriter(Encoding& out, size_t text_bytes)
+  // `max_tokens`: as many are wanted, of which some more may be made and taken back.
+  EncodingWriter(Encoding& out, size_t text_bytes, size_t max_tokens)
       : out_(out),
         first_(out.size()),
         text_bytes_(text_bytes),
+        max_tokens_(max_tokens),
         capacity_(std::min({out.ids.capacity(), out.byte_begin.capacity(), out.byte_end.capacity(),
                             out.char_begin.capacity(), out.char_end.capacity(), out.starts_word.capacity()})) {}
 
@@ -43,7 +45,8 @@ class EncodingWriter {
 
   [[gnu::noinline, gnu::cold]] void grow(size_t bytes_done) {
     constexpr size_t kFewTokens = size_t{1} << 16;  // too few to estimate the rest
-    constexpr size_t kBytesPerToken = 3;            // few texts have more tokens than that
+    constexpr size_t kFewest = 64;
+    constexpr size_t kBytesPerToken = 3;  // few texts have more tokens than that
     constexpr double kMargin = 1.03;
     const size_t size = out_.size(), made = size - first_;
     const size_t rest = text_bytes_ - std::min(text_bytes_, bytes_done);
@@ -54,11 +57,13 @@ class EncodingWriter {
       const double expected = kMargin * tokens_per_byte * static_cast<double>(rest);
       capacity_ = std::max(capacity_, size + static_cast<size_t>(expected));
     }
+    const size_t wanted = max_tokens_ - std::min(max_tokens_, made);
+    capacity_ = size + std::min(capacity_ - size, std::max({wanted, size / 2, kFewest}));
     out_.reserve(capacity_);
   }
 
   Encoding& out_;
-  const size_t first_, text_bytes_;
+  const size_t first_, text_bytes_, max_tokens_;
   size_t capacity_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <limits>
 
 #include "added_tokens/added_tokens.h"
 #include "added_tokens/sections.h"
@@ -14,6 +15,7 @@
 #include "models/wordpiece.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
+#include "rf/io/utf8.h"
 #include "tokenizer/decoder.h"
 
 namespace rf::text {
@@ -155,11 +157,26 @@ void Tokenizer::save_dictionary(const std::string& model_dir) const {
 }
 
 void Tokenizer::encode(std::string_view text, Encoding& out) const {
+  encode_first(text, std::numeric_limits<size_t>::max(), out);
+}
+
+void Tokenizer::encode_first(std::string_view text, size_t max_tokens, Encoding& out) const {
   check_text_size(text);
   check_columns(out);
+  const size_t first = out.size();
+  const int64_t replaced_before = out.replaced_bytes;
+  append_first(text, max_tokens, out);
+  if (out.replaced_bytes > replaced_before && out.size() - first == max_tokens) {
+    const auto end = max_tokens == 0 ? size_t{0} : static_cast<size_t>(out.byte_end.back());
+    out.replaced_bytes = replaced_before + count_ill_formed(text.substr(0, end));
+  }
+}
+
+// How far the text is read depends on the pipeline, and so do the sequences that are counted.
+void Tokenizer::append_first(std::string_view text, size_t max_tokens, Encoding& out) const {
   Scratch& own = scratch();
   if (byte_pairs_ != nullptr) {
-    ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, out);
+    ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, max_tokens, out);
     encoder.encode();
     out.replaced_bytes += encoder.replaced();
     return;
@@ -168,7 +185,7 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
     own.splitter = options_.pipeline.entry().make_splitter(options_, vocabulary_, *trie_);
     own.tokenizer = serial_;
   }
-  PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, text.size(), out);
+  PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, text.size(), max_tokens, out);
   if (!added_->normalized().empty()) {
     options_.pipeline.entry().encode_normalized(*added_, options_, text, writer, out);
     return;
@@ -179,7 +196,7 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
         writer.set_origin(byte, character);
         out.replaced_bytes += own.splitter->split(part, writer);
       },
-      [&](const FoundToken& found) { writer.take_added(found.id, found.place); });
+      [&](const FoundToken& found) { writer.take_added(found.id, found.place); }, [&] { return writer.is_full(); });
   if (text.size() > kKeptBytes) own = {};
 }
 

@@ -36,6 +36,15 @@ inline Decoded decode_utf8(std::string_view text) {
   return {code, length, true};
 }
 
+// The last character of a text that is not empty; not valid, of length 1, if the last bytes are not a complete one.
+inline Decoded decode_last_utf8(std::string_view text) {
+  for (size_t length = 1; length <= text.size() && length <= 4; ++length) {
+    const Decoded decoded = decode_utf8(text.substr(text.size() - length));
+    if (decoded.valid && static_cast<size_t>(decoded.length) == length) return decoded;
+  }
+  return {kReplacement, 1, false};
+}
+
 inline bool is_utf8(std::string_view text) {
   while (!text.empty()) {
     const Decoded decoded = decode_utf8(text);
@@ -43,6 +52,17 @@ inline bool is_utf8(std::string_view text) {
     text.remove_prefix(static_cast<size_t>(decoded.length));
   }
   return true;
+}
+
+// The ill-formed sequences of a text: its characters that are read as U+FFFD.
+inline int64_t count_ill_formed(std::string_view text) {
+  int64_t count = 0;
+  while (!text.empty()) {
+    const Decoded decoded = decode_utf8(text);
+    if (!decoded.valid) ++count;
+    text.remove_prefix(static_cast<size_t>(decoded.length));
+  }
+  return count;
 }
 
 inline bool begins_character(char byte) {

@@ -156,6 +156,10 @@ class Tokenizer {
   // first and never cut. Adds no special tokens.
   // Thread-safe.
   void encode(std::string_view text, Encoding& out) const;
+  // The same for the first `max_tokens` tokens; all if there are fewer. The text is read only to the word that has the
+  // last of them, or little further, so that time and memory do not grow with the rest; searching it for added tokens
+  // takes time alone. If there are `max_tokens`, only what is ill-formed before the end of the last one is counted.
+  void encode_first(std::string_view text, size_t max_tokens, Encoding& out) const;
   // With the special tokens of sequence_template().single, for example [CLS] text [SEP].
   Encoding encode_with_specials(std::string_view text) const;
   // The text of the tokens, as `transformers`' decode(ids, skip_special_tokens=...). Throws Error for an id that the
@@ -164,6 +168,8 @@ class Tokenizer {
   DecodedText decode_beginning(const std::vector<int32_t>& ids, SkipSpecials skip) const;
 
  private:
+  void append_first(std::string_view text, size_t max_tokens, Encoding& out) const;
+
   uint64_t serial_;  // number of this tokenizer in the process; copies share it
   Vocabulary vocabulary_;
   TokenizerOptions options_;

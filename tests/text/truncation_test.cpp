@@ -1,0 +1,326 @@
+// The first tokens of a text are those of the whole text, for every pipeline, wherever reading stops; and so are the
+// rows that BatchEncoder makes of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "models/byte_alphabet.h"
+#include "rf/io/utf8.h"
+#include "rf/text/batch.h"
+#include "rf/text/tokenizer.h"
+#include "temp_dir.h"
+
+namespace rf::text {
+namespace {
+
+struct NamedTokenizer {
+  std::string name;
+  Tokenizer tokenizer;
+};
+
+const std::vector<std::string> kPieces = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a",  "##a", "b",   "##b", "c",
+                                          "ab",    "##bc",  "今",    "天",    "天气",   "好", "。",  "，",  "1",   "e",
+                                          "##e",   "é",     "가",    "'",     "s",      ".",  "zab", "z好", "z b"};
+// Tokens that a user added: a word, one with CJK characters, one with a space.
+constexpr int32_t kWord = 26, kChineseWord = 27, kWordWithSpace = 28;
+
+enum class Added { kNone, kRaw, kNormalized, kNormalizedWithSpace, kNormalizedThatStrips };
+
+std::vector<AddedToken> added_tokens(Added added) {
+  const bool normalized = added >= Added::kNormalized;
+  std::vector<AddedToken> tokens;
+  if (added != Added::kNone) {
+    tokens.push_back({.content = "zab", .id = kWord, .single_word = true, .normalized = normalized});
+    tokens.push_back({.content = "z好", .id = kChineseWord, .normalized = normalized});
+  }
+  if (added == Added::kNormalizedThatStrips) tokens[1].lstrip = tokens[1].rstrip = true;
+  if (added == Added::kRaw || added == Added::kNormalizedWithSpace) {
+    tokens.push_back({.content = "z b", .id = kWordWithSpace, .normalized = normalized});
+  }
+  return tokens;
+}
+
+Tokenizer word_pieces(Pipeline pipeline, Added added, Case letter_case, const TempDir& dir) {
+  TokenizerOptions options{.pipeline = pipeline, .letter_case = letter_case};
+  if (pipeline.segments_words()) {
+    options.dictionary = Dictionary::load(dir.write("words.txt", "今天 15960\n天气 2657\n好 92543\nab 5\n"), {}, {""});
+  }
+  return Tokenizer(TokenizerParts{Vocabulary(kPieces), options, added_tokens(added), {}, {}});
+}
+
+Tokenizer byte_pairs(const ByteLevelOptions& byte_level, Added added) {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char character = static_cast<char>(byte);
+    tokens.push_back(letters_of({&character, 1}));
+  }
+  std::vector<Merge> merges;
+  for (const auto& [left, right] :
+       {std::pair("a", "b"), {"ab", "c"}, {" ", "a"}, {"，", " "}, {"a", "a"}, {"aa", "aa"}}) {
+    if (std::string_view(left).size() > 2) continue;
+    merges.emplace_back(letters_of(left), letters_of(right));
+    tokens.push_back(merges.back().first + merges.back().second);
+  }
+  std::vector<AddedToken> given = added_tokens(added);
+  for (AddedToken& token : given) {
+    token.id = static_cast<int32_t>(tokens.size());
+    tokens.push_back(token.content);
+  }
+  const SpecialRole kRoles[] = {SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kSep};
+  SpecialNames names;
+  for (const SpecialRole role : kSpecialRoles) name_of(names, role).clear();
+  for (const SpecialRole role : kRoles) {
+    name_of(names, role) = "<" + std::to_string(tokens.size()) + ">";
+    tokens.push_back(name_of(names, role));
+  }
+  TokenizerOptions options{.pipeline = Pipeline::kByteLevelBpe, .byte_level = byte_level};
+  options.decoding.join = DecodingOptions::Join::kBytes;
+  return Tokenizer(TokenizerParts{Vocabulary(std::move(tokens), names), options, given, std::move(merges), {}});
+}
+
+std::vector<NamedTokenizer> all_tokenizers() {
+  const TempDir dir;
+  std::vector<NamedTokenizer> all;
+  for (const Pipeline pipeline : all_pipelines()) {
+    if (!pipeline.has_word_pieces()) continue;
+    for (const Case letter_case : {Case::kLower, Case::kKeep}) {
+      for (const Added added :
+           {Added::kNone, Added::kRaw, Added::kNormalized, Added::kNormalizedWithSpace, Added::kNormalizedThatStrips}) {
+        if (added >= Added::kNormalized && !(pipeline == Pipeline::kBert)) continue;
+        const std::string number = " " + std::to_string(static_cast<int>(added));
+        all.push_back({std::string(name(pipeline)) + (letter_case == Case::kLower ? " lower" : " keep") + number,
+                       word_pieces(pipeline, added, letter_case, dir)});
+      }
+    }
+  }
+  const ByteLevelOptions variants[] = {{},
+                                       {.nfc = true, .add_prefix_space = true},
+                                       {.nfc = true, .individual_digits = true},
+                                       {.nfc = true, .add_prefix_space = true, .trim_offsets = true},
+                                       {.nfc = true, .use_regex = false}};
+  for (size_t i = 0; i < std::size(variants); ++i) {
+    for (const Added added :
+         {Added::kNone, Added::kRaw, Added::kNormalized, Added::kNormalizedWithSpace, Added::kNormalizedThatStrips}) {
+      all.push_back({"bytes " + std::to_string(i) + " " + std::to_string(static_cast<int>(added)),
+                     byte_pairs(variants[i], added)});
+    }
+  }
+  return all;
+}
+
+// Words, marks, white space, punctuation, CJK characters, added tokens and ill-formed bytes in any order. Some texts
+// have few places to part them at, or none.
+class RandomTexts {
+ public:
+  explicit RandomTexts(uint32_t seed) : random_(seed) {}
+
+  std::string next(size_t bytes) {
+    const size_t kinds = 1 + below(std::size(kUnits));
+    std::vector<std::string> units;
+    for (size_t i = 0; i < kinds; ++i) units.emplace_back(kUnits[below(std::size(kUnits))]);
+    if (below(3) == 0) units.emplace_back(std::string(1 + below(300), 'a'));
+    std::string text;
+    while (text.size() < bytes) text += units[below(units.size())];
+    return text;
+  }
+  size_t below(size_t end) { return std::uniform_int_distribution<size_t>(0, end - 1)(random_); }
+
+ private:
+  static constexpr std::string_view kUnits[] = {
+      "a",       "ab",     "abc ",   "Ab ",    " ",    "  ",   "\n",       "\t",     "\r\n",   "\u00A0",   ",",
+      ". ",      "'s",     "'",      "1",      "23 ",  "今天", "天气",     "好",     "，",     "。",       "é",
+      "e\u0301", "\u0301", "\u0323", "\u0345", "İ",    "Σ",    "가",       "\u1100", "\u1161", "か\u3099", "\u0958",
+      "\u064B",  "ا",      "،",      "\u200B", "\x01", "\xFF", "\xE4\xB8", "😀",      "[MASK]", "[SEP]",    "zab",
+      "zab ",    "ZAB",    "z好",    " z好 ",  "z b",  "z",    "x",        "\u2028", "🙂 a", "ﬁ"};
+  std::mt19937 random_;
+};
+
+// `got` has the first `wanted` tokens of the whole text.
+void expect_first(const Encoding& got, const Encoding& whole, size_t wanted, std::string_view text) {
+  const size_t count = std::min(wanted, whole.size());
+  const auto first = [count](const auto& column) {
+    return std::vector(column.begin(), column.begin() + static_cast<ptrdiff_t>(count));
+  };
+  EXPECT_EQ(got.ids, first(whole.ids));
+  EXPECT_EQ(got.byte_begin, first(whole.byte_begin));
+  EXPECT_EQ(got.byte_end, first(whole.byte_end));
+  EXPECT_EQ(got.char_begin, first(whole.char_begin));
+  EXPECT_EQ(got.char_end, first(whole.char_end));
+  EXPECT_EQ(got.starts_word, first(whole.starts_word));
+  const size_t end = count < wanted ? text.size() : count == 0 ? 0 : static_cast<size_t>(whole.byte_end[count - 1]);
+  EXPECT_EQ(got.replaced_bytes, count_ill_formed(text.substr(0, end)));
+}
+
+Encoding first_tokens(const Tokenizer& tokenizer, std::string_view text, size_t max_tokens) {
+  Encoding out;
+  tokenizer.encode_first(text, max_tokens, out);
+  return out;
+}
+
+TEST(FirstTokens, AreThoseOfTheWholeText) {
+  constexpr size_t kShort = 200, kLong = 100'000;  // more than a stretch
+  RandomTexts texts(1);
+  for (const NamedTokenizer& each : all_tokenizers()) {
+    for (int round = 0; round < 61; ++round) {
+      const std::string text = texts.next(round < 60 ? texts.below(kShort) : kLong);
+      SCOPED_TRACE(each.name + ": " + text.substr(0, kShort));
+      Encoding whole;
+      each.tokenizer.encode(text, whole);
+      EXPECT_EQ(whole.replaced_bytes, count_ill_formed(text));
+      const size_t size = whole.size();
+      for (const size_t wanted : {size_t{0}, size_t{1}, texts.below(size + 1), texts.below(size + 1), size, size + 1,
+                                  std::numeric_limits<size_t>::max()}) {
+        expect_first(first_tokens(each.tokenizer, text, wanted), whole, wanted, text);
+      }
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(FirstTokens, AreAppended) {
+  const Tokenizer bert{Vocabulary(kPieces), {}};
+  Encoding out;
+  bert.encode_first("a\xFF a a", 1, out);
+  EXPECT_EQ(out.replaced_bytes, 0);
+  bert.encode_first("a\xFF b\xFF b", 2, out);
+  EXPECT_EQ(out.ids, (std::vector<int32_t>{5, 5, 7}));
+  EXPECT_EQ(out.replaced_bytes, 1);
+  bert.encode_first("b\xFF", 2, out);
+  EXPECT_EQ(out.ids, (std::vector<int32_t>{5, 5, 7, 7}));
+  EXPECT_EQ(out.replaced_bytes, 2);
+}
+
+// A token of the normalised text that has a space keeps a text in one piece, and occurs nowhere.
+TEST(FirstTokens, StretchesOfNormalisedTextChangeNothing) {
+  RandomTexts texts(2);
+  const TempDir dir;
+  const ByteLevelOptions variants[] = {{.nfc = true}, {.nfc = true, .add_prefix_space = true, .trim_offsets = true}};
+  std::vector<std::pair<Tokenizer, Tokenizer>> pairs;
+  const auto add = [&](const Tokenizer& divided, const Tokenizer& undivided) {
+    pairs.emplace_back(divided, undivided);
+  };
+  for (const Case letter_case : {Case::kLower, Case::kKeep}) {
+    add(word_pieces(Pipeline::kBert, Added::kNormalized, letter_case, dir),
+        word_pieces(Pipeline::kBert, Added::kNormalizedWithSpace, letter_case, dir));
+  }
+  for (const ByteLevelOptions& options : variants) {
+    add(byte_pairs(options, Added::kNormalized), byte_pairs(options, Added::kNormalizedWithSpace));
+  }
+  for (const auto& [divided, undivided] : pairs) {
+    for (int round = 0; round < 12; ++round) {
+      std::string text = texts.next(150'000);
+      for (size_t at; (at = text.find("z b")) != std::string::npos;) text.replace(at, 3, "zab");
+      SCOPED_TRACE(text.substr(0, 100));
+      Encoding got, wanted;
+      divided.encode(text, got);
+      undivided.encode(text, wanted);
+      ASSERT_EQ(got.ids, wanted.ids);
+      ASSERT_EQ(got.byte_end, wanted.byte_end);
+      ASSERT_EQ(got.char_begin, wanted.char_begin);
+      ASSERT_EQ(got.replaced_bytes, wanted.replaced_bytes);
+    }
+  }
+}
+
+std::string columns_of(const Row& row) {
+  std::string columns;
+  const auto add = [&columns](const auto& column) {
+    for (const auto value : column) columns += std::to_string(value) + " ";
+    columns += "| ";
+  };
+  const Encoding& tokens = row.tokens;
+  for (const auto* column : {&tokens.ids, &tokens.byte_begin, &tokens.byte_end, &tokens.char_begin, &tokens.char_end}) {
+    add(*column);
+  }
+  add(tokens.starts_word);
+  add(row.types);
+  add(row.text_index);
+  return columns;
+}
+
+// With its overflow a text is tokenized as a whole, and its first row is the one that is kept.
+TEST(FirstTokens, MakeTheRowsOfWholeTexts) {
+  RandomTexts texts(3);
+  for (const NamedTokenizer& each : all_tokenizers()) {
+    const bool has_pairs = !each.tokenizer.sequence_template().pair.empty();
+    for (int round = 0; round < 40; ++round) {
+      const std::string first = texts.next(texts.below(120)), second = texts.next(texts.below(120));
+      SCOPED_TRACE(each.name + ": " + first + " / " + second);
+      TextPair sample{first};
+      if (has_pairs && round % 3 != 0) sample.second = second;
+      BatchOptions options{.truncation = Truncation::kLongestFirst,
+                           .max_length = static_cast<int64_t>(6 + texts.below(30)),
+                           .padding = round % 2 == 0 ? Padding::kNone : Padding::kLongest,
+                           .threads = 1};
+      if (each.tokenizer.vocabulary().special().pad < 0) options.padding = Padding::kNone;
+      BatchEncoder kept(each.tokenizer, options);
+      options.overflow = Overflow::kRows;
+      options.padding = Padding::kNone;
+      BatchEncoder whole(each.tokenizer, options);
+      const Row& row = kept.encode({&sample, 1}).front();
+      const Row& wanted = whole.encode({&sample, 1}).front();
+      ASSERT_EQ(columns_of(row), columns_of(wanted));
+    }
+  }
+}
+
+// Of two texts that are both too long, the longer one keeps the odd token, and messages have the whole numbers.
+TEST(FirstTokens, TellTheLongerTextOfAPair) {
+  const Tokenizer bert{Vocabulary(kPieces), {}};
+  const auto text_of = [](size_t tokens) {
+    std::string text;
+    for (size_t i = 0; i < tokens; ++i) text += "a ";
+    return text;
+  };
+  for (const auto& [first, second, kept] :
+       {std::tuple(500, 40, 6), {40, 500, 5}, {500, 500, 5}, {12, 13, 5}, {13, 12, 6}, {11, 12, 5}, {500, 499, 6}}) {
+    const std::string texts[] = {text_of(static_cast<size_t>(first)), text_of(static_cast<size_t>(second))};
+    BatchEncoder encoder(bert, {.truncation = Truncation::kLongestFirst, .max_length = 14, .threads = 1});
+    const TextPair sample{texts[0], texts[1]};
+    const Row& row = encoder.encode({&sample, 1}).front();
+    EXPECT_EQ(row.size(), 14U);
+    EXPECT_EQ(std::ranges::count(row.text_index, 0), kept) << first << " and " << second;
+  }
+  const std::string texts[] = {text_of(50), text_of(70)};
+  const TextPair sample{texts[0], texts[1]};
+  for (const auto& [truncation, message] :
+       {std::pair(Truncation::kOnlyFirst,
+                  "the first text must have more than the 109 tokens that are too many, got 50"),
+        {Truncation::kOnlySecond, "the second text must have more than the 109 tokens that are too many, got 70"}}) {
+    BatchEncoder encoder(bert, {.truncation = truncation, .max_length = 14, .threads = 1});
+    try {
+      encoder.encode({&sample, 1});
+      ADD_FAILURE() << "no error";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+  }
+  const TextPair short_second{texts[1], "a b"};
+  BatchEncoder encoder(bert, {.truncation = Truncation::kOnlyFirst, .max_length = 14, .threads = 1});
+  EXPECT_EQ(std::ranges::count(encoder.encode({&short_second, 1}).front().text_index, 0), 9);
+}
+
+// Up to the last token that is kept; with windows or where the front is cut off, all.
+TEST(FirstTokens, CountWhatIsIllFormedBeforeTheirEnd) {
+  const Tokenizer bert{Vocabulary(kPieces), {}};
+  const TextPair sample{"a\xFF a\xFF a\xFF a\xFF\xFF"};
+  const auto replaced = [&](BatchOptions options) {
+    options.truncation = Truncation::kLongestFirst;
+    options.threads = 1;
+    BatchEncoder encoder(bert, options);
+    return encoder.encode({&sample, 1}).front().tokens.replaced_bytes;
+  };
+  EXPECT_EQ(replaced({.max_length = 4}), 1);
+  EXPECT_EQ(replaced({.max_length = 5}), 2);
+  EXPECT_EQ(replaced({.max_length = 2}), 0);
+  EXPECT_EQ(replaced({.max_length = 6}), 5);
+  EXPECT_EQ(replaced({.overflow = Overflow::kRows, .max_length = 4}), 5);
+  EXPECT_EQ(replaced({.truncation_side = Side::kLeft, .max_length = 4}), 5);
+}
+
+}  // namespace
+}  // namespace rf::text
