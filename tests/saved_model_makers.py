@@ -5,8 +5,18 @@ import hashlib
 import json
 from pathlib import Path
 
+import tokenizers
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from rotary_decoders import FAMILIES, SPECIALS, make_decoder, make_tokenizer, write_gguf
+from sentence_model import WORDS
+
 LABELS = ["bad", "good", "fair"]
+MAX_LENGTH = 24  # of the tokenizers; models have more positions
 ENCODER = dict(
+    vocab_size=len(WORDS),
     hidden_size=32,
     num_hidden_layers=2,
     num_attention_heads=2,
@@ -14,52 +24,46 @@ ENCODER = dict(
     max_position_embeddings=64,
     type_vocab_size=2,
 )
-DECODER = {key: value for key, value in ENCODER.items() if key != "type_vocab_size"}
+DECODER = {key: value for key, value in ENCODER.items() if key != "type_vocab_size"} | dict(
+    bos_token_id=1, eos_token_id=0
+)
 ONE, SEVERAL, NUMBER = "single_label_classification", "multi_label_classification", "regression"
 
 
 # ---- models and tokenizers
 
 
-def saved(folder, model, tokenizer=True, **options):
-    """Saves a model whose parameters are moved by N(0, 0.3), with the tokenizer that all share."""
-    import torch
-
+def saved(folder, model):
+    """Saves a model whose parameters are moved by N(0, 0.3)."""
     torch.manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:  # the table of rotations is not
                 parameter.add_(0.3 * torch.randn(parameter.shape))
-    model.eval().save_pretrained(folder, **options)
-    if tokenizer:
-        word_pieces(folder).save_pretrained(folder)
+    model.eval().save_pretrained(folder)
     return model
 
 
-def word_pieces(folder, **options):
-    import transformers
-
-    from sentence_model import WORDS
-
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"), model_max_length=64, **options)
+def with_word_pieces(folder, model):
+    write_vocabulary(folder)
+    tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"), model_max_length=MAX_LENGTH)
     (folder / "vocab.txt").unlink()
-    return tokenizer
+    tokenizer.save_pretrained(folder)
+    return model
 
 
-def encoder(head, family="Bert", **changes):
-    """A function that saves an encoder with a head."""
+def write_vocabulary(folder, model=None):
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+
+
+def encoder(head, family="Bert", options=None, **changes):
+    """A function that saves an encoder with a head. options: of the model's class."""
 
     def make(folder):
-        import transformers
-
-        from sentence_model import WORDS
-
-        sizes = ENCODER | {"vocab_size": len(WORDS)} | changes
-        if head.endswith(("LMHeadModel", "ForCausalLM")):
-            sizes["is_decoder"] = True
-        config = getattr(transformers, f"{family}Config")(**sizes)
-        return saved(folder, getattr(transformers, family + head)(config))
+        causal = {"is_decoder": True} if head in ("LMHeadModel", "ForCausalLM") else {}
+        config = getattr(transformers, f"{family}Config")(**(ENCODER | causal | changes))
+        model = getattr(transformers, family + head)(config, **(options or {}))
+        return with_word_pieces(folder, saved(folder, model))
 
     return make
 
@@ -69,18 +73,18 @@ def labels(names, kind=None):
     return named | ({"problem_type": kind} if kind else {})
 
 
+def classifier(family="Bert", **config):
+    return encoder("ForSequenceClassification", family, **(config or labels(LABELS)))
+
+
 def decoder(name, **changes):
     """A function that saves a causal language model with a tokenizer of byte pairs."""
 
     def make(folder):
-        import transformers
-
-        from rotary_decoders import FAMILIES, SPECIALS, make_tokenizer
-
         config, model, own = FAMILIES[name]
         pieces = make_tokenizer()
-        sizes = DECODER | {"vocab_size": pieces.get_vocab_size(), "bos_token_id": 1, "eos_token_id": 0} | own | changes
-        oracle = saved(folder, getattr(transformers, model)(getattr(transformers, config)(**sizes)), tokenizer=False)
+        sizes = DECODER | {"vocab_size": pieces.get_vocab_size()} | own | changes
+        oracle = saved(folder, getattr(transformers, model)(getattr(transformers, config)(**sizes)))
         transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token=SPECIALS[0]).save_pretrained(folder)
         return oracle
 
@@ -91,13 +95,6 @@ def change_json(path, change):
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content, indent=2))
-
-
-def change_weights(folder, change):
-    from safetensors.torch import load_file, save_file
-
-    path = folder / "model.safetensors"
-    save_file(change(load_file(path)), path, metadata={"format": "pt"})
 
 
 # ---- forms of one model
@@ -113,49 +110,45 @@ def form(change, base=None):
     return make
 
 
+def with_keys(file, **keys):
+    return lambda folder, model: change_json(folder / file, lambda content: content.update(keys))
+
+
+def without(*names):
+    def change(folder, model):
+        for name in names:
+            (folder / name).unlink()
+
+    return change
+
+
 def in_shards(folder, model):
-    (folder / "model.safetensors").unlink()
+    without("model.safetensors")(folder, model)
     model.save_pretrained(folder, max_shard_size="20KB")
     assert len(list(folder.glob("model-*.safetensors"))) > 2
 
 
 def more_tokens(folder, model):
     """Tokens that were added, and embeddings padded to a multiple of 64: more rows than tokens."""
-    import transformers
-
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     assert tokenizer.add_tokens(["newword", "another one"]) == 2
     model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64, mean_resizing=False)
     assert model.config.vocab_size > len(tokenizer)
-    for path in folder.glob("tokenizer*"):
-        path.unlink()
+    without(*(path.name for path in folder.glob("tokenizer*")))(folder, model)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def without_pooler(folder):
-    import transformers
-
-    from sentence_model import WORDS
-
-    config = transformers.BertConfig(**ENCODER, vocab_size=len(WORDS))
-    return saved(folder, transformers.BertModel(config, add_pooling_layer=False))
-
-
 def in_dtype(name):
     def change(folder, model):
-        import torch
-
         model.to(getattr(torch, name)).save_pretrained(folder)
-        return type(model).from_pretrained(folder, dtype=torch.float32)
+        return type(model).from_pretrained(folder, dtype=torch.float32)  # whose frequencies have float32
 
     return change
 
 
 def pickled(folder, model):
-    import torch
-
-    (folder / "model.safetensors").unlink()
+    without("model.safetensors")(folder, model)
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
 
 
@@ -170,7 +163,6 @@ def converted(folder, model):
 
 def as_transformers_4(folder, model):
     """Keys of a BERT that transformers 4.0 saved, names of TensorFlow's layer norms and a stored range of positions."""
-    import torch
 
     def keys(config):
         for key in ("dtype", "classifier_dropout", "is_decoder", "add_cross_attention", "tie_word_embeddings"):
@@ -178,47 +170,34 @@ def as_transformers_4(folder, model):
         config.update(_name_or_path="bert-base-uncased", gradient_checkpointing=False, torch_dtype="float32")
         config.update(position_embedding_type="absolute", transformers_version="4.6.0.dev0", use_cache=True)
 
-    def names(tensors):
-        renamed = {
-            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
-            for name, tensor in tensors.items()
-        }
-        return renamed | {"bert.embeddings.position_ids": torch.arange(64)[None]}
+    def names(name):
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        return name.replace("LayerNorm.bias", "LayerNorm.beta")
 
     change_json(folder / "config.json", keys)
-    change_weights(folder, names)
-    (folder / "tokenizer.json").unlink()
+    renamed(names, **{"bert.embeddings.position_ids": torch.arange(64)[None]})(folder, model)
     named = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]"}
     named |= {"mask_token": "[MASK]"}
     settings = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accents": None, "never_split": None}
     settings |= {"do_basic_tokenize": True, "name_or_path": "bert-base-uncased", "tokenizer_class": "BertTokenizer"}
-    settings |= {"special_tokens_map_file": None, "model_max_length": 64}
-    write_vocabulary(folder)
+    settings |= {"special_tokens_map_file": None, "model_max_length": MAX_LENGTH}
+    vocabulary_alone(folder, model)
     (folder / "special_tokens_map.json").write_text(json.dumps(named))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | named))
 
 
-def prefixed(prefix):
+def renamed(name_of, **more):
     def change(folder, model):
-        change_weights(folder, lambda tensors: {prefix + name: tensor for name, tensor in tensors.items()})
+        path = folder / "model.safetensors"
+        tensors = {name_of(name): tensor for name, tensor in load_file(path).items()}
+        save_file(tensors | more, path, metadata={"format": "pt"})
 
     return change
 
 
-def write_vocabulary(folder):
-    from sentence_model import WORDS
-
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-
-
 def vocabulary_alone(folder, model):
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
+    without("tokenizer.json", "tokenizer_config.json")(folder, model)
     write_vocabulary(folder)
-
-
-def tokenizer_alone(folder, model):
-    (folder / "tokenizer_config.json").unlink()
 
 
 def of_a_trainer(folder, model):
@@ -245,7 +224,6 @@ def sentences(*modules, version=6, max_length=12, **options):
     """A function that saves a sentence encoder; the names of modules and their arguments, from pooling on."""
 
     def make(folder):
-        import torch
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer import modules as kinds
 
@@ -313,13 +291,33 @@ def pooling(*modes, **options):
     return ("Pooling", {"embedding_dimension": 32, "pooling_mode": modes if len(modes) > 1 else modes[0], **options})
 
 
-def dense(inputs, outputs, **options):
-    return ("Dense", {"in_features": inputs, "out_features": outputs, **options})
-
-
-NORMALIZE = ("Normalize", {})
-FULL = (pooling("cls", "mean"), dense(64, 16), NORMALIZE)
+DENSE = ("Dense", {"in_features": 64, "out_features": 16})
+FULL = (pooling("cls", "mean"), DENSE, ("Normalize", {}))
 PROMPTS = {"prompts": {"query": "find: "}, "similarity_fn_name": "dot"}
+
+
+def scores(version=None, activation=None, base=None):
+    """A function that saves a cross-encoder. version None: as transformers saves its model; activation None: a model
+    that states none."""
+
+    def make(folder):
+        from sentence_transformers import CrossEncoder
+
+        model = folder.with_name(folder.name + "-encoder") if version == 6 else folder
+        (base or classifier(num_labels=1))(model)
+        module = f"torch.nn.modules.{'linear' if activation == 'Identity' else 'activation'}.{activation}"
+        if version == 6:
+            made = {"activation_fn": getattr(torch.nn, activation)()} if activation else {}
+            prompts = {"prompts": {"query": "find: "}, "default_prompt_name": "query"}
+            CrossEncoder(str(model), device="cpu", **made, **prompts).save(str(folder))
+        elif version == 5:
+            keys = {"activation_fn": module, "version": "5.1.0"}
+            with_keys("config.json", sentence_transformers=keys)(folder, None)
+        elif version == 3:
+            with_keys("config.json", sbert_ce_default_activation_function=module)(folder, None)
+        return CrossEncoder(str(folder), device="cpu")
+
+    return make
 
 
 # ---- what is refused
@@ -329,11 +327,8 @@ def foreign(name, **changes):
     """A function that saves a model of another family with a tokenizer that is none of ours."""
 
     def make(folder):
-        import tokenizers
-        import transformers
-
         family = name.removesuffix("Model").removesuffix("LMHead").removesuffix("ForCausalLM")
-        config = getattr(transformers, f"{family}Config")(**(ENCODER | {"vocab_size": 60} | changes))
+        config = getattr(transformers, f"{family}Config")(**(ENCODER | changes))
         getattr(transformers, name)(config).save_pretrained(folder)
         pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((c, -2.0) for c in "abcdefgh")]
         unigram = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=3))
@@ -343,25 +338,18 @@ def foreign(name, **changes):
 
 
 def clip(folder):
-    import transformers
-
     small = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2)
     config = transformers.CLIPConfig(text_config=small | {"vocab_size": 60}, vision_config=small | {"image_size": 32})
-    saved(folder, transformers.CLIPModel(config))
+    with_word_pieces(folder, saved(folder, transformers.CLIPModel(config)))
 
 
 def gguf_parts(folder):
-    from rotary_decoders import make_decoder, write_gguf
-
     folder.mkdir()
     write_gguf(make_decoder("llama"), folder / "model.gguf", split_max_tensors=16)
 
 
 def adapter(folder):
     """What PEFT saves: the weights of an adapter without those of its model."""
-    import torch
-    from safetensors.torch import save_file
-
     folder.mkdir()
     settings = {"peft_type": "LORA", "base_model_name_or_path": "bert-base-uncased", "r": 4, "lora_alpha": 8}
     (folder / "adapter_config.json").write_text(json.dumps(settings))
@@ -374,40 +362,35 @@ def plain_folder(folder):
     (folder / "notes.txt").write_text("nothing\n")
 
 
-def dangling(name, base):
+def dangling(name):
     def change(folder, model):
         (folder / name).unlink()
         (folder / name).symlink_to("../blobs/0123456789abcdef")
 
-    return form(change, base)
+    return change
 
 
-def without(name, base):
-    return form(lambda folder, model: (folder / name).unlink(), base)
-
-
-def one_file_missing(folder):
-    form(in_shards)(folder)
+def one_file_missing(folder, model):
+    in_shards(folder, model)
     next(folder.glob("model-00002-*")).unlink()
 
 
-def qwen2_tokenizer(folder):
+def qwen2_tokenizer(folder, model):
     """With the tokenizer that transformers' class of the family writes."""
-    import transformers
-
-    decoder("qwen2")(folder)
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
 
 
-def pickled_dense(folder):
-    import torch
-    from safetensors.torch import load_file
-
-    sentences(*FULL, version=3)(folder)
+def pickled_dense(folder, model):
     weights = folder / "2_Dense" / "model.safetensors"
     torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
     weights.unlink()
 
 
-def quantized(folder, model):
-    change_json(folder / "config.json", lambda c: c.update(quantization_config={"quant_method": "bitsandbytes"}))
+def logit_score(folder, model):
+    """The modules of a cross-encoder that reads its scores from the logits of a token."""
+    kinds = ["base.modules.transformer.Transformer", "cross_encoder.modules.logit_score.LogitScore"]
+    entries = [
+        {"idx": i, "name": str(i), "path": "", "type": f"sentence_transformers.{x}"} for i, x in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(entries))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "CrossEncoder"}))

@@ -10,43 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saved_model_makers import (
-    FULL,
-    LABELS,
-    NUMBER,
-    ONE,
-    PROMPTS,
-    SEVERAL,
-    adapter,
-    as_transformers_4,
-    clip,
-    converted,
-    dangling,
-    decoder,
-    encoder,
-    foreign,
-    form,
-    gguf_parts,
-    in_dtype,
-    in_shards,
-    in_the_hub_cache,
-    labels,
-    more_tokens,
-    of_a_trainer,
-    one_file_missing,
-    pickled,
-    pickled_dense,
-    plain_folder,
-    pooling,
-    prefixed,
-    quantized,
-    qwen2_tokenizer,
-    sentences,
-    tokenizer_alone,
-    vocabulary_alone,
-    without,
-    without_pooler,
-)
+import saved_model_makers as makers
+from saved_model_makers import FULL, LABELS, PROMPTS, classifier, decoder, encoder, form, labels, pooling, sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "saved-models.md"
@@ -71,8 +36,11 @@ OPENED = {
     "fill-mask": "`fill-mask`, `embed`",
     "generate": "`generate`",
     "classes": "`predict`, `forward`, `embed`",
-    "logits": "`forward`, `embed`",
+    "tokens": "`predict`, `forward`, `embed`",
+    "answers": "`predict`, `forward`, `embed`",
+    "choices": "`predict`, `forward`, `embed`",
     "sentences": "`embed`, `SentenceTransformer`",
+    "scores": "`rerank`, `predict`, `CrossEncoder`",
 }
 
 
@@ -81,7 +49,8 @@ OPENED = {
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 16}
 BIASED = {"attention_bias": True, "mlp_bias": True, "rope_parameters": LLAMA3}
-HEADS, FORMS, SENTENCES, REFUSED = "Heads", "Forms of the files", "sentence-transformers", "Refused"
+HEADS, FORMS, REFUSED = "Heads", "Forms of the files", "Refused"
+SENTENCES, SCORES = "sentence-transformers: SentenceTransformer", "sentence-transformers: CrossEncoder"
 CASES: list[Case] = []
 
 
@@ -89,21 +58,19 @@ def add(group, directory, make, opens="", **more):
     CASES.append(Case(group, directory, make, opens, **more))
 
 
+CLASSES = {f"`{kind}`": labels(LABELS, kind) for kind in (makers.ONE, makers.SEVERAL)}
+CLASSES |= {f"`{makers.NUMBER}`": labels(LABELS[:1], makers.NUMBER), "3 labels": labels(LABELS)}
+CLASSES |= {"2 labels without names": {"num_labels": 2}, "1 label": {"num_labels": 1}}
 for family, causal in (("Bert", "LMHeadModel"), ("RoFormer", "ForCausalLM")):
     add(HEADS, f"`{family}Model`", encoder("Model", family), "hidden")
     add(HEADS, f"`{family}ForMaskedLM`", encoder("ForMaskedLM", family), "fill-mask")
     add(HEADS, f"`{family}{causal}`", encoder(causal, family), "generate")
-    for kind, count in ((ONE, 3), (SEVERAL, 3), (NUMBER, 1)):
-        made = encoder("ForSequenceClassification", family, **labels(LABELS[:count], kind))
-        add(HEADS, f"`{family}ForSequenceClassification`, `{kind}`", made, "classes")
-    add(
-        HEADS,
-        f"`{family}ForTokenClassification`",
-        encoder("ForTokenClassification", family, **labels(LABELS)),
-        "logits",
-    )
-    add(HEADS, f"`{family}ForQuestionAnswering`", encoder("ForQuestionAnswering", family), "logits")
-    add(HEADS, f"`{family}ForMultipleChoice`", encoder("ForMultipleChoice", family), "logits")
+    for what, config in CLASSES.items():
+        add(HEADS, f"`{family}ForSequenceClassification`, {what}", classifier(family, **config), "classes")
+    tagger = encoder("ForTokenClassification", family, **labels(LABELS))
+    add(HEADS, f"`{family}ForTokenClassification`", tagger, "tokens")
+    add(HEADS, f"`{family}ForQuestionAnswering`", encoder("ForQuestionAnswering", family), "answers")
+    add(HEADS, f"`{family}ForMultipleChoice`", encoder("ForMultipleChoice", family), "choices")
 add(HEADS, "`BertForPreTraining`", encoder("ForPreTraining"), "fill-mask")
 add(HEADS, "`LlamaForCausalLM`", decoder("llama"), "generate")
 add(HEADS, "`LlamaForCausalLM`, tied embeddings", decoder("llama", tie_word_embeddings=True), "generate")
@@ -111,30 +78,36 @@ add(HEADS, "`MistralForCausalLM`", decoder("mistral"), "generate")
 add(HEADS, "`Qwen2ForCausalLM`", decoder("qwen2"), "generate")
 add(HEADS, "`GPTNeoXForCausalLM`", decoder("gpt_neox"), "generate")
 
-add(FORMS, "several files of weights with an index", form(in_shards), "fill-mask")
-add(FORMS, "a decoder in several files", form(in_shards, decoder("llama")), "generate")
-add(FORMS, "float16", form(in_dtype("float16")), "fill-mask")
-add(FORMS, "bfloat16", form(in_dtype("bfloat16"), decoder("qwen2")), "generate")
-add(FORMS, "`pytorch_model.bin`, after `roformer_cpp.convert`", form(converted), "fill-mask")
-add(FORMS, "keys, names of weights and tokenizer files of transformers 4", form(as_transformers_4), "fill-mask")
-add(FORMS, "`vocab.txt` alone as the tokenizer", form(vocabulary_alone), "fill-mask")
-add(FORMS, "`tokenizer.json` alone as the tokenizer", form(tokenizer_alone), "fill-mask")
-add(FORMS, "a checkpoint of `Trainer`, with its states", form(of_a_trainer), "fill-mask")
-add(FORMS, "a snapshot in the hub cache, made of links", form(in_the_hub_cache), "fill-mask")
-
-add(FORMS, "tokens added, embeddings padded to a multiple of 64", form(more_tokens), "fill-mask")
-add(FORMS, "a causal encoder so padded", form(more_tokens, encoder("ForCausalLM", "RoFormer")), "generate")
-for prefix, what in (("_orig_mod.", "`torch.compile`"), ("module.", "`DataParallel`")):
-    add(FORMS, f"weights of a model in {what}, with the prefix `{prefix}`", form(prefixed(prefix)), "fill-mask")
-add(FORMS, "a decoder with tokens added and embeddings padded", form(more_tokens, decoder("llama")), "generate")
-add(FORMS, "`BertModel` without a pooler", without_pooler, "hidden")
+add(FORMS, "several files of weights with an index", form(makers.in_shards), "fill-mask")
+add(FORMS, "a decoder in several files", form(makers.in_shards, decoder("llama")), "generate")
+add(FORMS, "float16", form(makers.in_dtype("float16")), "fill-mask")
 add(
     FORMS,
-    "`RoFormerForMaskedLM`, smaller `embedding_size`",
-    encoder("ForMaskedLM", "RoFormer", embedding_size=24),
-    "fill-mask",
+    "float16, with a table of rotations",
+    form(makers.in_dtype("float16"), encoder("Model", "RoFormer")),
+    "hidden",
 )
-add(FORMS, "float64", form(in_dtype("float64")), "fill-mask")
+add(FORMS, "bfloat16", form(makers.in_dtype("bfloat16"), classifier()), "classes")
+add(FORMS, "a decoder in bfloat16", form(makers.in_dtype("bfloat16"), decoder("qwen2")), "generate")
+add(FORMS, "float64", form(makers.in_dtype("float64")), "fill-mask")
+add(FORMS, "`pytorch_model.bin`, after `roformer_cpp.convert`", form(makers.converted), "fill-mask")
+add(FORMS, "keys, names of weights and tokenizer files of transformers 4", form(makers.as_transformers_4), "fill-mask")
+add(FORMS, "`vocab.txt` alone as the tokenizer", form(makers.vocabulary_alone), "fill-mask")
+add(FORMS, "`vocab.txt` beside `tokenizer.json`", form(makers.write_vocabulary, classifier()), "classes")
+add(FORMS, "`tokenizer.json` alone as the tokenizer", form(makers.without("tokenizer_config.json")), "fill-mask")
+cut_left = makers.with_keys("tokenizer_config.json", truncation_side="left")
+add(FORMS, "`truncation_side` left", form(cut_left, classifier()), "classes")
+add(FORMS, "a checkpoint of `Trainer`, with its states", form(makers.of_a_trainer), "fill-mask")
+add(FORMS, "a snapshot in the hub cache, made of links", form(makers.in_the_hub_cache), "fill-mask")
+add(FORMS, "tokens added, embeddings padded to a multiple of 64", form(makers.more_tokens), "fill-mask")
+add(FORMS, "a causal encoder so padded", form(makers.more_tokens, encoder("ForCausalLM", "RoFormer")), "generate")
+add(FORMS, "a decoder with tokens added and embeddings padded", form(makers.more_tokens, decoder("llama")), "generate")
+for prefix, what in (("_orig_mod.", "`torch.compile`"), ("module.", "`DataParallel`")):
+    wrapped = form(makers.renamed(prefix.__add__))
+    add(FORMS, f"weights of a model in {what}, with the prefix `{prefix}`", wrapped, "fill-mask")
+add(FORMS, "`BertModel` without a pooler", encoder("Model", options={"add_pooling_layer": False}), "hidden")
+narrow = encoder("ForMaskedLM", "RoFormer", embedding_size=24)
+add(FORMS, "`RoFormerForMaskedLM`, smaller `embedding_size`", narrow, "fill-mask")
 add(FORMS, "`LlamaForCausalLM` with biases and `llama3` scaling", decoder("llama", **BIASED), "generate")
 
 for version in (3, 5, 6):
@@ -149,20 +122,41 @@ add(SENTENCES, "version 5: a default prompt", sentences(pooling("mean"), version
 left_out = sentences(pooling("mean", include_prompt=False), version=5, **PROMPTS)
 add(SENTENCES, "version 5: a prompt that poolings leave out", left_out, "sentences")
 
+for what, made in {
+    "1 label, as transformers saves it": makers.scores(),
+    "1 label of a RoFormer, as transformers saves it": makers.scores(base=classifier("RoFormer", num_labels=1)),
+    "3 labels, as transformers saves it": makers.scores(base=classifier()),
+    "version 3: Identity": makers.scores(3, "Identity"),
+    "version 5: Sigmoid": makers.scores(5, "Sigmoid"),
+    "version 5: Identity": makers.scores(5, "Identity"),
+    "version 5: Tanh, `regression`": makers.scores(5, "Tanh", classifier(num_labels=1, problem_type=makers.NUMBER)),
+    "version 6: a prompt": makers.scores(6),
+    "version 6: Identity, `truncation_side` left": makers.scores(
+        6, "Identity", form(cut_left, classifier(num_labels=1))
+    ),
+    "version 6: 3 labels": makers.scores(6, base=classifier()),
+}.items():
+    add(SCORES, what, made, "scores")
+
 
 def refuse(directory, make, refusal, command="embed", **more):
     CASES.append(Case(REFUSED, directory, make, refusal=refusal, command=command, **more))
 
 
-refuse("`pytorch_model.bin` without other weights", form(pickled), "python -m roformer_cpp.convert")
-refuse("a `Dense` whose weights are pickled", pickled_dense, "python -m roformer_cpp.convert")
-refuse("no weights", without("model.safetensors", encoder("Model")), "must hold model.safetensors, got none")
-refuse("one of several files of weights missing", one_file_missing, "/model/model-00002-of-0000")
+TO_CONVERT = "python -m roformer_cpp.convert"
+refuse("`pytorch_model.bin` without other weights", form(makers.pickled), TO_CONVERT)
+refuse("the same with a head, to predict", form(makers.pickled, classifier()), TO_CONVERT, "predict")
+refuse("a `Dense` whose weights are pickled", form(makers.pickled_dense, sentences(*FULL, version=3)), TO_CONVERT)
+no_weights = form(makers.without("model.safetensors"), encoder("Model"))
+refuse("no weights", no_weights, "must hold model.safetensors, got none")
+refuse("one of several files of weights missing", form(makers.one_file_missing), "/model/model-00002-of-0000")
 refuse("pooling `weightedmean`", sentences(pooling("weightedmean")), "the pooling mode must be")
+quantized = makers.with_keys("config.json", quantization_config={"quant_method": "bitsandbytes"})
 refuse("quantised weights", form(quantized, decoder("llama")), "weights must not be quantised", "generate")
-refuse("Qwen2's own tokenizer", qwen2_tokenizer, "must be GPT-2's expression", "generate")
-refuse("an adapter of PEFT without its model", adapter, "got an adapter of PEFT")
-refuse("a folder without a model", plain_folder, "must hold the files of a model")
+own = form(makers.qwen2_tokenizer, decoder("qwen2"))
+refuse("Qwen2's own tokenizer", own, "must be GPT-2's expression", "generate")
+refuse("an adapter of PEFT without its model", makers.adapter, "got an adapter of PEFT")
+refuse("a folder without a model", makers.plain_folder, "must hold the files of a model")
 GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
 for name, model_type, changes in (
     ("XLMRobertaModel", "xlm-roberta", {}),
@@ -177,13 +171,28 @@ for name, model_type, changes in (
     ("Phi3ForCausalLM", "phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),
 ):
     command = "generate" if name.endswith(("LM", "LMHeadModel")) else "embed"
-    refuse(f"`{name}`", foreign(name, **changes), f'got "{model_type}"', command)
-refuse("a link to a missing `modules.json`", dangling("modules.json", sentences(pooling("cls"))), "modules.json")
-refuse("a link to a missing `tokenizer.json`", dangling("tokenizer.json", encoder("Model")), "tokenizer.json")
-refuse("a link to missing weights", dangling("model.safetensors", encoder("Model")), "model.safetensors")
-refuse("`CLIPModel`", clip, 'got "clip"')
+    refuse(f"`{name}`", makers.foreign(name, **changes), f'got "{model_type}"', command)
+for what, name, base in (
+    ("`modules.json`", "modules.json", sentences(pooling("cls"))),
+    ("`tokenizer.json`", "tokenizer.json", encoder("Model")),
+    ("weights", "model.safetensors", encoder("Model")),
+):
+    refuse(f"a link to missing {what}", form(makers.dangling(name), base), name)
+refuse("`CLIPModel`", makers.clip, 'got "clip"')
 part = "model-00001-of-00002.gguf"
-refuse("one part of a GGUF file", gguf_parts, "llama-gguf-split --merge", "generate", file=part)
+refuse("one part of a GGUF file", makers.gguf_parts, "llama-gguf-split --merge", "generate", file=part)
+refuse("`BertForMaskedLM`, to predict", encoder("ForMaskedLM"), "must have a head of classification", "predict")
+numbers = classifier(num_labels=3, problem_type=makers.NUMBER)
+refuse("`regression` of 3 labels", numbers, "regression must have one label, a number, got 3", "predict")
+twice = form(makers.with_keys("config.json", label2id=None), encoder("ForTokenClassification", **labels("aba")))
+refuse("two labels of one name", twice, "id2label must give each label a name of its own, got a, b, a", "predict")
+activations = "must be Identity, Sigmoid, Tanh or ReLU"
+refuse("a CrossEncoder of version 5 with GELU", makers.scores(5, "GELU"), activations, "rerank")
+refuse("a CrossEncoder, to embed", makers.scores(6), 'vectors need a SentenceTransformer, got a "CrossEncoder"')
+of_vectors = 'scores of pairs need a CrossEncoder, got a "SentenceTransformer"'
+refuse("a SentenceTransformer, to rerank", sentences(pooling("mean")), of_vectors, "rerank")
+by_token = form(makers.logit_score, classifier(num_labels=1))
+refuse("a CrossEncoder with LogitScore", by_token, "must have one module, Transformer, got", "rerank")
 
 
 # ---- the page

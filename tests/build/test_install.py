@@ -1,15 +1,19 @@
 """`cmake --install`: what the prefix has, what its libraries export, and programs that use it after it was moved."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cli_support import ROOT
+from cli_support import PROGRAM, ROOT
 from engine_case import assert_close, make_oracle, make_sequences, run_oracle
+from saved_model_makers import classifier, decoder, encoder
 
 BUILD = ROOT / "build" / "release"
 EXAMPLE = ROOT / "examples" / "find_package"
@@ -149,6 +153,52 @@ def test_the_program_runs_without_torch(prefix, tmp_path):
     run(prefix / "bin" / "roformer", "forward", *files)
     theirs = next(run_oracle(oracle, ids, [0 * ids[0]])).last_hidden_state.numpy()
     assert_close(np.load(tmp_path / "out.npy"), theirs)
+
+
+def words_of_chinese(folder):
+    """A tokenizer that segments by the dictionary of the program."""
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("[PAD] [UNK] [CLS] [SEP] [MASK] 今天 天气 非常 今 天 气 好".replace(" ", "\n"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RoFormerTokenizer"}))
+
+
+COMMANDS = {
+    "embed": (encoder("Model", "RoFormer"), ["--text", "the cat", "abc de"]),
+    "predict": (classifier(), ["--text", "the cat", "abc de"]),
+    "rerank": (classifier(num_labels=1), ["--query", "the cat", "--text", "abc de", "a dog"]),
+    "generate": (decoder("llama"), ["--prompt", "The quick", "--max-new-tokens", "8"]),
+    "tokenize": (words_of_chinese, []),
+}
+HIDE = (
+    'empty=$1 count=$2; shift 2; for _ in $(seq "$count"); do mount --bind "$empty" "$1" && shift || exit; done; "$@"'
+)
+
+
+def hiding(empty, *folders):
+    """The words before a command that hide folders from it: an empty one is in their place, for this command alone."""
+    for options in ("-m", "-rm"):  # of root; where other users may make namespaces
+        words = ["unshare", options, "--propagation", "private", "sh", "-c", HIDE, "sh", empty, len(folders), *folders]
+        words = [str(word) for word in words]
+        if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
+            return words
+    pytest.skip("NOT TESTED: this user may not hide the checkout from a process (unshare -m)")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_run_where_the_checkout_is_hidden(prefix, command, tmp_path):
+    """Also without the environment of Python, whose oneDNN and Arrow the program was built with."""
+    if command == "tokenize" and not (BUILD / "share" / "roformer" / "dict.txt").exists():
+        pytest.skip("NOT TESTED: no dictionary is installed")
+    make, options = COMMANDS[command]
+    make(tmp_path / "model")
+    (tmp_path / "empty").mkdir()
+    environment = [Path(sys.prefix)] if sys.prefix != sys.base_prefix else []
+    hidden = hiding(tmp_path / "empty", *environment, ROOT)
+    run(*hidden, "test", "!", "-e", ROOT / "README.md", cwd=tmp_path)
+    call = [command, "--model", tmp_path / "model", *options]
+    stdin = "今天天气非常好\n" * (command == "tokenize")
+    ours = run(*hidden, prefix / "bin" / "roformer", *call, stdin=stdin, cwd=tmp_path)
+    assert ours and ours == run(PROGRAM, *call, stdin=stdin)
 
 
 def test_commands_that_train_say_what_they_need(prefix):
