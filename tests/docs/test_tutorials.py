@@ -221,7 +221,7 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     assert moved["outcome"] == "fails" and alike["outcome"] == "not shown" and difference in frequencies
     bits = {row["model"]: row["held-out bits per byte"] for row in rows_of("linear-language-model")}
     learned, linear, softmax = (f"{bits[name] * math.log(2):.3f}" for name in ("learned", "rope", "rope, softmax"))
-    nats = f"in nats per byte: learned table {learned}, linear RoPE {linear}, softmax RoPE {softmax};"
+    nats = f"in nats per byte: learned table {learned}, linear RoPE {linear}, softmax RoPE {softmax})"
     assert nats in " ".join(page.split())
     assert "better than a learned table on 2 of 5 tasks" in " ".join(page.split())
     assert "better on 2 of 5 tasks" in result_of("fine-tuning")["recorded"]["C-20"]
@@ -232,8 +232,9 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     slow = [growth for _, growth in paired if 1 < growth < 1.5]
     counts = [len(states) - len(paired), sum(growth >= 1.5 for _, growth in paired), len(fixed), len(slow)]
     assert [name for name, is_paired, *_, taken in states if (is_paired == "yes") == (taken == "yes")] == ["log-n"]
-    sentence = " ".join(re.search(r"tried \d+:.*? refused\.", page, re.DOTALL)[0].split())
-    assert f"tried {len(states)}: {counts[0]} without a term" in sentence and f"; {counts[1]} with such a" in sentence
-    assert f"; {counts[2]} could do" in sentence and f"that of the other {counts[3]} grows slowly" in sentence
-    assert f"at most to {max(slow):.2f} times" in sentence and f"Those {len(paired)} are refused" in sentence
+    sizes = table_of(page, "| encodings | size of the state |")
+    assert f"for {len(states)} encodings." in " ".join(page.split())
+    assert [int(name.split()[0]) for name in sizes] == counts
+    assert [cells[-1] for cells in sizes.values()] == ["yes, except `log-n`", "no", "no", "no"]
+    assert f"at most {max(slow):.2f} times" in list(sizes.values())[3][0]
     assert fixed.count(16) == 3 and 7 * 16 < max(fixed) < 8 * 16
