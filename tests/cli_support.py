@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import random
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -29,6 +30,12 @@ def run(*arguments, stdin=None, threads=1, **options):
         env=environment,
         **options,
     )
+
+
+def hear_interrupts():
+    """The preexec_fn of a child that gets SIGINT: where the tests run in the background of a shell, they and their
+    children ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def needs_parquet():

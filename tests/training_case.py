@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import cli_support
-from cli_support import ROOT
+from cli_support import ROOT, hear_interrupts
 
 TIMING = ("seconds", "tokens_per_second")
 RUN = {**cli_support.RUN, "evaluate_every_steps": 4, "evaluate_lengths": [8]}
@@ -47,8 +47,7 @@ def script(code, *, session=False):
         text=True,
         env=environment,
         start_new_session=session,
-        # Ignored where these tests run in the background of a shell; Python raises KeyboardInterrupt if it is not.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hear_interrupts,  # as KeyboardInterrupt
     )
 
 

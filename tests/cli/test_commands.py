@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import tolerances
-from cli_support import PROGRAM, make_corpus, refused, results, run, run_file, wait_for
+from cli_support import PROGRAM, hear_interrupts, make_corpus, refused, results, run, run_file, wait_for
 
 COMMANDS = [
     "info",
@@ -243,7 +243,12 @@ def test_a_signal_writes_a_checkpoint(prepared, tmp_path, number):
     )
     command = [PROGRAM, "pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run"]
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, OMP_NUM_THREADS="1")
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+        preexec_fn=hear_interrupts,
     )
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_text(), child)

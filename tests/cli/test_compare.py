@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import tolerances
-from cli_support import MODEL, PROGRAM, make_data, refused, results, run, run_file, wait_for
+from cli_support import MODEL, PROGRAM, hear_interrupts, make_data, refused, results, run, run_file, wait_for
 
 NEEDS_KEYS = {"axial", "axial-nd", "mrope", "rope-mixed"}
 
@@ -192,7 +192,9 @@ def test_a_signal_in_the_last_evaluation_of_a_run(data, tmp_path):
     output = tmp_path / "out"
     arguments = options(data, output, "none,rope", 1, config="evaluating.json")
     environment = dict(os.environ, OMP_NUM_THREADS="1")
-    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stderr=subprocess.DEVNULL, env=environment)
+    child = subprocess.Popen(
+        [PROGRAM, *map(str, arguments)], stderr=subprocess.DEVNULL, env=environment, preexec_fn=hear_interrupts
+    )
     try:
         metrics = output / "none" / "seed-1" / "metrics.jsonl"
         wait_for(lambda: metrics.exists() and '"step":4' in metrics.read_text(), child)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import roformer_cpp
-from cli_support import PROGRAM, needs_parquet, refused, results, run, wait_for
+from cli_support import PROGRAM, hear_interrupts, needs_parquet, refused, results, run, wait_for
 from rf_engine import Embedder
 from sentence_model import TEXTS, save_encoder, save_modules
 
@@ -287,7 +287,7 @@ def test_interrupted_run_continues(model, tmp_path, number, name):
         stdout=pipe,
         stderr=pipe,
         text=True,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a job in the background ignores SIGINT
+        preexec_fn=hear_interrupts,
     )
     child.stdin.write("".join(line + "\n" for line in lines[:5000]))
     child.stdin.flush()

@@ -15,7 +15,7 @@ import torch
 from scipy.stats import spearmanr
 
 import roformer_cpp
-from cli_support import PROGRAM, refused, results, run
+from cli_support import PROGRAM, hear_interrupts, refused, results, run
 
 WORDS = ["red", "blue", "big", "small", "cat", "dog", "runs", "sleeps", "old", "new", "house", "tree"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -164,15 +164,21 @@ def test_held_out_text_is_refused(trained, tmp_path):
     assert message.splitlines()[-1] == f"[evaluate] {rule}, got true in {folder}"
 
 
+def interrupt(command, output):
+    """A run that gets SIGINT after its first checkpoint."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    child = subprocess.Popen([PROGRAM, *map(str, command)], preexec_fn=hear_interrupts, **quiet)
+    while not any(output.glob("checkpoint-*")) and child.poll() is None:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=60) == 130
+
+
 def test_a_killed_run_goes_on(house, tmp_path):
     options = ["--epochs", 30, "--learning-rate", 1e-3]
     whole, cut = (arguments(house, tmp_path / name, *options) for name in ("whole", "cut"))
     (report,) = results(*whole)
-    child = subprocess.Popen([PROGRAM, *map(str, cut)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not any((tmp_path / "cut").glob("checkpoint-*")) and child.poll() is None:
-        time.sleep(0.01)
-    child.send_signal(signal.SIGINT)
-    assert child.wait(timeout=60) == 130
+    interrupt(cut, tmp_path / "cut")
     results(*cut)
     model = "model.safetensors"
     assert (tmp_path / "cut" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
@@ -189,11 +195,7 @@ def test_another_model_is_refused(house, tmp_path):
     options = ["--epochs", 30, "--learning-rate", 1e-3]
     given = arguments(house, tmp_path / "cut", *options)
     given[given.index("--model") + 1] = start
-    child = subprocess.Popen([PROGRAM, *map(str, given)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not any((tmp_path / "cut").glob("checkpoint-*")) and child.poll() is None:
-        time.sleep(0.01)
-    child.send_signal(signal.SIGINT)
-    assert child.wait(timeout=60) == 130
+    interrupt(given, tmp_path / "cut")
     start.rename(moved)
     other = roformer_cpp.build_model(json.loads((moved / "config.json").read_text()), "RoFormerForMaskedLM", seed=2)
     shutil.copytree(moved, start)

@@ -15,7 +15,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from cli_support import PROGRAM, on_terminal, refused, results, run
+from cli_support import PROGRAM, hear_interrupts, on_terminal, refused, results, run
 from roformer_cpp.translation import load_translation_model
 from tolerances import GRADIENT_OF_A_STEP, T4_MAX
 
@@ -99,9 +99,9 @@ def test_killed_training_has_the_same_bits(folder, trained):
     """SIGKILL in the middle, then SIGINT, then to the end."""
     output = folder / "killed"
     command = [PROGRAM, *map(str, training(folder, output))]
-    environment = {"OMP_NUM_THREADS": "1"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {"OMP_NUM_THREADS": "1"}}
     for sent, checkpoint in ((signal.SIGKILL, "checkpoint-3"), (signal.SIGINT, "checkpoint-6")):
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        child = subprocess.Popen(command, preexec_fn=hear_interrupts, **quiet)
         while child.poll() is None and not (output / checkpoint).exists():
             pass
         child.send_signal(sent)

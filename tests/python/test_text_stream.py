@@ -14,7 +14,7 @@ import tokenizers
 import torch
 import transformers
 
-from cli_support import PROGRAM, ROOT, refused, results
+from cli_support import PROGRAM, ROOT, hear_interrupts, refused, results
 from engine_case import make_causal, make_oracle
 from roformer_cpp import Engine
 from rotary_decoders import make_decoder, make_tokenizer
@@ -195,10 +195,8 @@ def test_a_stream_may_be_left(of_bytes):
 
 
 INTERRUPTED = """
-import signal, sys
+import sys
 from roformer_cpp import Engine
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
 causal, encoder = Engine(sys.argv[1]), Engine(sys.argv[2], task="embed")
 texts = [f"{i} " * 60 for i in range(100_000)]
@@ -227,6 +225,7 @@ def test_an_interrupt_ends_a_call(of_bytes, tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, str(of_bytes[1]), str(tmp_path)],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        preexec_fn=hear_interrupts,
     )  # fmt: skip
     stuck = threading.Timer(300, child.kill)
     stuck.start()
