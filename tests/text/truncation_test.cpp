@@ -226,6 +226,27 @@ TEST(FirstTokens, StretchesOfNormalisedTextChangeNothing) {
   }
 }
 
+// Added tokens with white space in them, or around them, hold a long text together.
+TEST(FirstTokens, StretchesDoNotCutAddedTokens) {
+  const TempDir dir;
+  for (const auto& [added, part] :
+       {std::pair(Added::kNormalizedWithSpace, "z b "), {Added::kNormalizedThatStrips, " z好 "}}) {
+    std::string text;
+    while (text.size() < 200'000) text += part;
+    for (const Tokenizer& tokenizer :
+         {word_pieces(Pipeline::kBert, added, Case::kLower, dir), byte_pairs({.nfc = true}, added)}) {
+      Encoding out;
+      tokenizer.encode(text, out);
+      const auto count = static_cast<size_t>(std::ranges::count(out.ids, out.ids.front()));
+      EXPECT_EQ(count, text.size() / std::string_view(part).size()) << name(tokenizer.options().pipeline);
+      if (added == Added::kNormalizedThatStrips) {
+        EXPECT_EQ(out.byte_end.back(), static_cast<int32_t>(text.size()));
+        for (size_t i = 1; i < out.size(); ++i) ASSERT_EQ(out.byte_begin[i], out.byte_end[i - 1]);
+      }
+    }
+  }
+}
+
 std::string columns_of(const Row& row) {
   std::string columns;
   const auto add = [&columns](const auto& column) {
