@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "models/byte_alphabet.h"
+#include "models/piece_trie.h"
+#include "pipelines/pipeline.h"
 #include "rf/io/utf8.h"
 #include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
+#include "splitters/splitter.h"
 #include "temp_dir.h"
 
 namespace rf::text {
@@ -181,6 +184,32 @@ TEST(FirstTokens, AreThoseOfTheWholeText) {
   }
 }
 
+// What is given to it when it is full is in vain.
+class FullSink : public WordSink {
+ public:
+  void take(const Word&) override {
+    ++words;
+    full_ = words >= 3;
+  }
+  size_t words = 0;
+};
+
+TEST(FirstTokens, EndTheSplittingOfWords) {
+  const TempDir dir;
+  for (const Pipeline pipeline : all_pipelines()) {
+    if (!pipeline.has_word_pieces()) continue;
+    const Tokenizer made = word_pieces(pipeline, Added::kNone, Case::kLower, dir);
+    const PieceTrie trie(made.vocabulary());
+    for (const std::string_view part : {"ab ", "é,", "今，"}) {
+      std::string text;
+      while (text.size() < 1'000'000) text += part;
+      FullSink sink;
+      pipeline.entry().make_splitter(made.options(), made.vocabulary(), trie)->split(text, sink);
+      EXPECT_LT(sink.words, 20'000U) << name(pipeline) << ", " << part;
+    }
+  }
+}
+
 TEST(FirstTokens, AreAppended) {
   const Tokenizer bert{Vocabulary(kPieces), {}};
   Encoding out;
@@ -211,8 +240,15 @@ TEST(FirstTokens, StretchesOfNormalisedTextChangeNothing) {
     add(byte_pairs(options, Added::kNormalized), byte_pairs(options, Added::kNormalizedWithSpace));
   }
   for (const auto& [divided, undivided] : pairs) {
-    for (int round = 0; round < 12; ++round) {
-      std::string text = texts.next(150'000);
+    std::vector<std::string> given;
+    for (int round = 0; round < 8; ++round) given.push_back(texts.next(150'000));
+    for (const std::string_view part : {"a  b", "a.，", "ab。\n", "\u0958，", "ا\u064B，a"}) {
+      for (const std::string_view front : {"", "x", "xx"}) {  // another place is the first after a stretch
+        given.emplace_back(front);
+        while (given.back().size() < 100'000) given.back() += part;
+      }
+    }
+    for (std::string& text : given) {
       for (size_t at; (at = text.find("z b")) != std::string::npos;) text.replace(at, 3, "zab");
       SCOPED_TRACE(text.substr(0, 100));
       Encoding got, wanted;
@@ -221,6 +257,7 @@ TEST(FirstTokens, StretchesOfNormalisedTextChangeNothing) {
       ASSERT_EQ(got.ids, wanted.ids);
       ASSERT_EQ(got.byte_end, wanted.byte_end);
       ASSERT_EQ(got.char_begin, wanted.char_begin);
+      ASSERT_EQ(got.starts_word, wanted.starts_word);
       ASSERT_EQ(got.replaced_bytes, wanted.replaced_bytes);
     }
   }
