@@ -48,8 +48,9 @@ class RowWriter {
   RowWriter& operator=(const RowWriter&) = delete;
 
   void add(EmbeddedRows rows) {
-    const auto count = static_cast<int64_t>(rows.end - rows.begin);
-    if (!rows_.push({count, std::move(rows.vectors), rows.block.texts[rows.end - 1].digest})) finish();
+    std::vector<std::string> ids;
+    for (size_t i = rows.begin; i < rows.end; ++i) ids.push_back(rows.block.texts[i].id);
+    if (!rows_.push({std::move(ids), std::move(rows.vectors), rows.block.texts[rows.end - 1].digest})) finish();
   }
   // Waits until all is written. Throws what writing threw.
   void finish() {
@@ -60,14 +61,14 @@ class RowWriter {
 
  private:
   struct Rows {
-    int64_t count;
+    std::vector<std::string> ids;
     std::vector<float> vectors;
     std::string digest;
   };
 
   void write() {
     try {
-      while (const auto rows = rows_.take()) output_.write(rows->count, rows->vectors.data(), rows->digest);
+      while (const auto rows = rows_.take()) output_.write(rows->ids, rows->vectors.data(), rows->digest);
     } catch (...) {
       error_ = std::current_exception();
       rows_.stop();
@@ -109,6 +110,7 @@ json settings_of(const EmbedOptions& options, const engine::Embedder& embedder, 
           {"input", files},
           {"format", data::format_name(options.read.format)},
           {"field", options.read.field},
+          {"id-field", options.read.ids == data::Ids::kNotRead ? json() : json(options.read.id_field)},
           {"quotes", options.read.quotes == data::Quotes::kRead}};
 }
 
@@ -188,7 +190,8 @@ int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder,
   const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const auto row = static_cast<int64_t>(i - rows.begin);
-      emit_line(vector_line(rows.first() + row, rows.vectors.data() + row * dimensions, dimensions));
+      const float* const vector = rows.vectors.data() + row * dimensions;
+      emit_line(vector_line(rows.first() + row, rows.block.texts[i].id, vector, dimensions));
     }
   });
   say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);
@@ -204,7 +207,7 @@ int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
     const std::string quoted = json(texts[i]).dump(-1, ' ', false, json::error_handler_t::replace);
     const auto index = static_cast<int64_t>(i);
     emit_line("{\"text\":" + quoted + "," +
-              vector_line(index, vectors.data() + index * dimensions, dimensions).substr(1));
+              vector_line(index, "", vectors.data() + index * dimensions, dimensions).substr(1));
   }
   return kOk;
 }
@@ -221,12 +224,22 @@ void check(const EmbedOptions& options) {
     fail_usage("embed", "--dtype float16 goes with an --output named .npy, got {}",
                options.output.empty() ? "none" : options.output);
   }
+  if (options.read.ids == data::Ids::kNamed && is_npy) {
+    fail_usage("embed", "--id-field goes with an --output named .jsonl or .parquet, or without one, got {}",
+               options.output);
+  }
+  if (options.read.ids == data::Ids::kNamed && !options.texts.empty()) {
+    fail_usage("embed", "--id-field goes with --input, got --text");
+  }
 }
 
 int run_embed(EmbedOptions& options, const Common& common) {
   check(options);
   if (!options.texts.empty()) return run_texts(options, open_embedder(options.embedder, common));
-  if (!options.output.empty()) options.read.outputs = EmbeddingOutput::paths_of(options.output);
+  if (!options.output.empty()) {
+    options.read.outputs = EmbeddingOutput::paths_of(options.output);
+    if (!holds_ids(vector_format_of(options.output))) options.read.ids = data::Ids::kNotRead;
+  }
   data::TextReader reader(options.read);
   check_outputs(options.read.outputs, {}, options.embedder.model_dir);
   if (!options.overwrite && !options.output.empty() && fs::is_regular_file(options.output)) {
@@ -241,9 +254,12 @@ std::function<int()> configure_embed(CLI::App& app, const Common& common) {
   auto options = std::make_shared<EmbedOptions>();
   add_embedder_options(app, options->embedder);
   add_text_inputs(app, options->read)->required(false);
+  add_id_field(app, options->read);
   app.add_option("--text", options->texts, "One or several texts instead of --input");
-  app.add_option("--output", options->output,
-                 "File to write: .npy, .jsonl or .parquet; without it JSON lines go to standard output");
+  app.add_option(
+      "--output", options->output,
+      "File to write: .npy, .jsonl or .parquet; without it JSON lines go to standard output. All but .npy have "
+      "the records' ids");
   add_choice<io::DType>(app, "--dtype", options->dtype, "float32", "Numbers in .npy: float32 or float16",
                         {{"float32", io::DType::kF32}, {"float16", io::DType::kF16}});
   app.add_flag("--overwrite", options->overwrite, "Replace the file of an earlier run");

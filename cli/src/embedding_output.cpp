@@ -3,13 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <span>
+#include <utility>
 
-#include "rf/data/vectors.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/half.h"
@@ -39,12 +41,27 @@ std::string differences(const json& earlier, const json& now) {
   return text;
 }
 
+constexpr std::pair<data::IdColumn, const char*> kIdColumns[] = {
+    {data::IdColumn::kNone, "none"}, {data::IdColumn::kIntegers, "integers"}, {data::IdColumn::kTexts, "texts"}};
+
+const char* name_of(data::IdColumn column) {
+  return std::ranges::find(kIdColumns, column, &std::pair<data::IdColumn, const char*>::first)->second;
+}
+
+std::optional<data::IdColumn> id_column(const json& name) {
+  for (const auto& [column, known] : kIdColumns) {
+    if (name == known) return column;
+  }
+  return std::nullopt;
+}
+
 json read_state(const std::string& path) {
   const json state = io::read_json(path);
   const bool is_ours = state.is_object() && state.value("kind", json()) == kKind && state.contains("settings") &&
                        state.at("settings").is_object() && state.contains("inputs") && state.at("inputs").is_object() &&
                        state.value("rows", json()).is_number_unsigned() &&
-                       state.value("bytes", json()).is_number_unsigned() && state.value("digest", json()).is_string();
+                       state.value("bytes", json()).is_number_unsigned() && state.value("digest", json()).is_string() &&
+                       id_column(state.value("ids", "none"));
   if (!is_ours) fail(path, "must be the state of {}, got other JSON", kKind);
   return state;
 }
@@ -56,6 +73,39 @@ void append_halves(const float* vectors, size_t count, std::string& bytes) {
   }
 }
 
+// A row of a Parquet file before it is complete: the size of the id in 4 bytes, the id, zeros up to a multiple of 4
+// bytes, the vector.
+size_t padded(size_t bytes) {
+  return (bytes + 3) / 4 * 4;
+}
+
+void append_row(std::string_view id, std::span<const float> vector, std::string& bytes) {
+  const auto size = static_cast<uint32_t>(id.size());
+  bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+  bytes += id;
+  bytes.append(padded(id.size()) - id.size(), '\0');
+  bytes.append(reinterpret_cast<const char*>(vector.data()), vector.size_bytes());
+}
+
+// The rows of such a file, one after the other.
+class RowBytes {
+ public:
+  RowBytes(std::span<const std::byte> bytes, int64_t dimensions)
+      : at_(bytes.data()), vector_bytes_(static_cast<size_t>(dimensions) * sizeof(float)) {}
+  data::VectorRow next() {
+    uint32_t size = 0;
+    std::memcpy(&size, at_, sizeof size);
+    const std::byte* const id = at_ + sizeof size;
+    const std::byte* const vector = id + padded(size);
+    at_ = vector + vector_bytes_;
+    return {reinterpret_cast<const float*>(vector), {reinterpret_cast<const char*>(id), size}};
+  }
+
+ private:
+  const std::byte* at_;
+  const size_t vector_bytes_;
+};
+
 }  // namespace
 
 VectorFormat vector_format_of(const std::string& path) {
@@ -66,8 +116,14 @@ VectorFormat vector_format_of(const std::string& path) {
   fail(kOutputWhere, "the file must be named .npy, .jsonl or .parquet, got {}", path);
 }
 
-std::string vector_line(int64_t index, const float* vector, int64_t dimensions) {
-  std::string line = fmt::format("{{\"index\":{},\"embedding\":[", index);
+bool holds_ids(VectorFormat format) {
+  return format != VectorFormat::kNpy;
+}
+
+std::string vector_line(int64_t index, std::string_view id, const float* vector, int64_t dimensions) {
+  std::string line = fmt::format("{{\"index\":{}", index);
+  if (!id.empty()) fmt::format_to(std::back_inserter(line), ",\"id\":{}", id);
+  line += ",\"embedding\":[";
   for (int64_t i = 0; i < dimensions; ++i) {
     if (i > 0) line += ',';
     if (std::isfinite(vector[i])) {
@@ -119,6 +175,7 @@ void EmbeddingOutput::resume(const json& state) {
   file_.truncate(bytes);
   rows_ = state.at("rows").get<int64_t>();
   digest_ = state.at("digest").get<std::string>();
+  ids_ = *id_column(state.value("ids", "none"));
   first_inputs_ = state.at("inputs");
   last_checkpoint_ = std::chrono::steady_clock::now();
 }
@@ -135,13 +192,21 @@ std::string EmbeddingOutput::changed_inputs() const {
   return names;
 }
 
-void EmbeddingOutput::write(int64_t rows, const float* vectors, const std::string& digest) {
+void EmbeddingOutput::write(const std::vector<std::string>& ids, const float* vectors, const std::string& digest) {
   const std::lock_guard lock(mutex_);
+  const auto rows = std::ssize(ids);
   const auto count = static_cast<size_t>(rows * settings_.dimensions);
   bytes_.clear();
-  if (format_ == VectorFormat::kJsonLines) {
+  if (holds_ids(format_)) {
     for (int64_t i = 0; i < rows; ++i) {
-      bytes_ += vector_line(rows_ + i, vectors + i * settings_.dimensions, settings_.dimensions) + '\n';
+      const std::string& id = ids[static_cast<size_t>(i)];
+      const std::span vector(vectors + i * settings_.dimensions, static_cast<size_t>(settings_.dimensions));
+      ids_ = data::with_id(ids_, id);
+      if (format_ == VectorFormat::kParquet) {
+        append_row(id, vector, bytes_);
+      } else {
+        bytes_ += vector_line(rows_ + i, id, vector.data(), settings_.dimensions) + '\n';
+      }
     }
     file_.write(bytes_);
   } else if (settings_.dtype == io::DType::kF16) {
@@ -169,20 +234,24 @@ bool EmbeddingOutput::keep_finished() {
 
 void EmbeddingOutput::save_state() {
   file_.sync();
-  const json state = {{"kind", kKind}, {"settings", settings_.settings}, {"inputs", first_inputs_},
-                      {"rows", rows_}, {"bytes", file_.size()},          {"digest", digest_}};
+  const json state = {{"kind", kKind},       {"settings", settings_.settings}, {"inputs", first_inputs_},
+                      {"rows", rows_},       {"bytes", file_.size()},          {"digest", digest_},
+                      {"ids", name_of(ids_)}};
   io::write_file(state_path(), state.dump(2) + "\n");
   last_checkpoint_ = std::chrono::steady_clock::now();
+}
+
+void EmbeddingOutput::write_parquet() {
+  const io::MappedFile mapped(partial_path());
+  RowBytes rows(mapped.bytes(), settings_.dimensions);
+  data::write_parquet_vectors(settings_.path, rows_, settings_.dimensions, ids_, [&rows] { return rows.next(); });
 }
 
 void EmbeddingOutput::commit() {
   const std::lock_guard lock(mutex_);
   save_state();
   if (format_ == VectorFormat::kParquet) {
-    const io::MappedFile mapped(partial_path());
-    const auto* const vectors = reinterpret_cast<const float*>(mapped.bytes().data());
-    data::write_parquet_vectors(settings_.path, rows_, settings_.dimensions,
-                                [&](int64_t first, int64_t) { return vectors + first * settings_.dimensions; });
+    write_parquet();
     file_.remove();
   } else {
     if (format_ == VectorFormat::kNpy) {

@@ -7,8 +7,10 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "rf/data/vectors.h"
 #include "rf/io/dtype.h"
 #include "rf/io/resumable_file.h"
 
@@ -17,8 +19,11 @@ namespace rf::cli {
 enum class VectorFormat { kNpy, kJsonLines, kParquet };
 VectorFormat vector_format_of(const std::string& path);  // by its extension; throws Error for another
 
-// {"index":0,"embedding":[...]}, with the shortest decimal numbers that are read as the same floats.
-std::string vector_line(int64_t index, const float* vector, int64_t dimensions);
+bool holds_ids(VectorFormat format);
+
+// {"index":0,"id":7,"embedding":[...]}, with the shortest decimal numbers that are read as the same floats. id: JSON
+// text; empty: the key is left out.
+std::string vector_line(int64_t index, std::string_view id, const float* vector, int64_t dimensions);
 
 struct OutputSettings {
   std::string path;
@@ -44,8 +49,8 @@ class EmbeddingOutput {
   // The inputs that have changed since the part was begun, for a message.
   std::string changed_inputs() const;
 
-  // Further rows. digest: of all texts up to these.
-  void write(int64_t rows, const float* vectors, const std::string& digest);
+  // Further rows, with the ids of their texts as JSON text, which may be empty. digest: of all texts up to these.
+  void write(const std::vector<std::string>& ids, const float* vectors, const std::string& digest);
   void checkpoint();  // what is written so far survives whatever happens
   void commit();
   // For another thread, when the process is about to end: keeps what is written and returns true, or false after
@@ -56,6 +61,7 @@ class EmbeddingOutput {
   std::string state_path() const { return file_.partial_path() + ".json"; }
   void begin();
   void resume(const nlohmann::json& state);
+  void write_parquet();
 
   void save_state();
 
@@ -66,6 +72,7 @@ class EmbeddingOutput {
   io::ResumableFile file_;
   int64_t rows_ = 0;
   std::string digest_;
+  data::IdColumn ids_ = data::IdColumn::kNone;  // of all rows
   nlohmann::json first_inputs_;
   std::string bytes_;  // of the rows that are being written
   std::chrono::steady_clock::time_point last_checkpoint_{};

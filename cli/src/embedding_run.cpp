@@ -27,7 +27,7 @@ constexpr size_t kWaitingBlocks = 2;
 using BlockQueue = BoundedQueue<std::unique_ptr<TextBlock>>;
 struct Stopped {};  // the computing thread has ended
 
-// A digest of texts that grows with each.
+// A digest of texts and their ids that grows with each.
 class TextDigest {
  public:
   TextDigest() : state_(XXH3_createState(), XXH3_freeState) {
@@ -62,6 +62,7 @@ class BlockReader {
  private:
   void add(const data::SourceText& text) {
     digest_.add(text.text);
+    if (!text.id.empty()) digest_.add(text.id);
     if (++count_ <= run_.finished) {
       if (count_ == run_.finished && digest_.value() != run_.finished_digest) throw OtherTexts{run_.finished};
       bytes_ = run_.reader.bytes_read();
@@ -73,10 +74,12 @@ class BlockReader {
       block_->bytes_before = bytes_;
     }
     if (source_ == nullptr || *source_ != text.source) source_ = std::make_shared<const std::string>(text.source);
-    block_->texts.push_back({block_->characters.size(), text.text.size(), text.line, source_, digest_.value()});
+    block_->texts.push_back(
+        {block_->characters.size(), text.text.size(), text.line, source_, digest_.value(), std::string(text.id)});
     block_->characters += text.text;
+    block_bytes_ += text.text.size() + text.id.size();
     bytes_ = run_.reader.bytes_read();
-    if (block_->texts.size() >= kBlockTexts || block_->characters.size() >= kBlockBytes) flush();
+    if (block_->texts.size() >= kBlockTexts || block_bytes_ >= kBlockBytes) flush();
   }
 
   void flush() {
@@ -85,6 +88,7 @@ class BlockReader {
     for (size_t i = 0; i < block_->texts.size(); ++i) texts.push_back(block_->text(i));
     block_->tokens = run_.embedder.tokenize(texts);
     block_->bytes = bytes_;
+    block_bytes_ = 0;
     if (!queue_.push(std::move(block_))) throw Stopped{};
   }
 
@@ -93,6 +97,7 @@ class BlockReader {
   TextDigest digest_;
   std::shared_ptr<const std::string> source_;
   std::unique_ptr<TextBlock> block_;
+  size_t block_bytes_ = 0;  // of its texts and ids
   int64_t count_ = 0, bytes_ = 0;
 };
 

@@ -20,7 +20,8 @@ struct TextBlock {
     size_t begin, bytes;  // in `characters`
     int64_t line;
     std::shared_ptr<const std::string> source;
-    std::string digest;  // of all texts up to this one
+    std::string digest;  // of all texts up to this one, and of their ids
+    std::string id;      // data::SourceText::id
   };
   std::string characters;
   std::vector<Text> texts;

@@ -42,9 +42,13 @@ class Writer {
   Writer(const GenerateOptions& options, const tasks::Continuer& continuer)
       : generation_(options.generation), continuer_(continuer), stops_(stops_of(options, continuer)) {}
 
-  // `problem`: why there is no prompt; empty: there is one.
-  void add(std::string prompt, std::string problem = "") {
-    prompts_.push_back({std::move(prompt), std::move(problem)});
+  struct Prompt {
+    std::string text, problem{};  // problem: why there is no prompt; empty: there is one
+    nlohmann::json id{};          // null: none
+  };
+
+  void add(Prompt prompt) {
+    prompts_.push_back(std::move(prompt));
     // Several batches at once: a prompt that is done makes room for the next.
     if (std::ssize(prompts_) / 4 >= generation_.batch) finish();
   }
@@ -58,10 +62,12 @@ class Writer {
     auto result = results.begin();
     for (const Prompt& each : prompts_) {
       if (!each.problem.empty()) {
-        emit({{"index", index_}, {"prompt", each.text}, {"error", each.problem}});
+        nlohmann::json line = {{"index", index_}, {"prompt", each.text}, {"error", each.problem}};
+        if (!each.id.is_null()) line["id"] = each.id;
+        emit(line);
         ++refused_;
       } else {
-        for (size_t r = 0; r < result->size(); ++r) write(each.text, r, (*result)[r]);
+        for (size_t r = 0; r < result->size(); ++r) write(each, r, (*result)[r]);
         ++result;
       }
       ++index_;
@@ -71,15 +77,12 @@ class Writer {
   int64_t refused() const { return refused_; }
 
  private:
-  struct Prompt {
-    std::string text, problem;
-  };
-
-  void write(const std::string& prompt, size_t sequence, const tasks::Continuation& result) const {
+  void write(const Prompt& prompt, size_t sequence, const tasks::Continuation& result) const {
     nlohmann::json line = {{"index", index_},          {"sequence", sequence},
-                           {"prompt", prompt},         {"text", result.text},
+                           {"prompt", prompt.text},    {"text", result.text},
                            {"ids", result.ids},        {"log_probability", result.log_probability},
                            {"stopped", result.stopped}};
+    if (!prompt.id.is_null()) line["id"] = prompt.id;
     if (generation_.search == engine::Search::kBeams) line["score"] = result.score;
     emit(line);
   }
@@ -103,7 +106,8 @@ void add_inputs(const GenerateOptions& options, const tasks::Continuer& continue
       problem = fmt::format("[input] {} line {} must have a prompt of at least one token, got none", source.source,
                             source.line);
     }
-    writer.add(std::move(prompt), std::move(problem));
+    const nlohmann::json id = source.id.empty() ? nlohmann::json() : nlohmann::json::parse(source.id);
+    writer.add({std::move(prompt), std::move(problem), id});
   });
 }
 
@@ -117,7 +121,7 @@ int run_generate(const GenerateOptions& options) {
     return kOk;
   }
   Writer writer(options, continuer);
-  for (const std::string& prompt : options.prompts) writer.add(prompt);
+  for (const std::string& prompt : options.prompts) writer.add({.text = prompt});
   if (!options.read.inputs.empty()) add_inputs(options, continuer, writer);
   writer.finish();
   if (writer.refused() > 0) {
@@ -208,6 +212,7 @@ std::function<int()> configure_generate(CLI::App& app, const Common& common) {
   app.get_option("--input")->required(false)->description(
       "Prompts, one per line or record, as they stand: files, directories, patterns, or - for standard input");
   app.get_option("--skip-bad-records")->description("Give a damaged record an error as its result, and go on");
+  add_id_field(app, options->read);
   add_search_options(app, *options);
   add_precision(app, options->precision);
   add_dictionary(app, options->load);

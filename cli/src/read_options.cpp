@@ -65,6 +65,19 @@ CLI::Option* add_text_inputs(CLI::App& app, data::ReadOptions& options) {
   return input;
 }
 
+void add_id_field(CLI::App& app, data::ReadOptions& options) {
+  options.ids = data::Ids::kIfPresent;
+  app.add_option_function<std::string>(
+         "--id-field",
+         [&options](const std::string& name) {
+           options.ids = data::Ids::kNamed;
+           options.id_field = name;
+         },
+         "Field with the id of a record, named as --field is; a result has it as \"id\". Default: id, where there is "
+         "one")
+      ->type_name("TEXT");
+}
+
 void add_read_options(CLI::App& app, data::ReadOptions& options) {
   add_text_inputs(app, options);
   app.add_flag_callback(

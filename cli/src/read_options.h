@@ -49,6 +49,8 @@ std::string name_in(const std::map<std::string, Value>& names, Value value) {
 RF_CLI_API void add_read_options(CLI::App& app, data::ReadOptions& options);
 // Those of them that say what a text is; the result is --input.
 CLI::Option* add_text_inputs(CLI::App& app, data::ReadOptions& options);
+// --id-field: with it `options` ask for the ids of records.
+void add_id_field(CLI::App& app, data::ReadOptions& options);
 // --input of records with fields; not required.
 RF_CLI_API void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs);
 // --format and --no-quotes of records. formats: those that the command reads, for --help.

@@ -20,7 +20,7 @@ struct RerankOptions {
   tasks::CrossEncoderOptions model;
   data::RecordOptions input;
   std::vector<std::string> texts;
-  std::string query, field = "text";
+  std::string query, field = "text", id_field = "id";
   int64_t top_k = 0;  // 0: all
 };
 
@@ -41,7 +41,7 @@ class Ranking {
   Ranking(const RerankOptions& options, const tasks::CrossEncoder& model) : options_(options), model_(model) {}
 
   void add(const data::Record& record) {
-    const nlohmann::json* const id = record.find("id");
+    const nlohmann::json* const id = record.find(options_.id_field);
     waiting_.push_back({.index = count_++,
                         .line = record.line,
                         .id = id == nullptr ? nlohmann::json() : *id,
@@ -143,6 +143,8 @@ std::function<int()> configure_rerank(CLI::App& app, const Common&) {
   what->require_option(1);
   add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, one record per line");
   app.add_option("--field", options->field, "Field with the text of a record")->capture_default_str();
+  app.add_option("--id-field", options->id_field, "Field with the id of a record, which its result has as \"id\"")
+      ->capture_default_str();
   app.add_option_function<int64_t>(
          "--top-k",
          [options](int64_t count) {

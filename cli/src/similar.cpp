@@ -41,7 +41,7 @@ struct Match {
   double score = 0;
   int64_t row = 0;  // from 0
   int64_t line = 0;
-  std::string source, text;
+  std::string source, text, id;  // id: data::SourceText::id
 };
 
 // The best matches so far; of equal ones the first.
@@ -160,8 +160,12 @@ void search_texts(const SimilarOptions& options, const engine::Embedder& embedde
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const TextBlock::Text& text = rows.block.texts[i];
       search.add(rows.vectors.data() + (i - rows.begin) * search.dimensions, [&](double score) {
-        return Match{score, rows.block.first + static_cast<int64_t>(i), text.line, *text.source,
-                     std::string(rows.block.text(i))};
+        return Match{score,
+                     rows.block.first + static_cast<int64_t>(i),
+                     text.line,
+                     *text.source,
+                     std::string(rows.block.text(i)),
+                     text.id};
       });
     }
   });
@@ -183,6 +187,7 @@ void find_lines(const SimilarOptions& options, int64_t rows, std::vector<std::ve
       (*next)->line = text.line;
       (*next)->source = text.source;
       (*next)->text = text.text;
+      (*next)->id = text.id;
     }
     ++row;
   });
@@ -195,6 +200,7 @@ void show(const SimilarOptions& options, const std::vector<std::vector<Match>>& 
       nlohmann::ordered_json line;
       if (matches.size() > 1) line["query"] = options.queries[i];
       line["score"] = match.score;
+      if (!match.id.empty()) line["id"] = nlohmann::ordered_json::parse(match.id);
       line["line"] = match.line;
       if (!options.read.inputs.empty()) {
         line["file"] = match.source;
@@ -227,7 +233,7 @@ int run_similar(SimilarOptions& options, const Common& common) {
                 .best = std::vector<Best>(options.queries.size(), Best(options.top_k))};
   if (stored) {
     for (int64_t row = 0; row < stored->rows(); ++row) {
-      search.add(stored->row(row), [&](double score) { return Match{score, row, row + 1, "", ""}; });
+      search.add(stored->row(row), [&](double score) { return Match{score, row, row + 1, "", "", ""}; });
     }
   } else {
     search_texts(options, embedder, search);
@@ -250,6 +256,7 @@ std::function<int()> configure_similar(CLI::App& app, const Common& common) {
       "Text before the query; default: the model's prompt \"query\". That of the lines is --prompt, by default the "
       "model's \"document\"");
   add_text_inputs(app, options->read)->required(false);
+  add_id_field(app, options->read);
   app.add_option("--embeddings", options->embeddings,
                  ".npy that roformer embed wrote for --input, which is then not computed again; without --input the "
                  "lines are shown by their numbers");

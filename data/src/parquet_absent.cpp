@@ -16,8 +16,8 @@ namespace {
 
 }  // namespace
 
-void read_parquet(const std::string& path, const std::string&,
-                  const std::function<void(std::optional<std::string_view>)>&) {
+void read_parquet(const std::string& path, const ReadOptions&,
+                  const std::function<void(std::optional<std::string_view>, std::string_view)>&) {
   refuse(path);
 }
 
@@ -29,8 +29,7 @@ void check_parquet_output() {
   refuse("Parquet as output");
 }
 
-void write_parquet_vectors(const std::string& path, int64_t, int64_t,
-                           const std::function<const float*(int64_t, int64_t)>&) {
+void write_parquet_vectors(const std::string& path, int64_t, int64_t, IdColumn, const std::function<VectorRow()>&) {
   refuse(path);
 }
 

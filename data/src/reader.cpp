@@ -49,11 +49,10 @@ class FileDocuments {
   }
 
   void read_records(Format format) {
-    const auto take = [&](int64_t, std::optional<std::string_view> text) {
-      if (text) add_record(*text);
-    };
-    read_record_texts(path_, file_, format, options_.field, take,
-                      [&](int64_t line, const std::string& problem) { refuse(line, problem); });
+    read_record_texts(path_, file_, format, options_, [&](const RecordText& record) {
+      if (!record.problem.empty()) refuse(record.line, record.problem);
+      if (record.text) add_record(*record.text);
+    });
     if (format == Format::kParquet) counts_.bytes += data::total_bytes({path_});
   }
 
@@ -65,7 +64,7 @@ class FileDocuments {
       splitter_.finish();
     }
   }
-  void refuse(int64_t line, const std::string& problem) {
+  void refuse(int64_t line, std::string_view problem) {
     if (options_.bad_records == BadRecords::kRefuse) fail("input", "{} line {} {}", file_.name(), line, problem);
     ++counts_.skipped_records;
   }

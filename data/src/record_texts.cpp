@@ -22,56 +22,105 @@ size_t column_number(const std::string& field) {
   return error == std::errc() && rest == end ? number : 0;
 }
 
-size_t find_column(const CsvRow& header, const std::string& field, const std::string& name) {
+// The number of the only column of that name, from 0; nullopt if there is none or several.
+std::optional<size_t> find_column(const CsvRow& header, const std::string& field) {
   const auto& columns = header.columns;
-  const auto found = std::ranges::find(columns, field);
-  if (std::ranges::count(columns, field) != 1) {
-    fail("input", "{} must have one column {}, got {} (--field says which; a number where there is no header)", name,
-         io::printable(field), io::printable(fmt::format("{}", fmt::join(columns, ", "))));
-  }
-  return static_cast<size_t>(found - columns.begin());
+  if (std::ranges::count(columns, field) != 1) return std::nullopt;
+  return static_cast<size_t>(std::ranges::find(columns, field) - columns.begin());
 }
 
-void read_json_lines(const InputFile& file, const std::string& field, const TakeRecord& take,
-                     const InputFile::Refuse& refuse) {
+[[noreturn]] void fail_no_column(const CsvRow& header, const std::string& field, const std::string& name,
+                                 const char* hint) {
+  fail("input", "{} must have one column {}, got {} ({})", name, io::printable(field),
+       io::printable(fmt::format("{}", fmt::join(header.columns, ", "))), hint);
+}
+
+void read_json_lines(const InputFile& file, const ReadOptions& options,
+                     const std::function<void(const RecordText&)>& take) {
   using Kind = io::JsonField::Result::Kind;
-  io::JsonField json(field);
+  io::JsonField text(options.field);
+  std::optional<io::JsonField> ids;
+  if (options.ids != Ids::kNotRead) ids.emplace(options.id_field);
   file.read_lines([&](int64_t number, std::string_view line) {
-    const io::JsonField::Result found = json.find(line);
-    if (found.kind == Kind::kText) take(number, found.text);
-    if (found.kind == Kind::kNull) take(number, std::nullopt);
-    if (found.kind == Kind::kBad) refuse(number, found.problem);
+    const io::JsonField::Result found = text.find(line);
+    const std::string id = ids ? ids->find_value(line) : "";
+    RecordText record{.line = number, .text = std::nullopt, .id = id, .problem = found.problem};
+    if (found.kind == Kind::kText) record.text = found.text;
+    take(record);
   });
 }
 
-void read_table(const InputFile& file, char delimiter, const std::string& field, const TakeRecord& take,
-                const InputFile::Refuse& refuse) {
-  // In a file without a header the field is the number of a column.
-  const size_t number = column_number(field);
-  size_t column = number > 0 ? number - 1 : 0;
-  const auto first = [&](const CsvRow& row) {
+// Which columns of a table hold text and ids.
+class TableColumns {
+ public:
+  explicit TableColumns(const ReadOptions& options) : options_(options) {}
+
+  InputFile::FirstRow find(const CsvRow& first, const std::string& name) {
+    // In a file without a header the field is the number of a column.
+    const size_t number = column_number(options_.field);
     if (number == 0) {
-      column = find_column(row, field, file.name());
+      const std::optional<size_t> text = find_column(first, options_.field);
+      if (!text) fail_no_column(first, options_.field, name, "--field says which; a number where there is no header");
+      text_ = *text;
+      if (options_.ids != Ids::kNotRead) id_ = find_column(first, options_.id_field);
+      if (options_.ids == Ids::kNamed && !id_) {
+        fail_no_column(first, options_.id_field, name, "--id-field says which");
+      }
       return InputFile::FirstRow::kNames;
     }
-    if (number > row.columns.size()) {
-      fail("input", "{} must have a column {}, got {} columns", file.name(), number, row.columns.size());
+    text_ = numbered(first, number, name);
+    if (options_.ids == Ids::kNamed) {
+      const size_t id_number = column_number(options_.id_field);
+      if (id_number == 0) {
+        fail("input", "the field of ids must be the number of a column, as --field is, got {}",
+             io::printable(options_.id_field));
+      }
+      id_ = numbered(first, id_number, name);
     }
     return InputFile::FirstRow::kValues;
-  };
+  }
+
+  RecordText record(const CsvRow& row) {
+    id_text_ = id_ ? io::quoted_json(row.columns[*id_]) : "";
+    return {.line = row.line, .text = row.columns[text_], .id = id_text_};
+  }
+
+ private:
+  static size_t numbered(const CsvRow& first, size_t number, const std::string& name) {
+    if (number > first.columns.size()) {
+      fail("input", "{} must have a column {}, got {} columns", name, number, first.columns.size());
+    }
+    return number - 1;
+  }
+
+  const ReadOptions& options_;
+  size_t text_ = 0;
+  std::optional<size_t> id_;
+  std::string id_text_;
+};
+
+void read_table(const InputFile& file, char delimiter, const ReadOptions& options,
+                const std::function<void(const RecordText&)>& take) {
+  TableColumns columns(options);
   file.read_rows(
-      delimiter, first, [&](const CsvRow& row) { take(row.line, row.columns[column]); }, refuse);
+      delimiter, [&](const CsvRow& row) { return columns.find(row, file.name()); },
+      [&](const CsvRow& row) { take(columns.record(row)); },
+      [&](int64_t line, const std::string& problem) {
+        take({.line = line, .text = std::nullopt, .problem = problem});
+      });
 }
 
 }  // namespace
 
-void read_record_texts(const std::string& path, const InputFile& file, Format format, const std::string& field,
-                       const TakeRecord& take, const InputFile::Refuse& refuse) {
-  if (format == Format::kJsonLines) return read_json_lines(file, field, take, refuse);
-  if (format != Format::kParquet) return read_table(file, delimiter_of(format), field, take, refuse);
+void read_record_texts(const std::string& path, const InputFile& file, Format format, const ReadOptions& options,
+                       const std::function<void(const RecordText&)>& take) {
+  if (format == Format::kJsonLines) return read_json_lines(file, options, take);
+  if (format != Format::kParquet) return read_table(file, delimiter_of(format), options, take);
   if (path == kStandardInput) fail("input", "Parquet must come as a file, got standard input");
   int64_t row = 0;
-  read_parquet(path, field, [&](std::optional<std::string_view> text) { take(++row, text); });
+  read_parquet(path, options, [&](std::optional<std::string_view> text, std::string_view id) {
+    take({.line = ++row, .text = text, .id = id});
+  });
 }
 
 void fail_not_text(const std::string& name) {

@@ -12,13 +12,18 @@
 
 namespace rf::data {
 
-// A record's text, nullopt for null; `line`: where the record begins, from 1, in Parquet its row.
-using TakeRecord = std::function<void(int64_t line, std::optional<std::string_view> text)>;
+struct RecordText {
+  int64_t line;                          // where the record begins, from 1; in Parquet its row
+  std::optional<std::string_view> text;  // nullopt for null and for a bad record
+  std::string_view id{};                 // SourceText::id
+  std::string_view problem{};            // why it is a bad record; empty: it is none
+};
 
-// Calls `take` for each record of the file at `path` with the text of `field` (ReadOptions::field), and `refuse` for
-// each bad one. Throws Error for a table without that column, and as InputFile and read_parquet() do.
-void read_record_texts(const std::string& path, const InputFile& file, Format format, const std::string& field,
-                       const TakeRecord& take, const InputFile::Refuse& refuse);
+// Calls `take` for each record of the file at `path` with the text of options.field and the id; what it is given is
+// valid during the call only. Throws Error for a table without a column that is needed, and as InputFile and
+// read_parquet() do.
+void read_record_texts(const std::string& path, const InputFile& file, Format format, const ReadOptions& options,
+                       const std::function<void(const RecordText&)>& take);
 
 // Throws Error for a file that was taken for text because of its name and is not.
 [[noreturn]] void fail_not_text(const std::string& name);

@@ -25,7 +25,7 @@ TextReader::TextReader(ReadOptions options) : options_(std::move(options)) {
   FileList list = list_files(options_.inputs, options_.format, options_.outputs);
   files_ = std::move(list.files);
   left_out_ = std::move(list.left_out);
-  if (options_.field.empty()) fail("input", "the field must have a name, got none");
+  if (options_.field.empty() || options_.id_field.empty()) fail("input", "the field must have a name, got none");
 }
 
 int64_t TextReader::total_bytes() const {
@@ -39,15 +39,12 @@ void TextReader::read_file(const std::string& path, const std::function<void(con
   if (format == Format::kAuto || format == Format::kText) {
     return read_lines(file, format == Format::kAuto && path != kStandardInput, take);
   }
-  read_record_texts(
-      path, file, format, options_.field,
-      [&](int64_t line, std::optional<std::string_view> text) {
-        take({text.value_or(std::string_view()), file.name(), line});
-      },
-      [&](int64_t line, const std::string& problem) {
-        if (options_.bad_records == BadRecords::kRefuse) fail("input", "{} line {} {}", file.name(), line, problem);
-        take({{}, file.name(), line, problem});
-      });
+  read_record_texts(path, file, format, options_, [&](const RecordText& record) {
+    if (!record.problem.empty() && options_.bad_records == BadRecords::kRefuse) {
+      fail("input", "{} line {} {}", file.name(), record.line, record.problem);
+    }
+    take({record.text.value_or(std::string_view()), file.name(), record.line, record.problem, record.id});
+  });
   if (format == Format::kParquet) bytes_read_ += data::total_bytes({path});
 }
 

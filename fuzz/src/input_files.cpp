@@ -1,7 +1,10 @@
-// Input files of every format: as documents and as records.
+// Input files of every format: as documents, as texts with ids, and as records.
+#include <nlohmann/json.hpp>
+
 #include "memory_directory.h"
 #include "rf/data/reader.h"
 #include "rf/data/records.h"
+#include "rf/data/texts.h"
 #include "rf/io/error.h"
 #include "target_functions.h"
 
@@ -23,6 +26,22 @@ void read_documents(const std::string& path, unsigned options) {
     size_t bytes = 0;
     reader.read([&](const data::DocumentPart& part) { bytes += part.text.size(); });
     check(reader.counts().files == 1);
+  } catch (const Error&) {
+  }
+}
+
+void read_texts(const std::string& path, unsigned options) {
+  try {
+    data::TextReader reader({.inputs = {path},
+                             .field = (options & 1) != 0   ? "text"
+                                      : (options & 2) != 0 ? "a.b"
+                                                           : "1",
+                             .ids = (options & 4) != 0 ? data::Ids::kNamed : data::Ids::kIfPresent,
+                             .id_field = (options & 8) != 0 ? "id" : "2",
+                             .bad_records = data::BadRecords::kSkip});
+    reader.read([](const data::SourceText& text) {
+      check(text.id.empty() || (nlohmann::json::accept(text.id) && text.id.find('\n') == std::string_view::npos));
+    });
   } catch (const Error&) {
   }
 }
@@ -50,6 +69,7 @@ void input_files(std::string_view bytes) {
   const auto options = static_cast<unsigned char>(bytes[1]);
   directory.put(name, bytes.substr(2));
   read_documents(directory.path() + "/" + name, options);
+  read_texts(directory.path() + "/" + name, options);
   read_records(directory.path() + "/" + name, options);
   directory.put(name, "");
 }

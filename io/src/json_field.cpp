@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
@@ -33,6 +34,7 @@ struct FieldValue {
   enum class Kind { kNothing, kText, kNull, kOther } kind = Kind::kNothing;
   std::string_view raw{};  // between the quotes
   bool escaped = false;
+  std::string_view json{};  // the value as it stands, with its quotes
 };
 
 class Scanner {
@@ -59,32 +61,48 @@ class Scanner {
   void value(int depth, bool on_path) {
     skip_space();
     if (at_ == end_) throw SyntaxError{at_, "a value"};
+    const char* const begin = at_;
+    FieldValue value = any_value(depth, on_path);
     const bool is_field = on_path && static_cast<size_t>(depth) == path_.size();
-    if (is_field) found_ = {.kind = FieldValue::Kind::kOther};
+    if (!is_field) return;
+    value.json = {begin, at_};
+    found_ = value;
+  }
+
+  FieldValue any_value(int depth, bool on_path) {
+    FieldValue value{.kind = FieldValue::Kind::kOther};
     switch (*at_) {
       case '{':
-        return object(depth, on_path);
+        object(depth, on_path);
+        break;
       case '[':
-        return list(depth, on_path);
+        list(depth, on_path);
+        break;
       case '"': {
         const String text = string();
-        if (is_field) found_ = {FieldValue::Kind::kText, text.raw, text.escaped};
-        return;
+        value = {FieldValue::Kind::kText, text.raw, text.escaped};
+        break;
       }
       case 'n':
-        if (is_field) found_ = {.kind = FieldValue::Kind::kNull};
-        return word("null");
+        value.kind = FieldValue::Kind::kNull;
+        word("null");
+        break;
       case 't':
-        return word("true");
+        word("true");
+        break;
       case 'f':
-        return word("false");
+        word("false");
+        break;
       case 'N':
-        return word("NaN");
+        word("NaN");
+        break;
       case 'I':
-        return word("Infinity");
+        word("Infinity");
+        break;
       default:
-        return number();
+        number();
     }
+    return value;
   }
 
   void object(int depth, bool on_path) {
@@ -268,6 +286,20 @@ std::vector<std::string> parse_path(std::string_view field) {
   }
 }
 
+// JSON without the white space between its tokens.
+std::string without_space(std::string_view json) {
+  std::string out;
+  bool is_inside = false;  // a string
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (!is_inside && (c == ' ' || c == '\t' || c == '\r' || c == '\n')) continue;
+    out += c;
+    if (c == '"') is_inside = !is_inside;
+    if (is_inside && c == '\\') out += json[++i];
+  }
+  return out;
+}
+
 }  // namespace
 
 JsonField::JsonField(const std::string& field) : field_(field), path_(parse_path(field)) {}
@@ -301,6 +333,26 @@ JsonField::Result JsonField::find(std::string_view json) {
   return {.kind = Result::Kind::kBad,
           .problem = fmt::format("must have the field {}, got {}", printable(field_),
                                  fmt::format("\"{}\"", escaped(json, kShownBytes)))};
+}
+
+std::string JsonField::find_value(std::string_view json) {
+  FieldValue found;
+  try {
+    found = Scanner(json, path_).run();
+  } catch (const SyntaxError&) {
+    return "";
+  }
+  if (found.kind == FieldValue::Kind::kNothing || found.kind == FieldValue::Kind::kNull) return "";
+  if (found.kind == FieldValue::Kind::kText) {
+    unescape(found.raw, unescaped_);
+    return quoted_json(unescaped_);
+  }
+  if (!nlohmann::json::accept(found.json)) return "";
+  return without_space(found.json);
+}
+
+std::string quoted_json(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace rf::io

@@ -28,6 +28,10 @@ const char* document_rule_name(DocumentRule rule);    // the same names
 enum class Quotes { kRead, kText };        // CSV and TSV: with kText quotation marks are text
 enum class BadRecords { kRefuse, kSkip };  // kSkip counts them
 
+// Which records have ids. kIfPresent: those that have the field; a table or a Parquet file without a column for it has
+// none. kNamed: the same, but such a file is an Error.
+enum class Ids { kNotRead, kIfPresent, kNamed };
+
 struct ReadOptions {
   // Files, directories (searched for names that have a format), quoted globs (*, ?, [...], ** for any directories), and
   // "-" for standard input. Read in this order, the files of a directory or a glob in the order of their names.
@@ -37,6 +41,10 @@ struct ReadOptions {
   // column, with dots into structs; CSV and TSV: a name in the header, or the number of a column from 1 in a file
   // without header.
   std::string field = "text";
+  // The field with a record's id, which TextReader reads: named as `field` is. By default its name is not the number of
+  // a column, so that a table without header has no ids.
+  Ids ids = Ids::kNotRead;
+  std::string id_field = "id";
   DocumentRule document_rule = DocumentRule::kFile;
   Quotes quotes = Quotes::kRead;
   // A bad record is a line that is not a JSON object, has no such field, or has neither text nor null there; or a row

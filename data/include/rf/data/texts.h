@@ -18,6 +18,9 @@ struct SourceText {
   const std::string& source;   // the file, or "standard input"
   int64_t line;                // where it begins, from 1; in Parquet its row
   std::string_view problem{};  // with BadRecords::kSkip: why the record is bad, without its place; its text is empty
+  // ReadOptions::ids: the record's id as JSON text in one line; empty: it has none. In a JSON line any value but null,
+  // in a table a text, in Parquet a text, an integer or a floating-point number.
+  std::string_view id{};
 };
 
 class TextReader {

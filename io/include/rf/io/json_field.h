@@ -1,4 +1,4 @@
-// One text out of a JSON object (RFC 8259) in one pass, without a JSON value in memory: the rest is checked and
+// One value out of a JSON object (RFC 8259) in one pass, without a JSON value in memory: the rest is checked and
 // skipped. Follows Python's json: the last of equal keys counts, and NaN, Infinity and -Infinity are numbers. Bytes
 // above 0x7F in strings are not checked. Nesting deeper than 500 is refused.
 #pragma once
@@ -23,11 +23,18 @@ class JsonField {
   // A lone half of a surrogate pair becomes the byte 0xFF: like any byte that is not UTF-8, the tokenizer replaces it
   // by U+FFFD and counts it.
   Result find(std::string_view json);
+  // The field's value, of any kind, as JSON text in one line: a text as JSON's rules require it, with U+FFFD for what
+  // is not UTF-8; a number with the digits that it has. Empty where the object has no such field, for null, for what is
+  // not JSON (NaN), and where `json` is not an object.
+  std::string find_value(std::string_view json);
 
  private:
   std::string field_;
   std::vector<std::string> path_;
   std::string unescaped_;
 };
+
+// A text as JSON, with U+FFFD for what is not UTF-8.
+std::string quoted_json(std::string_view text);
 
 }  // namespace rf::io

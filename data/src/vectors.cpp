@@ -1,0 +1,17 @@
+// Which column holds ids (rf/data/vectors.h); what writes it is in parquet_arrow.cpp.
+#include "rf/data/vectors.h"
+
+#include <charconv>
+
+namespace rf::data {
+
+IdColumn with_id(IdColumn column, std::string_view id) {
+  if (id.empty()) return column;
+  int64_t number = 0;
+  const char* const end = id.data() + id.size();
+  const auto [rest, error] = std::from_chars(id.data(), end, number);
+  const bool is_integer = error == std::errc() && rest == end;
+  return is_integer && column != IdColumn::kTexts ? IdColumn::kIntegers : IdColumn::kTexts;
+}
+
+}  // namespace rf::data
