@@ -7,11 +7,15 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, MarianConfig, MarianMTModel, PreTrainedConfig
 
 from cli_support import run
+from engine_case import CAUSAL_HEADS, make_oracle
+from roformer_cpp.translation import load_translation_model
 from rotary_decoders import make_decoder
+from saved_model_makers import decoder as save_decoder
 from sentence_model import save_encoder, save_modules
 
 # Attributes of PretrainedConfig in transformers 4.57, and keys that older versions and other programs write.
@@ -229,17 +233,98 @@ def test_defaults_of_decoders(family, tmp_path):
     for key in sorted(set(defaults) & (set(own) | {"sliding_window"})):
         if key in needed | {"model_type", "architectures", "dtype", "rope_parameters", "transformers_version"}:
             continue
-        outcomes = []
-        for given in (False, True):
-            folder = changed(source, tmp_path / "m")
-            keys = {k: v for k, v in own.items() if k != key} | ({key: defaults[key]} if given else {})
-            if key == "head_dim":
-                keys.pop(key, None)  # transformers has hidden_size / heads
-            (folder / "config.json").write_text(json.dumps(keys))
-            done = run(*command(folder))
-            values = np.load(folder / "out.npy").tobytes() if done.returncode == 0 else b""
-            outcomes.append((done.returncode, values, done.stderr.split("got")[0]))
-        assert outcomes[0] == outcomes[1], key
+        rest = {name: value for name, value in own.items() if name != key}
+        # Of head_dim, transformers has hidden_size / heads.
+        given = {} if key == "head_dim" else {key: defaults[key]}
+        assert outcome_of_file(source, **rest) == outcome_of_file(source, **rest, **given), key
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gpt_neox"])
+def test_default_end_of_decoders(family, tmp_path):
+    """Where no file names eos_token_id, a text ends at that of transformers' class. The model writes token 2, the
+    default of three of them, first."""
+    folder = tmp_path / "model"
+    save_decoder(family)(folder)
+    (folder / "generation_config.json").unlink()
+    path, tensors = folder / "model.safetensors", load_file(folder / "model.safetensors")
+    output = tensors["embed_out.weight" if family == "gpt_neox" else "lm_head.weight"]
+
+    def generated(**keys):
+        own = json.loads((folder / "config.json").read_text())
+        own.pop("eos_token_id", None)
+        (folder / "config.json").write_text(json.dumps(own | keys))
+        done = run("generate", "--model", folder, "--prompt", "The quick", "--max-new-tokens", 6)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["ids"]
+
+    first = generated(eos_token_id=None)[0]
+    output[[2, first]] = output[[first, 2]]
+    save_file(tensors, path, metadata={"format": "pt"})
+    default = AutoConfig.for_model(family).eos_token_id
+    assert default in (2, None)
+    assert generated() == generated(eos_token_id=default)
+    assert len(generated(eos_token_id=None)) > len(generated(eos_token_id=2)) == 1
+
+
+def outcome_of_file(folder, **keys):
+    """Exit code, output, and what was said up to the value that was given."""
+    (folder / "config.json").write_text(json.dumps(keys))
+    done = run(*command(folder))
+    values = np.load(folder / "out.npy").tobytes() if done.returncode == 0 else b""
+    return done.returncode, values, done.stderr.split("got")[0]
+
+
+# Of a Nezha, the other model_type of encoders, transformers 5 has no class.
+@pytest.mark.parametrize("family", ["Bert", "RoFormer"])
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification", "causal"])
+def test_defaults_of_encoders(family, head, tmp_path):
+    """As of decoders. Values that are not defaults change the result, or the comparison would show nothing."""
+    head = CAUSAL_HEADS[family] if head == "causal" else head
+    changes = {"hidden_act": "relu", "layer_norm_eps": 0.1, "is_decoder": head == CAUSAL_HEADS[family], "num_labels": 2}
+    changes |= {"rotary_value": True} if family == "RoFormer" else {}
+    make_oracle(family, head, **changes).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    np.save(tmp_path / "ids.npy", np.array([[3, 4, 5, 6]]))
+    own = json.loads((tmp_path / "config.json").read_text())
+    defaults = AutoConfig.for_model(family.lower()).to_dict()
+    if family == "RoFormer":
+        defaults["embedding_size"] = None  # in the class hidden_size
+    expected, counted = outcome_of_file(tmp_path, **own), set()
+    for key in sorted(set(defaults) - {"model_type", "architectures", "dtype", "transformers_version"}):
+        rest = {name: value for name, value in own.items() if name != key}
+        absent = outcome_of_file(tmp_path, **rest)
+        assert absent == outcome_of_file(tmp_path, **rest, **{key: defaults[key]}), key
+        if absent != expected:
+            counted.add(key)
+    assert counted >= {"hidden_act", "layer_norm_eps", "vocab_size"} | ({"rotary_value"} & set(changes))
+
+
+def test_defaults_of_translation_models(tmp_path):
+    """A Marian without a key is one with the default of transformers' class, or is refused by that key's name."""
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=61, d_model=24, encoder_layers=1, decoder_layers=1, pad_token_id=0, eos_token_id=1)
+    sizes |= dict(encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=37, decoder_ffn_dim=37)
+    sizes |= dict(decoder_start_token_id=2, activation_function="relu", scale_embedding=True)
+    MarianMTModel(MarianConfig(**sizes)).save_pretrained(tmp_path)
+    ids = torch.tensor([[3, 4, 5, 1]])
+    own = json.loads((tmp_path / "config.json").read_text())
+
+    def outcome(keys):
+        (tmp_path / "config.json").write_text(json.dumps(keys))
+        model = load_translation_model(tmp_path)
+        return model.config, model.logits(ids, None, ids[:, :3]).numpy().tobytes()
+
+    defaults, refused = MarianConfig(vocab_size=61).to_dict(), set()
+    for key in sorted(set(defaults) - {"architectures", "dtype", "transformers_version"}):
+        rest = {name: value for name, value in own.items() if name != key}
+        try:
+            absent = outcome(rest)
+        except (RuntimeError, ValueError) as error:
+            assert key in str(error), key
+            refused.add(key)
+            continue
+        assert absent == outcome(rest | {key: defaults[key]}), key
+    assert refused == {*sizes, "model_type"}
 
 
 def test_mistral_has_a_window_without_the_key(tmp_path):
