@@ -9,6 +9,7 @@
 
 #include "cross_encoder_files.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/text/batch.h"
 
 namespace rf::tasks {
@@ -95,7 +96,7 @@ TaskSettings settings_of(const ModelConfig& config, const CrossEncoderFiles& fil
 }  // namespace
 
 ModelTask task_of_model(const std::string& model_dir, const std::function<void(const std::string&)>& note) {
-  const bool has_file = std::filesystem::exists(std::filesystem::path(model_dir) / kTaskFile);
+  const bool has_file = io::has_file((std::filesystem::path(model_dir) / kTaskFile).string());
   if (has_file) return {model_dir, load_task_settings(model_dir)};
   const CrossEncoderFiles files = read_cross_encoder_files(model_dir, note);
   return {files.encoder_dir, settings_of(load_config(files.encoder_dir), files)};

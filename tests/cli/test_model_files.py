@@ -240,6 +240,33 @@ def test_defaults_of_decoders(family, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gpt_neox"])
+def test_a_rotation_by_length_needs_the_length(family, tmp_path):
+    source = tmp_path / "source"
+    changes = {"sliding_window": None} if family == "mistral" else {}
+    rotation = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 4.0}
+    make_decoder(family, source, max_position_embeddings=64, rope_parameters=rotation, **changes)
+    np.save(source / "ids.npy", np.array([[3, 4, 5, 6]]))
+    arguments = ("forward", "--model", source, "--ids", source / "ids.npy", "--output", tmp_path / "o.npy")
+    assert run(*arguments).returncode == 0
+    own = json.loads((source / "config.json").read_text())
+    del own["max_position_embeddings"]
+    (source / "config.json").write_text(json.dumps(own))
+    done = run(*arguments)
+    assert done.returncode == 1 and "max_position_embeddings must be given" in done.stderr
+
+
+def test_links_of_cross_encoders_and_tasks(encoder, tmp_path):
+    for name in ("task.json", "config_sentence_transformers.json"):
+        folder = tmp_path / name
+        shutil.copytree(encoder, folder)
+        (folder / "modules.json").unlink()
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to("gone")
+        done = run("predict", "--model", folder, "--text", "a")
+        assert done.returncode == 1 and f"{name}] a link must lead to a file" in done.stderr
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gpt_neox"])
 def test_default_end_of_decoders(family, tmp_path):
     """Where no file names eos_token_id, a text ends at that of transformers' class. The model writes token 2, the
     default of three of them, first."""

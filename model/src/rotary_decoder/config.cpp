@@ -128,7 +128,7 @@ void add_stop_ids(const json& value, const std::string& where, DecoderConfig& co
 // generation_config.json has precedence, as in transformers.
 void read_stop_ids(const json& object, const fs::path& dir, DecoderConfig& config) {
   const fs::path generation = dir / "generation_config.json";
-  if (fs::exists(generation)) {
+  if (io::has_file(generation.string())) {
     const json given = io::read_json(generation.string());
     if (given.is_object() && given.contains("eos_token_id")) {
       return add_stop_ids(given["eos_token_id"], generation.string(), config);
@@ -283,6 +283,12 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   read_biases(keys, config);
   check_window(object, keys, config);
   read_rotation(rotary_report(model_dir), config);
+  if (given(file, "max_position_embeddings") == nullptr && config.rotary.spec.changes_with_length()) {
+    fail(config.path,
+         "max_position_embeddings must be given, because the rotation depends on it, got none; "
+         "transformers takes {}",
+         config.max_position_embeddings);
+  }
   check_unread_keys(file, *known, config);
   read_stop_ids(object, model_dir, config);
   return config;
