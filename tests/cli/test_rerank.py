@@ -1,12 +1,15 @@
 """roformer rerank: its order and scores are those of transformers' model on each pair, whatever the inputs."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
+import roformer_cpp
 from cli_support import refused, results
 from engine_case import make_oracle
 from sentence_model import WORDS
@@ -85,3 +88,14 @@ def test_refusals(model, tmp_path):
         make_oracle("Bert", head, num_labels=labels).save_pretrained(other)
         (other / "vocab.txt").write_text("\n".join(WORDS) + "\n")
         assert message in refused("rerank", "--model", other, "--query", QUERY, "--text", "a")
+
+
+def test_scores_that_are_no_numbers(model, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(model[0], folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["bert.embeddings.LayerNorm.weight"][:] = 3e38  # finite, as weights must be; products with it are not
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "scores must be finite numbers, got" in refused("rerank", "--model", folder, "--query", "a", "--text", "b")
+    with pytest.raises(ValueError, match=r"scores must be finite, got .* for pair 0"):
+        roformer_cpp.CrossEncoder(folder).predict([("a", "b")])
