@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "command.h"
 #include "read_options.h"
@@ -116,13 +117,13 @@ int run_rerank(RerankOptions& options) {
   }
   Ranking ranking(options, model);
   read_records(options, ranking);
-  const std::vector<Ranked> ranked = ranking.finish();
+  std::vector<Ranked> ranked = ranking.finish();
   progress().finish();
-  for (const Ranked& each : ranked) {
+  for (Ranked& each : ranked) {
     nlohmann::ordered_json line = {{"index", each.index}, {"score", each.score}};
     if (!each.id.is_null()) line["id"] = each.id;
     line["line"] = each.line;
-    line["text"] = each.text;
+    line["text"] = std::move(each.text);  // may be long
     emit_line(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   return kOk;

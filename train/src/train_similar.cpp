@@ -131,7 +131,7 @@ void SimilarRun::check_options() const {
 bool SimilarRun::is_cut(const text::Row& row, int64_t max_length, std::span<const std::string> texts) const {
   if (std::ssize(row.tokens.ids) < max_length) return false;
   text::Encoding all;
-  for (const std::string& text : texts) tokenizer_->encode(text, all);
+  for (const std::string& text : texts) tokenizer_->encode_first(text, static_cast<size_t>(max_length), all);
   return std::ranges::count_if(row.text_index, [](int8_t text) { return text >= 0; }) < std::ssize(all.ids);
 }
 

@@ -72,7 +72,7 @@ struct TokenizedTexts {
   std::vector<int64_t> sequence_of_text;  // sequences are numbered in the order of their first text
   int64_t prompt_tokens = 0;              // at the front of each sequence, which poolings leave out
   int64_t full_texts = 0;                 // sequences of max_length tokens: of longer texts, the rest is cut off
-  int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD
+  int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD; not of an end cut off
 
   int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
   int64_t texts() const { return static_cast<int64_t>(sequence_of_text.size()); }

@@ -3,6 +3,10 @@
 // the library `tokenizers`, with two exceptions: token types are always given, where RoFormer's and others'
 // model_input_names leave them out; and overflow from a text that may keep no token is an error, where that library
 // makes a row of all of it, longer than max_length.
+//
+// Of a text whose end is cut off and gives no further rows, only the beginning is tokenized, so that time and memory do
+// not grow with the rest (Tokenizer::encode_first). Its replaced_bytes count what is ill-formed before the end of the
+// last token that is kept; those of other texts count all.
 #pragma once
 
 #include <cstdint>
