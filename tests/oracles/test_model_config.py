@@ -126,10 +126,12 @@ def test_whole_dict_of_transformers_is_read(tmp_path):
         assert seen["transformers_version"] == values["transformers_version"]
 
 
-def test_defaults_are_those_of_transformers(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+@pytest.mark.parametrize("family", [None, "roformer", "bert"])
+def test_defaults_are_those_of_transformers(family, tmp_path):
+    """Also of keys that count in training alone."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family} if family else {}))
     seen = io_probe("config", tmp_path)
-    defaults = transformers.RoFormerConfig().to_dict()
+    defaults = transformers.AutoConfig.for_model(family or "roformer").to_dict()
     for key in seen.keys() - {"dtype"}:
         assert seen[key] == defaults[key], key
 
