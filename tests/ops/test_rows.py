@@ -255,10 +255,6 @@ BAD = {
     "loss_type": (lambda: ops.cross_entropy(X, torch.zeros(2)), "[cross_entropy] targets must be int64, got Float"),
     "loss_count": (lambda: ops.cross_entropy(X, torch.arange(3)), "[cross_entropy] targets must be [2], got [3]"),
     "loss_classes": (lambda: ops.cross_entropy(X[:, :0], torch.zeros(2).long()), "[cross_entropy] logits must have a"),
-    "loss_device": (
-        lambda: ops.cross_entropy_backward(P[:2].to("meta"), X, torch.zeros(2).long(), P[:2]),
-        "[cross_entropy] grad must be on cpu, got meta",
-    ),
     "norm_meta": (
         lambda: norm(X.to("meta"), dropout=2.0),
         "[norm] dropout must be in [0, 1 - 2^-17), got 2",
@@ -277,6 +273,23 @@ BAD = {
         lambda: ops.linear(X, torch.zeros(3, 6), activation="relu"),
         '[linear] activation must be "none", "gelu_erf" or "gelu_tanh", got "relu"',
     ),
+}
+
+
+TARGETS = torch.zeros(2).long()
+BAD |= {
+    f"{message} on meta": (call, f"[{message} must be on cpu, got meta")
+    for message, call in {
+        "norm] residual": lambda: norm(X, residual=X.to("meta")),
+        "norm] gamma": lambda: norm(X, gamma=P.to("meta")),
+        "norm] beta": lambda: norm(X, beta=P.to("meta")),
+        "gelu] bias": lambda: ops.gelu(X, P.to("meta")),
+        "softmax] grad": lambda: ops.softmax_backward(X.to("meta"), X),
+        "cross_entropy] targets": lambda: ops.cross_entropy(X, TARGETS.to("meta")),
+        "cross_entropy] grad": lambda: ops.cross_entropy_backward(P[:2].to("meta"), X, TARGETS, P[:2]),
+        "linear] weight": lambda: ops.linear(X, torch.zeros(3, 6, device="meta")),
+        "linear] bias": lambda: ops.linear(X, torch.zeros(3, 6), torch.zeros(3, device="meta")),
+    }.items()
 }
 
 
