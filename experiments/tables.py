@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean
 
-from .markdown import fixed, number, text
+from .markdown import NOTHING, fixed, number, text
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,17 @@ def _table_of(found, number_of_table):
     return found.tables[f"R-TAB-{number_of_table}"]
 
 
-def _cells(result, key, column, factor=1.0, decimals=1):
+def _cell(result, key, column, factor=1.0, decimals=1):
     """The cell of the first row that has these values."""
     for row in result.rows if result else []:
         if all(row.get(name) == value for name, value in key.items()) and row.get(column) is not None:
             return fixed(row[column] * factor, decimals)
-    return fixed(None, 0)
+    return NOTHING
+
+
+def _score_and_bag(result, key):
+    """The accuracy of a row, and that of a bag of words, in per cent."""
+    return [_cell(result, key, column, 100) for column in ("accuracy", "bag of words")]
 
 
 def _translation(found):
@@ -40,7 +45,7 @@ def _translation(found):
         ("Transformer-base", "RoFormer"), ("sinusoidal", "rope"), _table_of(found, 1)["rows"], strict=True
     ):
         bleu = list(result.measured("BLEU", arm).values()) if result else []
-        ours = f"{fmean(bleu):.2f} ({min(bleu):.2f} to {max(bleu):.2f})" if bleu else fixed(None, 0)
+        ours = f"{fmean(bleu):.2f} ({min(bleu):.2f} to {max(bleu):.2f})" if bleu else NOTHING
         rows.append([model, number(published[1]), ours])
     return Comparison(
         "Table 1: translation from English to German",
@@ -58,7 +63,7 @@ def _glue(found):
     rows = []
     for task in published["columns"][1:]:
         ours = [
-            _cells(result, {"task": task, "encoding": arm}, column, 100)
+            _cell(result, {"task": task, "encoding": arm}, column, 100)
             for arm, column in (("learned", "mean"), ("rope", "mean"), ("rope", "bag of words"))
         ]
         rows.append([text(task), *(number(by_model[model][task]) for model in ("BERT", "RoFormer")), *ours])
@@ -78,8 +83,8 @@ def _chinese_models(found):
     rows = []
     for row in _table_of(found, 3)["rows"]:
         key = {"model": row[0]}
-        scores = [_cells(result, key, column, 100) for column in ("accuracy", "bag of words")]
-        rows.append([*map(text, row), _cells(result, key, "for a character", 1, 2), *scores])
+        loss = _cell(result, key, "for a character", decimals=2)
+        rows.append([*map(text, row), loss, *_score_and_bag(result, key)])
     return Comparison(
         "Table 3: Chinese models",
         "chinese-models",
@@ -124,9 +129,8 @@ def _long_texts(found):
     rows = []
     for name, *published in _table_of(found, 5)["rows"]:
         model, tokens = ours[name]
-        key = {"model": model, "tokens": tokens}
-        scores = [_cells(result, key, column, 100) for column in ("accuracy", "bag of words")]
-        rows.append([name, *map(number, published[:2]), f"{model}-{tokens}" if model else fixed(None, 0), *scores])
+        scores = _score_and_bag(result, {"model": model, "tokens": tokens})
+        rows.append([name, *map(number, published[:2]), f"{model}-{tokens}" if model else NOTHING, *scores])
     return Comparison(
         "Table 5: similar cases of law",
         "long-texts",

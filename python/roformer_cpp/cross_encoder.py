@@ -126,8 +126,9 @@ class CrossEncoder:
         pairs = [_pair(pair, index) for index, pair in enumerate([listed] if is_one else listed)]
         text = self._prompt(prompt, prompt_name)
         scores = self._engine.scores([text + first for first, _ in pairs], [second for _, second in pairs])
-        for index in np.flatnonzero(~np.isfinite(scores).all(1)):
-            got = scores[index].tolist()
+        bad = np.flatnonzero(~np.isfinite(scores).all(1))
+        if bad.size > 0:
+            index, got = bad[0], scores[bad[0]].tolist()
             raise ValueError(f"[{_WHERE}] scores must be finite, got {got} for pair {index} (damaged weights?)")
         if self.num_labels == 1:
             scores = scores[:, 0]

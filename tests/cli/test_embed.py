@@ -22,11 +22,8 @@ from sentence_model import TEXTS, save_encoder, save_modules
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sentence")
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
+def model(sentence_encoder):
+    return sentence_encoder
 
 
 @pytest.fixture(scope="module")

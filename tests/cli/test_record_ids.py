@@ -13,17 +13,14 @@ import pytest
 from cli_support import PROGRAM, needs_parquet, refused, results, wait_for
 from engine_case import make_causal, make_oracle
 from rf_engine import Embedder
-from sentence_model import TEXTS, WORDS, save_encoder, save_modules
+from sentence_model import TEXTS, WORDS
 
 NONE = object()  # the record has no such key
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sentence")
-    save_encoder(folder)
-    save_modules(folder, normalize=True)
-    return folder
+def model(sentence_encoder):
+    return sentence_encoder
 
 
 def json_lines(texts, ids):
