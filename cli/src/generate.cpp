@@ -40,17 +40,19 @@ tasks::Stops stops_of(const GenerateOptions& options, const tasks::Continuer& co
 class Writer {
  public:
   Writer(const GenerateOptions& options, const tasks::Continuer& continuer)
-      : generation_(options.generation), continuer_(continuer), stops_(stops_of(options, continuer)) {}
+      : generation_(options.generation),
+        continuer_(continuer),
+        stops_(stops_of(options, continuer)),
+        empty_(options.read.inputs.empty() ? tasks::EmptyPrompts::kRefused : tasks::EmptyPrompts::kWithoutResult) {}
 
-  struct Prompt {
-    std::string text, problem{};  // problem: why there is no prompt; empty: there is one
-    nlohmann::json id{};          // null: none
-  };
-
-  void add(Prompt prompt) {
-    prompts_.push_back(std::move(prompt));
-    // Several batches at once: a prompt that is done makes room for the next.
-    if (std::ssize(prompts_) / 4 >= generation_.batch) finish();
+  void add(std::string prompt) { hold({.text = std::move(prompt)}); }
+  // A prompt of an input: each line or record is one as it stands. One that has no token, or is a bad record, has an
+  // error as its result, so that the others get theirs.
+  void add(const data::SourceText& source) {
+    Prompt prompt{.text = std::string(source.text), .place = fmt::format("{} line {}", source.source, source.line)};
+    if (!source.id.empty()) prompt.id = nlohmann::json::parse(source.id);
+    if (!source.problem.empty()) prompt.problem = fmt::format("[input] {} {}", prompt.place, source.problem);
+    hold(std::move(prompt));
   }
 
   void finish() {
@@ -58,17 +60,21 @@ class Writer {
     for (const Prompt& each : prompts_) {
       if (each.problem.empty()) asked.push_back(each.text);
     }
-    const auto results = continuer_.continue_prompts(asked, generation_, stops_);
+    const auto results = continuer_.continue_prompts(asked, generation_, stops_, empty_);
     auto result = results.begin();
-    for (const Prompt& each : prompts_) {
+    for (Prompt& each : prompts_) {
+      if (each.problem.empty()) {
+        if (result->empty()) {
+          each.problem = fmt::format("[input] {} must have a prompt of at least one token, got none", each.place);
+        }
+        for (size_t r = 0; r < result->size(); ++r) write(each, r, (*result)[r]);
+        ++result;
+      }
       if (!each.problem.empty()) {
         nlohmann::json line = {{"index", index_}, {"prompt", each.text}, {"error", each.problem}};
         if (!each.id.is_null()) line["id"] = each.id;
         emit(line);
         ++refused_;
-      } else {
-        for (size_t r = 0; r < result->size(); ++r) write(each, r, (*result)[r]);
-        ++result;
       }
       ++index_;
     }
@@ -77,6 +83,19 @@ class Writer {
   int64_t refused() const { return refused_; }
 
  private:
+  struct Prompt {
+    std::string text;
+    std::string place{};    // of an input
+    std::string problem{};  // why there is no prompt; empty: there is one
+    nlohmann::json id{};    // of its record; null: none
+  };
+
+  void hold(Prompt prompt) {
+    prompts_.push_back(std::move(prompt));
+    // Several batches at once: a prompt that is done makes room for the next.
+    if (std::ssize(prompts_) / 4 >= generation_.batch) finish();
+  }
+
   void write(const Prompt& prompt, size_t sequence, const tasks::Continuation& result) const {
     nlohmann::json line = {{"index", index_},          {"sequence", sequence},
                            {"prompt", prompt.text},    {"text", result.text},
@@ -90,26 +109,11 @@ class Writer {
   const engine::GenerationOptions& generation_;
   const tasks::Continuer& continuer_;
   const tasks::Stops stops_;
+  const tasks::EmptyPrompts empty_;
   int64_t index_ = 0;  // of the first prompt that is held
   int64_t refused_ = 0;
   std::vector<Prompt> prompts_;
 };
-
-// Each line or record is a prompt as it stands. One that has no token is refused by name in its result, so that the
-// others get theirs.
-void add_inputs(const GenerateOptions& options, const tasks::Continuer& continuer, Writer& writer) {
-  data::TextReader(options.read).read([&](const data::SourceText& source) {
-    std::string prompt(source.text), problem;
-    if (!source.problem.empty()) {
-      problem = fmt::format("[input] {} line {} {}", source.source, source.line, source.problem);
-    } else if (!continuer.has_tokens(prompt)) {
-      problem = fmt::format("[input] {} line {} must have a prompt of at least one token, got none", source.source,
-                            source.line);
-    }
-    const nlohmann::json id = source.id.empty() ? nlohmann::json() : nlohmann::json::parse(source.id);
-    writer.add({std::move(prompt), std::move(problem), id});
-  });
-}
 
 int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer(model_of_run(options.model_dir, say),
@@ -121,8 +125,10 @@ int run_generate(const GenerateOptions& options) {
     return kOk;
   }
   Writer writer(options, continuer);
-  for (const std::string& prompt : options.prompts) writer.add({.text = prompt});
-  if (!options.read.inputs.empty()) add_inputs(options, continuer, writer);
+  for (const std::string& prompt : options.prompts) writer.add(prompt);
+  if (!options.read.inputs.empty()) {
+    data::TextReader(options.read).read([&](const data::SourceText& source) { writer.add(source); });
+  }
   writer.finish();
   if (writer.refused() > 0) {
     say(fmt::format("{} of the prompts have an error as their result: no token, or a bad record", writer.refused()));

@@ -12,6 +12,7 @@
 #include "rf/io/warning.h"
 #include "rf/model/model_types.h"
 #include "rf/model/rotary_decoder.h"
+#include "rf/text/decoding_stream.h"
 
 namespace rf::tasks {
 
@@ -110,48 +111,108 @@ struct Continuer::Impl {
   }
 
   Continuation continuation_of(const std::vector<int32_t>& prompt, const engine::Generated& generated) const {
-    return {.text = new_text(prompt, decode(prompt).text, generated.ids).text,
+    NewText added(*this, prompt);
+    for (const int32_t id : generated.ids) added.add(id);
+    return {.text = std::string(added.text().text),
             .ids = generated.ids,
             .log_probability = generated.log_probability,
             .score = generated.score,
             .stopped = generated.stopped};
   }
 
-  text::DecodedText decode(std::vector<int32_t> ids) const {
-    std::erase_if(ids, [&](int32_t id) { return id >= tokenizer.vocabulary().size(); });  // rows without a token
-    return tokenizer.decode_beginning(ids, text::SkipSpecials::kYes);
+  bool has_token(int32_t id) const { return id < tokenizer.vocabulary().size(); }  // models may have more rows
+
+  // A token of bytes may be written as the string and have another text: "½" is the letter of the byte 0xBD.
+  bool stands_for(int32_t id, const std::string& string) const {
+    const auto is_same = [&](const text::AddedToken& token) { return token.content == string; };
+    return std::ranges::any_of(tokenizer.added_tokens(), is_same) || tokenizer.decode({id}) == string;
   }
 
-  // What the new tokens add to the prompt, whose text is `before`; a text of its own where the prompt is the prefix, or
-  // where the new tokens change the prompt's text.
-  text::DecodedText new_text(const std::vector<int32_t>& prompt, const std::string& before,
-                             const std::vector<int32_t>& added) const {
-    if (model.info().prefix_lm) return decode(added);
-    std::vector<int32_t> all = prompt;
-    all.insert(all.end(), added.begin(), added.end());
-    const text::DecodedText whole = decode(std::move(all));
-    const auto same = static_cast<size_t>(std::ranges::mismatch(whole.text, before).in1 - whole.text.begin());
-    if (same == before.size()) {
-      return {whole.text.substr(same), whole.settled > same ? whole.settled - same : 0};
+  // What new tokens add to a prompt as they come; a text of its own where the prompt is the prefix, or where the new
+  // tokens change the prompt's text.
+  class NewText {
+   public:
+    NewText(const Impl& continuer, std::span<const int32_t> prompt)
+        : continuer_(continuer),
+          whole_(continuer.tokenizer, text::SkipSpecials::kYes),
+          own_(continuer.tokenizer, text::SkipSpecials::kYes) {
+      if (continuer.model.info().prefix_lm) {
+        use_ = Use::kOwn;
+        return;
+      }
+      for (const int32_t id : prompt) {
+        if (continuer.has_token(id)) whole_.add(id);
+      }
+      before_ = whole_.text().text;
     }
-    text::DecodedText own = decode(added);
-    if (same >= whole.settled) own.settled = 0;  // the prompt's text may yet stay
-    return own;
-  }
 
-  // Whether the last of the new tokens completes one of the strings.
+    void add(int32_t id) {
+      if (!continuer_.has_token(id)) return;
+      if (use_ != Use::kOwn) whole_.add(id);
+      if (use_ != Use::kWhole) own_.add(id);
+    }
+
+    struct View {
+      std::string_view text;
+      size_t settled;  // bytes at its front that stay
+    };
+    // Valid until the next call.
+    View text() {
+      if (use_ == Use::kOwn) return view(own_, 0);
+      if (use_ == Use::kWhole) return view(whole_, before_.size());
+      const text::DecodedText& whole = whole_.text();
+      const auto same = static_cast<size_t>(std::ranges::mismatch(whole.text, before_).in1 - whole.text.begin());
+      if (same == before_.size()) {
+        if (whole.settled >= same) use_ = Use::kWhole;
+        return view(whole_, same);
+      }
+      if (same < whole.settled) use_ = Use::kOwn;
+      View own = view(own_, 0);
+      if (use_ != Use::kOwn) own.settled = 0;  // the prompt's text may yet stay
+      return own;
+    }
+
+   private:
+    static View view(text::DecodingStream& stream, size_t begin) {
+      const text::DecodedText& text = stream.text();
+      return {std::string_view(text.text).substr(begin), std::max(text.settled, begin) - begin};
+    }
+
+    const Impl& continuer_;
+    text::DecodingStream whole_, own_;  // with the prompt, and without
+    std::string before_;                // the prompt's text
+    enum class Use { kUndecided, kWhole, kOwn } use_ = Use::kUndecided;
+  };
+
+  // Whether the last of the new tokens completes one of the strings. Only the last of them are decoded, as many as such
+  // a string can have and some more, with others before them as their prompt.
   bool ends_with_one(std::span<const int32_t> prompt, std::span<const int32_t> added,
                      const std::vector<std::string>& strings) const {
-    constexpr size_t kContext = 8;  // tokens of the prompt that tell how the first new one is joined to it
-    const std::vector<int32_t> context(prompt.end() - static_cast<int64_t>(std::min(kContext, prompt.size())),
-                                       prompt.end());
-    const std::string before = decode(context).text;
-    const std::string earlier = new_text(context, before, {added.begin(), added.end() - 1}).text;
-    const std::string text = new_text(context, before, {added.begin(), added.end()}).text;
-    const auto same = static_cast<size_t>(std::ranges::mismatch(text, earlier).in1 - text.begin());
-    return std::ranges::any_of(strings, [&](const std::string& each) {
-      return text.find(each, same < each.size() ? 0 : same - each.size() + 1) != std::string::npos;
-    });
+    constexpr size_t kMargin = 32;  // bytes, more than a token changes of the text before it, and that is settled late
+    size_t longest = 0;
+    for (const std::string& each : strings) longest = std::max(longest, each.size());
+    for (size_t count = std::min<size_t>(added.size(), 16);; count = std::min(added.size(), 2 * count)) {
+      NewText tail(*this, context_of(prompt, added.first(added.size() - count)));
+      for (const int32_t id : added.last(count).first(count - 1)) tail.add(id);
+      const std::string earlier(tail.text().text);
+      if (count < added.size() && earlier.size() < longest + kMargin) continue;
+      tail.add(added.back());
+      const std::string_view text = tail.text().text;
+      const auto same = static_cast<size_t>(std::ranges::mismatch(text, earlier).in1 - text.begin());
+      return std::ranges::any_of(strings, [&](const std::string& each) {
+        return text.find(each, same < each.size() ? 0 : same - each.size() + 1) != std::string::npos;
+      });
+    }
+  }
+
+  // The last tokens before a text that tell how its first one is joined to them.
+  static std::vector<int32_t> context_of(std::span<const int32_t> prompt, std::span<const int32_t> added) {
+    constexpr size_t kContext = 8;
+    const size_t of_added = std::min(kContext, added.size());
+    const size_t of_prompt = std::min(kContext - of_added, prompt.size());
+    std::vector<int32_t> context(prompt.end() - static_cast<ptrdiff_t>(of_prompt), prompt.end());
+    context.insert(context.end(), added.end() - static_cast<ptrdiff_t>(of_added), added.end());
+    return context;
   }
 
   engine::GenerationOptions with_stops(engine::GenerationOptions options, const Stops& stops) const {
@@ -169,26 +230,26 @@ struct ContinuationStream::Impl {
   Continuer::Impl& continuer;
   engine::Generator generator;
   std::vector<int32_t> prompt;
-  std::string before;  // the prompt's text
-  std::vector<int32_t> added{};
-  std::string shown{};
+  Continuer::Impl::NewText text{continuer, prompt};
+  size_t shown = 0;  // bytes of the text
   Continuation result{};
   bool is_done = false;
 
   // What has become settled since the last call.
   std::string advance() {
     is_done = !generator.step();
-    std::string text;
+    std::string_view settled;
     if (is_done) {
       result = continuer.continuation_of(prompt, generator.take()[0][0]);
       continuer.give_back(std::move(generator));
-      text = result.text;
+      settled = result.text;
     } else {
-      text::DecodedText found = continuer.new_text(prompt, before, added);
-      text = std::move(found.text);
-      text.resize(found.settled);
+      const auto view = text.text();
+      settled = view.text.substr(0, view.settled);
     }
-    return text.size() > shown.size() ? text.substr(shown.size()) : "";
+    std::string part(settled.substr(std::min(shown, settled.size())));
+    shown += part.size();
+    return part;
   }
 };
 
@@ -199,8 +260,7 @@ ContinuationStream& ContinuationStream::operator=(ContinuationStream&&) noexcept
 
 std::optional<std::string> ContinuationStream::next() {
   while (!impl_->is_done) {
-    const std::string part = impl_->advance();
-    impl_->shown += part;
+    std::string part = impl_->advance();
     if (!part.empty()) return part;
   }
   return std::nullopt;
@@ -227,24 +287,29 @@ Stops Continuer::stops_of(std::span<const std::string> given, const std::string&
     if (!is_utf8(each)) fail<ArgumentError>(kContinuationWhere, "{} must be UTF-8, got {}", name, io::printable(each));
     stops.texts.push_back(each);
     const int32_t id = impl_->tokenizer.vocabulary().find(each);
-    if (id >= 0) stops.ids.push_back(id);
+    if (id >= 0 && impl_->stands_for(id, each)) stops.ids.push_back(id);
   }
   return stops;
 }
 
-bool Continuer::has_tokens(const std::string& prompt) const {
-  return !impl_->tokens_of(prompt).empty();
-}
-
 std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<const std::string> prompts,
                                                                    const engine::GenerationOptions& options,
-                                                                   const Stops& stops) const {
+                                                                   const Stops& stops, EmptyPrompts empty) const {
   std::vector<std::vector<int32_t>> ids;
-  for (const std::string& prompt : prompts) ids.push_back(impl_->prompt_ids(prompt));
+  std::vector<size_t> places;  // of the prompts that have tokens
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::vector<int32_t> tokens =
+        empty == EmptyPrompts::kRefused ? impl_->prompt_ids(prompts[i]) : impl_->tokens_of(prompts[i]);
+    if (tokens.empty()) continue;
+    ids.push_back(std::move(tokens));
+    places.push_back(i);
+  }
   const auto generated = impl_->generate(ids, impl_->with_stops(options, stops));
   std::vector<std::vector<Continuation>> results(prompts.size());
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    for (const engine::Generated& each : generated[i]) results[i].push_back(impl_->continuation_of(ids[i], each));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    for (const engine::Generated& each : generated[i]) {
+      results[places[i]].push_back(impl_->continuation_of(ids[i], each));
+    }
   }
   return results;
 }
@@ -253,11 +318,10 @@ ContinuationStream Continuer::stream(const std::string& prompt, const engine::Ge
                                      const Stops& stops) const {
   using StreamImpl = ContinuationStream::Impl;
   std::vector<int32_t> ids = impl_->prompt_ids(prompt);
-  std::string before = impl_->decode(ids).text;
-  auto stream = std::make_unique<StreamImpl>(StreamImpl{
-      .continuer = *impl_, .generator = impl_->take_generator(), .prompt = ids, .before = std::move(before)});
+  auto stream = std::make_unique<StreamImpl>(
+      StreamImpl{.continuer = *impl_, .generator = impl_->take_generator(), .prompt = ids});
   engine::GenerationOptions streaming = impl_->with_stops(options, stops);
-  streaming.on_token = [added = &stream->added](int32_t token) { added->push_back(token); };
+  streaming.on_token = [text = &stream->text](int32_t token) { text->add(token); };
   stream->generator.begin({std::move(ids)}, streaming);
   return ContinuationStream(std::move(stream));
 }

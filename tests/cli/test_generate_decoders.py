@@ -58,6 +58,8 @@ def test_a_prompt_without_tokens_is_refused_by_name(case, tmp_path):
     assert [(row["index"], row["prompt"]) for row in rows] == [(0, "the"), (1, ""), (2, "people")]
     assert "p.txt line 2 must have a prompt of at least one token" in rows[1]["error"]
     assert "error" not in rows[0] and "error" not in rows[2]
+    message = refused("--model", case[2], "--prompt", "the", "--prompt", "")
+    assert message.startswith('[generate] a prompt must have at least one token, got ""')
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])

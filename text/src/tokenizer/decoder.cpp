@@ -42,24 +42,11 @@ void clean_up_token(std::string& token) {
   for (const auto& [from, to] : kLastCleanup) replace_all(token, from, to);
 }
 
-std::string join_word_pieces(const std::vector<std::string_view>& tokens, bool cleanup) {
-  constexpr std::string_view kPrefix = "##";
-  std::string text, token;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const bool glued = i > 0 && tokens[i].starts_with(kPrefix);
-    token.clear();
-    if (i > 0 && !glued) token.push_back(' ');
-    token += tokens[i].substr(glued ? kPrefix.size() : 0);
-    if (cleanup) clean_up_token(token);
-    text += token;
-  }
-  return text;
-}
+constexpr std::string_view kCleanedUp = " .?!,'ntmsver";  // the bytes of all of these
 
 // Bytes at the end of a text to which clean_up may do something else once more text follows. What it removes is a space
 // before some of kCleanedUp, and it looks at 6 bytes at most: " n ' t" becomes " n't", then "n't".
 size_t unsettled_bytes(std::string_view text) {
-  constexpr std::string_view kCleanedUp = " .?!,'ntmsver";
   constexpr size_t kMostBytes = 5;  // and one that follows
   const size_t other = text.find_last_not_of(kCleanedUp);
   const size_t run = other == std::string_view::npos ? text.size() : text.size() - other - 1;
@@ -67,50 +54,92 @@ size_t unsettled_bytes(std::string_view text) {
   return text.substr(text.size() - count).find(' ') == std::string_view::npos ? 0 : count;
 }
 
-// A token that is not in the byte alphabet, which only an added one can be, stands for its own text.
-DecodedText join_bytes(const std::vector<std::string_view>& tokens) {
-  std::string bytes;
-  for (const std::string_view token : tokens) {
-    if (!append_bytes(token, bytes)) bytes += token;
-  }
-  DecodedText result;
-  for (std::string_view rest = bytes; !rest.empty();) {
-    const Decoded decoded = decode_utf8(rest);
-    const bool may_be_completed = !decoded.valid && static_cast<size_t>(decoded.length) == rest.size();
-    append_utf8(decoded.code, result.text);
-    if (!may_be_completed) result.settled = result.text.size();
-    rest.remove_prefix(static_cast<size_t>(decoded.length));
-  }
-  return result;
-}
-
-std::string join_with_spaces(const std::vector<std::string_view>& tokens) {
-  std::string text;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i > 0) text.push_back(' ');
-    text += tokens[i];
-  }
-  return text;
+// Where the text can be divided, so that its parts are cleaned up alone: the last place that no match crosses, whatever
+// follows. A match begins with a space, has at most kMostMatched bytes, all of kCleanedUp, and loses spaces alone; so
+// there is none across a place where what stands before is no space, back to some other character or for as many bytes.
+// The text follows such a place itself.
+size_t last_division(std::string_view text) {
+  constexpr size_t kMostMatched = 4;  // " n't"
+  const auto is_division = [text](size_t end) {
+    for (size_t at = end; at > 0 && end - at < kMostMatched - 1;) {
+      const char before = text[--at];
+      if (before == ' ') return false;
+      if (kCleanedUp.find(before) == std::string_view::npos) return true;
+    }
+    return true;
+  };
+  size_t end = text.size();
+  while (end > 0 && !is_division(end)) --end;
+  return end;
 }
 
 }  // namespace
 
-DecodedText join_tokens(const std::vector<std::string_view>& tokens, const DecodingOptions& options) {
-  DecodedText result;
-  if (options.join == DecodingOptions::Join::kBytes) {
-    result = join_bytes(tokens);
-  } else {
-    result.text = options.join == DecodingOptions::Join::kSpaces ? join_with_spaces(tokens)
-                                                                 : join_word_pieces(tokens, options.cleanup);
-    result.settled = result.text.size();
+void TokenJoiner::add(std::string_view token) {
+  switch (options_.join) {
+    case DecodingOptions::Join::kWordPieces:
+      add_word_piece(token);
+      break;
+    case DecodingOptions::Join::kBytes:
+      add_bytes(token);
+      break;
+    case DecodingOptions::Join::kSpaces:
+      if (!is_first_) open_.push_back(' ');
+      open_ += token;
+      break;
   }
-  if (!options.clean_up_tokenization_spaces) return result;
-  const size_t open =
-      result.text.size() - result.settled + unsettled_bytes(std::string_view(result.text).substr(0, result.settled));
-  clean_up(result.text);
-  result.settled = result.text.size() - std::min(open, result.text.size());
-  while (result.settled < result.text.size() && !begins_character(result.text[result.settled])) --result.settled;
-  return result;
+  is_first_ = false;
+}
+
+void TokenJoiner::add_word_piece(std::string_view token) {
+  constexpr std::string_view kPrefix = "##";
+  const bool glued = !is_first_ && token.starts_with(kPrefix);
+  token_.clear();
+  if (!is_first_ && !glued) token_.push_back(' ');
+  token_ += token.substr(glued ? kPrefix.size() : 0);
+  if (options_.cleanup) clean_up_token(token_);
+  open_ += token_;
+}
+
+// A token that is not in the byte alphabet, which only an added one can be, stands for its own text.
+void TokenJoiner::add_bytes(std::string_view token) {
+  if (!append_bytes(token, incomplete_)) incomplete_ += token;
+  std::string_view rest = incomplete_;
+  while (!rest.empty()) {
+    const Decoded decoded = decode_utf8(rest);
+    const auto length = static_cast<size_t>(decoded.length);
+    if (!decoded.valid && length == rest.size()) break;  // what follows may complete it
+    append_utf8(decoded.code, open_);
+    rest.remove_prefix(length);
+  }
+  incomplete_.erase(0, incomplete_.size() - rest.size());
+}
+
+// The first bytes of what is open stay as they are now.
+void TokenJoiner::fix(size_t bytes) {
+  token_.assign(open_, 0, bytes);
+  open_.erase(0, bytes);
+  if (options_.clean_up_tokenization_spaces) clean_up(token_);
+  steps_ += static_cast<int64_t>(bytes);
+  result_.text += token_;
+  fixed_ = result_.text.size();
+}
+
+const DecodedText& TokenJoiner::result() {
+  std::string& text = result_.text;
+  text.resize(fixed_);
+  const bool cleans_up = options_.clean_up_tokenization_spaces;
+  fix(cleans_up ? last_division(open_) : open_.size());
+  token_ = open_;
+  if (!incomplete_.empty()) append_utf8(kReplacement, token_);
+  const size_t unsettled = token_.size() - open_.size() + (cleans_up ? unsettled_bytes(open_) : 0);
+  if (cleans_up) clean_up(token_);
+  steps_ += static_cast<int64_t>(token_.size());
+  text += token_;
+  size_t settled = text.size() - std::min(unsettled, token_.size());
+  while (settled < text.size() && !begins_character(text[settled])) --settled;
+  result_.settled = std::max(result_.settled, settled);  // what was settled stays so
+  return result_;
 }
 
 }  // namespace rf::text

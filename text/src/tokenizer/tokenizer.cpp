@@ -16,7 +16,7 @@
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
-#include "tokenizer/decoder.h"
+#include "rf/text/decoding_stream.h"
 
 namespace rf::text {
 namespace {
@@ -217,13 +217,15 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, SkipSpecials skip
 }
 
 DecodedText Tokenizer::decode_beginning(const std::vector<int32_t>& ids, SkipSpecials skip) const {
-  std::vector<std::string_view> tokens;
-  for (const int32_t id : ids) {
-    if (skip == SkipSpecials::kYes && added_->is_left_out(id)) continue;
-    const std::string* const added = added_->shown(id);
-    tokens.push_back(added != nullptr ? *added : vocabulary_.token(id));
-  }
-  return join_tokens(tokens, options_.decoding);
+  DecodingStream stream(*this, skip);
+  for (const int32_t id : ids) stream.add(id);
+  return stream.text();
+}
+
+std::optional<std::string_view> Tokenizer::shown(int32_t id, SkipSpecials skip) const {
+  if (skip == SkipSpecials::kYes && added_->is_left_out(id)) return std::nullopt;
+  const std::string* const added = added_->shown(id);
+  return added != nullptr ? std::string_view(*added) : std::string_view(vocabulary_.token(id));
 }
 
 }  // namespace rf::text

@@ -38,6 +38,12 @@ struct Stops {
   std::vector<std::string> texts;
 };
 
+// A prompt without a token: an empty text, where the tokenizer puts no special token before it.
+enum class EmptyPrompts {
+  kRefused,
+  kWithoutResult  // it has no sequence in the result
+};
+
 // The text of one sequence, as it is found.
 class ContinuationStream {
  public:
@@ -68,17 +74,16 @@ class Continuer {
 
   // The tokens that end a text in the form of the tokenizer: [SEP] in "[CLS] text [SEP]".
   Stops default_stops() const;
-  // Any strings: each ends a text that has it, counted from the first new character, and one that is a token of the
-  // vocabulary, such as "[SEP]", ends it as that token. `name`: of the option, for messages. Throws ArgumentError for
-  // empty strings and such that are not UTF-8.
+  // Any strings: each ends a text that has it, counted from the first new character, and one that is the text of a token
+  // of the vocabulary, such as "[SEP]", ends it as that token. `name`: of the option, for messages. Throws ArgumentError
+  // for empty strings and such that are not UTF-8.
   Stops stops_of(std::span<const std::string> given, const std::string& name) const;
 
-  // Whether the model has a token to begin with: without a special token before it, an empty text is no prompt.
-  bool has_tokens(const std::string& prompt) const;
-  // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, and as engine::Generator does.
+  // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, unless `empty` says otherwise, and
+  // as engine::Generator does.
   std::vector<std::vector<Continuation>> continue_prompts(std::span<const std::string> prompts,
-                                                          const engine::GenerationOptions& options,
-                                                          const Stops& stops) const;
+                                                          const engine::GenerationOptions& options, const Stops& stops,
+                                                          EmptyPrompts empty = EmptyPrompts::kRefused) const;
   // One sequence for a prompt, not of beams. The stream must not outlive the Continuer.
   ContinuationStream stream(const std::string& prompt, const engine::GenerationOptions& options,
                             const Stops& stops) const;

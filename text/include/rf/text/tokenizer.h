@@ -28,6 +28,7 @@ namespace rf::text {
 
 class AddedTokens;
 class BytePairModel;
+class DecodingStream;
 class PieceTrie;
 
 enum class Case { kLower, kKeep };
@@ -165,9 +166,13 @@ class Tokenizer {
   // The text of the tokens, as `transformers`' decode(ids, skip_special_tokens=...). Throws Error for an id that the
   // vocabulary does not have.
   std::string decode(const std::vector<int32_t>& ids, SkipSpecials skip = SkipSpecials::kNo) const;
+  // DecodingStream (decoding_stream.h) gives the same for tokens that come one after another.
   DecodedText decode_beginning(const std::vector<int32_t>& ids, SkipSpecials skip) const;
 
  private:
+  friend class DecodingStream;
+  // What stands for a token in a text; nothing for one that is left out.
+  std::optional<std::string_view> shown(int32_t id, SkipSpecials skip) const;
   void append_first(std::string_view text, size_t max_tokens, Encoding& out) const;
 
   uint64_t serial_;  // number of this tokenizer in the process; copies share it
