@@ -1,4 +1,4 @@
-"""Writes the table of docs/encodings.md from `roformer info --encodings`; --check says whether it is up to date."""
+"""Writes the tables of docs/encodings.md from `roformer info --encodings`; --check says whether they are up to date."""
 
 import argparse
 import json
@@ -12,6 +12,17 @@ BEGIN = (
     "<!-- encodings: scripts/encodings_page.py writes what is between these lines from `roformer info --encodings` -->"
 )
 END = "<!-- end of encodings -->"
+HEADING = """\
+### Engine, ONNX files and lengths
+
+What terms depend on beside positions; whether [the engine](engine.md) opens a saved model, and whether it then needs
+`position_terms.safetensors` (a file); whether the model can be [an ONNX file](convert.md#onnx); and how long a sequence
+may be. Each is found by asking a small model with the default keys."""
+LENGTHS = {
+    "all": "any length",
+    "stored": "as long as stored; [`bake`](how-to.md#read-sequences-that-are-longer-than-those-a-file-was-written-for)",
+    "table": "to `max_position_embeddings`",
+}
 
 
 def cell(text):
@@ -37,6 +48,12 @@ def table(infos):
         pairwise = "yes" if info["pairwise"] else "no"
         cells = [info["name"] + needs, cell(info["parameters"]), cell(info["cost"]), pairwise]
         lines.append(row([*cells, cell(info["extrapolates"]), keys, test]))
+    lines += ["", HEADING, "", row(["encoding", "reads", "engine", "ONNX file", "sequences"]), "|---|---|---|---|---|"]
+    for info in infos:
+        reads, engine = ", ".join(info["reads"]), "yes" if info["engine"] else f"no: {cell(info['engine_lacks'])}"
+        file = " (with a file)" if info["engine"] and info["position_terms"] else ""
+        onnx = "yes" if info["onnx"] else "no"
+        lines.append(row([info["name"], reads or "-", engine + file, onnx, LENGTHS[info["lengths"]]]))
     return "\n".join(lines)
 
 

@@ -76,6 +76,10 @@ std::vector<EncodingInfo> encoding_infos() {
   return infos;
 }
 
+EncodingConfig EncodingEntry::example(int64_t head_dim) const {
+  return {info.name, required_keys == nullptr ? "{}" : required_keys(head_dim)};
+}
+
 const EncodingEntry& encoding_entry(const std::string& name) {
   std::vector<std::string_view> names;
   for (const EncodingEntry& entry : table()) {
