@@ -28,6 +28,7 @@
   line(alibi) \
   line(kerple_log) \
   line(kerple_power) \
+  line(bam) \
   line(sandwich) \
   line(fire) \
   line(fox) \
