@@ -134,6 +134,21 @@ def test_the_table_says_everything(name):
 
 
 @every
+def test_the_table_says_what_terms_read(name):
+    """Terms need what `reads` lists, and nothing else."""
+    layer = Layer(name)
+    hidden = layer.draw()
+    q, k = (layer.heads(hidden, weight) for weight in layer.weights[:2])
+    arguments = {"tokens": ("hidden_states", hidden), "queries": ("queries", q), "keys": ("keys", k)}
+    given = dict(arguments[read] for read in INFOS[name]["reads"])
+    fixed = {"layer": LAYERS - 1, "projections": layer.weights, "dtype": torch.float64}
+    layer.encoding.terms(torch.arange(T), **fixed, **given)
+    for missing in given:
+        with pytest.raises(ValueError, match=f"terms must be given {missing}"):
+            layer.encoding.terms(torch.arange(T), **fixed, **{key: x for key, x in given.items() if key != missing})
+
+
+@every
 def test_unknown_keys_are_refused(name):
     with pytest.raises(ValueError, match="no_such_key"):
         make(name, no_such_key=1)
