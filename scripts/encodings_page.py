@@ -1,7 +1,12 @@
-"""Writes the table of docs/encodings.md from `roformer info --encodings`; --check says whether it is up to date."""
+"""Writes the tables of docs/encodings.md from `roformer info --encodings`; --check says whether they are up to date.
+
+The table of publications is kept by hand, and gets a line for each encoding that none of its lines names, with the
+source of the encoding's entry.
+"""
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +17,17 @@ BEGIN = (
     "<!-- encodings: scripts/encodings_page.py writes what is between these lines from `roformer info --encodings` -->"
 )
 END = "<!-- end of encodings -->"
+HEADING = """\
+### Engine, ONNX files and lengths
+
+What terms depend on beside positions; whether [the engine](engine.md) opens a saved model, and whether it then needs
+`position_terms.safetensors` (a file); whether the model can be [an ONNX file](convert.md#onnx); and how long a sequence
+may be. Each is found by asking a small model with the default keys."""
+LENGTHS = {
+    "all": "any length",
+    "stored": "as long as stored; [`bake`](how-to.md#read-sequences-that-are-longer-than-those-a-file-was-written-for)",
+    "table": "to `max_position_embeddings`",
+}
 
 
 def cell(text):
@@ -37,13 +53,42 @@ def table(infos):
         pairwise = "yes" if info["pairwise"] else "no"
         cells = [info["name"] + needs, cell(info["parameters"]), cell(info["cost"]), pairwise]
         lines.append(row([*cells, cell(info["extrapolates"]), keys, test]))
+    lines += ["", HEADING, "", row(["encoding", "reads", "engine", "ONNX file", "sequences"]), "|---|---|---|---|---|"]
+    for info in infos:
+        reads, engine = ", ".join(info["reads"]), "yes" if info["engine"] else f"no: {cell(info['engine_lacks'])}"
+        file = " (with a file)" if info["engine"] and info["position_terms"] else ""
+        onnx = "yes" if info["onnx"] else "no"
+        lines.append(row([info["name"], reads or "-", engine + file, onnx, LENGTHS[info["lengths"]]]))
     return "\n".join(lines)
+
+
+def publications(text, infos):
+    """The section "Publications" with lines for the encodings that it lacks, in the order of years."""
+    head, body, tail = re.split(r"(?<=\n## Publications\n)|(?=\n## Using one\n)", text)
+    first, *lines = body.rstrip("\n").split("\n|---|---|---|\n")
+    lines = lines[0].split("\n")
+    named = {name for line in lines for name in words_in_code(line)}
+    for info in infos:
+        if info["name"] not in named:
+            year = re.search(r"\b(?:19|20)\d\d\b", info["source"])[0]
+            published = re.sub(rf" {year}\b", "", info["source"])
+            at = next((i for i, line in enumerate(lines) if line.split(" | ")[1][:4] > year), len(lines))
+            lines.insert(at, row([cell(published), year, f"`{info['name']}`"]))
+    return f"{head}{first}\n|---|---|---|\n" + "\n".join(lines) + f"\n{tail}"
+
+
+def words_in_code(text):
+    """Names in backticks; `a-m1` to `a-m4` are four."""
+    words = set(re.findall(r"`([\w-]+)`", text))
+    for stem, first, last in re.findall(r"`([\w-]+?)(\d+)` to `[\w-]+?(\d+)`", text):
+        words |= {f"{stem}{number}" for number in range(int(first), int(last) + 1)}
+    return words
 
 
 def page(text, infos):
     head, rest = text.split(BEGIN)
     tail = rest.split(END)[1]
-    return f"{head}{BEGIN}\n{table(infos)}\n{END}{tail}"
+    return publications(f"{head}{BEGIN}\n{table(infos)}\n{END}{tail}", infos)
 
 
 def main():

@@ -56,7 +56,8 @@ EncodingEntry axial() {
                    .invariance = EncodingInfo::Invariance::kNone},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
             return std::make_shared<Axial>(make_rotary_rows(RotaryForm::kAxial, options, shape));
-          }};
+          },
+          .required_keys = [](int64_t) -> std::string { return R"({"grid_width":8})"; }};
 }
 
 }  // namespace rf::nn::posenc

@@ -69,7 +69,8 @@ EncodingEntry axial_nd() {
                    .invariance = EncodingInfo::Invariance::kNone},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
             return std::make_shared<AxialNd>(make_rotary_rows(RotaryForm::kAxialNd, options, shape));
-          }};
+          },
+          .required_keys = [](int64_t) -> std::string { return R"({"grid_shape":[-1,8]})"; }};
 }
 
 }  // namespace rf::nn::posenc

@@ -3,6 +3,9 @@
 // rotated by theta_i times the position on its section's axis, theta_i being that of ordinary rotary embedding. A
 // text's axes are equal, which makes it that embedding. Positions come as [B, T, 3] (TokenPositions::axes); without
 // axes they are text. The sections are contiguous; the interleaved form of later models is not here.
+#include <fmt/format.h>
+
+#include <string>
 #include <utility>
 
 #include "rf/io/error.h"
@@ -42,6 +45,12 @@ std::vector<std::string> mrope_keys() {
   return keys;
 }
 
+// A third of the pairs for height and for width, the others for time.
+std::string sections(int64_t head_dim) {
+  const int64_t pairs = head_dim / 2, third = pairs / 3;
+  return fmt::format(R"({{"rope_parameters":{{"mrope_section":[{},{},{}]}}}})", pairs - 2 * third, third, third);
+}
+
 }  // namespace
 
 EncodingEntry mrope() {
@@ -58,7 +67,8 @@ EncodingEntry mrope() {
                    .keys = mrope_keys()},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
             return std::make_shared<Mrope>(make_rotary_rows(RotaryForm::kMrope, options, shape));
-          }};
+          },
+          .required_keys = sections};
 }
 
 }  // namespace rf::nn::posenc

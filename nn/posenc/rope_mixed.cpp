@@ -111,7 +111,8 @@ EncodingEntry rope_mixed() {
         const int64_t width = options.integer("grid_width", 1, 1, int64_t{1} << 31);
         const double base = options.number("rope_theta", 10, {0, 1e100, io::NumberRange::Ends::kOpenLow});
         return std::make_shared<RopeMixed>(width, base, shape);
-      }};
+      },
+      .required_keys = [](int64_t) -> std::string { return R"({"grid_width":8})"; }};
 }
 
 }  // namespace rf::nn::posenc

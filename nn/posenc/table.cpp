@@ -28,6 +28,7 @@
   line(alibi) \
   line(kerple_log) \
   line(kerple_power) \
+  line(bam) \
   line(sandwich) \
   line(fire) \
   line(fox) \
@@ -74,6 +75,10 @@ std::vector<EncodingInfo> encoding_infos() {
   std::vector<EncodingInfo> infos;
   for (const EncodingEntry& entry : table()) infos.push_back(entry.info);
   return infos;
+}
+
+EncodingConfig EncodingEntry::example(int64_t head_dim) const {
+  return {info.name, required_keys == nullptr ? "{}" : required_keys(head_dim)};
 }
 
 const EncodingEntry& encoding_entry(const std::string& name) {

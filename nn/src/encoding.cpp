@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
 #include "rf/io/error.h"
 
 namespace rf::nn {
@@ -82,23 +80,6 @@ at::Tensor Encoding::token_numbers(int64_t, const at::Tensor&) const {
 
 Terms Encoding::compute_terms(int64_t, const Shared& shared, const Projections&) {
   return shared.terms;
-}
-
-nlohmann::json to_json(const EncodingInfo& info) {
-  return {{"name", info.name},
-          {"summary", info.summary},
-          {"equation", info.equation},
-          {"source", info.source},
-          {"terms", info.terms},
-          {"parameters", info.parameters},
-          {"cost", info.cost},
-          {"extrapolates", info.extrapolates},
-          {"file", info.file},
-          {"test", info.test},
-          {"keys", info.keys},
-          {"needs_causal", info.needs == EncodingInfo::Needs::kCausal},
-          {"shift_invariant", info.invariance == EncodingInfo::Invariance::kShift},
-          {"pairwise", info.pairwise == EncodingInfo::Pairwise::kYes}};
 }
 
 }  // namespace rf::nn

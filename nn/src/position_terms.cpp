@@ -20,6 +20,7 @@
 #include "rf/model/position_terms.h"
 #include "rf/nn/encoding.h"
 #include "rotary_float32.h"
+#include "served_terms.h"
 
 namespace rf::nn {
 
@@ -248,24 +249,16 @@ std::pair<int64_t, std::vector<ops::Terms>> terms_for(const Model& model, int64_
 std::string write_terms(const Model& model, const std::string& model_dir, std::optional<int64_t> asked,
                         SavedTerms& saved) {
   const ModelConfig& config = model.config();
-  const Encoding& encoding = model.position_encoding();
   const CheckpointFiles weights(model_dir, "save_position_terms");
   const std::string hash = position_terms_hash(config, weights.tensors());
-  const auto lacking = [&](const std::string& what) {
-    write_position_terms(model_dir, {.shared = {}, .layers = {}, .scale = {}, .lacking = what}, hash);
-    return what;
-  };
-  if (const char* what = encoding.beyond_terms()) return lacking(what);
-  if (encoding.reads_vectors()) return lacking("terms that depend on queries and keys");
-  if (const std::string what = lacking_in(model.position_terms(1), config); !what.empty()) return lacking(what);
-  saved.longest = longest_of(encoding);
-  const auto [tokens, layers] = terms_for(model, chosen_tokens(model, saved.longest, asked), asked.has_value());
-  if (const std::string what = lacking_in(layers, config); !what.empty()) return lacking(what);
-  if (const std::string what = changing_with_length(model, layers, tokens); !what.empty()) return lacking(what);
-  Baked baked = bake(layers);
+  const ServedTerms served = served_terms(model, asked);
+  if (!served.lacking.empty()) {
+    write_position_terms(model_dir, {.shared = {}, .layers = {}, .scale = {}, .lacking = served.lacking}, hash);
+    return served.lacking;
+  }
+  Baked baked = bake(served.layers);
   add_frequencies(baked, config);
-  saved.tokens = tokens >= encoding.last_new_length() ? saved.longest : tokens;
-  saved.bytes = baked.bytes;
+  saved = {.tokens = served.tokens, .longest = served.longest, .bytes = baked.bytes};
   baked.terms.longest = saved.longest;
   baked.terms.tokens = saved.tokens;
   write_position_terms(model_dir, baked.terms, hash);
@@ -273,6 +266,22 @@ std::string write_terms(const Model& model, const std::string& model_dir, std::o
 }
 
 }  // namespace
+
+ServedTerms served_terms(const Model& model, std::optional<int64_t> asked) {
+  const Encoding& encoding = model.position_encoding();
+  const auto lacking = [](std::string what) { return ServedTerms{.lacking = std::move(what)}; };
+  if (const char* what = encoding.beyond_terms()) return lacking(what);
+  if (encoding.reads_vectors()) return lacking("terms that depend on queries and keys");
+  if (std::string what = lacking_in(model.position_terms(1), model.config()); !what.empty()) return lacking(what);
+  const int64_t longest = longest_of(encoding);
+  auto [tokens, layers] = terms_for(model, chosen_tokens(model, longest, asked), asked.has_value());
+  if (std::string what = lacking_in(layers, model.config()); !what.empty()) return lacking(what);
+  if (std::string what = changing_with_length(model, layers, tokens); !what.empty()) return lacking(what);
+  return {.lacking = {},
+          .layers = std::move(layers),
+          .tokens = tokens >= encoding.last_new_length() ? longest : tokens,
+          .longest = longest};
+}
 
 void remove_position_terms(const std::string& model_dir) {
   std::error_code error;

@@ -141,13 +141,6 @@ struct ScriptEncoding : torch::CustomClassHolder {
   ScriptTensors tensors;
 };
 
-// encoding_infos() as a JSON array of objects.
-std::string infos_as_json() {
-  nlohmann::json all = nlohmann::json::array();
-  for (const EncodingInfo& info : encoding_infos()) all.push_back(to_json(info));
-  return all.dump();
-}
-
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptEncoding>("Encoding")
       .def(torch::init<std::string, std::string, std::vector<int64_t>, double, bool>())
@@ -172,7 +165,7 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
            [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->tensors.parameters(); })
       .def("named_buffers", [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->tensors.buffers(); })
       .def("release", [](const c10::intrusive_ptr<ScriptEncoding>& self) { self->tensors.release(); });
-  library.def("encodings", &infos_as_json);
+  library.def("encodings", [] { return encodings_json().dump(); });
   library.def("combine_encodings", &ScriptEncoding::combine);
 }
 

@@ -118,10 +118,10 @@ class Encoding(ScriptModule):
             sequences: integers ``[B, S]``, equal within a sequence of a row, -1 for padding. Default: one per row.
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables;
                 its biases ``(b_q, b_k, b_v)`` may follow.
-            hidden_states: the layer's input at the keys, ``[B, S, C]``, for encodings that read tokens (``fox``,
-                ``path``).
-            queries, keys: ``[B, T, H, D]`` and ``[B, S, Hk, D]`` as attention gets them, for encodings that read them
-                (``dai-literal``, ``rerope``, ``cope``, ``dape``, ``path``).
+            hidden_states: the layer's input at the keys, ``[B, S, C]``, for encodings that read tokens (``reads`` of
+                ``encodings``), such as ``fox``.
+            queries, keys: ``[B, T, H, D]`` and ``[B, S, Hk, D]`` as attention gets them, for encodings that read them,
+                such as ``cope``.
             dtype: of queries and keys.
 
         Raises:
@@ -283,10 +283,17 @@ def combine_encodings(encodings: Sequence[Encoding]) -> Encoding:
 
 
 def encodings() -> list[dict]:
-    """What the table says of each encoding.
+    """What the table says of each encoding with its default keys.
 
     Strings: ``name``, ``summary``, ``equation``, ``source``, ``terms``, ``parameters``, ``cost``, ``extrapolates``,
     ``file`` and ``test``; ``keys``: a list of strings; truth values: ``needs_causal``, ``shift_invariant`` (attention
     stays as it is when all positions move by the same amount), ``pairwise`` (no place in linear attention).
+
+    And what a small model with its default keys does: ``reads``, what its terms depend on beside positions, of
+    ``"tokens"``, ``"queries"`` and ``"keys"``; ``engine``, whether ``Engine`` opens a saved model, and
+    ``engine_lacks``, what it does not compute, or ``None``; ``onnx``, whether ``export_onnx`` writes it;
+    ``position_terms``, whether a saved model has that file; ``lengths``: ``"all"``, ``"stored"`` (up to the length of
+    the file, which ``bake`` extends) or ``"table"`` (up to ``max_position_embeddings``).
     """
-    return json.loads(torch.ops.roformer.encodings())
+    with _disable_current_modes():
+        return json.loads(torch.ops.roformer.encodings())

@@ -240,8 +240,8 @@ Experiment atlas() {
               "length and at 2, 4 and 8 times it, the time of attention relative to RoPE's, and the peak memory of "
               "training.",
           .budget =
-              "2 minutes per encoding and seed, 39 encodings and t5 with 1/sqrt(D), half a minute for each rate, and a "
-              "run or more to choose one",
+              "2 minutes per encoding of the table (t5 twice) and seed, half a minute for each rate, and a run or more "
+              "to choose one",
           .method = {atlas_settings, run_atlas},
           .hours = 5.0,
           .exceptions = {"no publication compares these encodings: scale paper is scale small"},

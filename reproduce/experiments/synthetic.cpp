@@ -348,8 +348,8 @@ Experiment synthetic() {
               "the training length, carries it over to twice the length (lower by less than 0.02). Of every encoding "
               "the table says the same of each task.",
           .budget =
-              "3 tasks of half a minute per encoding and seed, 39 encodings, 9 seconds for each rate, and a run or "
-              "more to choose one",
+              "3 tasks of half a minute per encoding of the table and seed, 9 seconds for each rate, and a run or more "
+              "to choose one",
           .method = {synthetic_settings, run_synthetic},
           .revision = 3,
           .hours = 3.2,

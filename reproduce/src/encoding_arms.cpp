@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <stdexcept>
+#include <nlohmann/json.hpp>
 
-#include "rf/nn/encoding_info.h"
+#include "rf/nn/encoding.h"
 #include "rf/train/compare.h"
 #include "rules.h"
 
@@ -13,17 +13,14 @@ namespace rf::reproduce {
 
 namespace {
 
-constexpr std::string_view kRequired = " (required";
-
-// ":name=value" for a key without a default, which EncodingInfo::keys marks.
-std::string given_key(const std::string& name, int64_t head_dim) {
-  if (name == "grid_width") return fmt::format(":grid_width={}", kGridWidth);
-  if (name == "grid_shape") return fmt::format(":grid_shape=[-1,{}]", kGridWidth);
-  if (name == "rope_parameters.mrope_section") {
-    const int64_t pairs = head_dim / 2, third = pairs / 3;
-    return fmt::format(R"(:rope_parameters={{"mrope_section":[{},{},{}]}})", pairs - 2 * third, third, third);
+// ":name=value" for each key without a default.
+std::string given_keys(const EncodingConfig& encoding) {
+  std::string keys;
+  const nlohmann::json options = nlohmann::json::parse(encoding.options);
+  for (const auto& [name, value] : options.items()) {
+    keys += fmt::format(":{}={}", name, value.dump());
   }
-  throw std::logic_error(fmt::format("the key {} must have a value in encoding_arms.cpp", name));
+  return keys;
 }
 
 }  // namespace
@@ -34,10 +31,7 @@ std::vector<std::string> encoding_arms(int64_t head_dim, int64_t tokens) {
     std::string& arm = arms.emplace_back(info.name);
     if (info.name == "sinusoidal") arm = kScaledSinusoids;
     if (info.name == "rerope") arm += fmt::format(":window={}", tokens / 2);
-    for (const std::string& key : info.keys) {
-      const size_t end = key.find(kRequired);
-      if (end != std::string::npos) arm += given_key(key.substr(0, end), head_dim);
-    }
+    arm += given_keys(nn::encoding_entry(info.name).example(head_dim));
   }
   return arms;
 }

@@ -8,12 +8,10 @@
 
 namespace rf::reproduce {
 
-// In the order of the table, as roformer compare takes them: names, with those keys that have no default, which are a
-// grid of kGridWidth columns and the parts of a head that rotate by each of three axes. Two have options, whose
-// defaults would not show what they are: sinusoids are added to scaled words (kScaledSinusoids), and the window of
-// rerope is half the training length `tokens`; with 512 it would be rope.
+// In the order of the table, as roformer compare takes them: names, with those keys that have no default and the values
+// of the table's example. Two have options, whose defaults would not show what they are: sinusoids are added to scaled
+// words (kScaledSinusoids), and the window of rerope is half the training length `tokens`; with 512 it would be rope.
 std::vector<std::string> encoding_arms(int64_t head_dim, int64_t tokens);
-inline constexpr int64_t kGridWidth = 8;
 
 // "axial" of "axial:grid_width=8".
 std::string encoding_of(const std::string& arm);

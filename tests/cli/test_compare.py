@@ -13,8 +13,6 @@ from safetensors.numpy import load_file
 import tolerances
 from cli_support import MODEL, PROGRAM, hear_interrupts, make_data, refused, results, run, run_file, wait_for
 
-NEEDS_KEYS = {"axial", "axial-nd", "mrope", "rope-mixed"}
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -69,7 +67,8 @@ def test_all_are_those_that_the_model_can_have(data, tmp_path, objective):
     left = {line.split()[2].rstrip(":") for line in done.stderr.splitlines() if line.startswith("left out ")}
     assert trained.keys() | left == {info["name"] for info in infos} and not trained.keys() & left
     needs_causal = {info["name"] for info in infos if info["needs_causal"]}
-    assert left == (NEEDS_KEYS if objective == "causal" else NEEDS_KEYS | needs_causal)
+    needs_keys = {info["name"] for info in infos if any(" (required" in key for key in info["keys"])}
+    assert left == (needs_keys if objective == "causal" else needs_keys | needs_causal)
     assert all(loss > 0 for loss in trained.values())
 
 

@@ -9,20 +9,13 @@ import pytest
 
 import tolerances
 from cli_support import MODEL, refused, results, run, run_file
+from encoding_files import INFOS, needs_keys, sweep_keys
 
-INFOS = {info["name"]: info for info in results("info", "--encodings")}
 STAGES = [
     dict(max_length=12, batch=8, steps=3),
     dict(max_length=24, batch=4, steps=2),
     dict(max_length=8, batch=4, steps=2),
 ]
-# What has no default, for heads of 8.
-OPTIONS = {
-    "axial": {"grid_width": 5},
-    "axial-nd": {"grid_shape": [-1, 5]},
-    "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
-    "rope-mixed": {"grid_width": 5},
-}
 
 
 def lines(folder, kind):
@@ -83,7 +76,8 @@ def test_a_length_that_cannot_be_read_is_null(prepared, tmp_path):
 
 @pytest.mark.parametrize("name", INFOS)
 def test_every_encoding_changes_length_on_the_way(prepared, tmp_path, name):
-    keys = dict(model={**MODEL, "position_encoding": {"type": name, **OPTIONS.get(name, {})}})
+    options = sweep_keys(name, MODEL["hidden_size"] // MODEL["num_attention_heads"]) if needs_keys(name) else {}
+    keys = dict(model={**MODEL, "position_encoding": {"type": name, **options}})
     keys["model"]["max_position_embeddings"] = 24
     if INFOS[name]["needs_causal"]:
         keys["objective"] = "causal"

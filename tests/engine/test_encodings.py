@@ -10,32 +10,19 @@ from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
 from cli_support import results
-from engine_case import assert_close, make_sequences
-from engine_modules import INFOS, hidden_of, save
+from encoding_files import INFOS, sweep_keys
+from engine_case import SIZES, assert_close, make_sequences
+from engine_modules import hidden_of, save
 from rf_engine import Engine, EngineError
 
-REQUIRED = {
-    "axial": {"grid_width": 3},
-    "axial-nd": {"grid_shape": [-1, 2, 3]},
-    "mrope": {"rope_parameters": {"mrope_section": [2, 1, 3]}},
-    "log-n": {"original_max_position_embeddings": 3},
-}
-# Those with a term that the engine has no rows of.
+HEAD_DIM = SIZES["hidden_size"] // SIZES["num_attention_heads"]
+# With a term that the engine has no rows of, and which that is.
 LACKING = {
-    "fox": ({"type": "fox"}, "key_score (kappa)"),
-    "fire": ({"type": "fire"}, "pair_bias (P)"),
-    "rope-mixed": ({"type": "rope-mixed", "grid_width": 3}, "query (R^q)"),
-    "fope": ({"type": "fope"}, "query (R^q)"),
-    "dai-literal": ({"type": "dai-literal"}, "terms that depend on queries and keys"),
-    "rerope": ({"type": "rerope"}, "terms that depend on queries and keys"),
-    "cope": ({"type": "cope"}, "terms that depend on queries and keys"),
-    "dape": ({"type": "dape"}, "terms that depend on queries and keys"),
-    "path": ({"type": "path"}, "terms that depend on queries and keys"),
-    "complex": ({"type": "complex"}, "word embeddings that turn with the position"),
-    "floater": ({"type": "floater"}, "vectors added to the input of every layer"),
+    **{name: ({"type": name} | sweep_keys(name, HEAD_DIM), info["engine_lacks"])
+       for name, info in INFOS.items() if not info["engine"]},
     "floater beside sinusoids": (["sinusoidal", "floater"], "vectors added to the input of every layer"),
     "alibi and fox": (["alibi", "fox"], "key_score (kappa)"),
-}
+}  # fmt: skip
 HOPE = {"rope_type": "hope", "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
@@ -49,7 +36,7 @@ FLOAT32 = {"precision": "float32"}
 LONG = (1, 40, 7, 2, 33)  # beyond max_position_embeddings, which is 32
 
 CASES = {
-    **{name: {"type": name} | REQUIRED.get(name, {}) for name in INFOS if name not in LACKING},
+    **{name: {"type": name} | sweep_keys(name, HEAD_DIM) for name, info in INFOS.items() if info["engine"]},
     "rope halves": {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5},
     "rope values": {"type": "rope", "rotary_value": True},
     "rope trained": {"type": "rope", "trainable": True},
@@ -91,22 +78,18 @@ CASES = {
     "huang-m1, shaw and learned": ["huang-m1", "shaw", "learned"],
     "shaw and rope trained": ["shaw", {"type": "rope", "trainable": True}],
 }
-# Those that read no more than max_position_embeddings, and dynamic frequencies of precision float32.
-LIMITED = {
-    "learned",
-    "music",
-    "tupe-a",
-    "tupe-r",
-    "learned, rope and alibi",
-    "learned and sinusoidal of scaled words",
-    "huang-m1, shaw and learned",
-}
+
+
+def is_limited(encoding):
+    """Whether it reads no more than max_position_embeddings."""
+    parts = encoding if isinstance(encoding, list) else [encoding]
+    return any(INFOS[part if isinstance(part, str) else part["type"]]["lengths"] == "table" for part in parts)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_states(name, tmp_path):
     model = save(CASES[name], tmp_path)
-    ids, types = make_sequences(*(() if name in LIMITED else (LONG,)))
+    ids, types = make_sequences(*(() if is_limited(CASES[name]) else (LONG,)))
     engine = Engine(tmp_path, token_budget=45)
     ours, theirs = engine.hidden(ids, types=types), hidden_of(model, ids, types)
     assert_close(ours, theirs)
@@ -179,6 +162,21 @@ def test_too_long(name, length, message, tmp_path):
     engine = Engine(tmp_path)
     with pytest.raises(EngineError, match=message):
         engine.hidden([np.ones(length, np.int32)])
+
+
+@pytest.mark.parametrize("name", [name for name, info in INFOS.items() if info["engine"]])
+def test_lengths_are_those_of_the_table(name, tmp_path):
+    save(CASES[name], tmp_path)
+    engine = Engine(tmp_path)
+
+    def read(length):
+        return np.isfinite(engine.hidden([np.ones(length, np.int32)])).all()
+
+    longest = {"table": 32, "stored": 2048, "all": 2049}[INFOS[name]["lengths"]]
+    assert read(longest)
+    if longest < 2049:
+        with pytest.raises(EngineError, match="roformer bake" if longest == 2048 else "32"):
+            read(longest + 1)
 
 
 def test_dynamic_frequencies_of_precision_float32(tmp_path):

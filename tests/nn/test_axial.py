@@ -10,6 +10,8 @@ import rope_reference
 import tolerances
 from nn.test_rope import random_THD, scores
 
+SWEEP_KEYS = {"axial": {"grid_width": 3}}
+
 HEAD_DIM, WIDTH = 24, 5
 POSITIONS = torch.tensor([0, 4, 5, 13, 63])
 

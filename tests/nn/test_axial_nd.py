@@ -9,6 +9,8 @@ import rope_reference
 import tolerances
 from nn.test_rope import random_THD, scores
 
+SWEEP_KEYS = {"axial-nd": lambda head_dim: {"grid_shape": [-1, 2, 2], "axes_dims_rope": [head_dim - 4, 2, 2]}}
+
 HEAD_DIM, GRID = 24, [4, 3, 5]
 POSITIONS = torch.tensor([0, 4, 5, 13, 59])
 

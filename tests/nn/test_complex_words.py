@@ -6,7 +6,11 @@ import torch
 
 import roformer_cpp
 from encoding_case import TINY_IDS, TINY_MODEL
+from initial_values import WIDTH, equal
 from tolerances import T1_ATOL, T1_RTOL, T2_ATOL, T2_RTOL, T4_MAX
+
+# The authors' program: frequencies of dimensions are those of sinusoids.
+STARTS = {"complex": {"word_freqs": equal(10000.0 ** (-np.arange(WIDTH // 2) / (WIDTH // 2)))}}
 
 V, E = 11, 6
 IDS = torch.tensor([[3, 3, 0, 10, 7], [1, 2, 3, 4, 3]])

@@ -8,7 +8,11 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import zero
 from tolerances import T1_ATOL, T1_RTOL
+
+SWEEP_KEYS = {"cope": {"npos_max": 4}}
+STARTS = {"cope": {"pos_emb": zero}}  # listing 1 of the paper
 
 LAYER = 1
 

@@ -7,7 +7,10 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import normal
 from tolerances import T1_ATOL, T1_RTOL
+
+STARTS = {"dai-literal": {"r_weight": normal}}
 
 LAYER = 1
 POSITIONS = [3, 0, 9, 40, 41, 200, 7]  # in no order, with gaps

@@ -8,7 +8,19 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import HEADS, of_linear, of_log
 from tolerances import T1_ATOL, T1_RTOL
+
+SWEEP_KEYS = {"dape": {"mlp_width": 3}}
+# The authors' program: torch's linear layers of scores and biases of the heads.
+STARTS = {
+    "dape": {
+        "bias.log_r1": of_log(2),
+        "bias.log_r2": of_log(1),
+        **{f"mlp2_0_{part}": of_linear(2 * HEADS) for part in ("weight", "bias")},
+        **{f"mlp2_2_{part}": of_linear(32) for part in ("weight", "bias")},
+    }
+}
 
 LAYER, WIDTH = 1, 5
 POSITIONS = torch.tensor([0, 1, 2, 5, 6, 40, 7])

@@ -8,7 +8,16 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import normal, zero
 from tolerances import T1_ATOL, T1_RTOL
+
+STARTS = {
+    "deberta": {
+        **dict.fromkeys(("rel_embeddings", "pos_key_proj_weight", "pos_query_proj_weight"), normal),
+        **dict.fromkeys(("pos_key_proj_bias", "pos_query_proj_bias"), zero),
+    },
+    "deberta-literal": {"rel_embeddings": normal},
+}
 
 POSITIONS = [3, 0, 9, 40, 41, 90, 7]
 K = 6

@@ -15,28 +15,12 @@ import torch
 import roformer_cpp
 import tolerances as tol
 from attention_terms import to_dict
+from encoding_files import INFOS, sweep_keys
 from term_list import NUMBERS, PAIRS, SCORES, TABLES, scores_shape, shape
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
-H, D, T, LAYERS, ROWS = 2, 8, 7, 2, 64
+H, D, T, LAYERS, ROWS, WORDS = 2, 8, 7, 2, 64, 11
 C = H * D
-REQUIRED = {
-    "axial": {"grid_width": 3},
-    "axial-nd": {"grid_shape": [-1, 2, 2], "axes_dims_rope": [4, 2, 2]},
-    "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
-    "log-n": {"original_max_position_embeddings": 2},
-    "rope-mixed": {"grid_width": 3},
-    "fope": {"trainable": True},
-    "rerope": {"window": 3},
-    "cope": {"npos_max": 4},
-    "dape": {"mlp_width": 3},
-    "path": {"w_rank": 3},
-    "fire": {"init_L": 2.5},
-    "complex": {"vocab_size": 11},
-    "floater": {"time_step": 0.05},
-}
-
 # The dtypes of each path: of parameters, and of queries, keys and values.
 DTYPES = {
     "explicit": (torch.float64, torch.float64),
@@ -59,8 +43,9 @@ absolute = on_each_path([name for name, info in INFOS.items() if not info["shift
 def make(name, seed=0, **config):
     torch.manual_seed(seed)
     shape = {"num_hidden_layers": LAYERS, "num_attention_heads": H, "head_dim": D, "max_position_embeddings": ROWS}
+    shape |= {"vocab_size": WORDS}
     causal = {"is_decoder": INFOS[name]["needs_causal"]}
-    return roformer_cpp.encoding(name, **shape, **causal, **REQUIRED.get(name, {}), **config)
+    return roformer_cpp.encoding(name, **shape, **causal, **sweep_keys(name, D), **config)
 
 
 class Layer:
@@ -100,7 +85,7 @@ class Layer:
         return (x @ weight.T).unflatten(-1, (H, D)).to(dtype or self.of_data)
 
     def words(self, x, positions):
-        ids = (7 * x[..., 0].detach()).floor().long() % 11  # a token's id goes with its vector
+        ids = (7 * x[..., 0].detach()).floor().long() % WORDS  # a token's id goes with its vector
         return self.encoding.words(x, ids, positions)
 
     def with_layer_input(self, x, positions):
@@ -146,6 +131,21 @@ def test_the_table_says_everything(name):
     info = INFOS[name]
     assert all(info[key] for key in info if isinstance(info[key], str))
     assert (ROOT / info["file"]).is_file() and (ROOT / info["test"]).is_file()
+
+
+@every
+def test_the_table_says_what_terms_read(name):
+    """Terms need what `reads` lists, and nothing else."""
+    layer = Layer(name)
+    hidden = layer.draw()
+    q, k = (layer.heads(hidden, weight) for weight in layer.weights[:2])
+    arguments = {"tokens": ("hidden_states", hidden), "queries": ("queries", q), "keys": ("keys", k)}
+    given = dict(arguments[read] for read in INFOS[name]["reads"])
+    fixed = {"layer": LAYERS - 1, "projections": layer.weights, "dtype": torch.float64}
+    layer.encoding.terms(torch.arange(T), **fixed, **given)
+    for missing in given:
+        with pytest.raises(ValueError, match=f"terms must be given {missing}"):
+            layer.encoding.terms(torch.arange(T), **fixed, **{key: x for key, x in given.items() if key != missing})
 
 
 @every

@@ -6,7 +6,20 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import equal, of_linear, one
 from tolerances import T1_ATOL, T1_RTOL
+
+SWEEP_KEYS = {"fire": {"init_L": 2.5}}
+# Appendix A of the paper: c 0.1, and torch's linear layers of 1 and of 32 inputs.
+STARTS = {
+    "fire": {
+        "c": equal(0.1),
+        "L_multiplier": one,
+        "mlp_0_weight": of_linear(1),
+        "mlp_0_bias": of_linear(1),
+        "mlp_2_weight": of_linear(32),
+    }
+}
 
 LAYER, INIT_L = 1, 3.0
 SCATTERED = [2, 0, 40, 1, 39, 7, 7]

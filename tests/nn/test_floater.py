@@ -1,5 +1,8 @@
 """FLOATER (Liu et al. 2020; R-ABS-11) by Runge-Kutta steps in NumPy, and in closed form where h is linear."""
 
+import math
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,18 @@ from scipy.linalg import expm
 
 import roformer_cpp
 from encoding_case import TINY_IDS, TINY_MODEL, parameter
+from initial_values import WIDTH, normal, zero
 from tolerances import T1_ATOL, T1_RTOL, T4_MAX
+
+SWEEP_KEYS = {"floater": {"time_step": 0.05}}
+# The authors' program: Xavier's normal draw, and biases 0.
+STARTS = {
+    "floater": {
+        "start": normal,
+        **{f"h.{i}.weight": partial(normal, deviation=math.sqrt(2 / (2 * WIDTH + 1))) for i in (0, 1)},
+        **{f"h.{i}.bias": zero for i in (0, 1)},
+    }
+}
 
 C, LAYERS, DT = 6, 2, 0.25
 AT = [0, 1, 2, 5, 3, 0]

@@ -8,7 +8,20 @@ import torch
 
 import roformer_cpp
 from encoding_case import TINY_IDS, TINY_MODEL, Case, check_gradients, parameter
+from initial_values import HEADS, normal
 from tolerances import T1_ATOL, T1_RTOL
+
+SWEEP_KEYS = {"fope": {"trainable": True}}
+
+
+def identity_and_noise(values, name):
+    """[H, K, d], as the authors' program: 1 at the pair's own frequency, and 0.3 of Glorot's draw. Two of four
+    frequencies turn once in the 64 positions of the sweep."""
+    assert values.shape == (HEADS, 2, 2)
+    normal(values - np.eye(2), name, deviation=0.3 * math.sqrt(2 / (HEADS * 2 + 2 * 2)))
+
+
+STARTS = {"fope": {"cos_coef": identity_and_noise, "sin_coef": identity_and_noise}}
 
 LAYER, LENGTH = 1, 100  # of heads of 8, the first two of four frequencies are above 2 pi / 100
 POSITIONS = torch.tensor([0, 1, 5, 63, 700, 100000, 3])

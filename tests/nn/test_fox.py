@@ -6,8 +6,11 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import normal, zero
 from pair_loops import assert_t1
 from tolerances import T1_ATOL, T1_RTOL
+
+STARTS = {"fox": {"fgate_proj_weight": normal, "fgate_proj_bias": zero}}
 
 LAYER = 1
 

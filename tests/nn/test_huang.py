@@ -1,11 +1,17 @@
 """Huang et al. 2020, methods 1 to 4: R-REL-08."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 import roformer_cpp
+from initial_values import normal
 from pair_loops import array, assert_t1, draw_qkv, pair_loops, perturb
+
+# Gates of 1 leave scores as they are.
+STARTS = {f"huang-m{i}": {"gate": partial(normal, mean=1)} for i in (1, 2, 3)} | {"huang-m4": {"key_query": normal}}
 
 H, D, T, CLIP = 2, 6, 7, 3
 

@@ -6,7 +6,20 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import check_uniform, of_log
 from pair_loops import assert_t1, draw_qkv, pair_loops, perturb
+
+
+def of_logit(values, name):
+    """2 sigmoid of it is a uniform draw up to 2, clamped to 0.01."""
+    check_uniform(2 / (1 + np.exp(-values)), name, 0, 2)
+
+
+# The authors' program.
+STARTS = {
+    "kerple-log": {"log_r1": of_log(2), "log_r2": of_log(1)},
+    "kerple-power": {"log_r1": of_log(1), "logit_r2": of_logit},
+}
 
 SCATTERED = torch.tensor([3, 0, 1, 40, 39])
 

@@ -5,7 +5,10 @@ import pytest
 import torch
 
 import roformer_cpp
+from initial_values import normal
 from pair_loops import array, assert_t1, perturb
+
+STARTS = {"learned": {"weight": normal}}
 
 L, E = 6, 4
 

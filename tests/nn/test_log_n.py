@@ -9,6 +9,8 @@ import rope_reference
 from encoding_case import TINY_MODEL
 from pair_loops import assert_t1, draw_qkv, pair_loops
 
+SWEEP_KEYS = {"log-n": {"original_max_position_embeddings": 2}}
+
 D, TRAINED = 6, 3
 POSITIONS = torch.tensor([0, 1, 2, 9, 40])
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
+from encoding_files import INFOS, sweep_keys
 
 SIZES = {
     "vocab_size": 37,
@@ -25,23 +26,8 @@ SIZES = {
     "max_position_embeddings": 32,
     "num_labels": 4,
 }
-INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
 NAMES = list(INFOS)
-# Keys without a default.
-OPTIONS = {
-    "axial": {"grid_width": 3},
-    "axial-nd": {"grid_shape": [-1, 2, 2]},
-    "mrope": {"rope_parameters": {"mrope_section": [2, 2, 2]}},
-    "log-n": {"original_max_position_embeddings": 2},
-    "rope-mixed": {"grid_width": 3},
-    "fope": {"trainable": True},
-    "rerope": {"window": 3},
-    "cope": {"npos_max": 4},
-    "dape": {"mlp_width": 3},
-    "path": {"w_rank": 3},
-    "fire": {"init_L": 2.5},
-    "floater": {"time_step": 0.05},
-}
+HEAD_DIM = 12
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 LINEAR = [(name, site) for name in ("elu", "shen", "favor", "relu") for site in ("after_map", "before_map")]
 LINEAR.append(("cosine", "before_map"))
@@ -58,7 +44,7 @@ GROWING = {
 
 
 def config_of(name, **changes):
-    encoding = {"type": name} | OPTIONS.get(name, {})
+    encoding = {"type": name} | sweep_keys(name, HEAD_DIM)
     causal = INFOS[name]["needs_causal"]
     return SIZES | {"position_encoding": encoding, "is_decoder": causal} | changes
 

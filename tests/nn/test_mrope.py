@@ -9,6 +9,14 @@ import roformer_cpp
 import rope_reference
 import tolerances
 
+
+def thirds(head_dim):
+    pairs = head_dim // 2
+    return {"rope_parameters": {"mrope_section": [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]}}
+
+
+SWEEP_KEYS = {"mrope": thirds}
+
 HEAD_DIM, SECTIONS = 24, [4, 5, 3]
 AXES_BTA = torch.tensor([[[0, 0, 0], [1, 1, 1], [2, 2, 2], [2, 2, 3], [2, 3, 2], [9, 9, 9]],
                          [[5, 5, 5], [7, 1, 2], [7, 9, 4], [511, 0, 17], [0, 0, 1], [3, 3, 3]]])  # fmt: skip

@@ -5,7 +5,10 @@ import pytest
 import torch
 
 import roformer_cpp
+from initial_values import normal
 from pair_loops import array, assert_t1, draw_qkv, pair_loops, perturb
+
+STARTS = {"music": {"key": normal}}
 
 H, D, T, ROWS = 2, 6, 7, 10
 

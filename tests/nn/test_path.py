@@ -6,8 +6,17 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import normal, zero
 from pair_loops import assert_t1
 from tolerances import T1_ATOL, T1_RTOL
+
+SWEEP_KEYS = {"path": {"w_rank": 3}}
+STARTS = {
+    "path": {
+        **dict.fromkeys(("w_proj_0_weight", "w_proj_1_weight", "w_conv1d_weight", "bt_proj_weight"), normal),
+        "bt_proj_bias": zero,
+    }
+}
 
 LAYER, RANK, TAPS = 1, 3, 3
 

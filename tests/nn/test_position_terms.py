@@ -11,26 +11,14 @@ from safetensors import safe_open
 import roformer_cpp
 import tolerances as tol
 from attention_terms import to_dict
-from nn.test_model import INFOS, OPTIONS, SIZES, config_of, perturbed
+from encoding_files import INFOS, sweep_keys
+from nn.test_model import HEAD_DIM, SIZES, config_of, perturbed
 from term_list import NUMBERS, PAIRS, TABLES
 
 LAYERS, POSITIONS = SIZES["num_hidden_layers"], SIZES["max_position_embeddings"]
-# What rf/model/computed_encoding.h lists.
-COMPUTED = {"none", "learned", "sinusoidal", "nezha", "rope", "axial", "axial-nd", "mrope", "xpos", "log-n"}
-# Encodings with a term that is no constant of a checkpoint: the file has its name alone.
-LACKING = {"fox": "key_score (kappa)", "fire": "pair_bias (P)", "rope-mixed": "query (R^q)", "fope": "query (R^q)"}
-LACKING |= dict.fromkeys(("dai-literal", "rerope", "cope", "dape", "path"), "terms that depend on queries and keys")
-LACKING |= {
-    "complex": "word embeddings that turn with the position",
-    "floater": "vectors added to the input of every layer",
-}
-STORED = [name for name in INFOS if name not in COMPUTED and name not in LACKING]
-# Tables whose rows do not end, of max_position_embeddings = 32 and so of 2048 tokens.
-ENDLESS = {"alibi", "kerple-log", "kerple-power", "sandwich", "transformer-xl", "transformer-xl-literal"}
-# Those that read no more than max_position_embeddings.
-LIMITED = {"music", "tupe-a", "tupe-r"}
-# Encodings whose rows pass through a matrix: the bits of torch's product depend on the number of rows.
-PROJECTED = {"transformer-xl", "transformer-xl-literal", "deberta", "deberta-literal", "tupe-a", "tupe-r"}
+# Encodings whose terms are stored, and those with a term that is no constant of a checkpoint.
+STORED = [name for name, info in INFOS.items() if info["position_terms"] and info["engine"]]
+LACKING = [name for name, info in INFOS.items() if info["position_terms"] and not info["engine"]]
 VARIANTS = [
     *[(name, {}) for name in STORED],
     ("shaw", {"values": False, "max_relative_position": 3}),
@@ -44,7 +32,7 @@ VARIANTS = [
 
 
 def saved(name, options, tmp_path, **changes):
-    encoding = {"type": name} | OPTIONS.get(name, {}) | options
+    encoding = {"type": name} | sweep_keys(name, HEAD_DIM) | options
     model = perturbed(roformer_cpp.build_model(config_of(name, position_encoding=encoding, **changes)))
     model.save(tmp_path)
     return model
@@ -58,8 +46,8 @@ def read(directory):
 def encoding_of(model, name, options):
     """The encoding alone, with the parameters of the model's."""
     shape = {"num_attention_heads": 2, "hidden_size": 24, "num_hidden_layers": LAYERS}
-    shape |= {"head_dim": 12, "max_position_embeddings": POSITIONS, "is_decoder": INFOS[name]["needs_causal"]}
-    encoding = roformer_cpp.encoding(name, **(shape | options))
+    shape |= {"head_dim": HEAD_DIM, "max_position_embeddings": POSITIONS, "is_decoder": INFOS[name]["needs_causal"]}
+    encoding = roformer_cpp.encoding(name, **(shape | sweep_keys(name, HEAD_DIM) | options))
     values = dict(model.named_parameters())
     with torch.no_grad():
         for key, parameter in encoding.named_parameters():
@@ -104,7 +92,8 @@ def test_stored_terms_are_those_of_the_encoding(name, options, tmp_path):
                 terms = encoding.terms(
                     given, layer=layer, projections=projections_of(model, layer), dtype=torch.float32
                 )
-            expected, exact = to_dict(terms), name not in PROJECTED or len(positions) == tokens
+            # Rows that pass through a matrix: the bits of torch's product depend on their number.
+            expected, exact = to_dict(terms), len(positions) == tokens
             assert (metadata.get("scale") is None) == (terms.scale is None)
             if terms.scale is not None:
                 assert float(metadata["scale"]) == terms.scale
@@ -127,25 +116,38 @@ def test_stored_terms_are_those_of_the_encoding(name, options, tmp_path):
 @pytest.mark.parametrize("name", [name for name in INFOS if name not in LACKING])
 def test_which_lengths_a_file_serves(name, tmp_path):
     saved(name, {}, tmp_path)
-    path = tmp_path / "position_terms.safetensors"
-    assert path.exists() == (name not in COMPUTED)
-    if name in COMPUTED:
+    assert (tmp_path / "position_terms.safetensors").exists() == INFOS[name]["position_terms"]
+    if not INFOS[name]["position_terms"]:
         return
     _, metadata = read(tmp_path)
-    limit = str(POSITIONS) if name in LIMITED else str(2**23) if name in ENDLESS else "all"
-    assert metadata["longest"] == limit
-    assert metadata["tokens"] == ("2048" if name in ENDLESS else limit)
+    # Tables whose rows do not end are those of max_position_embeddings = 32 and so of 2048 tokens.
+    limits = {"table": (str(POSITIONS), str(POSITIONS)), "all": ("all", "all"), "stored": (str(2**23), "2048")}
+    assert (metadata["longest"], metadata["tokens"]) == limits[INFOS[name]["lengths"]]
 
 
 @pytest.mark.parametrize("name", LACKING)
 def test_a_term_that_is_no_constant_is_named(name, tmp_path):
-    model = saved(name, {}, tmp_path)
+    model, term = saved(name, {}, tmp_path), INFOS[name]["engine_lacks"]
     tensors, metadata = read(tmp_path)
-    assert not tensors and set(metadata) == {"format", "weights", "lacking"} and metadata["lacking"] == LACKING[name]
-    with pytest.raises(RuntimeError, match=f"terms must be rows .*, got {re.escape(LACKING[name])} from the position"):
+    assert not tensors and set(metadata) == {"format", "weights", "lacking"} and metadata["lacking"] == term
+    with pytest.raises(RuntimeError, match=f"terms must be rows .*, got {re.escape(term)} from the position"):
         roformer_cpp.bake(tmp_path)
     again = roformer_cpp.load_model(tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+
+
+def test_the_table_names_each_kind_of_term_that_is_no_constant():
+    terms = {
+        "fox": "key_score (kappa)",
+        "fire": "pair_bias (P)",
+        "rope-mixed": "query (R^q)",
+        "cope": "terms that depend on queries and keys",
+        "complex": "word embeddings that turn with the position",
+        "floater": "vectors added to the input of every layer",
+    }
+    assert {name: INFOS[name]["engine_lacks"] for name in terms} == terms
+    assert {INFOS[name]["engine_lacks"] for name in LACKING} == set(terms.values())
+    assert all(info["engine_lacks"] is None for info in INFOS.values() if info["engine"])
 
 
 def test_bake_extends_what_does_not_end(tmp_path):

@@ -10,6 +10,8 @@ import roformer_cpp
 from encoding_case import Case
 from tolerances import T1_ATOL, T1_RTOL
 
+SWEEP_KEYS = {"rerope": {"window": 3}}
+
 WINDOW = 4
 POSITIONS = torch.tensor([0, 3, 4, 5, 20, 21, 700])
 

@@ -6,7 +6,23 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
-from tolerances import SUM_ATOL, T1_ATOL, T1_RTOL
+from initial_values import check_uniform
+from tolerances import SUM_ATOL, T1_ATOL, T1_RTOL, T2_RTOL
+
+SWEEP_KEYS = {"rope-mixed": {"grid_width": 3}}
+
+
+def mixed_start(values, name):
+    """[2, H, D/2], as the authors' program with base 10: each head has a direction of uniform angle, and the second
+    half of its pairs is at a right angle."""
+    x, y = values
+    pairs = x + 1j * y
+    np.testing.assert_allclose(np.abs(pairs), np.tile([1, 10.0**-0.5], (len(x), 2)), rtol=T2_RTOL, err_msg=name)
+    np.testing.assert_allclose(pairs[:, 2:], 1j * pairs[:, :2], atol=T2_RTOL, err_msg=name)
+    check_uniform(np.angle(pairs[:, 0]) % (2 * np.pi), name, 0, 2 * np.pi)
+
+
+STARTS = {"rope-mixed": {"freqs": mixed_start}}
 
 LAYER, WIDTH = 1, 5
 AXES = torch.tensor([[[0, 0], [0, 1], [3, 2], [7, 0], [2, 4], [6, 3], [1, 1]]])  # row and column

@@ -6,7 +6,10 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
+from initial_values import normal
 from pair_loops import array, assert_t1, draw_qkv, pair_loops, perturb
+
+STARTS = {name: {"key": normal, "value": normal} for name in ("shaw", "shaw-literal")}
 
 H, D, T, CLIP = 2, 6, 7, 3
 

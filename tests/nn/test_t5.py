@@ -6,7 +6,10 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import normal
 from tolerances import T1_ATOL, T1_RTOL
+
+STARTS = {"t5": {"relative_attention_bias": normal}}
 
 POSITIONS = [3, 0, 9, 40, 41, 200, 7]  # in no order, with gaps
 

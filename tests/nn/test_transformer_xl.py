@@ -6,7 +6,13 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import normal
 from tolerances import T1_ATOL, T1_RTOL
+
+STARTS = {
+    name: {"r_w_bias": normal, "r_r_bias": normal, "r_weight": normal}
+    for name in ("transformer-xl", "transformer-xl-literal")
+}
 
 POSITIONS = [3, 0, 9, 40, 41, 200, 7]
 

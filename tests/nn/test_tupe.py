@@ -6,7 +6,15 @@ import torch
 
 import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
+from initial_values import normal, one, zero
 from tolerances import T1_ATOL, T1_RTOL
+
+TUPE_A = {
+    **dict.fromkeys(("pos", "pos_q_weight", "pos_k_weight"), normal),
+    **dict.fromkeys(("pos_ln_bias", "pos_q_bias", "pos_k_bias"), zero),
+    "pos_ln_weight": one,
+}
+STARTS = {"tupe-a": TUPE_A, "tupe-r": {**TUPE_A, "relative_attention_bias": normal}}
 
 BUCKETS_OF_4 = [[16, 16, 16, 16], [32, 0, 17, 18], [32, 1, 0, 17], [32, 2, 1, 0]]
 

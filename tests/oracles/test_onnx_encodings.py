@@ -2,6 +2,7 @@
 tests compare with the papers, and against a second implementation of the operators."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -12,8 +13,9 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
+from encoding_files import INFOS, sweep_keys
 from engine_case import SIZES, VOCAB, assert_close, make_sequences
-from engine_modules import INFOS, hidden_of, save
+from engine_modules import hidden_of, save
 from onnx_case import OPSETS, kept, padded, run
 
 ROPE = {"type": "rope"}
@@ -44,11 +46,9 @@ OPTIONS = [
     ["sinusoidal", "shaw", "alibi"],
     ["rope", "nezha", {"type": "t5", "scale": "sqrt"}],
 ]
-NOT_EXPORTED = ("huang-m3",)
-TRAINING_ONLY = (  # what the engine lacks too
-    *("fox", "fire", "rope-mixed", "fope", "dai-literal", "rerope", "cope", "dape", "path", "complex", "floater"),
-)
-PLAIN = [name for name in INFOS if name not in (*NOT_EXPORTED, *TRAINING_ONLY, "axial", "axial-nd", "mrope")]
+HEAD_DIM = SIZES["hidden_size"] // SIZES["num_attention_heads"]
+PLAIN = [{"type": name} | sweep_keys(name, HEAD_DIM) for name, info in INFOS.items() if info["onnx"]]
+NOT_EXPORTED = [name for name, info in INFOS.items() if not info["onnx"]]
 
 
 @pytest.mark.parametrize("opset", OPSETS)
@@ -88,8 +88,13 @@ def test_an_encoding_in_python(opset, tmp_path):
     assert_close(ours, hidden_of(model, ids, types))
 
 
-def test_every_encoding_is_exported_or_named():
-    assert {*PLAIN, *NOT_EXPORTED, *TRAINING_ONLY} | {e["type"] for e in OPTIONS if isinstance(e, dict)} == set(INFOS)
+@pytest.mark.parametrize("name", NOT_EXPORTED)
+def test_other_encodings_are_refused(name, tmp_path):
+    save({"type": name} | sweep_keys(name, HEAD_DIM), tmp_path)
+    lacks = INFOS[name]["engine_lacks"]
+    message = re.escape(lacks) if lacks else f"must not multiply queries by vectors of the distance.*got {name}"
+    with pytest.raises((RuntimeError, ValueError), match=message):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("opset", OPSETS)

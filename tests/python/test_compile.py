@@ -7,6 +7,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
+from encoding_files import INFOS, needs_keys, sweep_keys
 from roformer_cpp import DistanceTable, Rotation, Terms
 from roformer_cpp._script_module import kept_script
 from roformer_cpp.model import HEADS as model_heads
@@ -230,14 +231,10 @@ def test_models_compile_as_one_graph(head, training):
     assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, tokens)) for tokens in (5, 7)])
 
 
-KEYS = {"axial": {"grid_width": 3}, "axial-nd": {"grid_shape": [-1, 3]}, "rope-mixed": {"grid_width": 3}}
-KEYS |= {"mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
-
-
-@pytest.mark.parametrize("info", roformer_cpp.encodings(), ids=lambda info: info["name"])
+@pytest.mark.parametrize("info", INFOS.values(), ids=INFOS)
 def test_models_of_every_encoding_compile_and_export(info):
     """In a process that has not met the model: what its C++ object keeps must not come from a trace."""
-    encoding = {"type": info["name"]} | KEYS.get(info["name"], {})
+    encoding = {"type": info["name"]} | (sweep_keys(info["name"], D) if needs_keys(info["name"]) else {})
     config = {"model_type": "rf_encoder", "position_encoding": encoding, "is_decoder": info["needs_causal"]}
     model = roformer_cpp.build_model(CONFIG | config | {"hidden_dropout_prob": 0.2})
     kept_script.cache_clear()

@@ -94,9 +94,7 @@ RuntimeFacts runtime_facts() {
 }
 
 nlohmann::json encodings() {
-  nlohmann::json all = nlohmann::json::array();
-  for (const nn::EncodingInfo& info : nn::encoding_infos()) all.push_back(to_json(info));
-  return all;
+  return nn::encodings_json();
 }
 
 }  // namespace rf::train

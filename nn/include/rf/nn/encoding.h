@@ -120,6 +120,10 @@ struct EncodingEntry {
   EncodingInfo info;
   // Reads its keys; the caller calls finish(), so that a key nobody reads is an Error.
   std::shared_ptr<Encoding> (*make)(io::StrictObject& options, const EncodingShape& shape);
+  // Where a key has no default: the keys as JSON, with values for heads of so many dimensions.
+  std::string (*required_keys)(int64_t head_dim) = nullptr;
+
+  EncodingConfig example(int64_t head_dim) const;
 };
 
 // Makes one of the table, or one that is registered in Python. Throws Error for an unknown name (with the nearest known

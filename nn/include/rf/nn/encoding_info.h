@@ -1,4 +1,5 @@
-// Descriptions of the encodings for readers, as the tables of the documentation show them. Does not use torch.
+// Descriptions of the encodings for readers, as the tables of the documentation show them, and what is found out about
+// them. Does not use torch.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,7 +30,21 @@ struct EncodingInfo {
 // In the order of the table.
 std::vector<EncodingInfo> encoding_infos();
 
-// The strings and keys by their names, and the truth values needs_causal, shift_invariant and pairwise.
-nlohmann::json to_json(const EncodingInfo& info);
+// What an encoding with its default keys does, found by making a small model with it and asking that.
+struct EncodingBehaviour {
+  std::vector<std::string> reads;  // of a layer, beside positions: "tokens", "queries", "keys"
+  // The sequences that a model reads: of every length; up to the length that position_terms.safetensors was written for
+  // (roformer bake writes it for longer ones); up to max_position_embeddings.
+  enum class Lengths { kAll, kStored, kTable } lengths = Lengths::kAll;
+  bool has_file = false;     // a saved model has position_terms.safetensors
+  std::string engine_lacks;  // what commands without torch do not compute, by which they refuse the model; or empty
+  bool onnx = true;          // roformer_cpp.export_onnx writes the model
+};
+EncodingBehaviour encoding_behaviour(const std::string& name);
+
+// The table for programs: of each encoding the strings and keys of EncodingInfo by their names, and the truth values
+// needs_causal, shift_invariant and pairwise; and its behaviour: reads, lengths ("all", "stored", "table"),
+// position_terms, engine, engine_lacks (null or the reason) and onnx. Computed once.
+const nlohmann::json& encodings_json();
 
 }  // namespace rf::nn

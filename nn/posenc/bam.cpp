@@ -1,0 +1,93 @@
+// BAM (Bianchessi et al. 2025, arXiv 2505.22842; R-REL-19): a penalty on scores, outside the scale, by a generalised
+// Gaussian prior of a key's place, whose logarithm is -(|r - mu| / alpha)^beta for the distance r of the key from the
+// query. As the authors' program has it (github.com/ArthurSBianchessi/BAM), for each head and layer,
+//
+//   b(d) = -exp(theta_alpha) (|d + mu| + 1e-5)^theta_beta     mu = exp(theta_mu) - exp(-theta_mu)
+//
+// d is query minus key, so that a positive mu prefers later keys. alpha = exp(-theta_alpha / theta_beta), beta =
+// theta_beta: 1 is ALiBi with slopes exp(theta_alpha), 2 a Gaussian, 0 is no encoding at all. theta_beta may become
+// negative: near keys then have the lower scores. All three start at 0, as theirs do; theta_mu stays there unless
+// `trainable_mu`. Their causal model is the source; without causal attention b is symmetric where mu is 0. Scalable
+// softmax, which they also use, is `log-n` and not here.
+//
+// The exponent of the number is at most 80: below -exp(80) float32 has no number, and a key alone would have no weight.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/zeros.h>
+
+#include "layer_parameters.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+constexpr double kLeast = 1e-5, kMaxExponent = 80;
+
+enum class Location { kFixed, kTrained };
+
+class Bam : public Encoding {
+ public:
+  Bam(Location location, const EncodingShape& shape)
+      : theta_alpha_(zeros("theta_alpha", shape)), theta_beta_(zeros("theta_beta", shape)) {
+    if (location == Location::kTrained) theta_mu_ = zeros("theta_mu", shape);
+  }
+
+  void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
+  int64_t last_new_length() const override { return INT64_MAX; }
+
+  Shared compute_shared(const Positions& positions, at::ScalarType) override {
+    const auto [lo, hi] = distance_range(positions);
+    const at::ScalarType type = at::promote_types(theta_alpha_.front()->scalar_type(), at::kFloat);
+    Shared shared;
+    shared.table = {.rows = at::arange(lo, hi + 1, type).unsqueeze(0), .lo = lo, .hi = hi};  // distances, [1, R]
+    return shared;
+  }
+
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
+    at::Tensor distance_HR = shared.table.rows;
+    const auto column = [&](const std::vector<Parameter>& thetas) {
+      return thetas.at(layer)->to(distance_HR.scalar_type()).unsqueeze(1);
+    };
+    if (!theta_mu_.empty()) {
+      const at::Tensor theta_H1 = column(theta_mu_);
+      distance_HR = distance_HR + theta_H1.exp() - (-theta_H1).exp();
+    }
+    const at::Tensor exponent_HR = column(theta_alpha_) + column(theta_beta_) * (distance_HR.abs() + kLeast).log();
+    Terms terms;
+    terms.bias = {.rows = -exponent_HR.clamp_max(kMaxExponent).exp(), .lo = shared.table.lo, .hi = shared.table.hi};
+    return terms;
+  }
+
+ private:
+  std::vector<Parameter> zeros(const char* name, const EncodingShape& shape) {
+    return layer_parameters(*this, shape.layers, name, [&] { return at::zeros({shape.heads}); });
+  }
+
+  std::vector<Parameter> theta_alpha_, theta_beta_, theta_mu_;  // [H] of each layer
+};
+
+}  // namespace
+
+EncodingEntry bam() {
+  return {.info = {.name = "bam",
+                   .summary = "a trained penalty on scores for each layer, a power of the distance of any sign",
+                   .equation = "s q_m.k_n - exp(theta_alpha) (|m - n + mu| + 1e-5)^theta_beta",
+                   .source = "Bianchessi et al. 2025, BAM, arXiv 2505.22842",
+                   .terms = "b",
+                   .parameters = "2 L * H; 3 L * H with trainable_mu",
+                   .cost = "T * S * H additions",
+                   .extrapolates = "yes, by design",
+                   .file = "nn/posenc/bam.cpp",
+                   .test = "tests/nn/test_bam.py",
+                   .keys = {"trainable_mu = false"},
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            const bool trained = options.boolean("trainable_mu", false);
+            return std::make_shared<Bam>(trained ? Location::kTrained : Location::kFixed, shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc
