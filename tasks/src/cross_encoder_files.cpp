@@ -66,7 +66,7 @@ std::string read_modules(const std::string& model_dir, const std::string& where)
 
 void check_transformer(const std::string& directory) {
   const std::string where = directory + "/sentence_bert_config.json";
-  if (!fs::exists(where)) return;
+  if (!io::has_file(where)) return;
   const json file = io::read_json(where);
   if (!file.is_object()) fail(where, "must be an object, got {}", file.type_name());
   if (const std::string task = file.value("transformer_task", std::string(kTask)); task != kTask) {
@@ -84,21 +84,11 @@ void read_model(const std::string& where, CrossEncoderFiles& out, const Note& no
          io::printable(type));
   }
   out.is_stated = true;
-  for (const char* key : {"__version__", "keep_in_fp32_modules"}) static_cast<void>(config.find(key));
+  for (const char* key : {"__version__", "keep_in_fp32_modules", "prompts", "default_prompt_name"}) {
+    static_cast<void>(config.find(key));
+  }
+  out.prompts = engine::read_prompts(where);
   if (const json* activation = config.find("activation_fn")) out.activation = activation_of(*activation, where, note);
-  if (const json* prompts = config.find("prompts"); prompts != nullptr && !prompts->is_null()) {
-    if (!prompts->is_object()) fail(where, "prompts must be an object, got {}", prompts->dump());
-    for (const auto& [name, prompt] : prompts->items()) {
-      if (!prompt.is_string()) fail(where, "prompts.{} must be a text, got {}", name, prompt.dump());
-      out.prompts[name] = prompt.get<std::string>();
-    }
-  }
-  if (const json* name = config.find("default_prompt_name"); name != nullptr && !name->is_null()) {
-    out.default_prompt_name = config.text("default_prompt_name", "");
-    if (!out.prompts.contains(*out.default_prompt_name)) {
-      fail(where, "default_prompt_name must be one of the prompts, got {}", io::printable(*out.default_prompt_name));
-    }
-  }
   config.finish();
 }
 
@@ -120,18 +110,18 @@ CrossEncoderFiles read_cross_encoder_files(const std::string& model_dir, const N
   CrossEncoderFiles out;
   out.encoder_dir = model_dir;
   const std::string modules = model_dir + "/modules.json", model = model_dir + kModelFile;
-  if (fs::exists(model)) read_model(model, out, note);
-  if (fs::exists(modules)) {
+  if (io::has_file(model)) read_model(model, out, note);
+  if (io::has_file(modules)) {
     out.encoder_dir = read_modules(model_dir, modules);
     check_transformer(out.encoder_dir);
   }
-  if (const std::string config = out.encoder_dir + "/config.json"; fs::exists(config)) read_config(config, out, note);
+  if (const std::string config = out.encoder_dir + "/config.json"; io::has_file(config)) read_config(config, out, note);
   return out;
 }
 
 bool is_cross_encoder(const std::string& model_dir) {
   const std::string path = model_dir + kModelFile;
-  if (!fs::exists(path)) return false;
+  if (!io::has_file(path)) return false;
   const json file = io::read_json(path);
   return file.is_object() && file.value("model_type", json()) == "CrossEncoder";
 }

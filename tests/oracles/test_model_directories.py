@@ -195,7 +195,10 @@ def scores(folder, version=None, activation=None, family="Bert", side="right", *
     close(ours.predict(PAIRS), theirs.predict(PAIRS))
     close(ours.predict(PAIRS[0]), theirs.predict(PAIRS[0]))
     if options["num_labels"] > 1:
-        close(ours.predict(PAIRS, apply_softmax=True), theirs.predict(PAIRS, apply_softmax=True))
+        softmax = theirs.predict(PAIRS, apply_softmax=True)
+        close(ours.predict(PAIRS, apply_softmax=True), softmax)
+        predicted = roformer_cpp.Engine(folder).predict([{"text": a, "pair": b} for a, b in PAIRS])
+        close([[x["probabilities"][name] for name in NAMES.values()] for x in predicted], softmax)
         return
     documents = [*TEXTS, *LONG]
     mine, other = (x.rank(TEXTS[1], documents, top_k=4, return_documents=True) for x in (ours, theirs))
@@ -203,8 +206,7 @@ def scores(folder, version=None, activation=None, family="Bert", side="right", *
     assert [x["text"] for x in mine] == [x["text"] for x in other]
     close([x["score"] for x in mine], [x["score"] for x in other])
     records = [{"text": a, "pair": b} for a, b in PAIRS]
-    if version != 6:  # whose prompt predict does not add
-        close([x["score"] for x in roformer_cpp.Engine(folder).predict(records)], theirs.predict(PAIRS))
+    close([x["score"] for x in roformer_cpp.Engine(folder).predict(records)], theirs.predict(PAIRS))
 
 
 # ---- what is refused
