@@ -18,6 +18,14 @@ def classification(rng):
     return dict(text=" ".join(words), label=label)
 
 
+def multi_label(rng):
+    """Which of two words are there, three times each."""
+    labels = [word for word in ("abba", "gaga") if rng.random() < 0.5]
+    words = 3 * labels + sentence(rng, 8 - 3 * len(labels))
+    rng.shuffle(words)
+    return dict(text=" ".join(words), labels=labels)
+
+
 def pairs(rng):
     record = classification(rng)
     return dict(text=record["text"], pair=" ".join(sentence(rng, 4)), label=record["label"])
@@ -72,6 +80,7 @@ def answers(rng):
 
 KINDS = dict(
     classification=classification,
+    multi_label=multi_label,
     regression=regression,
     triples=triples,
     choice=choice,

@@ -132,7 +132,11 @@ std::function<int()> configure_bench(CLI::App& app, const Common& common) {
     options->kernels.seed = common.seed.value_or(options->kernels.seed);
     train::keep_freed_memory();
     // pretrain-step reads stdin, so it runs only if it is named.
-    return options->kernels.filter == "pretrain-step" ? run_pretrain_step(options->pretrain) : run_kernels(*options);
+    if (options->kernels.filter != "pretrain-step") return run_kernels(*options);
+    if (!options->json_path.empty()) {
+      fail_usage("bench", "--json must go with kernels, got --filter pretrain-step, which writes to stdout");
+    }
+    return run_pretrain_step(options->pretrain);
   };
 }
 

@@ -138,7 +138,7 @@ std::string vector_line(int64_t index, std::string_view id, const float* vector,
 EmbeddingOutput::EmbeddingOutput(OutputSettings settings)
     : settings_(std::move(settings)), format_(vector_format_of(settings_.path)), file_(settings_.path) {
   if (format_ == VectorFormat::kParquet) data::check_parquet_output();
-  const bool has_state = fs::exists(state_path());
+  const bool has_state = io::has_file(state_path());
   const bool drops = has_state && settings_.restart == OutputSettings::Restart::kYes;
   if (file_.size() == 0 || drops) {
     begin();

@@ -87,7 +87,10 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   add_precision(app, options->records.precision);
   add_batch_tokens(app, options->records.batch_tokens);
   add_dictionary(app, options->records.load);
-  return [options, &app, &common] { return run_evaluate(app, *options, common); };
+  return [options, &app, &common] {
+    check_dictionaries(options->records.load);
+    return run_evaluate(app, *options, common);
+  };
 }
 
 }  // namespace

@@ -116,6 +116,7 @@ class Writer {
 };
 
 int run_generate(const GenerateOptions& options) {
+  check_dictionaries(options.load);
   const tasks::Continuer continuer(model_of_run(options.model_dir, say),
                                    {.precision = options.precision, .load = options.load, .note = warn_user});
   if (options.stream) {

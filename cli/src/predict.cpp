@@ -26,6 +26,7 @@ std::function<int()> configure_predict(CLI::App& app, const Common&) {
   add_dictionary(app, options->load);
   return [options] {
     options->note = warn_user;
+    check_dictionaries(options->load);
     tasks::predict(*options, emit, progress());
     progress().finish();
     return kOk;

@@ -30,6 +30,7 @@ nlohmann::json to_json(const data::PrepareReport& report, const std::string& out
 }
 
 int run_prepare(const data::PrepareOptions& options) {
+  check_dictionaries(options.tokenizer, options.output_dir);
   const data::PrepareReport report = data::prepare(options, progress());
   progress().finish();
   say_left_out(report.left_out);

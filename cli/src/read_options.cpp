@@ -140,6 +140,15 @@ void add_dictionary(CLI::App& app, text::LoadOptions& options) {
   app.add_option("--user-dict", options.user_dictionaries, "Further words, in jieba's format");
 }
 
+void check_dictionaries(const text::LoadOptions& options, const std::string& output_dir) {
+  std::vector<std::string> inputs = options.user_dictionaries, outputs;
+  inputs.push_back(options.dictionary);
+  for (const std::string_view name : text::kTokenizerFiles) {
+    if (!output_dir.empty()) outputs.push_back(fs::path(output_dir) / name);
+  }
+  io::WrittenFiles(outputs).check_inputs(inputs);
+}
+
 void add_precision(CLI::App& app, engine::Precision& precision) {
   add_choice(app, "--precision", precision, name_of(precision).c_str(), "Computes in float32, bfloat16 or int8",
              kPrecisions);

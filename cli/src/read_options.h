@@ -67,6 +67,9 @@ RF_CLI_API void check_outputs(const std::vector<std::string>& outputs, std::vect
                               const std::string& model);
 // --dict and --user-dict: jieba's dictionaries.
 RF_CLI_API void add_dictionary(CLI::App& app, text::LoadOptions& options);
+// Throws Error if the command would write to one of them: to standard output, or into `output_dir` the files of a
+// tokenizer.
+RF_CLI_API void check_dictionaries(const text::LoadOptions& options, const std::string& output_dir = "");
 // --precision and --batch-tokens of commands that run the engine.
 void add_precision(CLI::App& app, engine::Precision& precision);
 std::string name_of(engine::Precision precision);

@@ -108,6 +108,7 @@ void read_records(const RerankOptions& options, Ranking& ranking) {
 
 int run_rerank(RerankOptions& options) {
   if (options.top_k < 0) fail_usage("rerank", "--top-k must be at least 1, got {}", options.top_k);
+  check_dictionaries(options.model.load);
   options.model.model_dir = model_of_run(options.model.model_dir, say);
   options.model.note = say;
   const tasks::CrossEncoder model(options.model);

@@ -165,6 +165,7 @@ int run_tokenize(TokenizeOptions& options, const Common& common) {
     fail_usage("tokenize", "--max-length goes with --truncation or --pad, got neither");
   }
   check_outputs({}, {"-"}, "");
+  check_dictionaries(options.load);
   LineTokenizer tokenizer(options);
   tokenizer.run();
   if (tokenizer.replaced() > 0) {

@@ -8,6 +8,7 @@
 #include "rf/data/read_progress.h"
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/word_vocabulary.h"
 #include "rf/train/change_vocabulary.h"
@@ -27,7 +28,8 @@ struct AddWordsOptions {
 };
 
 void check_output(const std::string& directory) {
-  if (fs::exists(directory) && !(fs::is_directory(directory) && fs::is_empty(directory))) {
+  const bool is_there = fs::exists(fs::symlink_status(directory));
+  if (is_there && !(fs::is_directory(directory) && fs::is_empty(directory))) {
     fail("add-words", "the output must be an empty or a new directory, got {}", directory);
   }
 }
@@ -47,13 +49,17 @@ text::WordVocabulary count_words(const AddWordsOptions& options, const text::Tok
 
 int run_add_words(const AddWordsOptions& options) {
   check_output(options.output_dir);
+  check_outputs({options.output_dir}, {}, options.model_dir);
+  check_dictionaries(options.load, options.output_dir);
   const text::Pipeline pipeline = text::pipeline_of_name(options.kind);
   if (!pipeline.segments_words()) {
     fail("add-words", "kind must be {}, which segment words, got {}", text::segmenting_pipelines("or"), options.kind);
   }
   const text::Tokenizer base = text::Tokenizer::load(options.model_dir, {.pipeline = text::Pipeline::kBert});
   const auto dictionary = text::load_dictionary(options.model_dir, options.load);
-  data::DocumentReader reader(options.input);
+  data::ReadOptions input = options.input;
+  input.outputs = {options.output_dir};
+  data::DocumentReader reader(input);
   const text::WordVocabulary made = count_words(options, base, dictionary, reader);
 
   text::TokenizerOptions made_options = base.options();
@@ -63,7 +69,7 @@ int run_add_words(const AddWordsOptions& options) {
       {.vocabulary = made.vocabulary, .options = made_options, .added = made.added, .merges = {}});
 
   fs::create_directories(options.output_dir);
-  const bool has_weights = fs::exists(options.model_dir + "/config.json");
+  const bool has_weights = io::has_file(options.model_dir + "/config.json");
   if (has_weights) train::change_vocabulary(options.model_dir, made.sources, options.output_dir);
   tokenizer.save(options.output_dir);
   emit({{"output", options.output_dir},

@@ -1,12 +1,13 @@
 // roformer finetune.
 #include "rf/train/finetune.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 
 #include "optimizer_options.h"
 #include "read_options.h"
+#include "rf/tasks/task.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
 
@@ -38,8 +39,11 @@ int run_finetune(const FinetuneOptions& options) {
 }
 
 void add_task_options(CLI::App& app, FinetuneOptions& options) {
-  app.add_option("--task", options.task.kind, "classification, regression, triples, choice, tokens or answers")
-      ->required();
+  std::vector<std::string_view> tasks;
+  for (const tasks::TaskKind& kind : tasks::task_kinds()) tasks.emplace_back(kind.name);
+  const std::string_view last = tasks.back();
+  tasks.pop_back();
+  app.add_option("--task", options.task.kind, fmt::format("{} or {}", fmt::join(tasks, ", "), last))->required();
   add_columns(app, options.task.columns);
   app.add_option("--metric", options.task.metric, "Metric that chooses the best evaluation; each task has a default");
   app.add_option("--max-length", options.task.max_length, "Tokens per row, including special tokens")
@@ -109,6 +113,7 @@ std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
     options->seed = common.seed.value_or(options->seed);
     options->process_group = common.process_group;
     options->note = say;
+    check_dictionaries(options->load, options->output_dir);
     train::keep_freed_memory();
     return run_finetune(*options);
   };

@@ -72,6 +72,7 @@ std::function<int()> configure_train_similar(CLI::App& app, const Common& common
     }
     options->seed = common.seed.value_or(options->seed);
     options->note = say;
+    check_dictionaries(options->load, options->output_dir);
     train::keep_freed_memory();
     return run_train_similar(*options);
   };

@@ -48,7 +48,7 @@ std::string hash_of_model(const std::string& model_dir) {
   std::vector<std::string> paths = {model_dir + "/config.json"};
   for (const std::string_view name : text::kTokenizerFiles) {
     const std::string path = fmt::format("{}/{}", model_dir, name);
-    if (fs::exists(path)) paths.push_back(path);
+    if (io::has_file(path)) paths.push_back(path);
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
@@ -63,7 +63,7 @@ class TranslationOutput {
  public:
   TranslationOutput(const std::string& path, const nlohmann::json& settings)
       : file_(path), settings_path_(file_.partial_path() + ".json") {
-    const bool goes_on = file_.size() > 0 && fs::exists(settings_path_);
+    const bool goes_on = file_.size() > 0 && io::has_file(settings_path_);
     if (!goes_on) {
       file_.truncate(0);
       io::write_file(settings_path_, settings.dump(2) + "\n");

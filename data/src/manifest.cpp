@@ -138,7 +138,7 @@ ManifestPart read_part(const json& value, const std::string& path) {
 
 Manifest read_manifest(const std::string& data_dir) {
   const std::string path = data_dir + "/" + kManifestName;
-  if (!std::filesystem::exists(path)) {
+  if (!io::has_file(path)) {
     fail("data", "{} must be a directory made by prepare, got no {} in it", data_dir, kManifestName);
   }
   const json root = io::read_json(path);

@@ -11,6 +11,7 @@
 #include "rf/data/shard.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/written_files.h"
 #include "split_writer.h"
 #include "staging_directory.h"
 
@@ -199,6 +200,16 @@ void copy_documents(const std::vector<PartDirectory>& parts, const Manifest& who
   assigner.finish();
 }
 
+// The files that are read, which may be links to others.
+std::vector<std::string> files_of(const std::vector<PartDirectory>& parts) {
+  std::vector<std::string> files;
+  for (const PartDirectory& part : parts) {
+    files.push_back(part.path);
+    for (const auto& entry : std::filesystem::directory_iterator(part.path)) files.push_back(entry.path());
+  }
+  return files;
+}
+
 // As prepare() does: each input must have a token.
 void check_inputs(const std::vector<PartDirectory>& parts) {
   std::map<std::string, int64_t> tokens;
@@ -216,11 +227,7 @@ PrepareReport merge(const MergeOptions& options, io::Progress& progress) {
   if (options.output_dir.empty()) fail("merge", "the output must be a directory, got no name");
   const std::vector<PartDirectory> parts = read_parts(options.inputs);
   check_inputs(parts);
-  for (const PartDirectory& part : parts) {
-    std::error_code absent;
-    if (!std::filesystem::equivalent(part.path, options.output_dir, absent)) continue;
-    fail("merge", "the output must be another directory than the parts, got {}", options.output_dir);
-  }
+  io::WrittenFiles(StagingDirectory::written_paths(options.output_dir)).check_inputs(files_of(parts));
   Manifest whole = describe(parts);
   StagingDirectory staging(options.output_dir);
   SplitWriters splits = open_splits(whole, staging.directory(), parts.front().manifest.part->shard_tokens);

@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Ends of the names of directories beside the output.
+const std::string kWorking = ".preparing", kOld = ".old";
 constexpr const char* kMark = ".roformer-prepare";  // in a directory that is being prepared
 
 // The directory's path, with links resolved.
@@ -129,13 +131,18 @@ std::error_code exchange_names(const fs::path& a, const fs::path& b) {
   return done ? std::error_code() : std::error_code(errno, std::generic_category());
 }
 
+std::vector<std::string> StagingDirectory::written_paths(const std::string& output) {
+  const std::string path = resolved(output).string();
+  return {path, path + kWorking, path + kWorking + kOld};
+}
+
 std::vector<std::string> StagingDirectory::paths_of(const std::string& output) {
   check_output(resolved(output));
-  return {resolved(output).string(), resolved(output).string() + ".preparing"};
+  return written_paths(output);
 }
 
 StagingDirectory::StagingDirectory(const std::string& output)
-    : output_(resolved(output)), directory_(paths_of(output).back()) {
+    : output_(resolved(output)), directory_(paths_of(output)[1]) {
   try {
     fs::create_directories(directory_);
     lock();
@@ -197,7 +204,7 @@ void StagingDirectory::replace(ExchangeNames exchange) {
 }
 
 void StagingDirectory::move_aside() {
-  const fs::path old = directory_.string() + ".old";
+  const fs::path old = directory_.string() + kOld;
   std::error_code error;
   if (fs::exists(old)) check_data_directory(old);  // left behind by a killed process, or not made by prepare()
   if (fs::exists(old)) remove_data_directory(old);

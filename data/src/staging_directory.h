@@ -25,8 +25,10 @@ class StagingDirectory {
   StagingDirectory(const StagingDirectory&) = delete;
   StagingDirectory& operator=(const StagingDirectory&) = delete;
   std::string directory() const { return directory_.string(); }
-  // The paths that would be used for that output: its own, with links resolved, and that of the staging directory.
-  // Throws Error for an output that may not be replaced.
+  // The paths that would be used for that output: its own, with links resolved, that of the staging directory, and that
+  // to which an old output is moved.
+  static std::vector<std::string> written_paths(const std::string& output);
+  // The same; throws Error for an output that may not be replaced.
   static std::vector<std::string> paths_of(const std::string& output);
 
   // Renames the directory to `output`. If there was a directory of that name, a complete one exists at every moment,

@@ -40,20 +40,6 @@ void check_lower_case(const SentenceModules& modules, const text::Tokenizer& tok
        "that keeps letter case");
 }
 
-std::string prompt_of(const SentenceModules& modules, const EmbedderOptions& options) {
-  if (options.prompt && options.prompt_name)
-    fail<ArgumentError>(kEmbedderWhere, "a prompt must be given as text or by name, got both");
-  if (options.prompt) return *options.prompt;
-  const std::optional<std::string>& name = options.prompt_name ? options.prompt_name : modules.default_prompt_name;
-  if (!name) return "";
-  const auto found = modules.prompts.find(*name);
-  if (found != modules.prompts.end()) return found->second;
-  std::vector<std::string_view> known;
-  for (const auto& [each, _] : modules.prompts) known.push_back(each);
-  fail<ArgumentError>(kEmbedderWhere, "the prompt must be one of the model's ({}), got {}",
-                      known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), io::printable(*name));
-}
-
 // Throws Error for options out of range before anything is read.
 void check(const EmbedderOptions& options) {
   if (options.dimensions < 0)
@@ -121,7 +107,7 @@ struct Embedder::Impl {
     if (model.info().prefix_lm && !has_modules) modules.poolings = {Pooling::kPooler};  // what its training compares
     set_steps(options);
     set_info(options);
-    info.prompt = prompt_of(modules, options);
+    info.prompt = prompt_of(modules.prompts, options.prompt, options.prompt_name, kEmbedderWhere);
   }
 
   void set_steps(const EmbedderOptions& options) {
@@ -148,7 +134,7 @@ struct Embedder::Impl {
 
   void set_info(const EmbedderOptions& options) {
     info.poolings = modules.poolings;
-    info.prompts = modules.prompts;
+    info.prompts = modules.prompts.by_name;
     info.similarity = modules.similarity;
     info.width = width;
     info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;

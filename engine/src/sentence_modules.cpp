@@ -239,34 +239,18 @@ void read_transformer(const std::string& directory, SentenceModules& out) {
   finish(config, file, where);
 }
 
-void read_prompts(io::StrictObject& config, const std::string& where, SentenceModules& out) {
-  if (const json* prompts = config.find("prompts"); prompts != nullptr && !prompts->is_null()) {
-    if (!prompts->is_object()) fail(where, "prompts must be an object, got {}", prompts->dump());
-    for (const auto& [name, prompt] : prompts->items()) {
-      if (!prompt.is_string()) fail(where, "prompts.{} must be a text, got {}", name, prompt.dump());
-      out.prompts[name] = prompt.get<std::string>();
-    }
-  }
-  if (const json* name = config.find("default_prompt_name"); name != nullptr && !name->is_null()) {
-    out.default_prompt_name = config.text("default_prompt_name", "");
-    if (!out.prompts.contains(*out.default_prompt_name)) {
-      fail(where, "default_prompt_name must be one of the prompts, got {}", io::printable(*out.default_prompt_name));
-    }
-  }
-}
-
 void read_model(const std::string& model_dir, SentenceModules& out) {
   const std::string where = fmt::format("{}/{}", model_dir, kModel);
   if (!io::has_file(where)) return;
   const json file = read(where, out);
   io::StrictObject config(file, where, "");
-  static_cast<void>(config.find("__version__"));
+  for (const char* key : {"__version__", "prompts", "default_prompt_name"}) static_cast<void>(config.find(key));
   const std::string type = config.text("model_type", "SentenceTransformer");
   if (type != "SentenceTransformer") {
     fail(where, "vectors need a SentenceTransformer, got a {}{}", io::printable(type),
          type == "CrossEncoder" ? " (roformer rerank and predict read it)" : "");
   }
-  read_prompts(config, where, out);
+  out.prompts = read_prompts(where);
   if (const json* name = config.find("similarity_fn_name"); name != nullptr && !name->is_null()) {
     out.similarity = config.choice<Similarity>("similarity_fn_name", Similarity::kCosine,
                                                {{"cosine", Similarity::kCosine},

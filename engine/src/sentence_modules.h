@@ -4,13 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "layers.h"
 #include "rf/engine/model.h"
+#include "rf/engine/prompts.h"
 #include "rf/engine/similarity.h"
 
 namespace rf::engine {
@@ -32,8 +32,7 @@ struct SentenceModules {
   int64_t max_length = 0;  // 0: not stated
   bool lower_case = false;
   int64_t dimensions = 0;  // 0: all
-  std::map<std::string, std::string> prompts;
-  std::optional<std::string> default_prompt_name;
+  Prompts prompts;
   Similarity similarity = Similarity::kCosine;
   std::vector<std::string> files;  // that were read, without the encoder's
 };

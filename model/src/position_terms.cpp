@@ -13,6 +13,7 @@
 
 #include "rf/attention_terms.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/shown_text.h"
 #include "rf/model/linear_attention_config.h"
@@ -224,8 +225,7 @@ class TermsReader {
 
 io::SafetensorsFile open_file(const std::string& model_dir) {
   const std::string path = path_in(model_dir);
-  std::error_code error;
-  if (!fs::exists(fs::symlink_status(path, error))) {
+  if (!io::has_file(path)) {
     fail("position_terms", "a model with this position encoding must have {} in its directory, got none in {}; {}",
          kPositionTermsFile, model_dir, bake_command(model_dir));
   }

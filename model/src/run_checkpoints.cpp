@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 
 namespace rf {
 
@@ -42,7 +43,7 @@ std::optional<std::string> newest_checkpoint(const std::string& run_dir) {
 }
 
 std::string model_of_run(const std::string& dir, const std::function<void(const std::string&)>& note) {
-  const auto has = [&](const char* name) { return fs::exists(fmt::format("{}/{}", dir, name)); };
+  const auto has = [&](const char* name) { return io::has_file(fmt::format("{}/{}", dir, name)); };
   if (has("config.json") || !has("run.json")) return dir;
   const std::optional<std::string> checkpoint = newest_checkpoint(dir);
   if (!checkpoint) fail("model", "a run must have a model or a checkpoint, got none yet in {}", dir);

@@ -41,15 +41,25 @@ Models::Models(ModelsOptions options) : options_(std::move(options)) {
   }
 }
 
+namespace {
+
+// BertForNextSentencePrediction: its head, which pretraining needs, is not computed here.
+bool has_pair_head_alone(const ModelConfig& config) {
+  return config.architectures.size() == 1 && config.architectures[0].ends_with("ForNextSentencePrediction");
+}
+
+}  // namespace
+
 First Models::main_part() const {
   const fs::path dir = options_.model_dir;
-  if (fs::exists(dir / tasks::kTaskFile)) return First::kPredict;
-  if (io::has_file((dir / "modules.json").string())) {
+  if (io::has_file(dir / tasks::kTaskFile)) return First::kPredict;
+  if (io::has_file(dir / "modules.json")) {
     return tasks::is_cross_encoder(dir) ? First::kPredict : First::kEmbed;
   }
   if (is_rotary_decoder(options_.model_dir)) return First::kGenerate;
   const ModelConfig config = load_config(options_.model_dir);
   if (config.is_decoder) return First::kGenerate;
+  if (has_pair_head_alone(config)) return First::kEmbed;
   if (tasks::is_head_of_task(config.head())) return First::kPredict;
   return config.head() == Head::kMaskedLm ? First::kFillMask : First::kEmbed;
 }

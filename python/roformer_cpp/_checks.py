@@ -70,6 +70,25 @@ def choice(where: str, name: str, value: Any, names: Iterable[str]) -> str:
     return known
 
 
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def engine_options(where: str, precision: Any, token_budget: Any, threads: Any) -> dict[str, Any]:
+    """The arguments that all models of the engine have."""
+    options: dict[str, Any] = {
+        "precision": choice(where, "precision", precision, PRECISIONS),
+        "token_budget": integer(where, "token_budget", token_budget, 1),
+    }
+    if threads is not None:
+        options["threads"] = integer(where, "threads", threads, 1, 1025)
+    return options
+
+
+def cpu(where: str, device: Any) -> None:
+    if device is not None and str(device) != "cpu":
+        raise ValueError(f"[{where}] device must be cpu, got {device}")
+
+
 def _path(given: str) -> str:
     return given if len(given) <= 4096 else f"{given[:120]}... ({len(given)} characters)"  # the longest that may exist
 

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _checks, _native
-from .engine import PRECISIONS
 
 _engine = _native.load()
 _WHERE = "predict"
@@ -54,16 +53,10 @@ class CrossEncoder:
         threads: int | None = None,
         token_budget: int = 4096,
     ):
-        if device is not None and str(device) != "cpu":
-            raise ValueError(f"[{_WHERE}] device must be cpu, got {device}")
-        options: dict[str, Any] = {
-            "precision": _checks.choice(_WHERE, "precision", precision, PRECISIONS),
-            "token_budget": _checks.integer(_WHERE, "token_budget", token_budget, 1),
-        }
+        _checks.cpu(_WHERE, device)
+        options = _checks.engine_options(_WHERE, precision, token_budget, threads)
         if max_length is not None:
             options["max_length"] = _checks.integer(_WHERE, "max_length", max_length, 1)
-        if threads is not None:
-            options["threads"] = _checks.integer(_WHERE, "threads", threads, 1, 1025)
         if activation_fn is not None:
             name = activation_fn if isinstance(activation_fn, str) else type(activation_fn).__name__.lower()
             options["activation"] = _checks.choice(_WHERE, "activation_fn", name, ACTIVATIONS)

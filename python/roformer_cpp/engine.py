@@ -14,7 +14,6 @@ from . import _checks, _native
 
 _engine = _native.load()
 
-PRECISIONS = ("float32", "bfloat16", "int8")
 POOLINGS = ("cls", "last", "max", "mean", "mean-sqrt-len", "pooler")
 TASKS = ("embed", "fill-mask", "generate", "predict")
 
@@ -67,13 +66,8 @@ class Engine:
         prompt_name: str | None = None,
     ):
         where = "engine"
-        options: dict[str, Any] = {
-            "precision": _checks.choice(where, "precision", precision, PRECISIONS),
-            "token_budget": _checks.integer(where, "token_budget", token_budget, 1),
-            "long_texts": _checks.choice(where, "long_texts", long_texts, ("truncate", "refuse")),
-        }
-        if threads is not None:
-            options["threads"] = _checks.integer(where, "threads", threads, 1, 1025)
+        options = _checks.engine_options(where, precision, token_budget, threads)
+        options["long_texts"] = _checks.choice(where, "long_texts", long_texts, ("truncate", "refuse"))
         if task is not None:
             options["task"] = _checks.choice(where, "task", task, TASKS)
         if pooling is not None:

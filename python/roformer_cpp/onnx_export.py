@@ -118,7 +118,7 @@ def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> 
     from ._onnx.graph import Graph
     from ._onnx.position import read_position
 
-    if task is None and (Path(model_dir) / "modules.json").exists():
+    if task is None and os.path.lexists(Path(model_dir) / "modules.json"):  # the engine refuses a dead link
         task = "embed"
     modules = None
     if task == "embed":

@@ -67,7 +67,7 @@ class SentenceTransformer:
         threads: int | None = None,
         token_budget: int = 4096,
     ):
-        _check_device(device)
+        _checks.cpu(_WHERE, device)
         self._model_dir = model_name_or_path
         self._options: dict[str, Any] = dict(precision=precision, threads=threads, token_budget=token_budget)
         info = self._open()
@@ -129,7 +129,7 @@ class SentenceTransformer:
         Returns:
             float32 ``[sentences, dimension]``; of one string ``[dimension]``.
         """
-        _check_device(device)
+        _checks.cpu(_WHERE, device)
         _checks.integer(_WHERE, "batch_size", batch_size, 1)
         _checks.choice(_WHERE, "precision", precision, ("float32",))
         _checks.choice(_WHERE, "output_value", output_value, ("sentence_embedding", "token_embeddings"))
@@ -222,11 +222,6 @@ class SentenceTransformer:
     @property
     def device(self) -> str:
         return "cpu"
-
-
-def _check_device(device: Any) -> None:
-    if device is not None and str(device) != "cpu":
-        raise ValueError(f"[{_WHERE}] device must be cpu, got {device}")
 
 
 def _rows(vectors: Any) -> np.ndarray:

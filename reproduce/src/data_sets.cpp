@@ -6,7 +6,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -65,7 +64,7 @@ std::string folder_of(const std::string& file) {
 std::vector<std::string> missing_files(const std::string& data_dir, const std::vector<std::string>& files) {
   std::vector<std::string> missing;
   for (const std::string& file : files) {
-    if (data_dir.empty() || !std::filesystem::exists(data_dir + "/" + file)) missing.push_back(file);
+    if (data_dir.empty() || !io::has_file(data_dir + "/" + file)) missing.push_back(file);
   }
   return missing;
 }

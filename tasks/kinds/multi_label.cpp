@@ -4,41 +4,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "classes.h"
-#include "input_rows.h"
 #include "losses.h"
 #include "rf/io/error.h"
 #include "rf/tasks/metrics.h"
+#include "text_labels.h"
 
 namespace rf::tasks {
 
 namespace {
 
-class MultiLabel : public Task {
+class MultiLabel : public TextLabels {
  public:
   MultiLabel(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings),
-        labels_(settings.labels, settings.ids_are_labels ? Labels::Ids::kTaken : Labels::Ids::kRefused),
-        rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {
-    check_labels(settings.labels, "multi_label");
-  }
-
-  Head head() const override { return Head::kSequenceClassification; }
-  void set_outputs(ModelConfig& config) const override {
-    labels_.set_outputs(config);
-    config.problem_type = "multi_label_classification";
-  }
-
-  Example example(const data::Record& record, Targets targets) override {
-    Example example;
-    add_text_input(record, settings_, rows_, example);
-    if (targets == Targets::kIgnored) return example;
-    example.targets.assign(labels_.size(), 0);
-    for (const std::string& label : strings_of(record, settings_.columns.at("labels"))) {
-      example.targets[static_cast<size_t>(labels_.id(record.place(), label))] = 1;
-    }
-    return example;
-  }
+      : TextLabels(settings, std::move(tokenizer), "multi_label", "multi_label_classification") {}
 
   // The mean over the labels.
   Loss loss(const Example& example, const Logits& logits, double) const override {
@@ -51,16 +29,13 @@ class MultiLabel : public Task {
       sum += std::max(x[i], 0.0) - wanted * x[i] + std::log1p(std::exp(-std::abs(x[i])));
       gradient.push_back((sigmoid(x[i]) - wanted) / count);
     }
-    return {sum / count, 1, unpooled(example, logits, settings_.pooling, {gradient})};
-  }
-  Scores scores(const Example& example, const Logits& logits) const override {
-    return pooled(example, logits, settings_.pooling).front();
+    return {sum / count, 1, unpooled(example, logits, settings().pooling, {gradient})};
   }
   nlohmann::json prediction(const data::Record&, const Scores& scores) const override {
     nlohmann::json names = nlohmann::json::array(), probabilities = nlohmann::json::object();
     for (size_t i = 0; i < scores.size(); ++i) {
-      probabilities[labels_.name(i)] = sigmoid(scores[i]);
-      if (scores[i] > 0) names.push_back(labels_.name(i));
+      probabilities[labels().name(i)] = sigmoid(scores[i]);
+      if (scores[i] > 0) names.push_back(labels().name(i));
     }
     return {{"labels", names}, {"probabilities", probabilities}};
   }
@@ -82,7 +57,7 @@ class MultiLabel : public Task {
   }
   // Each label's logit is the logarithm of its odds in the training examples.
   std::vector<Scores> baseline(std::span<const Example> train, std::span<const Example> examples) const override {
-    Scores odds(labels_.size(), 0);
+    Scores odds(labels().size(), 0);
     for (size_t i = 0; i < odds.size(); ++i) {
       double count = 0;
       for (const Example& example : train) count += static_cast<double>(example.targets[i]);
@@ -92,9 +67,13 @@ class MultiLabel : public Task {
   }
 
  private:
-  const TaskSettings settings_;
-  Labels labels_;
-  InputRows rows_;
+  std::vector<int64_t> targets_of(const data::Record& record) const override {
+    std::vector<int64_t> targets(labels().size(), 0);
+    for (const std::string& label : strings_of(record, settings().columns.at("labels"))) {
+      targets[static_cast<size_t>(labels().id(record.place(), label))] = 1;
+    }
+    return targets;
+  }
 };
 
 void learn_label_sets(std::span<const data::Record> records, TaskSettings& settings) {
@@ -111,10 +90,9 @@ void learn_label_sets(std::span<const data::Record> records, TaskSettings& setti
 }  // namespace
 
 TaskKind multi_label_kind() {
-  using Use = TaskColumn::Use;
   return {"multi_label",
           "any number of labels for a text or a pair of texts",
-          {{"text", Use::kInput}, {"pair", Use::kOptionalInput}, {"labels", Use::kTarget}},
+          text_columns("labels"),
           {"f1", "accuracy"},
           learn_label_sets,
           [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {

@@ -8,6 +8,7 @@
 #include "losses.h"
 #include "rf/io/error.h"
 #include "rf/tasks/metrics.h"
+#include "text_labels.h"
 
 namespace rf::tasks {
 
@@ -77,10 +78,9 @@ class Regression : public Task {
 }  // namespace
 
 TaskKind regression_kind() {
-  using Use = TaskColumn::Use;
   return {"regression",
           "a number for a text or a pair of texts",
-          {{"text", Use::kInput}, {"pair", Use::kOptionalInput}, {"label", Use::kTarget}},
+          text_columns("label"),
           {"spearman", "pearson"},
           nullptr,
           [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {

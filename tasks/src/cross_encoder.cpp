@@ -1,8 +1,6 @@
 // Scores of pairs (rf/tasks/cross_encoder.h).
 #include "rf/tasks/cross_encoder.h"
 
-#include <fmt/ranges.h>
-
 #include <mutex>
 
 #include "cross_encoder_files.h"
@@ -22,20 +20,6 @@ constexpr std::pair<const char*, ScoreActivation> kActivations[] = {{"identity",
                                                                     {"sigmoid", ScoreActivation::kSigmoid},
                                                                     {"tanh", ScoreActivation::kTanh},
                                                                     {"relu", ScoreActivation::kRelu}};
-
-std::string prompt_of(const CrossEncoderFiles& files, const CrossEncoderOptions& options) {
-  if (options.prompt && options.prompt_name) {
-    fail<ArgumentError>(kWhere, "a prompt must be given as text or by name, got both");
-  }
-  if (options.prompt) return *options.prompt;
-  const std::optional<std::string>& name = options.prompt_name ? options.prompt_name : files.default_prompt_name;
-  if (!name) return "";
-  if (const auto found = files.prompts.find(*name); found != files.prompts.end()) return found->second;
-  std::vector<std::string_view> known;
-  for (const auto& [each, _] : files.prompts) known.emplace_back(each);
-  fail<ArgumentError>(kWhere, "the prompt must be one of the model's ({}), got {}",
-                      known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), io::printable(*name));
-}
 
 ModelConfig load_scoring_config(const std::string& model_dir) {
   ModelConfig config = load_config(model_dir);
@@ -67,9 +51,9 @@ struct CrossEncoder::Impl {
     info.labels = model.info().labels;
     info.max_length = options.max_length.value_or(row_length(files.encoder_dir, config, kNoLimit));
     info.activation = options.activation.value_or(files.activation.value_or(default_activation(config.num_labels)));
-    info.prompt = prompt_of(files, options);
-    info.prompts = files.prompts;
-    info.default_prompt_name = files.default_prompt_name;
+    info.prompt = engine::prompt_of(files.prompts, options.prompt, options.prompt_name, kWhere);
+    info.prompts = files.prompts.by_name;
+    info.default_prompt_name = files.prompts.default_name;
     if (info.max_length < 1) fail<ArgumentError>(kWhere, "max-length must be at least 1, got {}", info.max_length);
     try {
       model.check_length(info.max_length);

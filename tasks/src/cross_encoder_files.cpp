@@ -84,21 +84,11 @@ void read_model(const std::string& where, CrossEncoderFiles& out, const Note& no
          io::printable(type));
   }
   out.is_stated = true;
-  for (const char* key : {"__version__", "keep_in_fp32_modules"}) static_cast<void>(config.find(key));
+  for (const char* key : {"__version__", "keep_in_fp32_modules", "prompts", "default_prompt_name"}) {
+    static_cast<void>(config.find(key));
+  }
+  out.prompts = engine::read_prompts(where);
   if (const json* activation = config.find("activation_fn")) out.activation = activation_of(*activation, where, note);
-  if (const json* prompts = config.find("prompts"); prompts != nullptr && !prompts->is_null()) {
-    if (!prompts->is_object()) fail(where, "prompts must be an object, got {}", prompts->dump());
-    for (const auto& [name, prompt] : prompts->items()) {
-      if (!prompt.is_string()) fail(where, "prompts.{} must be a text, got {}", name, prompt.dump());
-      out.prompts[name] = prompt.get<std::string>();
-    }
-  }
-  if (const json* name = config.find("default_prompt_name"); name != nullptr && !name->is_null()) {
-    out.default_prompt_name = config.text("default_prompt_name", "");
-    if (!out.prompts.contains(*out.default_prompt_name)) {
-      fail(where, "default_prompt_name must be one of the prompts, got {}", io::printable(*out.default_prompt_name));
-    }
-  }
   config.finish();
 }
 

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 
+#include "rf/engine/prompts.h"
 #include "rf/tasks/settings.h"
 
 namespace rf::tasks {
@@ -17,8 +17,7 @@ struct CrossEncoderFiles {
   std::string encoder_dir;                    // config.json, weights, and the tokenizer's files
   bool is_stated = false;                     // the files say that it is a cross-encoder
   std::optional<ScoreActivation> activation;  // absent: by the number of labels
-  std::map<std::string, std::string> prompts;
-  std::optional<std::string> default_prompt_name;
+  engine::Prompts prompts;
 };
 
 // Also of a directory without such files. Throws Error for one of another kind of sentence-transformers, and for what

@@ -83,7 +83,7 @@ void add_input(std::span<const text::Row> rows, Example& example) {
 }
 
 void add_text_input(const data::Record& record, const TaskSettings& settings, InputRows& rows, Example& example) {
-  const std::string first = record.text(settings.columns.at("text"));
+  const std::string first = settings.prompt + record.text(settings.columns.at("text"));
   std::string second;
   text::TextPair texts{first};
   const auto pair = settings.columns.find("pair");

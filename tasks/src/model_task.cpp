@@ -4,7 +4,6 @@
 #include "model_task.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "cross_encoder_files.h"
@@ -36,6 +35,7 @@ void set_sequence_task(const ModelConfig& config, const CrossEncoderFiles& files
                        TaskSettings& settings) {
   settings.columns = {{"text", "text"}, {"pair", "pair"}, {"label", "label"}};
   settings.pair_is_optional = true;
+  settings.prompt = engine::prompt_of(files.prompts, {}, {}, "task");
   const bool is_regression = config.problem_type == "regression";
   if (is_regression && config.num_labels > 1) {
     fail(where, "problem_type regression must have one label, a number, got {}", config.num_labels);
@@ -96,8 +96,7 @@ TaskSettings settings_of(const ModelConfig& config, const CrossEncoderFiles& fil
 }  // namespace
 
 ModelTask task_of_model(const std::string& model_dir, const std::function<void(const std::string&)>& note) {
-  const bool has_file = io::has_file((std::filesystem::path(model_dir) / kTaskFile).string());
-  if (has_file) return {model_dir, load_task_settings(model_dir)};
+  if (io::has_file(model_dir + "/" + kTaskFile)) return {model_dir, load_task_settings(model_dir)};
   const CrossEncoderFiles files = read_cross_encoder_files(model_dir, note);
   return {files.encoder_dir, settings_of(load_config(files.encoder_dir), files)};
 }

@@ -1,7 +1,6 @@
 // task.json (rf/tasks/settings.h).
 #include "rf/tasks/settings.h"
 
-#include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -77,7 +76,7 @@ nlohmann::json to_json(const TaskSettings& settings) {
 
 TaskSettings load_task_settings(const std::string& model_dir) {
   const std::string path = model_dir + "/" + kTaskFile;
-  if (!std::filesystem::exists(path)) {
+  if (!io::has_file(path)) {
     fail("task", "a fine-tuned model must have {}, got none in {} (roformer finetune writes it)", kTaskFile, model_dir);
   }
   const nlohmann::json json = io::read_json(path);

@@ -16,6 +16,7 @@ from tolerances import RANKS_OF_NEAR_TIES, T4_MAX
 
 METRICS = dict(
     classification="accuracy",
+    multi_label="f1",
     regression="spearman",
     triples="accuracy",
     choice="accuracy",
@@ -29,9 +30,14 @@ def tuned(request, trained, tmp_path_factory):
     """A model of each task, its files, and the lines that finetune gave."""
     folder = tmp_path_factory.mktemp(request.param)
     files = task_files.write_splits(folder, task_files.KINDS[request.param])
-    epochs = dict(answers=8, regression=6).get(request.param, 4)
+    epochs = dict(answers=8, multi_label=30, regression=6).get(request.param, 4)
     lines = results(*options(trained, files, folder / "out", request.param, "--epochs", epochs))
     return request.param, folder / "out", files, lines
+
+
+def test_help_names_every_task():
+    page = " ".join(run("finetune", "--help").stdout.split())
+    assert "classification, multi_label, regression, triples, choice, tokens or answers" in page
 
 
 def test_every_task_learns(tuned):

@@ -11,12 +11,13 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import AutoConfig, MarianConfig, MarianMTModel, PreTrainedConfig
 
-from cli_support import run
+import roformer_cpp
+from cli_support import refused, run
 from engine_case import CAUSAL_HEADS, make_oracle
 from roformer_cpp.translation import load_translation_model
 from rotary_decoders import make_decoder
 from saved_model_makers import decoder as save_decoder
-from sentence_model import save_encoder, save_modules
+from sentence_model import WORDS, save_encoder, save_modules
 
 # Attributes of PretrainedConfig in transformers 4.57, and keys that older versions and other programs write.
 OLD_KEYS = {
@@ -205,6 +206,42 @@ def test_names_of_wrapped_modules(prefix, encoder, decoder, tmp_path):
         path = folder / "model.safetensors"
         save_file({prefix + name: tensor for name, tensor in load_file(path).items()}, path)
         opened(folder)
+
+
+@pytest.mark.parametrize("name", ["task.json", "config_sentence_transformers.json", "modules.json"])
+def test_links_that_lead_nowhere_in_models_of_tasks(name, tmp_path):
+    """Without the file each would be another model: of other columns, without its prompt."""
+    make_oracle("Bert", "ForSequenceClassification", num_labels=1).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    assert run("predict", "--model", tmp_path, "--text", "a").returncode == 0
+    (tmp_path / name).symlink_to("gone")
+    rule = f"{name}] a link must lead to a file"
+    assert rule in refused("predict", "--model", tmp_path, "--text", "a")
+    if name != "task.json":
+        assert rule in refused("rerank", "--model", tmp_path, "--query", "a", "--text", "b")
+    with pytest.raises(FileNotFoundError, match="a link must lead to a file"):
+        roformer_cpp.Engine(tmp_path)
+
+
+def test_other_links_that_lead_nowhere(decoder, tmp_path):
+    rule = "a link must lead to a file"
+    for source, name in ((decoder, "generation_config.json"), (decoder, "config.json")):
+        folder = tmp_path / f"without-{name}"
+        shutil.copytree(source, folder)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to("gone")
+        assert f"{name}] {rule}" in error_of(folder)
+        if name == "config.json":
+            assert f"{name}] {rule}" in refused("doctor", folder)
+    for name in ("config.json", "run.json"):
+        run_dir = tmp_path / f"run-{name}"
+        run_dir.mkdir()
+        (run_dir / name).symlink_to("gone")
+        assert f"{name}] {rule}" in refused("generate", "--model", run_dir, "--prompt", "a")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/data.json").symlink_to("gone")
+    assert f"data.json] {rule}" in refused("verify", "--data", tmp_path / "data")
 
 
 def test_links_that_lead_nowhere(encoder, tmp_path):

@@ -1,12 +1,13 @@
 """A command never writes to a file that it reads, however the file is named."""
 
 import os
+import shutil
 import subprocess
 
 import numpy as np
 import pytest
 
-from cli_support import PROGRAM, refused, results
+from cli_support import PROGRAM, make_corpus, refused, results
 from sentence_model import save_encoder, save_modules
 
 RULE = "[output] the output must not replace the input, got"
@@ -106,3 +107,91 @@ def test_directories(model, tmp_path):
     (tmp_path / "link.jsonl").symlink_to("out.jsonl")
     given = ["--input", tmp_path, "--output", tmp_path / "link.jsonl", "--overwrite"]
     assert results("embed", "--model", model, *given)[0]["rows"] == 2
+
+
+def test_dictionaries(tmp_path):
+    """Also to standard output, and before a model is opened."""
+    (tmp_path / "dict.txt").write_text("ab 3 n\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/user_dict.txt").write_text("cd\n")
+    make_corpus(tmp_path / "corpus")
+    commands = [
+        ["tokenize", "--model", "m"],
+        ["predict", "--model", "m", "--text", "a"],
+        ["evaluate", "--model", "m", "--input", "in.jsonl"],
+        ["rerank", "--model", "m", "--query", "a", "--text", "b"],
+        ["generate", "--model", "m", "--prompt", "a"],
+        ["prepare", "--input", "corpus", "--model", "m", "--output", "new"],
+        ["finetune", "--task", "tokens", "--model", "m", "--train", "t.jsonl", "--valid", "t.jsonl", "--output", "new"],
+        ["train-similar", "--model", "m", "--pairs", "t.tsv", "--output", "new"],
+        ["add-words", "--input", "corpus", "--model", "m", "--output", "new"],
+    ]
+    for command in commands:
+        for option in ("--dict", "--user-dict"):
+            with (tmp_path / "dict.txt").open("a") as stdout:
+                given = [PROGRAM, *command, option, "dict.txt"]
+                done = subprocess.run(
+                    given, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path
+                )
+            assert done.returncode == 1 and f"{RULE} standard output for".encode() in done.stderr, (
+                command,
+                done.stderr,
+            )
+        if "--output" in command:
+            given = [*command[:-1], "out", "--user-dict", "out/user_dict.txt"]
+            if command[0] in ("finetune", "train-similar"):
+                assert refused(*given, cwd=tmp_path).startswith(RULE), command
+            else:  # these write into new directories alone
+                assert "out" in refused(*given, cwd=tmp_path), command
+    assert (tmp_path / "dict.txt").read_text() == "ab 3 n\n"
+    assert (tmp_path / "out/user_dict.txt").read_text() == "cd\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_parts(prepared, tmp_path):
+    """merge would empty the directory that it works in, and replaces the one that it writes."""
+    common = ["prepare", "--input", prepared / "corpus", "--model", prepared / "vocabulary", "--output"]
+    results(*common, tmp_path / "all.preparing", "--part", "1/2")
+    results(*common, tmp_path / "b", "--part", "2/2")
+    (tmp_path / "link").symlink_to("b")
+    before = content_of(tmp_path)
+    cases = [
+        (["all.preparing", "b"], "all"),
+        (["all.preparing", "b"], "./all"),
+        (["all.preparing", "b"], "link"),
+        (["all.preparing", "link"], "b"),
+    ]
+    for parts, output in cases:
+        assert refused("merge", "--input", *parts, "--output", output, cwd=tmp_path).startswith(RULE), output
+    for name in ("b/data.json", "b/train-00000.rfs", "b/vocab.txt"):
+        with (tmp_path / name).open("a") as stdout:
+            given = [PROGRAM, "merge", "--input", "all.preparing", "b", "--output", "c"]
+            done = subprocess.run(given, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path)
+        assert done.returncode == 1 and f"{RULE} standard output for".encode() in done.stderr, name
+    assert content_of(tmp_path) == before
+
+
+def test_add_words(prepared, tmp_path):
+    """Its directory is a new one; standard output may be a file of the model or an input."""
+    shutil.copytree(prepared / "vocabulary", tmp_path / "m")
+    make_corpus(tmp_path / "corpus")
+    command = ["add-words", "--input", "corpus", "--model", "m", "--output", "new"]
+    for name in ("m/vocab.txt", "corpus/00.txt"):
+        before = (tmp_path / name).read_bytes()
+        given = [name if word == "corpus" and name.startswith("corpus") else word for word in command]
+        with (tmp_path / name).open("a") as stdout:
+            done = subprocess.run([PROGRAM, *given], stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path)
+        assert done.returncode == 1 and f"{RULE} standard output for".encode() in done.stderr, done.stderr
+        assert (tmp_path / name).read_bytes() == before and not (tmp_path / "new").exists()
+    (tmp_path / "new").symlink_to("gone")
+    assert "must be an empty or a new directory" in refused(*command, cwd=tmp_path)
+
+
+def test_bench(model, tmp_path):
+    """The kernels read no file, and what reads files writes none."""
+    np.save(tmp_path / "ids.npy", np.full((1, 1, 4), 7))
+    step = ["bench", "--filter", "pretrain-step", "--model", model, "--labels", "ids.npy", "--ids", "ids.npy"]
+    before = content_of(tmp_path) | content_of(model)
+    for name in ("ids.npy", model / "config.json", "new.json"):
+        assert "--json must go with kernels" in refused(*step, "--json", name, code=2, cwd=tmp_path)
+    assert content_of(tmp_path) | content_of(model) == before

@@ -79,6 +79,16 @@ def test_classification(initial, tmp_path):
         close([line["probabilities"]["no"], line["probabilities"]["yes"]], expected)
 
 
+def test_multi_label(initial, tmp_path):
+    out, rows, lines = tuned(initial, tmp_path, "multi_label")
+    model, tokenizer = opened(out, "SequenceClassification", "multi_label_classification")
+    assert model.config.id2label == {0: "abba", 1: "gaga"}
+    output, _ = logits(model, tokenizer, [row["text"] for row in rows])
+    for line, expected in zip(lines, output.logits.double().sigmoid().tolist(), strict=True):
+        close([line["probabilities"][label] for label in ("abba", "gaga")], expected)
+        assert line["labels"] == [n for n, p in zip(("abba", "gaga"), expected, strict=True) if p > 0.5]
+
+
 def test_regression(initial, tmp_path):
     out, rows, lines = tuned(initial, tmp_path, "regression")
     model, tokenizer = opened(out, "SequenceClassification", "regression")

@@ -203,14 +203,15 @@ def check_scores(folder, model):
     close(ours.predict(PAIRS), model.predict(PAIRS))
     close(ours.predict(PAIRS[0]), model.predict(PAIRS[0]))
     if model.num_labels > 1:
-        close(ours.predict(PAIRS, apply_softmax=True), model.predict(PAIRS, apply_softmax=True))
+        softmax = model.predict(PAIRS, apply_softmax=True)
+        close(ours.predict(PAIRS, apply_softmax=True), softmax)
+        close([list(x["probabilities"].values()) for x in roformer_cpp.Engine(folder).predict(RECORDS)], softmax)
         return
     mine, theirs = (x.rank(TEXTS[2], ALL, top_k=4, return_documents=True) for x in (ours, model))
     for key in ("corpus_id", "text"):
         assert [x[key] for x in mine] == [x[key] for x in theirs]
     close([x["score"] for x in mine], [x["score"] for x in theirs])
-    if not model.prompts:  # which predict does not add
-        close([x["score"] for x in roformer_cpp.Engine(folder).predict(RECORDS)], model.predict(PAIRS))
+    close([x["score"] for x in roformer_cpp.Engine(folder).predict(RECORDS)], model.predict(PAIRS))
 
 
 CHECKS = {

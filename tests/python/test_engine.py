@@ -269,6 +269,16 @@ def test_a_causal_model_opens_for_generation_and_others_lazily(causal, masked):
     assert Engine(masked[0]).embed("a b").shape == (24,)
 
 
+def test_a_model_of_next_sentences_opens_for_vectors(tmp_path):
+    """Its head is ignored, as that of every model is for vectors."""
+    oracle = make_oracle("Bert", "ForNextSentencePrediction")
+    oracle.save_pretrained(tmp_path)
+    with_tokenizer(tmp_path)
+    assert_close(Engine(tmp_path).embed(TEXTS[:4]), expected(tmp_path, oracle.bert, TEXTS[:4]))
+    with pytest.raises(RuntimeError, match="BertForNextSentencePrediction"):
+        Engine(tmp_path).predict("a")
+
+
 # ---- files and arguments
 
 

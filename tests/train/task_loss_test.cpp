@@ -92,6 +92,17 @@ TEST_P(TaskLosses, Classification) {
   compare(*task_of("classification", GetParam(), {"a", "b", "c"}), examples, {logits_RL}, output, expected);
 }
 
+TEST_P(TaskLosses, MultiLabel) {
+  const std::vector<Example> examples = {example_of({3, 2, 3}, {3}, {1, 0, 1}), example_of({2}, {1}, {0, 0, 1})};
+  const at::Tensor logits_RL = random_logits({4, 3});
+  nn::Output output;
+  output.logits = logits_RL;
+  const at::Tensor pooled_NL = at::stack({pool(logits_RL.narrow(0, 0, 3), GetParam()), logits_RL[3]});
+  const at::Tensor targets_NL = at::tensor({1.0, 0.0, 1.0, 0.0, 0.0, 1.0}, at::kFloat).view({2, 3});
+  compare(*task_of("multi_label", GetParam(), {"a", "b", "c"}), examples, {logits_RL}, output,
+          at::binary_cross_entropy_with_logits(pooled_NL, targets_NL));
+}
+
 TEST_P(TaskLosses, Regression) {
   std::vector<Example> examples = {example_of({3, 2}, {2}, {}), example_of({2}, {1}, {})};
   examples[0].number = 1.5;

@@ -39,7 +39,7 @@ std::vector<std::string> moments_files(const std::string& dir) {
   std::vector<std::string> files;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     files.push_back(moments_file(dir, rank, ranks));
-    if (!fs::exists(files.back())) {
+    if (!io::has_file(files.back())) {
       fail("resume",
            "{} must have the moments of all {} ranks, got no {}; remove it to continue from the previous checkpoint",
            dir, ranks, fs::path(files.back()).filename().string());
@@ -64,7 +64,7 @@ void drop_checkpoint(const std::string& run_dir, int64_t step) {
 // Whether a signal caused it, at a step that is not one of the run file's.
 bool is_extra(const std::string& checkpoint) {
   const std::string path = checkpoint + "/state.json";
-  if (!fs::exists(path)) return false;
+  if (!io::has_file(path)) return false;
   const auto state = nlohmann::json::parse(io::read_file(path), nullptr, /*allow_exceptions=*/false);
   return state.is_object() && state.contains(kInterrupted);
 }
@@ -246,7 +246,7 @@ TokenizerFiles::TokenizerFiles(const std::string& dir) {
   bool has_vocabulary = false;
   for (const std::string_view name : text::kTokenizerFiles) {
     const std::string path = fmt::format("{}/{}", dir, name);
-    if (!fs::exists(path)) continue;
+    if (!io::has_file(path)) continue;
     files_.emplace_back(name, io::read_file(path));
     has_vocabulary = has_vocabulary || name == "tokenizer.json" || name == "vocab.txt" || name == "vocab.json";
   }

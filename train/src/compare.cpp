@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -29,8 +28,6 @@
 namespace rf::train {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 // The key of compare.json that says by which rules runs are trained, and its value: those of LeastMasks::kInStep and of
 // nn::Encoding::scales_scores. Comparisons of earlier versions have no such key.
@@ -207,7 +204,7 @@ void Comparison::require_finished(const std::string& where) const {
   for (const std::string& arm : arms_) {
     for (int64_t i = 0; i < options_.seeds; ++i) {
       const uint64_t seed = base_.seed + static_cast<uint64_t>(i);
-      if (fs::exists(run_dir(arm, seed) + "/result.json")) continue;
+      if (io::has_file(run_dir(arm, seed) + "/result.json")) continue;
       fail("compare",
            "the runs of a comparison must share the rules of masks and initial values, got {}, which an earlier "
            "version began, without {}, seed {}; give another --output",
@@ -218,7 +215,7 @@ void Comparison::require_finished(const std::string& where) const {
 
 bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   const std::string directory = run_dir(arm, seed), result = directory + "/result.json";
-  if (fs::exists(result)) {
+  if (io::has_file(result)) {
     series_->skip();
     run = read_run(result, report_.lengths.size());
     run.directory = directory;

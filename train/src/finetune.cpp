@@ -257,7 +257,7 @@ void Finetuning::keep_settings() {
 void Finetuning::train(double rate, uint64_t seed, const InterruptScope& interrupt) {
   const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
-  if (fs::exists(result)) {
+  if (io::has_file(result)) {
     series_.skip();
     runs_.push_back(read_run(result, model_.settings.metric));
     remove_temporaries(directory);  // a kill may have come before its last checkpoint was removed

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
@@ -137,7 +136,7 @@ int64_t length_of_run(const std::string& model_dir) {
   constexpr int64_t kOfOtherModels = 128;
   const auto read = [&](const char* name) {
     const std::string path = fmt::format("{}/{}", model_dir, name);
-    return std::filesystem::exists(path) ? io::read_json(path) : nlohmann::json();
+    return io::has_file(path) ? io::read_json(path) : nlohmann::json();
   };
   const nlohmann::json state = read("state.json");
   const nlohmann::json run = state.contains("run") ? state["run"] : read("run.json");

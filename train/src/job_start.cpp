@@ -64,7 +64,7 @@ void require_same_weights(const Ranks& ranks, const nn::Model& model) {
 void require_shared(const Ranks& ranks, const std::string& run_dir) {
   if (ranks.size() == 1) return;
   ranks.together([&] {
-    if (fs::exists(run_dir + "/run.json")) return;
+    if (io::has_file(run_dir + "/run.json")) return;
     fail("distributed", "the output directory must be one that all ranks see, got {} without the first rank's run.json",
          run_dir);
   });

@@ -90,7 +90,7 @@ std::vector<LengthEvaluation> length_evaluations(const std::string& run_dir) {
 
 MetricsLog::MetricsLog(std::string path, int64_t last_step, const std::function<void(const std::string&)>& note)
     : path_(std::move(path)) {
-  if (std::filesystem::exists(path_)) {
+  if (io::has_file(path_)) {
     const std::string text = io::read_file(path_);
     std::string kept;
     int64_t damaged = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rf/data/identity.h"
+#include "rf/io/files.h"
 
 namespace rf::train {
 
@@ -19,7 +20,7 @@ std::string model_identity(const std::string& model_dir, const text::LoadOptions
   if (!load.dictionary.empty()) paths.push_back(load.dictionary);
   for (const std::string_view name : text::kTokenizerFiles) {
     const std::string path = fmt::format("{}/{}", model_dir, name);
-    if (fs::exists(path)) paths.push_back(path);
+    if (io::has_file(path)) paths.push_back(path);
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());

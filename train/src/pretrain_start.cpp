@@ -1,6 +1,5 @@
 // How a pretraining run begins (pretrain_run.h): its run file, data, model and optimizer, new or from a checkpoint.
 #include <algorithm>
-#include <filesystem>
 
 #include "job_start.h"
 #include "platform.h"
@@ -16,8 +15,6 @@
 namespace rf::train {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 // Whether a run may continue with this run file: only the keys for when checkpoints are written and kept, for what the
 // ranks divide, and for when they sum gradients may differ.
@@ -86,7 +83,7 @@ void PretrainRun::start(const std::string& checkpoint) {
 
 void PretrainRun::read_run_file() {
   std::string path = options_.config_path;
-  if (path.empty() && options_.resume && fs::exists(file("run.json"))) path = file("run.json");
+  if (path.empty() && options_.resume && io::has_file(file("run.json"))) path = file("run.json");
   if (path.empty()) fail("pretrain", "a run file must be given (--config), got none");
   const nlohmann::json json = io::read_json(path);
   config_ = parse_run_config(json);

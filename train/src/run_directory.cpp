@@ -63,7 +63,7 @@ RunDirectory::RunDirectory(std::string path, Use use) : RunDirectory(std::move(p
 }
 
 bool RunDirectory::has(const std::string& name) const {
-  return fs::exists(file(name));
+  return io::has_file(file(name));
 }
 
 bool RunDirectory::is_empty() const {

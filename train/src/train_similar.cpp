@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -238,7 +237,7 @@ std::string SimilarRun::report_path() const {
 
 // Whether an earlier call finished the run, whose report is then this one's; other held-out pairs are evaluated.
 bool SimilarRun::is_finished() {
-  if (!std::filesystem::exists(report_path())) return false;
+  if (!io::has_file(report_path())) return false;
   const nlohmann::json kept = io::read_json(report_path());
   const nlohmann::json& spearman = kept.at("spearman");
   report_.steps = kept.at("steps");

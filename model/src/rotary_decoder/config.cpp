@@ -127,11 +127,11 @@ void add_stop_ids(const json& value, const std::string& where, DecoderConfig& co
 
 // generation_config.json has precedence, as in transformers.
 void read_stop_ids(const json& object, const fs::path& dir, DecoderConfig& config) {
-  const fs::path generation = dir / "generation_config.json";
-  if (io::has_file(generation.string())) {
-    const json given = io::read_json(generation.string());
+  const std::string generation = dir / "generation_config.json";
+  if (io::has_file(generation)) {
+    const json given = io::read_json(generation);
     if (given.is_object() && given.contains("eos_token_id")) {
-      return add_stop_ids(given["eos_token_id"], generation.string(), config);
+      return add_stop_ids(given["eos_token_id"], generation, config);
     }
   }
   if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], config.path, config);
@@ -211,8 +211,8 @@ void read_biases(const Keys& keys, DecoderConfig& config) {
 }  // namespace
 
 std::optional<std::string> gguf_path(const std::string& path) {
-  if (!fs::is_directory(path)) return fs::exists(path) ? std::optional(path) : std::nullopt;
-  if (fs::exists(fs::path(path) / "config.json")) return std::nullopt;
+  if (!fs::is_directory(path)) return io::has_file(path) ? std::optional(path) : std::nullopt;
+  if (io::has_file(fs::path(path) / "config.json")) return std::nullopt;
   std::vector<std::string> found;
   for (const auto& entry : fs::directory_iterator(path)) {
     if (entry.path().extension() == ".gguf") found.push_back(entry.path().string());

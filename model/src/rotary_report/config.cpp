@@ -262,9 +262,7 @@ void read_own(const std::string& directory, RotaryReport& report) {
 }
 
 bool has_weights(const std::filesystem::path& directory) {
-  std::error_code error;
-  return std::filesystem::exists(directory / "model.safetensors", error) ||
-         std::filesystem::exists(directory / "model.safetensors.index.json", error);
+  return io::has_file(directory / "model.safetensors") || io::has_file(directory / "model.safetensors.index.json");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "angles.h"
 #include "parts.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 
 namespace rf {
 namespace {
@@ -144,7 +145,7 @@ RotaryReport rotary_report(const std::string& path) {
     return report_of_gguf(path);
   }
   const std::vector<fs::path> files = gguf_files(path);
-  if (fs::exists(fs::path(path) / "config.json")) {
+  if (io::has_file(fs::path(path) / "config.json")) {
     RotaryReport report = report_of_config(path);
     for (const fs::path& file : files) {
       Findings(report.findings).note("other-file", "{} beside config.json was not read", file.filename().string());

@@ -205,7 +205,7 @@ void write_tokenizer(const std::filesystem::path& model_dir, const Tokenizer& to
 void write_dictionary(const std::filesystem::path& model_dir, const Dictionary& dictionary) {
   const std::string path = (model_dir / "tokenizer_config.json").string();
   nlohmann::json config = nlohmann::json::object();
-  if (std::filesystem::exists(path)) config = io::read_json(path);
+  if (io::has_file(path)) config = io::read_json(path);
   config[kDictionaryKey] = dictionary.hash();
   dictionary.save(model_dir.string());
   io::write_file(path, config.dump(2) + "\n");

@@ -187,10 +187,9 @@ std::string find_dictionary(const std::string& model_dir, const std::string& giv
   std::vector<fs::path> places;
   if (!model_dir.empty()) places.push_back(fs::path(model_dir) / kDictionaryFile);
   for (const fs::path& place : installed_places()) places.push_back(place);
-  std::error_code error;
   std::string looked_at;
   for (const fs::path& place : places) {
-    if (fs::exists(place, error)) return place.string();
+    if (io::has_file(place)) return place.string();
     looked_at += fmt::format("{}{}", looked_at.empty() ? "" : ", ", place.string());
   }
   fail<MissingFileError>(

@@ -34,6 +34,7 @@ struct TaskSettings {
 
   // Of models without task.json, and not in it.
   ScoreActivation activation = ScoreActivation::kIdentity;
+  std::string prompt{};           // before the first text of a record
   bool pair_is_optional = false;  // a record without the field of `pair` is one text
   bool ids_are_labels = false;    // a target may be the id of its label, as in data sets for transformers
 };

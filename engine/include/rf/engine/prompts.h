@@ -1,0 +1,27 @@
+// Prompts of sentence-transformers: texts that are put before others, by name.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rf/engine/model.h"
+
+namespace rf::engine {
+
+struct Prompts {
+  std::map<std::string, std::string> by_name;
+  std::optional<std::string> default_name;  // one of them
+};
+
+// Of the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json. Throws Error for other
+// values.
+RF_ENGINE_API Prompts read_prompts(const std::string& path);
+
+// The prompt that is asked for, as text or by name; by default the one of default_name, else "". Throws ArgumentError,
+// [where], for both and for a name that is none.
+RF_ENGINE_API std::string prompt_of(const Prompts& prompts, const std::optional<std::string>& text,
+                                    const std::optional<std::string>& name, std::string_view where);
+
+}  // namespace rf::engine
