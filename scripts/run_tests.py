@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # In seconds: several times what a slow machine needs, so that what reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT, GDB_LIMIT = 900, 3600, 900, 120
 # Folders of tests that run beside the others.
-FIRST_GROUP = {"build", "cli", "data", "docs", "ops", "reproduce", "train"}
+FIRST_GROUP = {"build", "cli", "data", "docs", "ops", "train"}
 
 
 class Totals:
