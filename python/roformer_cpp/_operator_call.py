@@ -57,7 +57,7 @@ def operator_call(where: str, call: Callable, *arguments: Any, names: Sequence[s
     Raises:
         TypeError: an argument of another type; the message names it.
         ValueError: a tensor of a kind that the operator does not read.
-        NotImplementedError: a transform of torch.func that the operator has no rule for.
+        NotImplementedError: a transform of torch.func that the operator does not support.
     """
     if torch.compiler.is_compiling():
         return call(*arguments, **options)

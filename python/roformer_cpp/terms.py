@@ -65,8 +65,8 @@ class Terms:
     ``[B or 1, H or 1, T, S]``, a number of each query and key, read in place where it is float32 and its last dimension
     is contiguous; ``scale`` (s) defaults to ``1/sqrt(D)``.
 
-    ``positions`` and ``key_positions``, ``[1 or B, T]`` and ``[1 or B, S]``, are those that the terms were made for:
-    attention uses these, and refuses others. ``None``: the terms are valid for any positions.
+    ``positions`` and ``key_positions``, ``[1 or B, T]`` and ``[1 or B, S]``, are the positions of the terms;
+    attention uses them and refuses others. ``None``: the terms are valid for any positions.
     """
 
     query: Rotation | None = None
@@ -138,7 +138,7 @@ class Terms:
     def from_arguments(
         cls, tensors: list[Tensor], names: list[str], ranges: list[int], layout: str, scale: float | None
     ) -> "Terms":
-        """The terms of which these are the ``arguments``."""
+        """The terms with these ``arguments``."""
         given = {
             name: (tensor, *ranges[2 * i : 2 * i + 2])
             for i, (name, tensor) in enumerate(zip(names, tensors, strict=True))

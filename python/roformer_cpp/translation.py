@@ -29,7 +29,7 @@ class Translation(NamedTuple):
 
 
 def _token_id(token: SupportsIndex) -> int:
-    """A number of 64 bits; the model knows which of them are ids."""
+    """A 64-bit number; the model checks whether it is an id."""
     try:
         number = index(token)
     except TypeError:
@@ -124,7 +124,7 @@ def load_translation_model(
 
     Raises:
         FileNotFoundError: without ``config.json`` or the weights.
-        RuntimeError: for files that are damaged or are not those of such a model.
+        RuntimeError: for files that are damaged or belong to another kind of model.
     """
     dtype = _checks.choice("load_model", "dtype", dtype, ("float32", "float64"))
     with _missing_files():
