@@ -28,7 +28,7 @@ inline double element(const void* data, int64_t index, double absent = 0) {
   return data == nullptr ? absent : static_cast<const double*>(data)[index];
 }
 
-// Which rows of a rotation belong to a head: those of all heads where `heads` is 0 or 1.
+// The rows of a rotation that belong to a head; all heads share them if `heads` is 0 or 1.
 struct RotationHead {
   int64_t heads, head;
 

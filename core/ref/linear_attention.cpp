@@ -97,7 +97,7 @@ void add(double factor, const std::vector<double>& x, std::vector<double>& y) {
 // Queries or keys of one head: as given, mapped, and rotated.
 struct Side {
   Rows given, plain, rotated;
-  const Rows* under;  // what the denominator takes
+  const Rows* under;  // features of the denominator
 
   Side(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, const Place& place, Rows rows)
       : given(std::move(rows)), plain(given) {
@@ -212,7 +212,8 @@ Rows zeros_like(const Rows& rows) {
   return zeros;
 }
 
-// Gradients of the rotated features and of those in the denominator to that of what was given, in place of `rotated`.
+// Turns gradients of the rotated features and of the denominator's features into gradients of the given array, in place
+// of `rotated`.
 void to_given(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, const Side& side,
               const Place& place, Rows& rotated, const Rows& under) {
   const bool rotates_both = x.denominator == RF_DENOMINATOR_ROTATED;
@@ -261,7 +262,7 @@ Gradients head_gradients(const Head& head, const Rows& y) {
   }
   to_given(x, x.query, head.q, head.queries, grads.q, q_under);
   to_given(x, x.key, head.k, head.keys, grads.k, k_under);
-  // What is not a key may be a NaN, which a slope of 0 would not remove.
+  // Masked keys may be NaN, which a slope of 0 would not remove.
   for (size_t n = 0; n < head.v.size(); ++n) {
     if (!head.is_key(n)) std::fill(grads.k[n].begin(), grads.k[n].end(), 0.0);
   }

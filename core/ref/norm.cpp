@@ -22,7 +22,7 @@ void drop_row(const rf_norm_args& x, int64_t row, Numbers& values) {
   }
 }
 
-// What the backward needs of a row: h = (s - m) r and r.
+// A row as the backward needs it: h = (s - m) r and r.
 struct NormalRow {
   Numbers h;
   double r;

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* ---- norms, with what comes before them in a post-norm block ----
+/* ---- norms, with the sum before them in a post-norm block ----
  *
  *   s = residual + dropout(x + bias)
  *   y = (s - m) / sqrt(v + eps) * gamma + beta      m, v over the columns of a row:
@@ -26,12 +26,12 @@ extern "C" {
  *   RF_NORM_LAYER  m = mean(s), v = mean((s - m)^2)     Ba, Kiros and Hinton 2016
  *   RF_NORM_RMS    m = 0,       v = mean(s^2)           Zhang and Sennrich 2019
  *
- * What is NULL is left out. Dropout is rf_dropout's of a contiguous [rows, columns] array. Nothing is kept for the
- * backward: it draws the mask again and computes s, m and v from x and residual, which must be as they were.
+ * NULL arguments are left out. Dropout is rf_dropout of a contiguous [rows, columns] array. Nothing is kept for the
+ * backward: it draws the mask again and computes s, m and v from x and residual, which must be unchanged.
  *
- * residual, y and their gradients may be of a wider type than x and its gradient, as where products are in bfloat16 and
- * the stream of a model is in float32: stream_dtype is 0 (that of x), dtype, or RF_F32 where dtype is RF_BF16 or
- * RF_F16. */
+ * residual, y and their gradients may have a wider type than x and its gradient, for example when products are in
+ * bfloat16 and the residual stream is in float32: stream_dtype is 0 (the type of x), dtype, or RF_F32 if dtype is
+ * RF_BF16 or RF_F16. */
 typedef enum rf_norm_kind { RF_NORM_LAYER = 1, RF_NORM_RMS = 2 } rf_norm_kind;
 
 typedef struct rf_norm_args {

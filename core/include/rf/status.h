@@ -48,7 +48,7 @@ RF_API rf_memory rf_memory_held(void);
 /* Gives that back, except what calls on other threads use at this moment. */
 RF_API void rf_release_memory(void);
 
-/* Text of the last error on this thread; "" when there was none. Valid until the next call on this thread. */
+/* Text of the last error on this thread; "" without an error. Valid until the next call on this thread. */
 RF_API const char* rf_last_error(void);
 
 /* Name of the instruction set the kernels use on this machine, for example "AVX3", "AVX2", "NEON", or "ref" when

@@ -134,7 +134,7 @@ struct SideRows {
   int64_t width;
 };
 
-// Columns of [q, a] and [k, c], which products of bfloat16 take all at once.
+// Columns of [q, a] and [k, c], which products of bfloat16 take together.
 struct Columns {
   int64_t first, count;
 };
@@ -145,7 +145,7 @@ inline void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, f
   const Span& keys = space.keys.span;
   const bool pairs = uses_bf16_pairs(problem);
   if (pairs) {
-    // The last of an odd number of queries is paired with a row of zeros; what the tile has for it may be NaN.
+    // The last of an odd number of queries is paired with a row of zeros; its place in the tile may be NaN.
     for (int64_t j = 0; queries.count % 2 != 0 && j < keys.count; ++j) tile[j * kQueryTile + queries.count] = 0;
     narrow_rows(tile, keys.count, kQueryTile, space.tile_pairs);
   }

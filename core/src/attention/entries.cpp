@@ -1,5 +1,5 @@
-// Packed sequences as calls of their own (see the header): pointers to what belongs to a token move to a sequence's
-// first, and strides stay.
+// Packed sequences as separate calls (see the header): pointers to data by token move to a sequence's first token, and
+// strides stay.
 #include "attention/entries.h"
 
 #include <algorithm>

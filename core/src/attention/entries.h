@@ -1,5 +1,5 @@
-// What a call of attention consists of: entries that know nothing of each other. They are the entries of the batch, or
-// packed sequences, each of which becomes a call of its own that begins at its first tokens.
+// A call of attention consists of independent entries: the entries of the batch, or packed sequences. Each packed
+// sequence becomes a separate call that begins at its first tokens.
 #ifndef RF_CORE_ATTENTION_ENTRIES_H_
 #define RF_CORE_ATTENTION_ENTRIES_H_
 
@@ -37,7 +37,7 @@ class AttentionEntries {
   std::vector<int64_t> first_elements_;
 };
 
-// One of them: batch entry b of `problem`.
+// One entry: batch entry b of `problem`.
 struct AttentionEntry {
   AttentionEntry(const AttentionProblem& whole, const AttentionEntries& entries, int64_t entry)
       : b(entries.packed() ? 0 : entry),

@@ -18,7 +18,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/forward.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "attention/gate-inl.h"
 #include "attention/product-inl.h"
 #include "attention/sides-inl.h"
@@ -112,7 +112,7 @@ HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width,
   }
 }
 
-// Whether weights are only multiplied with values, as bfloat16: floats of them are not needed.
+// Whether weights are only multiplied with values, as bfloat16; their floats are then not needed.
 HWY_INLINE bool keeps_pairs_alone(const AttentionProblem& problem, const ForwardSpace& space) {
   return uses_bf16_pairs(problem) && !space.dropout.any() && problem.value_table.rows == nullptr;
 }
@@ -261,7 +261,7 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
   if (problem.value_table.rows != nullptr) add_value_rows(problem, space, h, queries.span, running);
 }
 
-// log of the sum of exp(score), -infinity where there is no key.
+// log of the sum of exp(score), -infinity without keys.
 void write_log_sums(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries,
                     const OnlineSoftmax& running) {
   const rf_attention_args& x = problem.args;
@@ -299,15 +299,15 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
   }
 }
 
-// Long tiles where a window leaves no part of them unused and no table has a panel or rows for them.
+// Long tiles, if a window leaves no part of a tile unused and no table needs a panel or rows for it.
 int64_t key_tile(const AttentionProblem& problem) {
   const rf_attention_args& x = problem.args;
   const bool is_whole = x.window == 0 && !problem.has_tables() && !problem.is_gated_by_vectors();
   return is_whole ? kMaxKeyTile : kKeyTile;
 }
 
-// What comes after a tile of keys: the next one, and with the last, what this task writes and what the one after it
-// reads, which is the same thread's for most.
+// Prefetches the next key tile; after the last one, this task's output rows and the inputs of the next task, which
+// usually runs on the same thread.
 void look_ahead(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries, int64_t next_key,
                 RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;

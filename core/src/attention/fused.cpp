@@ -62,7 +62,7 @@ class ForwardTasks {
   std::vector<int64_t>& ends_ = kept();  // of an entry's tasks
 };
 
-// Tasks that a thread takes at once: neighbours share pages, and what one prefetches the next one reads.
+// Tasks that a thread takes together: neighbours share pages, and a task reads what the previous one prefetched.
 int64_t neighbouring_tasks(int64_t tasks) {
   return std::max<int64_t>(1, tasks / (8 * int64_t{omp_get_max_threads()}));
 }
@@ -259,8 +259,8 @@ class RotationSums {
   std::vector<Shared> shared_;
 };
 
-// The gradient of P is added where it is, since there is no room for another one: numbers that entries or heads share
-// are summed by one task, entry after entry and in it head after head. Parts of the keys have numbers of their own.
+// The gradient of P is accumulated in place, because a second copy would be too large: one task sums the numbers that
+// entries or heads share, entry by entry and head by head. Parts of the keys share no numbers.
 struct PairOrder {
   PairOrder(const rf_attention_args& x, const rf_attention_grads& grads)
       : entries(grads.pair_bias != nullptr && x.pair_bias.batch != x.batch),
@@ -329,7 +329,7 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   const rf_attention_args largest = entries.largest();
   const AttentionProblem sized(problem, largest, 0);
   const int64_t bytes = attention_backward_bytes(sized);
-  // What no other task shares sums with: the key heads of a chunk of entries, one or all of them.
+  // A task shares sums with no other task: it takes one or all key heads of a chunk of entries.
   const int64_t heads_at_once = in_order.heads ? args.key_heads : 1;
   const int64_t lanes = args.heads == 0 ? 0 : sums.chunks() * args.key_heads / heads_at_once;
   const int64_t parts = parts_of_keys(lanes, largest.keys, sums.wanted(), omp_get_max_threads());

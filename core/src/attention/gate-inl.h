@@ -42,7 +42,7 @@ class Gate {
         query_columns_(arena.take<float>(has_vectors() ? kQueryTile * problem.width : 0)),
         query_gradient_(arena.take<float>(has_vectors() && use == Use::kBackward ? kQueryTile * problem.width : 0)) {}
 
-  // Where the start of a tile, the terms that G does not touch, is to be made: in the tile itself if there is no G.
+  // Where to compute the start of a tile, the terms that G does not touch: in the tile itself without G.
   float* start_of(float* tile) const { return problem_.is_gated() ? start_ : tile; }
   // raw_scores, with G if there is one.
   void raw_scores_of(int64_t head, const QuerySide& queries, const KeySide& keys, const Start& start,
@@ -74,7 +74,7 @@ class Gate {
   int64_t stride_ = 0;
   float* products_;        // of a tile, before the gate
   float* copies_;          // rows by distance beyond the ends of the table
-  float* rows_;            // [width][kPanelColumns]: those of a tile, a distance in every column
+  float* rows_;            // [width][kPanelColumns]: rows of a tile, a distance per column
   float* query_columns_;   // [width][kQueryTile]
   float* query_gradient_;  // [queries][width]
 };
@@ -119,7 +119,7 @@ inline HWY_NOINLINE void Gate::multiply_vectors(const TableRows& G, const QueryS
   transpose(queries.rows, inner, queries.span.count, width, query_columns_, kQueryTile);
   for (int64_t first = 0; first < count; first += kKeys) {
     const float *k[kKeys], *row[kKeys];
-    for (int64_t j = 0; j < kKeys; ++j) {  // the last key again where there are no more
+    for (int64_t j = 0; j < kKeys; ++j) {  // repeats the last key at the end
       const int64_t key = std::min(first + j, count - 1);
       k[j] = keys.rows + key * inner;
       row[j] = rows_ + count - 1 - key;

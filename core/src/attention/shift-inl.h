@@ -79,7 +79,7 @@ inline void multiply_rows(const float* rows, int64_t stride, int64_t count, cons
   multiply<FloatElements>(p);
 }
 
-// Products of a query tile with rows by distance, kept for the next tile of keys, which shares most of them.
+// Products of a query tile with rows by distance, kept because the next tile of keys needs most of the same products.
 struct Panel {
   float* rows = nullptr;   // [kPanelRows][kQueryTile]
   float* edges = nullptr;  // [2][kQueryTile]: of the first and the last row

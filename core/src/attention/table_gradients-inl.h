@@ -1,4 +1,5 @@
-// Gradients through terms by distance (K, Q, V, b): what a tile of weights and a tile of score gradients add to them.
+// Gradients through terms by distance (K, Q, V, b): adds the parts from a tile of weights and a tile of score
+// gradients.
 #if defined(RF_CORE_ATTENTION_TABLE_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_TABLE_GRADIENTS_INL_H_
 #undef RF_CORE_ATTENTION_TABLE_GRADIENTS_INL_H_
@@ -154,8 +155,8 @@ HWY_INLINE float* edge_of(float* edges, Reach reach) {
   return edges + (reach == Reach::kBelow ? 0 : kQueryTile);
 }
 
-// K and V of a tile. `tile`: s dscore for K, f p for V. rows: q + w, or y, [queries][stride]. What the first and the
-// last row get is kept in `edges` until the query tile is done. out: [queries][stride], d(q + w); nullptr for V.
+// K and V of a tile. `tile`: s dscore for K, f p for V. rows: q + w, or y, [queries][stride]. Sums for the first and
+// the last row stay in `edges` until the query tile is done. out: [queries][stride], d(q + w); nullptr for V.
 struct QueryTable {
   const TableRows& table;
   const float* rows;
@@ -179,7 +180,7 @@ inline void add_query_table(const QueryTable& t, const Span& queries, const Span
                [&](float* to) { add_queries_to_rows(tile, queries.count, keys.count, t.rows, t.table.stride, to); });
 }
 
-// What was kept in `edges`.
+// Adds the sums kept in `edges`.
 inline void add_query_table_edges(const QueryTable& t, int64_t queries) {
   for (const Reach reach : {Reach::kBelow, Reach::kAbove}) {
     const float *edge = edge_of(t.edges, reach), *row = edge_row(t.table, reach);

@@ -19,7 +19,7 @@ void check_reach(const char* where, std::initializer_list<std::pair<int64_t, int
 // A pointer may be NULL where there is nothing to read. bytes: of an element.
 void check_pointer(const char* where, const void* data, int64_t elements, int64_t bytes, const char* name);
 
-// What is rotated: vectors of `width` elements.
+// The rotated vectors, of `width` elements.
 struct RotatedData {
   rf_dtype dtype;
   rf_rope_layout layout;

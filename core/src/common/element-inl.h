@@ -1,8 +1,8 @@
-// Element types inside the kernels, once for every instruction set: how a vector, or a single element, of each type is
-// read into arithmetic and rounded back, to nearest even. A NaN stays a NaN (quieted).
+// Element types inside the kernels, compiled once for every instruction set: reads a vector, or a single element, of
+// each type into arithmetic and rounds it back, to nearest even. A NaN stays a NaN (quieted).
 //
-// bfloat16 has no type of its own here: a 32-bit lane holds two neighbours, and the float of the odd one is the lane
-// with its lower half cleared, that of the even one the lane shifted up:
+// bfloat16 uses 32-bit lanes: a lane holds two neighbours. The float of the odd one is the lane with its lower half
+// cleared; the float of the even one is the lane shifted up:
 //
 //   bits    [ x1 | x0 ]      upper(bits) = [ x1 | 0 ]      lower(bits) = [ x0 | 0 ]
 #if defined(RF_CORE_COMMON_ELEMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -113,8 +113,8 @@ struct IntegerRounding {
 };
 
 #if RF_HAVE_BF16_INSTRUCTION
-// AVX512_BF16 rounds two vectors in one instruction. Highway has no instruction set of that name here, so the
-// instruction is written out and chosen at run time. It takes results below 2^-126 in magnitude for zero.
+// AVX512_BF16 rounds two vectors in one instruction. Highway does not offer that instruction set here, so the
+// instruction is written out and chosen at run time. It flushes results below 2^-126 in magnitude to zero.
 struct InstructionRounding {
   template <class DF>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> pairs(DF df, hn::Vec<DF> lower, hn::Vec<DF> upper) {

@@ -22,16 +22,16 @@ struct NotImplemented : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The text of this thread, "[where] what" where `where` is not NULL. Allocates nothing: it is called when there may be
-// no memory. What is longer than the buffer is cut.
+// The text of this thread, "[where] what" where `where` is not NULL. Allocates nothing, because memory may be
+// exhausted. Text longer than the buffer is truncated.
 void set_last_error(const char* where, const char* what) noexcept;
 
-// Throws InvalidArgument "[where] rule, got value" (the parts are written one after the other).
+// Throws InvalidArgument "[where] rule, got value" (the parts are concatenated).
 template <class... Parts>
 [[noreturn]] void refuse(const char* where, const Parts&... parts) {
   std::ostringstream text;
   text.precision(17);
-  text.exceptions(std::ios::badbit);  // throws when there is no memory for the text
+  text.exceptions(std::ios::badbit);  // throws if memory for the text is exhausted
   text << '[' << where << "] ";
   (text << ... << parts);
   throw InvalidArgument(text.str());

@@ -17,7 +17,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // nullptr when there is no memory.
+  // nullptr if allocation failed.
   void* get() const { return memory_; }
 
  private:

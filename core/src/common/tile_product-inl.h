@@ -67,7 +67,7 @@ struct Bf16PairElements {
 };
 #endif
 
-// What is done beside each step of a sum.
+// Work to interleave with each step of a sum: nothing.
 struct NothingBeside {
   HWY_INLINE void step() {}
 };

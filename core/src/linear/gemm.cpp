@@ -37,7 +37,7 @@ constexpr int64_t kSpaceBytes = TaskSpace::kUnits * int64_t{sizeof(uint32_t)};
 template <class Task>
 void run_shares(int64_t count, bool parallel, const Task& task) {
   constexpr int64_t kMaxShares = 64;
-  struct alignas(64) Share {  // a cache line of its own
+  struct alignas(64) Share {  // one per cache line
     std::atomic<int64_t> begun = 0;
   };
   std::array<Share, kMaxShares> shares;
@@ -72,8 +72,8 @@ void pack_blocks(const Gemm& gemm, const PackedBlocks& packed, uint32_t* to) {
   });
 }
 
-// Whether rows of A are units where they are. Products with packed weights end with the depth; those with weights that
-// are packed for one call add the products of the zeros behind it, which can turn a sum of -0 into 0.
+// Whether rows of A can be read as units in place. Products with packed weights end with the depth; if weights are
+// packed for one call, products also add the zeros behind the depth, which can turn a sum of -0 into 0.
 bool reads_rows_in_place(const Gemm& gemm) {
   const int64_t unit_depth = gemm.depth_of_unit();
   return gemm.backend != GemmBackend::kOnednn && gemm.a.contiguous == GemmOperand::Contiguous::kDepth &&

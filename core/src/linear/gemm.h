@@ -25,15 +25,15 @@ inline constexpr int64_t kTileRows = 64;
 inline constexpr int64_t kBlockColumns = 64;
 inline constexpr int64_t kUnitStep = 16;     // chunks are whole steps, zeros behind the depth
 inline constexpr int64_t kChunkUnits = 528;  // no power of two: rows of a tile would meet in the same cache lines
-inline constexpr int64_t kPanelBlocks = 4;   // blocks of B that are multiplied at once
+inline constexpr int64_t kPanelBlocks = 4;   // blocks of B that are multiplied together
 inline constexpr int64_t kRunBlocks = 16;    // at most so many are a task
 inline constexpr int64_t kTileUnits = kTileRows * kChunkUnits;  // of a tile of A, or of a block of B
 
 enum class Unit { kFloat, kBf16Pair };
 enum class GemmBackend { kPlain, kAmx, kOnednn };  // kAmx: of pairs
 
-// Lines are rows of A or columns of B. Neighbours in memory: the elements of a line, along the depth, or those of
-// neighbouring lines at one t.
+// Lines are rows of A or columns of B. Neighbours in memory are the elements of one line, along the depth, or the
+// elements at one t of neighbouring lines.
 struct GemmOperand {
   rf_dtype dtype = RF_F32;
   const void* data = nullptr;

@@ -6,8 +6,7 @@
 
 namespace rf::core {
 
-// x = scale (byte - zero); a scale that is not a number stands for a row of which an element is infinite or not a
-// number.
+// x = scale (byte - zero); a scale of NaN marks a row with an element that is infinite or not a number.
 struct Int8RowScale {
   float scale;
   int32_t zero;
@@ -24,8 +23,8 @@ struct Int8Source {
   const float* factors = nullptr;
 };
 
-// Panel `panel` of `to`, whose scales are not numbers where a weight is none or infinite. space: kPanelColumns times
-// to.units().
+// Packs panel `panel` of `to`; a column with a weight that is infinite or not a number gets the scale NaN. space:
+// kPanelColumns times to.units().
 void pack_panel(const Int8Source& from, int64_t panel, Int8Weight& to, uint32_t* space);
 
 // Rows of bytes times a panel.

@@ -15,7 +15,7 @@ struct BlockUnits {
 // A tile of A times blocks of B that lie one behind the other: sums, or added to sums.
 struct TileProduct {
   Unit unit = Unit::kFloat;
-  const uint32_t* a = nullptr;  // [rows], a_row units apart
+  const uint32_t* a = nullptr;  // [rows], stride a_row units
   int64_t a_row = 0;
   const uint32_t* b = nullptr;  // [blocks][block_units][64]
   float* c = nullptr;           // [rows][blocks * 64]
@@ -23,7 +23,7 @@ struct TileProduct {
   bool adds = false;
   bool amx = false;    // pairs are multiplied in its tiles
   bool asked = false;  // the first block was `ahead` before
-  BlockUnits ahead;    // what is multiplied next
+  BlockUnits ahead;    // the next block
 };
 
 // Chunk `chunk` of rows row.. of A, [rows][units]. space: kTileUnits.

@@ -1,5 +1,5 @@
-// Bytes times bytes, for every instruction set: a lane of 32 bits holds four neighbours along the depth, those of a row
-// 0..255, those of a column -127..127, and a lane of the sum gets all four products. Exact in every one.
+// Bytes times bytes, for every instruction set: a lane of 32 bits holds four neighbours along the depth, 0..255 in a
+// row and -127..127 in a column, and a lane of the sum adds all four products. All are exact.
 //
 //   VNNI          one instruction for the four, of AVX-512 or of AVX
 //   AMX           the same for 16 rows by 16 columns by 16 lanes

@@ -16,7 +16,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "linear_attention/backward.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "hwy/highway.h"
 #include "linear_attention/sums-inl.h"
 
@@ -64,7 +64,7 @@ void store_rows(rf_dtype dtype, const float* rows, int64_t stride, int64_t count
   }
 }
 
-// What a chunk reads of its queries, and where dq goes if a pass writes it (else NULL).
+// Prefetches the query rows of a chunk, and the rows of dq if a pass writes it (else NULL).
 void add_query_rows_ahead(const rf_linear_attention_args& x, const rf_linear_attention_grads& grads, const void* dq,
                           int64_t b, int64_t h, const Chunk& next, RowsAhead& ahead) {
   const int64_t element = element_bytes(x.dtype), first = next.first_query, count = next.queries;
@@ -227,7 +227,7 @@ void KeyGradient::take_keys(const Chunk& chunk, const Chunk& next) {
   for (float* rows : {gradient, suffix}) scale_rows(decays.from_last, chunk.keys, width, rows);
 }
 
-// What one query head gives to the keys of its chunk and to the sums.
+// The contribution of one query head to the keys of its chunk and to the sums.
 void KeyGradient::take_queries(const Chunk& chunk, const Chunk& next, int64_t h, bool answers) {
   load_queries(problem, b, h, chunk, queries);
   y.load(problem, grads, b, h, chunk);

@@ -1,9 +1,10 @@
-// What the kernels of linear attention share whatever the instruction set: sizes, the order in which tokens are taken,
-// and the kernels' interface inside core.
+// Shared by the kernels of linear attention for all instruction sets: sizes, the order of tokens, and the kernels'
+// interface inside core.
 //
-// A pass goes through the chunks of a sequence and keeps sums of those behind it, which answer the next ones. Sums are
-// taken in two steps, within blocks of chunks and over blocks, so that they have the same bits whether one thread goes
-// through all blocks, or several sum a block each, the sums are added in order, and several answer a block each.
+// A pass goes through the chunks of a sequence and keeps the sums of earlier chunks, from which it answers the next
+// ones. Sums are taken in two steps, within blocks of chunks and then over blocks, so their bits do not depend on the
+// number of threads: either one thread goes through all blocks, or each thread sums a block, the sums are added in
+// order, and each thread answers a block.
 #ifndef RF_CORE_LINEAR_ATTENTION_PROBLEM_H_
 #define RF_CORE_LINEAR_ATTENTION_PROBLEM_H_
 
@@ -25,8 +26,9 @@ struct Chunk {
   bool paired() const { return queries > 0 && keys > 0; }
 };
 
-// Chunks in an order in which a query is answered from the keys of earlier chunks and, where paired, those of its own
-// up to its place. Causal: queries before every key, keys before every query, pairs. Bidirectional: keys, queries.
+// Chunks in an order in which a query is answered from the keys of earlier chunks and, if paired, from the keys of its
+// chunk up to its place. Causal: queries before every key, keys before every query, pairs. Bidirectional: keys,
+// queries.
 class ChunkPlan {
  public:
   ChunkPlan(rf_linear_direction direction, const Sequence& sequence);

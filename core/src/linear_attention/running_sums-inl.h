@@ -79,12 +79,12 @@ struct Decays {
   }
 };
 
-// A sum over chunks, within blocks and over blocks, and what the roundings of both have lost (Kahan 1965): a true sum
-// is near sums - lost. Factors are those of Decays, 1 where there are none.
+// A sum over chunks, within blocks and over blocks, and the rounding errors of both (Kahan 1965): a true sum is near
+// sums - lost. Factors come from Decays, 1 without them.
 struct BlockedSum {
   float *before, *before_lost;  // of the blocks behind
   float *block, *block_lost;    // of the block's chunks so far
-  float* added;                 // what the next call of add() adds
+  float* added;                 // input of the next add()
   float* total;                 // of both, which products read
   int64_t count;
 

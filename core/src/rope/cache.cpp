@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kPageRows = 256;
 constexpr int64_t kPageBytes = 256 * 1024;
-// What a block takes in addition to its rows.
+// Bytes of a block in addition to its rows.
 constexpr int64_t kBlockBytes = 64;
 
 // All caches of the process. It is never destroyed: caches may be, when the process ends.

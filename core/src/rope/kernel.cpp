@@ -9,7 +9,7 @@
 //   pairs,  f32 f64 f16   x      x0    x1    x2    x3  ...       y = C x + S swap(x)
 //                         C      c0    c0    c1    c1
 //                         S     -s0    s0   -s1    s1
-//   halves, f32 f64 f16   a and b are two runs of the head, c and s the row as it is
+//   halves, f32 f64 f16   a and b are two runs of the head, c and s the unchanged row
 //   pairs,  bf16          a 32-bit lane is one pair, its halves a and b (common/element-inl.h)
 //   halves, bf16          a 32-bit lane holds two neighbours of a, or of b; c and s are split into even and odd i
 //
@@ -24,7 +24,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rope/kernel.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "common/element-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -58,8 +58,8 @@ struct HalfIndex {
   static HWY_INLINE int64_t second(int64_t i, int64_t n) { return i + n; }
 };
 
-// Pairs i .. n - 1, one at a time: what is left of a row after its last whole vector. Vectors of one lane, which say
-// what is fused: the compiler's own choice in a plain loop differs between heads (gcc 12 fuses in spite of
+// Pairs i .. n - 1, one at a time: the rest of a row after its last whole vector. Vectors of one lane make the fused
+// operations explicit; in a plain loop the compiler's choice differs between heads (gcc 12 fuses in spite of
 // -ffp-contract=off where it vectorises).
 template <class Index, class T>
 HWY_INLINE void rotate_rest(const Row<Arithmetic<T>>& row, const Heads<T>& heads, int64_t n, int64_t i) {

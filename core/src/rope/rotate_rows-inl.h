@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Which rows of a rotation belong to a head, where heads have rows of their own; 1 head: it is shared by all.
+// The rows of a rotation that belong to a head, if heads have separate rows; 1 head: shared by all.
 struct RotationHead {
   int64_t heads = 1, head = 0;
 };

@@ -41,8 +41,8 @@ class RopeRows {
  public:
   virtual ~RopeRows() = default;
 
-  // Sets cos and sin of the tile's tokens, which are those of sequence b from `first` on. Rows that have to be computed
-  // go to `space`, space_bytes() for each token.
+  // Sets cos and sin of the tile's tokens: the tokens of sequence b from `first` on. Rows that are not in a table are
+  // computed in `space`, space_bytes() per token.
   virtual void set_rows(int64_t b, int64_t first, RopeTile& tile, void* space) const = 0;
   virtual int64_t space_bytes() const = 0;
 };

@@ -16,7 +16,7 @@ inline constexpr int64_t kParallelRowElements = 16 * 1024;
 // Sums over rows are taken in at most so many chunks, of at least so many rows.
 inline constexpr int64_t kMaxRowChunks = 64;
 inline constexpr int64_t kMinChunkRows = 16;
-// Rows that a thread takes at once where nothing asks for more.
+// Default number of rows per task of a thread.
 inline constexpr int64_t kRowBlock = 8;
 
 struct RowRange {
