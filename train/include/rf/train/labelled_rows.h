@@ -1,8 +1,8 @@
-// Training of a causal model on rows that a program makes, with labels at some of their tokens: synthetic tasks. The
-// optimizer, the schedules and the step are those of pretraining. Free of torch.
+// Trains a causal model on generated rows with labels at some of their tokens: synthetic tasks. It uses the optimizer,
+// the schedules and the step of pretraining. Free of torch.
 //
-// A run takes seconds and has no checkpoints: one that a signal ended begins again. Rows, initial weights and dropout
-// are functions of the seed, so it then has the same bits.
+// A run takes seconds, so it writes no checkpoints; a run that a signal ended starts over. Rows, initial weights and
+// dropout are functions of the seed, so it then gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct LabelledScore {
 struct LabelledReport {
   double train_loss = 0;  // mean of the last log interval
   int64_t parameters = 0;
-  std::vector<std::optional<LabelledScore>> scores;  // of the held-out rows; none where the model cannot read a length
+  std::vector<std::optional<LabelledScore>> scores;  // of the held-out rows; empty if the model cannot read a length
   int signal = 0;  // SIGINT or SIGTERM when one ended the run early; nothing else is valid then
 };
 
