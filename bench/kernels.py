@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The kernels of core (C interface) compared with torch eager: `roformer bench`, and its results as tables.
+"""Compares the kernels of core (C interface) with torch eager: runs `roformer bench` and writes its results as tables.
 
     bench/kernels.py [--tables rope attention ...] [--rounds N] [--threads N] [--update-docs]
 
@@ -28,7 +28,7 @@ TABLES = {
     "rows": "kernels rows",
     "linear": "kernels linear",
 }
-YARDSTICK = "linear/plain/1024x768x3072"  # what matrix products reach in the run that times attention
+YARDSTICK = "linear/plain/1024x768x3072"  # rate of matrix products in the run that times attention
 OPTIONS = {
     "rope": ["--filter", "^rope/"],
     "rope-cached": ["--filter", "^rope/.*/4096/", "--sets", "1"],
@@ -52,7 +52,7 @@ def run(options):
 
 
 def rope_rows(cases):
-    """How many times as fast as a copy of the same bytes."""
+    """Speed relative to a copy of the same bytes."""
     kinds = [f"{layout}-{place}" for place in ("out-of-place", "in-place") for layout in ("pairs", "halves")]
     rows = {}
     for name, sides in cases.items():
@@ -65,8 +65,8 @@ def rope_rows(cases):
 
 
 def peer_rows(cases):
-    """A row for both passes of a case: the rate of ours, how many times as fast it is as torch, and for attention the
-    share of the rate that a linear layer of the same type has in the same run."""
+    """A row for both passes of a case: our rate, the speed relative to torch, and for attention its share of the rate
+    of a linear layer of the same type in the same run."""
     any_attention = any(name.startswith("attention/") for name in cases)
     passes = ["forward", "forward-backward"]
     unit = "GFLOP/s" if "gflop_per_s" in next(iter(cases.values()))["ours"] else "GB/s"

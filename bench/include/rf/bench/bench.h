@@ -1,16 +1,16 @@
 // Speed of the kernels of core through their C interface, compared with the same work in torch eager (peers).
 //
-// A case is a kernel at one size, type and variant; its name, for example attention/t5/2x512/bfloat16/forward, is what
-// a filter looks into. Every side is first compared with float64, which torch computes from the formula. Then the sides
-// take turns in one process, in short windows; how many times as fast one is as another is the median over rounds of
-// the quotient of their times within a round, so that what else the machine does at that moment falls on both.
+// A case is a kernel at one size, type and variant; filters match its name, for example
+// attention/t5/2x512/bfloat16/forward. Every side is first compared with float64, which torch computes from the
+// formula. Then the sides take turns in one process, in short windows; a speed-up is the median over rounds of the
+// quotient of their times within a round, so other load on the machine affects both sides.
 //
-// Ours writes into memory that is there; torch allocates its results, which costs little where the C library keeps
-// freed memory, and has no more of it in the cache than ours. A backward includes the forward before it, and gives
-// gradients of every input but tables by distance.
+// Our side writes into existing memory; torch allocates its results. This costs little if the C library keeps freed
+// memory, and does not put more of it in the cache than our side. A backward includes the forward before it, and
+// computes gradients of every input except tables by distance.
 //
-// Calls take sets of arrays in turn. Cases whose work is counted in bytes have as many as make 256 MiB of traffic, so
-// that their data come from memory as activations do; those counted in operations have one.
+// Calls take sets of arrays in turn. Cases counted in bytes have enough sets for 256 MiB of traffic, so their data come
+// from memory, like activations; cases counted in operations have one set.
 #pragma once
 
 #include <cstdint>
@@ -41,16 +41,16 @@ struct Result {
   int64_t sets = 0;
   double error_eps = 0;  // largest difference from float64 in eps of the type and of the largest element
   double median_us = 0;  // of one call
-  double gflop_per_s = 0, gigabytes_per_s = 0;  // one of them; the other is 0
+  double gflop_per_s = 0, gigabytes_per_s = 0;  // one is set; the other is 0
   double ours_times_as_fast = 0;                // as this side
 };
 
-// Names of the cases that the filter leaves, in the order in which they run. Throws Error for a filter that is no
-// such regular expression, and for one that leaves none.
+// Names of the cases that match the filter, in the order in which they run. Throws Error for a filter that is not such
+// a regular expression, or without a match.
 std::vector<std::string> case_names(const Options& options);
 
-// Calls `result` for each side of each case. Throws std::runtime_error when a side is wrong, Error when a kernel
-// refuses (RF_KERNEL=ref, where it has loops for float64 alone).
+// Calls `result` for each side of each case. Throws std::runtime_error if a result is wrong, and Error if a kernel
+// refuses (RF_KERNEL=ref, if its loops support only float64).
 void run(const Options& options, const std::function<void(const Result&)>& result);
 
 }  // namespace rf::bench

@@ -1,4 +1,4 @@
-// Where and of what a figure is: goes with every list of results.
+// The machine and build of a measurement; part of every list of results.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 namespace rf::bench {
 
 struct Machine {
-  std::string cpu;     // the processor's name, "unknown" where the system does not say
+  std::string cpu;     // the processor's name, "unknown" if not reported
   unsigned cores = 0;  // logical processors; 0: not known
   std::string target;  // instruction set of the kernels (rf_target)
   std::string
