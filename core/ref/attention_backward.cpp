@@ -5,8 +5,8 @@
 //   dscore_n  = p_n (dp_n - sum_j p_j dp_j)
 //   d(R^v_n v_n + V[r]) = p_n y
 //
-// and from dscore_n by the product rule to everything a score is made of. Sums over batch, heads, queries and keys run
-// in index order.
+// and from dscore_n by the product rule to all parts of a score. Sums over batch, heads, queries and keys run in index
+// order.
 #include <algorithm>
 
 #include "attention/reference.h"
@@ -21,7 +21,7 @@ void add(void* gradient, int64_t index, double value) {
   if (gradient != nullptr) static_cast<double*>(gradient)[index] += value;
 }
 
-// Gradients of what a Head holds.
+// Gradients of the arrays in a Head.
 struct HeadGradients {
   explicit HeadGradients(const Head& head)
       : q(head.args.queries, head.args.head_dim),

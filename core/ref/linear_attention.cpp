@@ -1,10 +1,10 @@
-// Linear attention in float64 loops (see the header). With w_mn = (R f_m) . (R g_n), s_mn what f_m and g_n give to the
-// denominator, y the gradient of out and d the denominator:
+// Linear attention in float64 loops (see the header). With w_mn = (R f_m) . (R g_n), s_mn the part of the denominator
+// from f_m and g_n, y the gradient of out and d the denominator:
 //
 //   out_m = sum_n w_mn v_n / d_m                        c_m = -(y_m . out_m) / d_m
 //   dv_n  = sum_m w_mn y_m / d_m      dw_mn = y_m . v_n / d_m      ds_mn = c_m
 //
-// and both w_mn and s_mn times e^(c_n - c_m') where there are exponents.
+// and both w_mn and s_mn times e^(c_n - c_m') with exponents.
 #include "linear_attention/reference.h"
 
 #include <algorithm>
@@ -153,12 +153,12 @@ struct Head {
   double exponent(int64_t n) const {
     return load(row_dtype(x), x.key_exponents, (b * x.keys + of.first_key + n) * x.key_heads + key_head);
   }
-  // That of the last key that query m may see.
+  // The exponent of the last key that query m may see.
   double exponent_of_query(size_t m) const { return exponent(static_cast<int64_t>(m) + of.keys - of.queries); }
   double factor(double of_keys, double of_query) const {
     return x.key_exponents == nullptr || of_keys == of_query ? 1 : std::exp(of_keys - of_query);
   }
-  // Of query m and a key that it may see.
+  // The factor of query m and a key that it may see.
   double factor(size_t m, size_t n) const {
     return x.key_exponents == nullptr ? 1 : factor(exponent(static_cast<int64_t>(n)), exponent_of_query(m));
   }

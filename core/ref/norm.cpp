@@ -13,7 +13,7 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-// dropout of a row: `row` of [rows, columns] as rf_dropout has it.
+// dropout of a row: `row` of [rows, columns], as in rf_dropout.
 void drop_row(const rf_norm_args& x, int64_t row, Numbers& values) {
   const auto threshold = static_cast<uint32_t>(std::lround(65536 * x.dropout));
   for (int64_t c = 0; c < x.columns; ++c) {

@@ -52,7 +52,7 @@ typedef struct rf_attention_scores {
   int64_t stride_b, stride_h, stride_t;
 } rf_attention_scores;
 
-/* Sides of a window that are limited; their sum is both. */
+/* Limited sides of a window; their sum limits both. */
 enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
 
 #define RF_ROTATION_MEMBER(name, symbol, side) rf_attention_rotation name;
@@ -66,7 +66,7 @@ enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
 #define RF_ROTATION_HEADS_MEMBER(name, symbol, side) int64_t name##_rotation_heads;
 
 /* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos
- * and sin are double for RF_F64 data and float for all other. */
+ * and sin are double for RF_F64 data, otherwise float. */
 typedef struct rf_attention_args {
   size_t struct_size;
   rf_dtype dtype;
@@ -83,7 +83,7 @@ typedef struct rf_attention_args {
   int64_t out_stride_b, out_stride_t, out_stride_h;
 
   /* [B,H,T] contiguous, or NULL: log of the sum of exp(score) over a query's keys; -infinity without keys. Written by
-   * the forward and needed by the backward, both in tiles. */
+   * the forward in tiles and read by the backward in tiles. */
   float* log_sum;
 
   /* Token (b, t) is at position positions[b * stride_b + t], |value| <= 2^53; stride_b is 0 for positions shared by the
@@ -102,12 +102,12 @@ typedef struct rf_attention_args {
    * broadcast. NULL: to every key. */
   const uint8_t* mask;
   int64_t mask_stride_b, mask_stride_h, mask_stride_t, mask_stride_s;
-  /* Dropout of the probabilities, after the softmax: of element ((b H + h) T + t) S + s of [B,H,T,S] as by rf_dropout.
+  /* Dropout of the probabilities, after the softmax: element ((b H + h) T + t) S + s of [B,H,T,S], as in rf_dropout.
    * Only in tiles. */
   double dropout; /* in [0, 1 - 2^-17) */
   uint64_t seed, stream;
-  /* By token index: -left <= j - (i + S - T) <= right for query i and key j, each where window names the side, as
-   * RF_WINDOW_RIGHT with 0 for causal attention. A limit that is not named must be 0. */
+  /* By token index: -left <= j - (i + S - T) <= right for query i and key j, for the sides that window names; causal
+   * attention is RF_WINDOW_RIGHT with 0. The limit of a side that is not named must be 0. */
   uint32_t window; /* 0: all keys */
   int64_t window_left, window_right;
 
@@ -123,7 +123,7 @@ typedef struct rf_attention_args {
 
   RF_ATTENTION_LATER_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS, RF_SCORES_MEMBER)
 
-  /* Heads that rotations have rows for: H for queries, Hk for keys and values; 1, or 0: shared by the heads. */
+  /* Number of heads with rows in a rotation: H for queries, Hk for keys and values; 1, or 0: shared by the heads. */
   RF_ATTENTION_TERMS(RF_ROTATION_HEADS_MEMBER, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)
 
   /* Prefixes, [B], or [sequences] of packed ones: every query of an entry may attend to its first prefix[i] >= 0 keys,
@@ -143,8 +143,8 @@ typedef struct rf_attention_args {
 #define RF_GRADIENT(name, ...) void* name;
 #define RF_PAIR_GRADIENTS(query_name, query_symbol, key_name, key_symbol) void *query_name, *key_name;
 
-/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of what it belongs to, is
- * contiguous, and is overwritten; NULL: not wanted. Those of a rotation are <name>_cos and <name>_sin. */
+/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of its array, is contiguous, and is
+ * overwritten; NULL: not wanted. The gradients of a rotation are <name>_cos and <name>_sin. */
 typedef struct rf_attention_grads {
   size_t struct_size;
   const void* out; /* given: [B,T,H,Dv] */
@@ -156,8 +156,8 @@ typedef struct rf_attention_grads {
 #undef RF_GRADIENT
 #undef RF_PAIR_GRADIENTS
 
-/* What both functions require of the arguments but for out and log_sum, without computing: for other implementations of
- * the same equation. Reads positions, cu_seqlens and prefix, and no other array. */
+/* Checks the arguments of both functions except out and log_sum, without computing: for other implementations of the
+ * same equation. Reads only the arrays positions, cu_seqlens and prefix. */
 RF_API rf_status rf_attention_check(const rf_attention_args* args);
 RF_API rf_status rf_attention_forward(const rf_attention_args* args);
 RF_API rf_status rf_attention_backward(const rf_attention_args* args, const rf_attention_grads* grads);

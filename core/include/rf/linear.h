@@ -5,16 +5,16 @@
  *
  * A row of an array is contiguous, row r begins at data + r * stride. Any extent may be 0: a sum over nothing is 0. W
  * and dW may be float32 while the other arrays have 16 bits, so that training keeps one copy of its weights:
- * weight_dtype is 0 (that of x), dtype, or RF_F32 where dtype is RF_BF16 or RF_F16; W is then rounded to bfloat16 if
+ * weight_dtype is 0 (the type of x), dtype, or RF_F32 if dtype is RF_BF16 or RF_F16; W is then rounded to bfloat16 if
  * the products use bfloat16.
  *
- * Sums are in float32 whatever the type of the arrays, and an element is rounded once, when it is written; RF_F64 is
- * computed by plain loops on one thread, the reference. bfloat16 products on AVX512_BF16 and AMX treat operands below
- * 2^-126 in magnitude as zero.
+ * Sums are in float32 for every type of the arrays, and an element is rounded once, when it is written; RF_F64 is
+ * computed by plain loops on one thread, as the reference. bfloat16 products on AVX512_BF16 and AMX treat operands
+ * below 2^-126 in magnitude as zero.
  *
- * Determinism: an element of y, dx or dW is one sum over its terms in their order, cut up by the shape alone and taken
- * by one thread, so it has the same bits for any number of threads; db is summed in chunks of 256 rows, and the chunks
- * in their order. Backends differ in their last bits.
+ * Determinism: an element of y, dx or dW is one sum over its terms in order, divided only by the shape and computed by
+ * one thread, so it has the same bits for any number of threads; db is summed in chunks of 256 rows, then over the
+ * chunks in order. Backends differ in their last bits.
  *
  * Packed weights use one product for any number of rows, so a row of y has the same bits whatever the other rows of the
  * call. A call allocates nothing once each of its threads has work space from an earlier call.
@@ -35,7 +35,7 @@ typedef enum rf_linear_activation {
   RF_LINEAR_GELU_TANH = 2
 } rf_linear_activation;
 
-/* W in the order that the products read it, for weights that serve many calls. It holds a copy. */
+/* W in the order in which the products read it, for weights that serve many calls. It holds a copy. */
 typedef struct rf_linear_packed rf_linear_packed;
 
 typedef struct rf_linear_args {
@@ -109,9 +109,9 @@ RF_API rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* weigh
  * Returns "" and sets rf_last_error() for an invalid type or extent. */
 RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
 
-/* "plain" leaves oneDNN out; "onednn" takes it for RF_F32 and, with AVX512_BF16, RF_BF16 of 16 rows and more, and is
- * refused where it cannot run; "" or NULL: the rule above. For tests, and to continue with what a run was begun with;
- * packed weights are not concerned. Not for use while layers run on other threads. */
+/* "plain" disables oneDNN; "onednn" uses it for RF_F32 and, with AVX512_BF16, RF_BF16 of 16 rows and more, and is
+ * refused if it cannot run; "" or NULL: the rule above. For tests, and to continue a run with its original backend;
+ * packed weights are not affected. Do not call it while layers run on other threads. */
 RF_API rf_status rf_linear_set_backend(const char* name);
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@
  *
  * RF_F64, and every type under RF_KERNEL=ref, is computed from the equation by plain loops over all pairs, as the
  * reference. RF_F32, RF_BF16 and RF_F16 are computed in chunks of tokens, in float32; sums over chunks are compensated,
- * so their error does not grow with S. Threads share a head's tokens where that takes less time than a head each.
+ * so their error does not grow with S. Threads share a head's tokens if that is faster than one head per thread.
  * Results have the same bits for any number of threads and whatever else is in the batch or packed with a sequence.
  * Values are not rotated, weights are not dropped, and cos and sin get no gradients. The gradient of c_n is g_n . dg_n,
  * with the gradients returned here, minus f_m . df_m for the queries m with m' = n.
@@ -41,8 +41,8 @@ typedef enum rf_feature_map {
   RF_FEATURES_RELU = 3          /* max(x, 0); its gradient at 0 is 0 */
 } rf_feature_map;
 
-/* Strides in elements; the last dimension of q, k, v and out is contiguous. B, T and S may be 0. cos and sin
- * are double for RF_F64 data and float for all other. */
+/* Strides in elements; the last dimension of q, k, v and out is contiguous. B, T and S may be 0. cos and sin are double
+ * for RF_F64 data, otherwise float. */
 typedef struct rf_linear_attention_args {
   size_t struct_size;
   rf_dtype dtype;
@@ -67,27 +67,27 @@ typedef struct rf_linear_attention_args {
   rf_attention_rotation query, key; /* R^q, R^k: of the features, pairs <= F/2 */
   double eps;                       /* finite, >= 0 */
 
-  /* key_mask[b * stride_b + s * stride_s] != 0: the key is summed; NULL: all are. Rows of k and v that are not may hold
-   * anything. */
+  /* key_mask[b * stride_b + s * stride_s] != 0: the key is summed; NULL: all keys. Rows of k and v for other keys may
+   * contain anything. */
   const uint8_t* key_mask;
   int64_t key_mask_stride_b, key_mask_stride_s;
 
-  /* [B,Hk,F,Dv+1] contiguous, or NULL: the sums of R^k_n g_n v_n^T and, in column Dv, of what f_m meets in the
-   * denominator, over keys that came before. These keys are added. Causal, T = S, and only in the forward. */
+  /* [B,Hk,F,Dv+1] contiguous, or NULL: the sums over earlier keys of R^k_n g_n v_n^T and, in column Dv, of the vectors
+   * that f_m is multiplied with in the denominator. The call adds its keys. Causal, T = S, and only in the forward. */
   double* state;
 
-  /* [B,S,Hk] contiguous, or NULL: c, as running maxima of exponents are: below infinity, where -infinity stands for
-   * features of 0, and of one sequence not falling from key to key. double for RF_F64 data and float for all other.
+  /* [B,S,Hk] contiguous, or NULL: c, for example running maxima of exponents: below infinity, where -infinity stands
+   * for features of 0, and not decreasing from key to key within a sequence. double for RF_F64 data, otherwise float.
    * Causal only. */
   const void* key_exponents;
   /* [B,Hk]: the state is divided by the exponentials of these numbers; the call replaces them by the exponents of the
    * last keys. Read only with a state and key_exponents. -INFINITY before the first key. */
   double* state_exponents;
 
-  /* Packed sequences, or both NULL, as rf_attention_args has them: with batch 1, sequence i is the queries
-   * cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1 and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both
-   * [sequences + 1], non-decreasing from 0 to T and S. The state is [sequences,Hk,F,Dv+1], its exponents
-   * [sequences,Hk], and every sequence has as many queries as keys where there is a state. */
+  /* Packed sequences, or both NULL, as in rf_attention_args: with batch 1, sequence i is the queries cu_seqlens_q[i] ..
+   * cu_seqlens_q[i + 1] - 1 and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both [sequences + 1],
+   * non-decreasing from 0 to T and S. The state is [sequences,Hk,F,Dv+1], its exponents [sequences,Hk], and with a
+   * state every sequence has as many queries as keys. */
   const int64_t* cu_seqlens_q;
   const int64_t* cu_seqlens_k;
   int64_t sequences;

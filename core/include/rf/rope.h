@@ -48,9 +48,9 @@ RF_API rf_status rf_rope_table_f64(const double* hi, const double* lo, int64_t n
 typedef struct rf_rope rf_rope;
 
 /* hi, lo: [num_freqs], copied; lo may be NULL; |lo| <= |hi|. scale: finite, not 0, within 2^-100..2^100 in magnitude.
- * max_cached_rows: at most 2^24, so many rows are kept and others are computed for the call; 0: no other bound than the
- * one on bytes. A row takes 2 num_freqs elements of float, for float64 data of double; a scale other than 1 doubles
- * that once the inverse is used. */
+ * max_cached_rows: at most 2^24; this many rows are kept and others are computed for the call; 0: only bounded in
+ * bytes. A row takes 2 num_freqs elements of float, for float64 data of double; a scale other than 1 doubles that once
+ * the inverse is used. */
 RF_API rf_status rf_rope_create(const double* hi, const double* lo, int64_t num_freqs, double scale,
                                 int64_t max_cached_rows, rf_rope** out);
 RF_API void rf_rope_destroy(rf_rope* rope);
@@ -82,11 +82,11 @@ typedef struct rf_rope_args {
 
 RF_API rf_status rf_rope_apply(rf_rope* rope, const rf_rope_args* args);
 
-/* The same rotation by rows that the caller gives, whatever made them: c and s above are
+/* The same rotation by rows that the caller provides: c and s above are
  *   cos[b * row_stride_b + t * row_stride_t + i] and sin[the same], i < num_freqs,
- * double for RF_F64 data, float for all other; any magnitude is in them. row_stride_b is 0 for rows shared by the
- * batch. direction: RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE. x, y, their strides and the elements from 2 num_freqs on: as
- * for rf_rope_apply. Rows must not overlap y. */
+ * double for RF_F64 data, otherwise float; of any magnitude. row_stride_b is 0 for rows shared by the batch. direction:
+ * RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE. x, y, their strides and the elements from 2 num_freqs on: as for rf_rope_apply.
+ * Rows must not overlap y. */
 typedef struct rf_rope_rows_args {
   size_t struct_size;
   rf_dtype dtype;

@@ -7,7 +7,7 @@
 //   d(R^v v) += f p y        d(R^k k) += s dscore (R^q q + u)        d(R^q q) += s dscore (R^k k)
 //
 // Tiles of keys are the inner loop for a group of query tiles: a query's sums run over the keys in order, and a key's
-// sums over the queries in order, wherever the groups end. Gradients of terms are added where their tile is.
+// sums over the queries in order, wherever the groups end. Gradients of terms are added per tile.
 #include "attention/backward.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ namespace HWY_NAMESPACE {
 
 inline constexpr int64_t kBlocksOfTile = 48;  // approximately, of the five products
 
-// Rows of head `head` in a contiguous gradient, none where it is not wanted.
+// Rows of head `head` in a contiguous gradient; empty if it is not wanted.
 void add_gradient_ahead(const rf_attention_args& x, const void* gradient, int64_t width, int64_t b, int64_t tokens,
                         int64_t heads, int64_t head, const Span& span, RowsAhead& ahead) {
   if (gradient == nullptr) return;
@@ -40,7 +40,7 @@ void add_gradient_ahead(const rf_attention_args& x, const void* gradient, int64_
   add_rows_ahead<Access::kWrite>(rows, span.first, span.count, width, element_bytes(x.dtype), ahead);
 }
 
-// The queries after these, in the same head or in the one that is, for most, the same thread's next.
+// The next queries, in the same head or in the head that the same thread usually takes next.
 void add_next_queries_ahead(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
                             const KeyPart& part, const Span& queries, RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;

@@ -11,13 +11,13 @@
 
 namespace rf::core {
 
-// Keys first .. end - 1 of a key head, whole tiles but for the last. Parts of one key head may be computed at the same
+// Keys first .. end - 1 of a key head, whole tiles except the last. Parts of one key head may be computed at the same
 // time: the sums that become gradients of queries go through all parts in order, one group of query tiles at a time, so
 // they equal the sums of a single part.
 struct KeyPart {
   int64_t first, end;
-  const std::atomic<int64_t>* before = nullptr;  // groups that the part before has done; nullptr: this is the first
-  std::atomic<int64_t>* done = nullptr;          // groups that this part has done; nullptr: it is the last
+  const std::atomic<int64_t>* before = nullptr;  // finished groups of the previous part; nullptr: this is the first
+  std::atomic<int64_t>* done = nullptr;          // finished groups of this part; nullptr: it is the last
   float* sums = nullptr;                         // of queries, over the parts so far; nullptr: there is one part
 };
 

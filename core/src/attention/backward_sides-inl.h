@@ -154,7 +154,7 @@ inline void BackwardQueries::load(const AttentionProblem& problem, const rf_atte
     if (i >= count) continue;
     float* row = y + i * problem.value_width;
     const float log_sum = x.log_sum[(b * x.heads + h) * problem.all_queries + first + i];
-    if (log_sum == kMinusInfinity) {  // no key: gradient 0, whatever is given
+    if (log_sum == kMinusInfinity) {  // without keys: gradient 0 for any input
       std::fill_n(row, problem.value_width, 0.0f);
       continue;
     }

@@ -11,7 +11,7 @@
 namespace rf::core {
 namespace {
 
-// `count` elements of `bytes` further on.
+// Moves `data` by `count` elements of `bytes` bytes.
 template <class T>
 void move(T*& data, int64_t count, int64_t bytes) {
   using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;

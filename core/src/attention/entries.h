@@ -21,11 +21,11 @@ class AttentionEntries {
 
   // The call with the extents of the entry that needs the most work space.
   rf_attention_args largest() const;
-  // The call that a packed sequence is; its batch entry 0.
+  // The call of a packed sequence, as its batch entry 0.
   rf_attention_args sequence(int64_t entry) const;
-  // Where an entry's gradients are.
+  // The gradients of an entry.
   rf_attention_grads grads(int64_t entry, const rf_attention_grads& of_all) const;
-  // The index that dropout gives to the first element of a packed sequence; 0 without dropout.
+  // The dropout index of the first element of a packed sequence; 0 without dropout.
   int64_t first_element(int64_t entry) const {
     return first_elements_.empty() ? 0 : first_elements_[static_cast<size_t>(entry)];
   }

@@ -6,9 +6,9 @@
 //     weight             = exp2(score - origin), down the lanes
 //     out[query][column] = out * exp2(origin before - origin) + sum_key weight (R^v v + V[r])
 //
-// A query's origin is a score so near the largest so far that no weight is above 2^8; most tiles leave it where it is.
-// Keys come in order, so a query's result depends on nothing but its own row of the equation. It does not keep the
-// scores and does not skip keys of small weight.
+// A query's origin is a score so near the largest so far that no weight is above 2^8; most tiles do not move it. Keys
+// come in order, so a query's result only depends on its row of the equation. Scores are not kept, and keys of small
+// weight are not skipped.
 #include "attention/forward.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ namespace HWY_NAMESPACE {
 
 // The state of a query tile's online softmax.
 struct OnlineSoftmax {
-  bool empty = true;        // no key yet, and nothing in out
+  bool empty = true;        // no key yet, and out is empty
   float* out = nullptr;     // [value_width][kQueryTile]
   float* origin = nullptr;  // one number per lane
   float* sum = nullptr;
@@ -144,7 +144,7 @@ HWY_INLINE void compute_weights(float* tile, int64_t keys, float factor, const F
   }
 }
 
-// Computes weights from raw scores, and moves the origin of a lane, with its sums so far, where scores have risen far
+// Computes weights from raw scores, and moves the origin of a lane, with its sums so far, if scores have risen far
 // above it.
 template <int kVectors>
 HWY_NOINLINE void online_softmax_update(const AttentionProblem& problem, ForwardSpace& space, int64_t queries,
@@ -152,7 +152,7 @@ HWY_NOINLINE void online_softmax_update(const AttentionProblem& problem, Forward
   constexpr float kMaxAboveOrigin = 8;
   const FloatTag d;
   const int64_t keys = space.keys.span.count;
-  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // from what the tile holds to a score
+  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // from the tile's numbers to a score
   FloatVec largest[kVectors], origin[kVectors], sum[kVectors];
   if (is_plain(problem.args, space.position, space.mask)) {
     compute_largest<kVectors>(space.tile(), keys, factor, largest);
@@ -336,7 +336,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
   }
   const int64_t begin = first * kQueryTile, count = std::min(tiles * kQueryTile, x.queries - begin);
   const Span group(begin, count, positions_of(x.query_positions, x.query_position_stride_b, b));
-  // How a tile is computed must not depend on the tiles that its task happens to have.
+  // The computation of a tile must not depend on the other tiles of its task.
   const int64_t whole_begin = begin / (kForwardGroup * kQueryTile) * (kForwardGroup * kQueryTile);
   const Span whole_group(whole_begin, std::min(kForwardGroup * kQueryTile, x.queries - whole_begin),
                          positions_of(x.query_positions, x.query_position_stride_b, b));

@@ -2,7 +2,7 @@
 //
 //   rows of one number   G[r] (q . k): the tile of products times numbers by distance
 //   rows of vectors      sum_d q_d G[r]_d k_d: no product of matrices; a query in every lane, forward, and an element
-//                        in every lane, backward, where what a pair gives to dq, dk and dG is added row by row
+//                        in every lane, backward, where the parts of a pair in dq, dk and dG are added row by row
 //
 // q is R^q q + u, k is R^k k. The terms that G does not touch are added afterwards.
 #if defined(RF_CORE_ATTENTION_GATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -44,12 +44,12 @@ class Gate {
 
   // Where to compute the start of a tile, the terms that G does not touch: in the tile itself without G.
   float* start_of(float* tile) const { return problem_.is_gated() ? start_ : tile; }
-  // raw_scores, with G if there is one.
+  // raw_scores, multiplied by G if it is set.
   void raw_scores_of(int64_t head, const QuerySide& queries, const KeySide& keys, const Start& start,
                      const Product& product, float* tile);
-  // scores: s dscore of the tile that raw_scores_of made last. With numbers they become what the product had without
-  // the gate; with vectors all gradients are added: key_gradient [keys][inner], query_gradient [inner][kQueryTile].
-  // of_table: nullptr, or of the head.
+  // scores: s dscore of the tile that raw_scores_of computed last. With numbers they become the gradient of the product
+  // without the gate; with vectors all gradients are added: key_gradient [keys][inner], query_gradient
+  // [inner][kQueryTile]. of_table: nullptr, or of the head.
   void multiply_gradients(int64_t head, const Span& queries, const Span& keys, float* scores, GradientSpace& space,
                           float* of_table);
   void add_vector_gradients(int64_t head, const QuerySide& queries, const KeySide& keys, const float* scores,

@@ -43,7 +43,7 @@ struct AttentionProblem {
   }
 };
 
-// Keys at the start of an entry that the window does not close.
+// Keys at the start of an entry that the window does not exclude.
 inline int64_t prefix_of(const rf_attention_args& x, int64_t b) {
   return x.prefix == nullptr ? 0 : x.prefix[b];
 }

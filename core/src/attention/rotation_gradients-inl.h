@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Where the gradients of the first of some tokens are, and the numbers from one token's to the next one's.
+// The gradients of the first token of a range, and the stride between tokens.
 struct RotationGradient {
   float *cos = nullptr, *sin = nullptr;  // nullptr: not wanted
   int64_t step = 0;

@@ -147,7 +147,7 @@ struct KeySide {
   void load_values(const AttentionProblem& problem, int64_t b, int64_t h);
 };
 
-// Keys from `first` on, as many as a tile has or as there are.
+// Keys from `first` on, a whole tile or the rest.
 inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tile,
                            RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
@@ -156,7 +156,7 @@ inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h
   add_rows_ahead<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim, element, ahead);
 }
 
-// Zeros in place of what is in padding, which may be a NaN or an infinity: 0 times that would not be 0.
+// Replaces padding by zeros, because it may contain NaN or infinity, and 0 times those is not 0.
 inline void clear_padding(const rf_attention_args& x, int64_t b, const Span& keys, int64_t width, int64_t stride,
                           float* rows) {
   if (!is_padding_mask(x)) return;

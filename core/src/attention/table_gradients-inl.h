@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Work space that one tile after the other uses.
+// Work space that tiles use in turn.
 struct GradientSpace {
   GradientSpace(const AttentionProblem& problem, Arena& arena)
       : copies(arena.take<float>(room(problem))),
@@ -49,7 +49,8 @@ struct GradientSpace {
   float* wide_;
 };
 
-// Where the gradients of a tile's rows are added: the table's own rows, or sums that go to the rows they stand for.
+// The place to add the gradients of a tile's rows: the table's rows, or sums that are later added to the rows they
+// stand for.
 template <class Add>
 void add_to_table(const TableRows& table, int64_t least, int64_t count, float* gradient, float* sums, const Add& add) {
   if (gradient == nullptr) return;

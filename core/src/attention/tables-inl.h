@@ -20,7 +20,7 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 
 // k . Q[r] of a tile of keys with all distances that a group of query tiles needs: neighbours in memory are distances,
-// so that a key's row, read from where the tile's distances to it begin, lies as the tile does.
+// so a key's row, read from the first distance of the tile, has the order of the tile.
 class KeyPanel {
  public:
   KeyPanel(const AttentionProblem& problem, Arena& arena)

@@ -1,4 +1,4 @@
-// The list of terms (rf/attention_terms.h) as arrays, for whatever is the same for every term of a kind.
+// The list of terms (rf/attention_terms.h) as arrays, for code that treats all terms of a kind alike.
 #ifndef RF_CORE_SRC_ATTENTION_TERMS_H_
 #define RF_CORE_SRC_ATTENTION_TERMS_H_
 
@@ -8,7 +8,7 @@
 
 namespace rf::core {
 
-// Where one query head's share of the gradients of terms is added up; nullptr: not wanted.
+// Accumulates one query head's share of the gradients of terms; nullptr: not wanted.
 struct HeadTermGradients {
 #define RF_SUM(name, ...) float* name = nullptr;
 #define RF_PAIR_SUMS(query_name, query_symbol, key_name, key_symbol) RF_SUM(query_name) RF_SUM(key_name)

@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 inline constexpr int64_t kQueryTile = kQueryVectors * kLanes;
 inline constexpr int64_t kTileFloats = kMaxKeyTile * kQueryTile;
 
-// Tokens of one side that a tile has.
+// Tokens of one side of a tile.
 struct Span {
   int64_t first = 0, count = 0;
   const int64_t* positions = nullptr;  // of the tile's tokens

@@ -1,4 +1,4 @@
-// A tile of scores and what is done to it between the products.
+// A tile of scores and its operations between the products.
 //
 //   raw    [keys][queries]   ((R^q q + u) . (R^k k)) G + s a . c / s + table terms, not yet scaled
 //   score  raw * s + pos,  in units of log2: s and pos are multiplied by log2(e) here

@@ -38,7 +38,7 @@ AlignedArray<T> huge_array(int64_t count) {
   void* memory = nullptr;
   if (posix_memalign(&memory, kPage, bytes) != 0) throw std::bad_alloc();
 #if defined(__linux__)
-  madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);  // an advice: nothing is lost where it is not taken
+  madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);  // only advice; the system may ignore it
 #endif
   return AlignedArray<T>(static_cast<T*>(memory));
 }

@@ -24,7 +24,7 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Whether kernels may use AVX512_BF16, which they do where has_bf16_instruction(): to round, and to multiply pairs.
+// Whether kernels may use AVX512_BF16, if has_bf16_instruction(): to round, and to multiply pairs.
 #undef RF_HAVE_BF16_INSTRUCTION
 #if HWY_TARGET == HWY_AVX3 && HWY_COMPILER_GCC
 #define RF_HAVE_BF16_INSTRUCTION 1
@@ -51,7 +51,7 @@ HWY_INLINE void put(D d, hn::Vec<D> value, T* to) {
   }
 }
 
-// Vectors of float32 and float64 are what memory holds.
+// Vectors of float32 and float64 are read and written unchanged.
 template <class T>
 struct VectorElement {
   template <class D>
@@ -94,7 +94,7 @@ HWY_INLINE hn::Vec<DF> bf16_upper(DF df, VU bits) {
 
 // Two vectors of floats, rounded, as one vector of bfloat16 pairs [ upper | lower ]. Two ways with the same result.
 struct IntegerRounding {
-  // The upper 16 bits of each lane are the bfloat16 nearest to the float; the lower 16 bits are rubbish.
+  // The upper 16 bits of each lane are the bfloat16 nearest to the float; the lower 16 bits are undefined.
   template <class DF>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> rounded(DF df, hn::Vec<DF> value) {
     const hn::RebindToUnsigned<DF> du;
@@ -148,7 +148,8 @@ HWY_INLINE void store_bf16_pairs(DU du, hn::Vec<DU> bits, BFloat16* to) {
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
-// Copies with streaming stores; the bytes before the first and after the last whole vector of the target go normally.
+// Copies with streaming stores; bytes before the first and after the last whole vector of the target use ordinary
+// stores.
 HWY_INLINE void stream_bytes(const uint8_t* from, uint8_t* to, size_t bytes) {
 #if HWY_TARGET == HWY_SCALAR
   std::memcpy(to, from, bytes);

@@ -23,7 +23,7 @@ inline int64_t element_bytes(rf_dtype dtype) {
   return 0;
 }
 
-// The same of an element of a rotation's rows: double for float64 data, float for all other.
+// The same of an element of a rotation's rows: double for float64 data, otherwise float.
 inline int64_t row_element_bytes(rf_dtype dtype) {
   return dtype == RF_F64 ? 8 : 4;
 }

@@ -1,5 +1,5 @@
-// Errors inside core: plain exceptions, converted to a status and a text where the C interface begins. No other
-// module is used here, so that the kernels build on their own.
+// Errors inside core: plain exceptions, converted to a status and a text at the C interface. This file uses no other
+// module, so the kernels build on their own.
 #ifndef RF_CORE_COMMON_ERROR_H_
 #define RF_CORE_COMMON_ERROR_H_
 
@@ -17,7 +17,7 @@ struct InvalidArgument : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A valid request that nothing here computes.
+// A valid but unsupported request.
 struct NotImplemented : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

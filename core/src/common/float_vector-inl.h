@@ -170,7 +170,7 @@ HWY_INLINE FloatVec exp2(FloatVec x) {
   y = hn::MulAdd(y, f, hn::Set(d, 0x1.62e43p-1f));
   y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
   const auto scaled = hn::Add(hn::BitCast(di, y), hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  // The bits of a NaN, which may be any, do not survive the sum.
+  // The sum does not preserve the arbitrary bits of a NaN.
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, scaled)));
 }
 #endif

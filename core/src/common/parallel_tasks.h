@@ -24,7 +24,7 @@ enum class Schedule { kStatic, kDynamic };
 
 struct TaskLoop {
   int64_t count = 0;
-  bool parallel = true;     // false where a second thread does not pay
+  bool parallel = true;     // false if a second thread does not pay off
   int64_t space_bytes = 0;  // of work space
   int64_t chunk = 1;
 };

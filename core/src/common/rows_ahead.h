@@ -19,7 +19,7 @@ class RowsAhead {
     run_[runs_++] = {static_cast<const char*>(first), stride, count, bytes, kAccess};
     waiting_ += count;
   }
-  // Spreads the prefetches that wait over so many steps.
+  // Spreads the waiting prefetches over this many steps.
   void spread(int64_t steps) { rows_of_step_ = (waiting_ + steps - 1) / steps; }
   void step() {
     if (waiting_ > 0) ask(rows_of_step_);

@@ -4,13 +4,13 @@
 //
 // for operands of any orientation; t runs over the depth of the product. C is computed in tiles of at most 64 rows. B
 // is copied once for all tiles to blocks of 64 columns, [chunk][block][t][64]. A of a tile is copied, chunk of the
-// depth by chunk, to [row][t]; rows that are units already are read where they are. A unit of either is 32 bits: a
-// float, or two neighbours along the depth as bfloat16 (the even one in the lower half). Sums are floats. An element of
-// C is summed in order of t in one thread: no bit depends on the number of threads, nor, within a backend of this
-// library, on the other rows.
+// depth by chunk, to [row][t]; rows that are already units are read in place. A unit of either is 32 bits: a float, or
+// two neighbours along the depth as bfloat16 (the even one in the lower half). Sums are floats. An element of C is
+// summed in order of t in one thread: no bit depends on the number of threads, nor, within a backend of this library,
+// on the other rows.
 //
-// Only the product of a tile of A with blocks of B has backends, which share all the rest: Highway's and the AMX tiles
-// of attention (gemm_kernel.cpp), and oneDNN's (gemm_onednn.cpp).
+// Only the product of a tile of A with blocks of B has backends, which share everything else: Highway's and the AMX
+// tiles of attention (gemm_kernel.cpp), and oneDNN's (gemm_onednn.cpp).
 #ifndef RF_CORE_LINEAR_GEMM_H_
 #define RF_CORE_LINEAR_GEMM_H_
 

@@ -49,7 +49,7 @@ struct Int8Weight {
   }
 };
 
-// Throws InvalidArgument where a scaled element is infinite or not a number. input_scales: [in], or nullptr.
+// Throws InvalidArgument if a scaled element is infinite or not a number. input_scales: [in], or nullptr.
 Int8Weight pack_int8(int64_t in, int64_t out, const float* weight, int64_t stride, const float* input_scales);
 
 // rf_linear_forward with checked arguments; ignores the weight in `args`.

@@ -1,4 +1,5 @@
-// The parts of an int8 product (gemm_int8.h): rows and columns quantised, the sums of a panel, and what follows them.
+// The parts of an int8 product (gemm_int8.h): quantises rows and columns, and computes the sums of a panel and the
+// results.
 //
 // Every float operation here is written and rounded separately, never fused, so all instruction sets give the same
 // bits. A number is rounded to the nearest integer, ties to even, by adding 1.5 * 2^23, near which all floats are
@@ -41,7 +42,7 @@ HWY_INLINE IntVec magnitude_bits(FloatVec value) {
   return hn::BitCast(IntTag(), hn::Abs(value));
 }
 
-// Elements i.. of a row, times their factors where there are some; zeros behind the last.
+// Elements i.. of a row, times their factors if given; zeros behind the last.
 template <class T>
 HWY_INLINE FloatVec load_scaled(const T* x, const float* factors, int64_t i, int64_t count) {
   const auto value = load_some(x + i, count - i);

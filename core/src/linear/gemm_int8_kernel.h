@@ -12,11 +12,11 @@ struct Int8RowScale {
   int32_t zero;
 };
 
-// A row of x, times `factors` where they are not nullptr, to `bytes` bytes, a multiple of kDepthStep.
+// A row of x, times `factors` unless nullptr, to `bytes` bytes, a multiple of kDepthStep.
 Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, int64_t count, uint8_t* to,
                           int64_t bytes);
 
-// W, whose columns are multiplied by `factors` where they are not nullptr.
+// W, whose columns are multiplied by `factors` unless nullptr.
 struct Int8Source {
   const float* weight = nullptr;
   int64_t stride = 0;
@@ -38,7 +38,7 @@ struct Int8Tile {
 };
 void multiply_panel(const Int8Tile& tile);
 
-// Sums of a tile to rows of y: scaled, and the bias added where there is one.
+// Sums of a tile to rows of y: scales them and adds the bias, if any.
 struct Int8Finish {
   const int32_t* sums = nullptr;
   const Int8RowScale* rows = nullptr;

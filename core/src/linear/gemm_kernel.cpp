@@ -1,8 +1,8 @@
-// The parts of a matrix product (gemm.h): operands copied to the order that the product reads, the product of a tile,
-// and what follows it.
+// The parts of a matrix product (gemm.h): copies operands into the order of the product, and computes the product of a
+// tile and the results.
 //
-// An operand that is contiguous along the depth is copied line by line, one whose lines are neighbours in memory t by
-// t; where that is not the order wanted, the copy of a tile or of a block is transposed.
+// An operand that is contiguous along the depth is copied line by line; an operand whose lines are neighbours in memory
+// is copied t by t. If another order is wanted, the copy of a tile or of a block is transposed.
 #include "linear/gemm_kernel.h"
 
 #include "common/simd_targets.h"
@@ -98,7 +98,7 @@ void copy_depths(const Part& part, uint32_t* to, int64_t units) {
   std::fill(to + done * kStride, to + units * kStride, 0);
 }
 
-// [rows][columns] to [columns][rows], in parts whose results stay in the nearest cache; 16 columns a part.
+// [rows][columns] to [columns][rows], in parts whose results stay in the nearest cache; 16 columns per part.
 void transpose_units(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t columns, uint32_t* to,
                      int64_t to_stride) {
   constexpr int64_t kPart = 16;

@@ -12,7 +12,7 @@ struct BlockUnits {
   int64_t count = 0;  // along the depth
 };
 
-// A tile of A times blocks of B that lie one behind the other: sums, or added to sums.
+// A tile of A times consecutive blocks of B: sets or adds to sums.
 struct TileProduct {
   Unit unit = Unit::kFloat;
   const uint32_t* a = nullptr;  // [rows], stride a_row units
@@ -22,7 +22,7 @@ struct TileProduct {
   int64_t rows = 0, units = 0, block_units = 0, blocks = 0;
   bool adds = false;
   bool amx = false;    // pairs are multiplied in its tiles
-  bool asked = false;  // the first block was `ahead` before
+  bool asked = false;  // whether the first block was prefetched as `ahead` earlier
   BlockUnits ahead;    // the next block
 };
 

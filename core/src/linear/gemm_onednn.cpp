@@ -33,7 +33,7 @@ struct Kernel {
   dnnl::matmul product;
 };
 
-// Primitives made while this exists run on the thread that calls them.
+// Primitives created while this exists run on the calling thread.
 class OneThread {
  public:
   OneThread() { omp_set_num_threads(1); }
@@ -89,7 +89,7 @@ void* scratchpad(size_t bytes) {
 }  // namespace
 
 bool has_onednn(Unit unit) {
-  // Its reference loops compute what its kernels do not support, at a thousandth of their speed.
+  // Unsupported cases run in its reference loops, at a thousandth of the kernels' speed.
   const auto has_kernel = [](Unit of) {
     return make_kernel({of, kTileRows, kChunkUnits, kPanelBlocks, true}).name.find("ref") == std::string::npos;
   };

@@ -51,7 +51,7 @@ GemmBackend backend_of(rf_dtype dtype, int64_t rows) {
   return wanted && rows >= kMinRows && onednn_can(dtype) ? GemmBackend::kOnednn : GemmBackend::kPlain;
 }
 
-// For any number of rows, so that the bits of one do not depend on it.
+// For any number of rows, so that the bits of a row do not depend on that number.
 GemmBackend backend_of_packed(Unit unit) {
   return unit == Unit::kBf16Pair && use_amx() ? GemmBackend::kAmx : GemmBackend::kPlain;
 }

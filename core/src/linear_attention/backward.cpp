@@ -1,5 +1,5 @@
-// Linear attention, backward, in two halves that go through the chunks in opposite orders, each with the sums of what
-// it has passed, so that no sum of any place is kept. With y the gradient of out and d the denominator:
+// Linear attention, backward, in two halves that go through the chunks in opposite orders, each with the sums of the
+// chunks it has passed, so sums of other places are not stored. With y the gradient of out and d the denominator:
 //
 //   a_m = y_m / d_m      c_m = -(y_m . out_m) / d_m
 //   forwards:   d(R f_m) = S_m a_m     df_m += c_m z_m      S_m = sum_{n <= m} (R g_n) v_n^T    z_m = sum_{n <= m} g_n
@@ -7,8 +7,8 @@
 //               dv_n     = P_n^T (R g_n)                    c'_n = sum_{m >= n} c_m f_m
 //
 // Sums within a chunk are by the products of its pairs, as in the forward, and exponents M of keys shrink them as
-// there: by e^(M_n - M_m) between a key and a query. P is the sum over the query heads that read a key head, so that
-// theirs are added up where they arise, in order.
+// there: by e^(M_n - M_m) between a key and a query. P is the sum over the query heads that read a key head, so their
+// parts are added in order as they arise.
 #include <algorithm>
 
 #include "common/simd_targets.h"
@@ -210,7 +210,7 @@ void KeyGradient::take(const Chunk& chunk, const Chunk& next, bool answers) {
   if (chunk.queries > 0 || sums.decays.any) sums.add();
 }
 
-// What later chunks give to the keys.
+// The contribution of later chunks to the keys.
 void KeyGradient::take_keys(const Chunk& chunk, const Chunk& next) {
   const int64_t width = problem.width, value_width = problem.value_width;
   const Decays& decays = sums.decays;

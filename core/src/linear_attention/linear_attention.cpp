@@ -61,7 +61,7 @@ int64_t blocks_of(const rf_linear_attention_args& x, int64_t sequence) {
   return ChunkPlan(x.direction, sequence_of(x, sequence)).blocks();
 }
 
-// A thread takes a head at a time.
+// Each thread takes one head at a time.
 void run_heads(const rf_linear_attention_args& x, std::span<const PassCall> calls) {
   int64_t bytes = 0;
   for (const PassCall& call : calls) bytes = std::max(bytes, call.space_bytes());

@@ -130,8 +130,8 @@ inline void add_pairs(Triangle triangle, int64_t tokens, const float* pairs, con
   }
 }
 
-// Features of a chunk's tokens, [kChunk][width]: rotated, and as the denominator takes them. One array where these are
-// the same.
+// Features of a chunk's tokens, [kChunk][width]: rotated, and as used in the denominator. One array if these are the
+// same.
 struct FeatureRows {
   float *rotated, *under;
 

@@ -38,7 +38,7 @@ class TableOwner {
 
  protected:
   TableOwner() = default;
-  // The last of construction, and the first of destruction: between them `release` may be called from any thread.
+  // Called last in construction and first in destruction; between them, `release` may be called from any thread.
   void enter();
   void leave();
   void touch();
@@ -58,7 +58,7 @@ struct RopeBlock {
   }
 };
 
-// The rows that were made since the table was last released. T: float or double.
+// The rows computed since the table was last released. T: float or double.
 template <class T>
 struct RopeTable {
   RopeTable() = default;
@@ -74,17 +74,17 @@ struct RopeTable {
 template <class T>
 class RopeCache final : public TableOwner {
  public:
-  // frequencies must outlive the cache. max_rows: 0 for no other bound than that on bytes.
+  // frequencies must outlive the cache. max_rows: 0 for only the bound on bytes.
   RopeCache(const std::vector<DoubleDouble>& frequencies, double scale, int64_t max_rows);
   ~RopeCache() override { leave(); }
   RopeCache(const RopeCache&) = delete;
   RopeCache& operator=(const RopeCache&) = delete;
 
-  // The block that has the row of a position.
+  // The block with the row of a position.
   RopeBlock block_of(double position) const;
 
   // For each block, named by its first position, its rows: num_freqs cosines and then num_freqs sines, times scale.
-  // nullptr for one that is not kept. `table` owns them.
+  // nullptr for a block that is not kept. `table` owns them.
   struct Kept {
     std::shared_ptr<const RopeTable<T>> table;
     std::vector<const T*> blocks;

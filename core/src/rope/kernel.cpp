@@ -13,8 +13,8 @@
 //   pairs,  bf16          a 32-bit lane is one pair, its halves a and b (common/element-inl.h)
 //   halves, bf16          a 32-bit lane holds two neighbours of a, or of b; c and s are split into even and odd i
 //
-// Bits depend on the instruction set, not on the number of threads or the place of the token in a tile. It does not
-// form angles, choose positions or start threads.
+// Bits depend on the instruction set, not on the number of threads or the place of the token in a tile. The kernel does
+// not compute angles, choose positions or start threads.
 #include "rope/kernel.h"
 
 #include <algorithm>
@@ -99,8 +99,8 @@ HWY_INLINE hn::Vec<D> load_twice(D d, const A* from) {
   return hn::TableLookupLanes(hn::ZeroExtendVector(d, hn::LoadU(half, from)), indices);
 }
 
-// A kernel below says how many pairs one vector step rotates, which coefficients the step needs (two or four vectors,
-// kept in registers over the heads) and what it does with a head.
+// A kernel below defines how many pairs one vector step rotates, the coefficients of the step (two or four vectors,
+// kept in registers over the heads) and its operation on a head.
 
 template <class T>
 struct VectorPairs {
@@ -219,8 +219,8 @@ struct Bf16Halves {
   };
 };
 
-// Asks for the lines that a later token will need. The hardware follows one stream too, but not far enough for a kernel
-// that is about as fast as the third-level cache; with a second stream, of results elsewhere, asking does not help.
+// Prefetches the lines of a later token. The hardware prefetches one stream too, but not far enough for a kernel about
+// as fast as the third-level cache; with a second stream, results in another place, prefetching does not help.
 template <class Kernel, int kSteps, class D, class T>
 HWY_INLINE void prefetch_ahead(D d, const T* x) {
   constexpr int64_t kAheadBytes = 6 * 1024, kLineBytes = 64;
@@ -290,7 +290,7 @@ HWY_INLINE void rotate_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row
 
 inline constexpr int64_t kStageBytes = 16 * 1024;
 
-// Results are collected in a stage that stays in the first-level cache and leave it in whole lines.
+// Results are collected in a buffer that stays in the first-level cache, and are written from it in whole lines.
 template <class Kernel, class T>
 HWY_INLINE void stream_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row, const Heads<T>& heads, T* stage) {
   const int64_t head_bytes = tile.head_dim * static_cast<int64_t>(sizeof(T));
@@ -358,7 +358,7 @@ void rotate_head_major(const RopeTile& tile) {
 
 template <class Kernel>
 void rotate(const RopeTile& tile) {
-  // Results go straight past the caches where their vectors are whole, through a stage where they are not.
+  // Results bypass the caches directly if their vectors are whole, otherwise through a buffer.
   const bool direct = tile.stores == Stores::kStreaming && whole_vectors<Kernel, typename Kernel::Element>(tile);
   if (tile.y_stride_t >= tile.y_stride_h) {
     rotate_token_major<Kernel>(tile, direct);

@@ -1,4 +1,4 @@
-// Rows of floats in work space, rotated in place by a rotation that a call of attention gives.
+// Rotates rows of floats in work space in place, by a rotation of a call of attention.
 #if defined(RF_CORE_ROPE_ROTATE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ROPE_ROTATE_ROWS_INL_H_
 #undef RF_CORE_ROPE_ROTATE_ROWS_INL_H_

@@ -1,5 +1,5 @@
-// A rotary call inside core: its data, where its rows come from, and the division of both into tiles for the threads.
-// The arithmetic is kernel.cpp's.
+// A rotary call inside core: its data, the source of its rows, and the division of both into tiles for the threads.
+// kernel.cpp does the arithmetic.
 #ifndef RF_CORE_ROPE_TILES_H_
 #define RF_CORE_ROPE_TILES_H_
 
@@ -47,7 +47,7 @@ class RopeRows {
   virtual int64_t space_bytes() const = 0;
 };
 
-// Rotates all of the data, on several threads where that pays. Throws std::bad_alloc.
+// Rotates all data, on several threads if that pays off. Throws std::bad_alloc.
 void rotate_data(const RopeData& data, const RopeRows& rows);
 
 }  // namespace rf::core
