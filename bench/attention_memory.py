@@ -3,10 +3,10 @@
 
     bench/attention_memory.py [--tokens T ..] [--threads N ..] [--calls N] [--update-docs]
 
-Each figure is of a process of its own: what a call of forward and backward adds to the process's peak, less the output
-and the gradients of q, k and v, which are made in it; the most of several calls, since threads keep work space from one
-to the next. Blocks of 128 KiB and more come from the system and go back to it (glibc's MALLOC_MMAP_THRESHOLD_), so that
-freed outputs that malloc would keep do not count.
+Each figure comes from a separate process: the increase of the process's peak by a call of forward and backward, minus
+the output and the gradients of q, k and v, which the call creates. It is the maximum over several calls, since threads
+keep work space between calls. Blocks of 128 KiB and more are returned to the system (glibc's MALLOC_MMAP_THRESHOLD_),
+so freed outputs that malloc would keep do not count.
 """
 
 import argparse
@@ -32,7 +32,7 @@ HEAD_DIM = 64
 
 
 def additional_mb(tokens: int, calls: int) -> float:
-    """Peak memory that the calls add to this process, less their outputs and gradients."""
+    """Peak memory that the calls add to this process, minus their outputs and gradients."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, grad = torch.randn(4, 1, tokens, 1, HEAD_DIM, generator=generator).unbind()
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]

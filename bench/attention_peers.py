@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Attention compared with torch's, and each of our encodings with RoPE: 12 heads of 64, forward and with backward.
+"""Compares attention with torch's, and each of our encodings with RoPE: 12 heads of 64, forward and with backward.
 
     bench/attention_peers.py [--rounds N] [--json FILE] [--no-compile] [--encodings] [--update-docs]
 
 Sides: our fused kernel; torch's scaled_dot_product_attention; the formula in torch (matmul, softmax, matmul), and the
-same compiled; flex_attention, compiled (forward: it has no backward on the CPU); ONNX Runtime's operators for attention
-(forward, float32: it has no other). One that is not available is left out; stderr says why. At 8 x
-128, 2 x 512 and 1 x 2048 (batch x tokens), in float32 and bfloat16, without a bias and with one by distance, which the
-others take as a matrix, flex_attention as a function. --encodings: ours at 2048 and 512 tokens in float32 with the
-terms of each encoding, relative to RoPE's time.
+same compiled; flex_attention, compiled (forward only on the CPU); ONNX Runtime's operators for attention (forward and
+float32 only). Unavailable sides are left out; stderr says why. The sizes are 8 x 128, 2 x 512 and 1 x 2048 (batch x
+tokens), in float32 and bfloat16, without a bias and with a bias by distance, which the others get as a matrix,
+flex_attention as a function. --encodings: our kernel at 2048 and 512 tokens in float32 with the terms of each encoding,
+relative to RoPE's time.
 
 Every output and gradient is compared with the formula in float64 first (verified.py). Then the sides take turns in
 short windows of one process; a ratio is the median of the ratios within a round. Between sides is a pause in which the
@@ -241,7 +241,7 @@ def encoding_terms(tokens):
 
 
 def trainable(terms, rotations=False):
-    """Every term; rotations, whose rows are constants of most encodings, where they are asked for."""
+    """Every term; rotations only on request, because their rows are constants in most encodings."""
     leaves = []
 
     def leaf(tensor):
@@ -291,7 +291,7 @@ def compare_encodings(tokens, rounds):
 
 
 def peer_table(results):
-    """A row for each case: GFLOP/s of ours, and how many times as fast it is as each other side."""
+    """A row per case: our GFLOP/s, and the speed relative to each other side."""
     cases = {}
     for r in results:
         key = (f"{r['batch']} x {r['tokens']}", r["dtype"], "by distance" if r["bias"] else "none", r["backward"])

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What it costs to let idle OpenMP threads spin, on an idle machine and on one whose cores have other work.
+"""Measures the cost of spinning idle OpenMP threads, on an idle machine and on one whose cores have other work.
 
     bench/busy_machine.py [--spins 0 3000 ..] [--rounds N] [--load N] [--update-docs]
 
 Two kinds of work, on the small model of bench/train_bench.py: training steps by the program, and forward passes of a
-few short texts by the library. Each runs once for every spin count (GOMP_SPINCOUNT; 0 sleeps at once, 300000 is what
-GNU OpenMP does by itself), and on one thread. In a round all take turns, first alone and then with `--load` processes
-that compute without a pause (default: one for each core). A figure is the median over the rounds of a count's speed,
-divided by the speed of the best count in the same round and state: 1.00 loses nothing.
+few short texts by the library. Each runs once for every spin count (GOMP_SPINCOUNT; 0 sleeps immediately, 300000 is GNU
+OpenMP's default), and on one thread. In a round all take turns, first alone and then with `--load` processes that
+compute without a pause (default: one per core). A figure is the median over the rounds of a count's speed, divided by
+the speed of the best count in the same round and state: 1.00 loses nothing.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SPINS = [0, 300, 1000, 3000, 10000, 30000, 300000]
 ONE_THREAD = "one thread"
 FORWARD_SHAPE = (4, 64)
 STEPS = {"training": 3, "inference": 30}
-SETTLE_S = 0.2  # until the processes of the state before have stopped, or those of this one run
+SETTLE_S = 0.2  # until the previous state's processes have stopped and this state's run
 
 
 def serve_forward(directory):

@@ -1,15 +1,15 @@
-"""Measures how long training stands still for a checkpoint, and what writing it costs the steps meanwhile.
+"""Measures how long training pauses for a checkpoint, and how much writing it slows the steps meanwhile.
 
     python bench/checkpoint_pause.py --directory DIR [--program OTHER_BUILD/roformer] [--processes N]
 
-Trains the same run with a checkpoint every `--every` steps and, in turn, with one at the end only. Training stands
-still outside of the steps, whose seconds are in the metrics: so the time of a whole run less that of its steps, by the
-number of checkpoints, has what a checkpoint adds. Slower steps while it is written are reported beside it. With
---profile, the profile of a step with a checkpoint has the time standing still, too. With --program another build of the
-program is measured in the same way.
+Trains the same run with a checkpoint every `--every` steps and, in turn, with one at the end only. Training pauses
+outside of the steps, and the metrics contain the seconds of the steps. The pause of a checkpoint is therefore the time
+of a whole run minus the time of its steps, divided by the number of checkpoints. Slower steps during writing are
+reported separately. With --profile, the profile of a step with a checkpoint also shows the pause. With --program
+another build of the program is measured in the same way.
 
-Prints a JSON line: seconds of a step and outside of all steps, with checkpoints and without, that training stands still
-for one, and the bytes of one.
+Prints a JSON line: seconds of a step and outside of all steps, with checkpoints and without, the pause per checkpoint,
+and the bytes of a checkpoint.
 """
 
 import argparse

@@ -4,10 +4,10 @@
     bench/compare_tokenizers.py --data DIR --vocabs DIR --dict dict.txt [--megabytes N] [--kinds bert,roformer]
 
 bert (English and Chinese vocabulary): transformers' BertTokenizer. roformer: transformers' RoFormerTokenizer.
-bert-legacy: transformers' BertTokenizerLegacy, ids alone, for it has no offsets. wobert: transformers 4's RoFormer
-tokenizer as tests/oracles/wobert_reference.py puts it together. A text is a line of a .txt or .tsv
-file or of a string in a .jsonl file. Prints a line of JSON for each kind: how much was compared, and how many texts
-differ, with the first of them. --megabytes takes only the first so many of each file.
+bert-legacy: transformers' BertTokenizerLegacy, only ids, because it does not give offsets. wobert: transformers 4's
+RoFormer tokenizer as assembled by tests/oracles/wobert_reference.py. A text is a line of a .txt or .tsv file or of a
+string in a .jsonl file. Prints a line of JSON for each kind: how much was compared, and how many texts differ, with the
+first difference. --megabytes limits the part of each file that is read.
 """
 
 import argparse

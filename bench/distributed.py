@@ -5,7 +5,7 @@
 Every job trains the same run file (an encoder of 4 layers of width 256, 4 micro-batches of 1,024 tokens per step) with
 one thread per process; one more job has one process of two threads. First the model's parameters are measured: the
 seconds of the passes of a micro-batch, and latency and bandwidth of an all-reduce, by sums of 4 KB and 16 MB between as
-many processes. Prints one JSON line per job: what was predicted, and the median of the measured steps.
+many processes. Prints one JSON line per job: the prediction and the median of the measured steps.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Kills processes of training jobs at random moments and continues them.
 
-Each job must end with the bits of one that was never disturbed; docs/distributed.md has the figures.
+Each job must end with the same bits as an undisturbed one; docs/distributed.md has the figures.
 
     python bench/distributed_kills.py --kills 200 --directory DIR [--minutes 20]
 
@@ -9,8 +9,8 @@ few steps. A process, the first one too, gets SIGKILL at a moment that is unifor
 that starts, steps, checkpoints and their publication are hit; all are started again with --resume until the run is
 finished. Exit code 1 if a job hangs, or its bits differ.
 
-Finished runs are recorded in DIR/kills.jsonl: a call adds to those before it, until there are as many kills as asked
-for, of the present build. Each run is drawn from the seed and its number. After each, the totals are printed.
+Finished runs are recorded in DIR/kills.jsonl: a call adds runs until the file contains the requested number of kills of
+the present build. Each run is drawn from the seed and its number. After each run, the totals are printed.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def end_those_that_wait(processes, seconds=6):
 
 
 def run_disturbed(size, arguments, seconds, draw, output):
-    """One run to its end. How many kills it took, and how many of them while a checkpoint was unfinished."""
+    """One run to its end. Returns the number of kills, and the number during an unfinished checkpoint."""
     kills, during = 0, 0
     while True:
         processes = job(size, *arguments, *(["--resume"] if kills else []))
@@ -64,7 +64,7 @@ def run_disturbed(size, arguments, seconds, draw, output):
             during += any(output.glob(".checkpoint-*.tmp"))
             end_those_that_wait(processes)
         results = outcomes(processes, seconds=60)
-        # Once the job has started, the others must have ended by themselves.
+        # Once the job has started, the others must have ended on their own.
         if results[0][0] == -9 and victim != 0 and STARTED in results[0][2]:
             raise SystemExit(f"rank 0 waited for a killed process: {results[0][2]}")
         codes = [code for code, _, _ in results]
@@ -73,7 +73,7 @@ def run_disturbed(size, arguments, seconds, draw, output):
 
 
 class Record:
-    """The finished runs of all calls, a JSON line each; those of another build of the program do not count."""
+    """The finished runs of all calls, a JSON line each; runs of another build of the program do not count."""
 
     def __init__(self, path, build):
         self.path, self.build = path, build
@@ -106,7 +106,7 @@ def build_of(program):
 
 
 def undisturbed(folder, size, arguments, build):
-    """The bits of a run that nothing disturbs, and its seconds; kept in `folder` for later calls."""
+    """The bits of an undisturbed run, and its seconds; kept in `folder` for later calls."""
     note = folder / "undisturbed.json"
     if not note.exists() or (kept := json.loads(note.read_text()))["build"] != build:
         shutil.rmtree(folder, ignore_errors=True)

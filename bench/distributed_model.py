@@ -2,8 +2,8 @@
 
     python bench/distributed_model.py
 
-A step of RoFormer-base has 256 rows of 512 tokens (the paper's Table 4, stage 1). Assumed, not measured: what a worker
-computes and how fast its network is, as the table's heads say; the first number of each is half of the maker's figure.
+A step of RoFormer-base has 256 rows of 512 tokens (the paper's Table 4, stage 1). The speeds of a worker and of its
+network, in the table's heads, are assumed, not measured; the first number of each is half of the maker's figure.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ROWS, LENGTH = 256, 512
 class Worker:
     name: str
     flops: float  # per second, of large bfloat16 products
-    share: float  # of them that training reaches
+    share: float  # share that training reaches
     bytes_per_second: float  # of its network, one direction
     latency: float  # seconds per message
 

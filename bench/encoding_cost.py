@@ -5,8 +5,8 @@
 
 A call computes an encoding's terms from its parameters and attends with them, in the fused kernel unless --kernel names
 another; the backward reaches queries, keys, values and the parameters. bench/attention_peers.py --encodings times the
-kernel alone, with terms that are given. Here the CPU time of one thread is counted, so that other programs on the
-machine disturb little. The sides take turns; a ratio is the median of the ratios within a round.
+kernel alone, with given terms. This script counts the CPU time of one thread, so other programs on the machine hardly
+disturb it. The sides take turns; a ratio is the median of the ratios within a round.
 """
 
 import argparse

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""The engine compared with what else runs an encoder on a CPU: RoFormer-base (12 layers of 768), random weights.
+"""Compares the engine with other programs that run an encoder on a CPU: RoFormer-base (12 layers of 768), random
+weights.
 
     bench/engine_peers.py [--rounds N] [--sides NAME ...] [--shapes BxT ...] [--mixed FILE] [--json FILE]
                           [--update-docs]
 
 Sides: engine (ours, without torch); transformers, eager; the same by torch.compile with freezing; ONNX Runtime, float32
-and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. In float32, bfloat16 and int8 where a side has them. One that is
-not installed is left out; stderr says why. Each side is a process of its own that loads the same model directory, so
-that no two share libraries or threads; one works at a time, the sides take turns within a round, and a ratio is the
-median of the ratios within a round.
+and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. Each side uses float32, bfloat16 and int8 if it supports them.
+Sides that are not installed are left out; stderr says why. Each side is a separate process that loads the same model
+directory, so sides do not share libraries or threads; one works at a time, the sides take turns within a round, and a
+ratio is the median of the ratios within a round.
 
-Before anything is timed, every side's hidden states are compared with those of transformers in float32 without
-padding: float32 to T4 (tests/tolerances.py), bfloat16 within three times the error of transformers in bfloat16; for
-int8 the cosine is reported. The ceiling is what packed products of the engine's library reach in the same rounds,
-1024 x 3072 x 768.
+Before anything is timed, every side's hidden states are compared with transformers in float32 without padding: float32
+to T4 (tests/tolerances.py), bfloat16 within three times the error of transformers in bfloat16; for int8 the cosine is
+reported. The ceiling is the speed of packed products of the engine's library in the same rounds, 1024 x 3072 x 768.
 
---mixed: sequences of the lengths of the lines of a text file (characters, at most 512), 128 of them: useful tokens per
+--mixed: 128 sequences with the lengths of the lines of a text file (characters, at most 512). Reports useful tokens per
 second of the engine, which does not pad, and of the others, in batches of 16 in order of arrival and sorted by length.
 """
 
@@ -46,7 +46,7 @@ WINDOW_S, PAUSE_S = 0.3, 0.05
 
 
 def flops(lengths):
-    """Operations of the products and of attention, for sequences of these lengths."""
+    """Operations of the products and of attention, for sequences with `lengths` tokens."""
     tokens = sum(lengths)
     products = 2 * tokens * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER)
     return LAYERS * (products + sum(4 * n * n * HIDDEN for n in lengths))
@@ -63,7 +63,7 @@ class Engine:
 
 
 class Padded:
-    """What takes rows of one length, with a mask."""
+    """A side that takes rows of one length, with a mask."""
 
     def __call__(self, sequences):
         longest = max(len(s) for s in sequences)
@@ -319,7 +319,7 @@ def in_batches(sequences, order):
 
 
 def report(name, lengths, seconds, ceilings, sides):
-    """One line for each side: milliseconds, GFLOP/s, share of the ceiling, and how many times as fast the engine is."""
+    """One line for each side: milliseconds, GFLOP/s, share of the ceiling, and the speed-up of the engine."""
     rows = []
     for side in sides:
         if side.name == "ceiling":

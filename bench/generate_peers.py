@@ -3,10 +3,10 @@
 
     bench/generate_peers.py [--precision float32 bfloat16] [--prompt 128] [--new 64] [--rounds 5]
 
-Greedy search from one prompt, eight prompts at once, and four beams. In float32 the new tokens are compared first; a
-difference ends the run. Then the sides take turns; of each the best of the rounds counts, prompts included. The share
-is that of the bytes of weights that a step must read, per second, in those that a copy of 256 MiB reads and writes per
-second, in the same rounds. Prints JSON lines.
+Greedy search from one prompt, from eight prompts together, and with four beams. In float32 the new tokens are compared
+first; a difference ends the run. Then the sides take turns; the best round of each side counts, including prompts. The
+share compares the bytes of weights that a step must read, per second, with the bytes that a copy of 256 MiB reads and
+writes per second, in the same rounds. Prints JSON lines.
 """
 
 import argparse

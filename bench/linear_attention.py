@@ -3,9 +3,9 @@
     python bench/linear_attention.py [--rounds N] [--json FILE] [--update-docs]
 
 Features elu + 1, one head of 64, float32, causal, RoPE in the numerator (arXiv 2104.09864 Eq. 19), called through the C
-interface on one thread. After a comparison with float64, 2^14 to 2^20 positions: the slope of log
-time over log positions, and what the calls add to the peak of the process's memory. How fast the kernels are compared
-with torch is measured by bench/kernels.py.
+interface on one thread. After a comparison with float64, 2^14 to 2^20 positions: the slope of log time over log
+positions, and the increase of the process's peak memory by the calls. bench/kernels.py compares the speed of the
+kernels with torch.
 """
 
 import argparse
@@ -163,7 +163,7 @@ def main() -> None:
     arguments = parser.parse_args()
     core = load_core()
     verify(core)
-    with ThreadPoolExecutor(1) as fresh_thread:  # one that has no work space yet
+    with ThreadPoolExecutor(1) as fresh_thread:  # a thread without work space
         grown = fresh_thread.submit(scaling, core, arguments.rounds).result()
     print(growth(grown))
     if arguments.update_docs:

@@ -1,4 +1,4 @@
-"""One operator run by ONNX Runtime, on as many threads as torch has, which sleep when there is nothing to do."""
+"""Runs one operator with ONNX Runtime, on as many threads as torch; idle threads sleep."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class LeftOut(Exception):
-    """ONNX Runtime is not there, or has no such kernel; says why."""
+    """ONNX Runtime is missing, or lacks the kernel; states the reason."""
 
 
 def operator(name: str, domain: str, inputs: list[Tensor | None], result: Tensor, **attributes) -> Callable[[], None]:

@@ -3,10 +3,10 @@
 //
 //   packed_products [ROWS ...]        as OMP_NUM_THREADS says
 //
-// Each layer is compared with float64 loops before it is timed, `warm` repeats a call with one weight, which the
-// caches keep if it fits, and takes the best; `cold` goes through many weights, and takes the median. Their
-// yardsticks are measured beside them: the product of 1024 rows (GFLOP/s), reading as many bytes again and again (GB/s,
-// warm), and a copy of 128 MiB, bytes read and bytes written (GB/s, cold).
+// Each layer is compared with float64 loops before it is timed, `warm` repeats a call with one weight, which the caches
+// keep if it fits, and takes the best; `cold` cycles through many weights, and takes the median. Reference values are
+// measured in the same run: the product of 1024 rows (GFLOP/s), reading as many bytes again and again (GB/s, warm), and
+// a copy of 128 MiB, bytes read and bytes written (GB/s, cold).
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr double kGiga = 1e9;
 constexpr int64_t kMemoryBytes = int64_t{128} << 20;  // far more than caches hold
-constexpr int64_t kCopied = int64_t{32} << 20;        // at once, for a whole number of them
+constexpr int64_t kCopied = int64_t{32} << 20;        // processed together; divides the number of elements
 constexpr int64_t kPart = int64_t{32} << 10;
 
 void must(rf_status status) {
@@ -35,8 +35,8 @@ void must(rf_status status) {
 
 enum class Take { kMin, kMedian };
 
-// Seconds of a call: the minimum, which nothing else on the machine has disturbed, or the median of calls of which some
-// find in the caches what others do not.
+// Seconds of a call: the minimum, which other load has not disturbed, or the median, for calls that find different data
+// in the caches.
 double seconds_of(const std::function<void()>& call, Take take = Take::kMin) {
   using Clock = std::chrono::steady_clock;
   constexpr double kTotalSeconds = 0.03;

@@ -1,4 +1,4 @@
-"""The most memory that this process has had at once, as Linux counts it (in steps of some 256 KiB)."""
+"""The peak memory of this process, as Linux counts it (in steps of about 256 KiB)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ def peak_kib() -> int:
 
 
 def added_kib(work: Callable[[], object]) -> int:
-    """What `work` adds to what the process holds when it begins."""
+    """The memory that `work` adds to the memory at its start."""
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts anew
     before = peak_kib()
     work()

@@ -1,4 +1,4 @@
-"""What benchmarks against other people's code share: the machine's description, and time by interleaved windows."""
+"""Shared by the benchmarks against other libraries: the machine's description, and timing in interleaved windows."""
 
 import ctypes
 import os
@@ -34,7 +34,7 @@ class Windows:
 def take_turns(
     sides: list[Windows], rounds: int, window_s: float, clock: Callable[[], float] = time.perf_counter
 ) -> None:
-    """Times all sides in short windows, one after the other, `rounds` times. clock: in seconds."""
+    """Times all sides in turn in short windows, `rounds` times. clock: in seconds."""
     for side in sides:
         side.call()
         start = clock()
@@ -64,7 +64,7 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    """The tree's commit, with -dirty where files differ; the pages that tables are written into do not count."""
+    """The tree's commit, with -dirty if files differ; the pages that contain the tables do not count."""
     if shutil.which("git") is None:
         return "unknown"
     git = ["git", "-C", str(ROOT)]

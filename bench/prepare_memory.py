@@ -1,11 +1,10 @@
-"""Memory of `roformer prepare` while a large file goes through it, and the processor time of one thread and of two.
+"""Measures the memory of `roformer prepare` on a large file, and the processor time with one and two threads.
 
     python bench/prepare_memory.py [--megabytes 1000] [--text FILE] [--model DIR_WITH_VOCAB] [--update-docs]
 
-Writes JSON lines of FILE's text, again and again, to a temporary file, and prepares it. A JSON line of results for each
-tenth of the file that has been read (resident memory in MiB) and one for each run: `peak_mib`, the most it was,
-`seconds` by the clock, `cpu_seconds`, and `busiest_cpu_seconds` of the thread that had most to do, which is what the
-clock would show on idle cores.
+Writes JSON lines of FILE's text, repeatedly, to a temporary file, and prepares it. Prints a JSON line for each tenth of
+the file that has been read (resident memory in MiB) and one for each run: `peak_mib`, the maximum, `seconds` by the
+clock, `cpu_seconds`, and `busiest_cpu_seconds` of the busiest thread, which the clock would show on idle cores.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Vectors of many rows on a local cluster of Ray whose actors are killed, compared with those of one process.
+"""Compares vectors of many rows from a local cluster of Ray, whose actors are killed, with the vectors of one process.
 
     bench/ray_embed.py [--rows N] [--actors N] [--kill-every SECONDS] [--format parquet|jsonl] [--batch-size N]
                        [--seed N] [--folder DIR]
@@ -84,7 +84,7 @@ def killing(every_s, seed):
 
 
 def compare(rows, output, engine):
-    """Numbers of rows that were found, and that differ from what one process gives; its seconds."""
+    """Numbers of rows that were found, and that differ from the result of one process; its seconds."""
     ours = tables(output)
     found, different, seconds, left = 0, 0, 0.0, None
     for table in tables(rows):
@@ -111,7 +111,7 @@ def compare(rows, output, engine):
 
 
 def embed_on_ray(folder, given):
-    """The seconds that it took, and those at which actors were killed."""
+    """The duration in seconds, and the seconds at which actors were killed."""
     import ray
 
     import roformer_cpp.ray

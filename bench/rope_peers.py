@@ -1,15 +1,15 @@
-"""Rotary position embedding compared with other libraries; every side is verified against float64 first.
+"""Compares rotary position embedding with other libraries; every side is verified against float64 first.
 
     python bench/rope_peers.py [--quick] [--json FILE] [--update-docs]
 
 12 heads of 64, at 4096 and 32768 positions, float32 and bfloat16. All sides run in one process, in interleaved windows
 with a pause between them, on the same threads. Times are the median and the best of the windows; a ratio is the median
 of the ratios within a round, followed by the ratio of the best windows, which is the one to read on a busy machine.
-GB/s (of the median) counts the tensor once read and once written. No side builds its tables inside the
-timing: peers are given exact ones. Memory is [T, H, D] except where a name says [H, T, D].
+GB/s (of the median) counts the tensor once read and once written. Building tables is not timed: peers get exact tables.
+Memory is [T, H, D] unless a name says [H, T, D].
 
-The copy and ONNX Runtime write into memory that exists; everything else makes its result. So that this costs the
-peers and us a pointer and not page faults, malloc is told to keep freed memory (--system-malloc: as it comes).
+The copy and ONNX Runtime write into existing memory; all other sides allocate their result. malloc is set to keep freed
+memory, so that an allocation costs a pointer and not page faults (--system-malloc: default settings).
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Tables of docs/benchmarks/<cpu>.md, each written by the script that makes its figures (--update-docs).
+"""Writes the tables of docs/benchmarks/<cpu>.md; each table is written by the script that measures it (--update-docs).
 
-There is a page for each kind of CPU, so that a measurement on one never replaces that of another. A table lies between
-<!-- <id> --> and <!-- end <id> -->, where the id is the script's name without .py, and a word for the variant where it
-has several. What is between the two is replaced: the command, the machine and the commit, then the table. A page is
-made when its first table is written; docs/benchmarks.md, which explains the tables, is written by hand.
+Each kind of CPU has its page, so a measurement on one CPU never replaces that of another. A table lies between <!--
+<id> --> and <!-- end <id> -->. The id is the script's name without .py, followed by a word for the variant if the
+script has several. The text between the two markers is replaced: the command, the machine and the commit, then the
+table. A page is created with its first table; docs/benchmarks.md, which explains the tables, is written by hand.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def command() -> str:
-    """How this program was called; of files elsewhere their names alone."""
+    """The command line of this program; files elsewhere are shortened to their names."""
     script = Path(sys.argv[0]).resolve().relative_to(ROOT)
     arguments = [Path(a).name if Path(a).is_absolute() else a for a in sys.argv[1:] if a != "--update-docs"]
     return shlex.join([".venv/bin/python", str(script), *arguments, "--update-docs"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokenizing, compared with other libraries: megabytes of UTF-8 per second, from strings in memory to ids and offsets.
+"""Compares tokenizing with other libraries: megabytes of UTF-8 per second, from strings in memory to ids and offsets.
 
     bench/tokenizer_bench.py bert     --vocab vocab.txt --text english.txt [--update-docs]
     bench/tokenizer_bench.py roformer --vocab vocab.txt --text chinese.txt --dict dict.txt [--update-docs]

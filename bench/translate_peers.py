@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Translation, compared with CTranslate2 on the same weights: lines per second by beam search.
+"""Compares translation with CTranslate2 on the same weights: lines per second by beam search.
 
     bench/translate_peers.py --model DIR --input test.en [--beams 4] [--rounds 3] [--threads 2]
 
 DIR is a run of `roformer train-translation` with the encoding {"type": "sinusoidal", "layout": "half"}, which is a
-MarianMTModel. Both sides compute in float32 and sort lines by length; the sides take turns, and of each the best of
-the rounds counts, tokenizing and, of ours, the start of the program included: give some thousand lines. Prints one
-JSON line: the times, and how many lines are the same.
+MarianMTModel. Both sides compute in float32 and sort lines by length; the sides take turns, and the best round of each
+counts. Times include tokenizing and, for ours, the start of the program, so use some thousand lines. Prints one JSON
+line: the times, and the number of equal lines.
 """
 
 import argparse
@@ -27,12 +27,13 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
 
 from cli_support import run  # noqa: E402
 
-EXTRA_TOKENS = 50  # of a translation, beyond those of its line
+EXTRA_TOKENS = 50  # of a translation, beyond the tokens of its line
 
 
 class Loader(BartLoader):
     """CTranslate2's loader for Marian drops the last row of the embedding, where published models have padding, and
-    starts the decoder from zeros; here padding is the first row, and the decoder starts from the end's embedding."""
+    starts the decoder from zeros; in our models padding is the first row, and the decoder starts from the end's
+    embedding."""
 
     def get_model_spec(self, model):
         model.config.normalize_before = model.config.normalize_embedding = False

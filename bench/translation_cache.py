@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Translations with and without the cache of keys and values, and in batches of other sizes: how many lines differ.
+"""Counts lines that differ between translations with and without the cache of keys and values, and between batch sizes.
 
     bench/translation_cache.py --model DIR --input a.en b.en [--beams 4] [--threads 2]
 
-Prints a JSON line for each way: seconds, and the lines that are not those of the first. Where two translations have all
-but equal scores, sums in another order may decide (docs/translation.md).
+Prints a JSON line for each way: seconds, and the lines that differ from the first way. If two translations have almost
+equal scores, another order of sums may decide (docs/translation.md).
 """
 
 import argparse

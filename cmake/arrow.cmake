@@ -1,5 +1,5 @@
-# Apache Arrow's Parquet reader, when it is there: as a CMake package, or inside the package pyarrow of `python`. Defines
-# the target rf::parquet, or silently leaves it undefined.
+# Apache Arrow's Parquet reader, if it is installed: as a CMake package, or inside the package pyarrow of `python`.
+# Defines the target rf::parquet, or silently leaves it undefined.
 option(ROFORMER_PARQUET "Read and write Parquet where Apache Arrow is found" ON)
 if(NOT ROFORMER_PARQUET)
   return()
@@ -18,8 +18,8 @@ execute_process(
 if(NOT pyarrow_rc EQUAL 0)
   return()
 endif()
-# Its libraries have only names with a version. As -l options they are no files that Ninja waits for, so after an upgrade
-# of the package the linker says what is missing, and a new configuration finds it.
+# Its libraries only have names with a version. Ninja does not track -l options as files, so after an upgrade of the
+# package the linker reports the missing file, and a new configuration finds it.
 file(GLOB pyarrow_libraries RELATIVE "${pyarrow_root}" "${pyarrow_root}/libparquet.so.*" "${pyarrow_root}/libarrow.so.*")
 list(LENGTH pyarrow_libraries count)
 if(NOT count EQUAL 2 OR NOT EXISTS "${pyarrow_root}/include/parquet/api/reader.h")

@@ -1,6 +1,6 @@
-# cmake -DSOURCE=<repository> -DOUTPUT=<header> -P commit.cmake: kCommit, with -dirty after it where files differ (the pages
-# that tables of figures are written into do not count), "unknown" outside a repository. The header is touched only
-# when the text is another.
+# cmake -DSOURCE=<repository> -DOUTPUT=<header> -P commit.cmake: kCommit, with the suffix -dirty if files differ (the
+# pages that contain tables of figures do not count), "unknown" outside a repository. The header is written only if the
+# text changes.
 cmake_minimum_required(VERSION 3.25)
 execute_process(
   COMMAND git -C "${SOURCE}" rev-parse --short=12 HEAD

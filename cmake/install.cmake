@@ -1,14 +1,14 @@
-# cmake --install: the libraries that need no torch, their headers, packages for CMake and pkg-config, and the program
-# with its dictionary. The prefix may be moved. What trains stays in the build tree, beside the torch that it was built
-# for. Libraries of others (oneDNN, Arrow) that were found in an environment of Python are copied, so that the prefix
-# outlives the environment; those of the system are used where they are.
+# cmake --install: the libraries without torch, their headers, packages for CMake and pkg-config, and the program with
+# its dictionary. The prefix may be moved. Training stays in the build tree, with the torch that it was built for.
+# Third-party libraries (oneDNN, Arrow) from a Python environment are copied, so the prefix does not depend on the
+# environment; libraries of the system are used in place.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/roformer)
 set(private_dir ${CMAKE_INSTALL_LIBDIR}/roformer)
 
-# rf_install_rpath(<target> <path> <bundled>): the run path, and the directories of the libraries that it links where none
-# of them are copied.
+# rf_install_rpath(<target> <path> <bundled>): the run path, plus the directories of the linked libraries if they are
+# not copied.
 function(rf_install_rpath target path bundled)
   set(use_link_path ON)
   if(bundled)

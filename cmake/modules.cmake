@@ -1,8 +1,9 @@
 # rf_module(<name> [SHARED] [TORCH_HEADERS] SOURCES ... LINKS ... [PRIVATE_LINKS ...] [UNITY <files>] [EXPORTS <file>])
-# TORCH_HEADERS: its files use the precompiled headers of torch (torch.cmake). A module is a library rf_<name>, alias rf::<name>, whose public headers live in <name>/include. Only what it links is
-# on its include path, so a header of a module it may not use does not compile. EXPORTS is for libraries that programs
-# of others link: a linker's version script with the symbols that they may use. Such a library has a soname; while the
-# major version is 0, each minor version may change the interface.
+# TORCH_HEADERS: its files use the precompiled headers of torch (torch.cmake). A module is a library rf_<name>, alias
+# rf::<name>, whose public headers live in <name>/include. Only modules that it links are on its include path, so
+# including a header of another module does not compile. EXPORTS is for libraries that other programs link: a linker
+# version script with the symbols that they may use. Such a library has a soname; while the major version is 0, each
+# minor version may change the interface.
 add_library(rf_warnings INTERFACE)
 target_compile_options(rf_warnings INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion
   $<$<BOOL:${ROFORMER_WARNINGS_AS_ERRORS}>:-Werror>)
@@ -11,17 +12,17 @@ if(ROFORMER_SANITIZE)
   add_link_options(-fsanitize=${ROFORMER_SANITIZE})
 endif()
 
-# rf_unity(<target> <files>): the compiler reads so many files of a target as one, because what headers cost for each file,
-# those of torch even precompiled, is most of its time. Names in anonymous namespaces are then shared by the files of a
-# group. With -DROFORMER_UNITY=OFF each file is compiled alone, which is faster for someone who changes one.
+# rf_unity(<target> <files>): the compiler reads this many files of a target as one, because parsing headers dominates
+# compile time, even with torch precompiled. The files of a group then share names in anonymous namespaces. With
+# -DROFORMER_UNITY=OFF each file is compiled alone, which is faster if you change a single file.
 option(ROFORMER_UNITY "Compile several source files of a module at once" ON)
 function(rf_unity target files)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${ROFORMER_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
-  # g++ 12 sees accesses beyond a tensor in torch's headers where it inlines more, and takes every file but the one that
-  # it was given for a header, in which a type of an anonymous namespace would be a mistake.
+  # With more inlining, g++ 12 reports accesses beyond a tensor in torch's headers. It also treats the included files as
+  # headers, in which a type of an anonymous namespace would be a mistake.
   target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-subobject-linkage>")
 endfunction()
-# rf_unity_group(<name> <file>...): these are read as one, where the names of others would collide with theirs.
+# rf_unity_group(<name> <file>...): reads these files as one, if their names would collide with other files.
 function(rf_unity_group name)
   set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${name})
 endfunction()
@@ -52,8 +53,8 @@ function(rf_module name)
 endfunction()
 
 # rf_test(<module> SOURCES ... LINKS ... [UNITY <files>]): one GoogleTest binary per module,
-# build/<preset>/tests/<module>_test. The list of them, tests/programs.txt in the build, is what scripts/run_tests.py
-# expects.
+# build/<preset>/tests/<module>_test. scripts/run_tests.py expects the list of all programs in tests/programs.txt of the
+# build.
 function(rf_test module)
   cmake_parse_arguments(T "" "UNITY" "SOURCES;LINKS" ${ARGN})
   add_executable(rf_${module}_test ${T_SOURCES})

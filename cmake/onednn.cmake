@@ -1,6 +1,7 @@
-# oneDNN 3.2 or newer, when it is there: as a CMake package, or from the wheels of requirements-onednn.txt in the
-# environment of `python`. Defines the target rf::onednn, or leaves it undefined and says why: linear layers then run on
-# the product of the core. One that brings another OpenMP runtime than GNU's, which core and torch share, is not used.
+# oneDNN 3.2 or newer, if it is installed: as a CMake package, or from the wheels of requirements-onednn.txt in the
+# environment of `python`. Defines the target rf::onednn, or leaves it undefined and prints the reason; linear layers
+# then run on the product of the core. A oneDNN with another OpenMP runtime than GNU's, which core and torch share, is
+# not used.
 option(ROFORMER_ONEDNN "Use oneDNN for linear layers where it is found" ON)
 if(NOT ROFORMER_ONEDNN)
   return()
@@ -26,7 +27,8 @@ endif()
 
 get_target_property(onednn_library DNNL::dnnl LOCATION)
 cmake_path(GET onednn_library PARENT_PATH onednn_library_dir)
-# One of an environment of Python, which an activated one is found by too, or of the checkout is installed beside ours.
+# A library from a Python environment (CMake also searches an activated one) or from the checkout is installed with
+# ours.
 set(onednn_bundled)
 foreach(place IN ITEMS "${python_data}" "${PROJECT_SOURCE_DIR}")
   cmake_path(IS_PREFIX place "${onednn_library}" NORMALIZE inside)

@@ -1,4 +1,4 @@
-# The Python whose packages the build looks into: `python`, empty when there is none.
+# The Python whose packages the build uses: `python`, empty if there is no Python.
 set(ROFORMER_PYTHON "" CACHE FILEPATH "A Python with torch 2.11 to 2.15; empty: .venv, or the one on the path")
 set(python "${ROFORMER_PYTHON}")
 if(NOT python AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)

@@ -1,5 +1,5 @@
 # Looks for torch in `python` without loading it: torch_root, ROFORMER_TORCH_VERSION and an empty torch_problem, or the
-# reason why there is none that can be used.
+# reason why torch cannot be used.
 set(torch_versions "2.11 to 2.15")
 execute_process(
   COMMAND "${python}" -c

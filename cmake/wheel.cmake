@@ -1,4 +1,4 @@
-# What a wheel has, in the component `python`: the package (pyproject.toml adds its Python files), with
+# The contents of a wheel, in the component `python`: the package (pyproject.toml adds its Python files), with
 #   roformer_cpp/_engine.*.so        the module
 #   roformer_cpp/lib/                the libraries, and those of others that are on no list of every Linux system
 #   roformer_cpp/bin/roformer        the program; the script `roformer` runs it
@@ -14,7 +14,7 @@ if(NOT TARGET rf_python)
   message(FATAL_ERROR "A wheel needs the module _engine: nanobind, and the headers of Python")
 endif()
 
-# A wheel has no symbolic links, so a library has one name.
+# Wheels cannot contain symbolic links, so a library has one name.
 foreach(property VERSION SOVERSION)
   set_property(TARGET rf_core PROPERTY ${property})
   set_property(TARGET rf_engine PROPERTY ${property})
@@ -23,11 +23,11 @@ set_target_properties(rf_python PROPERTIES INSTALL_RPATH "\$ORIGIN/lib")
 set_target_properties(roformer PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib")
 set_target_properties(${libraries} PROPERTIES INSTALL_RPATH "\$ORIGIN")
 if(torch_libraries)
-  # Python has loaded torch before these; the program finds it beside the package, or by the environment that
-  # python/roformer_cpp/_library.py gives it.
+  # Python loads torch before these libraries; the program finds it next to the package, or by the environment that
+  # python/roformer_cpp/_library.py sets.
   set_target_properties(${torch_libraries} PROPERTIES INSTALL_RPATH "\$ORIGIN;\$ORIGIN/../../torch/lib")
 endif()
-# What pip builds.
+# Targets that pip builds.
 add_custom_target(rf_wheel)
 add_dependencies(rf_wheel roformer rf_python ${torch_libraries})
 install(TARGETS rf_python LIBRARY DESTINATION ${package} COMPONENT python)

@@ -9,7 +9,8 @@ file(GET_RUNTIME_DEPENDENCIES
 if(missing)
   message(FATAL_ERROR "Libraries that the wheel needs were not found: ${missing}")
 endif()
-# A build with torch finds GNU OpenMP twice, beside torch too; the wheel, which also runs without torch, takes the system's.
+# A build with torch finds GNU OpenMP twice, once in torch; the wheel, which also runs without torch, takes the
+# system's.
 foreach(name IN LISTS several_FILENAMES)
   set(places ${several_${name}})
   list(FILTER places EXCLUDE REGEX "/torch/lib/")

@@ -2,7 +2,7 @@
 
     python scripts/check_site.py build/site
 
-Addresses of other sites in `a` are not visited. What a page would load by itself must lie in the site.
+Addresses of other sites in `a` are not visited. Everything that a page loads automatically must lie in the site.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def page(path):
 
 
 def problem(path, address, root, loaded):
-    """What is wrong with an address of the file `path`, or None."""
+    """Describes the error of an address in the file `path`, or None."""
     parts = urlsplit(address)
     if parts.scheme == "data":
         return None

@@ -2,8 +2,8 @@
 # Builds the wheel, installs it into an empty environment and uses it there as on a machine without compiler and torch.
 # Every check prints a line; the first that fails ends the script with exit code 1.
 #
-#   scripts/check_wheel.sh                builds with pip, in an environment of its own
-#   scripts/check_wheel.sh FILE.whl       checks a wheel that is there
+#   scripts/check_wheel.sh                builds with pip, in a separate environment
+#   scripts/check_wheel.sh FILE.whl       checks an existing wheel
 #
 #   PYTHON=/path/to/python                the Python to build and install for; default: python3
 set -euo pipefail

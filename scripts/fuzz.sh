@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fuzzes what reads files of others, under the address and undefined-behaviour sanitizers. Exit code 0: nothing found.
+# Fuzzes the readers of foreign files under the address and undefined-behaviour sanitizers. Exit code 0: nothing found.
 #
 #   scripts/fuzz.sh [SECONDS] [TARGET...]    SECONDS for each target (60); targets: the folders of fuzz/corpus
 #
-# Needs libFuzzer's archive: Debian's libclang-rt-14-dev or a newer one, or its path in LIBFUZZER. What is found lies in
-# build/fuzz/found/TARGET, and inputs that reach new code in build/fuzz/corpus/TARGET, where the next run begins.
+# Needs libFuzzer's archive: Debian's libclang-rt-14-dev or a newer one, or its path in LIBFUZZER. Findings are written
+# to build/fuzz/found/TARGET, and inputs that reach new code to build/fuzz/corpus/TARGET, where the next run begins.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}

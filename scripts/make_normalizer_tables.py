@@ -2,8 +2,8 @@
 """Writes text/src/unicode/normalizer_tables.inc: how the library `tokenizers` treats every code point.
 
 These are the tables of the `bert` and `roformer` pipelines (spec R-TOK-05, set A). Each step of its BertNormalizer and
-of its BertPreTokenizer is run on every code point separately; from `unicodedata` comes only one sample character of
-each combining class, with which the classes of all others are determined. Needs `pip install tokenizers`:
+of its BertPreTokenizer is run on every code point separately; `unicodedata` provides only one sample character of each
+combining class, by which the classes of all other characters are determined. Needs `pip install tokenizers`:
 
     python scripts/make_normalizer_tables.py
 """
@@ -72,7 +72,7 @@ def combining_class(char, samples):
     """The class of the samples that the character keeps its order with; 0 when it never moves."""
     if not is_moved(char, samples):
         return 0
-    after = {rank for rank, sample in samples.items() if swaps(sample, char)}  # those that it goes in front of
+    after = {rank for rank, sample in samples.items() if swaps(sample, char)}  # the classes that it moves in front of
     before = {rank for rank, sample in samples.items() if swaps(char, sample)}
     (level,) = samples.keys() - after - before
     assert all(rank < level for rank in before) and all(rank > level for rank in after)
@@ -124,11 +124,11 @@ def check_assumptions(records):
             continue
         assert STRIP(chr(code)) == "".join(part for part in parts if not records[ord(part)][0] & MARK)
         ranks = [records[ord(part)][1] for part in parts]
-        # A part never goes in front of the first part of its own character, so that it always has a predecessor.
+        # A part never moves in front of the first part of its character, so it always has a predecessor.
         assert all(rank == 0 or rank >= ranks[0] for rank in ranks[1:])
         assert not any(records[ord(part)][0] & (DECOMPOSES | DROP | SPACE) for part in parts)
     for code in (*range(0x4E00, 0xA000), 0x3001, 0x3002, 0xFF0C):
-        assert records[code][0] & ~(CJK | PUNCTUATION) == 0  # unchanged, whatever is asked for
+        assert records[code][0] & ~(CJK | PUNCTUATION) == 0  # unchanged by any option
 
 
 def main():

@@ -1,5 +1,5 @@
-"""Measures of the source tree: what a change costs, and where it has grown. Prints one block for each measure;
-scripts/include_depth.py prints the chains of headers.
+"""Measures the source tree: the cost of a change, and growth. Prints one block per measure; scripts/include_depth.py
+prints the chains of headers.
 
 scripts/measure_tree.py [--term content_bias] [--build build/release] [--tree .]
 """

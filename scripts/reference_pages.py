@@ -30,7 +30,7 @@ HEADERS = [
     "core/include/rf/status.h",
     "engine/include/rf/engine.h",
 ]
-# Modules whose functions are meant to be read or used, but are no part of `roformer_cpp` itself.
+# Modules whose functions users may read or call although `roformer_cpp` itself does not export them.
 MORE_MODULES = ["theory"]
 # The order of the page, and its titles; other modules follow with the first words of their docstrings.
 TITLES = {
@@ -80,7 +80,7 @@ def exported_names(tree):
 
 
 def signature(node, name, drop_first=False):
-    """`name(arguments) -> result`, on one line where it fits, else with a line for each argument."""
+    """`name(arguments) -> result`, on one line where it fits, else with one line per argument."""
     arguments = node.args
     parts = []
     positional = arguments.posonlyargs + arguments.args
@@ -188,7 +188,7 @@ def described_function(node, name, level, method=False):
 
 
 def described_class(node, level):
-    out = [f"{'#' * level} Class `{node.name}`"]  # an anchor of its own beside that of a function of the name
+    out = [f"{'#' * level} Class `{node.name}`"]  # a separate anchor, since a function may have the same name
     methods = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
     fields = [item for item in node.body if isinstance(item, ast.AnnAssign) and is_public(item.target.id)]
     if "__init__" in methods:
@@ -295,7 +295,7 @@ def described(tree, members):
 
 
 def header_comment(text):
-    """Paragraphs of the comment that a header begins with; indented lines stay as they are."""
+    """Paragraphs of the comment that a header begins with; indented lines are kept."""
     comment = re.match(r"/\*(.*?)\*/", text, re.DOTALL)[1]
     lines = [re.sub(r"^ \* ?", "", line).rstrip() for line in comment.splitlines()]
     lines[0] = lines[0].strip()

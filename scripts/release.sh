@@ -3,7 +3,7 @@
 # changelog section of the version (NOTES.md) and SHA256SUMS. Everything is built from a copy of the commit.
 #
 #   scripts/release.sh VERSION                   checks, builds, and tests each wheel in an empty environment
-#   scripts/release.sh --dry-run VERSION         checks only, and says which interpreters are missing
+#   scripts/release.sh --dry-run VERSION         checks only, and names missing interpreters
 #   scripts/release.sh --allow-missing VERSION   builds although interpreters are missing; the last line names them
 #
 #   PYTHONS="3.11 /path/to/python3.12"           interpreters instead of those on PATH

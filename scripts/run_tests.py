@@ -1,11 +1,12 @@
 """Runs the built tests and prints one line of totals: C++ test programs, pytest, format checks.
 
-Called by scripts/test.sh. The counts come from the machine-readable reports (GoogleTest JSON, JUnit XML). Each of these
-counts as one failure: a program that crashes, leaves no report, or takes longer than its limit; a program that CMake
-declares and the build lacks; and a package of requirements-dev.txt that is not installed, because its tests cannot run.
+Called by scripts/test.sh. The counts come from the machine-readable reports (GoogleTest JSON, JUnit XML). One failure
+is counted for each program that crashes, does not write a report, or exceeds its limit; for each program that CMake
+declares and the build lacks; and for each package of requirements-dev.txt that is not installed, because its tests
+cannot run.
 
-The output of a test program is written to <program>.log next to it, and shown if it fails. One that takes too long is
-ended after showing the stacks of its threads (if there is gdb); pytest shows its own stacks.
+The output of a test program is written to <program>.log next to it, and shown if it fails. A program that exceeds its
+limit is ended after showing the stacks of its threads (if gdb is installed); pytest shows its own stacks.
 """
 
 import argparse
@@ -24,9 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# In seconds: several times what a slow machine needs, so that what reaches them hangs.
+# In seconds: several times the needs of a slow machine, so a test that reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT, GDB_LIMIT = 900, 3600, 900, 120
-# Folders of tests that run beside the others.
+# Folders of tests that run in parallel with the others.
 FIRST_GROUP = {"build", "cli", "data", "docs", "ops", "train"}
 
 
@@ -128,7 +129,7 @@ def pytest_groups(root):
 
 
 def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIMIT):
-    """Both groups at once; the output of the second follows that of the first."""
+    """Runs both groups in parallel; the output of the second follows the output of the first."""
     groups = pytest_groups(root)
     with tempfile.TemporaryFile() as kept, ThreadPoolExecutor() as pool:
         outputs = [None, kept]
@@ -144,7 +145,7 @@ def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIM
 
 
 def run_group(paths, output, root, limit, test_limit):
-    """(passed, failed, skipped), or why there is no report."""
+    """(passed, failed, skipped), or the reason for a missing report."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         environment = dict(os.environ, PYTHONPATH=str(root / "python"), TOKENIZERS_PARALLELISM="false")

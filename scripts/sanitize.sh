@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sanitizers that scripts/test.sh does not run, because they need long builds of their own. Exit code 0: nothing found.
+# Sanitizers that scripts/test.sh does not run, because they need separate long builds. Exit code 0: nothing found.
 #
 #   scripts/sanitize.sh threads [ARG...]   ThreadSanitizer over core: the tests of core (ARG: arguments of core_test)
 #   scripts/sanitize.sh ops [ARG...]       AddressSanitizer over the PyTorch operators (ARG: arguments of pytest)
 #
-# docs/sanitizers.md says what they detect and what they do not, and has the result of a run.
+# docs/sanitizers.md describes what they detect and the result of a run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 check=${1:-}
@@ -29,8 +29,8 @@ case $check in
     ;;
   ops)
     # PyTorch and Python are not built for the sanitizer, so it is loaded before them. It replaces their malloc, which
-    # puts a red zone around the memory of every tensor. What they keep until the end is not looked for as a leak.
-    # libroformer_nn.so, which the tests of attention need, is the one of build/release.
+    # puts a red zone around the memory of every tensor. Memory that they keep until the end does not count as a leak.
+    # libroformer_nn.so, which the tests of attention need, comes from build/release.
     python=${ROFORMER_PYTHON:-$PWD/.venv/bin/python}
     [ -e build/release/lib/libroformer_nn.so ] || { echo "[sanitize] run scripts/setup.sh --tests first" >&2; exit 1; }
     build build/sanitize-ops rf_ops \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the documentation site. A warning, a dead link, and anything that a page would load from elsewhere are errors.
+# Builds the documentation site. Warnings, dead links, and resources from other sites are errors.
 #
 #   scripts/site.sh [OUTPUT]                 into build/site unless OUTPUT is given
 #   scripts/site.sh --serve                  shows it at http://127.0.0.1:8000 and builds again after each change

@@ -1,4 +1,4 @@
-"""What MkDocs does for the site beyond its own rules; mkdocs.yml names this file.
+"""Extends MkDocs for the site; mkdocs.yml names this file.
 
 Pages link as code hosts need it: relative to their own file, to any file of the repository. Links that leave docs/ lead
 to pages that are added here: README.md, CONTRIBUTING.md, SECURITY.md and CHANGELOG.md, for the result of an experiment
@@ -137,7 +137,7 @@ def source_page(target):
 
 
 def on_files(files, config):
-    """Adds the pages for what lies outside docs/."""
+    """Adds the pages for files outside docs/."""
     generated = {}
     for name, page in PAGES.items():
         generated[page] = transformed((ROOT / name).read_text(encoding="utf-8"), PurePosixPath(name))

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds against another release of PyTorch and runs the tests of what uses it: C++ programs, then pytest, whose exit
-# code and last line are the script's.
+# Builds against another release of PyTorch and runs the tests of the modules that use it: C++ programs, then pytest,
+# whose exit code and last line are the script's.
 #
 #   scripts/test_torch.sh VERSION [ARG...]    such as 2.15.0; pytest's arguments, default: tests/ops tests/nn
 #                                             tests/python tests/train
 #
-# All of it lies in build/torch-VERSION, which may be deleted. A version of PyTorch with CUDA brings gigabytes.
+# All files are in build/torch-VERSION, which may be deleted. A version of PyTorch with CUDA needs gigabytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:--}" in -*) sed -n '2,8p' scripts/test_torch.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs the Python tests against an installed wheel: with the operators for the torch of the environment, in a copy of the
-# repository that has neither the package nor its libraries. Exit code and last line are pytest's. Tests of the
-# repository itself are left out: of its build, its scripts, and of its pages but for the tutorials.
+# Runs the Python tests against an installed wheel: with the operators for the torch of the environment, in a copy of
+# the repository that has neither the package nor its libraries. Exit code and last line are pytest's. Tests of the
+# repository itself are left out: its build, its scripts, and its pages except the tutorials.
 #
-#   scripts/test_wheel.sh                     builds the wheel first, in an environment of its own
+#   scripts/test_wheel.sh                     builds the wheel first, in a separate environment
 #   scripts/test_wheel.sh FILE.whl [ARG...]   tests a wheel that is there; pytest's arguments, default: those tests
 #
 #   ROFORMER_PYTHON=/path/to/python    what has torch and the packages of requirements-dev.txt; default: .venv/bin/python
 #
-# Some tests call programs that no wheel has; they are those of build/release (scripts/setup.sh --tests).
+# Some tests call programs that are not in a wheel; they come from build/release (scripts/setup.sh --tests).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in -*) sed -n '2,12p' scripts/test_wheel.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
@@ -22,8 +22,8 @@ say() { printf '[test_wheel] %s\n' "$*" >&2; }
 
 "$base" -m venv "$work/venv"
 python=$work/venv/bin/python
-# What the environment has is seen, and nothing is installed in it. So torch does not lie beside the package, as with
-# packages of the system.
+# The packages of the environment are visible, and nothing is installed in it. So torch is not in the folder of the
+# package, as with packages of the system.
 purelib() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 purelib "$base" >"$(purelib "$python")/base.pth"
 

@@ -20,7 +20,7 @@ def make_trie(values):
 
 
 def smallest_type(values):
-    """The C++ type that holds every one of these numbers."""
+    """The smallest C++ type that holds all numbers."""
     top = max(values)
     assert top < 65536
     return "uint8_t" if top < 256 else "uint16_t"

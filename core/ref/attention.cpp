@@ -40,7 +40,7 @@ struct Run {
   int64_t first, count;
 };
 
-// What query m is part of: the call, or its packed sequence.
+// The sequence of query m: the whole call, or a packed sequence.
 struct Sequence {
   Run queries, keys;
   int64_t prefix;  // keys at its start that every query may attend to

@@ -5,8 +5,8 @@
 //   dscore_n  = p_n (dp_n - sum_j p_j dp_j)
 //   d(R^v_n v_n + V[r]) = p_n y
 //
-// and from dscore_n by the product rule to everything a score is made of. Sums over batch, heads, queries and keys run
-// in index order.
+// and from dscore_n by the product rule to all parts of a score. Sums over batch, heads, queries and keys run in index
+// order.
 #include <algorithm>
 
 #include "attention/reference.h"
@@ -16,12 +16,12 @@
 namespace rf::ref {
 namespace {
 
-// gradient[index] += value, where the gradient is wanted.
+// gradient[index] += value if the gradient is wanted.
 void add(void* gradient, int64_t index, double value) {
   if (gradient != nullptr) static_cast<double*>(gradient)[index] += value;
 }
 
-// Gradients of what a Head holds.
+// Gradients of the arrays in a Head.
 struct HeadGradients {
   explicit HeadGradients(const Head& head)
       : q(head.args.queries, head.args.head_dim),
@@ -118,7 +118,7 @@ void query_backward(const Head& head, int64_t m, const double* y, HeadGradients&
   }
 }
 
-// From the gradient dy of y = R x to those of x (added to dx), cos and sin.
+// Takes the gradient dy of y = R x; adds the gradients of x (to dx), cos and sin.
 void rotate_backward(const rf_attention_rotation& rotation, RotationHead of, rf_rope_layout layout, int64_t b,
                      const Matrix& x, const Matrix& dy, Matrix& dx, void* dcos, void* dsin) {
   const int64_t pairs = rotation.cos == nullptr ? 0 : rotation.pairs;

@@ -1,5 +1,5 @@
-// One query head of one batch entry, and what the equation says of a query and a key of it. Shared by the forward and
-// the backward.
+// One query head of one batch entry, and the equation's quantities for a query and a key. Shared by the forward and the
+// backward.
 #ifndef RF_CORE_REF_ATTENTION_HEAD_H_
 #define RF_CORE_REF_ATTENTION_HEAD_H_
 
@@ -23,12 +23,12 @@ class Matrix {
   std::vector<double> values_;
 };
 
-// data[index] of a term, or what an absent one counts as.
+// data[index] of a term, or the default of an absent term.
 inline double element(const void* data, int64_t index, double absent = 0) {
   return data == nullptr ? absent : static_cast<const double*>(data)[index];
 }
 
-// Which rows of a rotation belong to a head: those of all heads where `heads` is 0 or 1.
+// The rows of a rotation that belong to a head; all heads share them if `heads` is 0 or 1.
 struct RotationHead {
   int64_t heads, head;
 
@@ -52,7 +52,7 @@ struct Head {
   int64_t distance(int64_t m, int64_t n) const { return query_positions[m] - key_positions[n]; }
 };
 
-// Where the two elements of pair i lie.
+// Indices of the two elements of pair i.
 struct Pair {
   int64_t first, second;
 };

@@ -37,8 +37,8 @@ uint16_t encode(Format format, double value) {
   if (std::isnan(value)) return static_cast<uint16_t>(sign | infinity | 1 << (format.fraction_bits - 1));
   if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
   if (value == 0) return static_cast<uint16_t>(sign);
-  // In units of the last place of its binade (or of the subnormals) the value rounds to an integer; a carry into the
-  // next binade, or into infinity, is the right bit pattern by itself.
+  // In units of the last place of its binade (or of the subnormals) the value rounds to an integer. A carry into the
+  // next binade, or into infinity, automatically gives the right bit pattern.
   const int exponent = std::max(std::ilogb(value), 1 - format.bias());
   const double units = std::nearbyint(std::ldexp(std::abs(value), format.fraction_bits - exponent));
   if (exponent > format.bias()) return static_cast<uint16_t>(sign | infinity);

@@ -1,4 +1,4 @@
-// What the float64 loops drop, from the definition in rf/dropout.h.
+// Dropout in the float64 loops, from the definition in rf/dropout.h.
 #ifndef RF_CORE_REF_DROPOUT_H_
 #define RF_CORE_REF_DROPOUT_H_
 

@@ -1,4 +1,4 @@
-// GELU in plain loops (see rows.h), by erfc and by the logistic function, which lose nothing in the tails.
+// GELU in plain loops (see rows.h), by erfc and by the logistic function, which stay accurate in the tails.
 #include <cmath>
 #include <numbers>
 #include <vector>

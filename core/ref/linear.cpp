@@ -25,7 +25,7 @@ double activated(rf_linear_activation activation, double sum) {
   return sum;
 }
 
-// A row of x as whole numbers times a scale.
+// A row of x as integers times a scale.
 struct WholeRow {
   std::vector<int64_t> values;
   float scale;

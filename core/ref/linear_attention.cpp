@@ -1,10 +1,10 @@
-// Linear attention in float64 loops (see the header). With w_mn = (R f_m) . (R g_n), s_mn what f_m and g_n give to the
-// denominator, y the gradient of out and d the denominator:
+// Linear attention in float64 loops (see the header). With w_mn = (R f_m) . (R g_n), s_mn the part of the denominator
+// from f_m and g_n, y the gradient of out and d the denominator:
 //
 //   out_m = sum_n w_mn v_n / d_m                        c_m = -(y_m . out_m) / d_m
 //   dv_n  = sum_m w_mn y_m / d_m      dw_mn = y_m . v_n / d_m      ds_mn = c_m
 //
-// and both w_mn and s_mn times e^(c_n - c_m') where there are exponents.
+// and both w_mn and s_mn times e^(c_n - c_m') with exponents.
 #include "linear_attention/reference.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ void add(double factor, const std::vector<double>& x, std::vector<double>& y) {
 // Queries or keys of one head: as given, mapped, and rotated.
 struct Side {
   Rows given, plain, rotated;
-  const Rows* under;  // what the denominator takes
+  const Rows* under;  // features of the denominator
 
   Side(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, const Place& place, Rows rows)
       : given(std::move(rows)), plain(given) {
@@ -153,12 +153,12 @@ struct Head {
   double exponent(int64_t n) const {
     return load(row_dtype(x), x.key_exponents, (b * x.keys + of.first_key + n) * x.key_heads + key_head);
   }
-  // That of the last key that query m may see.
+  // The exponent of the last key that query m may see.
   double exponent_of_query(size_t m) const { return exponent(static_cast<int64_t>(m) + of.keys - of.queries); }
   double factor(double of_keys, double of_query) const {
     return x.key_exponents == nullptr || of_keys == of_query ? 1 : std::exp(of_keys - of_query);
   }
-  // Of query m and a key that it may see.
+  // The factor of query m and a key that it may see.
   double factor(size_t m, size_t n) const {
     return x.key_exponents == nullptr ? 1 : factor(exponent(static_cast<int64_t>(n)), exponent_of_query(m));
   }
@@ -212,7 +212,8 @@ Rows zeros_like(const Rows& rows) {
   return zeros;
 }
 
-// Gradients of the rotated features and of those in the denominator to that of what was given, in place of `rotated`.
+// Turns gradients of the rotated features and of the denominator's features into gradients of the given array, in place
+// of `rotated`.
 void to_given(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, const Side& side,
               const Place& place, Rows& rotated, const Rows& under) {
   const bool rotates_both = x.denominator == RF_DENOMINATOR_ROTATED;
@@ -261,7 +262,7 @@ Gradients head_gradients(const Head& head, const Rows& y) {
   }
   to_given(x, x.query, head.q, head.queries, grads.q, q_under);
   to_given(x, x.key, head.k, head.keys, grads.k, k_under);
-  // What is not a key may be a NaN, which a slope of 0 would not remove.
+  // Masked keys may be NaN, which a slope of 0 would not remove.
   for (size_t n = 0; n < head.v.size(); ++n) {
     if (!head.is_key(n)) std::fill(grads.k[n].begin(), grads.k[n].end(), 0.0);
   }

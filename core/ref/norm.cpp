@@ -13,7 +13,7 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-// dropout of a row: `row` of [rows, columns] as rf_dropout has it.
+// dropout of a row: `row` of [rows, columns], as in rf_dropout.
 void drop_row(const rf_norm_args& x, int64_t row, Numbers& values) {
   const auto threshold = static_cast<uint32_t>(std::lround(65536 * x.dropout));
   for (int64_t c = 0; c < x.columns; ++c) {
@@ -22,7 +22,7 @@ void drop_row(const rf_norm_args& x, int64_t row, Numbers& values) {
   }
 }
 
-// What the backward needs of a row: h = (s - m) r and r.
+// A row as the backward needs it: h = (s - m) r and r.
 struct NormalRow {
   Numbers h;
   double r;

@@ -13,8 +13,8 @@ struct Rotation {
   double sin;
 };
 
-// The rotation by position * (hi + lo): with a = the rounded product and b = what the rounding left,
-// cos(a + b) = cos a cos b - sin a sin b and sin(a + b) = sin a cos b + cos a sin b, all by libm.
+// The rotation by position * (hi + lo): with a = the rounded product and b = the rounding error, cos(a + b) = cos a cos
+// b - sin a sin b and sin(a + b) = sin a cos b + cos a sin b, all by libm.
 Rotation rotation(double position, double hi, double lo) {
   const double a = position * hi;
   const double b = std::fma(position, hi, -a) + position * lo;

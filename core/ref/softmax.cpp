@@ -11,7 +11,7 @@
 namespace rf::ref {
 namespace {
 
-// exp(x - from) of a row and the sum of it; from: the largest element, 0 where there is none above -infinity.
+// exp(x - from) of a row and the sum of it; from: the largest element, or 0 if all are -infinity.
 struct Exponentials {
   std::vector<double> values;
   double from = 0, sum = 0;

@@ -1,4 +1,4 @@
-// What `roformer doctor` reads: a model directory of any model type, or a GGUF file.
+// Inputs of `roformer doctor`: a model directory of any model type, or a GGUF file.
 #include <nlohmann/json.hpp>
 
 #include "memory_directory.h"

@@ -14,7 +14,7 @@ class MemoryDirectory {
   MemoryDirectory& operator=(const MemoryDirectory&) = delete;
 
   const std::string& path() const { return path_; }
-  // Writes the file anew, or removes it where there are no bytes.
+  // Replaces the file, or removes it if `bytes` is empty.
   void put(const std::string& name, std::string_view bytes) const;
 
  private:

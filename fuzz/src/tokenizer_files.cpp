@@ -1,4 +1,4 @@
-// The files of a tokenizer, and what it makes of a text.
+// The files of a tokenizer, and its tokens of a text.
 #include "memory_directory.h"
 #include "rf/io/error.h"
 #include "rf/text/tokenizer.h"

@@ -1,4 +1,4 @@
-// Locks among processes (rf/io/file_lock.h).
+// Locks between processes (rf/io/file_lock.h).
 #include "rf/io/file_lock.h"
 
 #include <fcntl.h>

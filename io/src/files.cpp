@@ -1,5 +1,5 @@
 // Memory maps and atomic replacement on POSIX: write to a temporary name in the same directory, fsync, rename, fsync
-// the directory. An AtomicFile has no lock: with two writers of one name the last rename wins, and each file is
+// the directory. An AtomicFile takes no lock: with two writers of one name the last rename wins, and each file is
 // complete.
 #include "rf/io/files.h"
 
@@ -22,7 +22,7 @@
 namespace rf::io {
 namespace {
 
-// Closes the descriptor when the scope ends, also by an exception.
+// Closes the descriptor when the scope ends, even by an exception.
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {

@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little, "values are copied wit
 namespace rf::io {
 namespace {
 
-// Types of values, by the number that the format gives them.
+// Types of values, by their numbers in the format.
 enum GgufType : uint32_t {
   kGgufU8,
   kGgufI8,
@@ -43,7 +43,7 @@ constexpr uint64_t kMaxKeptNumbers = 4096;
 constexpr uint32_t kMaxGgufRank = 8;
 constexpr int kMaxGgufDepth = 4;
 
-// The bytes from a place on; every read is checked.
+// The bytes from an offset on; every read is checked.
 class GgufBytes {
  public:
   GgufBytes(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -220,7 +220,7 @@ class GgufReader {
   std::map<std::string, size_t> arrays_;
 };
 
-// Where the data begin.
+// Offset of the data.
 size_t data_start(size_t end, const nlohmann::json& metadata, const std::string& path) {
   uint64_t alignment = 32;
   if (const auto given = metadata.find("general.alignment"); given != metadata.end()) {
@@ -258,7 +258,7 @@ const GgufTensor* GgufFile::find(const std::string& name) const {
 
 namespace {
 
-// The end of a tensor's data; its start where the type is unknown or no size is.
+// The end of a tensor's data; its start if the type or size is unknown.
 uint64_t end_of(const GgufTensor& tensor) {
   const GgufBlock* const block = find_gguf_block(tensor.type);
   uint64_t elements = 1, bytes = 0, end = tensor.offset;
@@ -276,7 +276,7 @@ void GgufFile::check_overlaps() const {
   std::vector<const GgufTensor*> in_order;
   for (const GgufTensor& tensor : tensors_) in_order.push_back(&tensor);
   std::ranges::stable_sort(in_order, {}, &GgufTensor::offset);
-  const GgufTensor* furthest = nullptr;  // of those so far
+  const GgufTensor* furthest = nullptr;  // among the previous tensors
   for (const GgufTensor* tensor : in_order) {
     if (furthest != nullptr && end_of(*furthest) > tensor->offset && end_of(*tensor) > tensor->offset) {
       fail(path_, "tensors must not overlap, got {} up to byte {} of the data and {} from byte {}",
@@ -298,7 +298,7 @@ void GgufFile::check_whole() const {
 
 namespace {
 
-// An array that the reader has met, once more: visit(bytes, type) for each element.
+// Reads an array of the file again: visit(bytes, type) for each element.
 template <typename Visit>
 void visit_array(std::span<const std::byte> from, const std::string& path, const Visit& visit) {
   GgufBytes in(from, path);

@@ -40,7 +40,7 @@ void read_q8_0(const std::byte* from, float* to) {
   for (uint32_t i = 0; i < kBlock; ++i) to[i] = scale * static_cast<float>(static_cast<int8_t>(from[2 + i]));
 }
 
-// Unpacks blocks of 4 or 5 bits, with a stored minimum or one that is `kZero` steps below 0.
+// Unpacks blocks of 4 or 5 bits; the minimum is stored, or `kZero` steps below 0.
 enum class Minimum { kStored, kFixed };
 template <uint32_t kBits, Minimum kMinimum>
 void read_nibbles(const std::byte* from, float* to) {

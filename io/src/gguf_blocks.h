@@ -1,5 +1,5 @@
-// Elements of GGUF tensors, by ggml's types. Quantised ones come in blocks of 32 with a scale d, and some a minimum m,
-// of half precision (ggml-common.h):
+// Elements of GGUF tensors, by ggml's types. Quantised elements come in blocks of 32 with a scale d and, in some types,
+// a minimum m, both of half precision (ggml-common.h):
 //
 //   Q8_0  d, int8 q[32]                            x = d q
 //   Q4_0  d, 16 bytes of two q of 4 bits           x = d (q - 8)      low halves are elements 0..15, high ones 16..31
@@ -23,10 +23,10 @@ struct GgufBlock {
   void (*read)(const std::byte* from, float* to);  // of one block
 };
 
-const GgufBlock* find_gguf_block(uint32_t type);  // nullptr for a type that is not read
+const GgufBlock* find_gguf_block(uint32_t type);  // nullptr for an unsupported type
 // "F32, F16, .."
 std::string readable_gguf_types();
-// The name of any type of ggml, "Q4_K"; of a number that it does not have "type 99".
+// The name of any type of ggml, for example "Q4_K"; an unknown number gives "type 99".
 std::string gguf_type_name(uint32_t type);
 
 }  // namespace rf::io

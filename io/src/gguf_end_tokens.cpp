@@ -34,14 +34,14 @@ constexpr std::string_view kEnds[] = {"<|eot_id|>",
                                       "<|tool_response>",
                                       "<｜end▁of▁sentence｜>",
                                       "[e~["};
-// Tokens of infilling, of which the first that a vocabulary has counts where the key is absent.
+// Tokens of infilling; if the key is absent, the first one in the vocabulary counts.
 constexpr std::string_view kPads[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
 constexpr std::string_view kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"};
 constexpr std::string_view kFiles[] = {"<|file_sep|>"};
 
 struct EndKey {
   std::string_view key;
-  std::span<const std::string_view> texts;  // in place of an absent key; those of eos, eot and eom are among kEnds
+  std::span<const std::string_view> texts;  // in place of an absent key; texts of eos, eot and eom are in kEnds
 };
 constexpr EndKey kEndKeys[] = {{"eos_token_id", {}},
                                {"eot_token_id", {}},

@@ -34,7 +34,7 @@ struct FieldValue {
   enum class Kind { kNothing, kText, kNull, kOther } kind = Kind::kNothing;
   std::string_view raw{};  // between the quotes
   bool escaped = false;
-  std::string_view json{};  // the value as it stands, with its quotes
+  std::string_view json{};  // the unparsed value, with its quotes
 };
 
 class Scanner {
@@ -221,7 +221,7 @@ bool is_low(uint32_t code) {
   return code >= 0xDC00 && code < 0xE000;
 }
 
-// `rest` begins after "\u". Takes the digits, and those of the second half of a pair.
+// `rest` begins after "\u". Takes the digits, and the second half of a surrogate pair.
 void unescape_unicode(std::string_view& rest, std::string& out) {
   constexpr char kNotUtf8 = '\xFF';
   const uint32_t code = hex4(rest.data());

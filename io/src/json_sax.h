@@ -32,7 +32,7 @@ struct JsonText {
   }
 };
 
-// The base of handlers: binary values do not occur in text, and syntax errors become rf::Error.
+// The base of handlers: text cannot contain binary values, and syntax errors become rf::Error.
 class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit JsonHandler(const JsonText& source) : source_(source) {}
@@ -85,7 +85,7 @@ class MarkingIterator {
 // The handler reports by throwing.
 inline void run_sax(JsonText& source, JsonHandler& handler) {
   const char* const begin = source.text.data();
-  // nlohmann treats NUL as the end of the text and would ignore what follows.
+  // nlohmann treats NUL as the end of the text and would ignore the rest.
   if (const size_t nul = source.text.find('\0'); nul != std::string_view::npos) {
     source.mark = begin + nul;
     source.fail_here("must be valid JSON, got a NUL byte");

@@ -1,6 +1,6 @@
 // Reading a page of a mapped file that is lost, because another program truncated the file or the disk failed, raises
-// SIGBUS. A handler cannot throw. It looks up the file by the address in a table of atomics, writes a message that was
-// made when the file was mapped, and ends the process. It calls only functions that POSIX allows in a handler.
+// SIGBUS. A handler cannot throw. It looks up the file by the address in a table of atomics, writes a message prepared
+// when the file was mapped, and ends the process. It calls only functions that POSIX allows in a handler.
 #include "lost_pages.h"
 
 #include <fmt/format.h>
@@ -22,8 +22,8 @@ struct MappedPlace {
   std::atomic<const char*> message;
 };
 
-// One table for the process: the libraries that have this file in them export it, and so share it. There is space for
-// the shards of terabytes; a file that finds no place is mapped without one.
+// One table for the process: the libraries that contain this file export it, and so share it. It has space for the
+// shards of terabytes; further files are mapped without an entry.
 std::array<MappedPlace, 8192> mapped_places;
 
 namespace {

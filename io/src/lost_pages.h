@@ -1,4 +1,4 @@
-// Finds the file that a page of memory that cannot be read belongs to: see report_lost_pages in rf/io/files.h.
+// Finds the file of a memory page that cannot be read: see report_lost_pages in rf/io/files.h.
 #pragma once
 
 #include <cstddef>

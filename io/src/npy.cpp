@@ -45,7 +45,7 @@ DType dtype_of_descr(std::string_view descr, const std::string& path) {
   fail(path, "descr must be a bool, integer or float type such as '<f4', got {}", printable(descr));
 }
 
-// The dict literal that NumPy writes: three known keys in any order, nothing nested but the shape.
+// The dict literal that NumPy writes: three known keys in any order, nested only in the shape.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& path) : text_(text), path_(path) {}

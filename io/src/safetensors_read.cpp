@@ -1,8 +1,8 @@
 // Reader of safetensors files (R-HF-01):
 //   u64 n | n bytes of JSON | data        JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]},
 //                                                "__metadata__": {str: str}}
-// The header is read by SAX events into entries only, so that its memory is bounded by the file's size and there is no
-// recursion. Extents are sorted and must tile the data exactly. No type conversion, no pickles.
+// The header is read by SAX events into entries only, which bounds its memory by the file's size and avoids recursion.
+// Extents are sorted and must tile the data exactly. No type conversion, no pickles.
 #include <algorithm>
 #include <bit>
 #include <cstring>

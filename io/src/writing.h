@@ -1,4 +1,4 @@
-// What the writers of files share: errors with the system's reason, writing, renaming.
+// Shared by the writers of files: errors with the system's reason, writing, renaming.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ void write_at(int fd, const std::string& path, size_t offset, std::span<const st
 // Throws Error for a patch that is not within the `size` bytes written.
 void check_patch(const std::string& path, size_t offset, size_t bytes, size_t size);
 
-// Ends the writing of a file: syncs it, closes it and renames it, durably.
+// Completes a file: syncs it, closes it and renames it, durably.
 void publish(int& fd, const std::string& temporary, const std::string& path);
 
 }  // namespace rf::io

@@ -16,7 +16,7 @@ c10::SymInt log_sum_size(const at::Tensor& q, const c10::SymInt& size) {
   return q.scalar_type() == at::kDouble ? c10::SymInt(0) : size;
 }
 
-// out [B,T,H,Dv] and log_sum [B,H,T], which is of no use to the loops.
+// out [B,T,H,Dv] and log_sum [B,H,T], which the loops ignore.
 AttentionResult empty_results(const AttentionCall& call) {
   const at::Tensor& q = call.q;
   const c10::SymInt batch = q.sym_size(0), queries = q.sym_size(1), heads = q.sym_size(2);
@@ -90,8 +90,8 @@ std::vector<at::Tensor> backward_meta(const AttentionCall& call, const Attention
   return of_wanted(empty_gradients(given.wanted, call));
 }
 
-// Terms in `dtype`, contiguous but for those that are read through strides, converted outside autograd's function, so
-// that their gradients return to their own dtypes.
+// Terms in `dtype`, contiguous except for terms that are read through strides. They are converted outside autograd's
+// function, so their gradients return to the original dtypes.
 AttentionCall with_terms_of(at::ScalarType dtype, AttentionCall call) {
   check_floating(call);
   const auto inputs = inputs_of(call);

@@ -1,5 +1,5 @@
-// First gradients of roformer::attention_kernel: its backward is an operator of its own, which has no gradients. There
-// is no forward-mode differentiation.
+// First gradients of roformer::attention_kernel: its backward is a separate operator without gradients. Forward-mode
+// differentiation is not supported.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What stands before the inputs in the tensors that are saved.
+// Saved tensors before the inputs.
 enum Saved : size_t {
   kQueryPositions,
   kKeyPositions,
@@ -61,7 +61,7 @@ AttentionCall saved_call(AutogradContext* ctx, const variable_list& saved) {
   return call;
 }
 
-// Autograd knows the inputs that are given only; everything else sees a place for each.
+// Autograd sees only the given inputs; all other code sees a place for every input.
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static variable_list forward(AutogradContext* ctx, at::TensorList /*given*/, const AttentionCall& call) {
     const at::AutoDispatchBelowADInplaceOrView guard;

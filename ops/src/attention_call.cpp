@@ -112,7 +112,7 @@ void check_sizes(const char* name, const at::Tensor& term, const SymSizes& sizes
                     c10::SymIntArrayRef(sizes), ", got ", term.sym_sizes());
 }
 
-// Rows by position for queries and for keys; as many as the first of them that is given has.
+// Rows by position for queries and for keys; both must have as many rows as the first given table.
 void check_pair(const AttentionCall& call, const char* query_name, const at::Tensor& of_queries, const char* key_name,
                 const at::Tensor& of_keys) {
   const at::Tensor& first = of_queries.defined() ? of_queries : of_keys;
@@ -125,7 +125,7 @@ void check_pair(const AttentionCall& call, const char* query_name, const at::Ten
 
 enum class ScoreRows { kOne, kQueries };
 
-// [1 or batch, 1 or heads, keys], or with a row for each query. That batch and heads fit is checked by core.
+// [1 or batch, 1 or heads, keys], or with a row for each query. core checks batch and heads.
 void check_scores(const AttentionCall& call, const char* name, const at::Tensor& scores, ScoreRows rows) {
   if (!scores.defined()) return;
   const c10::SymInt queries = call.q.sym_size(1), keys = call.k.sym_size(1);
@@ -178,7 +178,7 @@ void check_mask(const AttentionCall& call) {
                     c10::SymIntArrayRef(scores), ", got ", mask.scalar_type(), " ", mask.sym_sizes());
 }
 
-// All that can be said without the values of tensors, for terms of any floating-point dtype.
+// All checks that do not read the values of tensors, for terms of any floating-point dtype.
 void check_shapes(const AttentionCall& call) {
   parse_layout("attention", call.terms.layout);
   check_data(call);
@@ -190,7 +190,7 @@ void check_shapes(const AttentionCall& call) {
   check_mask(call);
 }
 
-// core's arguments but for results. `address` is where the elements of a tensor are, or NULL for an undefined one.
+// core's arguments without the results. `address` points to the elements of a tensor, or is NULL for an undefined one.
 template <class Address>
 rf_attention_args described(const AttentionCall& call, const Address& address) {
   rf_attention_args args{};
@@ -301,7 +301,7 @@ void check_attention(const AttentionCall& call) {
   check_shapes(call);
   AttentionCall readable = call;
   make_indices_readable(readable);
-  // Tensors may be on another device or have no elements of their own, and core looks at none.
+  // Tensors may be on another device or lack storage; core does not read their elements.
   alignas(64) static const char anywhere[64] = {};
   const rf_attention_args args =
       described(readable, [&](const at::Tensor& x) -> const void* { return x.defined() ? anywhere : nullptr; });
@@ -330,7 +330,7 @@ rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> 
   args.out_stride_b = out->stride(0), args.out_stride_t = out->stride(1), args.out_stride_h = out->stride(2);
   if (log_sum->numel() > 0) args.log_sum = log_sum->mutable_data_ptr<float>();
   if (call.mask.defined()) {
-    // A mask of one row counts as the same row for all: core takes the form of padding from the strides.
+    // A mask of one row is passed as the same row for all queries: core recognises padding by the strides.
     const auto stride = [&](int64_t dim) { return call.mask.size(dim) == 1 ? 0 : call.mask.stride(dim); };
     args.mask = static_cast<const uint8_t*>(call.mask.const_data_ptr());
     args.mask_stride_b = stride(0), args.mask_stride_h = stride(1);

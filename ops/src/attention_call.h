@@ -1,4 +1,4 @@
-// A call of roformer::attention_kernel: the tensors in it, their rules, and what core takes for them.
+// A call of roformer::attention_kernel: the tensors in it, their rules, and their conversion to core's arguments.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct AttentionGradients {
   Terms terms;
 };
 
-// Where they are in an AttentionCall or in AttentionGradients; undefined where absent.
+// Their places in an AttentionCall or in AttentionGradients; absent inputs are undefined.
 template <class Call>
 auto inputs_of(Call& call) {
   auto& terms = call.terms;
@@ -61,17 +61,17 @@ void set_ranges(Terms& terms, const std::vector<int64_t>& ranges);
 // Whether x is one of the terms whose numbers are added to scores, which are read through their strides.
 bool is_scores(const Terms& terms, const at::Tensor& x);
 
-// Throws c10::ValueError where q, k or v is undefined or an input is not floating-point: before inputs are converted.
+// Throws c10::ValueError if q, k or v is undefined or an input is not floating-point. Call it before converting inputs.
 void check_floating(const AttentionCall& call);
-// Throws c10::ValueError for what core does not see: dtypes, devices, and shapes that do not fit each other. Reads
-// symbolic sizes. Rules of extents, positions and values are core's.
+// Throws c10::ValueError for errors that core cannot see: dtypes, devices, and shapes that do not match. Reads symbolic
+// sizes. core checks extents, positions and values.
 void check_call(const AttentionCall& call);
 
 // The same call with contiguous tensors where core needs them, and the mask expanded; copies only where necessary.
 AttentionCall made_contiguous(const AttentionCall& call);
 
-// core's arguments for a call that made_contiguous returned. out and log_sum are those of the forward,
-// contiguous; log_sum has no elements for float64.
+// core's arguments for a call that made_contiguous returned. out and log_sum are the results of the forward,
+// contiguous; log_sum is empty for float64.
 rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> out, Borrowed<at::Tensor> log_sum);
 // grads: contiguous, undefined where not wanted. grad_out: its last dimension contiguous.
 rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<AttentionGradients> grads);

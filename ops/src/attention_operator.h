@@ -13,15 +13,15 @@
 
 namespace rf::ops {
 
-// terms: in the order of kInputNames; ranges: lo and hi of those that are by distance. log_sum is for the backward.
-// wanted: of kInputNames; the result holds those.
+// terms: in the order of kInputNames; ranges: lo and hi of the terms by distance. log_sum is for the backward. wanted:
+// flags in the order of kInputNames; the result holds the wanted gradients.
 std::string attention_schema();
 std::string attention_backward_schema();
 
 using Wanted = std::array<bool, kInputs>;
 using AttentionResult = std::tuple<at::Tensor, at::Tensor>;  // out and log_sum
 
-// What the backward has before the forward's arguments.
+// The backward's arguments before the forward's arguments.
 struct AttentionBackward {
   at::Tensor grad_out, out, log_sum;
   Wanted wanted{};

@@ -1,13 +1,13 @@
 // Gradients of roformer::rope, roformer::rope_ and roformer::dropout (spec R-ROPE-07).
 //
-//   y = M x   =>   dx = M^T dy        M = R, R^T or R^-1;  R = s Q with Q a rotation, elements past rotary_dim apart
+//   y = M x   =>   dx = M^T dy        M = R, R^T or R^-1;  R = s Q with Q a rotation, for elements before rotary_dim
 //   R^T:     direction "transpose"
 //   (R^T)^T: direction "forward"
 //   (R^-1)^T = Q / s: direction "forward" with scale 1/s
 //
 // Each is the same operator, called through the dispatcher, so gradients of any order follow. Dropout is its own
-// transpose. Frequencies that are trained take another way (rotate_autograd.cpp). Positions have no gradient, and there
-// is no forward-mode differentiation.
+// transpose. rotate_autograd.cpp handles trained frequencies. Positions get no gradient, and forward-mode
+// differentiation is not supported.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -34,7 +34,7 @@ bool frequencies_are_trained(const RopeOptions& options) {
   return options.freqs && needs_gradient(*options.freqs);
 }
 
-// What the backward needs of a call: positions and frequencies, and options of the transposed operator.
+// Saves positions, frequencies and the options of the transposed operator for the backward.
 void save_transposed(AutogradContext* ctx, const at::Tensor& positions, const RopeOptions& o) {
   ctx->save_for_backward({positions, o.freqs.value_or(at::Tensor())});
   ctx->saved_data["layout"] = std::string(o.layout);
@@ -123,7 +123,7 @@ void rope_autograd_inplace(const at::Tensor& x, const at::Tensor& positions, con
   check_differentiable(x, positions, options);
   if (frequencies_are_trained(options)) {
     torch::autograd::check_inplace(x, /*requires_grad=*/true);
-    x.copy_(rope_by_rows(x.clone(), positions, options));  // the gradient of freqs needs x as it was
+    x.copy_(rope_by_rows(x.clone(), positions, options));  // the gradient of freqs needs the original x
     return;
   }
   torch::autograd::check_inplace(x, needs_gradient(x));

@@ -1,4 +1,4 @@
-// What the arguments of core point into.
+// Objects that the arguments of core point into.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,7 @@ static_assert(std::is_convertible_v<const at::Tensor&, Borrowed<at::Tensor>>);
 static_assert(!std::is_convertible_v<at::Tensor, Borrowed<at::Tensor>>);
 static_assert(!std::is_convertible_v<const at::Tensor, Borrowed<at::Tensor>>);
 
-// Null where there is no tensor.
+// Null without a tensor.
 inline const void* data_or_null(Borrowed<at::Tensor> x) {
   return x->defined() ? x->const_data_ptr() : nullptr;
 }

@@ -1,5 +1,5 @@
-// Operators with many arguments, which the dispatcher hands over on its stack: a struct is read from there and written
-// there, in the order of the schema, in place of functions with a parameter for each.
+// Operators with many arguments, which the dispatcher hands over on its stack: a struct is read from the stack and
+// written to it, in the order of the schema, instead of functions with a parameter per argument.
 #pragma once
 
 #include <ATen/core/List.h>
@@ -17,7 +17,7 @@
 
 namespace rf::ops {
 
-// Takes the arguments of a call off the stack, from the first on.
+// Pops the arguments of a call off the stack, starting with the first.
 class StackReader {
  public:
   StackReader(const c10::OperatorHandle& op, torch::jit::Stack& stack)
@@ -37,7 +37,7 @@ class StackReader {
     for (size_t i = 0; i < kCount; ++i) to[i] = list[i];
   }
 
-  // Leaves the results in place of the arguments, all of which have been read.
+  // Replaces the arguments, which have all been read, by the results.
   template <class... Results>
   void finish(Results&&... results) {
     stack_.resize(first_);

@@ -1,5 +1,5 @@
-// roformer::cross_entropy on CPU and Meta tensors: rf_cross_entropy_* behind PyTorch's dispatcher. The forward leaves
-// the logits as they are and keeps one number a row for the backward, which writes a tensor of their size.
+// roformer::cross_entropy on CPU and Meta tensors: rf_cross_entropy_* behind PyTorch's dispatcher. The forward does not
+// change the logits and keeps one number per row for the backward, which writes a tensor of the same size.
 #include <torch/library.h>
 
 #include "find_operator.h"

@@ -56,7 +56,7 @@ at::Tensor dispatch_dropout(const at::Tensor& x, double p, const c10::SymInt& se
 // The rules of rope's arguments.
 void check_rope_arguments(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 
-// rope as rope_table and rotate, through which gradients reach options.freqs, which must be set.
+// rope composed of rope_table and rotate, so that gradients reach options.freqs, which must be set.
 at::Tensor rope_by_rows(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 
 }  // namespace rf::ops

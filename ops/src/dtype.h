@@ -9,7 +9,7 @@
 
 namespace rf::ops {
 
-// Nothing for the types that the kernels do not take.
+// nullopt for types that the kernels do not support.
 inline std::optional<rf_dtype> core_dtype(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Float:

@@ -5,7 +5,8 @@
 
 namespace rf::ops {
 
-// `name` with its namespace, for example "roformer::rope". To be kept in a static: the search takes a lock.
+// `name` with its namespace, for example "roformer::rope". Keep the result in a static, because the search takes a
+// lock.
 inline c10::OperatorHandle find_schema(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
 }

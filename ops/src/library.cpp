@@ -1,5 +1,5 @@
-// The library `roformer` of PyTorch operators: schemas, and the functions without tensors. Autocast needs no kernel:
-// the operators compute in the dtype they are given, which is what its fallthrough does.
+// The library `roformer` of PyTorch operators: schemas, and the functions without tensors. The operators compute in the
+// given dtype, so autocast's fallthrough suffices without an autocast kernel.
 #include <torch/library.h>
 
 #include "attention_operator.h"

@@ -1,5 +1,5 @@
 // roformer::linear on CPU and Meta tensors: rf_linear_forward and rf_linear_backward behind PyTorch's dispatcher, and
-// what autocast does before. rf/linear.h says what computes it.
+// the casts of autocast. rf/linear.h documents the backends.
 #include "rf/linear.h"
 
 #include <ATen/autocast_mode.h>
@@ -38,7 +38,7 @@ at::Tensor empty_result(const at::Tensor& x, const at::Tensor& weight) {
   return at::empty_symint(sizes, x.options());
 }
 
-// Pointers apart.
+// All fields except pointers.
 rf_linear_args core_args(const at::Tensor& x, const at::Tensor& weight) {
   rf_linear_args args{};
   args.struct_size = sizeof args;
@@ -127,7 +127,7 @@ std::vector<at::Tensor> backward_meta(const at::Tensor& grad, std::array<bool, 3
   return of_wanted(empty_gradients(grad, wanted, x, weight));
 }
 
-// As torch's own linear, but float32 weights are rounded by the kernel, and bias stays as it is.
+// Like torch's linear, but the kernel rounds float32 weights, and bias is not cast.
 at::Tensor linear_autocast(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                            std::string_view activation) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);

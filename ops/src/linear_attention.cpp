@@ -1,6 +1,6 @@
 // roformer::linear_attention_kernel on CPU and Meta tensors: rf_linear_attention_forward and
 // rf_linear_attention_backward behind PyTorch's dispatcher. A state is not changed in place: the operator returns the
-// one after the call. Gradients are in linear_attention_autograd.cpp.
+// new state. Gradients are in linear_attention_autograd.cpp.
 #include "rf/ops/linear_attention.h"
 
 #include <ATen/core/Formatting.h>
@@ -111,7 +111,7 @@ void check_state(const LinearAttentionCall& call) {
   check_sizes(call, call.state_exponents, at::kDouble, {sequences, k.sym_size(2)}, "state_exponents");
 }
 
-// What core sees in its arguments is left to core.
+// Leaves errors to core that core can see in its arguments.
 void check_call(const LinearAttentionCall& call) {
   parse_feature_map(call.feature_map);
   parse_direction(call.direction);
@@ -154,7 +154,7 @@ rf_attention_rotation rotation_args(Borrowed<MaybeTensor> cos, Borrowed<MaybeTen
   return {(*cos)->const_data_ptr(), (*sin)->const_data_ptr(), (*cos)->size(0), (*cos)->size(2)};
 }
 
-// core's arguments for a call that made_contiguous returned. state: undefined where there is none.
+// core's arguments for a call that made_contiguous returned. state: may be undefined.
 rf_linear_attention_args core_args(Borrowed<LinearAttentionCall> ready, Borrowed<at::Tensor> out,
                                    Borrowed<at::Tensor> denominators, Borrowed<at::Tensor> state) {
   const LinearAttentionCall& call = *ready;
@@ -193,7 +193,7 @@ rf_linear_attention_args core_args(Borrowed<LinearAttentionCall> ready, Borrowed
   return args;
 }
 
-// out [B,T,H,Dv]; denominators [B,H,T], which are of no use to the loops; state_after like the state.
+// out [B,T,H,Dv]; denominators [B,H,T], which the loops ignore; state_after has the shape of the state.
 LinearAttentionResult empty_results(const LinearAttentionCall& call) {
   const at::Tensor& q = call.q;
   const c10::SymInt batch = q.sym_size(0), queries = q.sym_size(1), heads = q.sym_size(2);

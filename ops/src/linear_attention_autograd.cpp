@@ -1,6 +1,6 @@
-// First gradients of roformer::linear_attention_kernel to q, k, v and the exponents of keys: its backward is an
-// operator of its own, which has no gradients. Rotations have none either, and nothing has where there is a state.
-// There is no forward-mode differentiation.
+// First gradients of roformer::linear_attention_kernel to q, k, v and the exponents of keys: its backward is a separate
+// operator without gradients. Rotations get no gradients, and calls with a state are not differentiable. Forward-mode
+// differentiation is not supported.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -78,8 +78,8 @@ LinearAttentionCall saved_call(AutogradContext* ctx, const variable_list& saved)
           .state_exponents = std::nullopt};
 }
 
-// The gradient of the exponents c: a weight has the factor e^(c_n - c_m'), m' the last key that query m may see, and so
-// that of c_n is k_n . dk_n - sum of q_m . dq_m over the queries with m' = n.
+// The gradient of the exponents c: a weight has the factor e^(c_n - c_m'), m' the last key that query m may see, so the
+// gradient of c_n is k_n . dk_n - sum of q_m . dq_m over the queries with m' = n.
 at::Tensor exponents_gradient(const LinearAttentionCall& call, const at::Tensor& dq, const at::Tensor& dk) {
   const int64_t queries = call.q.size(1), keys = call.k.size(1), key_heads = call.k.size(2);
   const at::ScalarType dtype = call.key_exponents->scalar_type();
@@ -106,7 +106,7 @@ at::Tensor exponents_gradient(const LinearAttentionCall& call, const at::Tensor&
 constexpr size_t kOfValues = 2, kOfExponents = 3;
 
 struct LinearAttentionFunction : torch::autograd::Function<LinearAttentionFunction> {
-  // The tensors are those of the call; autograd finds them among the arguments.
+  // The tensors repeat those in the call; autograd finds them among the arguments.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& /*q*/, const at::Tensor& /*k*/,
                                const at::Tensor& /*v*/, const at::Tensor& /*key_exponents*/,
                                const LinearAttentionCall& call) {

@@ -15,8 +15,8 @@
 
 namespace rf::ops {
 
-// denominators [B,H,T] are for the backward. state_after: empty without a state. wanted: of q, k and v; the result
-// holds those.
+// denominators [B,H,T] are for the backward. state_after: empty without a state. wanted: flags of q, k and v; the
+// result holds the wanted gradients.
 inline constexpr const char* kLinearAttentionSchema =
     "linear_attention_kernel(Tensor q, Tensor k, Tensor v, *, str feature_map, str direction, "
     "str denominator=\"plain\", Tensor? query_cos=None, Tensor? query_sin=None, Tensor? key_cos=None, "
@@ -45,7 +45,7 @@ struct LinearAttentionCall {
 using LinearAttentionResult = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // out, denominators, state_after
 using LinearAttentionWanted = std::array<bool, 3>;
 
-// What the backward has before the forward's arguments.
+// The backward's arguments before the forward's arguments.
 struct LinearAttentionBackward {
   at::Tensor grad_out, out, denominators;
   LinearAttentionWanted wanted{};

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kWhere = "norm";
 
-// The tensor whose shape and dtype are those of the result.
+// The tensor that gives the result its shape and dtype.
 const at::Tensor& stream_of(const NormCall& call) {
   return call.residual ? *call.residual : call.x;
 }
@@ -39,7 +39,7 @@ void check(const NormCall& call) {
   check_dropout(kWhere, "dropout", call.dropout);
 }
 
-// Arguments of core, and what they point to.
+// Arguments of core, and the tensors they point to.
 struct Ready {
   RowView x;
   std::optional<RowView> residual;
@@ -106,7 +106,7 @@ std::array<at::Tensor, 5> empty_gradients(const NormCall& call, const at::Tensor
   return grads;
 }
 
-// In the dtypes of what they belong to.
+// Gradients in the dtypes of their tensors.
 std::vector<at::Tensor> of_wanted(const NormCall& call, const std::array<at::Tensor, 5>& grads) {
   const OptionalTensor given[] = {call.x, call.bias, call.residual, call.gamma, call.beta};
   std::vector<at::Tensor> result;

@@ -1,4 +1,4 @@
-// What the OpenMP runtime was told (openmp.h).
+// Settings of the OpenMP runtime (openmp.h).
 #include "rf/ops/openmp.h"
 
 #include <ATen/Parallel.h>

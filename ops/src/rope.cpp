@@ -129,7 +129,7 @@ void rope_cpu_inplace(const at::Tensor& x, const at::Tensor& positions, const Ro
   at::assert_no_internal_overlap(x);
   if (x.numel() == 0) return;
   const at::Tensor x_BTHD = as_BTHD(x, options.heads_first);
-  // Positions that lie in the memory of x are those of before the call.
+  // Positions that share the memory of x are read before the call changes it.
   rotate(x_BTHD, x_BTHD, positions.is_alias_of(x) ? positions.clone() : positions, options);
   if (!x_BTHD.is_alias_of(x)) x.copy_((options.heads_first ? x_BTHD.transpose(1, 2) : x_BTHD).reshape(x.sizes()));
 }

@@ -1,7 +1,7 @@
-// The rf_rope objects of this process, by what determines them. An rf_rope holds the frequencies and table rows that
-// were used so far, so a call in the steady state finds its object and builds nothing. The number of objects is bounded
-// here, the bytes of their tables together in core: the least recently used object goes first; whoever still uses it
-// keeps it alive.
+// The rf_rope objects of this process, keyed by their parameters. An rf_rope keeps the frequencies and table rows used
+// so far, so a call in the steady state finds its object and builds nothing. The registry bounds the number of objects,
+// and core bounds the total bytes of their tables. The least recently used object is removed first; its current users
+// keep it alive.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class RopeRegistry {
  public:
   explicit RopeRegistry(size_t max_entries) : max_entries_(max_entries) {}
 
-  // The object for this key, made when it is not there. Throws c10::ValueError for what rf_rope_create refuses.
+  // The object for this key, created if absent. Throws c10::ValueError for arguments that rf_rope_create refuses.
   std::shared_ptr<rf_rope> get(const RopeKey& key);
 
  private:

@@ -1,6 +1,6 @@
-// roformer::rope_table on CPU and Meta tensors: the rows of a rotation, by core's tables (rf/rope.h), whose frequencies
-// are the same for all tokens of a call. Tokens that share a row of frequencies therefore go to core together: all of
-// them for freqs [R/2], the T tokens of a sequence for freqs [B, 1, R/2], one for [B, T, R/2].
+// roformer::rope_table on CPU and Meta tensors: the rows of a rotation, by core's tables (rf/rope.h). A call of core
+// uses the same frequencies for all tokens, so tokens that share a row of frequencies go to core together: all tokens
+// for freqs [R/2], the T tokens of a sequence for freqs [B, 1, R/2], one for [B, T, R/2].
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -21,7 +21,7 @@ namespace rf::ops {
 namespace {
 
 constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
-// Core spreads groups of more elements over threads itself; of smaller ones, a thread takes this many together.
+// core divides larger groups among threads; of smaller groups, a thread takes this many elements together.
 constexpr int64_t kThreadElements = 4096;
 
 void check_freqs(const at::Tensor& positions, const at::Tensor& freqs, const char* name) {
@@ -53,7 +53,7 @@ void check_arguments(const at::Tensor& positions, const at::Tensor& freqs, const
                     dtype);
 }
 
-// As contiguous float64, which holds them exactly.
+// Positions as contiguous float64, which represents them exactly.
 at::Tensor exact_positions(const at::Tensor& positions) {
   if (positions.scalar_type() == at::kDouble) return positions.contiguous();
   const at::Tensor whole = positions.to(at::kLong).contiguous();
@@ -68,7 +68,7 @@ at::Tensor exact_positions(const at::Tensor& positions) {
   return exact;
 }
 
-// Frequencies [groups, R/2], each of `tokens` tokens that follow each other.
+// Frequencies [groups, R/2], each for `tokens` consecutive tokens.
 struct Groups {
   at::Tensor hi, lo;
   int64_t count = 1, tokens = 1;

@@ -51,7 +51,7 @@ void check_arguments(const at::Tensor& x, const at::Tensor& cos, const at::Tenso
                     " numbers per token, got ", pairs);
 }
 
-// Rows whose numbers follow each other.
+// Rows with contiguous numbers.
 at::Tensor with_whole_rows(const at::Tensor& rows) {
   return rows.stride(-1) == 1 ? rows : rows.contiguous();
 }

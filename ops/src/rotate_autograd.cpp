@@ -1,14 +1,14 @@
-// Gradients of roformer::rotate and roformer::rope_table, and roformer::rope with frequencies that are trained, which
-// is the one after the other (spec R-ROPE-07, R-ROPE-12).
+// Gradients of roformer::rotate and roformer::rope_table, and of roformer::rope with trained frequencies, which calls
+// rope_table and then rotate (spec R-ROPE-07, R-ROPE-12).
 //
 //   rotate:      y_a = c x_a - s x_b      dx = R^T dy      dc = sum over heads (x_a dy_a + x_b dy_b)
 //                y_b = s x_a + c x_b                       ds = sum over heads (x_a dy_b - x_b dy_a)
 //   transposed:  s is -s above            dx = R dy        dc the same, ds negated
 //   rope_table:  c = scale cos(p theta), s = scale sin(p theta)       dtheta = sum over tokens p (c ds - s dc)
 //
-// Sums go over the sequences too where these share rows. The backward is made of differentiable calls, so gradients of
-// any order follow. Positions and low parts of frequencies have no gradient, and there is no forward-mode
-// differentiation.
+// Sums go over the sequences too if they share rows. The backward consists of differentiable calls, so gradients of any
+// order follow. Positions and low parts of frequencies get no gradient, and forward-mode differentiation is not
+// supported.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/slice.h>

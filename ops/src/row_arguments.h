@@ -11,7 +11,7 @@
 
 namespace rf::ops {
 
-// A tensor [.., C] as rows, and what keeps its memory alive.
+// A tensor [.., C] as rows; keeps its memory alive.
 struct RowView {
   at::Tensor rows_NC;
   explicit RowView(const at::Tensor& x) {
@@ -22,7 +22,7 @@ struct RowView {
   }
   int64_t rows() const { return rows_NC.size(0); }
   int64_t columns() const { return rows_NC.size(1); }
-  // With at most one row the stride has no meaning, and this is one that core accepts.
+  // With at most one row the stride is meaningless, so return one that core accepts.
   int64_t stride() const { return rows() <= 1 ? columns() : rows_NC.stride(0); }
   const void* data() const { return rows_NC.const_data_ptr(); }
 };
@@ -54,7 +54,7 @@ inline void check_parameter(const char* where, const char* name, const OptionalT
   TORCH_CHECK_VALUE(x->device() == device, "[", where, "] ", name, " must be on ", device, ", got ", x->device());
 }
 
-// rf_dropout's bound: beyond it nothing would be kept.
+// rf_dropout's bound: a larger p would drop everything.
 inline void check_dropout(const char* where, const char* name, double p) {
   TORCH_CHECK_VALUE(p >= 0 && p < 1 - 0x1p-17, "[", where, "] ", name, " must be in [0, 1 - 2^-17), got ", p);
 }

@@ -15,7 +15,7 @@ namespace rf::ops {
 inline constexpr const char* kNormSchema =
     "norm(Tensor x, Tensor? bias, Tensor? residual, Tensor? gamma, Tensor? beta, *, str kind=\"layer\", "
     "float eps=1e-12, float dropout=0.0, SymInt seed=0, SymInt stream=0) -> Tensor";
-// wanted: of x, bias, residual, gamma and beta; the result holds those.
+// wanted: flags of x, bias, residual, gamma and beta; the result holds the wanted gradients.
 inline constexpr const char* kNormBackwardSchema =
     "norm_backward(Tensor grad, bool[5] wanted, Tensor x, Tensor? bias, Tensor? residual, Tensor? gamma, Tensor? beta, "
     "*, str kind=\"layer\", float eps=1e-12, float dropout=0.0, SymInt seed=0, SymInt stream=0) -> Tensor[]";
@@ -32,7 +32,7 @@ inline constexpr const char* kCrossEntropyBackwardSchema =
     "Tensor";
 inline constexpr const char* kLinearSchema =
     "linear(Tensor x, Tensor weight, Tensor? bias=None, *, str activation=\"none\") -> Tensor";
-// The numbers of x are read for the gradient of weight alone, those of weight for that of x alone.
+// Reads the numbers of x only for the gradient of weight, and the numbers of weight only for the gradient of x.
 inline constexpr const char* kLinearBackwardSchema =
     "linear_backward(Tensor grad, bool[3] wanted, Tensor x, Tensor weight) -> Tensor[]";
 
@@ -47,7 +47,7 @@ struct NormCall {
   c10::SymInt seed, stream;
 };
 
-// Makes a kernel for the dispatcher from one that takes a NormCall, and then what the schema has before it.
+// Makes a kernel for the dispatcher from one that takes a NormCall, followed by the schema's earlier arguments.
 template <auto kKernel, class Function = decltype(kKernel)>
 struct NormKernel;
 template <auto kKernel, class Result, class... Before>

@@ -1,7 +1,7 @@
-// First gradients of the operators of rf/ops/rows.h: each backward is an operator of its own, which has no gradients.
-// There is no forward-mode differentiation.
+// First gradients of the operators of rf/ops/rows.h: each backward is a separate operator without gradients.
+// Forward-mode differentiation is not supported.
 //
-//   linear with an activation is kept for the backward as what goes into the activation: the linear layer, then GELU
+//   linear with an activation keeps the input of the activation for the backward: the linear layer, then GELU
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -25,7 +25,7 @@ bool is_trained(const OptionalTensor& x) {
   return x && needs_gradient(*x);
 }
 
-// The same where gradients are off, as inside the forward of a function.
+// The same with gradients disabled, as inside the forward of a function.
 bool requires_grad(const OptionalTensor& x) {
   return x && x->requires_grad();
 }
@@ -34,7 +34,7 @@ OptionalTensor optional(const at::Tensor& x) {
   return x.defined() ? OptionalTensor(x) : std::nullopt;
 }
 
-// Gradients in the places of those that are wanted, `size` in all.
+// The wanted gradients in their places, `size` in all.
 template <size_t kCount>
 variable_list in_places(const std::array<bool, kCount>& wanted, const std::vector<at::Tensor>& grads, size_t size) {
   variable_list result(size);
@@ -46,7 +46,7 @@ variable_list in_places(const std::array<bool, kCount>& wanted, const std::vecto
 }
 
 struct NormFunction : torch::autograd::Function<NormFunction> {
-  // The tensors of the call apart, which autograd looks for.
+  // The tensors of the call as separate arguments, so that autograd finds them.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const OptionalTensor& bias,
                             const OptionalTensor& residual, const OptionalTensor& gamma, const OptionalTensor& beta,
                             const NormCall& call) {

@@ -17,8 +17,8 @@ inline void check_status(rf_status status) {
   TORCH_CHECK(false, rf_last_error());
 }
 
-// Every kernel of core is called through this. OpenMP, and with it core, keeps a number of threads for each thread that
-// calls; asking PyTorch for it gives a thread that has not asked before the number of torch.set_num_threads.
+// Every kernel of core is called through this. OpenMP, and with it core, keeps the number of threads per calling
+// thread. Asking PyTorch for the number sets it to that of torch.set_num_threads in a thread that has not asked before.
 template <class... Parameters, class... Arguments>
 void call_core(rf_status (*kernel)(Parameters...), Arguments... arguments) {
   at::get_num_threads();

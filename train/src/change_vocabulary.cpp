@@ -13,7 +13,7 @@
 namespace rf::train {
 namespace {
 
-// The sources of all tokens one after another, and where each token's begin.
+// The sources of all tokens in one list, and the offset of each token.
 struct Bags {
   at::Tensor ids, offsets;
 };

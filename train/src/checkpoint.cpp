@@ -54,14 +54,15 @@ struct StoredPart {
   std::span<const float> values;
 };
 
-// Removes a directory so that a kill meanwhile leaves a temporary directory, never an incomplete checkpoint.
+// Removes a directory; if the process is killed meanwhile, it leaves a temporary directory, never an incomplete
+// checkpoint.
 void drop_checkpoint(const std::string& run_dir, int64_t step) {
   const std::string temporary = unfinished_path(run_dir, step);
   fs::rename(checkpoint_path(run_dir, step), temporary);
   fs::remove_all(temporary);
 }
 
-// Whether a signal caused it, at a step that is not one of the run file's.
+// Whether a signal caused it, at a step that the run file does not name.
 bool is_extra(const std::string& checkpoint) {
   const std::string path = checkpoint + "/state.json";
   if (!io::has_file(path)) return false;
@@ -165,7 +166,7 @@ TrainState train_state(io::StrictObject& json) {
   state.cursor = {count(cursor, "epoch"), count(cursor, "row")};
   state.least_masks = json.choice("least_masks", data::LeastMasks::kInBatch, kLeastMasks);
   io::StrictObject interval = json.object("interval");
-  // Those of pairs are absent from checkpoints of an earlier version, and from evaluations without them.
+  // Checkpoints of an earlier version lack the numbers of pairs, as do evaluations without pairs.
   state.interval = {.loss_sum = number(interval, "loss_sum"),
                     .predicted_tokens = count(interval, "predicted_tokens"),
                     .real_tokens = count(interval, "real_tokens"),
@@ -209,7 +210,7 @@ std::map<std::string, std::vector<StoredPart>> stored_parts(const std::vector<io
   return parts;
 }
 
-// Copies what the stored parts have of `part`, and returns how many numbers that was.
+// Copies the overlap of the stored parts with `part`, and returns the count of copied numbers.
 int64_t fill(const MomentPart& part, const std::vector<StoredPart>& stored) {
   const int64_t end = part.begin + part.values.numel();
   auto* const values = part.values.mutable_data_ptr<float>();

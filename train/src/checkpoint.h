@@ -1,10 +1,11 @@
 // Checkpoints of a run: checkpoint-<step>/ in the run directory (rf/model/run_checkpoints.h), complete or absent.
 //
 // A checkpoint is written (checkpoint_writer.h) as .checkpoint-<step>.tmp/, every file synced, then the directory is
-// renamed and its parent synced; a checkpoint that is removed is renamed to such a name first. So a kill at any moment
-// leaves only complete checkpoints and temporary directories, and a full disk leaves the older ones. A checkpoint is a
-// model directory (config.json, model.safetensors, vocab.txt, tokenizer_config.json) with optimizer.safetensors
-// (moments, float32) and state.json: a TrainState for pretraining, the state of finetune_run.cpp for fine-tuning.
+// renamed and its parent synced; a checkpoint that is removed is renamed to such a name first. So a process killed at
+// any moment leaves only complete checkpoints and temporary directories, and a full disk does not harm older
+// checkpoints. A checkpoint is a model directory (config.json, model.safetensors, vocab.txt, tokenizer_config.json)
+// with optimizer.safetensors (moments, float32) and state.json: a TrainState for pretraining, the state of
+// finetune_run.cpp for fine-tuning.
 //
 // A job of W > 1 ranks writes the moments in W files, optimizer-00001-of-0000W.safetensors and so on, each by one rank:
 // numbers i to i + n - 1 of a moment are the tensor "<moment>@<i>" [n]. Any number of ranks can read them. The first
@@ -47,17 +48,18 @@ struct TrainState {
   nlohmann::json run;   // the run file
   nlohmann::json data;  // identity of the data directory
   nlohmann::json platform =
-      nlohmann::json::object();  // threads, versions, instruction sets: what bit-identity depends on
+      nlohmann::json::object();  // threads, versions, instruction sets: the conditions of bit-identity
 };
 
 // Whether an entry of a run directory is a temporary one that a killed process left behind.
 bool is_temporary(const std::string& name);
-// Deletes those entries.
+// Deletes such entries.
 void remove_temporaries(const std::string& run_dir);
 // The files of a tokenizer, in memory: a run can write them also after their directory was deleted.
 class TokenizerFiles {
  public:
-  // Reads those of text::kTokenizerFiles that are in the directory. Throws Error if none of them has the vocabulary.
+  // Reads the files of text::kTokenizerFiles that exist in the directory. Throws Error if no file contains the
+  // vocabulary.
   explicit TokenizerFiles(const std::string& dir);
   void write(const std::string& dir) const;
 
@@ -65,23 +67,23 @@ class TokenizerFiles {
   std::vector<std::pair<std::string, std::string>> files_;  // name and content
 };
 
-// The key of state.json that a checkpoint has which a signal caused.
+// The key of state.json that marks a checkpoint caused by a signal.
 inline constexpr const char* kInterrupted = "interrupted";
-// Where a checkpoint lies while it is written or removed.
+// The path of a checkpoint while it is written or removed.
 std::string unfinished_path(const std::string& run_dir, int64_t step);
 // The file of a rank's moments in a checkpoint of so many ranks.
 std::string moments_file(const std::string& checkpoint, int64_t rank, int64_t ranks);
 // Writes state.json. `state`: an object with "step".
 void save_state(const std::string& checkpoint, nlohmann::json state);
-// Removes all but the newest `keep`, and those with kInterrupted unless one is the newest of all: in the end a run has
-// the checkpoints that it has without signals.
+// Removes all but the newest `keep`, and checkpoints with kInterrupted unless one is the newest. So a run ends with the
+// same checkpoints as without signals.
 void drop_checkpoints(const std::string& run_dir, int64_t keep);
 // state.json, read by `parse`. Errors name the checkpoint and the key, and tell the user to remove its directory to
 // continue from the previous one.
 void load_state(const std::string& checkpoint, const std::function<void(io::StrictObject&)>& parse);
 nlohmann::json to_json(const TrainState& state);
 TrainState train_state(io::StrictObject& json);
-// Those that this rank needs, whatever number of ranks wrote them.
+// Reads the moments that this rank needs, whatever the number of ranks that wrote them.
 void load_moments(const std::string& checkpoint, AdamW& optimizer);
 
 }  // namespace rf::train

@@ -96,7 +96,7 @@ void CheckpointWriter::copy(const TakeModel& take, const AdamW& optimizer) {
   moments_ = std::move(parts);
 }
 
-// Calls no operator of torch, so that it takes no core from those that compute.
+// Calls no operator of torch, so it does not occupy a core of the computing threads.
 void CheckpointWriter::write(const std::string& dir) const {
   write_moments(dir, moments_, plan_.ranks);
   if (!plan_.ranks.is_first()) return;

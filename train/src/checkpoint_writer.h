@@ -1,10 +1,10 @@
-// Checkpoints that are written while training goes on; checkpoint.h has their files.
+// Writes checkpoints while training continues; checkpoint.h describes their files.
 //
-// Training stands still while each rank copies what it is to write: the first one the weights and its part of the
-// moments, the others their parts. Then a thread of each rank writes the copies and syncs the files. This thread makes
-// no collective calls, because ranks would take those of two threads in different orders. Instead, all ranks call
-// go_on() once is_done() holds on each of them, which they find out in a call that every step makes anyway: first to
-// publish what is written, by a thread of the first rank, then to learn that it is published.
+// Training pauses while each rank copies its data: the first rank the weights and its part of the moments, the others
+// their parts. Then a thread of each rank writes the copies and syncs the files. This thread avoids collective calls,
+// because ranks could interleave the calls of two threads in different orders. Instead, all ranks call go_on() once
+// is_done() holds on every rank, which they learn in a collective call that every step makes anyway. The first go_on()
+// publishes the checkpoint, in a thread of the first rank; the second confirms that it is published.
 //
 //   idle --begin--> writing --go_on--> publishing --go_on--> idle
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace rf::train {
 
-// The settings of a run's checkpoints. What it refers to must live as long as the writer.
+// The settings of a run's checkpoints. Referenced objects must outlive the writer.
 struct CheckpointPlan {
   std::string run_dir;
   const TokenizerFiles& tokenizer;
@@ -39,14 +39,14 @@ enum class CheckpointCause { kRunFile, kSignal };
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(CheckpointPlan plan);
-  // Waits for the thread. One rank publishes what it has begun, also if an error ends the run; several ranks cannot
-  // agree here: unless finish() was called, theirs is removed.
+  // Waits for the thread. A single rank publishes a checkpoint it has begun, even if an error ends the run. Several
+  // ranks cannot agree here, so their checkpoint is removed unless finish() was called.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // These three are called by all ranks together. They throw Error if a file could not be written on one of them.
-  // Finishes the checkpoint before, copies, and starts to write. `state`: an object with "step".
+  // All ranks call these three functions together. They throw Error if a rank could not write a file. begin() finishes
+  // the previous checkpoint, copies, and starts to write. `state`: an object with "step".
   template <typename Model>  // nn::Model or nn::TranslationModel
   void begin(const Model& model, const AdamW& optimizer, nlohmann::json state,
              CheckpointCause cause = CheckpointCause::kRunFile) {
@@ -54,7 +54,7 @@ class CheckpointWriter {
     begin_with([&model](nn::ModelSnapshot& snapshot) { snapshot.take(model); }, optimizer, std::move(state));
   }
   void go_on();   // when is_done() on all ranks; otherwise it waits
-  void finish();  // waits until the checkpoint that was begun is published
+  void finish();  // waits until the current checkpoint is published
 
   // Whether this rank waits for go_on().
   bool is_done() const;

@@ -29,8 +29,8 @@ namespace rf::train {
 
 namespace {
 
-// The key of compare.json that says by which rules runs are trained, and its value: those of LeastMasks::kInStep and of
-// nn::Encoding::scales_scores. Comparisons of earlier versions have no such key.
+// The key of compare.json that names the rules of training, and its value: the rules of LeastMasks::kInStep and of
+// nn::Encoding::scales_scores. Comparisons of earlier versions lack this key.
 constexpr const char* kRulesKey = "rules";
 constexpr int kRules = 2;
 
@@ -157,7 +157,7 @@ void Comparison::find_arms() {
       add_arm(arm);
       continue;
     }
-    add_arm("none");  // the first of the table; what is wrong with it is wrong with the run file
+    add_arm("none");  // the first of the table; its errors are errors of the run file
     for (const nn::EncodingInfo& info : nn::encoding_infos()) {
       if (info.name == "none") continue;
       try {
@@ -180,7 +180,7 @@ std::string Comparison::run_dir(const std::string& arm, uint64_t seed) const {
   return fmt::format("{}/{}/seed-{}", options_.output_dir, directory_name(arm), seed);
 }
 
-// compare.json has everything that the numbers depend on except the arms and the seeds, which may be added later.
+// compare.json stores everything that affects the numbers, except the arms and the seeds, which may be added later.
 void Comparison::open_output() {
   nlohmann::json settings = {{"run", to_json(base_)},
                              {"data", data::identity(options_.data_dir)},

@@ -1,5 +1,6 @@
 // The picture of a comparison as SVG (compare_table.h): one row per arm, one dot per run, one colour per length;
-// further left is better. Losses beyond twice the span of those at the training length are drawn as arrows at the edge.
+// further left is better. Losses beyond twice the span of the losses at the training length are drawn as arrows at the
+// edge.
 #include <fmt/format.h>
 
 #include <algorithm>

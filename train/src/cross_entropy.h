@@ -9,7 +9,7 @@
 //   loss            = .. + scale * e * sum_n (z_n,label(n) - mean_v z_nv)
 //   d loss / d z_nv = .. + scale * e * ([v = label(n)] - 1/V)
 //
-// There is no ignored index. logits: [N,V], float32 or bfloat16, contiguous; labels: [N], int64.
+// No index is ignored. logits: [N,V], float32 or bfloat16, contiguous; labels: [N], int64.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Training records on which the chosen model is measured, beside the valid file.
+// Number of training records on which the chosen model is measured, in addition to the valid file.
 constexpr size_t kTrainSample = 1000;
 
 nlohmann::json to_json(const FinetuneRun& run) {
@@ -116,7 +116,7 @@ class Finetuning {
   }
 
   const FinetuneOptions& options_;
-  const Ranks& ranks_;  // which share the runs; the first one chooses the model and writes the report
+  const Ranks& ranks_;  // they share the runs; the first rank chooses the model and writes the report
   io::Progress& progress_;
   const tasks::TaskKind& kind_;
   std::optional<RunDirectory> directory_;  // of the first rank; made after the input was checked
@@ -223,7 +223,7 @@ void Finetuning::choose_metric() {
   report_["metric"] = metric;
 }
 
-// Everything that a run's numbers depend on except its rate and seed: these may be added later, and so may a test file.
+// Everything that affects a run's numbers except its rate and seed, which may be added later, like a test file.
 void Finetuning::keep_settings() {
   settings_ = {{"task", tasks::to_json(model_.settings)},
                {"model", model_identity(options_.model_dir, options_.load)},
@@ -292,7 +292,7 @@ nlohmann::json Finetuning::measure(const Split& split, const std::string& name) 
   return model_.task->metrics(scored);
 }
 
-// The model that is chosen, and the report.
+// Writes the chosen model and the report.
 void Finetuning::finish() {
   const std::vector<RateSummary> rates = summaries(runs_, model_.settings.metric);
   for (const RateSummary& rate : rates) {

@@ -1,4 +1,4 @@
-// What fine-tuning makes of its records: held-out parts, checks of files against each other, and batches.
+// Records of fine-tuning: held-out parts, checks of files against each other, and batches.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ std::string metrics_table(const nlohmann::json& report) {
       columns.push_back(&metrics);
     };
     add(split, chosen.at(split));
-    if (!report.at("baseline").contains(split)) continue;  // the train file has none
+    if (!report.at("baseline").contains(split)) continue;  // no baseline for the train file
     add("baseline", report.at("baseline").at(split));
     if (report.contains("bag_of_words")) add("bag of words", report.at("bag_of_words").at(split));
   }

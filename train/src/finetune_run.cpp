@@ -170,7 +170,7 @@ class Run {
     interval_steps_ = 0;
   }
 
-  // False if there was no better evaluation for options_.patience evaluations.
+  // False if the last options_.patience evaluations brought no improvement.
   bool evaluate(int64_t epoch) {
     tasks::Evaluated evaluated = score_examples(model_, data_.valid.examples,
                                                 io::counted(progress_, "evaluating", std::ssize(data_.valid.examples)));

@@ -15,9 +15,9 @@ struct FinetuneData {
   tasks::Split train, valid;
 };
 
-// Trains and writes metrics.jsonl and the model of the best evaluation to `directory`. model.model is replaced. After
-// each evaluation, and if a signal ends the run early, there is a checkpoint, from which the next call continues; the
-// caller removes it once the run is recorded. False if a signal ended it.
+// Trains and writes metrics.jsonl and the model of the best evaluation to `directory`. model.model is replaced. It
+// writes a checkpoint after each evaluation, and if a signal ends the run early; the next call continues from it. The
+// caller removes the checkpoint once the run is recorded. False if a signal ended it.
 bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, const TokenizerFiles& tokenizer,
                   TaskModel& model, const std::string& directory, const InterruptScope& interrupt,
                   io::Progress& progress, FinetuneRun& run);
@@ -25,7 +25,7 @@ bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, cons
 // "metrics" of a recorded run: numbers or null by name, including `metric`.
 nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric);
 
-// The initial model with the task's head, which is initialised from `seed` if the directory has none.
+// The initial model with the task's head, which is initialised from `seed` if the directory does not contain one.
 std::shared_ptr<nn::Model> initial_model(const FinetuneOptions& options, const tasks::Task& task, uint64_t seed);
 
 }  // namespace rf::train

@@ -17,8 +17,8 @@ namespace rf::train {
 
 namespace {
 
-// About as many buckets, so that most of the sums can begin before the backward pass ends; but none so small that
-// latency counts, nor larger than 24 MiB of float32, about torch's own limit.
+// About this many buckets, so that most sums can begin before the backward pass ends. A bucket is large enough to hide
+// latency and at most 24 MiB of float32, about torch's limit.
 constexpr int64_t kBuckets = 8;
 constexpr int64_t kMinElements = int64_t{1} << 16, kMaxElements = int64_t{6} << 20;
 
@@ -33,7 +33,7 @@ int64_t bucket_elements(const std::vector<at::Tensor>& weights) {
 struct GradientSum::Bucket {
   std::vector<at::Tensor> weights;
   int64_t elements = 0;
-  size_t ready = 0;  // weights whose gradient is, in this step
+  size_t ready = 0;  // weights whose gradient is ready in this step
   at::Tensor flat;   // their gradients, while they are summed
   c10::intrusive_ptr<c10d::Work> work;
   double begin = 0;

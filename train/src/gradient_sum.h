@@ -1,9 +1,9 @@
-// The sum of gradients over the ranks of a job, in buckets that are sent while the backward pass goes on, or after it.
+// The sum of gradients over the ranks of a job, in buckets that are sent during the backward pass or after it.
 //
 // A bucket holds consecutive parameters, from the last of the model to the first, which is about the order in which
-// their gradients are ready. When the gradients of a bucket are, they are copied into one tensor, whose sum over ranks
-// is started; buckets are sent in their order on every rank. Buckets depend on the parameters alone, so a job of the
-// same number of ranks always sums in the same order.
+// their gradients are ready. When all gradients of a bucket are ready, they are copied into one tensor, and its sum
+// over ranks starts; every rank sends the buckets in the same order. Buckets depend only on the parameters, so jobs
+// with the same number of ranks always sum in the same order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ namespace rf::train {
 
 struct CommunicationTime {
   double busy = 0;     // seconds in which at least one bucket was on its way
-  double exposed = 0;  // of them, those in which the training thread waited
+  double exposed = 0;  // the part in which the training thread waited
 };
 
 class GradientSum {
@@ -35,8 +35,8 @@ class GradientSum {
 
   // Before the last backward pass of a step: with kBackward, its gradients are sent as they become ready.
   void send_in_next_backward();
-  // After it, or if a rank has no backward pass: sends what is left, waits, and leaves the sum as the gradient of every
-  // weight, 0 for weights that have none on any rank.
+  // Call it after the backward pass, or instead of one: sends the remaining buckets, waits, and stores the sum as the
+  // gradient of every weight, 0 for weights without a gradient on any rank.
   void finish();
 
   // Since the last call.

@@ -74,7 +74,7 @@ std::optional<double> HeldOut::unigram_loss(const RunConfig& run, int64_t length
   try {
     const data::Batcher rows(split_, special_, length_options(run, length, batch_tokens));
     return rf::train::unigram_loss(rows, *unigram_, run.evaluate_batches);
-  } catch (const Error&) {  // said where a model is measured at this length
+  } catch (const Error&) {  // reported when a model is measured at this length
     return std::nullopt;
   }
 }
@@ -94,7 +94,7 @@ nlohmann::json to_json(const EvaluationReport& report) {
 
 namespace {
 
-// What is measured, opened and checked.
+// The inputs of an evaluation, opened and checked.
 struct Evaluation {
   explicit Evaluation(const EvaluateOptions& options);
   text::Vocabulary vocabulary;

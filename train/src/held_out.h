@@ -39,7 +39,8 @@ class HeldOut {
   std::optional<EvaluationReport> measure_length(nn::Model& model, const RunConfig& run, int64_t length,
                                                  int64_t batch_tokens, io::Progress& progress, const Note& note,
                                                  const Ranks& ranks);
-  // Nats per token that measure_length predicts, of the training split's token frequencies; nullopt where it has none.
+  // Loss of the training split's token frequencies, nats per token that measure_length predicts; nullopt without such
+  // tokens.
   std::optional<double> unigram_loss(const RunConfig& run, int64_t length, int64_t batch_tokens);
 
  private:

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kBytes = 4;  // of weights, gradients and moments: float32
 
-// A hash of each library of this project that lies beside the one that this code is in.
+// A hash of each library of this project in the directory of the library with this code.
 nlohmann::json build_identity() {
   Dl_info here = {};
   dladdr(reinterpret_cast<void*>(&require_same_job), &here);

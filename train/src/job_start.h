@@ -1,4 +1,4 @@
-// What a job of several ranks checks before its first step.
+// Checks of a job with several ranks before its first step.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,7 +19,7 @@ void require_same_weights(const Ranks& ranks, const nn::Model& model);
 void require_shared(const Ranks& ranks, const std::string& run_dir);
 // Throws Error unless every stage has a micro-batch for each rank.
 void require_work_for_all(const Ranks& ranks, const RunConfig& run);
-// "2 processes; in each weights 498 MB, gradients 498 MB, ..": what training needs besides activations. parameters:
+// "2 processes; in each weights 498 MB, gradients 498 MB, ..": the memory for training without activations. parameters:
 // trained ones.
 std::string memory_note(const Ranks& ranks, const RunConfig& run, int64_t parameters);
 

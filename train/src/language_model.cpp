@@ -114,7 +114,7 @@ BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel
   return sums;
 }
 
-// Those of all ranks, of which each has every size-th of `count` batches.
+// The sums of all ranks; each rank has every size-th of `count` batches.
 std::vector<BatchSums> gather(const std::vector<BatchSums>& own, int64_t count, const Ranks& ranks) {
   std::vector<double> numbers;
   for (const BatchSums& sums : own) {

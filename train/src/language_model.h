@@ -41,7 +41,7 @@ struct LanguageBatch {
 // padding: the model's defaults then compute the same, faster.
 LanguageBatch to_tensors(const data::Batch& batch);
 
-// Of one forward pass: at the batch's predicted positions, and of its pairs; undefined where it has none.
+// The logits of one forward pass: at the batch's predicted positions, and of its pairs; undefined without them.
 struct LanguageLogits {
   at::Tensor labels_NV, pairs_P2;
 };
@@ -68,7 +68,7 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
                                Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick,
                                const Ranks& ranks);
 
-// Nats per predicted token of the rows that evaluate_rows measures; nullopt where they have none.
+// Loss in nats per predicted token of the rows that evaluate_rows measures; nullopt without predicted tokens.
 std::optional<double> unigram_loss(const data::Batcher& batcher, const UnigramModel& unigram, int64_t max_batches);
 
 }  // namespace rf::train

@@ -11,8 +11,8 @@
 // these and "pairs", their number.
 //
 // In a job of several processes a train line also has their number, "processes", and of the interval
-// "communication_seconds", in which gradients were on their way, and "exposed_seconds", in which the backward pass did
-// not hide that (means over the processes), "slowest_rank" and "slowest_seconds", of its passes.
+// "communication_seconds", in which gradients were in transit, and "exposed_seconds", the part that the backward pass
+// did not hide (means over the processes), "slowest_rank" and "slowest_seconds", of its passes.
 //
 // loss: nats per predicted token, of the interval since the last line; learning_rate and gradient_norm (before
 // clipping): of the step itself; tokens: of the interval, without padding; perplexity: e^loss; bits: loss / ln 2. Only

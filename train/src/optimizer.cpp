@@ -1,5 +1,5 @@
-// AdamW by torch's fused kernel (optimizer.h). Clipping uses the kernel's gradient scale, so that it needs no extra
-// pass over the gradients.
+// AdamW by torch's fused kernel (optimizer.h). Clipping uses the kernel's gradient scale, which avoids an extra pass
+// over the gradients.
 #include "optimizer.h"
 
 #include <ATen/ops/_foreach_norm.h>
@@ -20,7 +20,7 @@ namespace rf::train {
 
 namespace {
 
-// Numbers of all ranks that are gathered at once: 64 MiB.
+// Numbers of all ranks that are gathered together: 64 MiB.
 constexpr int64_t kGathered = int64_t{16} << 20;
 
 int64_t part_size(int64_t elements, const Ranks& ranks) {

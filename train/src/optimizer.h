@@ -8,8 +8,8 @@
 // Weights, moments and arithmetic are float32. The frozen position table is left out.
 //
 // In a job of several ranks the moments may be divided among them (the first stage of ZeRO, arXiv 1910.02054): all
-// weights, in their order, are one list of numbers, of which each rank has an equal part. A rank updates its part, and
-// then all weights are gathered, so they have the same bits on every rank.
+// weights, in their order, form one list of numbers, and each rank has an equal part of it. A rank updates its part,
+// and then all weights are gathered, so they have the same bits on every rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,7 +36,7 @@ struct Parameter {
   Decay decay;
 };
 
-// Numbers `begin` to `begin + length - 1` of a moment, of which `values` has that many.
+// Numbers `begin` to `begin + length - 1` of a moment; `values` has `length` elements.
 struct MomentPart {
   std::string name;  // "exp_avg.<weight>" or "exp_avg_sq.<weight>"
   int64_t begin = 0;
@@ -49,15 +49,15 @@ class AdamW {
   AdamW(std::vector<Parameter> parameters, AdamWOptions options, const Ranks& divided_among = Ranks::alone());
 
   // One update from the weights' gradients; a weight without a gradient has gradient 0. Returns the norm of all
-  // gradients before clipping. Throws Error, and changes nothing, if that is not finite; `step` is for its message.
+  // gradients before clipping. If that is not finite, it throws Error and changes nothing; `step` is for the message.
   double step(double learning_rate, int64_t step);
   // Frees the gradients, so that the next backward pass stores its own tensors and nothing is filled with zeros or
   // added.
   void drop_gradients();
 
-  // The moments that this rank has.
+  // The moments of this rank.
   std::vector<MomentPart> moments() const;
-  // Those of them that this rank writes to a checkpoint: an equal part of all.
+  // The moments that this rank writes to a checkpoint: an equal part of all.
   std::vector<MomentPart> moments_to_write(const Ranks& ranks) const;
   int64_t moments_of_all() const;               // how many tensors all ranks have: two for each weight
   int64_t updates() const { return updates_; }  // made
@@ -75,7 +75,7 @@ class AdamW {
     std::vector<std::string> names;
     std::vector<at::Tensor> weights, exp_avg, exp_avg_sq;
     std::vector<int64_t> offsets;  // of each weight in the list of all
-    std::vector<Range> ranges;     // of each weight, what this rank updates
+    std::vector<Range> ranges;     // the part of each weight that this rank updates
   };
   using Gradients = std::vector<std::vector<at::Tensor>>;  // by group
   Gradients gradients() const;

@@ -1,5 +1,5 @@
-// What the bits of a run depend on in addition to its run file and data: threads, versions, instruction sets, the
-// product of linear layers. Checkpoints record it.
+// The facts that affect the bits of a run besides its run file and data: threads, versions, instruction sets, the
+// product of linear layers. Checkpoints record them.
 #pragma once
 
 #include <functional>

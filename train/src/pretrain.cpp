@@ -34,7 +34,7 @@ data::BatchOptions PretrainRun::stage_batches(int64_t stage) const {
   return batch_options(config_, s.max_length, s.batch / s.accumulate);
 }
 
-// Another length cuts the documents into other rows, so each stage starts a new epoch.
+// A stage may cut the documents into rows of another length, so each stage starts a new epoch.
 void PretrainRun::enter_stage(int64_t stage) {
   if (state_.step > 0 && stage != state_.stage) state_.cursor = {state_.cursor.epoch + 1, 0};
   state_.stage = stage;
@@ -43,7 +43,7 @@ void PretrainRun::enter_stage(int64_t stage) {
   batcher_stage_ = stage;
 }
 
-// Those of this rank; the cursor moves by all of them.
+// The batches of this rank; the cursor moves past the batches of all ranks.
 std::vector<LanguageBatch> PretrainRun::own_batches(int64_t micro_batches) {
   RECORD_USER_SCOPE("data");
   std::vector<LanguageBatch> batches;
@@ -110,7 +110,7 @@ void PretrainRun::log_interval() {
   timed_tokens_ = 0;
 }
 
-// Of the interval, over all ranks; empty for one.
+// Times of the interval over all ranks; empty for one rank.
 nlohmann::json PretrainRun::job_times() {
   const CommunicationTime own = gradients_->take_time();
   if (ranks_.size() == 1) return nlohmann::json::object();
@@ -201,7 +201,7 @@ void PretrainRun::finish() {
   });
 }
 
-// A step with what is logged, measured and kept after it.
+// A step, followed by its logging, evaluation and checkpoint.
 void PretrainRun::go_one_step() {
   const std::string name = fmt::format("ProfilerStep#{}", state_.step + 1);
   RECORD_USER_SCOPE(name);
@@ -230,7 +230,7 @@ int64_t PretrainRun::agree(const InterruptScope& interrupt) {
   return signal;
 }
 
-// Steps to the end or to a signal, which is returned, and a checkpoint then.
+// Runs steps to the end or to a signal, which it returns, and then writes a checkpoint.
 int64_t PretrainRun::go_through_steps(const InterruptScope& interrupt) {
   int64_t signal = 0;
   while (state_.step < total_steps_ && (signal = agree(interrupt)) == 0) {
@@ -257,7 +257,7 @@ PretrainReport PretrainRun::go() {
   } catch (const FailedOnAll&) {
     try {
       checkpoints_->finish();          // one that was begun before is kept
-    } catch (const std::exception&) {  // the first error is the one to be said
+    } catch (const std::exception&) {  // the first error is the one to report
     }
     throw;
   }

@@ -1,12 +1,12 @@
 // The class behind pretrain(): a run from its options to the finished model. pretrain_start.cpp opens or resumes it,
 // pretrain.cpp steps through the stages.
 //
-// Order within a step: update, metrics line, evaluation, checkpoint, which is then written while later steps go on. The
+// Order within a step: update, metrics line, evaluation, checkpoint. The checkpoint is written during later steps. The
 // metrics are synced before it is published, so they hold every line up to the newest checkpoint, and later lines are
 // removed on resume.
 //
-// In a job of several ranks (ranks.h) all run this code. The first one has the run directory, the metrics and what is
-// shown; the others read the run file and the newest checkpoint, and write their part of each checkpoint.
+// In a job of several ranks (ranks.h) all run this code. The first rank handles the run directory, the metrics and the
+// display; the others read the run file and the newest checkpoint, and write their part of each checkpoint.
 #pragma once
 
 #include <memory>

@@ -16,8 +16,8 @@ namespace rf::train {
 
 namespace {
 
-// Whether a run may continue with this run file: only the keys for when checkpoints are written and kept, for what the
-// ranks divide, and for when they sum gradients may differ.
+// Whether a run may continue with this run file: only the keys may differ that control writing and keeping checkpoints,
+// what the ranks divide, and when they sum gradients.
 void check_same_run(nlohmann::json before, nlohmann::json now) {
   before.emplace("reduce_precision", "float32");  // a run of an earlier version
   before.emplace("pairs", "none");                // the same
@@ -105,7 +105,7 @@ void PretrainRun::read_run_file() {
   }
 }
 
-// Opens everything that is read of the data directory: a run continues to its end if the directory is deleted.
+// Opens every file it needs of the data directory, so a run can finish even if the directory is deleted.
 void PretrainRun::open_data() {
   train_ = std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash());
   held_out_.emplace(train_, options_.data_dir, "valid", *vocabulary_);
@@ -183,7 +183,7 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
   make_optimizer();
   load_moments(checkpoint, *optimizer_);
   optimizer_->set_updates(state_.updates);
-  // After a kill the oldest may still exist.
+  // After the process was killed, the oldest may still exist.
   if (ranks_.is_first()) drop_checkpoints(options_.output_dir, config_.keep_checkpoints);
   note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
 }

@@ -30,7 +30,7 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-// What c10d throws if a rank is gone or late.
+// The errors that c10d throws if a rank is gone or late.
 template <typename Action>
 auto communicate(int64_t rank, Action action) {
   try {

@@ -1,9 +1,9 @@
 // The processes of a training job, which torch.distributed calls ranks: 0, 1, .. size - 1. The process group is made by
-// Python (python/roformer_cpp/distributed.py) under torchrun, Slurm or Ray, and taken here by its name, so that this
-// project has no transport and no launcher of its own. One process is a job of one rank, which communicates nothing.
+// Python (python/roformer_cpp/distributed.py) under torchrun, Slurm or Ray, and looked up here by its name, so this
+// project needs neither a transport nor a launcher. One process is a job of one rank without communication.
 //
 // Every rank must make the same calls in the same order. If another rank ends or does not answer within the time limit
-// of the group, they throw LostRank; nothing waits for ever.
+// of the group, the calls throw LostRank; no call waits forever.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ class Ranks {
  public:
   // A job of one process.
   static const Ranks& alone();
-  // group: the name of a process group of this process; "" for one process. Throws Error if there is no such group.
+  // group: the name of a process group of this process; "" for one process. Throws Error if the group does not exist.
   explicit Ranks(const std::string& group);
   ~Ranks();
   Ranks(const Ranks&) = delete;
@@ -43,7 +43,7 @@ class Ranks {
   int64_t index() const { return index_; }
   int64_t size() const { return size_; }
   bool is_first() const { return index_ == 0; }
-  // Which of the numbered parts of the work this rank has: each rank every size-th.
+  // Whether this rank has that numbered part of the work: each rank takes every size-th part.
   bool has(int64_t part) const { return part % size_ == index_; }
 
   // The values of every rank, in the order of ranks; as many on each.
@@ -51,23 +51,23 @@ class Ranks {
   std::vector<std::vector<double>> gather(std::span<const double> values) const;
   std::vector<std::string> gather(const std::string& text) const;
   int64_t largest(int64_t value) const;
-  // The same at the end of work that takes each rank another time: waits as long as the others are there.
+  // The same at the end of work that takes ranks different times: waits as long as the other ranks are alive.
   int64_t largest_at_end(int64_t value) const;
 
   // Starts the sum over ranks of a contiguous tensor, in place; the same bits on every rank.
   c10::intrusive_ptr<c10d::Work> start_sum(at::Tensor& tensor) const;
-  // Waits for what was started.
+  // Waits for the started sum.
   void wait(c10d::Work& work) const;
   // all[size * N]: `own` [N] of every rank, in order; both contiguous.
   void gather_into(const at::Tensor& own, at::Tensor& all) const;
 
-  // Calls `action` on every rank. If it throws on some of them, all throw as fail_on_all does, what the lowest of them
-  // threw, naming that rank unless all had the same error.
+  // Calls `action` on every rank. If it throws on some ranks, all ranks throw like fail_on_all: the error of the lowest
+  // such rank, naming that rank unless all had the same error.
   void together(const std::function<void()>& action) const;
-  // On every rank, for an error that all of them have: the first rank throws FailedOnAll with this message,
+  // Called on every rank, for an error that all ranks have: the first rank throws FailedOnAll with this message,
   // "[where] ..", the others SaidByFirstRank (rf/train/job.h).
   [[noreturn]] void fail_on_all(const std::string& message) const;
-  // Throws Error, naming the rank and the difference, unless `facts` are those of the first rank.
+  // Throws Error, naming the rank and the difference, unless `facts` equal the facts of the first rank.
   void require_same(const char* what, const nlohmann::json& facts) const;
 
  private:

@@ -220,7 +220,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   if (const nlohmann::json* lengths = object.find("evaluate_lengths")) run.evaluate_lengths = parse_lengths(*lengths);
   run.checkpoint_every_steps = object.integer("checkpoint_every_steps", run.checkpoint_every_steps, 1, kMaxSteps);
   run.keep_checkpoints = object.integer("keep_checkpoints", run.keep_checkpoints, 1, kMaxSteps);
-  object.finish();  // first, since a misspelt key may be why there are no stages
+  object.finish();  // first, since a misspelt key may be the reason for missing stages
   run.stages = parse_stages(stages == nullptr ? nlohmann::json::array() : *stages);
   check_pairs(run);
   return run;

@@ -1,4 +1,4 @@
-// What the run files of pretraining and of translation share, and the names in the settings of every run.
+// Shared by the run files of pretraining and of translation, and the names in the settings of every run.
 #pragma once
 
 #include <cstdint>

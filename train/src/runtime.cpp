@@ -60,7 +60,7 @@ void keep_freed_memory() {
 #endif
 }
 
-// torch's CPU allocator has no exception type for this.
+// torch's CPU allocator throws no specific exception type.
 bool is_out_of_memory(const std::exception& error) {
   return std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }

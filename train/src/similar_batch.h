@@ -23,7 +23,7 @@ struct SimilarPair {
 
 struct SimilarBatch {
   nn::Input input;      // 2 rows for each pair, padded on the right, with mask and types
-  at::Tensor tokens_N;  // int64, flat indices into [B T] of the tokens before those of type 1
+  at::Tensor tokens_N;  // int64, flat indices into [B T] of the tokens before the tokens of type 1
   at::Tensor labels_N;  // int64, the tokens of type 1
 };
 

@@ -40,7 +40,7 @@ profiling::ProfilerConfig profiler_config() {
   return profiling::ProfilerConfig(profiling::ProfilerState::KINETO);
 }
 
-// A whole number in decimal digits.
+// An integer in decimal digits.
 std::optional<int64_t> whole(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -70,7 +70,7 @@ void add(std::map<std::string, Cost>& costs, const kineto::KinetoEvent& event, u
 // An event that others of its thread lie in.
 struct Open {
   const kineto::KinetoEvent* event;
-  uint64_t inside;  // nanoseconds of those directly in it
+  uint64_t inside;  // nanoseconds of the events directly in it
 };
 
 Costs costs_of(const kineto::ProfilerResult& result) {
@@ -128,7 +128,7 @@ std::string table(const Costs& costs, int64_t steps) {
   return text;
 }
 
-// Whether a JSON object was written to its end: Kineto does not say when it could not.
+// Whether a JSON object is complete: Kineto does not report failed writes.
 bool is_complete(const std::string& path) {
   constexpr std::streamoff kTail = 16;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -170,7 +170,7 @@ void StepProfile::begin(int64_t step) {
     ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // Kineto would write to stderr when it starts and stops
     kineto::prepareProfiler(profiler_config(), activities());
     kineto::enableProfiler(profiler_config(), activities());
-    // By which tools for traces of several processes tell them apart.
+    // Tools for traces of several processes identify a process by this.
     const nlohmann::json job = {{"rank", ranks_.index()}, {"world_size", ranks_.size()}};
     if (ranks_.size() > 1) kineto::addMetadataJson("distributedInfo", job.dump());
     is_running_ = true;

@@ -1,6 +1,6 @@
 // A profile of some optimizer steps by torch's profiler (Kineto): for each rank a trace of every operator in Chrome's
-// format, which ui.perfetto.dev, chrome://tracing and TensorBoard's plugin for torch show, and a table of the operators
-// that take most of the time.
+// format, for ui.perfetto.dev, chrome://tracing and TensorBoard's plugin for torch, and a table of the operators that
+// take most of the time.
 //
 //   <prefix>20-25.rank0.pt.trace.json    <prefix>20-25.rank0.txt
 // (with the steps that were recorded, if the run began later or was stopped)
@@ -27,7 +27,7 @@ class StepProfile {
   StepProfile(const StepProfile&) = delete;
   StepProfile& operator=(const StepProfile&) = delete;
 
-  // Before a step. Starts the profile if it is one of them.
+  // Called before a step. Starts the profile if the step is one of `steps`.
   void begin(int64_t step);
   bool is_running() const { return is_running_; }
   int64_t last() const { return last_; }

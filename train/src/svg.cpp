@@ -18,7 +18,7 @@ std::string escaped_xml(const std::string& text) {
         out += "&gt;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML has no control characters
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML does not allow control characters
     }
   }
   return out;

@@ -11,7 +11,7 @@
 
 namespace rf::train {
 
-// The examples of one forward pass: their rows one after another, padded to the longest.
+// The examples of one forward pass: their rows in sequence, padded to the longest.
 struct TaskBatch {
   nn::Input input;
   std::vector<const tasks::Example*> examples;
@@ -23,7 +23,7 @@ TaskBatch make_batch(std::span<const tasks::Example* const> examples, int64_t pa
 at::Tensor logits_of(const nn::Output& output, const TaskBatch& batch, Head head);
 tasks::Logits view_of(const at::Tensor& logits_NL);
 
-// The mean over the terms of all examples; 0 where there is none.
+// The mean over the terms of all examples; 0 without terms.
 struct TaskLoss {
   double mean = 0;
   at::Tensor gradient_NL;  // of the mean by the logits

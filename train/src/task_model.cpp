@@ -1,4 +1,4 @@
-// Scoring with the model that is trained (task_model.h).
+// Scoring with the model in training (task_model.h).
 #include "task_model.h"
 
 #include <c10/core/GradMode.h>

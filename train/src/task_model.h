@@ -1,4 +1,4 @@
-// A task with the model that is trained for it, and the model's scores for examples.
+// A task with its model in training, and the model's scores for examples.
 #pragma once
 
 #include <functional>

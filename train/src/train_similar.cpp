@@ -50,7 +50,7 @@ struct Losses {
   int64_t steps = 0;
 };
 
-// Records whose tokens are more than the rows may have.
+// Number of records that were too long for the rows.
 struct CutRecords {
   int64_t count = 0;
   std::string first;  // its place
@@ -110,7 +110,7 @@ void SimilarRun::check_options() const {
     if (value < least || value > kMax) fail(kWhere, "{} must be from {} to {}, got {}", name, least, kMax, value);
   };
   count("epochs", options_.epochs, 1);
-  count("batch", options_.batch, 2);  // a pair alone has nothing to differ from
+  count("batch", options_.batch, 2);  // a single pair lacks negatives
   count("max-length", options_.max_length, 3);
   const auto fraction = [](const char* name, double value, double most) {
     if (!(value >= 0 && value <= most)) fail(kWhere, "{} must be from 0 to {}, got {}", name, most, value);
@@ -126,7 +126,7 @@ void SimilarRun::check_options() const {
   positive("clip-norm", options_.clip_norm, true);
 }
 
-// Whether a row of at most `max_length` tokens lacks some of its texts'.
+// Whether a row of at most `max_length` tokens lacks some tokens of its texts.
 bool SimilarRun::is_cut(const text::Row& row, int64_t max_length, std::span<const std::string> texts) const {
   if (std::ssize(row.tokens.ids) < max_length) return false;
   text::Encoding all;
@@ -235,7 +235,7 @@ std::string SimilarRun::report_path() const {
   return options_.output_dir + "/report.json";
 }
 
-// Whether an earlier call finished the run, whose report is then this one's; other held-out pairs are evaluated.
+// Whether an earlier call finished the run; its report is then returned, but other held-out pairs are evaluated.
 bool SimilarRun::is_finished() {
   if (!io::has_file(report_path())) return false;
   const nlohmann::json kept = io::read_json(report_path());

@@ -1,10 +1,10 @@
-// One optimizer step of language modelling from one or more micro-batches (spec R-TRN-06): the loss is divided
-// by the predicted tokens of all of them, so that k micro-batches of b rows are one batch of k b rows. With pairs of
-// sentences their mean loss is added to it, as BERT's and ALBERT's are.
+// One optimizer step of language modelling from one or more micro-batches (spec R-TRN-06): the loss is divided by the
+// predicted tokens of all micro-batches, so k micro-batches of b rows equal one batch of k b rows. The mean loss of
+// sentence pairs is added, as in BERT and ALBERT.
 //
-// The ranks of a job share the micro-batches of a step: rank r has number r, r + W, r + 2 W, .. of them. A micro-batch
-// has the same forward pass, dropout and gradient whichever rank has it, so the number of ranks changes nothing but the
-// order in which the gradients are added.
+// The ranks of a job share the micro-batches of a step: rank r has micro-batches r, r + W, r + 2 W, .. of W ranks. A
+// micro-batch has the same forward pass, dropout and gradient whichever rank has it, so the number of ranks changes
+// nothing but the order in which the gradients are added.
 #pragma once
 
 #include <cstdint>
@@ -42,15 +42,15 @@ struct StepResult {
   double compute_seconds = 0;  // of the passes of this rank
 };
 
-// What the ranks of a job share in a step.
+// Shared by the ranks of a job in a step.
 struct StepRanks {
   const Ranks& ranks;
   GradientSum& gradients;  // of the model's trained parameters
 };
 
-// The model must be in training mode and have no gradients, before and after. Without a token to predict nothing
-// changes. Throws Error, naming the step, if the loss or a gradient is not finite; the weights are then unchanged.
-// own: the micro-batches of this rank, in order. The result is that of all ranks.
+// The model must be in training mode, and its gradients must be empty; they are empty again after the call. Without a
+// token to predict nothing changes. Throws Error, naming the step, if the loss or a gradient is not finite; the weights
+// are then unchanged. own: the micro-batches of this rank, in order. The result is summed over all ranks.
 StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> own, const StepPlan& plan,
                       const StepRanks& job);
 // By one rank.

@@ -73,7 +73,7 @@ class TranslationRun {
   std::optional<CheckpointWriter> checkpoints_;
   nlohmann::json platform_ = fresh_platform();
 
-  // What a checkpoint holds.
+  // Contents of a checkpoint.
   int64_t step_ = 0, micro_batches_ = 0, epoch_ = 0, batch_ = 0;  // batch_: the next one of the epoch
   double interval_loss_ = 0;                                      // sum over the tokens since the last line
   int64_t interval_tokens_ = 0;
@@ -109,7 +109,7 @@ TranslationRun::TranslationRun(const TranslationOptions& options, io::Progress& 
       }});
 }
 
-// Its size and special tokens are those of the tokenizer; a run file may say so, too.
+// Its size and special tokens come from the tokenizer; a run file may repeat them.
 void TranslationRun::fit_vocabulary() {
   const text::Vocabulary& vocabulary = tokenizer_.vocabulary();
   vocabulary.require({text::SpecialRole::kPad, text::SpecialRole::kEos}, kTranslation);
@@ -147,7 +147,7 @@ nlohmann::json TranslationRun::settings() const {
             {"vocabulary", tokenizer_.vocabulary().hash()}}}};
 }
 
-// Only when checkpoints are written and how many are kept may differ from the run's.
+// Only the keys for when checkpoints are written and how many are kept may differ from the run's.
 void TranslationRun::check_settings() {
   nlohmann::json now = settings(), before = directory_->settings_or("run.json", now);
   if (!before.contains("translation")) {

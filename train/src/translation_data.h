@@ -19,8 +19,8 @@ namespace rf::train {
 class PairTokens {
  public:
   // Pairs with an empty side, or one of more than max_length tokens, are left out, and bytes that are not UTF-8 are
-  // read as U+FFFD, each with a message to `note` that names file and line of the first. Throws Error where none is
-  // left.
+  // read as U+FFFD; each with a message to `note` that names file and line of the first case. Throws Error if no pair
+  // is left.
   PairTokens(const data::PairFiles& files, const text::Tokenizer& tokenizer, int64_t max_length,
              const std::function<void(const std::string&)>& note);
 

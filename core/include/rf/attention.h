@@ -1,19 +1,18 @@
-/* Attention over terms: every position encoding of the literature as a choice of the terms of one equation, which
- * rf/attention_terms.h has with their list. A query that mask and window leave no key has output 0 and gradient 0. In
- * tiles, so has a query whose scores are all -infinity; a score that is NaN or +infinity makes the output of its query
- * NaN, and of no other.
+/* Attention over terms: every position encoding of the literature chooses some terms of one equation;
+ * rf/attention_terms.h lists them. A query without any allowed key, because of mask and window, has output 0 and
+ * gradient 0. In tiles the same holds for a query whose scores are all -infinity; a score of NaN or +infinity makes
+ * only the output of its query NaN.
  *
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), D head_dim, Dv value_dim, R rotated elements, P positions.
  *
- * RF_F64 is computed by plain loops on one thread, the reference for all other kernels. RF_F32, RF_BF16 and
- * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S. Outputs and the gradients
- * of q, k and v have the same bits for any number of threads and whatever else is in the batch or packed with a
- * sequence; gradients of terms for any number of threads. Limits of float32 in tiles: a score has a relative error of
- * some 2^-24, and so has its weight an error of |score| 2^-24; sums over values may be 2^8 S times the largest value
- * before they are divided; below -2^127 scores count as -infinity. RF_BF16 without a and c, where the CPU has
- * AVX512_BF16 or AMX: products round rotated vectors, weights and gradients of scores to bfloat16, and take numbers
- * below 2^-126 for zero.
+ * RF_F64 is computed by plain loops on one thread, as the reference for all other kernels. RF_F32, RF_BF16 and RF_F16
+ * are computed in tiles: sums are in float32, and memory does not grow with T * S. Outputs and the gradients of q, k
+ * and v have the same bits for any number of threads and whatever else is in the batch or packed with a sequence;
+ * gradients of terms for any number of threads. Limits of float32 in tiles: a score has a relative error of about
+ * 2^-24, so its weight has an error of |score| 2^-24; sums over values may be 2^8 S times the largest value before they
+ * are divided; below -2^127 scores count as -infinity. RF_BF16 without a and c, on a CPU with AVX512_BF16 or AMX:
+ * products round rotated vectors, weights and gradients of scores to bfloat16, and treat numbers below 2^-126 as zero.
  */
 #ifndef RF_ATTENTION_H_
 #define RF_ATTENTION_H_
@@ -26,8 +25,8 @@
 extern "C" {
 #endif
 
-/* Rows of a rotation, contiguous [batch, T or S, heads, pairs], where heads are those of <name>_rotation_heads: pair i
- * of a token's vectors is rotated counter-clockwise by the angle whose cosine and sine these are (any magnitude in
+/* Rows of a rotation, contiguous [batch, T or S, heads, pairs], where <name>_rotation_heads is the number of heads.
+ * Pair i of a token's vectors is rotated counter-clockwise by the angle with this cosine and sine (any magnitude in
  * both); elements from 2 pairs on are copied. */
 typedef struct rf_attention_rotation {
   const void* cos;
@@ -44,8 +43,8 @@ typedef struct rf_attention_table {
   int64_t width;    /* K and Q: D; V: Dv; b: 1; G: D or 1 */
 } rf_attention_table;
 
-/* Numbers that are added to scores: that of query t and key s is numbers[b * stride_b + h * stride_h + t * stride_t +
- * s]. Numbers by key have no t, and stride_t is 0. -infinity leaves a key out. */
+/* Numbers that are added to scores. For query t and key s it is numbers[b * stride_b + h * stride_h + t * stride_t +
+ * s]. Numbers by key do not depend on t: stride_t is 0. -infinity leaves a key out. */
 typedef struct rf_attention_scores {
   const void* numbers; /* NULL: absent */
   int64_t batch;       /* B, or 1: shared by the batch; then stride_b is not read */
@@ -53,7 +52,7 @@ typedef struct rf_attention_scores {
   int64_t stride_b, stride_h, stride_t;
 } rf_attention_scores;
 
-/* Sides of a window that are limited; their sum is both. */
+/* Limited sides of a window; their sum limits both. */
 enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
 
 #define RF_ROTATION_MEMBER(name, symbol, side) rf_attention_rotation name;
@@ -67,7 +66,7 @@ enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
 #define RF_ROTATION_HEADS_MEMBER(name, symbol, side) int64_t name##_rotation_heads;
 
 /* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos
- * and sin are double for RF_F64 data and float for all other. */
+ * and sin are double for RF_F64 data, otherwise float. */
 typedef struct rf_attention_args {
   size_t struct_size;
   rf_dtype dtype;
@@ -80,11 +79,11 @@ typedef struct rf_attention_args {
   int64_t k_stride_b, k_stride_t, k_stride_h;
   const void* v; /* [B,S,Hk,Dv]; Dv = D where value or value_table is set */
   int64_t v_stride_b, v_stride_t, v_stride_h;
-  void* out; /* [B,T,H,Dv]; what the backward in tiles reads, and the one in loops does not */
+  void* out; /* [B,T,H,Dv]; read by the backward in tiles, not by the one in loops */
   int64_t out_stride_b, out_stride_t, out_stride_h;
 
   /* [B,H,T] contiguous, or NULL: log of the sum of exp(score) over a query's keys; -infinity without keys. Written by
-   * the forward and needed by the backward, both in tiles. */
+   * the forward in tiles and read by the backward in tiles. */
   float* log_sum;
 
   /* Token (b, t) is at position positions[b * stride_b + t], |value| <= 2^53; stride_b is 0 for positions shared by the
@@ -94,8 +93,8 @@ typedef struct rf_attention_args {
   const int64_t* key_positions;
   int64_t key_position_stride_b;
 
-  /* Terms of the first version; those that came later are at the end. Rotations and tables without an array, and NULL,
-   * are absent. With position_query and position_key, positions must be in 0..positions-1. */
+  /* Terms of the first version; later terms are at the end. Rotations and tables without an array, and NULL, are
+   * absent. With position_query and position_key, positions must be in 0..positions-1. */
   RF_ATTENTION_FIRST_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS, RF_SCORES_MEMBER)
   double scale; /* s, finite */
 
@@ -103,34 +102,34 @@ typedef struct rf_attention_args {
    * broadcast. NULL: to every key. */
   const uint8_t* mask;
   int64_t mask_stride_b, mask_stride_h, mask_stride_t, mask_stride_s;
-  /* Dropout of the probabilities, after the softmax: of element ((b H + h) T + t) S + s of [B,H,T,S] as by rf_dropout.
+  /* Dropout of the probabilities, after the softmax: element ((b H + h) T + t) S + s of [B,H,T,S], as in rf_dropout.
    * Only in tiles. */
   double dropout; /* in [0, 1 - 2^-17) */
   uint64_t seed, stream;
-  /* By token index: -left <= j - (i + S - T) <= right for query i and key j, each where window names the side, as
-   * RF_WINDOW_RIGHT with 0 for causal attention. A limit that is not named must be 0. */
+  /* By token index: -left <= j - (i + S - T) <= right for query i and key j, for the sides that window names; causal
+   * attention is RF_WINDOW_RIGHT with 0. The limit of a side that is not named must be 0. */
   uint32_t window; /* 0: all keys */
   int64_t window_left, window_right;
 
   /* Packed sequences, or both NULL. With batch 1, sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1
    * and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both [sequences + 1], non-decreasing from 0 to T and S. A
-   * query meets the keys of its own sequence only, as if each were an entry of a batch: the window is by index within
-   * the sequence, with its own T and S, and the elements that dropout numbers are those of its own [H,T,S], which
-   * follow those of the sequence before. Whatever belongs to a token, positions, the mask, key_score and pair_bias too,
-   * is as without packing. */
+   * query attends only to the keys of its sequence, as if each sequence were an entry of a batch: the window uses
+   * indices within the sequence and its T and S. Dropout numbers the elements of each sequence's [H,T,S] after the
+   * elements of the previous sequence. Data by token, including positions, the mask, key_score and pair_bias, are laid
+   * out as without packing. */
   const int64_t* cu_seqlens_q;
   const int64_t* cu_seqlens_k;
   int64_t sequences;
 
   RF_ATTENTION_LATER_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS, RF_SCORES_MEMBER)
 
-  /* Heads that rotations have rows for: H for queries, Hk for keys and values; 1, or 0: shared by the heads. */
+  /* Number of heads with rows in a rotation: H for queries, Hk for keys and values; 1, or 0: shared by the heads. */
   RF_ATTENTION_TERMS(RF_ROTATION_HEADS_MEMBER, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)
 
   /* Prefixes, [B], or [sequences] of packed ones: every query of an entry may attend to its first prefix[i] >= 0 keys,
-   * by token index, also to those that lie to the right of its window. With RF_WINDOW_RIGHT and window_right 0 it is
-   * the mask of UniLM (Dong et al. 2019, arXiv 1905.03197) and of prefix language models: tokens of the prefix see each
-   * other, later ones what is before them. NULL: none. Given only with window RF_WINDOW_RIGHT. */
+   * by token index, even to the right of its window. With RF_WINDOW_RIGHT and window_right 0 this is the mask of UniLM
+   * (Dong et al. 2019, arXiv 1905.03197) and of prefix language models: tokens of the prefix see each other, later
+   * tokens see everything before them. NULL: no prefixes. Allowed only with window RF_WINDOW_RIGHT. */
   const int64_t* prefix;
 } rf_attention_args;
 #undef RF_ROTATION_MEMBER
@@ -144,8 +143,8 @@ typedef struct rf_attention_args {
 #define RF_GRADIENT(name, ...) void* name;
 #define RF_PAIR_GRADIENTS(query_name, query_symbol, key_name, key_symbol) void *query_name, *key_name;
 
-/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of what it belongs to, is
- * contiguous, and is overwritten; NULL: not wanted. Those of a rotation are <name>_cos and <name>_sin. */
+/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of its array, is contiguous, and is
+ * overwritten; NULL: not wanted. The gradients of a rotation are <name>_cos and <name>_sin. */
 typedef struct rf_attention_grads {
   size_t struct_size;
   const void* out; /* given: [B,T,H,Dv] */
@@ -157,8 +156,8 @@ typedef struct rf_attention_grads {
 #undef RF_GRADIENT
 #undef RF_PAIR_GRADIENTS
 
-/* What both functions require of the arguments but for out and log_sum, without computing: for other implementations of
- * the same equation. Reads positions, cu_seqlens and prefix, and no other array. */
+/* Checks the arguments of both functions except out and log_sum, without computing: for other implementations of the
+ * same equation. Reads only the arrays positions, cu_seqlens and prefix. */
 RF_API rf_status rf_attention_check(const rf_attention_args* args);
 RF_API rf_status rf_attention_forward(const rf_attention_args* args);
 RF_API rf_status rf_attention_backward(const rf_attention_args* args, const rf_attention_grads* grads);

@@ -1,13 +1,12 @@
 /* Dropout with a counter-based generator (Philox4x32-10, Salmon et al. 2011): nothing is stored for the backward, which
- * calls the same function on the gradient; the mask depends on (seed, stream, element index) alone, so it does not
- * change with the number of threads, the instruction set or the element type, and a resumed run draws what the first
- * would have.
+ * calls the same function on the gradient. The mask depends only on (seed, stream, element index), not on the number of
+ * threads, the instruction set or the element type, and a resumed run draws the same masks.
  *
  *   y[i] = keep(i) ? x[i] / (1 - p') : 0         p' = round(65536 p) / 65536
  *
  * Block j = i / 8 of eight elements uses the 128-bit counter (j low, j high, stream low, stream high) under the 64-bit
- * key seed; its four 32-bit words give eight 16-bit numbers, low half first, and element i is dropped when its number
- * is below round(65536 p).
+ * key seed; its four 32-bit words give eight 16-bit numbers, low half first, and element i is dropped if its number is
+ * below round(65536 p).
  */
 #ifndef RF_DROPOUT_H_
 #define RF_DROPOUT_H_

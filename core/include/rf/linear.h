@@ -1,23 +1,23 @@
 /* The linear layer, forward and backward:
  *
- *   y = act(x W^T + b)                              x [rows, in], W [out, in] as torch has it, b [out], y [rows, out]
+ *   y = act(x W^T + b)                              x [rows, in], W [out, in] as in torch, b [out], y [rows, out]
  *   dx = dy W,  dW = dy^T x,  db = sum over rows of dy        where act is the identity
  *
- * A row of an array is contiguous, row r begins at data + r * stride. Any extent may be 0: a sum over nothing is 0.
- * W and dW may be float32 while the other arrays have 16 bits, so that training keeps one copy of its weights:
- * weight_dtype is 0 (that of x), dtype, or RF_F32 where dtype is RF_BF16 or RF_F16; W is then rounded to bfloat16
- * where the products are in it.
+ * A row of an array is contiguous, row r begins at data + r * stride. Any extent may be 0: a sum over nothing is 0. W
+ * and dW may be float32 while the other arrays have 16 bits, so that training keeps one copy of its weights:
+ * weight_dtype is 0 (the type of x), dtype, or RF_F32 if dtype is RF_BF16 or RF_F16; W is then rounded to bfloat16 if
+ * the products use bfloat16.
  *
- * Sums are in float32 whatever the type of the arrays, and an element is rounded once, when it is written; RF_F64 is
- * computed by plain loops on one thread, the reference. bfloat16 products on AVX512_BF16 and AMX take operands below
- * 2^-126 in magnitude for zero.
+ * Sums are in float32 for every type of the arrays, and an element is rounded once, when it is written; RF_F64 is
+ * computed by plain loops on one thread, as the reference. bfloat16 products on AVX512_BF16 and AMX treat operands
+ * below 2^-126 in magnitude as zero.
  *
- * Determinism: an element of y, dx or dW is one sum over its terms in their order, cut up by the shape alone and taken
- * by one thread, so it has the same bits for any number of threads; db is summed in chunks of 256 rows, and the chunks
- * in their order. Backends differ in their last bits.
+ * Determinism: an element of y, dx or dW is one sum over its terms in order, divided only by the shape and computed by
+ * one thread, so it has the same bits for any number of threads; db is summed in chunks of 256 rows, then over the
+ * chunks in order. Backends differ in their last bits.
  *
- * Packed weights have one product for any number of rows, so that a row of y has the same bits whatever other rows its
- * call has, and a call allocates nothing once each of its threads has work space from an earlier one.
+ * Packed weights use one product for any number of rows, so a row of y has the same bits whatever the other rows of the
+ * call. A call allocates nothing once each of its threads has work space from an earlier call.
  */
 #ifndef RF_LINEAR_H_
 #define RF_LINEAR_H_
@@ -35,7 +35,7 @@ typedef enum rf_linear_activation {
   RF_LINEAR_GELU_TANH = 2
 } rf_linear_activation;
 
-/* W in the order that the products read it, for weights that serve many calls. It holds a copy. */
+/* W in the order in which the products read it, for weights that serve many calls. It holds a copy. */
 typedef struct rf_linear_packed rf_linear_packed;
 
 typedef struct rf_linear_args {
@@ -69,8 +69,8 @@ typedef struct rf_linear_grads {
 RF_API rf_status rf_linear_forward(const rf_linear_args* args);
 RF_API rf_status rf_linear_backward(const rf_linear_args* args, const rf_linear_grads* grads);
 
-/* Packs weight [out, in], of which nothing is kept. A packed weight is of no use after rf_set_target or
- * rf_linear_set_backend has changed how elements are held: such a call is refused. */
+/* Packs weight [out, in] and keeps no reference to it. A packed weight becomes invalid when rf_set_target or
+ * rf_linear_set_backend changes the element format; later calls with it are refused. */
 RF_API rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t weight_stride,
                                 rf_linear_packed** packed);
 RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allowed */
@@ -79,40 +79,39 @@ RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allow
  *
  *   scale_j = max(max_t |c_t W[j][t]| / 127, 2^-126)        W8[j][t] = nearest(c_t W[j][t] / scale_j)
  *
- * A call quantises each row of x by itself, where min and max are over x[t] / c_t and 0, and scale 2^-126 at least:
+ * A call quantises each row of x separately; min and max are taken over x[t] / c_t and 0, and scale is at least 2^-126:
  *
  *   scale = max / 255 - min / 255      zero = nearest(-min (1 / scale))
  *   x8[t] = min(nearest(x[t] (1 / c_t) (1 / scale)) + zero, 255)
  *
  *   y[j] = act(sum_t (x8[t] - zero) W8[j][t] * scale_j * scale + b[j])
  *
- * The zero point makes use of all 256 steps where a row is not symmetric, as after GELU, and 0 is exact. c evens out
- * inputs of which some are always larger than others, whose steps all of a row must share (SmoothQuant, arXiv
- * 2211.10438): input_scales [in], in 2^-64..2^64, of which nothing is kept, or NULL for ones. Quotients, products and
- * sums are float32, one after the other as they are written, and nearest() takes a tie to the even number.
- * The sum over t is exact: in <= 2^16. An infinity or NaN in a row of x makes the whole row of y NaN, one in weight is
- * refused.
+ * The zero point uses all 256 steps even if a row is not symmetric, as after GELU, and 0 is exact. A row shares one
+ * scale, so inputs that are always larger than others would waste its steps; c evens them out (SmoothQuant, arXiv
+ * 2211.10438). input_scales [in], in 2^-64..2^64, need not outlive the call; NULL stands for ones. Quotients, products
+ * and sums are float32, evaluated in the order written, and nearest() rounds ties to even. The sum over t is exact: in
+ * <= 2^16. An infinity or NaN in a row of x makes the whole row of y NaN; an infinity or NaN in weight is refused.
  *
- * A row of y depends on that row of x alone, and has the same bits for any number of rows or threads and on every
- * instruction set but for what GELU and the rounding to 16 bits of numbers below 2^-126 differ in there. Such a weight
+ * A row of y depends only on that row of x. It has the same bits for any number of rows or threads and on every
+ * instruction set, except for differences in GELU and in the rounding to 16 bits of numbers below 2^-126. Such a weight
  * serves every dtype and instruction set, and RF_KERNEL=ref. */
 RF_API rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* weight, int64_t weight_stride,
                                      const float* input_scales, rf_linear_packed** packed);
 
-/* What computes a layer of this type and shape, forward and backward, whose weights are not packed (those are "plain",
- * RF_BF16 in AMX tiles where rf_target() is AVX3_AMX):
+/* The backend that computes a layer of this type and shape, forward and backward, with weights that are not packed
+ * (packed weights use "plain", for RF_BF16 in AMX tiles if rf_target() is AVX3_AMX):
  *
  *   "ref"     the float64 loops: RF_F64, or RF_KERNEL=ref
- *   "onednn"  oneDNN, for RF_BF16 where the CPU has AMX and rows >= 16: it was there when this was built and the
- *             instruction set in use is AVX-512
+ *   "onednn"  oneDNN, for RF_BF16 on a CPU with AMX and for rows >= 16, if the build found oneDNN and the instruction
+ *             set in use is AVX-512
  *   "plain"   the product of this library, everything else, and every weight packed as int8
  *
- * "" and rf_last_error() for a type or an extent that there is not. */
+ * Returns "" and sets rf_last_error() for an invalid type or extent. */
 RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
 
-/* "plain" leaves oneDNN out; "onednn" takes it for RF_F32 and, with AVX512_BF16, RF_BF16 of 16 rows and more, and is
- * refused where it cannot run; "" or NULL: the rule above. For tests, and to continue with what a run was begun with;
- * packed weights are not concerned. Not for use while layers run on other threads. */
+/* "plain" disables oneDNN; "onednn" uses it for RF_F32 and, with AVX512_BF16, RF_BF16 of 16 rows and more, and is
+ * refused if it cannot run; "" or NULL: the rule above. For tests, and to continue a run with its original backend;
+ * packed weights are not affected. Do not call it while layers run on other threads. */
 RF_API rf_status rf_linear_set_backend(const char* name);
 
 #ifdef __cplusplus

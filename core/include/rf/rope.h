@@ -6,13 +6,14 @@
  *   y_b = s x_a + c x_b
  *
  * where (a, b) = (2i, 2i+1) in layout RF_ROPE_PAIRS (RoFormer, GPT-J) and (i, i + R/2) in RF_ROPE_HALVES (GPT-NeoX,
- * Llama). The first R = rotary_dim elements of each head rotate, the rest are passed on. There is no default layout.
+ * Llama). The first R = rotary_dim elements of each head are rotated, the others copied. The caller must choose a
+ * layout.
  *
- * Accuracy: the angle is formed from a frequency in double-double and a position that is exact, by an exact product,
- * reduced modulo 2 pi with a three-part constant, and cos and sin are rounded once: error at most 6e-8 in float32
- * tables (half an ulp of 1) to position 2^31. float64 data uses float64 tables; bfloat16 and float16 data use float32
- * tables and float32 arithmetic, rounded once to nearest even. (bfloat16 results below 2^-126 in magnitude may become
- * 0: the processors' own conversion does that.) Positions times frequencies are limited to 2^60 in magnitude.
+ * Accuracy: the angle is the exact product of a frequency in double-double and an exact position, reduced modulo 2 pi
+ * with a three-part constant; cos and sin are rounded once: error at most 6e-8 in float32 tables (half an ulp of 1) to
+ * position 2^31. float64 data uses float64 tables; bfloat16 and float16 data use float32 tables and float32 arithmetic,
+ * rounded once to nearest even. (bfloat16 results below 2^-126 in magnitude may become 0: the processors' own
+ * conversion does that.) Positions times frequencies are limited to 2^60 in magnitude.
  */
 #ifndef RF_ROPE_H_
 #define RF_ROPE_H_
@@ -39,17 +40,17 @@ RF_API rf_status rf_rope_table_f32(const double* hi, const double* lo, int64_t n
 RF_API rf_status rf_rope_table_f64(const double* hi, const double* lo, int64_t num_freqs, double scale,
                                    const double* positions, int64_t tokens, double* cos_rows, double* sin_rows);
 
-/* Frequencies, scale and table rows by position, made when a call first needs them and kept, so that a call with
- * positions that were seen before computes none. Thread-safe. Integers of any size and sign come in blocks of up to 256
- * neighbours; a position that is no integer is a row of its own. The rows of all rf_rope objects together take at most
- * 256 MiB: where more would be needed, the table that was not used for longest goes (rf_release_memory, rf/status.h).
+/* Frequencies, scale and table rows by position. Rows are computed when a call first needs them and then kept, so a
+ * call with known positions computes none. Thread-safe. Integers of any size and sign are kept in blocks of up to 256
+ * neighbours, other positions as single rows. The rows of all rf_rope objects together take at most 256 MiB; beyond
+ * that, the least recently used table is released (rf_release_memory, rf/status.h).
  */
 typedef struct rf_rope rf_rope;
 
 /* hi, lo: [num_freqs], copied; lo may be NULL; |lo| <= |hi|. scale: finite, not 0, within 2^-100..2^100 in magnitude.
- * max_cached_rows: at most 2^24, so many rows are kept and others are computed for the call; 0: no other bound than the
- * one on bytes. A row takes 2 num_freqs elements of float, for float64 data of double; a scale other than 1 doubles
- * that once the inverse is used. */
+ * max_cached_rows: at most 2^24; this many rows are kept and others are computed for the call; 0: only bounded in
+ * bytes. A row takes 2 num_freqs elements of float, for float64 data of double; a scale other than 1 doubles that once
+ * the inverse is used. */
 RF_API rf_status rf_rope_create(const double* hi, const double* lo, int64_t num_freqs, double scale,
                                 int64_t max_cached_rows, rf_rope** out);
 RF_API void rf_rope_destroy(rf_rope* rope);
@@ -81,11 +82,11 @@ typedef struct rf_rope_args {
 
 RF_API rf_status rf_rope_apply(rf_rope* rope, const rf_rope_args* args);
 
-/* The same rotation by rows that the caller gives, whatever made them: c and s above are
+/* The same rotation by rows that the caller provides: c and s above are
  *   cos[b * row_stride_b + t * row_stride_t + i] and sin[the same], i < num_freqs,
- * double for RF_F64 data, float for all other; any magnitude is in them. row_stride_b is 0 for rows shared by the
- * batch. direction: RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE. x, y, their strides and the elements from 2 num_freqs on: as
- * for rf_rope_apply. Rows must not overlap y. */
+ * double for RF_F64 data, otherwise float; of any magnitude. row_stride_b is 0 for rows shared by the batch. direction:
+ * RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE. x, y, their strides and the elements from 2 num_freqs on: as for rf_rope_apply.
+ * Rows must not overlap y. */
 typedef struct rf_rope_rows_args {
   size_t struct_size;
   rf_dtype dtype;

@@ -17,9 +17,9 @@
  *                                                             / (high_freq_factor - low_freq_factor)
  *   PROPORTIONAL  theta_i / factor for i < rotating_pairs, 0 for the others
  *
- * L0 is trained_length. These are the formulas of transformers' modeling_rope_utils (NTK is not there), computed here
- * in double-double: relative error below 1e-28, so that angles are right to position 2^31 and beyond. Attention factors
- * (a scale of cos and sin) are the caller's.
+ * L0 is trained_length. These are the formulas of transformers' modeling_rope_utils (which lacks NTK), computed in
+ * double-double: the relative error is below 1e-28, so angles are correct to position 2^31 and beyond. The caller
+ * applies attention factors (a scale of cos and sin).
  */
 #ifndef RF_ROPE_SCALING_H_
 #define RF_ROPE_SCALING_H_

@@ -1,13 +1,13 @@
-/* What a transformer does to rows between its products: norms, GELU, softmax and cross-entropy, forward and backward.
+/* Row operations of a transformer between its products: norms, GELU, softmax and cross-entropy, forward and backward.
  *
- * Arrays are [rows, columns]; a row is contiguous, row r begins at data + r * stride, stride >= columns. Any of the
- * extents may be 0. dtype is that of the arrays; parameters (bias, gamma, beta), their gradients and numbers kept for
- * each row are double for RF_F64 and float for every other dtype. RF_F64 is computed by plain loops on one thread, the
- * reference; the others with float32 arithmetic and an element rounded once, when it is written. A result may be
- * written over an input of the same size and stride, unless a comment says otherwise.
+ * Arrays are [rows, columns]; a row is contiguous, row r begins at data + r * stride, stride >= columns. Any extent may
+ * be 0. dtype is the type of the arrays; parameters (bias, gamma, beta), their gradients and numbers per row are double
+ * for RF_F64 and float for every other dtype. RF_F64 is computed by plain loops on one thread, as the reference; the
+ * others use float32 arithmetic, and an element is rounded once, when it is written. A result may be written over an
+ * input of the same size and stride, unless a comment says otherwise.
  *
  * All results have the same bits for any number of threads: rows are independent, and sums over rows (gradients of
- * parameters) are taken in chunks that depend on the number of rows alone, in their order.
+ * parameters) are taken in order, in chunks that depend only on the number of rows.
  */
 #ifndef RF_ROWS_H_
 #define RF_ROWS_H_
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* ---- norms, with what comes before them in a post-norm block ----
+/* ---- norms, with the sum before them in a post-norm block ----
  *
  *   s = residual + dropout(x + bias)
  *   y = (s - m) / sqrt(v + eps) * gamma + beta      m, v over the columns of a row:
@@ -26,12 +26,12 @@ extern "C" {
  *   RF_NORM_LAYER  m = mean(s), v = mean((s - m)^2)     Ba, Kiros and Hinton 2016
  *   RF_NORM_RMS    m = 0,       v = mean(s^2)           Zhang and Sennrich 2019
  *
- * What is NULL is left out. Dropout is rf_dropout's of a contiguous [rows, columns] array. Nothing is kept for the
- * backward: it draws the mask again and computes s, m and v from x and residual, which must be as they were.
+ * NULL arguments are left out. Dropout is rf_dropout of a contiguous [rows, columns] array. Nothing is kept for the
+ * backward: it draws the mask again and computes s, m and v from x and residual, which must be unchanged.
  *
- * residual, y and their gradients may be of a wider type than x and its gradient, as where products are in bfloat16 and
- * the stream of a model is in float32: stream_dtype is 0 (that of x), dtype, or RF_F32 where dtype is RF_BF16 or
- * RF_F16. */
+ * residual, y and their gradients may have a wider type than x and its gradient, for example when products are in
+ * bfloat16 and the residual stream is in float32: stream_dtype is 0 (the type of x), dtype, or RF_F32 if dtype is
+ * RF_BF16 or RF_F16. */
 typedef enum rf_norm_kind { RF_NORM_LAYER = 1, RF_NORM_RMS = 2 } rf_norm_kind;
 
 typedef struct rf_norm_args {
@@ -76,7 +76,7 @@ RF_API rf_status rf_norm_backward(const rf_norm_args* args, const rf_norm_grads*
  *   RF_GELU_ERF   gelu(t) = t (1 + erf(t / sqrt 2)) / 2
  *   RF_GELU_TANH  gelu(t) = t (1 + tanh(sqrt(2 / pi) (t + 0.044715 t^3))) / 2
  *
- * The tails of both are computed without cancellation: the error is some ulp of the result times 1 + t^2. */
+ * The tails of both are computed without cancellation: the error is a few ulp of the result times 1 + t^2. */
 typedef enum rf_gelu_form { RF_GELU_ERF = 1, RF_GELU_TANH = 2 } rf_gelu_form;
 
 typedef struct rf_gelu_args {
@@ -133,9 +133,9 @@ RF_API rf_status rf_softmax_backward(const rf_softmax_args* args, const rf_softm
  *
  *   log_sum = log sum_j exp(logits[j]),  loss = log_sum - logits[target]      0 where target is ignore_index
  *
- * The forward reads the logits once and writes two numbers per row. The backward needs log_sum as the forward left it,
- * in double, so that a number added to all logits of a row costs no digits; its result may go over the logits, so that
- * there is one array of that size:
+ * The forward reads the logits once and writes two numbers per row. The backward reads the log_sum of the forward, in
+ * double, so that a number added to all logits of a row does not cost digits. Its result may overwrite the logits, so
+ * that one array of that size suffices:
  *
  *   d logits[c] = (exp(logits[c] - log_sum) - [c = target]) d loss            0 where target is ignore_index */
 typedef struct rf_cross_entropy_args {

@@ -4,10 +4,10 @@
  * calling thread's rf_last_error() reads "[where] rule, got value". Extents and strides are int64_t, strides in
  * elements.
  *
- * Argument structs start with struct_size = sizeof(the struct) as the caller was compiled; set all of the rest to 0
- * before anything else, as by `rf_norm_args args = {sizeof args}`. Fields may be added at the end in later versions of
- * the library, and 0 in them means what was so before: to an older caller nothing changes, and a newer one is refused
- * where a field that the library does not know is not 0.
+ * Argument structs start with struct_size = sizeof(the struct) as the caller was compiled; first set all other fields
+ * to 0, as by `rf_norm_args args = {sizeof args}`. Fields may be added at the end in later versions of the library, and
+ * 0 in them means the earlier behaviour: nothing changes for an older caller, and a newer caller is refused if a field
+ * that the library does not know is not 0.
  */
 #ifndef RF_STATUS_H_
 #define RF_STATUS_H_
@@ -38,32 +38,31 @@ typedef enum rf_dtype { RF_F32 = 1, RF_F64 = 2, RF_BF16 = 3, RF_F16 = 4 } rf_dty
 /* Version of the library, "major.minor.patch". */
 RF_API const char* rf_version(void);
 
-/* What the library keeps from one call to the next: work space of threads, at most 64 MiB of what is not in use, and
- * rows of rotary tables, at most 256 MiB. Neither belongs to a result. */
+/* Memory that the library keeps between calls: work space of threads, at most 64 MiB of it unused, and rows of rotary
+ * tables, at most 256 MiB. Neither belongs to a result. */
 typedef struct rf_memory {
   int64_t work_bytes, table_bytes;
 } rf_memory;
 RF_API rf_memory rf_memory_held(void);
 
-/* Gives that back, except what calls on other threads use at this moment. */
+/* Releases this memory, except memory that calls on other threads currently use. */
 RF_API void rf_release_memory(void);
 
-/* Text of the last error on this thread; "" when there was none. Valid until the next call on this thread. */
+/* Text of the last error on this thread; "" without an error. Valid until the next call on this thread. */
 RF_API const char* rf_last_error(void);
 
 /* Name of the instruction set the kernels use on this machine, for example "AVX3", "AVX2", "NEON", or "ref" when
- * RF_KERNEL=ref in the environment selects the float64 reference loops; "AVX3_AMX" is AVX-512 where attention of
- * bfloat16 multiplies in AMX tiles, which Linux must allow this process. Any other value of RF_KERNEL is refused: here
- * by "" and rf_last_error(), by every call with kernels behind it as an invalid argument. */
+ * RF_KERNEL=ref in the environment selects the float64 reference loops; "AVX3_AMX" is AVX-512 with attention of
+ * bfloat16 in AMX tiles, which Linux must allow this process. Any other value of RF_KERNEL is refused: here by "" and
+ * rf_last_error(), and as an invalid argument by every call that runs kernels. */
 RF_API const char* rf_target(void);
 
-/* What that is in the words of the processor's makers, for example "AVX-512 with bf16 products"; "" where rf_target()
- * is "". */
+/* The same in the terms of processor vendors, for example "AVX-512 with bf16 products"; "" if rf_target() is "". */
 RF_API const char* rf_target_description(void);
 
 /* Restricts run-time dispatch to the named target ("AVX3_AMX", or Highway's "AVX3", "AVX2", "SSE4", ..), for tests; ""
- * or NULL: all that the machine has; "ref": the float64 reference loops. An unknown name is refused and changes
- * nothing. Not for use while kernels run on other threads. */
+ * or NULL: all targets of the machine; "ref": the float64 reference loops. An unknown name is refused and changes
+ * nothing. Do not call it while kernels run on other threads. */
 RF_API rf_status rf_set_target(const char* name);
 
 #ifdef __cplusplus

@@ -1,13 +1,13 @@
-// Fused attention, backward: probabilities are computed again from the kept log of their sums, tile by tile, and five
-// products give the gradients. With y the gradient of a query's output and f dropout's factor:
+// Fused attention, backward: probabilities are recomputed tile by tile from the kept log of their sums, and five
+// products give the gradients. With y the gradient of a query's output and f the factor of dropout:
 //
 //   p        = exp2(score - log2 of the sum)
 //   dp       = f y . (R^v v + V[r])             delta = y . out = sum p dp
 //   dscore   = p (dp - delta)
 //   d(R^v v) += f p y        d(R^k k) += s dscore (R^q q + u)        d(R^q q) += s dscore (R^k k)
 //
-// Tiles of keys are the inner loop for a group of query tiles: the sums of a query run over the keys in order and those
-// of a key over the queries in order, wherever the groups end. Gradients of terms are added where their tile is.
+// Tiles of keys are the inner loop for a group of query tiles: a query's sums run over the keys in order, and a key's
+// sums over the queries in order, wherever the groups end. Gradients of terms are added per tile.
 #include "attention/backward.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/backward.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "attention/backward_results-inl.h"
 #include "attention/backward_sides-inl.h"
 #include "attention/backward_tile-inl.h"
@@ -32,7 +32,7 @@ namespace HWY_NAMESPACE {
 
 inline constexpr int64_t kBlocksOfTile = 48;  // approximately, of the five products
 
-// Rows of head `head` in a contiguous gradient, none where it is not wanted.
+// Rows of head `head` in a contiguous gradient; empty if it is not wanted.
 void add_gradient_ahead(const rf_attention_args& x, const void* gradient, int64_t width, int64_t b, int64_t tokens,
                         int64_t heads, int64_t head, const Span& span, RowsAhead& ahead) {
   if (gradient == nullptr) return;
@@ -40,7 +40,7 @@ void add_gradient_ahead(const rf_attention_args& x, const void* gradient, int64_
   add_rows_ahead<Access::kWrite>(rows, span.first, span.count, width, element_bytes(x.dtype), ahead);
 }
 
-// The queries after these, in the same head or in the one that is, for most, the same thread's next.
+// The next queries, in the same head or in the head that the same thread usually takes next.
 void add_next_queries_ahead(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
                             const KeyPart& part, const Span& queries, RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
@@ -55,7 +55,7 @@ void add_next_queries_ahead(const AttentionProblem& problem, const rf_attention_
   add_rows_ahead<Access::kRead>(query_rows(problem, b, head), first, count, x.head_dim, element, ahead);
 }
 
-// What is read after a tile of keys, and what is written after this group of queries and after the last one.
+// Prefetches the inputs after a tile of keys, and the outputs after this group of queries and after the last group.
 void look_ahead(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
                 const KeyPart& part, const Span& queries, const Span& keys, RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
@@ -77,7 +77,7 @@ int64_t query_groups(const rf_attention_args& x) {
   return (x.queries + kQueries - 1) / kQueries;
 }
 
-// Waits for the part before and takes its sums; `step`: of the group among those of all heads.
+// Waits for the previous part and takes its sums; `step`: index of the group among the groups of all heads.
 void take_sums(const AttentionProblem& problem, BackwardSpace& space, const KeyPart& part, int64_t step,
                int64_t tiles) {
   if (part.before == nullptr) return;

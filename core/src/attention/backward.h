@@ -11,13 +11,13 @@
 
 namespace rf::core {
 
-// Keys first .. end - 1 of a key head, whole tiles but for the last. Parts of one key head may be computed at the same
-// time: the sums that become gradients of queries go through all parts in order, one group of query tiles after the
-// other, so that they are those of a single part.
+// Keys first .. end - 1 of a key head, whole tiles except the last. Parts of one key head may be computed at the same
+// time: the sums that become gradients of queries go through all parts in order, one group of query tiles at a time, so
+// they equal the sums of a single part.
 struct KeyPart {
   int64_t first, end;
-  const std::atomic<int64_t>* before = nullptr;  // groups that the part before has done; nullptr: this is the first
-  std::atomic<int64_t>* done = nullptr;          // groups that this part has done; nullptr: it is the last
+  const std::atomic<int64_t>* before = nullptr;  // finished groups of the previous part; nullptr: this is the first
+  std::atomic<int64_t>* done = nullptr;          // finished groups of this part; nullptr: it is the last
   float* sums = nullptr;                         // of queries, over the parts so far; nullptr: there is one part
 };
 
@@ -25,10 +25,10 @@ int64_t attention_backward_bytes(const AttentionProblem& problem);
 // The size of `sums` in floats: for all queries of one batch entry and key head.
 int64_t attention_query_sums(const AttentionProblem& problem);
 
-// A part of batch entry b and key head `key_head`: writes dk and dv of its keys, the last part dq of the query heads.
-// grads.key_score: [B,H,S], to which is added, as to grads.pair_bias, where entries and heads that share its numbers
-// must come one after the other. Gradients of cos and sin are [B,T,H,..] and [B,S,Hk,..]: a row for each head. terms:
-// one entry per query head.
+// A part of batch entry b and key head `key_head`: writes dk and dv of its keys; the last part writes dq of the query
+// heads. Adds to grads.key_score, [B,H,S], and to grads.pair_bias; entries and heads that share numbers of pair_bias
+// must run in sequence. Gradients of cos and sin are [B,T,H,..] and [B,S,Hk,..]: a row for each head. terms: one entry
+// per query head.
 void attention_backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
                               int64_t key_head, const KeyPart& part, const HeadTermGradients* terms, void* space);
 

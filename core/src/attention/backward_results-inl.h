@@ -1,5 +1,5 @@
-// From the sums of the backward to gradients: rotations are undone by their transpose, raw parts added, and rows of
-// queries, keys, values and of what is shared by positions written or added.
+// Turns the sums of the backward into gradients: undoes rotations by their transpose, adds raw parts, and writes or
+// adds rows of queries, keys, values and of arrays shared by positions.
 #if defined(RF_CORE_ATTENTION_BACKWARD_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_BACKWARD_RESULTS_INL_H_
 #undef RF_CORE_ATTENTION_BACKWARD_RESULTS_INL_H_

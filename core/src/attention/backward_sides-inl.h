@@ -1,5 +1,5 @@
-// What the backward has in addition to the sides of the forward (sides-inl.h): the gradients of outputs, the
-// sums that become gradients of queries, and the pairs that its products of bfloat16 read.
+// Sides of the backward, in addition to the sides of the forward (sides-inl.h): the gradients of outputs, the sums that
+// become gradients of queries, and the pairs that its products of bfloat16 read.
 #if defined(RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_
 #undef RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_
@@ -65,7 +65,7 @@ struct BackwardQueries {
   void load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h, int64_t first,
             int64_t count);
 
-  // The sums of a tile over the keys so far, sums_size floats; without those of the gradients of terms.
+  // The sums of a tile over the keys so far, sums_size floats; without the sums for gradients of terms.
   static int64_t sums_size(const AttentionProblem& problem) {
     const int64_t raw = problem.key_table.rows == nullptr ? 0 : problem.width;
     return kQueryTile * (problem.inner + raw + 2);
@@ -154,7 +154,7 @@ inline void BackwardQueries::load(const AttentionProblem& problem, const rf_atte
     if (i >= count) continue;
     float* row = y + i * problem.value_width;
     const float log_sum = x.log_sum[(b * x.heads + h) * problem.all_queries + first + i];
-    if (log_sum == kMinusInfinity) {  // no key: gradient 0, whatever is given
+    if (log_sum == kMinusInfinity) {  // without keys: gradient 0 for any input
       std::fill_n(row, problem.value_width, 0.0f);
       continue;
     }

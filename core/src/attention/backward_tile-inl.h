@@ -1,5 +1,5 @@
 // The backward of one tile of queries and keys: two products, probabilities from kept sums, three products
-// (backward.cpp has the equations), and what the terms of scores get from it.
+// (backward.cpp has the equations), and the gradients of the terms of scores.
 #if defined(RF_CORE_ATTENTION_BACKWARD_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_BACKWARD_TILE_INL_H_
 #undef RF_CORE_ATTENTION_BACKWARD_TILE_INL_H_
@@ -46,7 +46,7 @@ struct BackwardSpace : ProductSpace {
   }
   KeySide keys;
   KeyPairs key_pairs;
-  uint32_t* tile_pairs;  // a tile as bfloat16, in the order of the product at hand
+  uint32_t* tile_pairs;  // a tile as bfloat16, in the order of the current product
   PositionScores position;
   Gate gate;
   TileMask mask;
@@ -58,7 +58,7 @@ struct BackwardSpace : ProductSpace {
   float* scores() { return guarded_scores + kGuardFloats; }    // dp, then dscore
   float* raw_rows;                                             // [queries][width] or [keys][..]: before their rotation
   float* turned_scores;                                        // [queries][keys]: dscore
-  // Where the gradients of kappa [S] and P [T][S] of the head at hand are added; nullptr: not wanted.
+  // Gradients of kappa [S] and P [T][S] of the current head, to be added to; nullptr: not wanted.
   float *key_score = nullptr, *pair_bias = nullptr;
   KeySums sums;
   BackwardQueries queries[kBackwardGroup];
@@ -70,7 +70,7 @@ HWY_NOINLINE void softmax_backward(const AttentionProblem& problem, BackwardSpac
                                    const BackwardQueries& queries) {
   const FloatTag d;
   const int64_t keys = space.keys.span.count;
-  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // from what the tile holds to a score
+  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // from the tile's numbers to a score
   if (!is_plain(problem.args, space.position, space.mask)) {
     FloatVec largest[kVectors];  // not used here
     finish_scores<kVectors>(space.weights(), keys, factor, space.position, space.mask, largest);
@@ -134,7 +134,7 @@ struct SideRows {
   int64_t width;
 };
 
-// Columns of [q, a] and [k, c], which products of bfloat16 take all at once.
+// Columns of [q, a] and [k, c], which products of bfloat16 take together.
 struct Columns {
   int64_t first, count;
 };
@@ -145,7 +145,7 @@ inline void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, f
   const Span& keys = space.keys.span;
   const bool pairs = uses_bf16_pairs(problem);
   if (pairs) {
-    // The last of an odd number of queries is paired with a row of zeros; what the tile has for it may be NaN.
+    // The last of an odd number of queries is paired with a row of zeros; its place in the tile may be NaN.
     for (int64_t j = 0; queries.count % 2 != 0 && j < keys.count; ++j) tile[j * kQueryTile + queries.count] = 0;
     narrow_rows(tile, keys.count, kQueryTile, space.tile_pairs);
   }
@@ -188,7 +188,7 @@ inline HWY_NOINLINE void scale_tile(float* tile, int64_t keys, float factor) {
   }
 }
 
-// K, Q and V of a tile; f p and s dscore are there.
+// K, Q and V of a tile; f p and s dscore are already computed.
 inline void add_table_gradients(const AttentionProblem& problem, BackwardSpace& space, int64_t h,
                                 BackwardQueries& queries, const HeadTermGradients& terms) {
   const Span &keys = space.keys.span, &span = queries.side.span;

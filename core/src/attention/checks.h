@@ -7,7 +7,7 @@
 
 namespace rf::core {
 
-// What any implementation of the equation requires, or also what the kernels here do; what forward and backward do.
+// The rules of any implementation of the equation, or also of the kernels here; of forward and backward.
 enum class CheckedFor { kEquation, kKernels };
 void check_attention(const rf_attention_args& args, CheckedFor use);
 void check_attention_out(const rf_attention_args& args);

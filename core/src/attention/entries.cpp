@@ -1,5 +1,5 @@
-// Packed sequences as calls of their own (see the header): pointers to what belongs to a token move to a sequence's
-// first, and strides stay.
+// Packed sequences as separate calls (see the header): pointers to data by token move to a sequence's first token, and
+// strides stay.
 #include "attention/entries.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace rf::core {
 namespace {
 
-// `count` elements of `bytes` further on.
+// Moves `data` by `count` elements of `bytes` bytes.
 template <class T>
 void move(T*& data, int64_t count, int64_t bytes) {
   using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;

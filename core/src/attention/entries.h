@@ -1,5 +1,5 @@
-// What a call of attention consists of: entries that know nothing of each other. They are the entries of the batch, or
-// packed sequences, each of which becomes a call of its own that begins at its first tokens.
+// A call of attention consists of independent entries: the entries of the batch, or packed sequences. Each packed
+// sequence becomes a separate call that begins at its first tokens.
 #ifndef RF_CORE_ATTENTION_ENTRIES_H_
 #define RF_CORE_ATTENTION_ENTRIES_H_
 
@@ -21,11 +21,11 @@ class AttentionEntries {
 
   // The call with the extents of the entry that needs the most work space.
   rf_attention_args largest() const;
-  // The call that a packed sequence is; its batch entry 0.
+  // The call of a packed sequence, as its batch entry 0.
   rf_attention_args sequence(int64_t entry) const;
-  // Where an entry's gradients are.
+  // The gradients of an entry.
   rf_attention_grads grads(int64_t entry, const rf_attention_grads& of_all) const;
-  // The index that dropout gives to the first element of a packed sequence; 0 without dropout.
+  // The dropout index of the first element of a packed sequence; 0 without dropout.
   int64_t first_element(int64_t entry) const {
     return first_elements_.empty() ? 0 : first_elements_[static_cast<size_t>(entry)];
   }
@@ -37,7 +37,7 @@ class AttentionEntries {
   std::vector<int64_t> first_elements_;
 };
 
-// One of them: batch entry b of `problem`.
+// One entry: batch entry b of `problem`.
 struct AttentionEntry {
   AttentionEntry(const AttentionProblem& whole, const AttentionEntries& entries, int64_t entry)
       : b(entries.packed() ? 0 : entry),

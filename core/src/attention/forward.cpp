@@ -6,9 +6,9 @@
 //     weight             = exp2(score - origin), down the lanes
 //     out[query][column] = out * exp2(origin before - origin) + sum_key weight (R^v v + V[r])
 //
-// A query's origin is a score so near the largest so far that no weight is above 2^8; most tiles leave it where it is.
-// Keys come in order, so a query's result depends on nothing but its own row of the equation. It does not keep the
-// scores and does not skip keys of small weight.
+// A query's origin is a score so near the largest so far that no weight is above 2^8; most tiles do not move it. Keys
+// come in order, so a query's result only depends on its row of the equation. Scores are not kept, and keys of small
+// weight are not skipped.
 #include "attention/forward.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/forward.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "attention/gate-inl.h"
 #include "attention/product-inl.h"
 #include "attention/sides-inl.h"
@@ -35,7 +35,7 @@ namespace HWY_NAMESPACE {
 
 // The state of a query tile's online softmax.
 struct OnlineSoftmax {
-  bool empty = true;        // no key yet, and nothing in out
+  bool empty = true;        // no key yet, and out is empty
   float* out = nullptr;     // [value_width][kQueryTile]
   float* origin = nullptr;  // one number per lane
   float* sum = nullptr;
@@ -112,7 +112,7 @@ HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width,
   }
 }
 
-// Whether weights are only multiplied with values, as bfloat16: floats of them are not needed.
+// Whether weights are only multiplied with values, as bfloat16; their floats are then not needed.
 HWY_INLINE bool keeps_pairs_alone(const AttentionProblem& problem, const ForwardSpace& space) {
   return uses_bf16_pairs(problem) && !space.dropout.any() && problem.value_table.rows == nullptr;
 }
@@ -144,7 +144,7 @@ HWY_INLINE void compute_weights(float* tile, int64_t keys, float factor, const F
   }
 }
 
-// Computes weights from raw scores, and moves the origin of a lane, with its sums so far, where scores have risen far
+// Computes weights from raw scores, and moves the origin of a lane, with its sums so far, if scores have risen far
 // above it.
 template <int kVectors>
 HWY_NOINLINE void online_softmax_update(const AttentionProblem& problem, ForwardSpace& space, int64_t queries,
@@ -152,7 +152,7 @@ HWY_NOINLINE void online_softmax_update(const AttentionProblem& problem, Forward
   constexpr float kMaxAboveOrigin = 8;
   const FloatTag d;
   const int64_t keys = space.keys.span.count;
-  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // from what the tile holds to a score
+  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // from the tile's numbers to a score
   FloatVec largest[kVectors], origin[kVectors], sum[kVectors];
   if (is_plain(problem.args, space.position, space.mask)) {
     compute_largest<kVectors>(space.tile(), keys, factor, largest);
@@ -261,7 +261,7 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
   if (problem.value_table.rows != nullptr) add_value_rows(problem, space, h, queries.span, running);
 }
 
-// log of the sum of exp(score), -infinity where there is no key.
+// log of the sum of exp(score), -infinity without keys.
 void write_log_sums(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries,
                     const OnlineSoftmax& running) {
   const rf_attention_args& x = problem.args;
@@ -299,15 +299,15 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
   }
 }
 
-// Long tiles where a window leaves no part of them unused and no table has a panel or rows for them.
+// Long tiles, if a window leaves no part of a tile unused and no table needs a panel or rows for it.
 int64_t key_tile(const AttentionProblem& problem) {
   const rf_attention_args& x = problem.args;
   const bool is_whole = x.window == 0 && !problem.has_tables() && !problem.is_gated_by_vectors();
   return is_whole ? kMaxKeyTile : kKeyTile;
 }
 
-// What comes after a tile of keys: the next one, and with the last, what this task writes and what the one after it
-// reads, which is the same thread's for most.
+// Prefetches the next key tile; after the last one, this task's output rows and the inputs of the next task, which
+// usually runs on the same thread.
 void look_ahead(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries, int64_t next_key,
                 RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
@@ -336,7 +336,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
   }
   const int64_t begin = first * kQueryTile, count = std::min(tiles * kQueryTile, x.queries - begin);
   const Span group(begin, count, positions_of(x.query_positions, x.query_position_stride_b, b));
-  // How a tile is computed must not depend on the tiles that its task happens to have.
+  // The computation of a tile must not depend on the other tiles of its task.
   const int64_t whole_begin = begin / (kForwardGroup * kQueryTile) * (kForwardGroup * kQueryTile);
   const Span whole_group(whole_begin, std::min(kForwardGroup * kQueryTile, x.queries - whole_begin),
                          positions_of(x.query_positions, x.query_position_stride_b, b));

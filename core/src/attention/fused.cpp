@@ -1,5 +1,5 @@
 // Tasks and threads of the fused attention (see the header). A task of the forward is a group of neighbouring query
-// tiles of one head, so that whichever thread takes it, its result is the same.
+// tiles of one head, so its result does not depend on the thread that takes it.
 #include "attention/fused.h"
 
 #include <omp.h>
@@ -29,7 +29,7 @@ class ForwardTasks {
   ForwardTasks(const AttentionEntries& entries, int64_t heads, int64_t threads)
       : entries_(entries), heads_(heads), query_tile_(attention_query_tile()) {
     constexpr int64_t kTasksOfThread = 4;
-    // Fewer tiles per task where there would be too few tasks for the threads.
+    // Fewer tiles per task if there would be too few tasks for the threads.
     while (compute_ends() < kTasksOfThread * threads && group_ > 1) group_ /= 2;
   }
 
@@ -51,7 +51,7 @@ class ForwardTasks {
     return count();
   }
 
-  // The calling thread's, kept for its next call.
+  // Belongs to the calling thread; kept for its next call.
   static std::vector<int64_t>& kept() {
     thread_local std::vector<int64_t> ends;
     return ends;
@@ -62,7 +62,7 @@ class ForwardTasks {
   std::vector<int64_t>& ends_ = kept();  // of an entry's tasks
 };
 
-// Tasks that a thread takes at once: neighbours share pages, and what one prefetches the next one reads.
+// Tasks that a thread takes together: neighbours share pages, and a task reads what the previous one prefetched.
 int64_t neighbouring_tasks(int64_t tasks) {
   return std::max<int64_t>(1, tasks / (8 * int64_t{omp_get_max_threads()}));
 }
@@ -91,7 +91,7 @@ struct TermGradient {
   void* gradient;
   int64_t rows, width;  // of a head
   bool shared;          // by all heads
-  int64_t offset = 0;   // in the sums of a chunk, which has room for every head
+  int64_t offset = 0;   // in the sums of a chunk, with space for every head
 
   int64_t stride() const { return width == 1 ? 1 : padded(width); }  // the sums' rows are whole vectors
   int64_t head_size() const { return rows * stride(); }
@@ -172,8 +172,8 @@ class TermSums {
   std::vector<HeadTermGradients> heads_;
 };
 
-// The gradient of kappa: a row for each head of each entry. Where entries or heads share it, the rows are summed in
-// order afterwards.
+// The gradient of kappa: a row for each head of each entry. If entries or heads share it, the rows are summed in order
+// afterwards.
 class KeyScoreSums {
  public:
   KeyScoreSums(const rf_attention_args& x, const rf_attention_grads& grads)
@@ -209,8 +209,8 @@ class KeyScoreSums {
   std::vector<float> sums_;
 };
 
-// Gradients of cos and sin: rows for each head of each entry. Where entries or heads share them, they are summed in
-// order afterwards.
+// Gradients of cos and sin: rows for each head of each entry. If entries or heads share them, they are summed in order
+// afterwards.
 class RotationSums {
  public:
   RotationSums(const rf_attention_args& x, const rf_attention_grads& grads, rf_attention_grads& written) : x_(x) {
@@ -259,8 +259,8 @@ class RotationSums {
   std::vector<Shared> shared_;
 };
 
-// The gradient of P is added where it is, since there is no room for another one: numbers that entries or heads share
-// are summed by one task, entry after entry and in it head after head. Parts of the keys have numbers of their own.
+// The gradient of P is accumulated in place, because a second copy would be too large: one task sums the numbers that
+// entries or heads share, entry by entry and head by head. Parts of the keys share no numbers.
 struct PairOrder {
   PairOrder(const rf_attention_args& x, const rf_attention_grads& grads)
       : entries(grads.pair_bias != nullptr && x.pair_bias.batch != x.batch),
@@ -277,7 +277,7 @@ void clear_pair_bias(const rf_attention_args& x, const rf_attention_grads& grads
   }
 }
 
-// The number of parts in which the keys of each key head are computed: several where there are fewer key heads than
+// The number of parts in which the keys of each key head are computed: several if there are fewer key heads than
 // threads, two per thread, because causal parts differ in work. Gradients of terms are summed over all keys in one
 // order, in one part.
 int64_t parts_of_keys(int64_t heads, int64_t keys, bool has_terms, int64_t threads) {
@@ -303,7 +303,7 @@ class QuerySums {
     part.sums = sums_.data() + head * size_;
     return part;
   }
-  // So that no thread waits for a part that is not computed.
+  // Prevents threads from waiting for a part that is not computed.
   void give_up(int64_t head, int64_t index) { done(head, index) = INT64_MAX; }
 
  private:
@@ -329,14 +329,14 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   const rf_attention_args largest = entries.largest();
   const AttentionProblem sized(problem, largest, 0);
   const int64_t bytes = attention_backward_bytes(sized);
-  // What no other task shares sums with: the key heads of a chunk of entries, one or all of them.
+  // A task shares sums with no other task: it takes one or all key heads of a chunk of entries.
   const int64_t heads_at_once = in_order.heads ? args.key_heads : 1;
   const int64_t lanes = args.heads == 0 ? 0 : sums.chunks() * args.key_heads / heads_at_once;
   const int64_t parts = parts_of_keys(lanes, largest.keys, sums.wanted(), omp_get_max_threads());
   QuerySums query_sums(entries.count() * args.key_heads, parts, attention_query_sums(sized));
   const TaskLoop loop{lanes * parts, lanes * parts > 1, bytes, neighbouring_tasks(lanes * parts)};
-  // Calls action with each entry and key head of a task, in order, and with its part of the keys. Part after part: the
-  // one that a task waits for has been begun.
+  // Calls action with each entry and key head of a task, in order, and with its part of the keys. Parts are ordered, so
+  // the part that a task waits for has begun.
   const auto for_each_head = [&](int64_t task, const auto& action) {
     const int64_t first_head = task % lanes * heads_at_once, part = task / lanes;
     const int64_t chunk = first_head / args.key_heads, begin = first_head % args.key_heads;

@@ -6,7 +6,7 @@
 
 namespace rf::core {
 
-// dtype is not RF_F64, there is no gate, and the arguments have passed the operator's checks.
+// dtype must not be RF_F64, gate must be absent, and the arguments must have passed the operator's checks.
 void attention_fused(const rf_attention_args& args);
 void attention_fused_backward(const rf_attention_args& args, const rf_attention_grads& grads);
 

@@ -2,7 +2,7 @@
 //
 //   rows of one number   G[r] (q . k): the tile of products times numbers by distance
 //   rows of vectors      sum_d q_d G[r]_d k_d: no product of matrices; a query in every lane, forward, and an element
-//                        in every lane, backward, where what a pair gives to dq, dk and dG is added row by row
+//                        in every lane, backward, where the parts of a pair in dq, dk and dG are added row by row
 //
 // q is R^q q + u, k is R^k k. The terms that G does not touch are added afterwards.
 #if defined(RF_CORE_ATTENTION_GATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -42,14 +42,14 @@ class Gate {
         query_columns_(arena.take<float>(has_vectors() ? kQueryTile * problem.width : 0)),
         query_gradient_(arena.take<float>(has_vectors() && use == Use::kBackward ? kQueryTile * problem.width : 0)) {}
 
-  // Where the start of a tile, the terms that G does not touch, is to be made: in the tile itself if there is no G.
+  // Where to compute the start of a tile, the terms that G does not touch: in the tile itself without G.
   float* start_of(float* tile) const { return problem_.is_gated() ? start_ : tile; }
-  // raw_scores, with G if there is one.
+  // raw_scores, multiplied by G if it is set.
   void raw_scores_of(int64_t head, const QuerySide& queries, const KeySide& keys, const Start& start,
                      const Product& product, float* tile);
-  // scores: s dscore of the tile that raw_scores_of made last. With numbers they become what the product had without
-  // the gate; with vectors all gradients are added: key_gradient [keys][inner], query_gradient [inner][kQueryTile].
-  // of_table: nullptr, or of the head.
+  // scores: s dscore of the tile that raw_scores_of computed last. With numbers they become the gradient of the product
+  // without the gate; with vectors all gradients are added: key_gradient [keys][inner], query_gradient
+  // [inner][kQueryTile]. of_table: nullptr, or of the head.
   void multiply_gradients(int64_t head, const Span& queries, const Span& keys, float* scores, GradientSpace& space,
                           float* of_table);
   void add_vector_gradients(int64_t head, const QuerySide& queries, const KeySide& keys, const float* scores,
@@ -74,7 +74,7 @@ class Gate {
   int64_t stride_ = 0;
   float* products_;        // of a tile, before the gate
   float* copies_;          // rows by distance beyond the ends of the table
-  float* rows_;            // [width][kPanelColumns]: those of a tile, a distance in every column
+  float* rows_;            // [width][kPanelColumns]: rows of a tile, a distance per column
   float* query_columns_;   // [width][kQueryTile]
   float* query_gradient_;  // [queries][width]
 };
@@ -119,7 +119,7 @@ inline HWY_NOINLINE void Gate::multiply_vectors(const TableRows& G, const QueryS
   transpose(queries.rows, inner, queries.span.count, width, query_columns_, kQueryTile);
   for (int64_t first = 0; first < count; first += kKeys) {
     const float *k[kKeys], *row[kKeys];
-    for (int64_t j = 0; j < kKeys; ++j) {  // the last key again where there are no more
+    for (int64_t j = 0; j < kKeys; ++j) {  // repeats the last key at the end
       const int64_t key = std::min(first + j, count - 1);
       k[j] = keys.rows + key * inner;
       row[j] = rows_ + count - 1 - key;

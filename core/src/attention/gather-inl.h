@@ -1,5 +1,4 @@
-// Terms by distance pair by pair, for tiles whose positions do not rise by 1. shift-inl.h does the same for
-// those that do.
+// Terms by distance, pair by pair, for tiles whose positions do not rise by 1; shift-inl.h handles the other tiles.
 #if defined(RF_CORE_ATTENTION_GATHER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_GATHER_INL_H_
 #undef RF_CORE_ATTENTION_GATHER_INL_H_

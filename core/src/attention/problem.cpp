@@ -8,7 +8,7 @@
 namespace rf::core {
 namespace {
 
-// The caller's rows, or copies with zeros at their ends where rows are no whole vectors.
+// The caller's rows, or copies padded with zeros if rows are not whole vectors.
 TermTable padded_table(const rf_attention_table& given, std::vector<float>& copies) {
   if (given.rows == nullptr) return {};
   const auto* rows = static_cast<const float*>(given.rows);

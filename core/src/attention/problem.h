@@ -1,4 +1,4 @@
-// What the fused attention kernels share, forward and backward: the call, its terms and widths of rows in work space.
+// Shared by the fused attention kernels, forward and backward: the call, its terms and widths of rows in work space.
 // Nothing here depends on the instruction set.
 #ifndef RF_CORE_ATTENTION_PROBLEM_H_
 #define RF_CORE_ATTENTION_PROBLEM_H_
@@ -25,7 +25,7 @@ struct AttentionProblem {
   int64_t inner;                      // of a row of [q, a] or [k, c], whose product is a score's: width, or twice that
   int64_t value_width;                // of a row of v
   int64_t group;                      // query heads that share a key head
-  std::vector<float> padded_rows[4];  // of K, Q, V and G, where the caller's are no whole vectors
+  std::vector<float> padded_rows[4];  // of K, Q, V and G, if the caller's are not whole vectors
   TermTable key_table, query_table, value_table, bias, gate;
   // Q with a row for each element and a column for each distance, kRowFloats columns of zeros behind the last.
   const float* query_columns = nullptr;
@@ -33,8 +33,8 @@ struct AttentionProblem {
   std::vector<float> query_column_rows;
   int64_t rotation_heads[3];      // of queries, keys and values; 1: shared
   int64_t all_queries, all_keys;  // of the whole call: strides of [.., T] and [.., S]
-  int64_t first_element = 0;      // of those that dropout numbers
-  bool amx;                       // whether products of bfloat16 may be those of its tiles
+  int64_t first_element = 0;      // first index of the elements that dropout numbers
+  bool amx;                       // whether products of bfloat16 may use its tiles
 
   bool is_gated() const { return gate.rows != nullptr; }
   bool is_gated_by_vectors() const { return is_gated() && gate.stride > 1; }
@@ -43,7 +43,7 @@ struct AttentionProblem {
   }
 };
 
-// Keys at the start of an entry that the window does not close.
+// Keys at the start of an entry that the window does not exclude.
 inline int64_t prefix_of(const rf_attention_args& x, int64_t b) {
   return x.prefix == nullptr ? 0 : x.prefix[b];
 }

@@ -1,4 +1,4 @@
-// Products of a tile in the element type that the problem uses, and the one that makes raw scores.
+// Products of a tile in the element type that the problem uses, and the product for raw scores.
 #if defined(RF_CORE_ATTENTION_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_PRODUCT_INL_H_
 #undef RF_CORE_ATTENTION_PRODUCT_INL_H_
@@ -18,11 +18,11 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// What all products of a kernel use.
+// Shared by all products of a kernel.
 struct ProductSpace {
   RowsAhead ahead;
   AmxTiles amx;
-  // A product whose operands are still to be set.
+  // A product without operands.
   Product product() {
     Product p;
     p.ahead = &ahead;
@@ -41,7 +41,7 @@ HWY_INLINE void multiply_for(const AttentionProblem& problem, const Product& p) 
   multiply<FloatElements>(p);
 }
 
-// Everything in a score's bracket but the scale and G; columns: `inner`, or `width` without a . c.
+// Everything in a score's bracket except the scale and G; columns: `inner`, or `width` without a . c.
 inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const QuerySide& queries, const KeySide& keys,
                                     const Start& start, Product p, float* tile, int64_t columns) {
   p.start = start.rows;

@@ -1,7 +1,6 @@
 // Attention over terms in float64 loops (core/ref/attention*.cpp), forward and backward, written from the equation in
-// rf/attention.h: the twin that every other way to compute it is compared with. One thread; all scores of one query at
-// a time, so memory beyond the results is O(T + S) for each head. No tiles, no online softmax, no shortcuts for terms
-// that are absent.
+// rf/attention.h: the reference for all other implementations. One thread; all scores of one query at a time, so memory
+// beyond the results is O(T + S) for each head. No tiles, no online softmax, no shortcuts for terms that are absent.
 #ifndef RF_CORE_ATTENTION_REFERENCE_H_
 #define RF_CORE_ATTENTION_REFERENCE_H_
 

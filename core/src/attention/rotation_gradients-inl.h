@@ -2,7 +2,7 @@
 //
 //   dcos = dy_i x_i + dy_j x_j        dsin = dy_j x_i - dy_i x_j
 //
-// Each head of the side writes rows of its own; what heads or entries share is summed afterwards (fused.cpp).
+// Each head of the side writes its rows; rows that heads or entries share are summed afterwards (fused.cpp).
 #if defined(RF_CORE_ATTENTION_ROTATION_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_ROTATION_GRADIENTS_INL_H_
 #undef RF_CORE_ATTENTION_ROTATION_GRADIENTS_INL_H_
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Where the gradients of the first of some tokens are, and the numbers from one token's to the next one's.
+// The gradients of the first token of a range, and the stride between tokens.
 struct RotationGradient {
   float *cos = nullptr, *sin = nullptr;  // nullptr: not wanted
   int64_t step = 0;
@@ -30,7 +30,7 @@ struct RotationGradient {
   bool wanted() const { return cos != nullptr || sin != nullptr; }
 };
 
-// rows: vectors before the rotation, gradients: of them after it; `stride` floats from one to the next.
+// rows: vectors before the rotation; gradients: of the rotated vectors; both with `stride` floats between vectors.
 inline HWY_NOINLINE void write_rotation_gradients(rf_rope_layout layout, int64_t pairs, int64_t tokens,
                                                   const float* rows, int64_t row_stride, const float* gradients,
                                                   int64_t stride, const RotationGradient& to) {

@@ -1,5 +1,5 @@
 // Tables by distance where positions rise by 1 on both sides of a tile: the row of a pair depends on query minus key
-// index alone, so what a tile needs are neighbouring rows, and every sum over pairs is a product with a skewed view.
+// index alone, so a tile needs neighbouring rows, and every sum over pairs is a product with a skewed view.
 //
 //   x = i - j + keys - 1      the row of query i and key j, from the least distance of the tile on: 0 .. queries+keys-2
 //
@@ -8,9 +8,10 @@
 //   (3 keys)        i=1 . a b c .        the last key first
 //                   i=2 a b c . .
 //
-// skew_panel brings a panel into the order of a tile, key j and query i from row i - j + keys - 1: lane by lane the row
-// differs by one, which log2(lanes) blends with rows 1, 2, 4, ... further on make up for. The other way around no data
-// moves: a tile [j][i] read at j = keys-1-x+i is the panel. Rows of zeros around the tile stand for pairs outside.
+// skew_panel brings a panel into the order of a tile, key j and query i from row i - j + keys - 1: the row differs by
+// one from lane to lane, which log2(lanes) blends with rows 1, 2, 4, ... further compensate. The other direction does
+// not move data: a tile [j][i] read at j = keys-1-x+i is the panel. Rows of zeros around the tile stand for pairs
+// outside.
 #if defined(RF_CORE_ATTENTION_SHIFT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_SHIFT_INL_H_
 #undef RF_CORE_ATTENTION_SHIFT_INL_H_
@@ -30,14 +31,14 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 
 static_assert(kQueryVectors == kBlockVectors);
-inline constexpr int64_t kPanelRows = kQueryTile + kKeyTile;  // one more than there are distances in a tile
+inline constexpr int64_t kPanelRows = kQueryTile + kKeyTile;  // one more than the distances of a tile
 // Zero rows before and after a tile that is read as a panel: a block of product rows reaches so far outside.
 inline constexpr int64_t kGuardFloats = kBlockRows * kQueryTile;
-// Tiles whose rows are read diagonally have zeros between rows, as many as a vector or a block of rows may reach.
+// Tiles whose rows are read diagonally have zeros between rows, as far as a vector or a block of rows may reach.
 inline constexpr int64_t kGap = 16;
 inline constexpr int64_t kWideRow = kQueryTile + kGap;
 
-// Where the distances of a tile lie in a table.
+// The position of a tile's distances in a table.
 enum class Reach { kInside, kMixed, kBelow, kAbove };  // kBelow: every distance reads the first row; kAbove: the last
 
 struct Distances {
@@ -79,7 +80,7 @@ inline void multiply_rows(const float* rows, int64_t stride, int64_t count, cons
   multiply<FloatElements>(p);
 }
 
-// Products of a query tile with rows by distance, kept for the next tile of keys, which shares most of them.
+// Products of a query tile with rows by distance, kept because the next tile of keys needs most of the same products.
 struct Panel {
   float* rows = nullptr;   // [kPanelRows][kQueryTile]
   float* edges = nullptr;  // [2][kQueryTile]: of the first and the last row
@@ -98,7 +99,7 @@ struct Panel {
   }
 
   void fill(const TableRows& table, const Distances& distances, int64_t keys, const float* columns, float* copies) {
-    // Going to the next keys, distances fall by as many as there are keys.
+    // For the next keys, distances decrease by the number of keys.
     const bool shared = filled && least - distances.least == keys && keys >= kQueryTile;
     int64_t missing = distances.count;
     if (shared) {

@@ -21,8 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Products of bfloat16 data are rounded as those of its explicit form where the CPU multiplies pairs: rotated queries
-// and keys, and weights, to bfloat16. Position-only terms are floats, which keeps their scores out of it.
+// If the CPU multiplies pairs, products of bfloat16 data are rounded as in the explicit form: rotated queries and keys,
+// and weights, to bfloat16. Position-only terms stay floats, so their scores are not rounded.
 HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
 #if RF_HAVE_BF16_INSTRUCTION
   return problem.args.dtype == RF_BF16 && problem.args.position_query == nullptr && has_bf16_instruction();
@@ -147,7 +147,7 @@ struct KeySide {
   void load_values(const AttentionProblem& problem, int64_t b, int64_t h);
 };
 
-// Keys from `first` on, as many as a tile has or as there are.
+// Keys from `first` on, a whole tile or the rest.
 inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tile,
                            RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
@@ -156,7 +156,7 @@ inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h
   add_rows_ahead<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim, element, ahead);
 }
 
-// Zeros in place of what is in padding, which may be a NaN or an infinity: 0 times that would not be 0.
+// Replaces padding by zeros, because it may contain NaN or infinity, and 0 times those is not 0.
 inline void clear_padding(const rf_attention_args& x, int64_t b, const Span& keys, int64_t width, int64_t stride,
                           float* rows) {
   if (!is_padding_mask(x)) return;

@@ -1,4 +1,5 @@
-// Gradients through terms by distance (K, Q, V, b): what a tile of weights and a tile of score gradients add to them.
+// Gradients through terms by distance (K, Q, V, b): adds the parts from a tile of weights and a tile of score
+// gradients.
 #if defined(RF_CORE_ATTENTION_TABLE_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_TABLE_GRADIENTS_INL_H_
 #undef RF_CORE_ATTENTION_TABLE_GRADIENTS_INL_H_
@@ -20,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Work space that one tile after the other uses.
+// Work space that tiles use in turn.
 struct GradientSpace {
   GradientSpace(const AttentionProblem& problem, Arena& arena)
       : copies(arena.take<float>(room(problem))),
@@ -48,7 +49,8 @@ struct GradientSpace {
   float* wide_;
 };
 
-// Where the gradients of a tile's rows are added: the table's own rows, or sums that go to the rows they stand for.
+// The place to add the gradients of a tile's rows: the table's rows, or sums that are later added to the rows they
+// stand for.
 template <class Add>
 void add_to_table(const TableRows& table, int64_t least, int64_t count, float* gradient, float* sums, const Add& add) {
   if (gradient == nullptr) return;
@@ -154,8 +156,8 @@ HWY_INLINE float* edge_of(float* edges, Reach reach) {
   return edges + (reach == Reach::kBelow ? 0 : kQueryTile);
 }
 
-// K and V of a tile. `tile`: s dscore for K, f p for V. rows: q + w, or y, [queries][stride]. What the first and the
-// last row get is kept in `edges` until the query tile is done. out: [queries][stride], d(q + w); nullptr for V.
+// K and V of a tile. `tile`: s dscore for K, f p for V. rows: q + w, or y, [queries][stride]. Sums for the first and
+// the last row stay in `edges` until the query tile is done. out: [queries][stride], d(q + w); nullptr for V.
 struct QueryTable {
   const TableRows& table;
   const float* rows;
@@ -179,7 +181,7 @@ inline void add_query_table(const QueryTable& t, const Span& queries, const Span
                [&](float* to) { add_queries_to_rows(tile, queries.count, keys.count, t.rows, t.table.stride, to); });
 }
 
-// What was kept in `edges`.
+// Adds the sums kept in `edges`.
 inline void add_query_table_edges(const QueryTable& t, int64_t queries) {
   for (const Reach reach : {Reach::kBelow, Reach::kAbove}) {
     const float *edge = edge_of(t.edges, reach), *row = edge_row(t.table, reach);

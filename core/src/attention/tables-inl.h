@@ -20,7 +20,7 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 
 // k . Q[r] of a tile of keys with all distances that a group of query tiles needs: neighbours in memory are distances,
-// so that a key's row, read from where the tile's distances to it begin, lies as the tile does.
+// so a key's row, read from the first distance of the tile, has the order of the tile.
 class KeyPanel {
  public:
   KeyPanel(const AttentionProblem& problem, Arena& arena)
@@ -42,7 +42,7 @@ inline HWY_NOINLINE void KeyPanel::fill(const AttentionProblem& problem, int64_t
   const int64_t tiles = (queries.count + kQueryTile - 1) / kQueryTile;
   const int64_t least = queries.positions[0] - keys.span.positions[keys.span.count - 1];
   const int64_t count = tiles * kQueryTile + keys.span.count - 1;
-  // Distances of the table; where there is none, the nearest row of it in place 0.
+  // Distances of the table; if it is empty, its nearest row in place 0.
   const int64_t first = std::clamp<int64_t>(Q.lo - least, 0, count),
                 end = std::clamp<int64_t>(Q.hi - least + 1, 0, count);
   const bool outside = first == end;
@@ -80,7 +80,7 @@ inline HWY_NOINLINE void KeyPanel::put(const KeySide& keys, int64_t offset, bool
   }
 }
 
-// What the scores of a query tile take from K: its panel of (q + w) . K.
+// The part of a query tile's scores that comes from K: its panel of (q + w) . K.
 struct QueryPanel {
   float* columns = nullptr;  // [width][kQueryTile]: q + w
   Panel panel;

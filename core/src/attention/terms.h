@@ -1,4 +1,4 @@
-// The list of terms (rf/attention_terms.h) as arrays, for whatever is the same for every term of a kind.
+// The list of terms (rf/attention_terms.h) as arrays, for code that treats all terms of a kind alike.
 #ifndef RF_CORE_SRC_ATTENTION_TERMS_H_
 #define RF_CORE_SRC_ATTENTION_TERMS_H_
 
@@ -8,7 +8,7 @@
 
 namespace rf::core {
 
-// Where one query head's share of the gradients of terms is added up; nullptr: not wanted.
+// Accumulates one query head's share of the gradients of terms; nullptr: not wanted.
 struct HeadTermGradients {
 #define RF_SUM(name, ...) float* name = nullptr;
 #define RF_PAIR_SUMS(query_name, query_symbol, key_name, key_symbol) RF_SUM(query_name) RF_SUM(key_name)
@@ -29,7 +29,7 @@ struct RotationTerm {
 
   int64_t tokens(const rf_attention_args& x) const { return side == Side::kQuery ? x.queries : x.keys; }
   int64_t width(const rf_attention_args& x) const { return side == Side::kValue ? x.value_dim : x.head_dim; }
-  // Heads of the side, and those that have rows of their own.
+  // Heads of the side, and heads with separate rows.
   int64_t all_heads(const rf_attention_args& x) const { return side == Side::kQuery ? x.heads : x.key_heads; }
   int64_t heads(const rf_attention_args& x) const { return x.*heads_member == 0 ? 1 : x.*heads_member; }
   // Elements of cos, and of sin.
@@ -47,7 +47,7 @@ struct TableTerm {
   float* HeadTermGradients::*sum;
   Width width_rule;
 
-  // What the table's width must be.
+  // The required width of the table.
   int64_t width(const rf_attention_args& x) const {
     if (width_rule == Width::kOne || (width_rule == Width::kHeadDimOrOne && (x.*member).width == 1)) return 1;
     return width_rule == Width::kValueDim ? x.value_dim : x.head_dim;

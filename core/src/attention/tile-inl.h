@@ -1,4 +1,4 @@
-// What a tile of scores is made of: a query in every lane, a row for every key, and rows by distance.
+// The parts of a tile of scores: a query in every lane, a row for every key, and rows by distance.
 #if defined(RF_CORE_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_TILE_INL_H_
 #undef RF_CORE_ATTENTION_TILE_INL_H_
@@ -20,12 +20,12 @@ namespace HWY_NAMESPACE {
 inline constexpr int64_t kQueryTile = kQueryVectors * kLanes;
 inline constexpr int64_t kTileFloats = kMaxKeyTile * kQueryTile;
 
-// Tokens of one side that a tile has.
+// Tokens of one side of a tile.
 struct Span {
   int64_t first = 0, count = 0;
   const int64_t* positions = nullptr;  // of the tile's tokens
   bool steps = false;                  // positions rise by 1
-  bool has_zero = false;               // one of them is 0
+  bool has_zero = false;               // whether one is 0
 
   Span() = default;
   Span(int64_t begin, int64_t length, const int64_t* all) : first(begin), count(length), positions(all + begin) {

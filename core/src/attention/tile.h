@@ -9,13 +9,13 @@ namespace rf::core {
 
 inline constexpr int64_t kKeyTile = 64;
 inline constexpr int64_t kMaxKeyTile = 128;
-inline constexpr int64_t kQueryVectors = 3;  // of a row of a query tile: as many as a product accumulates at once
+inline constexpr int64_t kQueryVectors = 3;  // of a row of a query tile: a product accumulates them together
 inline constexpr int64_t kMaxQueryTile = kQueryVectors * 16;  // with the widest instruction set
-// Query tiles that a tile of keys is read and rotated for at once; what they need stays in the second-level cache.
+// Query tiles that share one reading and rotation of a tile of keys; their data stay in the second-level cache.
 inline constexpr int64_t kForwardGroup = 48;
 inline constexpr int64_t kBackwardGroup = 12;
 
-// A term with rows by distance as the kernels read it: rows are whole vectors, those of all heads or of each.
+// A term with rows by distance as the kernels read it: rows are whole vectors, shared by all heads or one set per head.
 struct TermTable {
   const float* rows = nullptr;
   int64_t lo = 0, hi = 0, heads = 1;

@@ -32,7 +32,7 @@ class TileMask {
   Kind kind_ = Kind::kAll;
 };
 
-// Which keys window and prefix leave.
+// The keys that window and prefix allow.
 HWY_INLINE TileMask::Kind window_kind(const rf_attention_args& x, int64_t b, const Span& queries, const Span& keys) {
   const int64_t prefix = prefix_of(x, b);
   if (keys.first + keys.count <= prefix) return TileMask::Kind::kAll;

@@ -1,4 +1,4 @@
-// A tile of scores and what is done to it between the products.
+// A tile of scores and its operations between the products.
 //
 //   raw    [keys][queries]   ((R^q q + u) . (R^k k)) G + s a . c / s + table terms, not yet scaled
 //   score  raw * s + pos,  in units of log2: s and pos are multiplied by log2(e) here
@@ -30,7 +30,7 @@ namespace HWY_NAMESPACE {
 // from: of the tile's first query and key.
 inline HWY_NOINLINE void load_pairs(const float* from, int64_t stride, int64_t queries, int64_t keys, float* tile) {
   if (queries < kQueryTile) std::fill_n(tile, keys * kQueryTile, 0.0f);
-  const int64_t whole = keys / 4 * 4;  // what a transposition takes
+  const int64_t whole = keys / 4 * 4;  // keys in whole transpositions
   transpose(from, stride, queries, whole, tile, kQueryTile);
   for (int64_t j = whole; j < keys; ++j) {
     for (int64_t i = 0; i < queries; ++i) tile[j * kQueryTile + i] = from[i * stride + j];
@@ -53,7 +53,7 @@ inline HWY_NOINLINE void add_pair_gradients(const float* tile, int64_t queries, 
   }
 }
 
-// The numbers that a head of a batch entry adds to scores, from those of query 0 and key 0 on; nullptr: none.
+// The numbers that a head of a batch entry adds to scores, starting at query 0 and key 0; nullptr: none.
 HWY_INLINE const float* head_scores(const rf_attention_scores& scores, int64_t b, int64_t head) {
   if (scores.numbers == nullptr) return nullptr;
   return static_cast<const float*>(scores.numbers) + (scores.batch == 1 ? 0 : b * scores.stride_b) +
@@ -61,7 +61,7 @@ HWY_INLINE const float* head_scores(const rf_attention_scores& scores, int64_t b
 }
 
 // pos(m,n) without a.c, times log2(e), as a row of floats for every key; kappa, times log2(e), a float for every key;
-// and P as it is, a row of floats for every key.
+// and P unchanged, a row of floats for every key.
 class PositionScores {
  public:
   PositionScores(const AttentionProblem& problem, Arena& arena)
@@ -135,7 +135,7 @@ inline HWY_NOINLINE void PositionScores::compute_rows(const AttentionProblem& pr
   stride_ = kQueryTile;
 }
 
-// Whether scores are raw scores times the scale, with no key left out: the tile then goes to exp2 as it is.
+// Whether scores are raw scores times the scale, with no key left out: exp2 then reads the tile unchanged.
 HWY_INLINE bool is_plain(const rf_attention_args& x, const PositionScores& position, const TileMask& mask) {
   return !position.any() && mask.kind() == TileMask::Kind::kAll && x.scale >= 0;
 }

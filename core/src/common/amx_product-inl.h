@@ -1,9 +1,9 @@
 // The product of tile_product-inl.h for pairs of bfloat16 in AMX tiles: 16 rows by up to four vectors of C in
 // registers, 16 pairs of the sum in each step. Rows of A are contiguous (a_step 1).
 //
-// An element of C is the sum, in order, of what its steps give, and depends on its row of A and its column of B alone.
-// A step adds the products of the pairs' lower halves and those of the upper halves, and then both; numbers below
-// 2^-126 are taken for zero, and rounding is to nearest even.
+// An element of C is the sum of its steps, in order, and depends only on its row of A and its column of B. A step sums
+// the products of the pairs' lower halves and the products of the upper halves, and then adds both; numbers below
+// 2^-126 count as zero, and rounding is to nearest even.
 #if defined(RF_CORE_COMMON_AMX_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_COMMON_AMX_PRODUCT_INL_H_
 #undef RF_CORE_COMMON_AMX_PRODUCT_INL_H_
@@ -22,7 +22,7 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 
 #if RF_HAVE_BF16_INSTRUCTION
-// Register kTile, from or to rows `stride` 32-bit units apart.
+// Register kTile, from or to rows with a stride of `stride` 32-bit units.
 template <int kTile>
 HWY_INLINE void load_amx(const void* from, int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(4 * stride), "i"(kTile) : "memory");

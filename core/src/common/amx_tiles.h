@@ -1,4 +1,4 @@
-// The AMX tile registers of a thread while a kernel runs. Nothing here is executed where the CPU has none.
+// The AMX tile registers of a thread while a kernel runs. Nothing here is executed on a CPU without AMX.
 #ifndef RF_CORE_COMMON_AMX_TILES_H_
 #define RF_CORE_COMMON_AMX_TILES_H_
 
@@ -7,7 +7,7 @@
 namespace rf::core {
 
 // C += A B with pairs of bfloat16 in 32 bits: registers 0 to 3 are parts of C, 4 of A and 5 of B; 6 of A and 7 of B for
-// what the depth has behind its last whole tile.
+// the rest of the depth behind its last whole tile.
 class AmxTiles {
  public:
   static constexpr int64_t kRows = 16, kUnits = 16;  // of a register; a unit is 32 bits
@@ -21,8 +21,8 @@ class AmxTiles {
 #endif
   }
 
-  // rows: of A and C; rest: pairs of the depth behind its last whole tile. The configuration is kept until another is
-  // asked for: to set it takes as long as a dozen products.
+  // rows: of A and C; rest: pairs of the depth behind its last whole tile. The configuration is kept until a call needs
+  // another, because setting it takes as long as a dozen products.
   void set(int64_t rows, int64_t rest) {
     if (rows == rows_ && rest == rest_) return;
     rows_ = rows;

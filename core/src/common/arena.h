@@ -1,4 +1,4 @@
-// How work space is cut into arrays, and how wide rows are in it.
+// Divides work space into arrays, and defines the width of their rows.
 #ifndef RF_CORE_COMMON_ARENA_H_
 #define RF_CORE_COMMON_ARENA_H_
 
@@ -13,7 +13,7 @@ inline int64_t padded(int64_t columns) {
   return (columns + kRowFloats - 1) / kRowFloats * kRowFloats;
 }
 
-// Cuts work space into arrays aligned to 64 bytes. Without space it counts.
+// Divides work space into arrays aligned to 64 bytes. Without space it only counts.
 class Arena {
  public:
   explicit Arena(void* space) : space_(static_cast<char*>(space)) {}

@@ -13,13 +13,13 @@ namespace rf::core {
 // The bytes of a float64 array must fit in int64.
 void check_size(const char* where, std::initializer_list<int64_t> extents, const char* name);
 
-// So must the number of elements from the first to the last that extents and strides reach.
+// The number of elements from the first to the last, by extents and strides, must also fit.
 void check_reach(const char* where, std::initializer_list<std::pair<int64_t, int64_t>> dimensions, const char* name);
 
-// A pointer may be NULL where there is nothing to read. bytes: of an element.
+// A pointer may be NULL if nothing is read. bytes: of an element.
 void check_pointer(const char* where, const void* data, int64_t elements, int64_t bytes, const char* name);
 
-// What is rotated: vectors of `width` elements.
+// The rotated vectors, of `width` elements.
 struct RotatedData {
   rf_dtype dtype;
   rf_rope_layout layout;

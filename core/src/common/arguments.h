@@ -1,7 +1,6 @@
-// Argument structs as they come through the C interface. A caller was compiled with some version of a struct and gives
-// its size in struct_size; the library works on a copy of the current size. Fields that the caller's version lacks are
-// zero, which for every field added later means the behaviour before it. Fields that the library does not know must be
-// zero.
+// Argument structs of the C interface. A caller was compiled with some version of a struct and gives its size in
+// struct_size; the library works on a copy of the current size. Fields that the caller's version lacks are zero, which
+// for every field added later means the behaviour before it. Fields that the library does not know must be zero.
 #ifndef RF_CORE_COMMON_ARGUMENTS_H_
 #define RF_CORE_COMMON_ARGUMENTS_H_
 
@@ -16,7 +15,8 @@
 
 namespace rf::core {
 
-// Where the first version of a struct ends: no caller's is smaller. These never change; fields are added at the end.
+// The end of the first version of each struct, the smallest of any caller. They never change; fields are added at the
+// end.
 template <class Args>
 inline constexpr size_t kFirstSize = 0;
 
@@ -42,7 +42,7 @@ RF_FIRST_VERSION_ENDS_WITH(rf_cross_entropy_args, log_sum);
 RF_FIRST_VERSION_ENDS_WITH(rf_cross_entropy_grads, logits_stride);
 #undef RF_FIRST_VERSION_ENDS_WITH
 
-// No version of any struct is larger; a greater struct_size was never set.
+// No version of any struct is larger; a greater struct_size means it was not set.
 inline constexpr size_t kMaxStructSize = 4096;
 
 // `copy`, of `known` bytes: the struct at `given`, then zeros.

@@ -1,6 +1,6 @@
 // Size of the last-level cache (see the header). On x86 the processor's own description of each cache (CPUID leaf 4,
-// 0x8000001D on AMD) comes first: the C library reports the sum over all of an AMD socket's cache slices, of which a
-// core fills only one.
+// 0x8000001D on AMD) comes first: the C library reports the sum over all cache slices of an AMD socket, but a core
+// fills only one slice.
 #include "common/cpu_cache.h"
 
 #include <unistd.h>

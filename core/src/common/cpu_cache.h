@@ -6,7 +6,7 @@
 
 namespace rf::core {
 
-// Bytes, read from the processor once; 32 MiB where it does not report them.
+// Bytes, read from the processor once; 32 MiB if it does not report them.
 int64_t last_level_cache_bytes();
 
 }  // namespace rf::core

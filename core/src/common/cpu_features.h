@@ -8,7 +8,7 @@
 
 namespace rf::core {
 
-// AVX512_BF16: two vectors of floats rounded to bfloat16 at once.
+// AVX512_BF16: one instruction rounds two vectors of floats to bfloat16.
 inline bool has_bf16_instruction() {
 #if defined(__x86_64__)
   static const bool has = __builtin_cpu_supports("avx512bf16") != 0;

@@ -1,8 +1,8 @@
-// Element types inside the kernels, once for every instruction set: how a vector, or a single element, of each type is
-// read into arithmetic and rounded back, to nearest even. A NaN stays a NaN (quieted).
+// Element types inside the kernels, compiled once for every instruction set: reads a vector, or a single element, of
+// each type into arithmetic and rounds it back, to nearest even. A NaN stays a NaN (quieted).
 //
-// bfloat16 has no type of its own here: a 32-bit lane holds two neighbours, and the float of the odd one is the lane
-// with its lower half cleared, that of the even one the lane shifted up:
+// bfloat16 uses 32-bit lanes: a lane holds two neighbours. The float of the odd one is the lane with its lower half
+// cleared; the float of the even one is the lane shifted up:
 //
 //   bits    [ x1 | x0 ]      upper(bits) = [ x1 | 0 ]      lower(bits) = [ x0 | 0 ]
 #if defined(RF_CORE_COMMON_ELEMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -24,7 +24,7 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Whether kernels may use AVX512_BF16, which they do where has_bf16_instruction(): to round, and to multiply pairs.
+// Whether kernels may use AVX512_BF16, if has_bf16_instruction(): to round, and to multiply pairs.
 #undef RF_HAVE_BF16_INSTRUCTION
 #if HWY_TARGET == HWY_AVX3 && HWY_COMPILER_GCC
 #define RF_HAVE_BF16_INSTRUCTION 1
@@ -51,7 +51,7 @@ HWY_INLINE void put(D d, hn::Vec<D> value, T* to) {
   }
 }
 
-// Vectors of float32 and float64 are what memory holds.
+// Vectors of float32 and float64 are read and written unchanged.
 template <class T>
 struct VectorElement {
   template <class D>
@@ -94,7 +94,7 @@ HWY_INLINE hn::Vec<DF> bf16_upper(DF df, VU bits) {
 
 // Two vectors of floats, rounded, as one vector of bfloat16 pairs [ upper | lower ]. Two ways with the same result.
 struct IntegerRounding {
-  // The upper 16 bits of each lane are the bfloat16 nearest to the float; the lower 16 bits are rubbish.
+  // The upper 16 bits of each lane are the bfloat16 nearest to the float; the lower 16 bits are undefined.
   template <class DF>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> rounded(DF df, hn::Vec<DF> value) {
     const hn::RebindToUnsigned<DF> du;
@@ -113,8 +113,8 @@ struct IntegerRounding {
 };
 
 #if RF_HAVE_BF16_INSTRUCTION
-// AVX512_BF16 rounds two vectors in one instruction. Highway has no instruction set of that name here, so the
-// instruction is written out and chosen at run time. It takes results below 2^-126 in magnitude for zero.
+// AVX512_BF16 rounds two vectors in one instruction. Highway does not offer that instruction set here, so the
+// instruction is written out and chosen at run time. It flushes results below 2^-126 in magnitude to zero.
 struct InstructionRounding {
   template <class DF>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> pairs(DF df, hn::Vec<DF> lower, hn::Vec<DF> upper) {
@@ -148,7 +148,8 @@ HWY_INLINE void store_bf16_pairs(DU du, hn::Vec<DU> bits, BFloat16* to) {
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
-// Copies with streaming stores; the bytes before the first and after the last whole vector of the target go normally.
+// Copies with streaming stores; bytes before the first and after the last whole vector of the target use ordinary
+// stores.
 HWY_INLINE void stream_bytes(const uint8_t* from, uint8_t* to, size_t bytes) {
 #if HWY_TARGET == HWY_SCALAR
   std::memcpy(to, from, bytes);

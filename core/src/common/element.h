@@ -9,7 +9,7 @@
 
 namespace rf::core {
 
-// Size in bytes; 0 for a value that is no rf_dtype.
+// Size in bytes; 0 for a value that is not an rf_dtype.
 inline int64_t element_bytes(rf_dtype dtype) {
   switch (dtype) {
     case RF_F32:
@@ -23,12 +23,12 @@ inline int64_t element_bytes(rf_dtype dtype) {
   return 0;
 }
 
-// The same of an element of a rotation's rows: double for float64 data, float for all other.
+// The same of an element of a rotation's rows: double for float64 data, otherwise float.
 inline int64_t row_element_bytes(rf_dtype dtype) {
   return dtype == RF_F64 ? 8 : 4;
 }
 
-// The type of parameters, and of one number for each row, where the arrays are of `dtype`.
+// The type of parameters, and of numbers per row, for arrays of `dtype`.
 inline rf_dtype parameter_type(rf_dtype dtype) {
   return dtype == RF_F64 ? RF_F64 : RF_F32;
 }

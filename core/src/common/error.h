@@ -1,5 +1,5 @@
-// Errors inside core: plain exceptions, converted to a status and a text where the C interface begins. No other
-// module is used here, so that the kernels build on their own.
+// Errors inside core: plain exceptions, converted to a status and a text at the C interface. This file uses no other
+// module, so the kernels build on their own.
 #ifndef RF_CORE_COMMON_ERROR_H_
 #define RF_CORE_COMMON_ERROR_H_
 
@@ -17,21 +17,21 @@ struct InvalidArgument : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A valid request that nothing here computes.
+// A valid but unsupported request.
 struct NotImplemented : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The text of this thread, "[where] what" where `where` is not NULL. Allocates nothing: it is called when there may be
-// no memory. What is longer than the buffer is cut.
+// The text of this thread, "[where] what" where `where` is not NULL. Allocates nothing, because memory may be
+// exhausted. Text longer than the buffer is truncated.
 void set_last_error(const char* where, const char* what) noexcept;
 
-// Throws InvalidArgument "[where] rule, got value" (the parts are written one after the other).
+// Throws InvalidArgument "[where] rule, got value" (the parts are concatenated).
 template <class... Parts>
 [[noreturn]] void refuse(const char* where, const Parts&... parts) {
   std::ostringstream text;
   text.precision(17);
-  text.exceptions(std::ios::badbit);  // throws when there is no memory for the text
+  text.exceptions(std::ios::badbit);  // throws if memory for the text is exhausted
   text << '[' << where << "] ";
   (text << ... << parts);
   throw InvalidArgument(text.str());

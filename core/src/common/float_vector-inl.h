@@ -66,7 +66,7 @@ inline constexpr bool kHasVectors = HWY_TARGET != HWY_SCALAR &&
                                     (!std::is_same_v<T, Float16> || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ||
                                      HWY_TARGET == HWY_NEON);
 
-// Calls action with an element of the type, of which only the type is used; float64 has loops of its own.
+// Calls action with an element of the type (only its type matters); float64 uses separate loops.
 template <class Action>
 HWY_INLINE void with_element(rf_dtype dtype, const Action& action) {
   switch (dtype) {
@@ -142,7 +142,7 @@ HWY_INLINE FloatVec exp2(FloatVec x) {
                                                         0x1.306fep+0f,  0x1.3dea64p+0f, 0x1.4bfdaep+0f, 0x1.5ab07ep+0f,
                                                         0x1.6a09e6p+0f, 0x1.7a1148p+0f, 0x1.8ace54p+0f, 0x1.9c4918p+0f,
                                                         0x1.ae89fap+0f, 0x1.c199bep+0f, 0x1.d5818ep+0f, 0x1.ea4afap+0f};
-  // x rounded to sixteenths, and the same in the last bits of a sum: those of the fraction choose from the table.
+  // x rounded to sixteenths, and the same in the last bits of a sum; the bits of the fraction index the table.
   const FloatVec rounded{_mm512_roundscale_ps(x.raw, 4 << 4 | _MM_FROUND_NO_EXC)};
   const auto shifted = hn::Add(x, hn::Set(d, 0x1.8p19f));
   const FloatVec power{_mm512_permutexvar_ps(_mm512_castps_si512(shifted.raw), _mm512_load_ps(kSixteenths))};
@@ -157,7 +157,7 @@ HWY_INLINE FloatVec exp2(FloatVec x) {
 HWY_INLINE FloatVec exp2(FloatVec x) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
-  // In the sum the last bits are x rounded to a whole number, moved into the exponent below.
+  // The last bits of the sum are x rounded to an integer, which is moved into the exponent below.
   const auto magic = hn::Set(d, 0x1.8p23f);
   const auto shifted = hn::Add(x, magic);
   const auto f = hn::Sub(x, hn::Sub(shifted, magic));
@@ -170,7 +170,7 @@ HWY_INLINE FloatVec exp2(FloatVec x) {
   y = hn::MulAdd(y, f, hn::Set(d, 0x1.62e43p-1f));
   y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
   const auto scaled = hn::Add(hn::BitCast(di, y), hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  // The bits of a NaN, which may be any, do not survive the sum.
+  // The sum does not preserve the arbitrary bits of a NaN.
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, scaled)));
 }
 #endif

@@ -1,6 +1,6 @@
 // A process that forks. The child has only the thread that called fork(), but GNU OpenMP's team of that thread would
-// wait for the others for ever. So the team ends before the fork, and parent and child make new ones when they need
-// them, in the next call: some 100 us. This holds for everything that shares the runtime, torch too.
+// wait for the others forever. So the team ends before the fork, and parent and child create new teams in their next
+// call, which takes some 100 us. This affects all users of the runtime, including torch.
 #include <omp.h>
 #include <pthread.h>
 
@@ -10,7 +10,7 @@ extern "C" __attribute__((weak)) int omp_pause_resource_all(omp_pause_resource_t
 namespace rf::core {
 namespace {
 
-// Of the thread that forks, which is in no parallel region: then this does nothing.
+// Ends the team of the forking thread; does nothing inside a parallel region.
 void end_team() {
   if (omp_pause_resource_all != nullptr) omp_pause_resource_all(omp_pause_soft);
 }

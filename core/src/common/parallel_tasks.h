@@ -1,6 +1,6 @@
-// The parallel loop of the kernels: tasks dealt out to threads, each with work space of its own. No exception may leave
-// a region of OpenMP, so the first one is kept, the tasks not yet begun are left out, and the caller gets it at the
-// end.
+// The parallel loop of the kernels: tasks dealt out to threads, each thread with separate work space. No exception may
+// leave an OpenMP region, so the first exception is kept, tasks that have not begun are skipped, and the exception is
+// rethrown to the caller at the end.
 #ifndef RF_CORE_COMMON_PARALLEL_TASKS_H_
 #define RF_CORE_COMMON_PARALLEL_TASKS_H_
 
@@ -18,13 +18,13 @@
 
 namespace rf::core {
 
-// kStatic: a thread takes its share of neighbours at once. kDynamic: a thread that is free takes the next `chunk`
-// tasks, so that a task may wait for an earlier one.
+// kStatic: a thread takes one contiguous share. kDynamic: an idle thread takes the next `chunk` tasks, so a task may
+// wait for an earlier one.
 enum class Schedule { kStatic, kDynamic };
 
 struct TaskLoop {
   int64_t count = 0;
-  bool parallel = true;     // false where a second thread does not pay
+  bool parallel = true;     // false if a second thread does not pay off
   int64_t space_bytes = 0;  // of work space
   int64_t chunk = 1;
 };
@@ -52,8 +52,8 @@ struct NothingToLeave {
   void operator()(int64_t) const {}
 };
 
-// task(i, space) for i below count. Throws what a task throws, and std::bad_alloc where there is no work space.
-// leave(i), on several threads, for the tasks that are left out then: others may wait for them.
+// task(i, space) for i below count. Rethrows exceptions of tasks, and throws std::bad_alloc if work space cannot be
+// allocated. leave(i) is then called, on several threads, for each skipped task, because others may wait for it.
 template <Schedule kSchedule, class Task, class Leave = NothingToLeave>
 void parallel_tasks(const TaskLoop& loop, const Task& task, const Leave& leave = {}) {
   const int64_t count = loop.count, bytes = std::max<int64_t>(loop.space_bytes, 1);

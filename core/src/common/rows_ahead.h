@@ -1,5 +1,5 @@
 // Prefetches rows that a kernel will read or write soon, a few at a time between blocks of a product: the rows of one
-// head are far apart in memory, and more requests at once than the processor keeps open would stall it.
+// head lie far from each other in memory, and more requests than the processor keeps open would stall it.
 #ifndef RF_CORE_COMMON_ROWS_AHEAD_H_
 #define RF_CORE_COMMON_ROWS_AHEAD_H_
 
@@ -12,14 +12,14 @@ enum class Access { kRead, kWrite };
 
 class RowsAhead {
  public:
-  // `count` rows of `bytes` bytes, `stride` bytes apart.
+  // `count` rows of `bytes` bytes with a stride of `stride` bytes.
   template <Access kAccess>
   void add(const void* first, int64_t stride, int64_t count, int64_t bytes) {
     if (count <= 0 || runs_ == kMaxRuns) return;
     run_[runs_++] = {static_cast<const char*>(first), stride, count, bytes, kAccess};
     waiting_ += count;
   }
-  // Spreads the prefetches that wait over so many steps.
+  // Spreads the waiting prefetches over this many steps.
   void spread(int64_t steps) { rows_of_step_ = (waiting_ + steps - 1) / steps; }
   void step() {
     if (waiting_ > 0) ask(rows_of_step_);

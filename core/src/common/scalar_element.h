@@ -1,5 +1,5 @@
-// Single elements of the four types: read as the type that arithmetic is done in, rounded back to nearest even. The
-// kernels use them for what is left of a row after its last whole vector.
+// Single elements of the four types: read as the type of the arithmetic, rounded back to nearest even. The kernels use
+// them for the rest of a row after its last whole vector.
 #ifndef RF_CORE_COMMON_SCALAR_ELEMENT_H_
 #define RF_CORE_COMMON_SCALAR_ELEMENT_H_
 
@@ -25,7 +25,7 @@ template <>
 struct ArithmeticOf<double> {
   using type = double;
 };
-// The type that arithmetic on T is done in, which is that of its table rows.
+// The type of arithmetic on T and of its table rows.
 template <class T>
 using Arithmetic = typename ArithmeticOf<T>::type;
 
@@ -75,7 +75,7 @@ inline Float16 from_arithmetic<Float16>(float value) {
     // Below 2^-14 the unit is 2^-24, which is the unit of a float next to 1/2: the addition rounds.
     return with_sign(std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u);
   }
-  // Exponent bias 127 -> 15, then 13 bits are rounded away; a carry into the exponent is right.
+  // Exponent bias 127 -> 15, then 13 bits are rounded away; a carry into the exponent gives the correct result.
   const uint32_t rebased = magnitude - (uint32_t{112} << 23);
   return with_sign((rebased + 0xFFFu + ((rebased >> 13) & 1u)) >> 13);
 }

@@ -10,7 +10,7 @@ namespace {
 
 std::atomic<int64_t> all_bytes = 0;
 
-// The space of one thread, in a list of those of all threads.
+// The space of one thread, linked into a list over all threads.
 struct Slot {
   Slot() noexcept;
   ~Slot();
@@ -37,7 +37,7 @@ struct Slots {
   Slot* first = nullptr;
 };
 
-// It needs no destructor, so threads may outlive static objects.
+// Trivially destructible, because threads may outlive static objects.
 constinit Slots all_slots;
 
 Slot::Slot() noexcept {

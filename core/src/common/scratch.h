@@ -9,7 +9,7 @@ namespace rf::core {
 
 inline constexpr int64_t kMaxIdleBytes = int64_t{64} << 20;
 
-// At least `bytes` bytes aligned to 64 while it lives. One at a time in a thread, which also ends it.
+// At least `bytes` bytes aligned to 64 while it exists. A thread has one at a time, and must also destroy it.
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) noexcept;
@@ -17,7 +17,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // nullptr when there is no memory.
+  // nullptr if allocation failed.
   void* get() const { return memory_; }
 
  private:
@@ -26,7 +26,7 @@ class Scratch {
 
 // The bytes of all threads, in use or not.
 int64_t scratch_bytes() noexcept;
-// Frees what no thread uses.
+// Frees unused space.
 void release_scratch() noexcept;
 
 }  // namespace rf::core

@@ -1,7 +1,7 @@
 // The instruction sets that Highway compiles the kernels for, one list for every file (include before any Highway
-// header): a baseline, SSE4, AVX2 and AVX-512 on x86, NEON on ARM. What is left out adds compile time and no speed
-// here; SVE vectors have no compile-time length. Under the address sanitizer SSE4 is left out too: its vectors are as
-// long as those of the baseline.
+// header): a baseline, SSE4, AVX2 and AVX-512 on x86, NEON on ARM. The other targets would add compile time but no
+// speed here; the length of SVE vectors is unknown at compile time. The address sanitizer builds without SSE4 too,
+// whose vectors are as long as the baseline's.
 #ifndef RF_CORE_COMMON_SIMD_TARGETS_H_
 #define RF_CORE_COMMON_SIMD_TARGETS_H_
 

@@ -1,4 +1,4 @@
-// The error text of the C interface, one per thread; the version; memory that is kept.
+// The error text of the C interface, one per thread; the version; kept memory.
 #include "rf/status.h"
 
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace {
 
 thread_local char last_error[1024];
 
-// Takes off the beginning of a UTF-8 character whose end was cut off.
+// Removes an incomplete UTF-8 character at the end.
 void drop_cut_character() noexcept {
   const size_t end = std::strlen(last_error);
   if (end + 1 < sizeof last_error) return;  // nothing was cut

@@ -1,10 +1,10 @@
-// How results go to memory.
+// Ways to store results.
 #ifndef RF_CORE_COMMON_STORES_H_
 #define RF_CORE_COMMON_STORES_H_
 
 namespace rf::core {
 
-// Streaming stores go past the caches; for results that, with their input, are larger than the last-level cache.
+// Streaming stores bypass the caches, for results that, with their input, exceed the last-level cache.
 enum class Stores { kPlain, kStreaming };
 
 }  // namespace rf::core

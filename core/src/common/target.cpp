@@ -21,7 +21,7 @@ bool environment_asks_for_reference() {
   return true;
 }
 
-// Throws InvalidArgument at every use while the environment asks for what there is not.
+// Throws InvalidArgument at every use while the environment requests an unknown target.
 std::atomic<bool>& reference_switch() {
   static std::atomic<bool> value{environment_asks_for_reference()};
   return value;
@@ -37,7 +37,7 @@ int64_t find_best_target() {
   return targets == 0 ? HWY_STATIC_TARGET : targets & -targets;
 }
 
-// Kept: Highway asks the processor at every call, which takes tens of microseconds on a virtual machine.
+// Cached, because Highway queries the processor at every call, which takes tens of microseconds on a virtual machine.
 std::atomic<int64_t>& best_target() {
   static std::atomic<int64_t> target{find_best_target()};
   return target;
@@ -57,7 +57,7 @@ void restrict_targets(int64_t targets) {
   best_target() = find_best_target();
 }
 
-// The target of that name; 0, which lifts every restriction, for "" and "ref".
+// The target of that name; for "" and "ref" 0, which removes every restriction.
 int64_t target_named(const std::string& name) {
   static const int64_t unrestricted = usable_targets();
   if (name.empty() || name == "ref") return 0;

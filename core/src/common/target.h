@@ -1,4 +1,4 @@
-// Which kernels a call runs: those of the best instruction set, or the float64 reference loops.
+// Chooses the kernels of a call: for the best instruction set, or the float64 reference loops.
 #ifndef RF_CORE_COMMON_TARGET_H_
 #define RF_CORE_COMMON_TARGET_H_
 

@@ -1,4 +1,4 @@
-// The product of tiles that attention and linear layers are made of, for blocks of rows by a few vectors:
+// The product of tiles for attention and linear layers, for blocks of rows by a few vectors:
 //
 //   C[i][l] = start[i][l] + sum_t A(i,t) B[t][l]       l: neighbours in memory, in the lanes
 //
@@ -67,11 +67,11 @@ struct Bf16PairElements {
 };
 #endif
 
-// What is done beside each step of a sum.
+// Work to interleave with each step of a sum: nothing.
 struct NothingBeside {
   HWY_INLINE void step() {}
 };
-// Asks for lines of memory, evenly: so many bytes further in each step.
+// Prefetches lines of memory evenly: this many bytes further in each step.
 struct LinesBeside {
   const char* next = nullptr;
   const char* until = next;

@@ -29,7 +29,7 @@ void check_vector(const rf_linear_args& args, const void* data, const char* name
 void check_linear_shape(rf_dtype dtype, int64_t rows, int64_t in, int64_t out) {
   require(element_bytes(dtype) != 0, kWhere, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
           static_cast<int>(dtype));
-  // Far above any memory, and far enough below 2^63 for whatever is computed from an extent.
+  // Far above any memory, and far enough below 2^63 for computations with extents.
   constexpr int64_t kMaxExtent = int64_t{1} << 40;
   for (const auto& [extent, name] : {std::pair{rows, "rows"}, {in, "in"}, {out, "out"}}) {
     require(extent >= 0 && extent <= kMaxExtent, kWhere, name, " must be in 0..2^40, got ", extent);

@@ -12,7 +12,7 @@ inline rf_dtype weight_type(const rf_linear_args& args) {
 }
 
 void check_linear_shape(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
-// An array of `rows` rows; NULL is refused where it has elements.
+// An array of `rows` rows; NULL is refused if it has elements.
 void check_linear_array(rf_dtype dtype, const void* data, int64_t rows, int64_t columns, int64_t stride,
                         const char* name);
 void check_linear(const rf_linear_args& args);

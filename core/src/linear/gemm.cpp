@@ -25,7 +25,7 @@ struct TaskSpace {
   explicit TaskSpace(void* memory) : tile(static_cast<uint32_t*>(memory)) {}
 
   uint32_t* const tile;
-  uint32_t* const staging = tile + kTileUnits;  // a copy that is to be transposed
+  uint32_t* const staging = tile + kTileUnits;  // a copy before its transposition
   float* const sums = reinterpret_cast<float*>(staging + kTileUnits);
   const uint32_t* ahead = nullptr;  // the block that was prefetched last
 };
@@ -37,7 +37,7 @@ constexpr int64_t kSpaceBytes = TaskSpace::kUnits * int64_t{sizeof(uint32_t)};
 template <class Task>
 void run_shares(int64_t count, bool parallel, const Task& task) {
   constexpr int64_t kMaxShares = 64;
-  struct alignas(64) Share {  // a cache line of its own
+  struct alignas(64) Share {  // one per cache line
     std::atomic<int64_t> begun = 0;
   };
   std::array<Share, kMaxShares> shares;
@@ -72,8 +72,8 @@ void pack_blocks(const Gemm& gemm, const PackedBlocks& packed, uint32_t* to) {
   });
 }
 
-// Whether rows of A are units where they are. Products with packed weights end with the depth; those with weights that
-// are packed for one call add the products of the zeros behind it, which can turn a sum of -0 into 0.
+// Whether rows of A can be read as units in place. Products with packed weights end with the depth; if weights are
+// packed for one call, products also add the zeros behind the depth, which can turn a sum of -0 into 0.
 bool reads_rows_in_place(const Gemm& gemm) {
   const int64_t unit_depth = gemm.depth_of_unit();
   return gemm.backend != GemmBackend::kOnednn && gemm.a.contiguous == GemmOperand::Contiguous::kDepth &&
@@ -92,11 +92,11 @@ Division divide(const Gemm& gemm, int64_t blocks) {
   Division cut = {};
   cut.in_place = reads_rows_in_place(gemm);
   cut.tiles = (gemm.rows + kTileRows - 1) / kTileRows;
-  // Tiles of nearly one size; oneDNN's are whole but for the last.
+  // Tiles of nearly equal size; oneDNN's are whole except the last.
   cut.tile_rows = gemm.backend == GemmBackend::kOnednn ? kTileRows : (gemm.rows + cut.tiles - 1) / cut.tiles;
   cut.run = kRunBlocks;
   const auto tasks = [&] { return cut.tiles * ((blocks + cut.run - 1) / cut.run); };
-  // Another copy of A costs less than a thread that waits.
+  // Another copy of A costs less than a waiting thread.
   const int64_t threads = omp_get_max_threads(), enough = 16 * threads, few = 4 * threads;
   while (cut.run > (cut.in_place ? 1 : kPanelBlocks) && tasks() < enough) cut.run /= 2;
   while (cut.run > 1 && tasks() < few) cut.run /= 2;
@@ -206,7 +206,7 @@ void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const Task& tas
 void multiply_blocks(const Gemm& gemm, const PackedBlocks& packed) {
   const Division cut = divide(gemm, packed.count);
   const int64_t tasks = cut.tiles * cut.runs;
-  // Four microseconds of one thread: to begin with another takes one to three. Reading B takes as long as three rows.
+  // Four microseconds of one thread: starting another takes one to three. Reading B takes as long as three rows.
   constexpr int64_t kEnoughWork = int64_t{1} << 18, kRowsOfReading = 3;
   const int64_t work = gemm.units() * packed.count * kBlockColumns * std::max(gemm.rows, kRowsOfReading);
   run_shares(tasks, tasks > 1 && work >= kEnoughWork,

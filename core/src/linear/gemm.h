@@ -4,13 +4,13 @@
 //
 // for operands of any orientation; t runs over the depth of the product. C is computed in tiles of at most 64 rows. B
 // is copied once for all tiles to blocks of 64 columns, [chunk][block][t][64]. A of a tile is copied, chunk of the
-// depth by chunk, to [row][t]; rows that are units already are read where they are. A unit of either is 32 bits: a
-// float, or two neighbours along the depth as bfloat16 (the even one in the lower half). Sums are floats. An element of
-// C is summed in order of t in one thread: no bit depends on the number of threads, nor, within a backend of this
-// library, on the other rows.
+// depth by chunk, to [row][t]; rows that are already units are read in place. A unit of either is 32 bits: a float, or
+// two neighbours along the depth as bfloat16 (the even one in the lower half). Sums are floats. An element of C is
+// summed in order of t in one thread: no bit depends on the number of threads, nor, within a backend of this library,
+// on the other rows.
 //
-// Only the product of a tile of A with blocks of B has backends, which share all the rest: Highway's and the AMX tiles
-// of attention (gemm_kernel.cpp), and oneDNN's (gemm_onednn.cpp).
+// Only the product of a tile of A with blocks of B has backends, which share everything else: Highway's and the AMX
+// tiles of attention (gemm_kernel.cpp), and oneDNN's (gemm_onednn.cpp).
 #ifndef RF_CORE_LINEAR_GEMM_H_
 #define RF_CORE_LINEAR_GEMM_H_
 
@@ -25,15 +25,15 @@ inline constexpr int64_t kTileRows = 64;
 inline constexpr int64_t kBlockColumns = 64;
 inline constexpr int64_t kUnitStep = 16;     // chunks are whole steps, zeros behind the depth
 inline constexpr int64_t kChunkUnits = 528;  // no power of two: rows of a tile would meet in the same cache lines
-inline constexpr int64_t kPanelBlocks = 4;   // blocks of B that are multiplied at once
+inline constexpr int64_t kPanelBlocks = 4;   // blocks of B that are multiplied together
 inline constexpr int64_t kRunBlocks = 16;    // at most so many are a task
 inline constexpr int64_t kTileUnits = kTileRows * kChunkUnits;  // of a tile of A, or of a block of B
 
 enum class Unit { kFloat, kBf16Pair };
 enum class GemmBackend { kPlain, kAmx, kOnednn };  // kAmx: of pairs
 
-// Lines are rows of A or columns of B. Neighbours in memory: the elements of a line, along the depth, or those of
-// neighbouring lines at one t.
+// Lines are rows of A or columns of B. Neighbours in memory are the elements of one line, along the depth, or the
+// elements at one t of neighbouring lines.
 struct GemmOperand {
   rf_dtype dtype = RF_F32;
   const void* data = nullptr;

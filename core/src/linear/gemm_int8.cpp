@@ -20,7 +20,7 @@ namespace rf::core {
 namespace {
 
 constexpr int64_t kTileRows = 64;
-constexpr int64_t kGroupRows = 4096;  // that are quantised before they are multiplied: bounds the work space
+constexpr int64_t kGroupRows = 4096;  // quantised together before they are multiplied: bounds the work space
 
 // Rows first .. first + count - 1 of a call as bytes.
 struct QuantizedRows {
@@ -98,8 +98,8 @@ void multiply_by_panel(const QuantizedRows& rows, int64_t row, int64_t count, in
   store_panel(values, count, columns, args.dtype, y, args.y_stride);
 }
 
-// Panels of a task: so many that a thread's stay in its cache from tile to tile, and that every thread gets several
-// tasks.
+// Panels of a task: few enough that a thread's panels stay in its cache from tile to tile, and that every thread gets
+// several tasks.
 int64_t panels_of_run(const Int8Weight& weight, int64_t tiles, int64_t threads) {
   constexpr int64_t kCacheBytes = int64_t{512} << 10, kTasksOfThread = 8;
   const int64_t cached = kCacheBytes / std::max<int64_t>(1, weight.panel_bytes());
@@ -108,7 +108,7 @@ int64_t panels_of_run(const Int8Weight& weight, int64_t tiles, int64_t threads) 
 }
 
 void multiply_group(const QuantizedRows& rows) {
-  constexpr int64_t kParallelProducts = int64_t{1} << 18;  // below it a call is over before a second thread has begun
+  constexpr int64_t kParallelProducts = int64_t{1} << 18;  // below it a call ends before a second thread has started
   constexpr int64_t kParallelElements = int64_t{1} << 15;  // of x
   const rf_linear_args& args = rows.args;
   const bool parallel = rows.count * args.in >= kParallelProducts / args.out && omp_get_max_threads() > 1;

@@ -1,11 +1,11 @@
 // The matrix product behind int8 linear layers (rf_linear_pack_int8 has the equations): x is quantised row by row to
-// bytes in 0..255, W was quantised column by column of the product to -127..127, and their sums are whole numbers, so
-// that no bit depends on the instruction set or on how the product is cut up:
+// bytes in 0..255, W was quantised column by column of the product to -127..127, and their sums are integers, so no bit
+// depends on the instruction set or on how the product is divided:
 //
 //   y[i][j] = act(bias[j] + scale_i scale_j (sum_t x8[i][t] w8[j][t] - zero_i sum_t w8[j][t]))
 //
 // W is held in panels of 48 columns, three vectors of AVX-512, so that a pass over it reads memory from the front to
-// the back; a unit of 32 bits is four neighbours along the depth, what one instruction multiplies and adds:
+// the back; a unit of 32 bits is four neighbours along the depth, which one instruction multiplies and adds:
 //
 //   [panel][unit][48][4]       zeros behind the last column and the last depth
 #ifndef RF_CORE_LINEAR_GEMM_INT8_H_
@@ -49,10 +49,10 @@ struct Int8Weight {
   }
 };
 
-// Throws InvalidArgument where a scaled element is infinite or not a number. input_scales: [in], or nullptr.
+// Throws InvalidArgument if a scaled element is infinite or not a number. input_scales: [in], or nullptr.
 Int8Weight pack_int8(int64_t in, int64_t out, const float* weight, int64_t stride, const float* input_scales);
 
-// rf_linear_forward with checked arguments, of which those of a weight are not read.
+// rf_linear_forward with checked arguments; ignores the weight in `args`.
 void multiply_int8(const rf_linear_args& args, const Int8Weight& weight);
 
 }  // namespace rf::core

@@ -1,8 +1,9 @@
-// The parts of an int8 product (gemm_int8.h): rows and columns quantised, the sums of a panel, and what follows them.
+// The parts of an int8 product (gemm_int8.h): quantises rows and columns, and computes the sums of a panel and the
+// results.
 //
-// Every float operation here is written and rounded by itself, none is fused, so that all instruction sets give the
-// same bits. A number is rounded to the nearest whole one, even at a tie, by adding 1.5 * 2^23, next to which floats
-// are whole numbers.
+// Every float operation here is written and rounded separately, never fused, so all instruction sets give the same
+// bits. A number is rounded to the nearest integer, ties to even, by adding 1.5 * 2^23, near which all floats are
+// integers.
 #include "linear/gemm_int8_kernel.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "linear/gemm_int8_kernel.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "common/element.h"
 #include "common/rows-inl.h"
 #include "hwy/highway.h"
@@ -30,18 +31,18 @@ inline constexpr int32_t kRounderBits = 0x4B400000;
 inline constexpr int32_t kInfinityBits = 0x7F800000;
 inline constexpr float kMinScale = std::numeric_limits<float>::min();  // its inverse is finite
 
-// The nearest whole numbers, plus `plus`.
+// The nearest integers, plus `plus`.
 HWY_INLINE IntVec nearest(FloatVec value, int32_t plus) {
   const auto shifted = hn::Add(value, hn::Set(FloatTag(), kRounder));
   return hn::Add(hn::BitCast(IntTag(), shifted), hn::Set(IntTag(), plus - kRounderBits));
 }
 
-// The bits of magnitudes order as whole numbers do, those of infinity and of what is no number last.
+// As integers, the bits of magnitudes sort like the magnitudes, with infinity and NaN last.
 HWY_INLINE IntVec magnitude_bits(FloatVec value) {
   return hn::BitCast(IntTag(), hn::Abs(value));
 }
 
-// Elements i.. of a row, times their factors where there are some; zeros behind the last.
+// Elements i.. of a row, times their factors if given; zeros behind the last.
 template <class T>
 HWY_INLINE FloatVec load_scaled(const T* x, const float* factors, int64_t i, int64_t count) {
   const auto value = load_some(x + i, count - i);
@@ -86,8 +87,8 @@ Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, i
   return scale;
 }
 
-// A column of the product, `count` elements of W, as bytes; `bytes` of them, zeros behind the last. None are written
-// where the scale is not a number.
+// A column of the product, `count` elements of W, as bytes; `bytes` bytes in all, zeros behind the last element. Writes
+// nothing if the scale is not a number.
 HWY_INLINE void quantize_column(const float* from, const float* factors, int64_t count, int8_t* to, int64_t bytes,
                                 float& scale, int32_t& sum) {
   const FloatTag d;
@@ -115,7 +116,7 @@ HWY_INLINE void quantize_column(const float* from, const float* factors, int64_t
 }
 
 void pack_panel(const Int8Source& from, int64_t panel, Int8Weight& to, uint32_t* space) {
-  constexpr int64_t kPart = 16;  // columns that are transposed at once, so that results stay in the nearest cache
+  constexpr int64_t kPart = 16;  // columns transposed together, so results stay in the nearest cache
   const int64_t units = to.units(), first = panel * kPanelColumns;
   auto* bytes = reinterpret_cast<int8_t*>(space);
   for (int64_t column = 0; column < kPanelColumns; ++column, bytes += units * kUnitDepth) {

@@ -6,26 +6,25 @@
 
 namespace rf::core {
 
-// x = scale (byte - zero); a scale that is not a number stands for a row of which an element is infinite or not a
-// number.
+// x = scale (byte - zero); a scale of NaN marks a row with an element that is infinite or not a number.
 struct Int8RowScale {
   float scale;
   int32_t zero;
 };
 
-// A row of x, times `factors` where they are not nullptr, to `bytes` bytes, a multiple of kDepthStep.
+// A row of x, times `factors` unless nullptr, to `bytes` bytes, a multiple of kDepthStep.
 Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, int64_t count, uint8_t* to,
                           int64_t bytes);
 
-// W, whose columns are multiplied by `factors` where they are not nullptr.
+// W, whose columns are multiplied by `factors` unless nullptr.
 struct Int8Source {
   const float* weight = nullptr;
   int64_t stride = 0;
   const float* factors = nullptr;
 };
 
-// Panel `panel` of `to`, whose scales are not numbers where a weight is none or infinite. space: kPanelColumns times
-// to.units().
+// Packs panel `panel` of `to`; a column with a weight that is infinite or not a number gets the scale NaN. space:
+// kPanelColumns times to.units().
 void pack_panel(const Int8Source& from, int64_t panel, Int8Weight& to, uint32_t* space);
 
 // Rows of bytes times a panel.
@@ -39,7 +38,7 @@ struct Int8Tile {
 };
 void multiply_panel(const Int8Tile& tile);
 
-// Sums of a tile to rows of y: scaled, and the bias added where there is one.
+// Sums of a tile to rows of y: scales them and adds the bias, if any.
 struct Int8Finish {
   const int32_t* sums = nullptr;
   const Int8RowScale* rows = nullptr;

@@ -1,15 +1,15 @@
-// The parts of a matrix product (gemm.h): operands copied to the order that the product reads, the product of a tile,
-// and what follows it.
+// The parts of a matrix product (gemm.h): copies operands into the order of the product, and computes the product of a
+// tile and the results.
 //
-// An operand that is contiguous along the depth is copied line by line, one whose lines are neighbours in memory t by
-// t; where that is not the order wanted, the copy of a tile or of a block is transposed.
+// An operand that is contiguous along the depth is copied line by line; an operand whose lines are neighbours in memory
+// is copied t by t. If another order is wanted, the copy of a tile or of a block is transposed.
 #include "linear/gemm_kernel.h"
 
 #include "common/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "linear/gemm_kernel.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "common/amx_product-inl.h"
 #include "common/element.h"
 #include "common/rows-inl.h"
@@ -39,7 +39,7 @@ HWY_INLINE void round_line(const float* from, int64_t count, uint32_t* to) {
   for (int64_t i = 0; i < count; i += kLanes) store_some(load_some(from + i, count - i), rounded + i, count - i);
 }
 
-// to[line][unit], `stride` units a line, of which those behind the last are zeros.
+// to[line][unit], `stride` units per line, zeros behind the last unit.
 void copy_lines(const Part& part, uint32_t* to, int64_t stride) {
   if (part.unit == Unit::kFloat) {
     return load_rows(part.from.dtype, {part.begin(), part.from.stride}, 0, part.lines, part.depth,
@@ -79,7 +79,7 @@ HWY_INLINE void pair_depths(rf_dtype dtype, const void* even, const void* odd, i
   for (int64_t i = 0; i < lines; ++i) to[i] = low[i] | (odd == nullptr ? 0 : uint32_t{high[i]} << 16);
 }
 
-// to[unit][line], kBlockColumns units a row, of which those behind the last line are zeros; `units` rows.
+// to[unit][line], kBlockColumns units per row, zeros behind the last line; `units` rows.
 void copy_depths(const Part& part, uint32_t* to, int64_t units) {
   constexpr int64_t kStride = kBlockColumns;
   int64_t done = part.depth;
@@ -98,7 +98,7 @@ void copy_depths(const Part& part, uint32_t* to, int64_t units) {
   std::fill(to + done * kStride, to + units * kStride, 0);
 }
 
-// [rows][columns] to [columns][rows], in parts whose results stay in the nearest cache; 16 columns a part.
+// [rows][columns] to [columns][rows], in parts whose results stay in the nearest cache; 16 columns per part.
 void transpose_units(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t columns, uint32_t* to,
                      int64_t to_stride) {
   constexpr int64_t kPart = 16;
@@ -155,8 +155,8 @@ void multiply_some_rows(const Product& p, int64_t row, int64_t rows, LinesBeside
   multiply_rows<Elements, 1>(p, row, beside);
 }
 
-// What the parts of the rows of a panel prefetch, so that memory is read all the time: the first part of a block that
-// was not prefetched itself, the lines of that block shortly before their use; the others together, the next block.
+// Prefetches of the row parts of a panel, so that memory is read all the time. The first part of a block that was not
+// prefetched reads the block's lines shortly before their use; the other parts together prefetch the next block.
 struct PanelAhead {
   LinesBeside block, next;
 
@@ -171,8 +171,8 @@ struct PanelAhead {
   }
 };
 
-// As many rows at once as the registers hold, in parts of nearly one size. A single part reads its block when it needs
-// it, from wherever it is.
+// Takes as many rows together as the registers hold, in parts of nearly equal size. A single part does not prefetch its
+// block.
 template <class Elements>
 HWY_NOINLINE void multiply_panel(const Product& p, BlockUnits following, bool asked) {
   const int64_t parts = (p.rows + kPanelRows - 1) / kPanelRows;

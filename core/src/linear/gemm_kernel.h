@@ -12,18 +12,18 @@ struct BlockUnits {
   int64_t count = 0;  // along the depth
 };
 
-// A tile of A times blocks of B that lie one behind the other: sums, or added to sums.
+// A tile of A times consecutive blocks of B: sets or adds to sums.
 struct TileProduct {
   Unit unit = Unit::kFloat;
-  const uint32_t* a = nullptr;  // [rows], a_row units apart
+  const uint32_t* a = nullptr;  // [rows], stride a_row units
   int64_t a_row = 0;
   const uint32_t* b = nullptr;  // [blocks][block_units][64]
   float* c = nullptr;           // [rows][blocks * 64]
   int64_t rows = 0, units = 0, block_units = 0, blocks = 0;
   bool adds = false;
   bool amx = false;    // pairs are multiplied in its tiles
-  bool asked = false;  // the first block was `ahead` before
-  BlockUnits ahead;    // what is multiplied next
+  bool asked = false;  // whether the first block was prefetched as `ahead` earlier
+  BlockUnits ahead;    // the next block
 };
 
 // Chunk `chunk` of rows row.. of A, [rows][units]. space: kTileUnits.

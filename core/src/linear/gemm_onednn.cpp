@@ -1,10 +1,10 @@
-// Tiles of a matrix product by oneDNN's matmul. It is called for a tile, on one thread, rather than for a whole
-// product: its own division of work, and with it the bits of a result, depends on the number of threads. B is read as
-// gemm.h packs it, which is oneDNN's BA16a64b (floats) and BA16a64b2a (pairs).
+// Tiles of a matrix product by oneDNN's matmul. It computes a tile on one thread rather than a whole product, because
+// oneDNN's division of work, and so the bits of its result, depends on the number of threads. B is read as gemm.h packs
+// it, which is oneDNN's BA16a64b (floats) and BA16a64b2a (pairs).
 //
 // A primitive is compiled code for one shape. Rows are rounded up to 16 and a chunk's units to 16, so there are at most
-// 4 * 33 * kPanelBlocks * 2 shapes for each unit, and the cache needs no other bound. One cache serves all threads: a
-// primitive has no state of its own.
+// 4 * 33 * kPanelBlocks * 2 shapes for each unit, which bounds the cache. One cache serves all threads, because
+// primitives are stateless.
 #include "linear/gemm_onednn.h"
 
 #include <map>
@@ -33,7 +33,7 @@ struct Kernel {
   dnnl::matmul product;
 };
 
-// Primitives made while this exists run on the thread that calls them.
+// Primitives created while this exists run on the calling thread.
 class OneThread {
  public:
   OneThread() { omp_set_num_threads(1); }
@@ -89,7 +89,7 @@ void* scratchpad(size_t bytes) {
 }  // namespace
 
 bool has_onednn(Unit unit) {
-  // Its reference loops compute what its kernels do not support, at a thousandth of their speed.
+  // Unsupported cases run in its reference loops, at a thousandth of the kernels' speed.
   const auto has_kernel = [](Unit of) {
     return make_kernel({of, kTileRows, kChunkUnits, kPanelBlocks, true}).name.find("ref") == std::string::npos;
   };

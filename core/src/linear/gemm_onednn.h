@@ -6,9 +6,9 @@
 
 namespace rf::core {
 
-// Whether oneDNN is in the build and has kernels of its own for this machine.
+// Whether the build includes oneDNN and oneDNN has kernels for this machine.
 bool has_onednn(Unit unit);
-// As multiply_tile; a and c must hold kTileRows rows, one behind the other, and units be block_units.
+// Like multiply_tile, but a and c must hold kTileRows consecutive rows, and units must equal block_units.
 void multiply_tile_onednn(const TileProduct& product);
 
 }  // namespace rf::core

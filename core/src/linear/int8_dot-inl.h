@@ -1,10 +1,10 @@
-// Bytes times bytes, for every instruction set: a lane of 32 bits holds four neighbours along the depth, those of a row
-// 0..255, those of a column -127..127, and a lane of the sum gets all four products. Exact in every one.
+// Bytes times bytes, for every instruction set: a lane of 32 bits holds four neighbours along the depth, 0..255 in a
+// row and -127..127 in a column, and a lane of the sum adds all four products. All are exact.
 //
 //   VNNI          one instruction for the four, of AVX-512 or of AVX
 //   AMX           the same for 16 rows by 16 columns by 16 lanes
 //   AVX2, SSE4    bytes 0 and 2, and bytes 1 and 3, widened to 16 bits; an instruction multiplies and adds two. (The
-//                 one that takes bytes saturates.)
+//                 instruction for bytes saturates.)
 //   others        byte by byte in lanes of 32 bits
 #if defined(RF_CORE_LINEAR_INT8_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_LINEAR_INT8_DOT_INL_H_
@@ -25,7 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Whether kernels may use VNNI, which they do where Int8InstructionDot::available().
+// Whether kernels may use VNNI, if Int8InstructionDot::available().
 #undef RF_HAVE_INT8_INSTRUCTION
 #if (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && HWY_COMPILER_GCC
 #define RF_HAVE_INT8_INSTRUCTION 1

@@ -45,13 +45,13 @@ bool is_reference(rf_dtype dtype) {
 }
 
 GemmBackend backend_of(rf_dtype dtype, int64_t rows) {
-  // Fewer rows are no whole tile of oneDNN's kernels; those of the plain product have any number.
+  // Fewer rows do not fill a tile of oneDNN's kernels; tiles of the plain product may have any number of rows.
   constexpr int64_t kMinRows = 16;
   const bool wanted = choice == Choice::kOnednn || (choice == Choice::kRule && dtype == RF_BF16 && has_amx_bf16());
   return wanted && rows >= kMinRows && onednn_can(dtype) ? GemmBackend::kOnednn : GemmBackend::kPlain;
 }
 
-// For any number of rows, so that the bits of one do not depend on it.
+// For any number of rows, so that the bits of a row do not depend on that number.
 GemmBackend backend_of_packed(Unit unit) {
   return unit == Unit::kBf16Pair && use_amx() ? GemmBackend::kAmx : GemmBackend::kPlain;
 }

@@ -10,7 +10,7 @@ namespace rf::ref {
 
 // args.packed must be NULL.
 void linear(const rf_linear_args& args);
-// The definition of rf_linear_pack_int8: bytes as it says, in float32, and float64 from there on.
+// The definition of rf_linear_pack_int8: computes its bytes in float32, and everything after them in float64.
 void linear_int8(const rf_linear_args& args, const core::Int8Weight& weight);
 void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads);
 

@@ -1,5 +1,5 @@
-// Linear attention, backward, in two halves that go through the chunks in opposite orders, each with the sums of what
-// it has passed, so that no sum of any place is kept. With y the gradient of out and d the denominator:
+// Linear attention, backward, in two halves that go through the chunks in opposite orders, each with the sums of the
+// chunks it has passed, so sums of other places are not stored. With y the gradient of out and d the denominator:
 //
 //   a_m = y_m / d_m      c_m = -(y_m . out_m) / d_m
 //   forwards:   d(R f_m) = S_m a_m     df_m += c_m z_m      S_m = sum_{n <= m} (R g_n) v_n^T    z_m = sum_{n <= m} g_n
@@ -7,8 +7,8 @@
 //               dv_n     = P_n^T (R g_n)                    c'_n = sum_{m >= n} c_m f_m
 //
 // Sums within a chunk are by the products of its pairs, as in the forward, and exponents M of keys shrink them as
-// there: by e^(M_n - M_m) between a key and a query. P is the sum over the query heads that read a key head, so that
-// theirs are added up where they arise, in order.
+// there: by e^(M_n - M_m) between a key and a query. P is the sum over the query heads that read a key head, so their
+// parts are added in order as they arise.
 #include <algorithm>
 
 #include "common/simd_targets.h"
@@ -16,7 +16,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "linear_attention/backward.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "hwy/highway.h"
 #include "linear_attention/sums-inl.h"
 
@@ -64,7 +64,7 @@ void store_rows(rf_dtype dtype, const float* rows, int64_t stride, int64_t count
   }
 }
 
-// What a chunk reads of its queries, and where dq goes if a pass writes it (else NULL).
+// Prefetches the query rows of a chunk, and the rows of dq if a pass writes it (else NULL).
 void add_query_rows_ahead(const rf_linear_attention_args& x, const rf_linear_attention_grads& grads, const void* dq,
                           int64_t b, int64_t h, const Chunk& next, RowsAhead& ahead) {
   const int64_t element = element_bytes(x.dtype), first = next.first_query, count = next.queries;
@@ -210,7 +210,7 @@ void KeyGradient::take(const Chunk& chunk, const Chunk& next, bool answers) {
   if (chunk.queries > 0 || sums.decays.any) sums.add();
 }
 
-// What later chunks give to the keys.
+// The contribution of later chunks to the keys.
 void KeyGradient::take_keys(const Chunk& chunk, const Chunk& next) {
   const int64_t width = problem.width, value_width = problem.value_width;
   const Decays& decays = sums.decays;
@@ -227,7 +227,7 @@ void KeyGradient::take_keys(const Chunk& chunk, const Chunk& next) {
   for (float* rows : {gradient, suffix}) scale_rows(decays.from_last, chunk.keys, width, rows);
 }
 
-// What one query head gives to the keys of its chunk and to the sums.
+// The contribution of one query head to the keys of its chunk and to the sums.
 void KeyGradient::take_queries(const Chunk& chunk, const Chunk& next, int64_t h, bool answers) {
   load_queries(problem, b, h, chunk, queries);
   y.load(problem, grads, b, h, chunk);

@@ -7,7 +7,7 @@
 namespace rf::core {
 
 void check_linear_attention(const rf_linear_attention_args& args);
-// What the backward asks besides; in_loops: of the reference, which reads less.
+// Additional checks of the backward; in_loops: for the reference, which reads fewer arguments.
 void check_linear_attention_grads(const rf_linear_attention_args& args, const rf_linear_attention_grads& grads,
                                   bool in_loops);
 

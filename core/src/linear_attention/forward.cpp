@@ -1,5 +1,6 @@
-// Linear attention, forward (the equation is in rf/linear_attention.h), a chunk of tokens at a time: keys of earlier
-// chunks by their sums S = sum (R g) v^T and z = sum g, those of the same chunk by the products of its pairs.
+// Linear attention, forward (the equation is in rf/linear_attention.h), a chunk of tokens at a time. Keys of earlier
+// chunks enter through their sums S = sum (R g) v^T and z = sum g, keys of the same chunk through the products of its
+// pairs.
 //
 //   num_m = (R f_m) S  +  sum over the chunk's keys n <= m of ((R f_m) . (R g_n)) v_n
 //   den_m = eps + f_m . (z + sum over the same keys of g_n)
@@ -15,7 +16,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "linear_attention/forward.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "hwy/highway.h"
 #include "linear_attention/sums-inl.h"
 

@@ -1,5 +1,5 @@
-// Linear attention (rf/linear_attention.h): the choice between the float64 loops and the chunks, and the tasks of the
-// latter: heads of a sequence, or where there are too few of them for the threads, blocks of a head.
+// Linear attention (rf/linear_attention.h): chooses between the float64 loops and the chunks. A task of the chunks is a
+// head of a sequence or, if there are too few heads for the threads, a block of a head.
 #include "rf/linear_attention.h"
 
 #include <omp.h>
@@ -61,7 +61,7 @@ int64_t blocks_of(const rf_linear_attention_args& x, int64_t sequence) {
   return ChunkPlan(x.direction, sequence_of(x, sequence)).blocks();
 }
 
-// A thread takes a head at a time.
+// Each thread takes one head at a time.
 void run_heads(const rf_linear_attention_args& x, std::span<const PassCall> calls) {
   int64_t bytes = 0;
   for (const PassCall& call : calls) bytes = std::max(bytes, call.space_bytes());
@@ -73,7 +73,7 @@ void run_heads(const rf_linear_attention_args& x, std::span<const PassCall> call
   });
 }
 
-// The sums that blocks of a head begin with, and those of the blocks alone.
+// The sums at the start of each block of a head, and the sums of each block alone.
 class BlockSums {
  public:
   BlockSums(int64_t numbers, int64_t borders) : numbers_(numbers), floats_(static_cast<size_t>(borders * 2 * numbers)) {
@@ -89,7 +89,7 @@ class BlockSums {
   std::vector<BorderSums> borders_;
 };
 
-// What a block of a pass does. Where exponents rise, sums change at a block that has nothing to add.
+// The work of a block in a pass. If exponents rise, even a block that adds nothing changes the sums.
 struct BlockWork {
   bool sums = false, answers = false;
 };
@@ -138,8 +138,8 @@ void run_blocks(const PassCall& call, int64_t sequence, int64_t key_head) {
   if (call.pass == LinearPass::kForward) keep_state(problem, sequence, key_head, behind);
 }
 
-// By the time that each way takes, in passes of a head on one thread. What is shared is summed twice if it is causal,
-// which is about a third of a pass.
+// Compares the time of both ways, in passes of a head on one thread. A shared causal head is summed twice; that costs
+// about a third of a pass.
 bool shares_heads(const rf_linear_attention_args& x, int64_t passes) {
   const int64_t threads = omp_in_parallel() != 0 ? 1 : omp_get_max_threads(), heads = heads_of(x);
   int64_t most_blocks = 0;

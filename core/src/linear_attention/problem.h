@@ -1,9 +1,10 @@
-// What the kernels of linear attention share whatever the instruction set: sizes, the order in which tokens are taken,
-// and the kernels' interface inside core.
+// Shared by the kernels of linear attention for all instruction sets: sizes, the order of tokens, and the kernels'
+// interface inside core.
 //
-// A pass goes through the chunks of a sequence and keeps sums of those behind it, which answer the next ones. Sums are
-// taken in two steps, within blocks of chunks and over blocks, so that they have the same bits whether one thread goes
-// through all blocks, or several sum a block each, the sums are added in order, and several answer a block each.
+// A pass goes through the chunks of a sequence and keeps the sums of earlier chunks, from which it answers the next
+// ones. Sums are taken in two steps, within blocks of chunks and then over blocks, so their bits do not depend on the
+// number of threads: either one thread goes through all blocks, or each thread sums a block, the sums are added in
+// order, and each thread answers a block.
 #ifndef RF_CORE_LINEAR_ATTENTION_PROBLEM_H_
 #define RF_CORE_LINEAR_ATTENTION_PROBLEM_H_
 
@@ -16,7 +17,7 @@
 namespace rf::core {
 
 inline constexpr int64_t kChunk = 64;        // tokens; about F and Dv, where both ways to sum over keys cost the same
-inline constexpr int64_t kBlockChunks = 32;  // so many that adding up blocks costs nothing, and few enough to share
+inline constexpr int64_t kBlockChunks = 32;  // enough that adding blocks costs nothing, and few enough to share
 
 // Tokens that are taken together. With both, query i and key i of the chunk are at the same place of the sequence.
 struct Chunk {
@@ -25,8 +26,9 @@ struct Chunk {
   bool paired() const { return queries > 0 && keys > 0; }
 };
 
-// Chunks in an order in which a query is answered from the keys of earlier chunks and, where paired, those of its own
-// up to its place. Causal: queries before every key, keys before every query, pairs. Bidirectional: keys, queries.
+// Chunks in an order in which a query is answered from the keys of earlier chunks and, if paired, from the keys of its
+// chunk up to its place. Causal: queries before every key, keys before every query, pairs. Bidirectional: keys,
+// queries.
 class ChunkPlan {
  public:
   ChunkPlan(rf_linear_direction direction, const Sequence& sequence);
@@ -73,13 +75,13 @@ struct SumSizes {
 };
 SumSizes sum_sizes(const LinearProblem& problem, LinearPass pass);
 
-// Sums at an end of a block: matrix and row, then what their roundings have lost. With key_exponents they are divided
-// by the exponential of a reference that depends on the place alone.
+// Sums at an end of a block: matrix and row, then their rounding errors. With key_exponents they are divided by the
+// exponential of a reference that depends only on the place.
 struct BorderSums {
   float *sums, *lost;               // [both()]
   float entering = 0, leaving = 0;  // of a block: the references before and behind it
 };
-// Those of the state, or 0.
+// The sums of the state, or 0.
 void begin_sums(const LinearProblem& problem, LinearPass pass, int64_t sequence, int64_t key_head,
                 const BorderSums& sums);
 void keep_state(const LinearProblem& problem, int64_t sequence, int64_t key_head, const BorderSums& sums);
@@ -90,9 +92,9 @@ struct LinearTask {
   int64_t sequence, key_head;
   int64_t first_block, end_block;      // in the order of the pass
   const BorderSums* before = nullptr;  // NULL: the first block is the sequence's
-  BorderSums* own = nullptr;           // not NULL: the block is summed, into these, and nothing is answered
+  BorderSums* own = nullptr;           // not NULL: only sums the block, into these, without answers
 };
-// `space` has as many bytes as the function of the same name says.
+// `space` has the number of bytes that the function of the same name returns.
 int64_t linear_forward_bytes(const LinearProblem& problem);
 void linear_forward(const LinearProblem& problem, const LinearTask& task, void* space);
 int64_t linear_query_gradient_bytes(const LinearProblem& problem);
@@ -101,7 +103,7 @@ void linear_query_gradient(const LinearProblem& problem, const rf_linear_attenti
 int64_t linear_key_gradient_bytes(const LinearProblem& problem);
 void linear_key_gradient(const LinearProblem& problem, const rf_linear_attention_grads& grads, const LinearTask& task,
                          void* space);
-// sums become those behind a block.
+// `sums` become the sums after the block.
 void add_block(const BorderSums& block, int64_t count, const BorderSums& sums);
 
 }  // namespace rf::core

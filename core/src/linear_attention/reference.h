@@ -1,6 +1,7 @@
 // Linear attention in float64 loops over all pairs (core/ref/linear_attention.cpp), forward and backward, written from
-// the equation in rf/linear_attention.h: what the chunks are compared with, and what RF_KERNEL=ref runs. One thread; a
-// row of weights at a time. No chunks and, but for the state that a caller wants, no sums over keys that are kept.
+// the equation in rf/linear_attention.h. Tests compare the chunks with them, and RF_KERNEL=ref runs them. They use one
+// thread, one row of weights at a time, and neither chunks nor kept sums over keys, except for a state that the caller
+// requests.
 #ifndef RF_CORE_LINEAR_ATTENTION_REFERENCE_H_
 #define RF_CORE_LINEAR_ATTENTION_REFERENCE_H_
 

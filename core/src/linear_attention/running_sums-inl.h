@@ -1,5 +1,5 @@
-// The sums that a pass of linear attention keeps of the chunks behind it, and how they shrink where the exponents of
-// keys rise. M_i: the exponent of the chunk's key i, M0 that of the key before the chunk, M1 that of its last one.
+// The sums that a pass of linear attention keeps of earlier chunks, and their decay when the exponents of keys rise.
+// M_i: the exponent of the chunk's key i, M0 of the key before the chunk, M1 of its last key.
 //
 //   kForward, kQueryGradient: sums divided by e^M0 before the chunk and by e^M1 behind it; kKeyGradient: the reverse
 #if defined(RF_CORE_LINEAR_ATTENTION_RUNNING_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -79,16 +79,16 @@ struct Decays {
   }
 };
 
-// A sum over chunks, within blocks and over blocks, and what the roundings of both have lost (Kahan 1965): a true sum
-// is near sums - lost. Factors are those of Decays, 1 where there are none.
+// A sum over chunks, within blocks and over blocks, and the rounding errors of both (Kahan 1965): a true sum is near
+// sums - lost. Factors come from Decays, 1 without them.
 struct BlockedSum {
   float *before, *before_lost;  // of the blocks behind
   float *block, *block_lost;    // of the block's chunks so far
-  float* added;                 // what the next call of add() adds
+  float* added;                 // input of the next add()
   float* total;                 // of both, which products read
   int64_t count;
 
-  // Those of `floats` numbers of the sums of all and of the block's own, from number `first` on.
+  // `floats` numbers, from number `first` on, of the sums over all chunks and of the block's sums.
   BlockedSum(const BorderSums& all, const BorderSums& own, int64_t first, int64_t floats, Arena& arena)
       : before(all.sums + first),
         before_lost(all.lost + first),
@@ -198,7 +198,7 @@ struct PassSums {
   bool is_first = true;  // chunk of its block
 };
 
-// prefix[i] = before + rows 0..i, where the chunk's factors shrink what lies before a row; NULL: not wanted. `all`: all
+// prefix[i] = before + rows 0..i, where the chunk's factors decay everything before a row; NULL: not wanted. `all`: all
 // rows.
 inline HWY_NOINLINE void sum_prefixes(const float* before, const float* rows, int64_t count, int64_t width,
                                       const Decays& decays, float* all, float* prefix) {

@@ -1,4 +1,4 @@
-// The tokens that belong together: an entry of the batch, or a packed sequence.
+// A sequence of tokens: an entry of the batch, or a packed sequence.
 #ifndef RF_CORE_LINEAR_ATTENTION_SEQUENCE_H_
 #define RF_CORE_LINEAR_ATTENTION_SEQUENCE_H_
 

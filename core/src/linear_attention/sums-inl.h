@@ -1,10 +1,10 @@
-// What the three passes of linear attention have in common: features in work space, and products over the pairs of a
-// chunk, of which a triangle counts:
+// Shared by the three passes of linear attention: features in work space, and products over a triangle of the pairs of
+// a chunk:
 //
 //            keys                              kLower: key <= query, rows are queries      kUpper: rows are keys
 //   queries  [ x . . . ]
-//            [ x x . . ]   a slab of 16 rows takes the columns up to its last (kUpper: from its first) row, and what
-//            [ x x x . ]   lies across the diagonal within the slab is set to 0
+//            [ x x . . ]   a slab of 16 rows takes the columns up to its last (kUpper: from its first) row, and the
+//            [ x x x . ]   part across the diagonal within the slab is set to 0
 //            [ x x x x ]
 #if defined(RF_CORE_LINEAR_ATTENTION_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_LINEAR_ATTENTION_SUMS_INL_H_
@@ -40,7 +40,7 @@ inline Left columns_of(const float* data, int64_t stride) {
   return {data, 1, stride};
 }
 
-// c = start + a b, where rows of b and c are `stride` floats apart.
+// c = start + a b; rows of b and c have a stride of `stride` floats.
 inline void multiply_into(const Left& a, const float* b, int64_t stride, int64_t rows, int64_t columns, int64_t depth,
                           const float* start, int64_t start_row, float* c, RowsAhead* ahead = nullptr) {
   Product p;
@@ -130,8 +130,8 @@ inline void add_pairs(Triangle triangle, int64_t tokens, const float* pairs, con
   }
 }
 
-// Features of a chunk's tokens, [kChunk][width]: rotated, and as the denominator takes them. One array where these are
-// the same.
+// Features of a chunk's tokens, [kChunk][width]: rotated, and as used in the denominator. One array if these are the
+// same.
 struct FeatureRows {
   float *rotated, *under;
 
@@ -190,7 +190,7 @@ inline HeadRows out_rows(const rf_linear_attention_args& x, int64_t b, int64_t h
   return head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
 }
 
-// What the next chunk reads and writes, to be prefetched between the blocks of a product.
+// Prefetches the rows that the next chunk reads and writes, between the blocks of a product.
 inline constexpr int64_t kBlocksOfProduct = 16;  // of AVX-512 with 64 features and value dimensions
 
 inline void add_rotation_ahead(const rf_attention_rotation& rotation, int64_t b, int64_t tokens, int64_t first,
@@ -260,7 +260,7 @@ inline void load_keys(const LinearProblem& problem, int64_t b, int64_t key_head,
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.value_width, values);
 }
 
-// What the passes share that sum keys and answer queries, kForward and kQueryGradient.
+// Shared by the passes that sum keys and answer queries, kForward and kQueryGradient.
 struct KeysPass {
   KeysPass(const LinearProblem& linear_problem, LinearPass pass, int64_t sequence, int64_t head, Arena& arena)
       : problem(linear_problem),
@@ -316,9 +316,9 @@ void take_keys_and_answer(Pass& pass, const Chunk& chunk, const Chunk& next, boo
   if (chunk.keys > 0) pass.add_keys(chunk, next);
 }
 
-// From the gradients of rotated features and of those in the denominator (`plain`, nullptr where they were added to
-// `rotated` already) to the gradients of the caller's arrays, in place of `rotated`. features: as they are before their
-// rotation; NULL: are made again in `scratch`, [kChunk][width].
+// Turns the gradients of rotated features and of the denominator's features (`plain`, nullptr if they were already
+// added to `rotated`) into gradients of the caller's arrays, in place of `rotated`. features: before their rotation;
+// NULL: recomputed in `scratch`, [kChunk][width].
 inline void to_given(const LinearProblem& problem, const rf_attention_rotation& rotation, int64_t b, int64_t tokens,
                      int64_t first, int64_t count, const HeadRows& given, const float* features, const float* plain,
                      float* rotated, float* scratch) {

@@ -1,5 +1,5 @@
 // Angles of rotary embedding (see the header). The product position x (hi + lo) is formed by two-product; multiples of
-// pi/2 are taken away with pi/2 in three parts (159 bits); libm sees only the reduced angle, |r| <= pi/4, and the
+// pi/2 are subtracted with pi/2 in three parts (159 bits); libm sees only the reduced angle, |r| <= pi/4, and the
 // remainder's low part enters by its first-order term.
 #include "rope/angle.h"
 
@@ -14,7 +14,7 @@ constexpr double kTwoOverPi = 0.63661977236758138;
 
 struct ReducedAngle {
   DoubleDouble remainder;  // |remainder| <= pi/4 and a little
-  int quadrant = 0;        // multiples of pi/2 taken away, modulo 4
+  int quadrant = 0;        // subtracted multiples of pi/2, modulo 4
 };
 
 ReducedAngle reduce(DoubleDouble angle) {

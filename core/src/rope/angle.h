@@ -19,7 +19,7 @@ struct CosSin {
 };
 
 // Cosine and sine of position x frequency, each within about an ulp (of 1) for |angle| <= 2^31. NaN beyond kMaxAngle: a
-// page of the cache may reach past the positions that calls are allowed.
+// page of the cache may extend beyond the allowed positions.
 CosSin cos_sin(double position, DoubleDouble frequency);
 
 // One row: scale cos(position theta_i) and scale sin(position theta_i), i < frequencies.size(), rounded once to T.

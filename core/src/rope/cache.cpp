@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kPageRows = 256;
 constexpr int64_t kPageBytes = 256 * 1024;
-// What a block takes in addition to its rows.
+// Bytes of a block in addition to its rows.
 constexpr int64_t kBlockBytes = 64;
 
 // All caches of the process. It is never destroyed: caches may be, when the process ends.
@@ -31,10 +31,10 @@ Owners& owners() {
 
 std::atomic<int64_t> computed = 0;
 
-// Bytes that count towards the bound before there is a table that holds them.
+// Bytes that count towards the bound before a table holds them.
 struct Reservation {
-  // Releases tables, the one that was not used for longest first, until `wanted` more fit. Reserves nothing if they
-  // never do, or if calls still read what has to go.
+  // Releases tables, the least recently used first, until `wanted` more bytes fit. Reserves nothing if they cannot fit,
+  // or if calls still read the tables to be released.
   explicit Reservation(int64_t wanted) {
     if (wanted > kMaxTableBytes) return;
     Owners& known = owners();
@@ -95,7 +95,7 @@ RopeCache<T>::RopeCache(const std::vector<DoubleDouble>& frequencies, double sca
       row_size_(2 * static_cast<int64_t>(frequencies.size())),
       max_rows_(max_rows == 0 ? INT64_MAX : max_rows),
       table_(std::make_shared<RopeTable<T>>()) {
-  // A power of two, fewer where rows are long.
+  // A power of two, smaller for long rows.
   const int64_t row_bytes = row_size_ * static_cast<int64_t>(sizeof(T));
   page_rows_ = static_cast<int64_t>(
       std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(kPageBytes / row_bytes, 1, kPageRows))));
@@ -122,7 +122,7 @@ RopeBlock RopeCache<T>::block_of(double position) const {
   return {std::floor(position / rows) * rows, page_rows_};
 }
 
-// Sets the blocks that the table has. Those that it has not, each once.
+// Sets the blocks that the table contains. Returns the missing blocks, each once.
 template <class T>
 std::vector<double> RopeCache<T>::look_up(const RopeTable<T>& table, const std::vector<double>& blocks,
                                           std::vector<const T*>& kept) {
@@ -165,7 +165,7 @@ void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks, i
 template <class T>
 typename RopeCache<T>::Kept RopeCache<T>::get(const std::vector<double>& blocks) {
   touch();
-  // Making room may release this table too: then once more with an empty one.
+  // Making space may release this table too; then it tries again with an empty table.
   for (int attempt = 0;; ++attempt) {
     const std::shared_ptr<RopeTable<T>> table = current();
     Kept kept{table, std::vector<const T*>(blocks.size())};

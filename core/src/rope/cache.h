@@ -1,9 +1,9 @@
-// Table rows of one operator, kept by position. Rows of integers come in pages of consecutive positions, those of other
-// numbers alone. A call takes its rows together with the table that owns them, so a table that is released meanwhile
-// lives until the call is over.
+// Table rows of one operator, kept by position. Rows of integer positions are kept in pages of consecutive positions,
+// other rows singly. A call holds its rows together with the table that owns them, so a table released meanwhile lives
+// until the call ends.
 //
-// Memory: the tables of all operators together hold at most kMaxTableBytes. Where new rows would exceed that, the
-// least recently used table is released first; rows that still do not fit are computed for the call and not kept.
+// Memory: the tables of all operators together hold at most kMaxTableBytes. If new rows would exceed that, the least
+// recently used table is released first; rows that still do not fit are computed for the call and not kept.
 #ifndef RF_CORE_ROPE_CACHE_H_
 #define RF_CORE_ROPE_CACHE_H_
 
@@ -24,12 +24,12 @@ inline constexpr int64_t kMaxTableBytes = int64_t{256} << 20;
 
 // The bytes of all tables of the process.
 int64_t table_bytes();
-// Releases all tables; those that calls still read are freed after the last of these calls.
+// Releases all tables; a table still in use is freed after the last call that reads it.
 void release_tables();
 // Rows that were computed in this process so far, for tests.
 int64_t rows_computed();
 
-// What the bound on bytes has to know of a cache.
+// The interface of a cache to the bound on bytes.
 class TableOwner {
  public:
   virtual ~TableOwner() = default;
@@ -38,7 +38,7 @@ class TableOwner {
 
  protected:
   TableOwner() = default;
-  // The last of construction, and the first of destruction: between them `release` may be called from any thread.
+  // Called last in construction and first in destruction; between them, `release` may be called from any thread.
   void enter();
   void leave();
   void touch();
@@ -47,7 +47,7 @@ class TableOwner {
   std::atomic<uint64_t> last_use_ = 0;
 };
 
-// Rows that are kept together: those of consecutive integers from `first` on, or that of one other number.
+// Rows that are kept together: of consecutive integers from `first` on, or of one other number.
 struct RopeBlock {
   double first;
   int64_t rows;
@@ -58,7 +58,7 @@ struct RopeBlock {
   }
 };
 
-// The rows that were made since the table was last released. T: float or double.
+// The rows computed since the table was last released. T: float or double.
 template <class T>
 struct RopeTable {
   RopeTable() = default;
@@ -74,17 +74,17 @@ struct RopeTable {
 template <class T>
 class RopeCache final : public TableOwner {
  public:
-  // frequencies must outlive the cache. max_rows: 0 for no other bound than that on bytes.
+  // frequencies must outlive the cache. max_rows: 0 for only the bound on bytes.
   RopeCache(const std::vector<DoubleDouble>& frequencies, double scale, int64_t max_rows);
   ~RopeCache() override { leave(); }
   RopeCache(const RopeCache&) = delete;
   RopeCache& operator=(const RopeCache&) = delete;
 
-  // The block that has the row of a position.
+  // The block with the row of a position.
   RopeBlock block_of(double position) const;
 
   // For each block, named by its first position, its rows: num_freqs cosines and then num_freqs sines, times scale.
-  // nullptr for one that is not kept. `table` owns them.
+  // nullptr for a block that is not kept. `table` owns them.
   struct Kept {
     std::shared_ptr<const RopeTable<T>> table;
     std::vector<const T*> blocks;

@@ -30,7 +30,7 @@ void check_given_position(const rf_rope_args& args, int64_t b, int64_t t, double
 // Product of extents >= 0; an overflow is refused under the given name.
 int64_t checked_product(std::initializer_list<int64_t> extents, const char* name, const char* where);
 
-// Everything of a call that does not need its data: enums, extents, strides, pointers. num_freqs is the operator's.
+// Checks everything in a call except its data: enums, extents, strides, pointers. num_freqs belongs to the operator.
 void check_args(const rf_rope_args& args, int64_t num_freqs);
 void check_rows_args(const rf_rope_rows_args& args);
 

@@ -9,12 +9,12 @@
 //   pairs,  f32 f64 f16   x      x0    x1    x2    x3  ...       y = C x + S swap(x)
 //                         C      c0    c0    c1    c1
 //                         S     -s0    s0   -s1    s1
-//   halves, f32 f64 f16   a and b are two runs of the head, c and s the row as it is
+//   halves, f32 f64 f16   a and b are two runs of the head, c and s the unchanged row
 //   pairs,  bf16          a 32-bit lane is one pair, its halves a and b (common/element-inl.h)
 //   halves, bf16          a 32-bit lane holds two neighbours of a, or of b; c and s are split into even and odd i
 //
-// Bits depend on the instruction set, not on the number of threads or the place of the token in a tile. It does not
-// form angles, choose positions or start threads.
+// Bits depend on the instruction set, not on the number of threads or the place of the token in a tile. The kernel does
+// not compute angles, choose positions or start threads.
 #include "rope/kernel.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rope/kernel.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "common/element-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -58,8 +58,8 @@ struct HalfIndex {
   static HWY_INLINE int64_t second(int64_t i, int64_t n) { return i + n; }
 };
 
-// Pairs i .. n - 1, one at a time: what is left of a row after its last whole vector. Vectors of one lane, which say
-// what is fused: the compiler's own choice in a plain loop differs between heads (gcc 12 fuses in spite of
+// Pairs i .. n - 1, one at a time: the rest of a row after its last whole vector. Vectors of one lane make the fused
+// operations explicit; in a plain loop the compiler's choice differs between heads (gcc 12 fuses in spite of
 // -ffp-contract=off where it vectorises).
 template <class Index, class T>
 HWY_INLINE void rotate_rest(const Row<Arithmetic<T>>& row, const Heads<T>& heads, int64_t n, int64_t i) {
@@ -99,8 +99,8 @@ HWY_INLINE hn::Vec<D> load_twice(D d, const A* from) {
   return hn::TableLookupLanes(hn::ZeroExtendVector(d, hn::LoadU(half, from)), indices);
 }
 
-// A kernel below says how many pairs one vector step rotates, which coefficients the step needs (two or four vectors,
-// kept in registers over the heads) and what it does with a head.
+// A kernel below defines how many pairs one vector step rotates, the coefficients of the step (two or four vectors,
+// kept in registers over the heads) and its operation on a head.
 
 template <class T>
 struct VectorPairs {
@@ -219,8 +219,8 @@ struct Bf16Halves {
   };
 };
 
-// Asks for the lines that a later token will need. The hardware follows one stream too, but not far enough for a kernel
-// that is about as fast as the third-level cache; with a second stream, of results elsewhere, asking does not help.
+// Prefetches the lines of a later token. The hardware prefetches one stream too, but not far enough for a kernel about
+// as fast as the third-level cache; with a second stream, results in another place, prefetching does not help.
 template <class Kernel, int kSteps, class D, class T>
 HWY_INLINE void prefetch_ahead(D d, const T* x) {
   constexpr int64_t kAheadBytes = 6 * 1024, kLineBytes = 64;
@@ -290,7 +290,7 @@ HWY_INLINE void rotate_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row
 
 inline constexpr int64_t kStageBytes = 16 * 1024;
 
-// Results are collected in a stage that stays in the first-level cache and leave it in whole lines.
+// Results are collected in a buffer that stays in the first-level cache, and are written from it in whole lines.
 template <class Kernel, class T>
 HWY_INLINE void stream_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row, const Heads<T>& heads, T* stage) {
   const int64_t head_bytes = tile.head_dim * static_cast<int64_t>(sizeof(T));
@@ -358,7 +358,7 @@ void rotate_head_major(const RopeTile& tile) {
 
 template <class Kernel>
 void rotate(const RopeTile& tile) {
-  // Results go straight past the caches where their vectors are whole, through a stage where they are not.
+  // Results bypass the caches directly if their vectors are whole, otherwise through a buffer.
   const bool direct = tile.stores == Stores::kStreaming && whole_vectors<Kernel, typename Kernel::Element>(tile);
   if (tile.y_stride_t >= tile.y_stride_h) {
     rotate_token_major<Kernel>(tile, direct);

@@ -24,7 +24,7 @@ struct RopeTile {
   int64_t x_stride_t = 0, x_stride_h = 0, y_stride_t = 0, y_stride_h = 0;  // in elements
   RotationDirection direction = RotationDirection::kForward;
   Stores stores = Stores::kPlain;  // streaming needs y != x and no gaps between a token's heads, or whole lines
-  // Per token num_freqs cosines, and as many sines; double for RF_F64, float for the others.
+  // Per token num_freqs cosines, and as many sines; double for RF_F64, otherwise float.
   const void* cos[kMaxTileTokens] = {};
   const void* sin[kMaxTileTokens] = {};
   // For streaming: work space of one thread, rope_stage_bytes() large.

@@ -1,6 +1,6 @@
 // Rotary embedding in float64 loops (core/ref/rope.cpp), written from the formula (RoFormer Eq. 34; R-CONV-05..07,
-// R-ROPE-06): the twin that the kernels are compared with, and what RF_KERNEL=ref runs. It keeps no tables and takes no
-// shortcuts; an angle is formed for every element pair.
+// R-ROPE-06). Tests compare the kernels with them, and RF_KERNEL=ref runs them. They compute an angle for every element
+// pair, without tables or shortcuts.
 #ifndef RF_CORE_ROPE_REFERENCE_H_
 #define RF_CORE_ROPE_REFERENCE_H_
 

@@ -1,4 +1,4 @@
-// The rotary operator (rf/rope.h): its tables, positions, and the rows that these choose. tiles.h does the rest.
+// The rotary operator (rf/rope.h): its tables, its positions, and their rows. tiles.h does the rest.
 #include "rf/rope.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct rf_rope {
   double scale;
   int64_t max_cached_rows;
   double max_theta;
-  // Made when first needed: tables for scale and, where the inverse differs from the transpose, for 1 / scale.
+  // Created when first needed: tables for scale and, if the inverse differs from the transpose, for 1 / scale.
   struct Caches {
     std::atomic<rf::core::RopeCache<float>*> f32{nullptr};
     std::atomic<rf::core::RopeCache<double>*> f64{nullptr};
@@ -51,7 +51,7 @@ class Positions {
     if (args_.positions_f64 != nullptr) return args_.positions_f64[row + t];
     return static_cast<double>(args_.position_offset + t);
   }
-  // Whether they are an array; otherwise they count up from the offset, in every sequence.
+  // Whether they are an array; otherwise they count from the offset in every sequence.
   bool are_given() const { return args_.positions_i64 != nullptr || args_.positions_f64 != nullptr; }
   // Sequences that differ in their positions.
   int64_t sequences() const { return are_given() && args_.position_stride_b != 0 ? args_.batch : 1; }
@@ -126,7 +126,7 @@ Runs runs_of(const rf_rope_args& args, const RopeCache<T>& cache) {
   return runs;
 }
 
-// Rows that are kept, found in the cache; the others are computed for the call.
+// Kept rows come from the cache; others are computed for the call.
 template <class T>
 class RowsByPosition final : public RopeRows {
  public:
@@ -162,7 +162,7 @@ class RowsByPosition final : public RopeRows {
  private:
   const Positions positions_;
   const int64_t num_freqs_;
-  const int64_t sequence_stride_;  // in tokens of runs_; 0 where all sequences have the same positions
+  const int64_t sequence_stride_;  // in tokens of runs_; 0 if all sequences have the same positions
   const RopeCache<T>& cache_;
   const Runs runs_;
   const typename RopeCache<T>::Kept kept_;

@@ -1,4 +1,4 @@
-// Rows of floats in work space, rotated in place by a rotation that a call of attention gives.
+// Rotates rows of floats in work space in place, by a rotation of a call of attention.
 #if defined(RF_CORE_ROPE_ROTATE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ROPE_ROTATE_ROWS_INL_H_
 #undef RF_CORE_ROPE_ROTATE_ROWS_INL_H_
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Which rows of a rotation belong to a head, where heads have rows of their own; 1 head: it is shared by all.
+// The rows of a rotation that belong to a head, if heads have separate rows; 1 head: shared by all.
 struct RotationHead {
   int64_t heads = 1, head = 0;
 };

@@ -1,5 +1,5 @@
-// Frequencies under scalings, in double-double (rf/rope_scaling.h has the formulas). Powers of the base are taken in
-// logarithms, so that a base that grows with the sequence does not overflow.
+// Frequencies under scalings, in double-double (rf/rope_scaling.h has the formulas). Powers of the base are computed in
+// logarithms, so a base that grows with the sequence does not overflow.
 #include "rf/rope_scaling.h"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ void check(const rf_rope_scaling& s, int64_t rotary_dim) {
   }
 }
 
-// ln base', which is ln base where the type leaves the base alone.
+// ln base', which is ln base if the type does not change the base.
 DoubleDouble log_base(const rf_rope_scaling& s, int64_t rotary_dim) {
   DoubleDouble growth = {1, 0};
   if (s.type == RF_ROPE_SCALING_NTK) growth = {s.factor, 0};
@@ -82,7 +82,7 @@ DoubleDouble log_base(const rf_rope_scaling& s, int64_t rotary_dim) {
   return add(unscaled, divide(multiply(log(growth), dim), dim - 2));
 }
 
-// Where the linear ramp of YaRN begins and ends, in pairs.
+// The ends of YaRN's linear ramp, in pairs.
 struct Ramp {
   DoubleDouble low, high;
 };

@@ -15,7 +15,7 @@ namespace {
 
 // Table rows of a tile's tokens stay in the second-level cache.
 constexpr int64_t kTileTableBytes = 64 * 1024;
-// Below this many bytes a call is over before a second thread has begun.
+// Below this many bytes a call ends before a second thread has started.
 constexpr int64_t kParallelBytes = 256 * 1024;
 
 int64_t total_bytes(const RopeData& data) {
@@ -23,7 +23,7 @@ int64_t total_bytes(const RopeData& data) {
 }
 
 bool results_stream(const RopeData& data) {
-  // Whole lines can be formed where heads follow each other, or are whole lines themselves.
+  // Whole lines can be formed if heads are contiguous, or are whole lines themselves.
   constexpr int64_t kLineBytes = 64;
   const bool whole_lines =
       std::min(data.y_stride_t, data.y_stride_h) == data.head_dim &&
@@ -55,7 +55,7 @@ RopeTile tile_at(const RopeData& data, int64_t b, int64_t t) {
   return tile;
 }
 
-// What all threads of a call share.
+// Shared by all threads of a call.
 class Call {
  public:
   Call(const RopeData& data, const RopeRows& rows)
@@ -89,7 +89,7 @@ class Call {
   const RopeRows& rows_;
   const int64_t step_;
   const int64_t tiles_per_sequence_;
-  const int64_t rows_bytes_;  // of work space: rows that are computed; the stage for streaming follows
+  const int64_t rows_bytes_;  // of work space: computed rows; the buffer for streaming follows
   const Stores stores_;
 };
 

@@ -1,5 +1,5 @@
-// A rotary call inside core: its data, where its rows come from, and the division of both into tiles for the threads.
-// The arithmetic is kernel.cpp's.
+// A rotary call inside core: its data, the source of its rows, and the division of both into tiles for the threads.
+// kernel.cpp does the arithmetic.
 #ifndef RF_CORE_ROPE_TILES_H_
 #define RF_CORE_ROPE_TILES_H_
 
@@ -41,13 +41,13 @@ class RopeRows {
  public:
   virtual ~RopeRows() = default;
 
-  // Sets cos and sin of the tile's tokens, which are those of sequence b from `first` on. Rows that have to be computed
-  // go to `space`, space_bytes() for each token.
+  // Sets cos and sin of the tile's tokens: the tokens of sequence b from `first` on. Rows that are not in a table are
+  // computed in `space`, space_bytes() per token.
   virtual void set_rows(int64_t b, int64_t first, RopeTile& tile, void* space) const = 0;
   virtual int64_t space_bytes() const = 0;
 };
 
-// Rotates all of the data, on several threads where that pays. Throws std::bad_alloc.
+// Rotates all data, on several threads if that pays off. Throws std::bad_alloc.
 void rotate_data(const RopeData& data, const RopeRows& rows);
 
 }  // namespace rf::core

@@ -17,7 +17,7 @@ class RowChecks {
  public:
   explicit RowChecks(const char* where) : where_(where) {}
 
-  // Has to come before the checks of arrays.
+  // Must come before the checks of arrays.
   void extents(rf_dtype dtype, int64_t rows, int64_t columns);
   void dropout(double p) const;
   // [rows, columns] with a stride between rows.

@@ -15,7 +15,7 @@
 namespace rf::core {
 namespace {
 
-// Below this many elements a call is over before a second thread has begun.
+// Below this many elements a call ends before a second thread has started.
 constexpr int64_t kParallelElements = 32 * 1024;
 
 void dropout(rf_dtype dtype, const void* x, void* y, int64_t count, double p, uint64_t seed, uint64_t stream) {

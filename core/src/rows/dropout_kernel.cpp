@@ -1,9 +1,9 @@
 // Dropout kernel: Philox4x32-10 (Salmon et al. 2011) in vectors, then the mask (rf/dropout.h has the definition).
 //
 // A 64-bit lane carries one block of eight elements. Each of the four counter words sits in the lower half of a lane,
-// so that the 32 x 32 -> 64 bit product of a round is one multiplication; what it leaves in the upper half of the next
-// word is never read. After ten rounds the words are packed into two vectors of 64 bits per block, and stored
-// interleaved they are the sixteen-bit numbers in element order:
+// so that the 32 x 32 -> 64 bit product of a round is one multiplication; its rest in the upper half of the next word
+// is never read. After ten rounds the words are packed into two vectors of 64 bits per block, and stored interleaved
+// they are the sixteen-bit numbers in element order:
 //
 //   block j      [ w1 | w0 ] [ w3 | w2 ]     numbers of elements 8j .. 8j + 7, low half first
 //
@@ -17,7 +17,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rows/dropout_kernel.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "common/element-inl.h"
 #include "hwy/highway.h"
 #include "rows/philox.h"

@@ -12,7 +12,7 @@ namespace rf::core {
 inline constexpr int64_t kDropoutBlock = 8;
 // Elements that one step draws and applies.
 inline constexpr int64_t kDropoutChunk = 2048;
-// Numbers are drawn in runs of at most so many.
+// Numbers are drawn in runs of at most this many.
 inline constexpr int64_t kMaxDrawnAtOnce = 64;
 
 // The sixteen-bit numbers of `count` elements from the first of block `block` on. `numbers` must hold count rounded

@@ -1,5 +1,5 @@
-// Norm kernels (rf/rows.h has the definition): a row goes through work space as floats, so that the element type
-// matters where it is read and written only, that of x and that of the stream. Per row, with n columns in the lanes:
+// Norm kernels (rf/rows.h has the definition): a row goes through work space as floats, so the element types of x and
+// of the stream only matter where a row is read and written. Per row, with n columns in the lanes:
 //
 //   forward   s = residual + dropout(x + bias)       one pass over memory
 //             m = sum(s) / n, v = sum((s - m)^2) / n   two passes in the cache: no difference of squares
@@ -19,7 +19,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rows/norm_kernel.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "common/float_vector-inl.h"
 #include "hwy/highway.h"
 
@@ -27,7 +27,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Which elements of a row dropout keeps.
+// The elements of a row that dropout keeps.
 class RowDropout {
  public:
   RowDropout(const rf_norm_args& x, uint16_t* numbers)

@@ -11,7 +11,7 @@
 namespace rf::core {
 namespace {
 
-// Rows that a thread takes at once; one of logits is long.
+// Rows per task of a thread; rows of logits are long.
 constexpr int64_t kSoftmaxRows = 8;
 constexpr int64_t kLogitsRows = 1;
 

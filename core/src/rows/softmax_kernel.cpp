@@ -5,8 +5,8 @@
 //                     M' = max(M, piece),  sum = sum exp2((M - M') L) + sum_piece exp2((x[c] - M') L)
 //                   log_sum = M + log(sum);  d logits = (exp2((x[c] - log_sum) L) - [c = target]) d loss
 //
-// An M of -infinity is taken for 0 where it is subtracted: then every e is 0, or NaN where x is. A largest element that
-// a NaN hides does no harm, since the sum is NaN.
+// An M of -infinity is treated as 0 in the subtraction: then every e is 0, or NaN where x is NaN. If a NaN hides the
+// largest element, the result is still correct, because the sum is NaN.
 #include "rows/softmax_kernel.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rows/softmax_kernel.cpp"
 #include "hwy/foreach_target.h"
-// The list of targets, then each of them.
+// Lists the targets, then compiles this file for each one.
 #include "common/float_vector-inl.h"
 #include "hwy/highway.h"
 

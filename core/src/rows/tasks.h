@@ -11,12 +11,12 @@
 
 namespace rf::core {
 
-// Below this many elements a call is over before a second thread has begun.
+// Below this many elements a call ends before a second thread has started.
 inline constexpr int64_t kParallelRowElements = 16 * 1024;
-// Sums over rows are taken in at most so many chunks, of at least so many rows.
+// Sums over rows are taken in at most this many chunks, of at least this many rows.
 inline constexpr int64_t kMaxRowChunks = 64;
 inline constexpr int64_t kMinChunkRows = 16;
-// Rows that a thread takes at once where nothing asks for more.
+// Default number of rows per task of a thread.
 inline constexpr int64_t kRowBlock = 8;
 
 struct RowRange {
@@ -43,8 +43,8 @@ void for_row_blocks(int64_t rows, int64_t columns, int64_t block, int64_t bytes,
   });
 }
 
-// The same in chunks, each with zeros to add its rows to: run(rows, space, sums), sums [totals.size()][padded].
-// Then totals[k], [columns] or nullptr, are the sums over the chunks, in order.
+// The same in chunks, each of which adds its rows to zeros: run(rows, space, sums), sums [totals.size()][padded]. Then
+// totals[k], [columns] or nullptr, are the sums over the chunks, in order.
 template <class Run>
 void sum_over_rows(int64_t rows, int64_t columns, int64_t bytes, const std::vector<float*>& totals, const Run& run) {
   const int64_t chunk = std::max(kMinChunkRows, (rows + kMaxRowChunks - 1) / kMaxRowChunks);

@@ -1,5 +1,5 @@
-/* The terms of attention, each in one line of a list, and the equation that they are the terms of. For batch entry b,
- * query head h, query m at position p_m and key n at position p_n (arXiv 2104.09864 Eq. 2-16 and the papers they name):
+/* The terms of attention, each in one line of a list, and their equation. For batch entry b, query head h, query m at
+ * position p_m and key n at position p_n (arXiv 2104.09864 Eq. 2-16 and the papers they name):
  *
  *   score(m,n) = s * [ ((R^q_m q_m + u) * G[r]) . (R^k_n k_n)  +  (q_m + w) . K[r]  +  k_n . Q[r] ]  +  pos(m,n)
  *                + kappa_n + P[m,n]
@@ -9,7 +9,7 @@
  *   r          = clamp(p_m - p_n, lo, hi) - lo                       each of K, Q, V, b and G has its own lo and hi
  *
  * A term that is not set is absent: R and G are 1, everything else 0. The sum runs over the keys that mask and window
- * leave.
+ * allow.
  *
  * RF_ATTENTION_TERMS expands a macro for each term, by its kind. From it follow the members of rf_attention_args and
  * rf_attention_grads, the arguments and gradients of PyTorch's operator, the members and the dictionary of ops::Terms,
@@ -21,8 +21,8 @@
  *                                          One or HeadDimOrOne
  *   NUMBERS(name, symbol, width)           [H, width], width One or HeadDim
  *   PAIR(name, symbol, name, symbol)       rows by position for queries and for keys, [H,P,D], set together
- *   SCORES(name, symbol, rows)             numbers of tokens that are added to scores, whatever the positions:
- *                                          [1 or B, 1 or H, S] for rows One, [1 or B, 1 or H, T, S] for rows Queries
+ *   SCORES(name, symbol, rows)             numbers of tokens that are added to scores, independent of positions: [1 or
+ *                                          B, 1 or H, S] for rows One, [1 or B, 1 or H, T, S] for rows Queries
  */
 #ifndef RF_ATTENTION_TERMS_H_
 #define RF_ATTENTION_TERMS_H_
@@ -42,7 +42,7 @@
   NUMBERS(reset_row, "row", One)                                         \
   NUMBERS(reset_col, "col", One)
 
-/* Terms that came later, whose members end the C structs: callers of any version have the same layout. */
+/* Later terms, whose members are at the end of the C structs, so the layout is the same for callers of any version. */
 #define RF_ATTENTION_LATER_TERMS(ROTATION, TABLE, NUMBERS, PAIR, SCORES) \
   SCORES(key_score, "kappa", One)                                        \
   SCORES(pair_bias, "P", Queries)
@@ -51,7 +51,7 @@
   RF_ATTENTION_FIRST_TERMS(ROTATION, TABLE, NUMBERS, PAIR, SCORES) \
   RF_ATTENTION_LATER_TERMS(ROTATION, TABLE, NUMBERS, PAIR, SCORES)
 
-/* Where a use of the list has nothing to say of a kind. */
+/* For uses of the list that ignore a kind. */
 #define RF_NO_TERM(...)
 
 #endif

@@ -1,9 +1,9 @@
-/* The C interface of the engine: trained encoders without PyTorch. rf/engine/model.h says what is computed, and how
+/* The C interface of the engine: trained encoders without PyTorch. rf/engine/model.h documents the results, and how
  * sequences are passed.
  *
- * Functions return an rf_status (rf/status.h) and never throw; after one other than RF_OK, rf_engine_last_error() of
- * the calling thread reads "[where] rule, got value". Argument structs start with struct_size = sizeof(the struct); all
- * else is 0 unless it is set. An rf_engine may be used by several threads at once.
+ * Functions return an rf_status (rf/status.h) and never throw; after a status other than RF_OK, rf_engine_last_error()
+ * of the calling thread reads "[where] rule, got value". Argument structs start with struct_size = sizeof(the struct);
+ * all other fields are 0 unless set. Several threads may use an rf_engine at the same time.
  */
 #ifndef RF_ENGINE_H_
 #define RF_ENGINE_H_
@@ -40,7 +40,7 @@ typedef enum rf_engine_pooling {
 typedef struct rf_engine_options {
   size_t struct_size;
   rf_engine_precision precision;
-  int64_t token_budget; /* tokens that are computed at once; 0: 4096 */
+  int64_t token_budget; /* tokens that are computed together; 0: 4096 */
   rf_engine_head head;
 } rf_engine_options;
 
@@ -78,11 +78,11 @@ RF_API rf_status rf_engine_logits(const rf_engine* engine, const rf_engine_token
 RF_API rf_status rf_engine_vocabulary_logits(const rf_engine* engine, const rf_engine_tokens* tokens,
                                              const int64_t* rows, int64_t count, float* out);
 
-/* ---- generation, for causal language models: rf/engine/generator.h and rf/engine/decoder.h say what is computed ----
+/* ---- generation, for causal language models: documented in rf/engine/generator.h and rf/engine/decoder.h ----
  */
 typedef enum rf_engine_search { RF_ENGINE_GREEDY = 0, RF_ENGINE_SAMPLE = 1, RF_ENGINE_BEAMS = 2 } rf_engine_search;
 
-/* 0 in a field: its default, which GenerationOptions has. */
+/* 0 in a field: its default in GenerationOptions. */
 typedef struct rf_engine_generation {
   size_t struct_size;
   rf_engine_search search;
@@ -110,29 +110,30 @@ typedef struct rf_engine_generated {
   int32_t* stopped;        /* or NULL */
 } rf_engine_generated;
 
-/* prompts: ids and offsets alone. options: NULL for the defaults. */
+/* prompts: only ids and offsets. options: NULL for the defaults. */
 RF_API rf_status rf_engine_generate(const rf_engine* engine, const rf_engine_tokens* prompts,
                                     const rf_engine_generation* options, const rf_engine_generated* out);
-/* Of the token after a prompt of `count` ids, as sampling draws it; out: [vocab_size]. */
+/* Probabilities of the token after a prompt of `count` ids, from which sampling draws; out: [vocab_size]. */
 RF_API rf_status rf_engine_next_probabilities(const rf_engine* engine, const int32_t* prompt, int64_t count,
                                               const rf_engine_generation* options, float* out);
 
-/* Sequences that grow; the engine must outlive them. Not for use by several threads at once. */
+/* Growing sequences; the engine must outlive them. Only one thread at a time may use them. */
 typedef struct rf_engine_decoder rf_engine_decoder;
 RF_API rf_status rf_engine_decoder_open(const rf_engine* engine, int64_t sequences, int64_t max_tokens,
                                         rf_engine_decoder** decoder);
 RF_API void rf_engine_decoder_close(rf_engine_decoder* decoder); /* NULL is allowed */
-/* added: sequence sequences[i] grows by the i-th of them; sequences: ascending; logits: [added->sequences, vocab_size].
+/* added: its i-th sequence is appended to sequence sequences[i]; sequences: ascending; logits: [added->sequences,
+ * vocab_size].
  */
 RF_API rf_status rf_engine_decoder_append(rf_engine_decoder* decoder, const int64_t* sequences,
                                           const rf_engine_tokens* added, float* logits);
 RF_API rf_status rf_engine_decoder_copy(rf_engine_decoder* decoder, int64_t from, int64_t to);
 RF_API rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int64_t sequence, int64_t tokens);
 
-/* Texts to vectors, as rf/engine/embedder.h says. An rf_engine_embedder may be used by several threads at once. */
+/* Texts to vectors (rf/engine/embedder.h). Several threads may use an rf_engine_embedder at the same time. */
 typedef struct rf_engine_embedder rf_engine_embedder;
 
-/* What is 0 or NULL is as the model directory says. */
+/* Fields that are 0 or NULL take the values of the model directory. */
 typedef struct rf_engine_embedder_options {
   size_t struct_size;
   rf_engine_precision precision;
@@ -151,12 +152,12 @@ RF_API rf_status rf_engine_embedder_open(const char* model_dir, const rf_engine_
                                          rf_engine_embedder** embedder);
 RF_API void rf_engine_embedder_close(rf_engine_embedder* embedder); /* NULL is allowed */
 RF_API rf_status rf_engine_embedder_dimensions(const rf_engine_embedder* embedder, int64_t* dimensions);
-/* texts: in UTF-8; what is not becomes U+FFFD. bytes: of each text, or NULL: they end with a zero byte.
- * out: [count, dimensions] */
+/* texts: in UTF-8; invalid bytes become U+FFFD. bytes: of each text, or NULL: texts end with a zero byte. out: [count,
+ * dimensions] */
 RF_API rf_status rf_engine_embed(const rf_engine_embedder* embedder, int64_t count, const char* const* texts,
                                  const size_t* bytes, float* out);
 
-/* "" when there was no error on this thread. Valid until the next call on this thread. */
+/* "" without an error on this thread. Valid until the next call on this thread. */
 RF_API const char* rf_engine_last_error(void);
 
 #ifdef __cplusplus

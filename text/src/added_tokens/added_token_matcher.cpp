@@ -1,4 +1,4 @@
-// Bytes that no token begins with are skipped; at the others the trie is searched.
+// Bytes that do not begin any token are skipped; at the other bytes the trie is searched.
 #include "added_tokens/added_token_matcher.h"
 
 #include <algorithm>
@@ -176,7 +176,7 @@ bool AddedTokenMatcher::Scan::next(Section& section) {
     if (match.token->lstrip) begin = std::max(skip_space_before(text_, begin, taken_), taken_);
     steps_ += static_cast<int64_t>(std::max(match.begin, begin) - begin);
     const size_t end = match.token->rstrip ? space_end(match.end) : match.end;
-    if (begin >= end) continue;  // rstrip of the section before it has taken all of it
+    if (begin >= end) continue;  // rstrip of the previous section has taken all of it
     const Section found{match.token, begin, end, match.begin, match.end};
     section = found;
     if (taken_ < begin) {

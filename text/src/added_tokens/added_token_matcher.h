@@ -1,8 +1,8 @@
-// Finds added tokens in a text as `tokenizers`' AddedVocabulary does: the leftmost match, and the longest of several
-// that begin there; matches do not overlap; a match of a token with single_word next to a word character is skipped;
-// lstrip and rstrip extend a match by the white space around it. Takes time linear in the text, whatever the tokens
-// are: a search in the trie ends after kWalk bytes, and each longer token is searched in one pass over the text (Knuth,
-// Morris and Pratt), which begins when its first kWalk bytes were found.
+// Finds added tokens in a text like `tokenizers`' AddedVocabulary: the leftmost match, and the longest of several
+// matches that begin there; matches do not overlap; a match of a token with single_word next to a word character is
+// skipped; lstrip and rstrip extend a match by the white space around it. Time is linear in the text for any tokens: a
+// search in the trie ends after kWalk bytes, and each longer token is searched in one pass over the text (Knuth, Morris
+// and Pratt), which begins when its first kWalk bytes were found.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@
 
 namespace rf::text {
 
-// A part of the text: an added token, or the text between two of them.
+// A part of the text: an added token, or the text between two added tokens.
 struct Section {
   const AddedToken* token;              // null: ordinary text
   size_t begin, end;                    // bytes
-  size_t form_begin = 0, form_end = 0;  // of an added token: where its form was found, maybe before `begin`
+  size_t form_begin = 0, form_end = 0;  // of an added token: start of its matched form, maybe before `begin`
 };
 
 class AddedTokenMatcher {
@@ -48,11 +48,11 @@ class AddedTokenMatcher {
     const AddedToken* token;
     std::string_view form;
     std::vector<uint32_t> borders;  // of each front of the form, the longest proper front that it ends with
-    int32_t next;                   // of those with the same first kWalk bytes
+    int32_t next;                   // next long form with the same first kWalk bytes
   };
   int32_t child_of(int32_t node, char byte) const;
   void add_long(int32_t node, const AddedToken& token, std::string_view form);
-  // The first byte at or after `from` that a form begins with; the text's size if there is none.
+  // The first byte at or after `from` that begins a form; the text's size without one.
   size_t skip(std::string_view text, size_t from) const;
 
   std::array<int32_t, 256> first_;  // by first byte
@@ -62,13 +62,14 @@ class AddedTokenMatcher {
   std::unordered_map<std::string_view, size_t> long_places_;  // of forms in long_forms_
 };
 
-// The sections of a text in order, which cover it; none is empty, and each begins behind where the one before it
-// begins. White space that rstrip has taken may be a token once more: then a section begins inside the one before it.
-// With lstrip such a token would begin behind that white space: where nothing is left of it, it is no section.
+// The sections of a text in order, which cover it. Sections are not empty, and each begins after the start of the
+// previous section. White space that rstrip has taken may again be a token: then a section begins inside the previous
+// one. With lstrip such a token would begin behind that white space; if nothing is left of it, it does not become a
+// section.
 class AddedTokenMatcher::Scan {
  public:
   Scan(const AddedTokenMatcher& matcher, std::string_view text) : matcher_(matcher), text_(text) {}
-  bool next(Section& section);              // false: there are no more
+  bool next(Section& section);              // false: at the end
   int64_t steps() const { return steps_; }  // bytes compared, so far
 
  private:
@@ -91,7 +92,7 @@ class AddedTokenMatcher::Scan {
   bool at_end_ = false;
   size_t spaces_begin_ = 1, spaces_end_ = 0;  // the last white space that was examined
   std::optional<Section> waiting_;
-  std::vector<Search> searches_;  // by long form; empty until one is needed
+  std::vector<Search> searches_;  // by long form; empty until needed
   int64_t steps_ = 0;
 };
 

@@ -58,7 +58,7 @@ const std::string* AddedTokens::shown(int32_t id) const {
   return i == tokens_.size() ? nullptr : &forms_[i];
 }
 
-// `tokenizers` looks the form shown up among the special tokens as they were given.
+// `tokenizers` looks up the form shown among the special tokens in their original form.
 bool AddedTokens::is_left_out(int32_t id) const {
   const size_t i = index_of(id);
   return i != tokens_.size() && tokens_[i].special && forms_[i] == tokens_[i].content;

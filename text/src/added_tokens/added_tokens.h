@@ -1,4 +1,4 @@
-// The added tokens of a tokenizer, which are applied before its splitter: they cut a text into sections, and only the
+// The added tokens of a tokenizer, which are applied before its splitter: they divide a text into sections, and only
 // sections that are not added tokens are split further.
 #pragma once
 
@@ -15,9 +15,8 @@ namespace rf::text {
 
 class AddedTokens {
  public:
-  // Tokens with an id each. Throws Error for one that the vocabulary does not have under that id, and for content that
-  // occurs twice.
-  // `normalize` returns the form in which a `normalized` token is searched.
+  // Tokens with an id each. Throws Error for a token that the vocabulary does not contain under that id, and for
+  // content that occurs twice. `normalize` returns the form in which a `normalized` token is searched.
   AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
               const std::function<std::string(std::string_view)>& normalize);
   AddedTokens(const AddedTokens&) = delete;
@@ -30,12 +29,12 @@ class AddedTokens {
   // Searches the original text, for the tokens that are not `normalized`.
   const AddedTokenMatcher& raw() const { return raw_; }
   const AddedTokenMatcher& normalized() const { return normalized_; }  // searches the normalised text
-  // Whether a text may be divided before any separator, and the `normalized` tokens be searched in each part: none of
-  // them has a separator or white space in it or takes white space around it.
+  // Whether a text may be divided before any separator and searched for `normalized` tokens in parts: no such token
+  // contains a separator or white space, or takes white space around it.
   bool may_divide() const { return may_divide_; }
 
  private:
-  size_t index_of(int32_t id) const;  // tokens_.size() when there is none
+  size_t index_of(int32_t id) const;  // tokens_.size() if absent
 
   std::vector<AddedToken> tokens_;  // by id
   std::vector<std::string> forms_;  // the form in which each is searched
@@ -43,9 +42,9 @@ class AddedTokens {
   bool may_divide_ = true;
 };
 
-// The first byte at or after `from` where a separator begins: a space, a line feed, "，" or "。". No word of BERT or of
-// a byte-level pattern has one behind a letter, and normalisation changes nothing across the front of one. The text's
-// size if there is none.
+// The first byte at or after `from` where a separator begins: a space, a line feed, "，" or "。". In words of BERT or
+// of a byte-level pattern, a separator never follows a letter, and normalisation changes nothing across its front. The
+// text's size without a separator.
 size_t next_separator(std::string_view text, size_t from);
 
 // The special tokens of the vocabulary, as `transformers` adds them.

@@ -12,8 +12,8 @@
 
 namespace rf::text {
 
-// Tells how many characters stand before a byte, counted from the nearer of two bytes that were asked for before: white
-// space that rstrip and lstrip take may be asked for again and again.
+// Computes the number of characters before a byte, counted from the nearer of two earlier requests, because white space
+// that rstrip and lstrip take may be requested repeatedly.
 class CharacterCounter {
  public:
   explicit CharacterCounter(std::string_view text) : text_(text) {}
@@ -52,8 +52,8 @@ struct FoundToken {
   std::string_view form;     // the token alone
 };
 
-// Cuts the text at the added tokens: ordinary(part, byte, character) is called for what lies between them, with where
-// it begins, and added(found) for each of them, until is_full(). Returns its steps: bytes compared and characters
+// Divides the text at the added tokens: calls ordinary(part, byte, character) for each part between them, with its
+// start, and added(found) for each added token, until is_full(). Returns its steps: bytes compared and characters
 // counted.
 template <class Ordinary, class Added, class Full>
 int64_t for_each_section(const AddedTokenMatcher& matcher, std::string_view text, Ordinary ordinary, Added added,

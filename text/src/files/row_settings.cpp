@@ -1,5 +1,6 @@
-// What transformers reads when it makes rows (rf/text/batch.h): keys of tokenizer_config.json and, for a side that it
-// does not state, the sections of tokenizer.json, where a tokenizer that was used before it was saved has left its own.
+// The settings that transformers reads for rows (rf/text/batch.h): keys of tokenizer_config.json and, for a missing
+// side, the sections of tokenizer.json, which contain the last settings of a tokenizer that was used before it was
+// saved.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Absent where the file does not state it.
+// Absent if the file does not state it.
 std::optional<Side> side_of(const json& config, const char* key, const std::string& path) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return std::nullopt;
@@ -45,7 +46,7 @@ RowSettings read_row_settings(const std::string& model_dir) {
     const json config = io::read_json(path);
     if (!config.is_object()) return {};  // Tokenizer::load refuses it
     const auto limit = config.find("model_max_length");
-    // 1e30 stands for none.
+    // 1e30 stands for no limit.
     if (limit != config.end() && limit->is_number_integer() && *limit >= 1 && *limit <= INT64_MAX) {
       settings.max_length = limit->get<int64_t>();
     }

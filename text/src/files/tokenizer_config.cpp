@@ -1,6 +1,6 @@
 // Supported keys are read, keys that change the tokens and are not supported are errors, keys that cannot change them
 // are listed and ignored, and every other key is a warning. As in `transformers`, special_tokens_map.json and
-// added_tokens.json are used only if tokenizer_config.json has no added_tokens_decoder.
+// added_tokens.json are used only if tokenizer_config.json lacks added_tokens_decoder.
 #include "files/tokenizer_config.h"
 
 #include <algorithm>
@@ -90,11 +90,11 @@ constexpr std::string_view kHarmless[] = {"model_max_length",
                                           "_commit_hash",
                                           "transformers_version"};
 
-// Keys that change the tokens in some class of transformers, and that no class here reads.
+// Keys that change the tokens in some class of transformers, but are unsupported here.
 constexpr std::string_view kOffKeys[] = {"sp_model_kwargs", "remove_space",     "keep_accents",  "fix_mistral_regex",
                                          "normalization",   "add_dummy_prefix", "byte_fallback", "dropout",
                                          "normalizer",      "pre_tokenizer",    "split_digits"};
-// For "did you mean"; special tokens are others.
+// For "did you mean"; without the keys of special tokens.
 constexpr std::string_view kReadKeys[] = {"tokenizer_class",   "do_lower_case",    "strip_accents",
                                           "trim_offsets",      "add_prefix_space", "tokenize_chinese_chars",
                                           "add_bos_token",     "add_eos_token",    "clean_up_tokenization_spaces",
@@ -123,14 +123,14 @@ void read_special(TokenizerConfig& config, const std::string& path, SpecialRole 
   AddedToken token;
   if (!value.is_null()) {
     token = read_added_token(value, path, std::string(config_key(role)));
-    // An object that leaves "normalized" out is a special token from the start only in special_tokens_map.json.
+    // Only in special_tokens_map.json is an object without "normalized" a special token from the start.
     if (in_map && value.is_object() && !value.contains("normalized")) token.normalized = false;
     token.special = true;
   }
   config.special[static_cast<size_t>(role)] = std::move(token);
 }
 
-// Those under the old name are used only if there are none under the new one.
+// The tokens under the old name are used only if the new name is absent.
 void read_extra_specials(TokenizerConfig& config, const std::string& path, const json& object) {
   for (const std::string_view key : kExtraKeys) {
     const json value = object.value(key, json());

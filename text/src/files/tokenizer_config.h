@@ -1,4 +1,4 @@
-// tokenizer_config.json, special_tokens_map.json and added_tokens.json, as `transformers` writes them.
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json, in the format of `transformers`.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@ namespace rf::text {
 
 inline constexpr const char kDictionaryKey[] = "roformer_dictionary";
 
-// The contents of the three files; absent values are not set in any of them.
+// The contents of the three files; absent values are not set in any file.
 struct TokenizerConfig {
   std::string path;                                                     // of tokenizer_config.json, for messages
   std::string tokenizer_class;                                          // without "Fast"
   std::optional<Pipeline> pipeline;                                     // that of kPipelineKey
-  std::string dictionary_hash;                                          // Dictionary::hash; empty: none is recorded
+  std::string dictionary_hash;                                          // Dictionary::hash; empty: not recorded
   std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: null in a file
   std::vector<AddedToken> extra;                                        // extra special tokens; no ids
   std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json

@@ -1,4 +1,4 @@
-// A tokenizer in a model directory, read and written as `transformers` 5 does.
+// A tokenizer in a model directory, read and written like `transformers` 5.
 #pragma once
 
 #include <filesystem>

@@ -1,7 +1,7 @@
 // The tokenizer of a GGUF file: byte-level BPE whose tokens, merges and special tokens are arrays of its keys.
 //
 //   tokenizer.ggml.model      gpt2: byte-level BPE; others, as llama (SentencePiece), are refused
-//   tokenizer.ggml.pre        which expression cuts a text into words: llama.cpp names them after models
+//   tokenizer.ggml.pre        the expression that splits a text into words: llama.cpp names them after models
 //   tokenizer.ggml.tokens     by id, in the byte alphabet
 //   tokenizer.ggml.token_type by id: 1 normal, 3 control, 4 defined by a user, 5 unused
 //   tokenizer.ggml.merges     "left right", in order of rank
@@ -103,7 +103,7 @@ class GgufTokenizer {
     std::vector<AddedToken> added;
     for (size_t i = 0; i < types.size(); ++i) {
       const auto id = static_cast<int32_t>(i);
-      // llama.cpp takes an end of texts for a control token, whatever its type.
+      // llama.cpp treats an end of text as a control token, whatever its type.
       const bool ends = io::is_gguf_end_text(tokens_[i]) && std::ranges::find(end_ids, id) != end_ids.end();
       if (types[i] != kControlToken && types[i] != kUserToken && !ends) continue;
       const bool special = types[i] == kControlToken || ends;

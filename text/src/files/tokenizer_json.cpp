@@ -1,5 +1,5 @@
 // Strict reading of tokenizer.json: every section is read key by key, and settings without a counterpart here are
-// errors. The sections "truncation" and "padding" are defaults of calls, not of how a text is cut: only the padding
+// errors. The sections "truncation" and "padding" are defaults of calls and do not affect tokens: only the padding
 // token is read from them.
 #include "files/tokenizer_json.h"
 
@@ -110,7 +110,7 @@ const json& Reader::unwrap(const json& value, const std::string& key, const std:
 
 void Reader::read_model(const json& value) {
   StrictObject model = object(value, "model");
-  // Files of old versions leave the type out.
+  // Files of old versions omit the type.
   const std::string type = model.text("type", value.contains("merges") ? "BPE" : "WordPiece");
   const json* vocab = model.find("vocab");
   if (vocab == nullptr) refuse("model.vocab", "an object", nullptr);
@@ -132,7 +132,7 @@ void Reader::read_word_piece(StrictObject& model) {
   out_.options.max_word_chars = static_cast<int>(model.integer("max_input_chars_per_word", 100, 1, INT32_MAX));
 }
 
-// Every byte has a token, so settings for unknown characters have no effect.
+// Every byte has a token, so settings for unknown characters do not matter.
 void Reader::read_bpe(StrictObject& model) {
   out_.options.pipeline = Pipeline::kByteLevelBpe;
   for (const char* key : {"unk_token", "fuse_unk", "byte_fallback"}) model.find(key);
@@ -248,7 +248,7 @@ void Reader::read_byte_level(const json& value, const std::string& key) {
   if (type_of(value) != "ByteLevel") refuse(key, "ByteLevel for a BPE model", value);
   StrictObject level = object(value, key);
   level.find("type");
-  level.find("trim_offsets");  // ignored: the post-processor's is used
+  level.find("trim_offsets");  // ignored: the post-processor's setting is used
   out_.options.byte_level.add_prefix_space = level.boolean("add_prefix_space", true);
   out_.options.byte_level.use_regex = level.boolean("use_regex", true);
   level.finish();
@@ -280,7 +280,7 @@ void Reader::read_post_processor(const json& value, const std::string& key) {
   }
 }
 
-// Reads how offsets are trimmed from a RobertaProcessing or a ByteLevel; only one of them may trim.
+// Reads the trimming of offsets from a RobertaProcessing or a ByteLevel; only one may trim.
 void Reader::read_trim(StrictObject& step) {
   const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
   if (!trims) return;

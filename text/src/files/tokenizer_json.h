@@ -21,7 +21,7 @@ struct TokenizerJson {
   TokenizerOptions options;
   std::vector<AddedToken> added;
   std::optional<SequenceTemplate> sequence;
-  std::string pad_token;  // of the padding section; empty: there is none
+  std::string pad_token;  // of the padding section; empty: absent
 };
 
 // Throws Error, naming file and key, for settings that are not supported.

@@ -1,10 +1,10 @@
-// Which files are used, as in `transformers` 5. The class is named by tokenizer_config.json, else by config.json
+// Chooses the files like `transformers` 5. The class is named by tokenizer_config.json, else by config.json
 // (tokenizer_class, then model_type), else inferred from the files present. tokenizer.json takes precedence over
 // vocab.txt and vocab.json. The classes of BERT, RoFormer, GPT-2 and RoBERTa read only the vocabulary, the merges, the
-// added tokens and the post-processor from it, and take everything else from their own settings; if the file differs
-// from these, other programs would give other tokens, so it is refused. PreTrainedTokenizerFast reads the whole file.
-// So do directories of rotary decoders, whatever class they name: published ones often name GPT2Tokenizer beside a
-// tokenizer.json that splits digits, with which the model was trained.
+// added tokens and the post-processor from it, and take everything else from their settings; if the file differs from
+// these settings, other programs would give other tokens, so it is refused. PreTrainedTokenizerFast reads the whole
+// file. So do directories of rotary decoders, whatever class they name: published directories often name GPT2Tokenizer
+// together with a tokenizer.json that splits digits, with which the model was trained.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -29,7 +29,7 @@ namespace {
 constexpr char kConfigWhere[] = "tokenizer_config";
 const SpecialNames kNoSpecialNames = {.pad = "", .unk = "", .cls = "", .sep = "", .mask = "", .bos = "", .eos = ""};
 
-// The tokenizer class of a directory; without a pipeline tokenizer.json says everything.
+// The tokenizer class of a directory; without a pipeline tokenizer.json defines everything.
 struct DirectoryClass {
   std::optional<Pipeline> pipeline;
   const TokenizerClass* settings = nullptr;
@@ -283,7 +283,7 @@ void Loader::set_options() {
   }
   const bool python = class_.is(InTokenizerJson::kNone);
   options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(python);
-  if (python) options_.decoding.cleanup = false;  // it has no decoder of `tokenizers`
+  if (python) options_.decoding.cleanup = false;  // without a decoder of `tokenizers`
   if (json_) check_agreement(options_);
   choose_pipeline();
   check_dictionaries(load_, options_.pipeline);
@@ -310,7 +310,7 @@ void Loader::choose_pipeline() {
   options_.pipeline = *load_.pipeline;
 }
 
-// Dictionaries that are given are not checked against the recorded hash.
+// Given dictionaries are not checked against the recorded hash.
 void Loader::check_dictionary_hash() const {
   const bool given = !load_.dictionary.empty() || !load_.user_dictionaries.empty();
   const std::string &recorded = config_.dictionary_hash, &found = options_.dictionary->hash();

@@ -1,6 +1,6 @@
 // Writes tokenizer.json and tokenizer_config.json, which `transformers` 5 reads, and vocab.txt for WordPiece, which
-// older programs read. The class is one that gives the same settings as the file: that of the pipeline with default
-// settings, PreTrainedTokenizerFast for everything else.
+// older programs read. The class gives the same settings as the file: the pipeline's class with default settings,
+// PreTrainedTokenizerFast for everything else.
 #include <nlohmann/json.hpp>
 
 #include "files/tokenizer_config.h"

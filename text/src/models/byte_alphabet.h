@@ -1,6 +1,6 @@
-// GPT-2's alphabet: each of the 256 bytes has a printable character of its own, so that any text can be written as
-// tokens of a JSON file. Printable Latin-1 characters stand for their own number; the other bytes, in order, are U+0100
-// and what follows.
+// GPT-2's alphabet: each of the 256 bytes has a distinct printable character, so that any text can be written as tokens
+// of a JSON file. Printable Latin-1 characters stand for their number; the other bytes, in order, are U+0100 and the
+// following characters.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Text that normalisation does not change, which is nearly all text, is encoded without a copy; other text is rewritten
-// together with the source of each byte.
+// Text that normalisation does not change (nearly all text) is encoded without a copy; other text is rewritten together
+// with the source of each byte.
 #include "models/byte_level_encoder.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ bool is_trimmed(const Decoded& decoded) {
 // White space at the ends of a token of the model, in bytes; only the ASCII space is trimmed there.
 Trimmed trimmed_of_piece(std::string_view bytes) {
   const size_t first = std::min(bytes.find_first_not_of(' '), bytes.size());
-  const size_t last = bytes.find_last_not_of(' ') + 1;  // 0 when there is nothing else
+  const size_t last = bytes.find_last_not_of(' ') + 1;  // 0 if the token contains nothing else
   return {static_cast<int32_t>(first), static_cast<int32_t>(bytes.size() - last)};
 }
 
@@ -54,7 +54,7 @@ bool is_number(std::string_view text, size_t at) {
   return (regex_classes(decode_utf8(text.substr(at)).code) & kNumberClass) != 0;
 }
 
-// Bytes of the part that the text begins with: a digit, or what is before the next digit.
+// Bytes of the part at the front of the text: a digit, or everything before the next digit.
 size_t digit_part(std::string_view text) {
   const auto length = [&](size_t at) { return static_cast<size_t>(decode_utf8(text.substr(at)).length); };
   if (is_number(text, 0)) return length(0);
@@ -97,8 +97,8 @@ void ByteLevelEncoder::normalize(std::string_view part, int32_t byte, int32_t ch
   }
 }
 
-// The end of the stretch that begins there: before a separator after a letter, which neither a change by NFC nor a
-// match of GPT-2's expression crosses. So at most a stretch has to be rewritten.
+// The end of the stretch that begins there, before a separator after a letter. Neither a change by NFC nor a match of
+// GPT-2's expression crosses such a place, so at most a stretch must be rewritten.
 size_t ByteLevelEncoder::stretch_end(std::string_view part, size_t begin) const {
   if (!options_.use_regex || !added_.may_divide()) return part.size();
   const auto next = [&](size_t from) { return next_separator(part, from); };
@@ -178,7 +178,7 @@ void ByteLevelEncoder::encode_words(const Mapped& mapped, bool is_front) {
 
 void ByteLevelEncoder::cut_words(const Mapped& words) {
   Mapped rest = words;
-  size_t part = 0;  // bytes that are left of a part
+  size_t part = 0;  // remaining bytes of a part
   while (!rest.text.empty() && !is_full()) {
     if (part == 0) part = options_.individual_digits ? digit_part(rest.text) : rest.text.size();
     const Gpt2Word word =
@@ -203,8 +203,8 @@ void ByteLevelEncoder::cut_words(const Mapped& words) {
   }
 }
 
-// Passes on the piece at byte `at` of a word. `character`: the index in the source at that byte; afterwards that after
-// the piece.
+// Passes on the piece at byte `at` of a word. `character`: the index in the source at that byte; afterwards the index
+// after the piece.
 void ByteLevelEncoder::append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at,
                                     const BytePairModel::Piece& piece, int32_t& character) {
   const size_t length = piece.length;
@@ -215,11 +215,11 @@ void ByteLevelEncoder::append_piece(const Mapped& mapped, const ByteLevelWord& w
     append(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end}, trimmed, at == 0);
     return;
   }
-  const size_t added = mapped.spaced ? 1 : 0;  // the added space, which has the source of the character after it
+  const size_t added = mapped.spaced ? 1 : 0;  // the added space, whose source is the character after it
   const size_t front = std::max(at, added);
   size_t begin = front, end = std::max(at + length, added + 1);
   int32_t characters = (word.ascii ? static_cast<int32_t>(length) : count_characters(slice)) - (at < added ? 1 : 0);
-  if (!word.ascii || at < added) {  // all characters of which it has a part
+  if (!word.ascii || at < added) {  // all characters that it overlaps
     while (!begins_character(mapped.text[begin])) --begin;
     while (end < mapped.text.size() && !begins_character(mapped.text[end])) ++end;
   }
@@ -235,8 +235,8 @@ void ByteLevelEncoder::append_added(const FoundToken& found, const SourceSpan& s
   append(found.id, source, options_.trim_offsets ? trimmed_of_added(found) : Trimmed{}, true);
 }
 
-// Around the form there is only white space, which may be a part of many sections: it is looked at only where the form
-// has something else. At most two such sections share it.
+// The form is surrounded only by white space, which may belong to many sections, so it is examined only if the form
+// contains other characters. At most two such sections share it.
 Trimmed ByteLevelEncoder::trimmed_of_added(const FoundToken& found) {
   const int32_t in_form = leading_trimmed(found.form), in_section = found.place.char_end - found.place.char_begin;
   steps_ += in_form;
@@ -247,7 +247,7 @@ Trimmed ByteLevelEncoder::trimmed_of_added(const FoundToken& found) {
 }
 
 void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word) {
-  if (id < 0) return;  // a byte that the vocabulary lacks leaves no token
+  if (id < 0) return;  // a byte that the vocabulary lacks does not leave a token
   if (trimmed.leading + trimmed.trailing > 0) trim(trimmed, source);
   writer_.append(id, source, starts_word);
 }

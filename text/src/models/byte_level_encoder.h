@@ -1,7 +1,7 @@
-// Byte-level BPE as in `tokenizers` with its ByteLevel pre-tokenizer: NFC if the model asks for it, added tokens of the
-// normalised text, a space at the front, digits one by one if the model asks for it, GPT-2's words, byte pairs. A token
-// with a part of a character has the whole character as its source. With trim_offsets the source excludes white space
-// at both ends of a token.
+// Byte-level BPE as in `tokenizers` with its ByteLevel pre-tokenizer: NFC if configured, added tokens of the normalised
+// text, a space at the front, digits one by one if configured, GPT-2's words, byte pairs. The source of a token with a
+// part of a character is the whole character. With trim_offsets the source excludes white space at both ends of a
+// token.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class ByteLevelEncoder {
         first_token_(out.size()),
         max_tokens_(max_tokens) {}
 
-  // Appends the tokens of the text, or the first `max_tokens` of them.
+  // Appends the tokens of the text, or its first `max_tokens` tokens.
   void encode();
   int64_t replaced() const { return replaced_; }  // of the part that was read
   // For sections and for trimmed tokens: bytes compared and characters counted.
@@ -58,7 +58,7 @@ class ByteLevelEncoder {
     bool ascii;
   };
   bool is_full() const { return out_.size() - first_token_ >= max_tokens_; }
-  // A stretch of the text that is no added token, and where it begins.
+  // A stretch of the text between added tokens, and its start.
   void encode_part(std::string_view part, int32_t byte, int32_t character);
   bool is_unchanged(std::string_view part) const;
   void normalize(std::string_view part, int32_t byte, int32_t character);

@@ -29,7 +29,8 @@ size_t slot_of(uint64_t key, size_t slots) {
   return static_cast<size_t>(key * kMultiplier >> 20) & (slots - 1);
 }
 
-// Control characters but white space, and bytes that begin no character in use: published vocabularies lack some.
+// Control characters except white space, and bytes that do not begin any character in use; published vocabularies may
+// lack such bytes.
 bool may_lack(uint8_t byte) {
   if (byte < 0x80) return (byte < ' ' && (byte < '\t' || byte > '\r')) || byte == 0x7F;
   return byte == 0xC0 || byte == 0xC1 || byte == 0xF1 || byte == 0xF2 || byte > 0xF4;
@@ -73,7 +74,7 @@ void BytePairModel::read_merges(const Vocabulary& vocabulary, const std::vector<
       }
     }
     Pair& pair = const_cast<Pair&>(find_pair(ids[0], ids[1]));
-    pair = {key_of(ids[0], ids[1]), static_cast<uint32_t>(rank), ids[2]};  // of a pair given twice the last counts
+    pair = {key_of(ids[0], ids[1]), static_cast<uint32_t>(rank), ids[2]};  // the last entry of a pair counts
   }
 }
 
@@ -152,7 +153,7 @@ size_t BytePairModel::next_window(std::string_view word, size_t& begin, size_t& 
   return 0;
 }
 
-// Leaves the word's symbols in order; one that was merged into the symbol before it is left empty (begin == end).
+// Leaves the word's symbols in order; a symbol that was merged into the previous one stays empty (begin == end).
 void BytePairModel::merge(std::string_view word, Workspace& workspace) const {
   std::vector<Workspace::Symbol>& symbols = workspace.symbols;
   symbols.resize(word.size());

@@ -1,12 +1,12 @@
 // Byte pair encoding over bytes: a word begins as its bytes, and the leftmost adjacent pair of the lowest rank is
-// merged until no pair has a rank (GPT-2, and the BPE model of `tokenizers`). Words that become one token, which are
-// most words of real text, are looked up in one step: the tokens that their own bytes merge to are computed when the
-// model is built.
+// merged until no pair has a rank (GPT-2, and the BPE model of `tokenizers`). Words that become one token (most words
+// of real text) are looked up in one step: for each token, the result of merging its bytes is computed when the model
+// is built.
 //
-// A long word is cut window by window, so that memory does not grow with it. That is exact: a sequence of tokens is the
-// result of merging if and only if each of them, and each two neighbours, are the result of merging their own bytes,
-// since the first merge across a border would happen in the two alone as well. So if two overlapping windows have a
-// token in common, the tokens of the first up to it and those of the second after it are the word's.
+// A long word is split window by window, so memory does not grow with it. This is exact: a sequence of tokens is the
+// result of merging if and only if each token, and each two neighbours, are the result of merging their bytes, because
+// the first merge across a border would also happen in the two neighbours alone. So if two overlapping windows share a
+// token, the word's tokens are the first window's tokens up to it, followed by the second window's tokens after it.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class BytePairModel {
   struct Workspace {
     struct Symbol {
       int32_t id;
-      uint32_t rank;           // of the pair it makes with the next symbol
+      uint32_t rank;           // of the pair with the next symbol
       uint32_t begin, end;     // bytes
       int32_t previous, next;  // used for long words
     };
@@ -42,11 +42,11 @@ class BytePairModel {
     std::vector<Symbol> symbols;
     std::vector<Candidate> queue;
     std::vector<Piece> pieces, ahead;  // of a window and of the next one
-    int64_t steps = 0;                 // symbols made and candidates queued, so far
+    int64_t steps = 0;                 // created symbols and queued candidates so far
   };
 
   // Merges in order of rank, as tokens of the vocabulary written in the byte alphabet. Throws Error for a vocabulary
-  // without all 256 bytes, except those that text hardly has, and for a merge whose parts or result it does not have.
+  // without all 256 bytes, except bytes that hardly occur in text, and for a merge whose parts or result it lacks.
   BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const ByteLevelOptions& options);
 
   // Calls take(piece) for each piece of a word, which is not empty, in order, until it returns false.
@@ -90,12 +90,12 @@ class BytePairModel {
   void read_bytes(const Vocabulary& vocabulary);
   void read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges);
   void compute_wholes(const Vocabulary& vocabulary, bool ignore_merges);
-  Piece find_whole(std::string_view word) const;  // id -1: it is no token
+  Piece find_whole(std::string_view word) const;  // id -1: not a token
   const Whole& find_whole(std::string_view word, uint64_t hash) const;
   void merge_window(std::string_view window, std::vector<Piece>& pieces, Workspace& workspace) const;
   // Continues after the window of `length` bytes at `begin`, whose pieces are workspace.pieces: puts the next window's
-  // pieces after the first token that both have in common into workspace.ahead, makes that the window, and returns the
-  // number of pieces of the old one before it. 0: there is no such token, and the window was made twice as long.
+  // pieces after the first common token into workspace.ahead, makes it the current window, and returns the number of
+  // pieces of the old window before that token. 0: without a common token, the window was doubled.
   size_t next_window(std::string_view word, size_t& begin, size_t& length, Workspace& workspace) const;
   const Pair& find_pair(int32_t left, int32_t right) const;
   void merge(std::string_view word, Workspace& workspace) const;

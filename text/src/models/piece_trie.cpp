@@ -1,6 +1,6 @@
 // Builds the double array breadth first over the sorted pieces; the children of a node go to the first base at which
-// all their slots are free. The search continues where the last one for as many children ended, so that nodes with few
-// children fill the gaps between those with many.
+// all their slots are free. The search continues where the last one for the same number of children ended, so nodes
+// with few children fill the gaps between nodes with many.
 #include "models/piece_trie.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ uint32_t PieceTrie::build(std::vector<Piece> pieces) {
     size_t first, last, depth;  // the pieces below a node, and the bytes that lead to it
     uint32_t slot;
   };
-  constexpr uint32_t kRoot = kLeaf;  // it has no slot: its base is returned
+  constexpr uint32_t kRoot = kLeaf;  // without a slot: its base is returned
   uint32_t root_base = kLeaf;
   std::deque<Task> tasks = {{0, pieces.size(), 0, kRoot}};
   std::vector<uint8_t> bytes;

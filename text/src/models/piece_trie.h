@@ -1,9 +1,9 @@
-// The word pieces of a vocabulary for longest-match look-up: two byte tries, of all tokens, any of which may begin a
-// word, and of those that continue one (stored without their "##"). Both are in one double array without parents: the
-// child of a node under a byte is at the node's base plus the byte, if that slot is labelled with the byte; no two
-// nodes have the same base. A piece holds whole characters, so on valid UTF-8 a byte-wise match ends at a character
-// boundary. A dictionary (dictionary_image.h) steps by characters, which do not fit a label, so its nodes name their
-// parents and are twice as large: with them English text would take 16 % longer here.
+// The word pieces of a vocabulary for longest-match look-up: two byte tries, one of all tokens, which may all begin a
+// word, and one of the tokens that continue a word (stored without their "##"). Both are in one double array without
+// parents: the child of a node under a byte is at the node's base plus the byte, if that slot is labelled with the
+// byte; no two nodes have the same base. A piece holds whole characters, so on valid UTF-8 a byte-wise match ends at a
+// character boundary. A dictionary (dictionary_image.h) steps by characters, which do not fit a label, so its nodes
+// store their parents and are twice as large; such nodes would make English text 16 % slower here.
 #pragma once
 
 #include <array>
@@ -26,13 +26,13 @@ class PieceTrie {
     int32_t id;  // -1: no piece is a prefix of the text
     uint32_t length;
   };
-  // The token that the whole text is; -1: none.
+  // The token that equals the whole text; -1: none.
   int32_t find(std::string_view text) const {
     const Match match = longest(text, kWordStart);
     return match.length == text.size() ? match.id : -1;
   }
   bool contains(std::string_view text) const { return find(text) >= 0; }
-  // The longest piece that `text`, valid UTF-8, begins with.
+  // The longest piece at the front of `text`, valid UTF-8.
   Match longest(std::string_view text, Root root) const {
     Match best{-1, 0};
     uint32_t base = roots_[root];

@@ -1,5 +1,5 @@
-// WordPiece: every word is cut, from its front, into the longest pieces of the vocabulary; a word that cannot be cut
-// completely is [UNK].
+// WordPiece: every word is split, from its front, into the longest pieces of the vocabulary; a word that cannot be
+// split completely is [UNK].
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class PieceWriter : public WordSink {
     char_origin_ = character;
   }
 
-  // An added token; the source is that of the whole text.
+  // An added token; its source refers to the whole text.
   void take_added(int32_t id, const SourceSpan& source) {
     if (full_) return;
     set_origin(0, 0);
@@ -66,7 +66,7 @@ class PieceWriter : public WordSink {
 
  private:
   [[gnu::always_inline]] void append_word(const Word& word) {
-    int32_t whole = special_id(special_, word.special);  // the token that all of the word is; of ordinary words, [UNK]
+    int32_t whole = special_id(special_, word.special);  // the token for the whole word; for ordinary words, [UNK]
     if (word.special == Special::kNone && word.chars <= max_word_chars_) {
       if (word.token >= 0) {
         whole = word.token;
@@ -79,14 +79,14 @@ class PieceWriter : public WordSink {
     append(whole, word.source(), true);
   }
 
-  // The last word may have made more tokens than are wanted.
+  // The last word may have produced more tokens than requested.
   [[gnu::always_inline]] void stop_at_limit() {
     if (out_.size() - first_ < max_tokens_) return;
     truncate_to(first_ + max_tokens_);
     full_ = true;
   }
 
-  // False if a part of the word begins with no piece; the pieces before it were already appended.
+  // False if no piece fits at some place of the word; the pieces before it were already appended.
   [[gnu::always_inline]] bool cut(const Word& word) {
     PieceTrie::Root root = PieceTrie::kWordStart;
     int32_t first_char = 0;

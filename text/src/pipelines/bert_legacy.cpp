@@ -1,4 +1,4 @@
-// transformers' BertTokenizerLegacy, with Python's own Unicode rules (spec R-TOK-04).
+// transformers' BertTokenizerLegacy, with Python's Unicode rules (spec R-TOK-04).
 #include <memory>
 
 #include "pipelines/pipeline.h"

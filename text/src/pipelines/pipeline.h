@@ -1,4 +1,4 @@
-// What a pipeline is: everything that the tokenizer and its files need to know about it. A pipeline is a function in
+// Defines a pipeline: all its properties that the tokenizer and its files need. A pipeline is a function in
 // pipelines/<name>.cpp that returns its entry, and a line in table.cpp.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace rf::text {
 
-// A tokenizer class of `transformers` whose directories are read.
+// A tokenizer class of `transformers` whose directories are supported.
 struct TokenizerClass {
   std::string_view name = {};                      // in tokenizer_config.json, without "Fast"
   std::vector<std::string_view> other_names = {};  // classes of other models that are the same tokenizer
@@ -29,10 +29,10 @@ struct TokenizerClass {
   bool trims_offsets = false;  // unless tokenizer_config.json says otherwise
 };
 
-// How much of a pipeline tokenizer.json represents.
+// The extent to which tokenizer.json represents a pipeline.
 enum class InTokenizerJson : uint8_t {
   kAll,
-  kPart,  // `tokenizers` has no splitter for it: tokenizer_config.json names the class
+  kPart,  // `tokenizers` lacks its splitter: tokenizer_config.json names the class
   kNone   // a class in Python, which neither reads nor writes that file and decodes without `tokenizers`
 };
 
@@ -51,19 +51,19 @@ struct PipelineEntry {
   bool segments_words = false;   // by jieba: needs a dictionary
   bool basic_tokenizer = false;  // Python's BasicTokenizer: one setting for case and accents, CJK characters are words
 
-  // For word pieces: what makes the words of a text that are then cut into pieces.
+  // For word pieces: the splitter, whose words are then split into pieces.
   SplitterPtr (*make_splitter)(const TokenizerOptions& options, const Vocabulary& vocabulary,
                                const PieceTrie& trie) = nullptr;
   // The form in which a `normalized` added token is searched; null: such tokens are refused.
   std::string (*normalize)(const TokenizerOptions& options, std::string_view text) = nullptr;
-  // For word pieces with `normalize`: encodes a text in whose normalised form added tokens are searched.
+  // For word pieces with `normalize`: encodes a text and matches added tokens in its normalised form.
   void (*encode_normalized)(const AddedTokens& added, const TokenizerOptions& options, std::string_view text,
                             PieceWriter& writer, Encoding& out) = nullptr;
 };
 
 // tokenizer_config.json's key for a pipeline that shares its class.
 inline constexpr const char kPipelineKey[] = "roformer_pipeline";
-// The class for which tokenizer.json says everything.
+// The class for which tokenizer.json defines everything.
 inline constexpr const char kPlainClass[] = "PreTrainedTokenizerFast";
 
 inline bool has_byte_pairs(const TokenizerOptions& options) {

@@ -1,9 +1,9 @@
 // The words of `transformers` 5's RoFormerTokenizer (spec R-TOK-01): BertNormalizer without spaces around CJK
-// characters, then jieba without its hidden Markov model. A word that the vocabulary has stays whole; any other is cut
-// before and after each CJK character. Nothing is split at punctuation: a jieba word may contain it. Special tokens are
-// not recognised here.
+// characters, then jieba without its hidden Markov model. A word of the vocabulary stays whole; any other word is split
+// before and after each CJK character. Words are not split at punctuation, because a jieba word may contain it. Special
+// tokens are not recognised here.
 //
-// Text is processed in stretches, whose ends neither normalisation nor jieba's words cross. A stretch is normalised
+// Text is processed in stretches; neither normalisation nor jieba's words cross their ends. A stretch is normalised
 // before jieba's step, so that a word may span characters that cleaning dropped.
 #include <cstdint>
 #include <memory>
@@ -33,7 +33,7 @@ class RoformerSplitter : public Splitter {
  private:
   // The end of the stretch of text that begins there.
   size_t stretch_end(std::string_view text, size_t begin) const;
-  // Passes on characters [first, last) of the normalised text, which are one of jieba's words.
+  // Passes on characters [first, last) of the normalised text, which form a jieba word.
   void split_word(size_t first, size_t last, WordSink& sink);
   // The same characters as a word to pass on, valid until the next call.
   Word word_of(size_t first, size_t last);

@@ -1,6 +1,6 @@
-// The words of the original WoBERT and RoFormer tokenizer (spec R-TOK-03), as `transformers` 4's RoFormerTokenizer in
-// Python gave them: lower case character by character (Case::kLower; accents are kept), without a rule for the final
-// sigma; jieba without its hidden Markov model; a word of the vocabulary stays whole; any other goes through the BERT
+// The words of the original WoBERT and RoFormer tokenizer (spec R-TOK-03), as in `transformers` 4's RoFormerTokenizer
+// in Python: lower case character by character (Case::kLower; accents are kept), without a rule for the final sigma;
+// jieba without its hidden Markov model; a word of the vocabulary stays whole; any other word goes through the BERT
 // tokenizer's steps, which split it at punctuation and CJK characters and strip its accents. One point differs: a word
 // of the vocabulary that is longer than TokenizerOptions::max_word_chars is [UNK]. Special tokens are not recognised
 // here.
@@ -24,9 +24,9 @@ namespace {
 
 constexpr size_t kStretch = 4096;  // characters, at least
 
-// Receives the words into which one of jieba's words is split, and passes them on with offsets into the original text.
-// A word of jieba's is one character, or characters that normalisation maps one by one, so each character of an inner
-// word has one source.
+// Receives the words into which a jieba word is split, and passes them on with offsets into the original text. A jieba
+// word is one character, or characters that normalisation maps one by one, so each character of an inner word has one
+// source.
 class OffsetMapper : public WordSink {
  public:
   // `chars` holds the source of each character of the outer word.
@@ -70,7 +70,7 @@ class WobertSplitter : public Splitter {
   Normalizer normalizer_;
   std::vector<MappedChar> lower_;
   std::u32string codes_;           // of the current stretch of text, in lower case
-  std::vector<SourceSpan> spans_;  // of each of them
+  std::vector<SourceSpan> spans_;  // of each character
   std::vector<uint32_t> ends_;
   std::string word_;
   std::vector<SourceSpan> byte_spans_;

@@ -1,4 +1,4 @@
-// Where a dictionary comes from: its files, the places to look for them, and the cache of built dictionaries.
+// Sources of dictionaries: the files, where to find them, and the cache of built dictionaries.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -45,8 +45,8 @@ std::string hash_of_texts(const std::string& text, const std::string& user_text)
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
 }
 
-// Where scripts/setup.sh installs jieba's: in the directory of the running program, or one directory above it. Where
-// the program is another one, such as Python, in those of the library that this code is in.
+// Where scripts/setup.sh installs jieba's: in the directory of the running program, or one directory above it. If
+// another program runs, such as Python, the directories of the library with this code.
 std::vector<fs::path> installed_places() {
   std::vector<fs::path> places;
   const auto add_places = [&places](const fs::path& file) {
@@ -81,7 +81,7 @@ std::string build(const std::vector<Source>& sources, const Hash128& key) {
   return build_image(words, key);
 }
 
-// False if the cache file cannot be written: then the dictionary is used without one.
+// False if the cache file cannot be written; the dictionary is then used without it.
 bool keep(const std::string& cache_file, const std::string& image) {
   std::error_code error;
   fs::create_directories(fs::path(cache_file).parent_path(), error);
@@ -98,7 +98,7 @@ bool keep(const std::string& cache_file, const std::string& image) {
 // The storage of the image: a mapped file, or memory.
 class Dictionary::Storage {
  public:
-  // Whether there is an undamaged cache file.
+  // Whether an undamaged cache file exists.
   bool map(const std::string& cache_file, const Hash128& key) {
     std::error_code error;
     if (!fs::is_regular_file(cache_file, error)) return false;
@@ -129,7 +129,7 @@ Dictionary::~Dictionary() = default;
 
 std::string DictionaryCache::default_directory() {
   const auto variable = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
-  // The base directory specification: a relative path is to be ignored.
+  // The base directory specification requires ignoring relative paths.
   if (const fs::path cache = variable("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "roformer";
   if (const fs::path home = variable("HOME"); home.is_absolute()) return home / ".cache" / "roformer";
   return {};

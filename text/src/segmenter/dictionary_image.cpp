@@ -84,8 +84,8 @@ class Children {
   std::vector<Child> children_;
 };
 
-// Finds places for the children of one node after another. Sets of about the same size are placed one after another in
-// the gaps that larger sets left, so the search for each size goes through the array once.
+// Finds places for the children of one node after another. Sets of similar size are placed in sequence into the gaps
+// that larger sets left, so the search for each size goes through the array once.
 class Packer {
  public:
   explicit Packer(uint32_t alphabet) : alphabet_(alphabet) { reserve(0); }
@@ -139,8 +139,8 @@ Hash128 content_hash(std::span<const std::byte> image) {
   return hash_bytes(image.subspan(offsetof(ImageHeader, key)));
 }
 
-// Look-up does not check, so every page must exist, and every base plus every code must be a node. The hash is no proof
-// of that, because anybody can compute it.
+// Look-up does not check, so every page must exist, and every base plus every code must be a node. The hash does not
+// prove that, because anybody can compute it.
 bool stays_inside(const DictionaryImage& image) {
   const std::span pages(image.pages, DictionaryImage::kPages);
   const std::span codes(image.codes, image.header->code_pages * 256);

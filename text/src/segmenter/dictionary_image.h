@@ -1,12 +1,12 @@
-// A dictionary in the form in which it is used and stored on disk: one block of memory without pointers.
+// The form of a dictionary in use and on disk: one block of memory without pointers.
 //
 //   ImageHeader | pages: uint16[kPages] | codes: uint32[256 * code_pages] | zeros to a multiple of 16 | nodes:
 //   Node[nodes]
 //
 // A character's code is codes[256 * pages[c >> 8] + (c & 255)]: the flags of segmentation.h and its number in the
-// dictionary's alphabet, 0 when no word has it. The words are a double array over these numbers: the child of node i by
-// code k is node j = nodes[i].base + k if nodes[j].parent is i. Node 0 is the root. All numbers in the machine's order
-// of bytes.
+// dictionary's alphabet, 0 if no word contains it. The words are a double array over these numbers: the child of node i
+// by code k is node j = nodes[i].base + k if nodes[j].parent is i. Node 0 is the root. All numbers have the machine's
+// byte order.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,11 @@ struct ImageHeader {
   uint32_t version;
   uint32_t byte_order;   // 0x01020304
   Hash128 content_hash;  // of everything after it
-  Hash128 key;           // of what it was built from
+  Hash128 key;           // hash of the sources
   uint64_t size;         // of the whole, bytes
   uint64_t code_pages, nodes;
   uint64_t words, total;
-  double single;  // weight of a character that no word begins with
+  double single;  // weight of a character that does not begin a word
 };
 
 struct DictionaryImage {

@@ -127,7 +127,7 @@ void DictionaryWords::set(std::u32string_view word, uint64_t frequency, std::str
   log_total_ = std::log(static_cast<double>(total_));
 }
 
-// The frequency with which a word is just as probable as the words it is cut into now.
+// The frequency at which a word is as probable as the words into which it is split now.
 uint64_t DictionaryWords::suggested_frequency(std::u32string_view word) {
   segment(*this, word, buffers_, ends_);
   const auto total = static_cast<double>(total_);

@@ -1,9 +1,9 @@
-// jieba's segmentation without its hidden Markov model, over any store of words. The text is cut into runs of the
-// characters that words are made of; a run is cut along its most probable path. With w(i, e) the logarithm of the
+// jieba's segmentation without its hidden Markov model, over any store of words. The text is divided into runs of the
+// characters that words consist of, and a run is split along its most probable path. With w(i, e) the logarithm of the
 // probability of the word [i, e), jieba's rule is
 //   route(n) = 0,  route(i) = max over e of w(i, e) + route(e),  of equal values the larger e,
-// over the dictionary's words that begin at i, or the one character i with frequency 1 if there is none. It is
-// computed from the back and the sums are made in jieba's order, so that rounding and ties are the same.
+// over the dictionary's words that begin at i, or the single character i with frequency 1 without such a word. It is
+// computed from the back, with sums in jieba's order, so rounding and ties are the same.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace rf::text {
 
 constexpr size_t kMaxWordChars = 255;  // of a dictionary word, so that a length fits a byte
-constexpr double kNoWord = -std::numeric_limits<double>::infinity();  // the weight where no word ends
+constexpr double kNoWord = -std::numeric_limits<double>::infinity();  // the weight if no word ends here
 
 // The weight of a word: jieba's log(frequency or 1) - log(total).
 inline double word_weight(double frequency, double log_total) {
@@ -44,7 +44,7 @@ constexpr uint32_t run_flags(char32_t c) {
 
 struct SegmentationBuffers {
   std::vector<uint32_t> codes;   // of the run's characters, flags included
-  std::vector<uint8_t> lengths;  // of the best word that begins at each of them
+  std::vector<uint8_t> lengths;  // of the best word that begins at each character
 };
 
 // `Words` has
@@ -64,7 +64,7 @@ void best_path(const Words& words, SegmentationBuffers& run) {
     double best = kNoWord;
     size_t best_end = i + 1;
     auto node = words.root();
-    const size_t last_end = std::min(size, i + kMaxWordChars);  // a length fits a byte, whatever the words are
+    const size_t last_end = std::min(size, i + kMaxWordChars);  // a length fits a byte for any words
     for (size_t end = i; end < last_end && words.step(node, run.codes[end] & kCodeMask);) {
       ++end;
       const double value = words.weight(node) + route[end % kRing];
@@ -82,8 +82,8 @@ void best_path(const Words& words, SegmentationBuffers& run) {
   }
 }
 
-// Appends the ends of the words of the run that begins at `begin`. Letters and digits that are words of one character
-// become one word with those that follow.
+// Appends the ends of the words of the run that begins at `begin`. Consecutive letters and digits that are words of one
+// character become one word.
 template <typename Words>
 void cut_run(const Words& words, SegmentationBuffers& run, size_t begin, std::vector<uint32_t>& ends) {
   best_path(words, run);

@@ -1,4 +1,5 @@
-// The text between CJK characters is normalised stretch by stretch: the spaces around these keep marks apart.
+// The text between CJK characters is normalised stretch by stretch, because the spaces around these characters separate
+// marks.
 #include "splitters/bert_normalized_text.h"
 
 #include "rf/io/utf8.h"

@@ -1,5 +1,5 @@
-// The complete result of BertNormalizer, for tokenizers with added tokens that are searched in it; all others use
-// BertSplitter, which is faster because it does not store the normalised text.
+// The complete result of BertNormalizer, for tokenizers that search it for added tokens; all others use BertSplitter,
+// which is faster because it does not store the normalised text.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace rf::text {
 class BertNormalizedText {
  public:
   explicit BertNormalizedText(const BertSplitterOptions& options);
-  // Normalises a text whose front is at (byte, character) of the source. Returns how many ill-formed sequences it has.
+  // Normalises a text whose front is at (byte, character) of the source. Returns the number of ill-formed sequences.
   int64_t normalize(std::string_view text, int32_t byte, int32_t character);
 
   const std::string& text() const { return text_; }
   SourceSpan source(size_t begin, size_t end) const;  // of bytes [begin, end) of text(); begin < end
-  // The words of these bytes, cut as by BertPreTokenizer.
+  // The words of bytes [begin, end), split like BertPreTokenizer.
   void split(size_t begin, size_t end, WordSink& sink) const;
 
  private:

@@ -1,5 +1,5 @@
-// A character that does not change is written to the output at once. Characters that decompose or combine are kept as
-// parts until a starter (combining class 0) ends the stretch for canonical reordering.
+// A character that does not change is written to the output immediately. Characters that decompose or combine are kept
+// as parts until a starter (combining class 0) ends the stretch for canonical reordering.
 #include "splitters/bert_normalizer.h"
 
 #include <algorithm>
@@ -86,8 +86,8 @@ void BertNormalizer::add_part(char32_t code, bool inserted) {
   parts_.push_back({code, bert_character(code).combining_class, inserted});
 }
 
-// Reorders the waiting parts and writes those that are not marks. Sources are assigned to the parts in their new order:
-// each part that is not inserted takes the next source, an inserted one shares that of the part before it.
+// Reorders the waiting parts and writes all except marks. Sources are assigned to the parts in their new order: each
+// part that is not inserted takes the next source, an inserted part shares the source of the previous part.
 void BertNormalizer::flush(std::vector<NormalizedChar>& out) {
   if (parts_.empty()) return;
   const auto is_starter = [](const Part& part) { return part.combining_class == 0; };

@@ -1,6 +1,6 @@
 // The BertNormalizer of the library `tokenizers` without its spaces around CJK characters: clean; NFD without marks
 // ("strip accents"); lower case, code point by code point. The result is code points with their sources in the text,
-// aligned as by that library: if a character becomes several, each has the whole source; a mark that canonical
+// aligned like in that library: if a character becomes several, each has the whole source; a mark that canonical
 // reordering moves has the source of the character whose place it takes.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace rf::text {
 
 struct NormalizedChar {
   char32_t code;
-  int32_t byte_begin, byte_end;  // its one source character in the text before normalisation
+  int32_t byte_begin, byte_end;  // its source character in the text before normalisation
   int32_t character;
 
   SourceSpan source() const { return {byte_begin, byte_end, character, character + 1}; }
@@ -40,7 +40,7 @@ class BertNormalizer {
   bool keeps(const BertCharacter& character) const { return !character.has(changing_); }
 
   // Appends the text, which begins at that place of the source, and moves the place to its end. Ill-formed UTF-8
-  // becomes U+FFFD, which is dropped. Returns the number of such sequences.
+  // becomes U+FFFD and is dropped. Returns the number of such sequences.
   int64_t normalize(std::string_view text, SourcePlace& place, std::vector<NormalizedChar>& out);
   // The first place at or after `bytes` where a text may be divided and its parts be normalised separately with the
   // same result.
@@ -58,7 +58,7 @@ class BertNormalizer {
   void put_lower(char32_t code, const NormalizedChar& source, std::vector<NormalizedChar>& out) const;
 
   bool lower_case_, strip_accents_;
-  int changing_;  // flags of the characters that may not be passed through
+  int changing_;  // flags of the characters that may change
   std::vector<Part> parts_;
   std::vector<NormalizedChar> sources_;  // of the parts that are not inserted
 };

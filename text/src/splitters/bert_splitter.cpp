@@ -1,5 +1,5 @@
-// One scan cuts the text at characters that always separate words: white space, punctuation and CJK characters. A chunk
-// between them that normalisation does not change is a word; any other is normalised and then split.
+// One scan divides the text at characters that always separate words: white space, punctuation and CJK characters. A
+// chunk between them that normalisation does not change is a word; any other chunk is normalised and then split.
 #include "splitters/bert_splitter.h"
 
 #include <algorithm>
@@ -89,7 +89,7 @@ void BertSplitter::scan_unicode(Scan& scan) {
   scan.at += decoded.length;
   scan.more_bytes += decoded.length - 1;
   if (spaced) {
-    if (!character.has(BertCharacter::kSpace)) flush(scan);  // of a space nothing is left
+    if (!character.has(BertCharacter::kSpace)) flush(scan);  // spaces are dropped
     scan.restart();
   }
 }
@@ -127,8 +127,8 @@ void BertSplitter::flush(const Scan& scan) {
                   Special::kNone});
 }
 
-// A long chunk is normalised in stretches. A word that is not complete waits in chars_, and is not searched
-// again; if it is too long to be cut, only its two ends are kept.
+// A long chunk is normalised in stretches. An incomplete word waits in chars_ and is not searched again; if it is too
+// long to be split, only its two ends are kept.
 void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, WordSink& sink) {
   chars_.clear();
   SourcePlace place{begin.byte_begin, begin.char_begin};

@@ -1,7 +1,7 @@
 // BertNormalizer and BertPreTokenizer of the library `tokenizers`: the words of `transformers` 5's BertTokenizer (spec
 // R-TOK-04 with table set A of R-TOK-05). The text is cleaned; each CJK character is a word; NFD without marks; lower
-// case; split at white space and at punctuation. Text that none of this changes, which is nearly all English and
-// Chinese, is cut without a copy. Special tokens are not recognised here.
+// case; split at white space and at punctuation. Text that these steps do not change (nearly all English and Chinese)
+// is split without a copy. Special tokens are not recognised here.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class BertSplitter : public Splitter {
  public:
   explicit BertSplitter(const BertSplitterOptions& options);
   int64_t split(std::string_view text, WordSink& sink) override;
-  int64_t steps() const { return steps_; }  // normalised characters that it looked for punctuation in, so far
+  int64_t steps() const { return steps_; }  // normalised characters searched for punctuation so far
 
  private:
   // The text between two separators.

@@ -11,8 +11,7 @@
 namespace rf::text {
 namespace {
 
-constexpr uint8_t kSplittingClasses =
-    kLetterClass | kNumberClass | kWhiteSpaceClass;  // none of them: the "other" class
+constexpr uint8_t kSplittingClasses = kLetterClass | kNumberClass | kWhiteSpaceClass;  // otherwise: the "other" class
 
 constexpr std::array<uint8_t, 128> make_ascii_classes() {
   std::array<uint8_t, 128> classes{};
@@ -37,7 +36,7 @@ Classified classify(std::string_view text, size_t at) {
   return {static_cast<uint8_t>(regex_classes(decoded.code) & kSplittingClasses), static_cast<uint8_t>(decoded.length)};
 }
 
-// Bytes of the contraction that begins with the apostrophe at `at`; 0 when there is none.
+// Bytes of the contraction that begins with the apostrophe at `at`; 0 without one.
 size_t contraction(std::string_view text, size_t at) {
   const std::string_view rest = text.substr(at + 1, 2);
   if (rest.empty()) return 0;

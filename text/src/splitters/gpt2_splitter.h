@@ -1,4 +1,4 @@
-// GPT-2's splitting expression, without a regex engine (the classes are those of regex_classes.h):
+// GPT-2's splitting expression, without a regex engine (regex_classes.h defines the classes):
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 // Every character belongs to one word.
 #pragma once

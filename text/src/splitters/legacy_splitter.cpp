@@ -1,5 +1,5 @@
-// Text to words: one scan cuts the text at white space, CJK characters and special tokens into chunks; a chunk of
-// printable ASCII is split directly, any other is decoded, normalised and then split.
+// Text to words: one scan divides the text at white space, CJK characters and special tokens into chunks; a chunk of
+// printable ASCII is split directly, any other chunk is decoded, normalised and then split.
 #include "splitters/legacy_splitter.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Special LegacySplitter::special_at(std::string_view text) const {
   return Special::kNone;
 }
 
-// A special token is also recognised here, after control characters inside it were dropped.
+// Special tokens are recognised here too, after control characters inside them were dropped.
 Special LegacySplitter::special_in_chars() const {
   if (chars_.empty()) return Special::kNone;
   const auto same = [](const MappedChar& c, char letter) { return c.code == static_cast<char32_t>(letter); };

@@ -1,8 +1,7 @@
-// The first half of the BERT tokenizer: text to words (spec R-TOK-04, table set B). The steps are those of
-// `transformers`' bert.tokenization_bert_legacy, in its order: literal special tokens are cut out; control characters
-// and U+FFFD are dropped; each CJK character becomes a word; split at white space; NFC; lower case, NFD without
-// category Mn (Case::kLower only); split at punctuation. A plain ASCII stretch without white space is split by a faster
-// path.
+// The first half of the BERT tokenizer: text to words (spec R-TOK-04, table set B). It follows the steps of
+// `transformers`' bert.tokenization_bert_legacy in order: literal special tokens are cut out; control characters and
+// U+FFFD are dropped; each CJK character becomes a word; split at white space; NFC; lower case, NFD without category Mn
+// (Case::kLower only); split at punctuation. A plain ASCII stretch without white space is split by a faster path.
 #pragma once
 
 #include <array>
@@ -21,7 +20,7 @@ namespace rf::text {
 // Holds buffers: use one object per thread.
 class LegacySplitter : public Splitter {
  public:
-  // The special tokens are those of these names that are not empty.
+  // The special tokens are the non-empty names.
   explicit LegacySplitter(Case letter_case, const SpecialNames& names = {});
   int64_t split(std::string_view text, WordSink& sink) override;
 
@@ -52,12 +51,12 @@ class LegacySplitter : public Splitter {
   void split_plain(std::string_view chunk, const SourceSpan& begin, WordSink& sink);
   void split_unicode(std::string_view chunk, const SourceSpan& begin, WordSink& sink);
   void read_chars(std::string_view chunk, const SourceSpan& begin);
-  bool any(uint32_t flags) const;  // whether a character has one of these
+  bool any(uint32_t flags) const;  // whether a character has one of the flags
   void take_chars(size_t first, size_t last, Special special, WordSink& sink);
 
   Case case_;
   std::array<std::string, kSpecialTokens.size()> specials_;  // by Special
-  std::array<char, 128> fold_;                               // ASCII to the letter case wanted
+  std::array<char, 128> fold_;                               // ASCII to the requested letter case
   Normalizer normalizer_;
   std::string folded_;
   std::vector<MappedChar> chars_;

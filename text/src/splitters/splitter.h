@@ -17,14 +17,14 @@ enum class Special : int8_t { kNone = -1, kPad, kUnk, kCls, kSep, kMask };
 inline constexpr std::array<std::string_view, 5> kSpecialTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 struct Word {
-  // Normalised, valid UTF-8, not empty; valid during the call. The middle of a word that is too long for the tokenizer,
-  // which makes it one unknown token, may be left out; `chars` counts it nevertheless.
+  // Normalised, valid UTF-8, not empty; valid during the call. The middle of a word may be omitted if the word is too
+  // long for the tokenizer and becomes an unknown token; `chars` counts it nevertheless.
   std::string_view text;
   int64_t chars;  // its code points
   // The source of each byte of `text`; null: each character has the same place and number of bytes in the source.
   const SourceSpan* spans;
-  SourceSpan begin;    // used when spans is null: where the source starts
-  Special special;     // not kNone: a special token, which is not cut
+  SourceSpan begin;    // used if spans is null: start of the source
+  Special special;     // not kNone: a special token, which is not split
   int32_t token = -1;  // the id of the token that equals the word, if the splitter has looked it up
 
   SourceSpan source() const {  // of the whole word
@@ -32,7 +32,7 @@ struct Word {
     return source(0, text.size(), first_char);
   }
   // The source of bytes [first, last) of the word, which are whole characters; `character` is the number of characters
-  // before `first`, and afterwards of those before `last`.
+  // before `first`, and afterwards before `last`.
   [[gnu::always_inline]] SourceSpan source(size_t first, size_t last, int32_t& character) const {
     if (spans == nullptr) return plain_source(first, last, character);
     SourceSpan whole = spans[first];
@@ -60,7 +60,7 @@ class WordSink {
  public:
   virtual ~WordSink() = default;
   virtual void take(const Word& word) = 0;
-  // It needs no further words, and ignores them: what makes them may stop.
+  // The sink ignores further words, so their producer may stop.
   bool is_full() const { return full_; }
 
  protected:
@@ -79,8 +79,7 @@ class Splitter {
  public:
   virtual ~Splitter() = default;
   // Passes the words of the text to the sink, in order, until it is full. Returns the number of ill-formed UTF-8
-  // sequences replaced in what was read of the text.
-  // Throws Error when the text has 2^31 bytes or more.
+  // sequences replaced in the part that was read. Throws Error if the text has 2^31 bytes or more.
   virtual int64_t split(std::string_view text, WordSink& sink) = 0;
 };
 

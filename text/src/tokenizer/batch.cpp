@@ -1,6 +1,6 @@
-// Rows of model input (rf/text/batch.h). Lengths and windows follow the behaviour of the library `tokenizers`: in a
-// pair that is too long, the shorter text keeps its tokens while it has at most half of the available tokens ("room");
-// windows of an overflow start every room - stride tokens, and the one that reaches the end is the last.
+// Rows of model input (rf/text/batch.h). Lengths and windows follow the library `tokenizers`: in a pair that is too
+// long, the shorter text keeps its tokens while it has at most half of the available tokens ("room"); windows of an
+// overflow start every room - stride tokens, and the window that reaches the end is the last.
 #include "rf/text/batch.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Window {
   size_t begin, end;
 };
 
-// The first window is the part that is kept; the others, in order, are the overflow.
+// The first window is the kept part; the others, in order, are the overflow.
 std::vector<Window> windows_of(size_t tokens, size_t room, const BatchOptions& options) {
   if (tokens <= room) return {{0, tokens}};
   const bool right = options.truncation_side == Side::kRight;
@@ -73,12 +73,12 @@ KeptTokens kept_tokens(size_t first, size_t second, bool is_pair, size_t room, c
   return of_first ? KeptTokens{first - excess, second} : KeptTokens{first, second - excess};
 }
 
-// Of a text whose end is cut off, tokens are made until it is known how many of them are kept.
+// If the end of a text is truncated, tokens are computed until the number of kept tokens is known.
 constexpr size_t kAllTokens = std::numeric_limits<size_t>::max();
 
-// How many tokens of each text must be known, with `first` and `second` known of at most `known` each; `known` if that
-// is enough. One more than there is room for tells of a text that it is too long, but not which text of a pair is the
-// longer one and keeps the odd token, nor what a message says.
+// The number of tokens of each text that must be known, given `first` and `second`, at most `known` each; `known` if
+// that is enough. One token more than the room shows that a text is too long, but not which text of a pair is longer
+// and keeps the odd token, nor the numbers for a message.
 size_t tokens_to_know(size_t first, size_t second, size_t known, bool is_pair, size_t room,
                       const BatchOptions& options) {
   if (options.truncation == Truncation::kLongestFirst) {
@@ -132,7 +132,7 @@ size_t count_specials(const std::vector<Piece>& pieces) {
       std::count_if(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.part == Part::kSpecial; }));
 }
 
-// A sample's tokens, and which of them each of its rows takes.
+// A sample's tokens, and the tokens of each of its rows.
 struct Plan {
   struct Windows {
     Window of[2];
@@ -189,7 +189,7 @@ class BatchEncoder::Impl {
 
  private:
   const std::vector<Piece>& pieces_for(const TextPair& sample) const;
-  bool cuts_ends() const;  // of texts that are too long, and needs nothing of what it cuts off
+  bool cuts_ends() const;  // truncates texts without using the rest
   void encode_texts(const TextPair& sample, size_t room, Plan& plan) const;
   void encode_whole(const TextPair& sample, Row& row) const;
   void count_replaced(std::string_view text, size_t kept, Encoding& tokens) const;
@@ -246,7 +246,7 @@ void BatchEncoder::Impl::encode_texts(const TextPair& sample, size_t room, Plan&
   }
 }
 
-// Of a text whose end is cut off, what was ill-formed before that.
+// For a truncated text, the ill-formed sequences before its end.
 void BatchEncoder::Impl::count_replaced(std::string_view text, size_t kept, Encoding& tokens) const {
   if (!cuts_ends() || kept == tokens.size() || tokens.replaced_bytes == 0) return;
   const auto end = kept == 0 ? size_t{0} : static_cast<size_t>(tokens.byte_end[kept - 1]);

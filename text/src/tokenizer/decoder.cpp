@@ -42,10 +42,10 @@ void clean_up_token(std::string& token) {
   for (const auto& [from, to] : kLastCleanup) replace_all(token, from, to);
 }
 
-constexpr std::string_view kCleanedUp = " .?!,'ntmsver";  // the bytes of all of these
+constexpr std::string_view kCleanedUp = " .?!,'ntmsver";  // the bytes of all matches
 
-// Bytes at the end of a text to which clean_up may do something else once more text follows. What it removes is a space
-// before some of kCleanedUp, and it looks at 6 bytes at most: " n ' t" becomes " n't", then "n't".
+// Bytes at the end of a text whose cleaning may change when more text follows. clean_up removes a space before some of
+// kCleanedUp, and examines at most 6 bytes: " n ' t" becomes " n't", then "n't".
 size_t unsettled_bytes(std::string_view text) {
   constexpr size_t kMostBytes = 5;  // and one that follows
   const size_t other = text.find_last_not_of(kCleanedUp);
@@ -54,10 +54,10 @@ size_t unsettled_bytes(std::string_view text) {
   return text.substr(text.size() - count).find(' ') == std::string_view::npos ? 0 : count;
 }
 
-// Where the text can be divided, so that its parts are cleaned up alone: the last place that no match crosses, whatever
-// follows. A match begins with a space, has at most kMostMatched bytes, all of kCleanedUp, and loses spaces alone; so
-// there is none across a place where what stands before is no space, back to some other character or for as many bytes.
-// The text follows such a place itself.
+// Where the text can be divided so that its parts are cleaned separately: the last place that no match crosses,
+// whatever follows. A match begins with a space, has at most kMostMatched bytes, all of kCleanedUp, and only loses
+// spaces. So no match crosses a place without a space before it, back to some other character or for that many bytes.
+// The start of the text is such a place.
 size_t last_division(std::string_view text) {
   constexpr size_t kMostMatched = 4;  // " n't"
   const auto is_division = [text](size_t end) {
@@ -101,21 +101,21 @@ void TokenJoiner::add_word_piece(std::string_view token) {
   open_ += token_;
 }
 
-// A token that is not in the byte alphabet, which only an added one can be, stands for its own text.
+// A token that is not in the byte alphabet (only an added token can be) stands for its text.
 void TokenJoiner::add_bytes(std::string_view token) {
   if (!append_bytes(token, incomplete_)) incomplete_ += token;
   std::string_view rest = incomplete_;
   while (!rest.empty()) {
     const Decoded decoded = decode_utf8(rest);
     const auto length = static_cast<size_t>(decoded.length);
-    if (!decoded.valid && length == rest.size()) break;  // what follows may complete it
+    if (!decoded.valid && length == rest.size()) break;  // further bytes may complete it
     append_utf8(decoded.code, open_);
     rest.remove_prefix(length);
   }
   incomplete_.erase(0, incomplete_.size() - rest.size());
 }
 
-// The first bytes of what is open stay as they are now.
+// The first bytes of the open part are final.
 void TokenJoiner::fix(size_t bytes) {
   token_.assign(open_, 0, bytes);
   open_.erase(0, bytes);
@@ -138,7 +138,7 @@ const DecodedText& TokenJoiner::result() {
   text += token_;
   size_t settled = text.size() - std::min(unsettled, token_.size());
   while (settled < text.size() && !begins_character(text[settled])) --settled;
-  result_.settled = std::max(result_.settled, settled);  // what was settled stays so
+  result_.settled = std::max(result_.settled, settled);  // settled text stays settled
   return result_;
 }
 

@@ -1,4 +1,4 @@
-// Tokens back to text, as by the decoders of `tokenizers` and `transformers`' decode().
+// Converts tokens back to text, like the decoders of `tokenizers` and `transformers`' decode().
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace rf::text {
 
-// Joins tokens that come one after another. What no further token can change is not looked at again.
+// Joins a stream of tokens. Text that further tokens cannot change is not examined again.
 class TokenJoiner {
  public:
   explicit TokenJoiner(const DecodingOptions& options) : options_(options) {}
@@ -28,9 +28,9 @@ class TokenJoiner {
   bool is_first_ = true;
   std::string token_;       // a buffer
   std::string incomplete_;  // bytes of a character that is not complete
-  std::string open_;        // what is joined and may yet be cleaned up together with what follows
+  std::string open_;        // joined text that may be cleaned up together with later text
   DecodedText result_;
-  size_t fixed_ = 0;  // bytes of the result that are no part of open_
+  size_t fixed_ = 0;  // bytes of the result outside of open_
   int64_t steps_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace rf::text {
 // While a writer exists, nothing else may append to a column of the encoding or change its capacity.
 class EncodingWriter {
  public:
-  // `max_tokens`: as many are wanted, of which some more may be made and taken back.
+  // `max_tokens`: the requested number; some more may be produced and removed again.
   EncodingWriter(Encoding& out, size_t text_bytes, size_t max_tokens)
       : out_(out),
         first_(out.size()),
@@ -36,7 +36,7 @@ class EncodingWriter {
   }
 
  private:
-  // All six columns have room for capacity_ tokens, so append() checks one of them.
+  // All six columns have room for capacity_ tokens, so append() checks only one column.
   template <class T>
   [[gnu::always_inline]] static void push(std::vector<T>& column, T value) {
     if (column.size() == column.capacity()) __builtin_unreachable();

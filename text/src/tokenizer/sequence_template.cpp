@@ -1,4 +1,4 @@
-// The templates that models are known by.
+// The templates of known models.
 #include "rf/text/sequence_template.h"
 
 namespace rf::text {

@@ -1,4 +1,4 @@
-// A complete tokenizer: a splitter makes words, a model cuts them into tokens.
+// A complete tokenizer: a splitter makes words, a model splits them into tokens.
 #include "rf/text/tokenizer.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace rf::text {
 namespace {
 
-// The special tokens of the vocabulary, except those that the caller describes.
+// The special tokens of the vocabulary, except tokens described by the caller.
 std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocabulary& vocabulary) {
   for (AddedToken& special : special_tokens(vocabulary)) {
     const bool described =
@@ -63,7 +63,7 @@ void check_options(const TokenizerOptions& options) {
   }
 }
 
-// Every special token is one of the vocabulary.
+// Every special token must be in the vocabulary.
 void check_template(const SequenceTemplate& sequence, const Vocabulary& vocabulary) {
   for (const auto* pieces : {&sequence.single, &sequence.pair}) {
     for (const SequenceTemplate::Piece& piece : *pieces) {
@@ -75,7 +75,7 @@ void check_template(const SequenceTemplate& sequence, const Vocabulary& vocabula
   }
 }
 
-constexpr size_t kKeptBytes = size_t{1} << 20;  // buffers that longer texts have filled are not kept
+constexpr size_t kKeptBytes = size_t{1} << 20;  // larger buffers of long texts are not kept
 
 // EncodingWriter checks the size of one column only, so all must be equal.
 void check_columns(const Encoding& out) {
@@ -172,7 +172,7 @@ void Tokenizer::encode_first(std::string_view text, size_t max_tokens, Encoding&
   }
 }
 
-// How far the text is read depends on the pipeline, and so do the sequences that are counted.
+// The pipeline determines how far the text is read, and so which sequences are counted.
 void Tokenizer::append_first(std::string_view text, size_t max_tokens, Encoding& out) const {
   Scratch& own = scratch();
   if (byte_pairs_ != nullptr) {

@@ -12,8 +12,7 @@ namespace {
 
 constexpr size_t kBlock = 16;
 
-// A thread looks this often before it sleeps: some tens of microseconds, what waking it would take. Loops come in
-// pairs.
+// A thread polls this often before it sleeps: some tens of microseconds, the time of waking it. Loops come in pairs.
 constexpr int kLooks = 1000;
 
 template <class Condition>
@@ -64,7 +63,7 @@ void Workers::start() {
   }
 }
 
-// The child of a fork has none of the threads; they may have held the lock, and their handles cannot be destroyed.
+// The threads do not exist in the child of a fork; they may have held the lock, and their handles cannot be destroyed.
 void Workers::renew_after_fork() {
   if (forks_ == forks()) return;
   static_cast<void>(crew_.release());

@@ -1,6 +1,6 @@
-// How the library `tokenizers` treats each code point in its BertNormalizer and BertPreTokenizer (spec R-TOK-05, table
-// set A). The tables are generated from that library's results (scripts/make_normalizer_tables.py); its Unicode
-// versions are older than table set B's and differ from step to step, so no property is taken from elsewhere.
+// The treatment of each code point by BertNormalizer and BertPreTokenizer of the library `tokenizers` (spec R-TOK-05,
+// table set A). The tables are generated from that library's results (scripts/make_normalizer_tables.py); its Unicode
+// versions are older than table set B's and differ from step to step, so all properties come from these results.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct BertCharacter {
   enum Flag : uint8_t {
     kDrop = 1 << 0,         // cleaning removes it; no other flag is set
     kSpace = 1 << 1,        // cleaning makes it a space; no other flag is set
-    kPunctuation = 1 << 2,  // a word of its own
+    kPunctuation = 1 << 2,  // a separate word
     kMark = 1 << 3,         // stripping accents removes it
     kCjk = 1 << 4,          // spaces are put around it
     kLowers = 1 << 5,       // has a lower case
@@ -25,7 +25,7 @@ struct BertCharacter {
   uint16_t pool;  // index of the decomposition, which the lower case follows
 
   bool has(int any_of) const { return (flags & any_of) != 0; }
-  std::u32string_view lower() const;  // empty when it does not change
+  std::u32string_view lower() const;  // empty if it does not change
   // Also empty for Hangul syllables, which are decomposed by arithmetic.
   std::u32string_view decomposition() const;
 };

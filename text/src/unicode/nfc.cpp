@@ -46,7 +46,7 @@ void NfcNormalizer::compose() {
   composed_.clear();
   constexpr size_t kNone = static_cast<size_t>(-1);
   size_t starter = kNone;
-  int last_rank = -1;  // of the last character kept after the starter, -1 when there is none
+  int last_rank = -1;  // of the last character kept after the starter, initially -1
   for (const Change& c : changes_) {
     const int rank = rank_of(c.code);
     if (starter != kNone && last_rank < rank) {

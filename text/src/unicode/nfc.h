@@ -1,7 +1,7 @@
-// Canonical composition (NFC) as the library `tokenizers` does it: an older Unicode version than the tables of
-// unicode.h (nfc_tables.inc has the differences), and an alignment that counts characters from left to right: a
-// composite has the source of its first character, and a character that canonical reordering moves has the source of
-// the character whose place it takes.
+// Canonical composition (NFC) as in the library `tokenizers`: an older Unicode version than the tables of unicode.h
+// (nfc_tables.inc has the differences), and an alignment that counts characters from left to right. The source of a
+// composite is the source of its first character; a character that canonical reordering moves takes the source of the
+// character whose place it takes.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SourcedChar {
   SourceSpan source;
 };
 
-// Whether NFC may change a text that has this character.
+// Whether NFC may change a text that contains this character.
 inline bool may_change_under_nfc(char32_t code) {
   return (unicode_record(code) & kNfcUnstable) != 0;
 }

@@ -1,6 +1,6 @@
 // Character classes as the regular expressions inside the library `tokenizers` see them (probed on every code point by
-// scripts/make_regex_tables.py): those of GPT-2's splitting expression, and those that decide where an added token with
-// "single_word", "lstrip" or "rstrip" begins and ends.
+// scripts/make_regex_tables.py): the classes of GPT-2's splitting expression, and the classes that decide where an
+// added token with "single_word", "lstrip" or "rstrip" begins and ends.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Unicode look-ups and canonical normalisation (UAX #15) over generated tables. Hangul syllables are composed and
-// decomposed by the arithmetic of the Unicode standard, section 3.12; they are in no table.
+// decomposed by the arithmetic of the Unicode standard, section 3.12, so tables omit them.
 #include "unicode/unicode.h"
 
 #include <algorithm>
@@ -135,7 +135,7 @@ void Normalizer::compose(std::vector<MappedChar>& chars) {
   buffer_.clear();
   constexpr size_t kNone = static_cast<size_t>(-1);
   size_t starter = kNone;
-  int last_class = -1;  // of the last character kept after the starter, -1 when there is none
+  int last_class = -1;  // of the last character kept after the starter, initially -1
   for (const MappedChar& c : chars) {
     const int rank = combining_class(unicode_record(c.code));
     if (starter != kNone && last_class < rank) {

@@ -28,13 +28,13 @@ inline int combining_class(uint32_t record) {
   return static_cast<int>(record >> 16);
 }
 
-// The full canonical decomposition (NFD) of a code point that has one (kDecomposes).
+// The full canonical decomposition (NFD) of a code point with kDecomposes.
 struct Decomposed {
   char32_t codes[4];
   size_t count;
 };
 Decomposed canonical_decomposition(char32_t code);
-// The primary composite of two code points; 0 when they do not compose.
+// The primary composite of two code points; 0 if they do not compose.
 char32_t canonical_composite(char32_t first, char32_t second);
 
 // A half-open range of the source text, in bytes and in code points.

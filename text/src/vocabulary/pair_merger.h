@@ -1,7 +1,6 @@
-// Merges the most frequent pair of neighbouring pieces in a list of distinct words, again and again (Sennrich et al.
-// 2016, arXiv 1508.07909). A pair's count changes only in the words that hold it, so each merge changes those words
-// alone, and a heap with stale entries gives the next pair: an entry is checked against the current count when it
-// reaches the top.
+// Repeatedly merges the most frequent pair of neighbouring pieces in a list of distinct words (Sennrich et al. 2016,
+// arXiv 1508.07909). A merge changes only the words that contain the pair. A heap with stale entries gives the next
+// pair: an entry is checked against the current count when it reaches the top.
 #pragma once
 
 #include <compare>
@@ -40,9 +39,9 @@ class TokenList {
 
 class PairMerger {
  public:
-  // What the pieces are: how two become one, and which of two equally frequent pairs is first.
+  // The kind of pieces: how two are joined, and the order of equally frequent pairs.
   enum class Pieces {
-    kWordPieces,  // those after the first of a word begin with "##"; the pair that is first by its pieces' bytes
+    kWordPieces,  // pieces after the first of a word begin with "##"; the pair that is first by its pieces' bytes
     kBytes,       // in the byte alphabet; the pair that is first by its pieces' ids, as in the library `tokenizers`
   };
   PairMerger(TokenList& tokens, Pieces pieces) : tokens_(tokens), kind_(pieces), heap_(LessFrequent{&tokens, pieces}) {}
@@ -70,7 +69,7 @@ class PairMerger {
   };
   struct PairState {
     int64_t count = 0;
-    std::vector<int32_t> words;  // that had the pair when its count last rose; some may no longer have it
+    std::vector<int32_t> words;  // words with the pair when its count last rose; some may have lost it
   };
   struct Entry {
     int64_t count;

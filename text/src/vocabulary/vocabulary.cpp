@@ -1,6 +1,6 @@
-// Reading and checking vocab.txt as `transformers`' load_vocab does: lines end with \n, \r\n or \r (Python's text mode)
-// and with nothing else, so that tokens may contain U+2028; an empty line is an empty token and keeps its number.
-// Unlike `transformers`, this refuses a token that occurs twice and bytes that are not UTF-8.
+// Reads and checks vocab.txt like `transformers`' load_vocab: lines end with \n, \r\n or \r (Python's text mode) and
+// with nothing else, so that tokens may contain U+2028; an empty line is an empty token and keeps its number. Unlike
+// `transformers`, this refuses a token that occurs twice and bytes that are not UTF-8.
 #include "rf/text/vocabulary.h"
 
 #define XXH_INLINE_ALL

@@ -59,7 +59,7 @@ std::vector<std::string> choose_alphabet(const WordCounts& words, int64_t max_al
   return alphabet;
 }
 
-// The word as characters, those after the first with "##"; empty if one of them is not in the alphabet, because such a
+// The word as characters, those after the first with "##"; empty if a character is not in the alphabet, because such a
 // word will be [UNK] whatever is merged.
 std::vector<std::string> to_pieces(const std::string& word, const TokenList& tokens) {
   std::vector<std::string> pieces = split_chars(word);

@@ -1,5 +1,5 @@
 // Counting and choosing words (rf/text/word_vocabulary.h). Only words of the dictionary have two Han characters or
-// more, so that the counts stay small whatever the corpus.
+// more, so the counts stay small for any corpus.
 #include "rf/text/word_vocabulary.h"
 
 #include <algorithm>

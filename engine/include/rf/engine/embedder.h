@@ -1,9 +1,9 @@
-// Texts to vectors: a tokenizer, an encoder, pooling, dense layers and normalisation, as the files of
-// sentence-transformers in the model directory say (docs/embeddings.md). A directory without them gives the mean of all
-// token vectors, not normalised. Needs no PyTorch.
+// Texts to vectors: a tokenizer, an encoder, pooling, dense layers and normalisation, as configured by the files of
+// sentence-transformers in the model directory (docs/embeddings.md). A directory without them gives the mean of all
+// token vectors, not normalised. Does not use PyTorch.
 //
-// The vector of a text has the same bits whatever other texts a call has, and for any number of threads. An Embedder
-// may be used by several threads at once.
+// The vector of a text has the same bits whatever the other texts of the call, and for any number of threads. Several
+// threads may use an Embedder at the same time.
 //
 // Throws std::runtime_error, whose text reads "[where] rule, got value", for files and arguments that break a rule, and
 // std::bad_alloc.
@@ -24,16 +24,16 @@
 
 namespace rf::engine {
 
-// What is done with a text of more than max_length tokens.
+// The treatment of a text with more than max_length tokens.
 enum class LongTexts {
-  kTruncate,  // its first tokens are embedded, or the last as the tokenizer's truncation_side says
+  kTruncate,  // embeds its first tokens, or its last ones, by the tokenizer's truncation_side
   kRefuse,    // an error
 };
 
 struct EmbedderOptions {
   Precision precision = Precision::kFloat32;  // of the encoder; dense layers are float32
-  int64_t token_budget = 4096;                // tokens that are computed at once
-  // These replace what the directory says.
+  int64_t token_budget = 4096;                // tokens that are computed together
+  // These replace settings of the directory.
   std::vector<Pooling> poolings{};  // several are concatenated; empty: the directory's
   std::optional<bool> normalize{};
   int64_t dimensions = 0;               // the first elements of a vector, which is then normalised again if vectors
@@ -47,8 +47,8 @@ struct EmbedderOptions {
   std::function<void(const std::string&)> warn{};
 };
 
-// How many threads should tokenize for so many that compute: a text is tokenized in a hundredth of the time in which
-// its vector is computed.
+// The number of tokenizing threads for a number of computing threads: tokenizing a text takes a hundredth of the time
+// of its vector.
 constexpr int tokenizing_threads(int computing) {
   constexpr int kComputingPerTokenizing = 8;
   return (computing + kComputingPerTokenizing - 1) / kComputingPerTokenizing;
@@ -62,7 +62,7 @@ struct EmbedderInfo {
   bool normalized = false;                      // vectors have length 1
   std::string prompt;                           // text before each text
   std::map<std::string, std::string> prompts;   // the directory's, by name
-  Similarity similarity = Similarity::kCosine;  // for which the vectors were trained
+  Similarity similarity = Similarity::kCosine;  // the similarity the vectors were trained for
 };
 
 // Texts as tokens. Equal texts are one sequence.
@@ -71,14 +71,14 @@ struct TokenizedTexts {
   std::vector<int64_t> offsets{0};        // sequence i is tokens offsets[i] .. offsets[i + 1] - 1; it may be empty
   std::vector<int64_t> sequence_of_text;  // sequences are numbered in the order of their first text
   int64_t prompt_tokens = 0;              // at the front of each sequence, which poolings leave out
-  int64_t full_texts = 0;                 // sequences of max_length tokens: of longer texts, the rest is cut off
-  int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD; not of an end cut off
+  int64_t full_texts = 0;                 // sequences that reached max_length tokens; longer texts were truncated
+  int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD, without truncated ends
 
   int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
   int64_t texts() const { return static_cast<int64_t>(sequence_of_text.size()); }
 };
 
-// The first text of a sequence, for messages: its number from 0 and how it begins.
+// The first text of a sequence, for messages: its number from 0 and its beginning.
 RF_ENGINE_API std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence,
                                        std::span<const std::string_view> texts);
 
@@ -91,15 +91,15 @@ class RF_ENGINE_API Embedder {
 
   const EmbedderInfo& info() const;
   const Model& model() const;  // the encoder
-  // The text before each text from now on; not while another thread uses the embedder.
+  // Sets the prompt before each text; not while another thread uses the embedder.
   void use_prompt(const std::string& prompt);
   // A hash of the content of all files that the vectors depend on.
   std::string identity() const;
 
-  // The vectors of texts, [texts.size(), dimensions]. Throws for one that is not finite, with the text.
+  // The vectors of texts, [texts.size(), dimensions]. Throws for a vector that is not finite, with the text.
   void embed(std::span<const std::string_view> texts, float* out) const;
 
-  // The two steps of it; `prompt` is put before each text in place of info().prompt.
+  // The two steps of embed(); `prompt` is put before each text instead of info().prompt.
   TokenizedTexts tokenize(std::span<const std::string_view> texts) const;
   TokenizedTexts tokenize(std::span<const std::string_view> texts, const std::string& prompt) const;
   // The vectors of sequences first .. first + count - 1, [count, dimensions], finite or not.

@@ -1,8 +1,8 @@
 // Text of a causal language model: greedy search, sampling and beam search over a Decoder. Greedy and beam search give
 // the tokens of transformers' generate(); sampling draws from the distribution of its temperature, top-k and top-p.
 //
-// The result of a prompt is a function of the model, the prompt and the options: not of other prompts of the call, nor
-// of the number of threads.
+// The result of a prompt depends only on the model, the prompt and the options, not on other prompts of the call or the
+// number of threads.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +19,31 @@ namespace rf::engine {
 enum class Search {
   kGreedy,  // the most probable token at each step
   kSample,
-  kBeams,  // the sequences of highest score among those that `beams` beams meet
+  kBeams,  // the sequences of highest score found by `beams` beams
 };
 
 struct GenerationOptions {
   Search search = Search::kGreedy;
   int64_t max_new_tokens = 64;      // from 1 to 2^30
   int64_t min_new_tokens = 0;       // no stop id before
-  std::vector<int32_t> stop_ids{};  // one of them ends a sequence, and is its last token
+  std::vector<int32_t> stop_ids{};  // any of the ids ends a sequence, as its last token
   double repetition_penalty = 1;    // > 0: scores of tokens that occur, prompt included, are divided by it where
                                     // they are positive, and multiplied where negative (Keskar et al. 2019)
   int64_t return_sequences = 1;     // for each prompt; at most 1 with kGreedy, `beams` with kBeams
   // Sampling, in this order.
   double temperature = 1;  // > 0; near 0 the most probable token, as with kGreedy
-  int64_t top_k = 0;       // only the k most probable tokens, and those that equal the last; 0: all
+  int64_t top_k = 0;       // only the k most probable tokens, and ties with the last; 0: all
   double top_p = 1;        // in (0, 1]: the fewest tokens whose probability is at least p
   uint64_t seed = 0;
   // Beam search.
   int64_t beams = 4;
   double length_penalty = 1;    // a score is the sum of log-probabilities over tokens^length_penalty
   bool stop_when_full = false;  // as soon as `beams` sequences have ended (early_stopping of transformers)
-  int64_t batch = 8;            // sequences that are computed at once, at least those of one prompt
-  // Called with each new token when it is found; for one prompt with one sequence, and not with kBeams.
+  int64_t batch = 8;            // sequences computed together, at least all of one prompt
+  // Called with each new token immediately; for one prompt with one sequence, and not with kBeams.
   std::function<void(int32_t token)> on_token{};
-  // Called with a prompt and the new tokens of a sequence, more than min_new_tokens: whether they end it, as a stop id
-  // does.
+  // Called with a prompt and the new tokens of a sequence, more than min_new_tokens; returns whether they end it, like
+  // a stop id.
   std::function<bool(std::span<const int32_t> prompt, std::span<const int32_t> added)> is_end{};
 };
 
@@ -55,10 +55,11 @@ struct Generated {
 };
 
 // Sampling draws sequence r of a prompt with std::mt19937_64, seeded by std::seed_seq{low 32 bits of the seed, high 32
-// bits, r}: one number for each token, of which the upper 53 bits are a fraction u; the token is the first, by id, at
-// which the sum of probabilities is above u.
+// bits, r}: one number for each token, whose upper 53 bits are a fraction u; the token is the first, by id, at which
+// the sum of probabilities exceeds u.
 //
-// Throws as Model does, and for logits that are not finite. The model must outlive it; not for several threads at once.
+// Throws like Model, and for logits that are not finite. The model must outlive it; only one thread at a time may use
+// it.
 class RF_ENGINE_API Generator {
  public:
   explicit Generator(const Model& model);
@@ -66,8 +67,8 @@ class RF_ENGINE_API Generator {
   Generator(Generator&&) noexcept;
   Generator& operator=(Generator&&) noexcept;
 
-  // return_sequences results for each prompt, beams the best first. A prompt has at least one token, and with the new
-  // tokens no more than the model has positions.
+  // return_sequences results for each prompt, beams the best first. A prompt must have at least one token, and with the
+  // new tokens at most as many as the model has positions.
   std::vector<std::vector<Generated>> generate(std::span<const std::vector<int32_t>> prompts,
                                                const GenerationOptions& options);
   // The same in steps: begin, step until it returns false, take the results.

@@ -1,4 +1,4 @@
-// Ends a long call early, as Python needs it for Ctrl-C.
+// Ends a long call early, for Ctrl-C in Python.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace rf::engine {
 
-// While it exists, what this thread computes calls `check` before each layer; what that throws leaves the call.
+// While it exists, computations of this thread call `check` before each layer; its exceptions leave the call.
 class RF_ENGINE_API InterruptScope {
  public:
   explicit InterruptScope(std::function<void()> check);

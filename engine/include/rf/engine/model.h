@@ -1,11 +1,11 @@
 // A trained encoder in production: token ids in, vectors and logits out. Opens model directories of RoFormer, BERT and
 // NEZHA, and rf_encoder with any position encoding (docs/engine.md); and rotary decoders, Hugging Face directories and
-// GGUF files of the layouts of Llama and GPT-NeoX (docs/generation.md). Needs no PyTorch.
+// GGUF files of the layouts of Llama and GPT-NeoX (docs/generation.md). Does not use PyTorch.
 //
-// A call takes any number of sequences of any lengths, one after the other, without padding. They are computed in
-// chunks of at most `token_budget` tokens, so memory does not grow with their number; a longer sequence is a chunk of
-// its own. The result of a sequence has the same bits whatever else a call has, in whatever order, and for any number
-// of threads. A Model may be used by several threads at once; each call uses OpenMP's threads of its caller.
+// A call takes any number of concatenated sequences of any lengths, without padding. They are computed in chunks of at
+// most `token_budget` tokens, so memory does not grow with their number; a longer sequence is a separate chunk. The
+// result of a sequence has the same bits whatever the other sequences and their order, and for any number of threads.
+// Several threads may use a Model at the same time; each call uses OpenMP's threads of its caller.
 //
 // Throws std::runtime_error, whose text reads "[where] rule, got value", for files and arguments that break a rule, and
 // std::bad_alloc.
@@ -28,7 +28,7 @@
 
 namespace rf::engine {
 
-// What is computed from the hidden states; named by the ends of the classes in transformers.
+// The head on the hidden states, named by the suffixes of the classes in transformers.
 enum class Task {
   kNone,  // ..Model: hidden states
   kMaskedLm,
@@ -42,7 +42,8 @@ enum class Task {
 struct ModelOptions {
   Precision precision = Precision::kFloat32;
   int64_t token_budget = 4096;  // >= 1
-  // Which head to load: kConfigured is the one that config.json names; kBare none, whatever the directory has.
+  // The head to load: kConfigured is the head that config.json names; kBare loads none, whatever the directory
+  // contains.
   enum class Head { kConfigured, kBare, kMaskedLm } head = Head::kConfigured;
   // Takes warnings, each a line; without it they are dropped.
   std::function<void(const std::string&)> warn{};
@@ -53,23 +54,23 @@ struct Tokens {
   std::span<const int32_t> ids;
   std::span<const int64_t> offsets;      // [sequences + 1], from 0 to ids.size(); no sequence is empty
   std::span<const int32_t> types{};      // [ids.size()], or empty: all 0
-  std::span<const uint8_t> attend{};     // [ids.size()], 0: no token attends to it; empty: all are attended to
+  std::span<const uint8_t> attend{};     // [ids.size()], 0: masked for all tokens; empty: all 1
   std::span<const int64_t> positions{};  // [ids.size()], or empty: 0, 1, .. in each sequence
   std::span<const uint8_t> pooled{};     // [ids.size()], 0: left out of poolings; empty: as `attend`
 };
 
 // One vector for each sequence.
 enum class Pooling {
-  kMean,         // of all tokens that are attended to
+  kMean,         // of all attended tokens
   kCls,          // the first of these
   kPooler,       // tanh(dense(first token of all)) of BERTs that have it, dense(..) of prefix language models
-  kLast,         // the last token that is attended to
+  kLast,         // the last attended token
   kMax,          // element by element
   kMeanSqrtLen,  // the sum over the square root of the number of tokens
 };
 
 struct ModelInfo {
-  // "roformer", "bert", "roformer_v2" or "rf_encoder"; of a rotary decoder as its file names it
+  // "roformer", "bert", "roformer_v2" or "rf_encoder"; for a rotary decoder, the name in its file
   std::string model_type;
   std::string architecture;  // for example "RoFormerForMaskedLM"
   Task task = Task::kNone;
@@ -79,7 +80,7 @@ struct ModelInfo {
   bool prefix_lm = false;           // the tokens of type 0 at the start of a sequence see each other
   std::vector<std::string> labels;  // of classification
   std::string problem_type;         // "", regression, single_label_classification, multi_label_classification
-  std::vector<int32_t> stop_ids;    // tokens that end a text, where the model's files name them: of rotary decoders
+  std::vector<int32_t> stop_ids;    // tokens that end a text, if the model's files name them; for rotary decoders
 };
 
 struct LoadedModel;
@@ -92,16 +93,16 @@ class RF_ENGINE_API Model {
   Model& operator=(Model&&) noexcept;
 
   const ModelInfo& info() const;
-  // Throws Error where a sequence of that many tokens (>= 1), at positions from 0 on, is longer than the model reads.
+  // Throws Error if a sequence of that many tokens (>= 1), at positions from 0 on, is longer than the model supports.
   void check_length(int64_t tokens) const;
 
   // The last hidden states, [ids.size(), hidden_size].
   void hidden(const Tokens& tokens, float* out) const;
   // One vector for each sequence, [sequences, hidden_size].
   void pooled(const Tokens& tokens, Pooling pooling, float* out) const;
-  // Several poolings, one after the other in each vector: [sequences, poolings.size() * hidden_size].
+  // Several poolings, concatenated in each vector: [sequences, poolings.size() * hidden_size].
   void pooled(const Tokens& tokens, std::span<const Pooling> poolings, float* out) const;
-  // Logits of the head. Sequence classification: [sequences, labels]; multiple choice: one for each sequence; token
+  // Logits of the head. Sequence classification: [sequences, labels]; multiple choice: one per sequence; token
   // classification: [ids.size(), labels]; question answering: [ids.size(), 2], start and end; language models:
   // [ids.size(), vocab_size].
   void logits(const Tokens& tokens, float* out) const;

@@ -1,4 +1,4 @@
-// In which numbers a model computes.
+// The number format in which a model computes.
 #pragma once
 
 namespace rf::engine {

@@ -15,12 +15,12 @@ struct Prompts {
   std::optional<std::string> default_name;  // one of them
 };
 
-// Of the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json. Throws Error for other
+// Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json. Throws Error for invalid
 // values.
 RF_ENGINE_API Prompts read_prompts(const std::string& path);
 
-// The prompt that is asked for, as text or by name; by default the one of default_name, else "". Throws ArgumentError,
-// [where], for both and for a name that is none.
+// The requested prompt, as text or by name; by default the prompt of default_name, else "". Throws ArgumentError,
+// [where], if both are given and for an unknown name.
 RF_ENGINE_API std::string prompt_of(const Prompts& prompts, const std::optional<std::string>& text,
                                     const std::optional<std::string>& name, std::string_view where);
 

@@ -1,4 +1,4 @@
-// How similar two vectors are: the functions of sentence-transformers (similarity_fn_name). The greater, the more.
+// The similarity of two vectors: the functions of sentence-transformers (similarity_fn_name). Greater is more similar.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ enum class Similarity {
   kManhattan,  // the negative distance
 };
 
-// Of vectors with as many elements, in float64. The cosine of a vector of zeros is 0.
+// The similarity of vectors of equal size, in float64. The cosine of a vector of zeros is 0.
 RF_ENGINE_API double similarity(Similarity function, std::span<const float> a, std::span<const float> b);
 
 }  // namespace rf::engine

@@ -1,6 +1,5 @@
-// The functions that are fuzzed. Each takes any bytes, and must return: what is wrong with them is an rf::Error, which
-// the target catches. Anything else that is thrown, a broken promise of a header (check()) or what a sanitizer reports
-// is a defect.
+// The fuzzed functions. Each takes any bytes, and must return: invalid input throws rf::Error, which the target
+// catches. Any other exception, a broken promise of a header (check()) or a sanitizer report is a defect.
 #pragma once
 
 #include <span>

@@ -13,8 +13,8 @@ size_t size_of(DType dtype);                                                    
 std::string_view safetensors_name(DType dtype);                                  // "F32", "BF16", ...
 DType dtype_of_safetensors_name(std::string_view name, std::string_view where);  // throws Error on an unknown name
 
-// "bfloat16" for "bf16", "float16" for "fp16", "float32" for "fp32"; another name as it is. Wherever a user names a
-// type.
+// "bfloat16" for "bf16", "float16" for "fp16", "float32" for "fp32"; other names unchanged. Used wherever a user names
+// a type.
 std::string_view full_type_name(std::string_view name);
 
 }  // namespace rf::io

@@ -1,4 +1,4 @@
-// Locks among processes.
+// Locks between processes.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 
 namespace rf::io {
 
-// A file that one holder at a time has (flock(2)), as long as the object exists. The system lets go of it when the
-// process ends, however it ends. The file is made where there is none, and stays.
+// A file that one holder at a time locks (flock(2)), while the object exists. The system releases the lock when the
+// process ends, even if it is killed. The file is created if absent, and stays.
 class FileLock {
  public:
-  // Without waiting; nothing if another process, or another object of this one, holds the file. Throws Error if it
-  // cannot be opened or its file system has no locks.
+  // Does not wait; returns nullopt if another process, or another object of this process, holds the file. Throws Error
+  // if it cannot be opened or its file system does not support locks.
   static std::optional<FileLock> try_hold(const std::string& path);
 
   FileLock(FileLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}

@@ -31,10 +31,10 @@ class MappedFile {
 };
 
 // From now on a SIGBUS in a mapped file ends the process with exit code 1 and a message on stderr that names the file.
-// To be called by programs, not by libraries, because a signal handler belongs to the whole process.
+// For programs, not for libraries, because a signal handler belongs to the whole process.
 void report_lost_pages();
 
-// A file that appears under its name only when commit() has written, synced and renamed it. Without commit(), as after
+// A file that appears under its name only after commit() has written, synced and renamed it. Without commit(), as after
 // an exception, the temporary file is removed and an existing file is unchanged. The new file gets the permissions of
 // the file that it replaces. Writes are not buffered.
 class AtomicFile {
@@ -45,7 +45,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  void write_at(size_t offset, std::span<const std::byte> bytes);  // patches what is already written
+  void write_at(size_t offset, std::span<const std::byte> bytes);  // overwrites bytes that are already written
   size_t size() const { return size_; }
   void commit();
 
@@ -55,8 +55,8 @@ class AtomicFile {
   size_t size_ = 0;
 };
 
-// Whether there is something under this name. Throws Error for a link to what does not exist: hub caches are made of
-// links, and a file that has gone must not count as one that was never there.
+// Whether something exists under this name. Throws Error for a dangling link: hub caches consist of links, and a
+// deleted file must not count as an optional file that is absent.
 bool has_file(const std::string& path);
 
 void write_file(const std::string& path, std::string_view text);  // atomic

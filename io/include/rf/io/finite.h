@@ -11,8 +11,8 @@
 
 namespace rf::io {
 
-// Throws Error for the first row with NaN, infinity, or a number beyond `largest`. place(row): where the row comes
-// from, such as "a.txt line 3". name(row): what it is, such as "the vector".
+// Throws Error for the first row with NaN, infinity, or a number beyond `largest`. place(row): the origin of the row,
+// for example "a.txt line 3". name(row): its name, for example "the vector".
 template <typename Place, typename Name>
 void check_finite(std::span<const float> values, int64_t columns, const Place& place, const Name& name,
                   float largest = std::numeric_limits<float>::max()) {

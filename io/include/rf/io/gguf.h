@@ -1,11 +1,11 @@
-// GGUF files, the format of llama.cpp, versions 2 and 3: what stands before the data.
+// GGUF files, the format of llama.cpp, versions 2 and 3. The file begins with:
 //
 //   "GGUF" | u32 version | u64 tensors | u64 pairs | pairs: key, u32 type, value | tensors: name, u32 rank,
 //   u64 [rank] shape, u32 type, u64 offset | padding to general.alignment | data
 //
 // Everything is little-endian, a string is a u64 length and its bytes. The file is mapped; lengths and counts are
-// checked against what is left of it before they are used. Data are read on demand: of types F32, F16, BF16, and the
-// blocks of 32 elements Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 (gguf_blocks.h has their formulas).
+// checked against the rest of the file before use. Data are read on demand: of types F32, F16, BF16, and the blocks of
+// 32 elements Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 (gguf_blocks.h has their formulas).
 #pragma once
 
 #include <cstddef>
@@ -39,25 +39,25 @@ class GgufFile {
 
   const std::string& path() const { return path_; }
   uint32_t version() const { return version_; }
-  // An object: numbers, booleans, strings, and arrays of at most 4096 numbers; of other arrays {"count": n}. Bytes of
-  // strings that are not UTF-8 are escaped.
+  // An object: numbers, booleans, strings, and arrays of at most 4096 numbers; other arrays become {"count": n}. Bytes
+  // of strings that are not UTF-8 are escaped.
   const nlohmann::json& metadata() const { return *metadata_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find(const std::string& name) const;  // nullptr when absent
-  // The array of strings, or of whole numbers, of a key; empty where the key is absent. Throws Error for another value.
+  // The array of strings, or of integers, of a key; empty if the key is absent. Throws Error for another value.
   std::vector<std::string> strings(const std::string& key) const;
   std::vector<int64_t> integers(const std::string& key) const;
 
-  // Throws Error, naming the tensor and its type, unless the type is one of those that are read, rows are whole blocks,
-  // and the data lie within the file.
+  // Throws Error, naming the tensor and its type, unless the type is supported, rows are whole blocks, and the data lie
+  // within the file.
   void check(const GgufTensor& tensor) const;
-  // Elements begin .. begin + count - 1 of a tensor that was checked; both are multiples of its row.
+  // Elements begin .. begin + count - 1 of a checked tensor; both must be multiples of its row.
   void read(const GgufTensor& tensor, uint64_t begin, uint64_t count, float* to) const;
-  // Throws Error for one of several parts of a model (llama.cpp's gguf-split).
+  // Throws Error if the file is one of several parts of a model (llama.cpp's gguf-split).
   void check_whole() const;
   // All elements of a tensor, with its check.
   std::vector<float> numbers(const GgufTensor& tensor) const;
-  // The tensor's bytes, of which pages can be given back.
+  // The tensor's bytes; their pages can be released.
   std::span<const std::byte> bytes(const GgufTensor& tensor) const;
 
  private:

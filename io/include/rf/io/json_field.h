@@ -1,4 +1,4 @@
-// One value out of a JSON object (RFC 8259) in one pass, without a JSON value in memory: the rest is checked and
+// Extracts one value of a JSON object (RFC 8259) in one pass, without building a JSON value: the rest is checked and
 // skipped. Follows Python's json: the last of equal keys counts, and NaN, Infinity and -Infinity are numbers. Bytes
 // above 0x7F in strings are not checked. Nesting deeper than 500 is refused.
 #pragma once
@@ -11,8 +11,8 @@ namespace rf::io {
 
 class JsonField {
  public:
-  // "a", "a.b", or a JSON pointer (RFC 6901) "/a/0/b"; numbers are indices where the value is a list. Throws Error for
-  // an empty key.
+  // "a", "a.b", or a JSON pointer (RFC 6901) "/a/0/b"; numbers are indices if the value is a list. Throws Error for an
+  // empty key.
   explicit JsonField(const std::string& field);
 
   struct Result {
@@ -23,9 +23,9 @@ class JsonField {
   // A lone half of a surrogate pair becomes the byte 0xFF: like any byte that is not UTF-8, the tokenizer replaces it
   // by U+FFFD and counts it.
   Result find(std::string_view json);
-  // The field's value, of any kind, as JSON text in one line: a text as JSON's rules require it, with U+FFFD for what
-  // is not UTF-8; a number with the digits that it has. Empty where the object has no such field, for null, for what is
-  // not JSON (NaN), and where `json` is not an object.
+  // The field's value, of any type, as JSON text in one line: strings escaped by JSON's rules, with U+FFFD for invalid
+  // UTF-8; numbers with their original digits. Empty if the field is absent, null or not valid JSON (NaN), or if `json`
+  // is not an object.
   std::string find_value(std::string_view json);
 
  private:
@@ -34,7 +34,7 @@ class JsonField {
   std::string unescaped_;
 };
 
-// A text as JSON, with U+FFFD for what is not UTF-8.
+// A text as JSON, with U+FFFD for invalid UTF-8.
 std::string quoted_json(std::string_view text);
 
 }  // namespace rf::io

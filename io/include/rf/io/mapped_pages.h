@@ -6,8 +6,8 @@
 
 namespace rf::io {
 
-// Gives the memory of the whole pages within `bytes`, a part of a MappedFile (rf/io/files.h), back to the system. What
-// is read of them again comes from the file.
+// Releases the memory of the whole pages within `bytes`, a part of a MappedFile (rf/io/files.h). Later reads load the
+// pages from the file again.
 void release_pages(std::span<const std::byte> bytes);
 
 }  // namespace rf::io

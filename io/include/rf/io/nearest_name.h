@@ -8,7 +8,7 @@
 namespace rf::io {
 
 // The name in `known` with the fewest edits (insertions, deletions, substitutions of bytes) from `given`, the first of
-// several; "" if none is within two edits or a quarter of its length. The result is a view of one of `known`.
+// several; "" if none is within two edits or a quarter of its length. The result is a view of an element of `known`.
 std::string_view nearest_name(std::string_view given, std::span<const std::string_view> known);
 
 // "a", "a or b", "a, b or c".

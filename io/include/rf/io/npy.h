@@ -13,7 +13,7 @@
 namespace rf::io {
 
 struct NpyArray {
-  DType dtype;  // never kBF16, which the format does not have
+  DType dtype;  // never kBF16, which the format lacks
   std::vector<int64_t> shape;
   std::vector<std::byte> data;
 
@@ -23,7 +23,7 @@ struct NpyArray {
 
 class MappedFile;
 
-// An array in a file that is mapped, not read.
+// An array in a memory-mapped file.
 class MappedNpy {
  public:
   explicit MappedNpy(const std::string& path);
@@ -42,9 +42,8 @@ class MappedNpy {
 };
 
 NpyArray read_npy(const std::string& path);
-// What a file with an array of that type and shape begins with. For up to two dimensions its size does not depend on
-// them, so that it can be written again when the number of rows is known. Throws Error, naming the path, for a type
-// that .npy lacks.
+// The header of a file with an array of that type and shape. For up to two dimensions its size does not depend on them,
+// so it can be overwritten when the number of rows is known. Throws Error, naming the path, for a type that .npy lacks.
 std::string npy_header(const std::string& path, DType dtype, const std::vector<int64_t>& shape);
 void write_npy(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
                std::span<const std::byte> data);

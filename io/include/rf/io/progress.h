@@ -49,7 +49,7 @@ class Progress {
   Show show_;
   Clock clock_;
   std::vector<std::string> parts_;
-  int64_t last_ns_;     // when the last line was shown; of a log at first, when it began
+  int64_t last_ns_;     // when the last line was shown; in a log initially the start
   bool open_ = false;   // a terminal shows a line that is not ended yet
   std::string line_;    // the line that is shown, or the one to show next
   bool stale_ = false;  // line_ came too early to be shown

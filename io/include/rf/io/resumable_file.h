@@ -8,11 +8,11 @@
 
 namespace rf::io {
 
-// A file that is written by one run of a program or by several: `path`.part until commit() renames it. Unlike an
-// AtomicFile it stays when a run is killed or fails. Only one process at a time can have it. Writes are not buffered.
+// A file that one or several runs of a program write: `path`.part until commit() renames it. Unlike an AtomicFile it
+// stays when a run is killed or fails. Only one process at a time can open it. Writes are not buffered.
 class ResumableFile {
  public:
-  // Opens the partial file, which is made if there is none. Throws Error while another process has it.
+  // Opens the partial file and creates it if absent. Throws Error while another process has it open.
   explicit ResumableFile(std::string path);
   ~ResumableFile();
   ResumableFile(const ResumableFile&) = delete;
@@ -22,7 +22,7 @@ class ResumableFile {
   void truncate(size_t size);
   void write(std::span<const std::byte> bytes);  // at the end
   void write(std::string_view text);
-  void write_at(size_t offset, std::span<const std::byte> bytes);  // replaces what is already written
+  void write_at(size_t offset, std::span<const std::byte> bytes);  // overwrites bytes that are already written
   void sync();
   void commit();
   void remove();  // the partial file
@@ -33,6 +33,6 @@ class ResumableFile {
   size_t size_ = 0;
 };
 
-// Gives a complete file its name, durably.
+// Gives the complete file its name, durably.
 void rename_synced(const std::string& from, const std::string& to);
 }  // namespace rf::io

@@ -46,9 +46,9 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes to a temporary name, syncs and renames: after a failure (a full disk) the old file is untouched.
-// The header is padded with spaces so that the data start at a multiple of 8. Tensors are written in the order given,
-// those with wider elements first (each is aligned to its element).
+// Writes to a temporary name, syncs and renames: after a failure (a full disk) the old file is untouched. The header is
+// padded with spaces so that the data start at a multiple of 8. Tensors are written in the order given, but wider
+// elements first (each tensor is aligned to its element).
 void write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
                        const std::map<std::string, std::string>& metadata);
 

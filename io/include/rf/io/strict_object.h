@@ -26,7 +26,7 @@ class StrictObject {
   // `where` is the tag of the messages, `path` is "" at the top. Throws Error unless `json` is an object.
   StrictObject(const nlohmann::json& json, std::string where, std::string path);
 
-  // Throws Error for the first of these keys that is absent.
+  // Throws Error for the first absent key of `keys`.
   void require(std::initializer_list<const char*> keys);
   // The value, or `fallback` when the key is absent.
   int64_t integer(const std::string& key, int64_t fallback, int64_t low, int64_t high);
@@ -39,12 +39,12 @@ class StrictObject {
   StrictObject object(const std::string& key);         // must be there
   const nlohmann::json* find(const std::string& key);  // nullptr when absent
   std::string path_of(std::string_view key) const;
-  std::vector<std::string> unasked() const;  // keys that were not asked for
-  // Throws Error for the first key that was not asked for, with the keys that were.
+  std::vector<std::string> unasked() const;  // keys that were not read
+  // Throws Error for the first key that was not read, and lists the known keys.
   void finish() const;
 
  private:
-  // Which of the names the value is; nullopt when the key is absent. Throws Error for another value.
+  // The index of the value among the names; nullopt if the key is absent. Throws Error for another value.
   std::optional<size_t> choose(const std::string& key, std::span<const std::string_view> names);
 
   const nlohmann::json& json_;

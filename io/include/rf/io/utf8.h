@@ -24,7 +24,7 @@ inline Decoded decode_utf8(std::string_view text) {
   if (lead < 0x80) return {lead, 1, true};
   if (lead < 0xC2 || lead > 0xF4) return {kReplacement, 1, false};
   const int32_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF.
   const uint32_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint32_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (byte(1) < low || byte(1) > high) return {kReplacement, 1, false};

@@ -1,5 +1,5 @@
-// Warnings about files that are read all the same: a key that nobody knows, values that contradict each other. Whoever
-// opens a model says where they go; the scope belongs to the thread, and without one they are dropped.
+// Warnings about files that are still read: an unknown key, values that contradict each other. The code that opens a
+// model chooses their destination by a scope of the thread; without a scope they are dropped.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace rf::io {
 
 using TakeWarning = std::function<void(const std::string&)>;
 
-// While it lives, warnings of this thread go to `take`; an empty one leaves those of the scope around it.
+// While it exists, warnings of this thread go to `take`; with an empty `take` the enclosing scope still receives them.
 class WarningScope {
  public:
   explicit WarningScope(TakeWarning take);
@@ -26,7 +26,7 @@ class WarningScope {
   const TakeWarning* before_;
 };
 
-// A line of the form of errors: "[where] rule, got value".
+// A line in the form of errors: "[where] rule, got value".
 void warn_text(const std::string& text);
 template <typename... Args>
 void warn(std::string_view where, fmt::format_string<Args...> format, Args&&... args) {

@@ -1,4 +1,4 @@
-// The files that a command writes, so that none of its inputs is among them.
+// The files that a command writes; checks that they do not include an input.
 #pragma once
 
 #include <string>
@@ -6,15 +6,15 @@
 
 namespace rf::io {
 
-// What is at the paths `outputs`, files or directories, and the files to which standard output and standard error go.
-// Files are compared by what they are, not by their paths: another spelling, a link and a hard link are the same file.
+// The files or directories at the paths `outputs`, and the files behind standard output and standard error. Files are
+// compared by identity, not by path: another spelling, a link and a hard link are the same file.
 class WrittenFiles {
  public:
   explicit WrittenFiles(const std::vector<std::string>& outputs = {});
 
-  // The name of the output that the file is or lies in, "" if there is none. "-" is standard input.
+  // The name of the output that is or contains the file, otherwise "". "-" is standard input.
   std::string holding(const std::string& path) const;
-  // Throws Error if one of the inputs, which are files, is held. Empty paths are ignored.
+  // Throws Error if an output is or contains one of the input files. Empty paths are ignored.
   void check_inputs(const std::vector<std::string>& inputs) const;
 
  private:

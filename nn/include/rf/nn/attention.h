@@ -1,5 +1,4 @@
-// Attention over terms (rf/attention_terms.h has the equation): which path computes it is decided here and nowhere
-// else.
+// Attention over terms (rf/attention_terms.h has the equation). Only this module decides which path computes it.
 //
 //   fused      the tiles of core (core/include/rf/attention.h): float32, bfloat16 and float16 on the CPU, every
 //              term, memory O(T + S), first derivatives
@@ -7,14 +6,14 @@
 //   ref        the float64 loops of core/ref, forward and backward, written independently; also RF_KERNEL=ref
 //   auto       fused where it can compute a call, else explicit
 //
-// What keeps a call from the fused kernel: float64; another device; RF_KERNEL=ref.
-// Kernel::kFused then throws Error with the reason. Both draw the same dropout from the same stream, but for packed
-// rows, where fused numbers the probabilities of each sequence alone (rf/ops/attention.h) and explicit those of whole
-// rows. Autocast lowers what enters the fused kernel as it lowers what enters torch's products.
+// The fused kernel does not support float64, other devices and RF_KERNEL=ref; Kernel::kFused then throws Error with the
+// reason. Fused and explicit draw the same dropout from the same stream, except for packed rows: fused numbers the
+// probabilities of each sequence separately (rf/ops/attention.h), explicit those in whole rows. Autocast lowers the
+// inputs of the fused kernel like the inputs of torch's products.
 //
-// A query with no key to attend to has output 0 and gradient 0 in every path. Masked keys and values must be numbers,
+// A query without keys to attend to has output 0 and gradient 0 in every path. Masked keys and values must be finite,
 // as for torch: their weight is 0, and 0 times a NaN or an infinity is a NaN, in outputs or gradients. Only ref never
-// reads them; fused puts zeros in the place of those that a mask [B,1,1,S] closes, which is padding.
+// reads them; fused replaces keys and values under a padding mask, [B,1,1,S], by zeros.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,19 +38,19 @@ using ops::TokenWindow;
 enum class Kernel { kAuto, kFused, kExplicit, kRef };
 Kernel kernel_of_name(std::string_view name);  // "auto", "fused", "explicit", "ref"
 std::string_view name_of(Kernel kernel);
-// What auto stands for with CPU tensors of a dtype, without dropout.
+// The kernel that auto selects for CPU tensors of a dtype, without dropout.
 Kernel automatic_kernel(at::ScalarType dtype);
 
-// What all layers of a forward pass share. Made once; holds what the first layer computes for the others (indices by
-// distance, the mask as numbers).
+// State shared by all layers of a forward pass. Created once; stores values that the first layer computes for the
+// others (indices by distance, the mask as numbers).
 class AttentionContext {
  public:
-  // positions: query [1 or B, T], key [1 or B, S].
-  // attend: bool, broadcasts to [B, H, T, S]; undefined: all. Together with the window.
+  // positions: query [1 or B, T], key [1 or B, S]. attend: bool, broadcasts to [B, H, T, S]; undefined: all keys.
+  // Combined with the window.
   AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel = Kernel::kAuto);
   // For packed rows: a query attends to keys of its sequence. sequences_BS: int64 [B,S], of the keys, -1 for padding,
-  // which no query attends to and which attends to nothing; the queries are the last T keys of a row. ends_N: as
-  // Input::ends_N of rf/nn/model.h, of the keys.
+  // which neither attends nor is attended to; the queries are the last T keys of a row. ends_N: like Input::ends_N of
+  // rf/nn/model.h, for the keys.
   static AttentionContext packed(Positions positions, at::Tensor sequences_BS, TokenWindow window,
                                  at::Tensor ends_N = {});
 
@@ -67,14 +66,13 @@ struct AttentionDropout {
   DropoutKey* key = nullptr;
 };
 
-// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv] with H a multiple of Hk (Dv = D where a value rotation or V is set).
-// Result: [B,T,H,Dv] in the dtype of q. Throws Error where terms were made for other positions or the kernel does not
-// apply, c10::ValueError for every other bad argument (rf/ops/attention.h).
+// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv] with H a multiple of Hk (Dv = D with a value rotation or V). Result:
+// [B,T,H,Dv] in the dtype of q. Throws Error if terms were made for other positions or the kernel does not apply,
+// c10::ValueError for every other bad argument (rf/ops/attention.h).
 at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
                      const AttentionContext& context, const AttentionDropout& dropout = {});
 
-// Packed sequences: q [1,N,H,D] holds all of them, k and v likewise; window and positions are those of each sequence
-// alone.
+// Packed sequences: q [1,N,H,D], k and v hold all sequences; window and positions are relative to each sequence.
 at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                             const Terms& terms, const Positions& positions, TokenWindow window,
                             const PackedSequences& packed, Kernel kernel, const AttentionDropout& dropout = {});

@@ -1,11 +1,11 @@
-// Where the draws of dropout come from (core/include/rf/dropout.h).
+// The key of dropout's draws (core/include/rf/dropout.h).
 #pragma once
 
 #include <cstdint>
 
 namespace rf::nn {
 
-// (seed, step, call number within the step). A forward pass counts its dropout sites in a copy of its own.
+// (seed, step, call number within the step). A forward pass counts its dropout sites in its copy of the key.
 struct DropoutKey {
   uint64_t seed = 0;
   uint64_t step = 0;

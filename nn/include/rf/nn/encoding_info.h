@@ -1,5 +1,5 @@
-// Descriptions of the encodings for readers, as the tables of the documentation show them, and what is found out about
-// them. Does not use torch.
+// Descriptions of the encodings for readers, as shown in the tables of the documentation, and their observed behaviour.
+// Does not use torch.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,36 +14,36 @@ struct EncodingInfo {
   std::string equation;                // plain text, in the letters of rf/attention_terms.h
   std::string source;                  // paper and equation
   std::string terms;                   // the terms it sets, for example "K, V"
-  std::string parameters;              // their number in the letters H, D, C, L, ..; "0" when none
+  std::string parameters;              // their number in the letters H, D, C, L, ..; "0" without parameters
   std::string cost;                    // beyond plain attention, per layer, in the letters T, S, H, D
-  std::string extrapolates;            // beyond the training length: "yes", "no", or with what reservation
+  std::string extrapolates;            // beyond the training length: "yes", "no", or with a reservation
   std::string file;                    // nn/posenc/<file>.cpp
   std::string test;                    // tests/.../test_<name>.py
   std::vector<std::string> keys = {};  // its configuration keys with defaults, "max_relative_position = 16"
   enum class Needs { kAnyAttention, kCausal } needs = Needs::kAnyAttention;
-  // kShift: attention stays as it is when all positions move by the same amount.
+  // kShift: attention does not change if all positions move by the same amount.
   enum class Invariance { kNone, kShift } invariance = Invariance::kShift;
-  // Whether a score needs a term for each pair of tokens; linear attention has no place for those.
+  // Whether a score needs a term for each pair of tokens, which linear attention does not support.
   enum class Pairwise { kNo, kYes } pairwise = Pairwise::kNo;
 };
 
 // In the order of the table.
 std::vector<EncodingInfo> encoding_infos();
 
-// What an encoding with its default keys does, found by making a small model with it and asking that.
+// The behaviour of an encoding with its default keys, observed in a small model.
 struct EncodingBehaviour {
-  std::vector<std::string> reads;  // of a layer, beside positions: "tokens", "queries", "keys"
-  // The sequences that a model reads: of every length; up to the length that position_terms.safetensors was written for
-  // (roformer bake writes it for longer ones); up to max_position_embeddings.
+  std::vector<std::string> reads;  // of a layer, besides positions: "tokens", "queries", "keys"
+  // The lengths that a model reads: every length; up to the length of position_terms.safetensors (roformer bake writes
+  // it for longer sequences); up to max_position_embeddings.
   enum class Lengths { kAll, kStored, kTable } lengths = Lengths::kAll;
   bool has_file = false;     // a saved model has position_terms.safetensors
-  std::string engine_lacks;  // what commands without torch do not compute, by which they refuse the model; or empty
+  std::string engine_lacks;  // the reason why commands without torch refuse the model; or empty
   bool onnx = true;          // roformer_cpp.export_onnx writes the model
 };
 EncodingBehaviour encoding_behaviour(const std::string& name);
 
-// The table for programs: of each encoding the strings and keys of EncodingInfo by their names, and the truth values
-// needs_causal, shift_invariant and pairwise; and its behaviour: reads, lengths ("all", "stored", "table"),
+// The table for programs: for each encoding the strings and keys of EncodingInfo by their names, the truth values
+// needs_causal, shift_invariant and pairwise, and its behaviour: reads, lengths ("all", "stored", "table"),
 // position_terms, engine, engine_lacks (null or the reason) and onnx. Computed once.
 const nlohmann::json& encodings_json();
 

@@ -1,4 +1,4 @@
-// Which product computes the linear layers of models: a fixed rule on dtype, rows and the instruction set in use.
+// Chooses the product of linear layers in models, by a fixed rule on dtype, rows and the instruction set in use.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -8,10 +8,10 @@
 
 namespace rf::nn {
 
-// Weights are put in order for a product with so many rows; fewer do not pay for it.
+// Weights are packed for products with at least this many rows; for fewer rows packing costs more than it gains.
 inline constexpr int64_t kMinKernelRows = 16;
 
-// For CPU data of a dtype, under autocast autocast's: "torch", or what rf_linear_backend names.
+// For CPU data of a dtype (under autocast, of autocast's dtype): "torch", or the result of rf_linear_backend.
 std::string linear_backend(c10::ScalarType dtype, int64_t rows);
 
 }  // namespace rf::nn

@@ -1,7 +1,7 @@
-// An encoder with any position encoding and either attention (R-VAR-03): a post-LN BERT body and the heads that
-// transformers has for RoFormer and BERT. One class for all: encoding, attention, family and head are values of the
-// configuration, so that BERT (learned positions), NEZHA, a T5- or DeBERTa-style encoder, RoFormer and Performer are
-// configurations; with is_decoder attention is causal (GPT use), and a key/value cache (rf/nn/cache.h) may be used.
+// An encoder with any position encoding and either attention (R-VAR-03): a post-LN BERT body and the heads of RoFormer
+// and BERT in transformers. One class serves all: encoding, attention, family and head are values of the configuration,
+// so BERT (learned positions), NEZHA, a T5- or DeBERTa-style encoder, RoFormer and Performer are configurations; with
+// is_decoder attention is causal, as in GPT, and a key/value cache (rf/nn/cache.h) may be used.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@ class Encoding;
 class LinearAttention;
 class TranslationModel;
 
-// Everything is checked; an Error names the rule, the value and its row and column. A query that may attend to no key
-// (a padding token, a row of zeros in the mask) has attention output 0 and gradient 0.
+// All inputs are checked; an Error names the rule, the value and its row and column. A query without allowed keys (a
+// padding token, a row of zeros in the mask) has attention output 0 and gradient 0.
 struct Input {
   at::Tensor ids_BT;        // int64, 0 <= id < vocab_size; T > 0, B may be 0
   at::Tensor mask_BT;       // optional; bool, or integers 0 and 1: true or 1 may be attended to
@@ -34,19 +34,19 @@ struct Input {
                             // tokens before the first of another type are the prefix
   at::Tensor segments_BT;   // optional, int32; tokens attend within equal values >= 0; -1 is padding. Excludes mask_BT
   at::Tensor ends_N;        // optional, with segments: int64, 0, then where each run of equal segments in a row ends,
-                            // counted through all rows; without it they are looked for
+                            // counted through all rows; computed if undefined
   at::Tensor positions_BT;  // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
-                            // with a cache going on after it
-  at::Tensor real_positions_BT = {};  // optional, float64 [B,T], in place of positions_BT where an encoding reads such
-  // With add_cross_attention: what is attended to, [B,S,C], and where that may be (as mask_BT). With a cache: at its
-  // first call only.
+                            // with a cache continuing after it
+  at::Tensor real_positions_BT = {};  // optional, float64 [B,T], instead of positions_BT
+  // With add_cross_attention: the states to attend to, [B,S,C], and their mask (like mask_BT). With a cache: only at
+  // its first call.
   at::Tensor encoder_hidden_BSC, encoder_mask_BS;
-  // The draws of dropout in training mode are a function of it. Absent: each forward pass draws a seed from torch's
-  // default generator, so that no two have the same mask, and torch.manual_seed and a restored generator repeat them.
+  // The key of dropout's draws in training mode. Absent: each forward pass draws a seed from torch's default generator,
+  // so passes have different masks, which torch.manual_seed and a restored generator repeat.
   std::optional<DropoutKey> dropout_key;
 };
 
-// Fields that a head does not give are undefined tensors.
+// Fields that a head does not compute are undefined tensors.
 struct Output {
   at::Tensor hidden_BTC;  // last hidden state
   at::Tensor pooled_BC;   // family bert: bare model (with a cache: at its first call), sequence classification,
@@ -63,28 +63,29 @@ class Model : public torch::nn::Module {
   // config.is_decoder, whatever the head. Throws Error for an encoding or attention that the configuration does not
   // fit.
   Model(const ModelConfig& config, Head head);
-  // The same with an encoding and layers of linear attention (none: softmax) that were made for `config`; nullptr: both
-  // are made here, after the body.
+  // The same with an encoding and layers of linear attention (none: softmax) created for `config`; nullptr: both are
+  // created here, after the body.
   Model(const ModelConfig& config, Head head, std::shared_ptr<Encoding> encoding,
         std::vector<std::shared_ptr<LinearAttention>> linear);
 
   const ModelConfig& config() const;
   Head head() const;
 
-  // Every tensor of a checkpoint: model/weights.h's, then the position encoding's under "position_encoding.".
+  // Every tensor of a checkpoint: the tensors of model/weights.h, then the position encoding's under
+  // "position_encoding.".
   const std::vector<WeightSpec>& weight_specs() const;
 
-  // Throws Error, in words of the position encoding, where a row of that many tokens (>= 1) is longer than it can read,
-  // as encode() would; at no cost that grows with it.
+  // Throws the position encoding's Error, like encode(), if a row of that many tokens (>= 1) is too long for it; the
+  // cost does not grow with the length.
   void check_length(int64_t tokens) const;
   // The terms of every layer for the positions 0..tokens-1, float32 and without gradients; throws as check_length().
   std::vector<ops::Terms> position_terms(int64_t tokens) const;
   const Encoding& position_encoding() const;
-  // cache: nullptr, or what a causal model has seen so far, which takes the new tokens up; results are those of all
-  // tokens at once.
+  // cache: nullptr, or the seen tokens of a causal model, to which the new tokens are added; results equal those for
+  // the whole sequence.
   at::Tensor encode(const Input& input, KeyValueCache* cache = nullptr);  // [B,T,C]
-  // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T]. No cache with the heads that look at
-  // one token of a sequence: sequence classification and multiple choice.
+  // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T]. Heads that use one token of a sequence,
+  // sequence classification and multiple choice, do not accept a cache.
   Output forward(const Input& input, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
   // The pooler's vectors [B,C] of hidden states; see Output.
   at::Tensor pooled(const at::Tensor& hidden_BTC);
@@ -94,9 +95,9 @@ class Model : public torch::nn::Module {
   // seq_relationship(tanh(pooler(hidden))).
   at::Tensor pair_logits(const at::Tensor& first_NC);
 
-  // A checkpoint's own sin|cos table (encoder.embed_positions.weight, [rows, head_dim]) where it is not the computed
-  // one: it is then used, as transformers does, and a position beyond its rows is an Error. Undefined (the default):
-  // the position encoding computes its terms. Only where weight_specs() has such a table.
+  // The sin|cos table of a checkpoint (encoder.embed_positions.weight, [rows, head_dim]) if it differs from the
+  // computed table: it is then used, as in transformers, and a position beyond its rows is an Error. Undefined (the
+  // default): the position encoding computes its terms. Only if weight_specs() includes such a table.
   void set_position_table(const at::Tensor& table_MD);
   at::Tensor position_table() const;
 
@@ -106,31 +107,32 @@ class Model : public torch::nn::Module {
 };
 
 // Model directories: config.json and model.safetensors, or its shards with model.safetensors.index.json. `head` absent:
-// the one that config.json names. `dtype` of the parameters in memory: kFloat or kDouble, from F16, BF16, F32 or F64
-// files. The stored position table is compared with the computed one; beyond 1e-6 TORCH_WARN says so and the stored one
-// is used. The model is in evaluation mode. Only what the file lacks is initialised: a head, with FreshHead::kAllowed;
-// otherwise torch's generator is not used. Errors: a missing file, a missing or unexpected tensor, a wrong shape (the
-// message has both), NaN or infinity (with its index), a tied copy that differs from its source. Checkpoints of
-// transformers' RoFormer and BERT classes and of its version 4's NEZHA load, as well as what save_model writes.
+// the head that config.json names. `dtype` of the parameters in memory: kFloat or kDouble, from F16, BF16, F32 or F64
+// files. The stored position table is compared with the computed one; if they differ by more than 1e-6, TORCH_WARN
+// reports it and the stored table is used. The model is in evaluation mode. Only a missing head is initialised, with
+// FreshHead::kAllowed; otherwise torch's generator is not used. Errors: a missing file, a missing or unexpected tensor,
+// a wrong shape (the message has both), NaN or infinity (with its index), a tied copy that differs from its source. It
+// loads checkpoints of transformers' RoFormer and BERT classes, of NEZHA in its version 4, and directories of
+// save_model.
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                   FreshHead fresh_head = FreshHead::kForbidden);
-// The same with `config` in place of the directory's, from which it may differ in what its head is for: labels,
-// problem_type, summary_type, classifier_pooling (with which a BERT's position table has another name).
+// The same with `config` instead of the directory's configuration, from which it may differ in the purpose of its head:
+// labels, problem_type, summary_type, classifier_pooling (with which a BERT's position table has another name).
 std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& config, Head head,
                                   at::ScalarType dtype, FreshHead fresh_head);
 enum class StoredTerms { kWritten, kLeftOut };
-// model.safetensors (float32, metadata format=pt) and config.json with `architectures`, as transformers reads them
-// where model_type is its own; and position_terms.safetensors where the engine needs it (rf/nn/position_terms.h), or
-// none with kLeftOut, for checkpoints that training alone reads. The directory is made when missing.
+// model.safetensors (float32, metadata format=pt) and config.json with `architectures`, as transformers reads them if
+// it knows the model_type; and position_terms.safetensors if the engine needs it (rf/nn/position_terms.h), except with
+// kLeftOut, for checkpoints that only training reads. A missing directory is created.
 void save_model(const Model& model, const std::string& model_dir, StoredTerms terms = StoredTerms::kWritten);
 
-// A copy of what save_model writes with kLeftOut, so that a model can be trained on while it is written.
+// A copy of the data that save_model writes with kLeftOut, so that training can continue while the model is written.
 class ModelSnapshot {
  public:
-  // Copies the weights, into the memory of the last call; always of the same model.
+  // Copies the weights into the memory of the last call; the model must always be the same.
   void take(const Model& model);
   void take(const TranslationModel& model);
-  // Calls no operator of torch, so that a thread of its own takes no core from those that compute.
+  // Does not call operators of torch, so a separate writing thread does not occupy a core of the computing threads.
   void write(const std::string& model_dir) const;
 
  private:

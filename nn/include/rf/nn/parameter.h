@@ -1,6 +1,6 @@
-// Parameters and buffers as modules read them. A caller that keeps tensors of its own in their place (a torch.nn.Module
-// in Python, whose parameters may be replaced by load_state_dict(assign=True), functional_call or a parametrization)
-// gives them for the time of one call, and gradients flow to those.
+// Parameters and buffers as modules read them. A caller may own the tensors instead: a torch.nn.Module in Python, whose
+// parameters may be replaced by load_state_dict(assign=True), functional_call or a parametrization. It passes its
+// tensors for the duration of one call, and gradients flow to them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace rf::nn {
 
-// Reads as the tensor that was registered, or as the one in its place in this thread's innermost ParameterScope.
+// Reads as the registered tensor, or as its replacement in this thread's innermost ParameterScope.
 class Parameter {
  public:
   Parameter() = default;  // undefined
@@ -29,10 +29,10 @@ class Parameter {
   at::Tensor registered_;
 };
 
-// While it exists, given[i] is in the place of registered[i] for this thread.
+// While it exists, given[i] replaces registered[i] for this thread.
 class ParameterScope {
  public:
-  // As many of the one as of the other.
+  // Both lists must have the same length.
   ParameterScope(const std::vector<at::Tensor>& registered, const std::vector<at::Tensor>& given);
   ~ParameterScope();
   ParameterScope(const ParameterScope&) = delete;

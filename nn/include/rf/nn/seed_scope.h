@@ -8,8 +8,8 @@
 
 namespace rf::nn {
 
-// While this lives, torch's default generator of the CPU starts from `seed`; then it goes on as if nothing had been
-// drawn. One at a time in the process: a second one waits for the first, so a thread must not make one inside another.
+// While this exists, torch's default generator of the CPU starts from `seed`; afterwards it continues as if nothing had
+// been drawn. A process has one at a time: a second one waits for the first, so a thread must not nest two.
 class SeedScope {
  public:
   explicit SeedScope(uint64_t seed);

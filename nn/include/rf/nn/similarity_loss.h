@@ -1,5 +1,5 @@
-// The loss of vectors of pairs of similar texts against the other texts of a batch, as SimBERT and RoFormer-Sim are
-// trained (kexue.fm/archives/7427, kexue.fm/archives/8454; R-VAR-06).
+// The loss of vectors of pairs of similar texts against the other texts of a batch, as in the training of SimBERT and
+// RoFormer-Sim (kexue.fm/archives/7427, kexue.fm/archives/8454; R-VAR-06).
 //
 //   s_ij = scale * u_i . u_j,  u = v / |v|,  s_ii = -1e12 * scale       loss = mean_i( logsumexp_j s_ij - s_i,p(i) )
 //

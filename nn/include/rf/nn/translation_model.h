@@ -1,6 +1,6 @@
 // An encoder-decoder for translation (Vaswani et al. 2017): two bodies (src/body.h) that share one embedding, which is
-// the output layer too. Both self-attentions use the position encoding of the configuration; cross-attention has none
-// (R-ROPE-14). rf/model/translation_config.h has the configuration and the names of the weights.
+// also the output layer. Both self-attentions use the position encoding of the configuration; cross-attention does not
+// use one (R-ROPE-14). rf/model/translation_config.h has the configuration and the names of the weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,28 +22,28 @@ namespace rf::nn {
 struct TranslationInput {
   at::Tensor source_BS;                        // int64, 0 <= id < vocab_size
   at::Tensor source_mask_BS;                   // optional; bool, or integers 0 and 1: true or 1 is a token
-  at::Tensor target_BT;                        // int64, what the decoder reads: begins with decoder_start_token_id
-  std::optional<DropoutKey> dropout_key = {};  // of training mode, in which it must be given
+  at::Tensor target_BT;                        // int64, input of the decoder: begins with decoder_start_token_id
+  std::optional<DropoutKey> dropout_key = {};  // required in training mode
 };
 
 class TranslationModel : public torch::nn::Module {
  public:
   // Drawn from torch's default generator: embeddings N(0, 1/d_model), with a row of zeros for padding; matrices uniform
-  // with the variance of Glorot and Bengio 2010; the position encodings last. Throws Error for an encoding that does
-  // not fit, as one that needs causal attention in the encoder.
+  // with the variance of Glorot and Bengio 2010; the position encodings last. Throws Error for an unsuitable encoding,
+  // for example one that needs causal attention in the encoder.
   explicit TranslationModel(const TranslationConfig& config);
 
   const TranslationConfig& config() const;
-  // model/translation_config.h's, then the position encodings' under "position_encoding.encoder." and
+  // The weights of model/translation_config.h, then the position encodings' under "position_encoding.encoder." and
   // "position_encoding.decoder.".
   const std::vector<WeightSpec>& weight_specs() const;
-  // Throws Error where a row of that many tokens is longer than a table of positions.
+  // Throws Error if a row of that many tokens is longer than a table of positions.
   void check_length(int64_t tokens) const;
 
   // Last hidden states of the decoder, [B,T,C].
   at::Tensor forward(const TranslationInput& input);
-  // The two halves of it, without dropout: states of the source [B,S,C], and those of the target tokens. cache:
-  // nullptr, or what the decoder has seen; from its second call on `states` and `mask` are not read.
+  // Its two halves, without dropout: states of the source [B,S,C], and states of the target tokens. cache: nullptr, or
+  // the tokens that the decoder has seen; from its second call on `states` and `mask` are not read.
   at::Tensor encode(const at::Tensor& source_BS, const at::Tensor& mask_BS);
   at::Tensor decode(const at::Tensor& target_BT, const at::Tensor& states_BSC, const at::Tensor& mask_BS,
                     KeyValueCache* cache = nullptr);
@@ -55,10 +55,11 @@ class TranslationModel : public torch::nn::Module {
   std::shared_ptr<Impl> impl_;
 };
 
-// Model directories: config.json and model.safetensors. Reads what transformers' MarianMTModel writes, where one matrix
-// is all embeddings. dtype: kFloat or kDouble. The model is in evaluation mode. Throws Error as load_model() does.
+// Model directories: config.json and model.safetensors. Reads directories of transformers' MarianMTModel, in which all
+// embeddings share one matrix. dtype: kFloat or kDouble. The model is in evaluation mode. Throws Error as load_model()
+// does.
 std::shared_ptr<TranslationModel> load_translation_model(const std::string& model_dir, at::ScalarType dtype);
-// float32. The directory is made when missing.
+// Writes float32. A missing directory is created.
 void save_translation_model(const TranslationModel& model, const std::string& model_dir);
 
 }  // namespace rf::nn

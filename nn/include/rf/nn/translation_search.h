@@ -1,8 +1,8 @@
-// Beam search over an encoder-decoder, as transformers' generate() defines it: a step takes the best candidates over
-// all beams of a sentence, by the sum of log-probabilities; those of the first `beams` that end are results, ranked by
-// that sum over tokens^length_penalty (fairseq's rule, too), the others go on. A sentence is done when there are
-// `beams` results and none of its beams, ranked at their present length, is above the last of them. The token of
-// padding is never chosen. One beam is greedy search. A source without a token but padding has an empty translation.
+// Beam search over an encoder-decoder, as defined by transformers' generate(). A step takes the best candidates over
+// all beams of a sentence, by the sum of log-probabilities. Of the first `beams` candidates, the ended ones become
+// results, ranked by that sum over tokens^length_penalty (as in fairseq); the others continue. A sentence is done when
+// it has `beams` results and no beam, ranked at its present length, is above the last result. The padding token is
+// never chosen. One beam is greedy search. A source that contains only padding has an empty translation.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct SearchOptions {
   // section 6.1: 50 more), its end included; at least 1.
   double max_ratio = 1;
   int64_t max_extra = 50;
-  enum class Cache { kUsed, kNone } cache = Cache::kUsed;  // kNone: every step computes all tokens again
+  enum class Cache { kUsed, kNone } cache = Cache::kUsed;  // kNone: every step recomputes all tokens
 };
 
 struct Translation {
@@ -33,8 +33,8 @@ struct Translation {
 // Throws Error for options out of range.
 void check_search(const SearchOptions& options, const TranslationConfig& config);
 
-// One for each source, in order. A source is the ids of a text with eos_token_id behind them; all are one batch. Sets
-// the model to evaluation mode. Throws Error for options out of range and infinite logits, and as the model does.
+// One for each source, in order. A source is the ids of a text followed by eos_token_id; all sources form one batch.
+// Sets the model to evaluation mode. Throws Error for options out of range and infinite logits, and the model's errors.
 std::vector<Translation> translate(TranslationModel& model, std::span<const std::vector<int32_t>> sources,
                                    const SearchOptions& options);
 

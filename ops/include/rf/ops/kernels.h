@@ -1,4 +1,4 @@
-// Which kernels of core compute, for modules that choose between them and torch's operators.
+// Tells which kernels core uses, for modules that choose between core and torch's operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,7 @@
 
 namespace rf::ops {
 
-// Whether RF_KERNEL=ref. Throws c10::ValueError, the error that any call of a kernel would have, for an instruction set
-// that there is not.
+// Whether RF_KERNEL=ref. Throws c10::ValueError for an unknown instruction set, like any call of a kernel.
 bool reference_is_asked_for();
 
 // rf_linear_backend (rf/linear.h) for float32, bfloat16 or float16 data of so many rows.

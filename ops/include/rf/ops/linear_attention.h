@@ -1,10 +1,10 @@
 // Linear attention on feature vectors by the kernels of core (core/include/rf/linear_attention.h has the equation).
 //
 // q: [B,T,H,F]; k: [B,S,Hk,F], v: [B,S,Hk,Dv] with H a multiple of Hk; float32, bfloat16 or float16, computed in
-// float32 with compensated sums; or float64, by loops over all pairs, which are the reference for the other ways. CPU
-// tensors; slices of a larger one are read without a copy where the last dimension is contiguous. Result: [B,T,H,Dv]
-// in the dtype of q, with first derivatives to q, k, v and key_exponents. A query whose denominator is 0 has output 0
-// and gradient 0. A bad argument throws c10::ValueError, "[linear_attention] rule, got value".
+// float32 with compensated sums; or float64, by loops over all pairs, the reference. CPU tensors; slices of a larger
+// tensor are read without a copy if the last dimension is contiguous. Result: [B,T,H,Dv] in the dtype of q, with first
+// derivatives to q, k, v and key_exponents. A query whose denominator is 0 has output 0 and gradient 0. A bad argument
+// throws c10::ValueError, "[linear_attention] rule, got value".
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,17 +24,17 @@ struct LinearAttentionOptions {
   at::Tensor key_mask_BS = {};                   // bool, [1 or B, S]; false: not summed, and not read; undefined: all
   double eps = 0;                                // of the denominator
   // [B,S,Hk] of float32, or float64 for float64 data; undefined: 0. The features of key n are e^c_n times k, and both
-  // sums are divided by the exponential of the last key's; of a head and sequence they do not fall from key to key.
-  // Causal, with features that are given.
+  // sums are divided by the exponential of the last key's exponent. Exponents of a head and sequence must not decrease
+  // from key to key. Requires a causal call with given features.
   at::Tensor key_exponents_BSH = {};
   PackedSequences packed = {};
 };
 
-// state: float64 [B,Hk,F,Dv+1], or nullptr: the sums over keys that came before, of g v^T and, in the last column, of
-// what meets f in the denominator; replaced by the sums with the keys of this call. Zeros before the first. With it the
-// call must be causal, with T = S, and have no gradients. state_exponents: float64 [B,Hk], with key_exponents: the
-// state is divided by their exponentials; those of the replaced state are the exponents of the last keys. With packed
-// sequences, [sequences,..] in place of [B,..].
+// state: float64 [B,Hk,F,Dv+1], or nullptr: the sums over earlier keys of g v^T and, in the last column, of the vectors
+// that f is multiplied with in the denominator. The call adds its keys to the state. Zeros before the first call. With
+// a state the call must be causal, with T = S, and without gradients. state_exponents: float64 [B,Hk], with
+// key_exponents: the state is divided by their exponentials; the call replaces them by the exponents of its last keys.
+// With packed sequences, [sequences,..] in place of [B,..].
 at::Tensor linear_attention_kernel(const at::Tensor& q_BTHF, const at::Tensor& k_BSHF, const at::Tensor& v_BSHD,
                                    const LinearAttentionOptions& options, at::Tensor* state = nullptr,
                                    const at::Tensor& state_exponents = {});

@@ -5,9 +5,9 @@
 
 namespace rf::ops {
 
-// A line to show at start where the runtime may give a parallel region fewer threads than it asks for, empty elsewhere.
-// The kernels of core divide the work by the threads that came; torch's products of bfloat16 divide it by the threads
-// that they asked for, and leave out the rest.
+// A warning to show at start if the runtime may give a parallel region fewer threads than it requests; otherwise empty.
+// The kernels of core divide the work by the actual number of threads; torch's products of bfloat16 divide it by the
+// requested number and skip the shares of missing threads.
 std::string openmp_warning();
 
 }  // namespace rf::ops

@@ -1,7 +1,7 @@
-// What a transformer does to rows between its products, by the kernels of core (core/include/rf/rows.h and linear.h
-// have the equations): norms with what comes before them, GELU, softmax, cross-entropy, and the linear layer.
+// Row operations of a transformer by the kernels of core (core/include/rf/rows.h and linear.h have the equations):
+// norms with the sum before them, GELU, softmax, cross-entropy, and the linear layer.
 //
-// x: [.., C] on the CPU, float32, float64, bfloat16 or float16; slices of a larger tensor whose rows lie evenly are
+// x: [.., C] on the CPU, float32, float64, bfloat16 or float16; slices of a larger tensor with evenly spaced rows are
 // read without a copy. Parameters may be of any floating-point dtype; arithmetic is float32, float64 for float64 x.
 // First derivatives only. A bad argument throws c10::ValueError, "[norm] rule, got value".
 #pragma once
@@ -15,31 +15,31 @@
 
 namespace rf::ops {
 
-// y = norm(residual + dropout(x + bias)) gamma + beta; what is absent is left out.
+// y = norm(residual + dropout(x + bias)) gamma + beta; absent tensors are left out.
 struct NormOptions {
   std::optional<at::Tensor> bias = {};      // [C]
-  std::optional<at::Tensor> residual = {};  // the shape of x; its dtype, or float32, is that of the result
+  std::optional<at::Tensor> residual = {};  // the shape of x; the result has its dtype, that of x or float32
   std::optional<at::Tensor> gamma = {}, beta = {};
   std::string_view kind = "layer";  // or "rms"
   double eps = 1e-12;
   double dropout = 0;  // the probability, as in ops::dropout, of x
   int64_t seed = 0, stream = 0;
 };
-// The shape of x. Nothing but the arguments is kept for the backward.
+// The result has the shape of x. The backward keeps only the arguments.
 at::Tensor norm(const at::Tensor& x, const NormOptions& options);
 
 // gelu(x + bias); form: "erf" or "tanh".
 at::Tensor gelu(const at::Tensor& x, const std::optional<at::Tensor>& bias, std::string_view form);
 
-// Over the last dimension; a row of -infinity gives 0.
+// Softmax over the last dimension; a row of -infinity gives 0.
 at::Tensor softmax(const at::Tensor& x);
 
-// logits [N, V], targets [N] int64: the loss of each row, 0 where the target is ignore_index, float32 (float64 for
-// float64 logits).
+// logits [N, V], targets [N] int64: the loss of each row, 0 if the target is ignore_index; float32 (float64 for float64
+// logits).
 at::Tensor cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N, int64_t ignore_index = -100);
 
 // act(x W^T + b): x [.., in], weight [out, in] of the dtype of x or float32, bias [out]; activation "none", "gelu_erf"
-// or "gelu_tanh". Under autocast x is cast, and float32 weights and their gradients stay as they are.
+// or "gelu_tanh". Under autocast x is cast, but float32 weights and their gradients keep their dtype.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias = std::nullopt,
                   std::string_view activation = "none");
 

@@ -1,6 +1,6 @@
-// What attention knows of position: the terms of one equation, which rf/attention_terms.h has with their list. Every
-// encoding of the table is a choice of these; attention never knows the name of an encoding.
-// Letters: H query heads (also under grouped keys), D head size, R rotated dims, T queries, S keys, B batch.
+// The position terms of attention: the terms of one equation, which rf/attention_terms.h lists. Every encoding of the
+// table chooses some terms; attention never sees the name of an encoding. Letters: H query heads (also under grouped
+// keys), D head size, R rotated dims, T queries, S keys, B batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@
 
 namespace rf::ops {
 
-// Rows of a rotation: pair i of a token's vectors is rotated counter-clockwise by the angle whose cosine and sine these
-// are; a magnitude other than 1 (xPos, attention factors) is in both. float32, or float64 for float64 data.
+// Rows of a rotation: pair i of a token's vectors is rotated counter-clockwise by the angle with this cosine and sine;
+// a magnitude other than 1 (xPos, attention factors) is in both. float32, or float64 for float64 data.
 struct Rotation {
   // [B or 1, T or S, R/2], or [B or 1, T or S, 1 or H, R/2] with rows for each head, Hk of keys and values; both
   // undefined: no rotation.
@@ -26,8 +26,8 @@ inline at::ScalarType row_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Rows by distance, query minus key: rows[.., d - lo] belongs to distance d; nearer than lo and farther than hi take
-// the first and the last row.
+// Rows by distance, query minus key: rows[.., d - lo] belongs to distance d; distances below lo take the first row,
+// distances above hi the last row.
 struct DistanceTable {
   at::Tensor rows;  // [H or 1, hi - lo + 1, D]; b: [H or 1, hi - lo + 1]; G: [H or 1, hi - lo + 1, D or 1]
   int64_t lo = 0, hi = 0;
@@ -44,7 +44,8 @@ struct Terms {
   std::string layout = "pairs";  // of all rotations: "pairs" or "halves", as in rf/ops/ops.h
   std::optional<double> scale;   // s; absent: 1/sqrt(D)
 
-  // p_m and p_n that the terms were made for, int64 [1 or B, T] and [1 or B, S]; undefined: they hold for any.
+  // p_m and p_n that the terms were computed for, int64 [1 or B, T] and [1 or B, S]; undefined: valid for all
+  // positions.
   at::Tensor query_positions, key_positions;
 };
 #undef RF_ROTATION
@@ -53,8 +54,8 @@ struct Terms {
 #undef RF_PAIR
 #undef RF_SCORES
 
-// Calls visit(name, symbol, member) for each term in the order of the list; `member` is &Terms::name, and what it
-// points to has defined().
+// Calls visit(name, symbol, member) for each term in the order of the list; `member` is &Terms::name, and its type has
+// defined().
 template <class Visit>
 void for_each_term(const Visit& visit) {
 #define RF_VISIT(name, symbol, ...) visit(#name, symbol, &Terms::name);
@@ -65,9 +66,9 @@ void for_each_term(const Visit& visit) {
 #undef RF_VISIT_PAIR
 }
 
-// Sequences of a batch of one, one after the other: sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i+1]-1
-// and the keys cu_seqlens_k[i] .. cu_seqlens_k[i+1]-1. A query meets the keys of its own sequence only, whose T and S
-// are those of the window; positions, rotations and masks are of tokens, as without packing.
+// Sequences packed into a batch of one: sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i+1]-1 and the keys
+// cu_seqlens_k[i] .. cu_seqlens_k[i+1]-1. A query attends only to the keys of its sequence, whose T and S define the
+// window; positions, rotations and masks are given by token, as without packing.
 struct PackedSequences {
   at::Tensor cu_seqlens_q, cu_seqlens_k;  // int32 or int64 [sequences+1], non-decreasing from 0 to the tokens of a side
   bool defined() const { return cu_seqlens_q.defined(); }
@@ -78,8 +79,8 @@ struct PackedSequences {
 struct TokenWindow {
   int64_t left = -1, right = -1;
   // int32 or int64 [B], or [sequences] of packed ones: how many keys at the start of its entry every query may attend
-  // to, also beyond `right`; with right = 0 the mask of prefix language models (UniLM, arXiv 1905.03197). Undefined:
-  // none. Needs a limit on the right and none on the left.
+  // to, also beyond `right`; with right = 0 the mask of prefix language models (UniLM, arXiv 1905.03197). Undefined: no
+  // prefix. Requires a limit on the right and none on the left.
   at::Tensor prefix = {};
 };
 

@@ -1,5 +1,5 @@
-// A token that is searched in the text before it is normalised, or right after, and never cut: special tokens, and
-// words that a user added to a vocabulary. The fields are those of `tokenizers`' AddedToken.
+// A token that is matched in the text before normalisation, or right after it, and never split: special tokens, and
+// words that a user added to a vocabulary. The fields equal `tokenizers`' AddedToken.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace rf::text {
 struct AddedToken {
   std::string content;
   int32_t id = -1;
-  bool special = false;      // left out by decode() when special tokens are skipped
+  bool special = false;      // omitted by decode() if special tokens are skipped
   bool single_word = false;  // not inside a longer word
   bool lstrip = false;       // includes the white space before it
   bool rstrip = false;       // includes the white space after it

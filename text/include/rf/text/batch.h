@@ -1,12 +1,12 @@
 // Texts and pairs of texts to rows of model input: special tokens, truncation with or without the overflow, padding.
 // The result is that of `transformers`' tokenizer(..., truncation=, stride=, return_overflowing_tokens=, padding=) on
-// the library `tokenizers`, with two exceptions: token types are always given, where RoFormer's and others'
-// model_input_names leave them out; and overflow from a text that may keep no token is an error, where that library
-// makes a row of all of it, longer than max_length.
+// the library `tokenizers`, with two exceptions: token types are always given, although the model_input_names of
+// RoFormer and others omit them; and overflow from a text that may not keep any token is an error, whereas that library
+// makes one row of the whole text, longer than max_length.
 //
-// Of a text whose end is cut off and gives no further rows, only the beginning is tokenized, so that time and memory do
-// not grow with the rest (Tokenizer::encode_first). Its replaced_bytes count what is ill-formed before the end of the
-// last token that is kept; those of other texts count all.
+// If the end of a text is truncated without further rows, only the beginning is tokenized, so time and memory do not
+// grow with the rest (Tokenizer::encode_first). Its replaced_bytes then count ill-formed sequences before the end of
+// the last kept token; for other texts they count all.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ enum class Truncation {
   kOnlyFirst,
   kOnlySecond
 };
-enum class Overflow { kDropped, kRows };  // kRows: the tokens that truncation cuts off become further rows
+enum class Overflow { kDropped, kRows };  // kRows: truncated tokens become further rows
 enum class Padding { kNone, kLongest, kMaxLength };
 enum class Side { kRight, kLeft };
 enum class AddSpecials { kYes, kNo };
@@ -37,7 +37,7 @@ struct BatchOptions {
   Truncation truncation = Truncation::kNone;
   Side truncation_side = Side::kRight;  // where tokens are cut off
   Overflow overflow = Overflow::kDropped;
-  int64_t stride = 0;      // tokens that an overflowing row repeats of the one before
+  int64_t stride = 0;      // tokens that an overflowing row repeats from the row before
   int64_t max_length = 0;  // of a row, including special tokens; needed by truncation and Padding::kMaxLength
   Padding padding = Padding::kNone;
   Side padding_side = Side::kRight;
@@ -45,9 +45,9 @@ struct BatchOptions {
   int threads = 0;  // that tokenize, including the calling one; 0: all
 };
 
-// What the tokenizer's files say about rows; BatchEncoder uses its options alone.
+// Settings of rows from the tokenizer's files; BatchEncoder only uses its options.
 struct RowSettings {
-  std::optional<int64_t> max_length;  // model_max_length; absent: none
+  std::optional<int64_t> max_length;  // model_max_length; may be absent
   Side truncation_side = Side::kRight;
   Side padding_side = Side::kRight;
 };
@@ -79,9 +79,9 @@ class BatchEncoder {
   BatchEncoder& operator=(const BatchEncoder&) = delete;
 
   // Rows in the order of the samples, valid until the next call; a sample's overflowing rows follow its first one.
-  // Throws the Error of the first sample that has one: for a max_length below the number of special tokens, a text too
-  // short for kOnlyFirst or kOnlySecond, a stride not below the number of tokens that the text may have, and pairs if
-  // the tokenizer has no template for them.
+  // Throws the first Error in sample order: for a max_length below the number of special tokens, a text too short for
+  // kOnlyFirst or kOnlySecond, a stride that is not below the number of tokens that the text may have, and pairs
+  // without a template for pairs.
   std::span<const Row> encode(std::span<const TextPair> samples);
 
  private:

@@ -1,6 +1,6 @@
 // Trains byte-level BPE, the tokenizer of translation: GPT-2's words as bytes, whose most frequent pairs are merged.
-// The tokens and merges are those of the library `tokenizers`' BpeTrainer with the alphabet of its ByteLevel
-// pre-tokenizer. Any text can be written with them and is given back exactly.
+// The tokens and merges equal the results of BpeTrainer in the library `tokenizers` with the alphabet of its ByteLevel
+// pre-tokenizer. They can represent any text, and decoding restores it exactly.
 #pragma once
 
 #include <cstdint>

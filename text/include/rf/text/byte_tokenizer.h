@@ -1,5 +1,5 @@
-// A tokenizer of bytes, which needs no training: the id of a byte is its value, and the five special tokens follow from
-// 256 on. It is byte-level BPE without merges, so other programs can open its files.
+// A tokenizer of bytes, without training: the id of a byte is its value, and the five special tokens follow from 256
+// on. It is byte-level BPE without merges, so other programs can open its files.
 #pragma once
 
 #include "rf/text/tokenizer.h"

@@ -1,4 +1,4 @@
-// The text of tokens that come one after another.
+// The text of a stream of tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace rf::text {
 
 class TokenJoiner;
 
-// Tokenizer::decode_beginning() of the tokens so far, in time that does not grow with their number: what is settled is
-// not decoded again.
+// Tokenizer::decode_beginning() of the tokens so far, in time that does not grow with their number: final text is not
+// decoded again.
 class DecodingStream {
  public:
   // The tokenizer must outlive it.

@@ -18,7 +18,7 @@ struct Encoding {
   void clear();
   void reserve(size_t tokens);
   void append(const Encoding& other, size_t begin, size_t end);  // its tokens begin..end-1
-  void append_special(int32_t id);                               // a token that stands for no text
+  void append_special(int32_t id);                               // a token without text
 };
 
 }  // namespace rf::text

@@ -14,7 +14,7 @@ struct SequenceTemplate {
     uint8_t type = 0;  // token type of this piece
   };
   std::vector<Piece> single;  // for one text
-  std::vector<Piece> pair;    // for two texts; empty: the model has no form for pairs
+  std::vector<Piece> pair;    // for two texts; empty: the model does not support pairs
 };
 
 // BERT's: types 0 for [CLS] A [SEP] and 1 for B [SEP].

@@ -1,12 +1,12 @@
-// Text to token ids with the position of each in the text. Ids and offsets equal those of published tokenizers, which
-// Pipeline names. Invalid UTF-8 is replaced by U+FFFD and counted, and is never an error.
+// Converts text to token ids with the position of each token in the text. Ids and offsets equal the published
+// tokenizers that Pipeline names. Invalid UTF-8 is replaced by U+FFFD and counted, and is never an error.
 //
-// kBert and kRoformer equal `transformers` 5, which uses the library `tokenizers`; kBertLegacy is BERT as written
-// in Python (bert.tokenization_bert_legacy, Unicode 14.0). The two differ in five rare points: `tokenizers` keeps
-// unassigned code points, which Python drops; it does not apply NFC, which shows where accents stay; it lower-cases
-// without the final-sigma rule; its lists of marks and format characters are of another Unicode version; and it does
-// not put spaces around U+2B820..U+2B91F. With kBertLegacy offsets are those of `tokenizers` wherever both see the same
-// words, except that they follow a combining mark that normalisation moves.
+// kBert and kRoformer equal `transformers` 5, which uses the library `tokenizers`; kBertLegacy is BERT as written in
+// Python (bert.tokenization_bert_legacy, Unicode 14.0). The two differ in five rare points: `tokenizers` keeps
+// unassigned code points, which Python drops; it does not apply NFC, which matters where accents stay; it lower-cases
+// without the final-sigma rule; its lists of marks and format characters come from another Unicode version; and it does
+// not put spaces around U+2B820..U+2B91F. With kBertLegacy, offsets equal the offsets of `tokenizers` for equal words,
+// except that they follow a combining mark that normalisation moves.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ enum class Case { kLower, kKeep };
 
 struct PipelineEntry;  // text/src/pipelines/pipeline.h
 
-// Which published tokenizer's steps are followed: a line of the table in text/src/pipelines/table.cpp. The constants
-// are those that code asks for.
+// The published tokenizer whose steps are followed: a line of the table in text/src/pipelines/table.cpp. Only the
+// pipelines that code refers to have constants.
 class Pipeline {
  public:
   static const Pipeline kBert;          // transformers' BertTokenizer, on the library `tokenizers` (spec R-TOK-04)
@@ -48,7 +48,7 @@ class Pipeline {
 
   explicit constexpr Pipeline(const PipelineEntry& (*entry)()) : entry_(entry) {}
   const PipelineEntry& entry() const { return entry_(); }
-  bool segments_words() const;   // by jieba: it needs a dictionary
+  bool segments_words() const;   // by jieba: requires a dictionary
   bool has_word_pieces() const;  // WordPiece, not byte pairs
   bool operator==(const Pipeline&) const = default;
 
@@ -61,19 +61,19 @@ std::string_view name(Pipeline pipeline);
 Pipeline pipeline_of_name(std::string_view name);                // throws Error for another name
 std::string segmenting_pipelines(std::string_view conjunction);  // "roformer or wobert"
 
-// Options of Pipeline::kByteLevelBpe; the names are those of tokenizer.json.
+// Options of Pipeline::kByteLevelBpe; the names come from tokenizer.json.
 struct ByteLevelOptions {
   bool nfc = false;                     // normalise to NFC first
-  bool add_prefix_space = false;        // add a space to the front of a text that does not begin with one
+  bool add_prefix_space = false;        // add a space to the front of a text that lacks it
   bool use_regex = true;                // cut into words by GPT-2's expression
-  bool individual_digits = false;       // before that, each digit (\p{N}) is a part of its own; with use_regex, and
+  bool individual_digits = false;       // before that, each digit (\p{N}) is a separate part; with use_regex, and
                                         // without add_prefix_space (SmolLM)
-  bool ignore_merges = false;           // a word that is a token is not cut, whatever the merges are
+  bool ignore_merges = false;           // a word that is a token is not split, whatever the merges
   bool trim_offsets = false;            // offsets of a token exclude white space
   bool trim_keeps_first_space = false;  // except the space that add_prefix_space added to the first token
 };
 
-// Two tokens, in the byte alphabet, that are merged to a third; in order of rank.
+// Two tokens, in the byte alphabet, that are merged into a third; in order of rank.
 using Merge = std::pair<std::string, std::string>;
 
 // Tokens back to text, as tokenizer.json and tokenizer_config.json name it.
@@ -85,7 +85,7 @@ struct DecodingOptions {
   };
   Join join = Join::kWordPieces;
   bool cleanup = true;                        // of word pieces: no space before punctuation, token by token
-  bool clean_up_tokenization_spaces = false;  // the same over the whole text, as `transformers` does it
+  bool clean_up_tokenization_spaces = false;  // the same over the whole text, as in `transformers`
 };
 
 struct TokenizerOptions {
@@ -102,7 +102,7 @@ struct TokenizerOptions {
 struct TokenizerParts {
   Vocabulary vocabulary;
   TokenizerOptions options;
-  std::vector<AddedToken> added;  // in addition to the vocabulary's special tokens, or these again with flags
+  std::vector<AddedToken> added;  // in addition to the vocabulary's special tokens, or repeated with flags
   std::vector<Merge> merges;      // of Pipeline::kByteLevelBpe
   std::optional<SequenceTemplate> sequence_template = {};  // absent: BERT's, or bare texts without [CLS] and [SEP]
 };
@@ -122,10 +122,10 @@ std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, 
 
 enum class SkipSpecials { kNo, kYes };
 
-// A text that further tokens may change: they complete the last character, or remove a space before punctuation.
+// A text that further tokens may change by completing the last character or removing a space before punctuation.
 struct DecodedText {
   std::string text;
-  size_t settled = 0;  // bytes at the front that stay, whatever tokens follow; whole characters
+  size_t settled = 0;  // final bytes at the front, whatever tokens follow; whole characters
 };
 
 class Tokenizer {
@@ -134,10 +134,10 @@ class Tokenizer {
   Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
   explicit Tokenizer(TokenizerParts parts);
   // Reads what `transformers` writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
-  // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md says which of them are used). Throws
-  // Error, naming file and key, for settings that are not supported, and if no dictionary is given and the one found is
-  // not the one that the directory records. A GGUF file has its tokenizer in its keys: byte-level BPE
-  // (tokenizer.ggml.*).
+  // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md describes which files are used). Throws
+  // Error, naming file and key, for settings that are not supported, and if no dictionary is given and the dictionary
+  // that was found differs from the one recorded in the directory. A GGUF file stores its tokenizer in its keys:
+  // byte-level BPE (tokenizer.ggml.*).
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
   // Writes tokenizer.json and tokenizer_config.json, vocab.txt for WordPiece, and save_dictionary's files.
   void save(const std::string& model_dir) const;
@@ -153,25 +153,24 @@ class Tokenizer {
   const SequenceTemplate& sequence_template() const { return template_; }
   const std::vector<Merge>& merges() const;  // of byte-level BPE
 
-  // Appends to `out`, whose columns must have one length. Added tokens, including [MASK], [SEP] and so on, are matched
-  // first and never cut. Adds no special tokens.
-  // Thread-safe.
+  // Appends to `out`, whose columns must have equal lengths. Added tokens, including [MASK], [SEP] and so on, are
+  // matched first and never split. Does not add special tokens. Thread-safe.
   void encode(std::string_view text, Encoding& out) const;
-  // The same for the first `max_tokens` tokens; all if there are fewer. The text is read only to the word that has the
-  // last of them, or little further, so that time and memory do not grow with the rest; searching it for added tokens
-  // takes time alone. If there are `max_tokens`, only what is ill-formed before the end of the last one is counted.
+  // The same for the first `max_tokens` tokens; all if the text has fewer. The text is read only up to the word of the
+  // last token, or slightly further, so time and memory do not grow with the rest; searching the rest for added tokens
+  // only takes time. With `max_tokens` tokens, only ill-formed sequences before the end of the last token are counted.
   void encode_first(std::string_view text, size_t max_tokens, Encoding& out) const;
   // With the special tokens of sequence_template().single, for example [CLS] text [SEP].
   Encoding encode_with_specials(std::string_view text) const;
   // The text of the tokens, as `transformers`' decode(ids, skip_special_tokens=...). Throws Error for an id that the
   // vocabulary does not have.
   std::string decode(const std::vector<int32_t>& ids, SkipSpecials skip = SkipSpecials::kNo) const;
-  // DecodingStream (decoding_stream.h) gives the same for tokens that come one after another.
+  // DecodingStream (decoding_stream.h) gives the same for a stream of tokens.
   DecodedText decode_beginning(const std::vector<int32_t>& ids, SkipSpecials skip) const;
 
  private:
   friend class DecodingStream;
-  // What stands for a token in a text; nothing for one that is left out.
+  // The text of a token; nullopt if the token is omitted.
   std::optional<std::string_view> shown(int32_t id, SkipSpecials skip) const;
   void append_first(std::string_view text, size_t max_tokens, Encoding& out) const;
 
@@ -192,7 +191,8 @@ inline constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",    "tok
                                                        "merges.txt",        kDictionaryFile,
                                                        kUserDictionaryFile};
 
-// The vocabulary of the tokenizer in a model directory, for callers that have tokens already; needs no dictionary.
+// The vocabulary of the tokenizer in a model directory, for callers that already have tokens; does not require a
+// dictionary.
 Vocabulary load_vocabulary(const std::string& model_dir);
 
 }  // namespace rf::text

@@ -1,6 +1,6 @@
-// The tokens of a model by id, and which of them have a special role. vocab.txt has one token per line, id = line
-// number from 0. As in Python, a line ends with \n, \r\n or \r and nothing else, and an empty line is an empty token
-// that keeps its number (no text ever contains it).
+// The tokens of a model by id, and their special roles. vocab.txt has one token per line, id = line number from 0. As
+// in Python, a line ends with \n, \r\n or \r and nothing else, and an empty line is an empty token that keeps its
+// number (no text ever contains it).
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@
 
 namespace rf::text {
 
-// Ids of the special tokens; -1: the model has none.
+// Ids of the special tokens; -1: absent.
 struct SpecialIds {
   int32_t pad = -1, unk = -1, cls = -1, sep = -1, mask = -1, bos = -1, eos = -1;
 };
 
-// Their texts; empty: the model has none. One token may have several roles.
+// Their texts; empty: absent. One token may have several roles.
 struct SpecialNames {
   std::string pad = "[PAD]", unk = "[UNK]", cls = "[CLS]", sep = "[SEP]", mask = "[MASK]", bos, eos;
 };
@@ -34,8 +34,8 @@ int32_t id_of(const SpecialIds& ids, SpecialRole role);
 
 class Vocabulary {
  public:
-  // Throws Error for a token that occurs twice or is not UTF-8, and for a special token that is not among them. The
-  // model cuts words into the first `model_size` tokens; the others are only matched as added tokens.
+  // Throws Error for a token that occurs twice or is not UTF-8, and for a special token that is not in `tokens`. The
+  // model splits words into the first `model_size` tokens; the others are only matched as added tokens.
   explicit Vocabulary(std::vector<std::string> tokens, SpecialNames names = {}, int64_t model_size = kAll,
                       std::string_view where = "vocabulary");  // `where` is the tag of the messages
   static constexpr int64_t kAll = -1;
@@ -45,10 +45,10 @@ class Vocabulary {
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t model_size() const { return model_size_; }
   int32_t find(std::string_view token) const;  // -1 when absent
-  const std::string& token(int64_t id) const;  // throws Error when out of range
+  const std::string& token(int64_t id) const;  // throws Error if out of range
   const SpecialIds& special() const { return special_; }
   const SpecialNames& special_names() const { return names_; }
-  // Throws Error, with the tag `where`, if the model has no token for one of these roles.
+  // Throws Error, with the tag `where`, if the model lacks a token for one of the roles.
   void require(std::initializer_list<SpecialRole> roles, std::string_view where) const;
   // 128-bit hash (XXH3) of the tokens in order, as 32 hexadecimal digits; token shards store it.
   std::string hash() const;

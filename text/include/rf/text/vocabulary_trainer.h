@@ -1,6 +1,6 @@
 // Trains a WordPiece vocabulary (spec R-TOK-07): words are counted, then pairs of pieces are merged by frequency
-// (byte-pair merges over characters with "##" continuations), which is what `tokenizers`' trainer for BERT does.
-// Deterministic: ties go to the lexicographically smaller pair.
+// (byte-pair merges over characters with "##" continuations), as in `tokenizers`' trainer for BERT. Deterministic: ties
+// go to the lexicographically smaller pair.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class VocabularyTrainer {
   explicit VocabularyTrainer(VocabularyTrainerOptions options);
   void add(std::string_view text);  // counts the words of a text
   // [PAD] [UNK] [CLS] [SEP] [MASK], then the alphabet, then merged pieces. Throws Error if no word was added or `size`
-  // is below the number of special tokens and characters. There are fewer than `size` tokens if the text has no more
-  // pairs. `tick` receives the number of tokens so far.
+  // is below the number of special tokens and characters. The result has fewer than `size` tokens if the text runs out
+  // of pairs. `tick` receives the number of tokens so far.
   Vocabulary train(const std::function<void(int64_t tokens)>& tick = {}) const;
 
  private:

@@ -1,5 +1,5 @@
-// Marks where Chinese words begin in the tokens of any tokenizer: a tokenizer of characters has no words, so whole-word
-// masking needs those of the segmenter (spec R-TRN-01).
+// Marks where Chinese words begin in the tokens of any tokenizer: a tokenizer of characters does not know words, so
+// whole-word masking needs the segmenter's words (spec R-TRN-01).
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace rf::text {
 class WordBoundaries {
  public:
   explicit WordBoundaries(std::shared_ptr<const Dictionary> dictionary) : segmenter_(std::move(dictionary)) {}
-  // The tokens from `first` on are those of `text`. Sets starts_word: 1 for a token that begins in another of jieba's
-  // words than the token before it.
+  // The tokens from `first` on must be the tokens of `text`. Sets starts_word: 1 for a token that begins in another
+  // jieba word than the previous token.
   void mark(std::string_view text, size_t first, Encoding& tokens);
 
  private:

@@ -1,7 +1,7 @@
 // Words for a vocabulary of characters, by WoBERT's rule (spec R-TOK-06): the most frequent words that the segmenter
 // finds become tokens, and the embedding of each starts as the mean of its characters' embeddings. Words consist of at
 // least two Han characters and nothing else; pieces "##x" of a Han character x are removed, because such a character is
-// always a word of its own for WordPiece.
+// always a separate word for WordPiece.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace rf::text {
 struct WordVocabulary {
   Vocabulary vocabulary;
   std::vector<AddedToken> added;  // the base tokenizer's, with their ids in the vocabulary
-  // For each token, the ids in the vocabulary it was made from: one for a token that was there before, those of the
-  // characters for a new word. An embedding is the mean of theirs.
+  // For each token, the ids in the base vocabulary it was made from: a single id for an existing token, the ids of the
+  // characters for a new word. An embedding is the mean of their embeddings.
   std::vector<std::vector<int32_t>> sources;
 };
 

@@ -1,9 +1,9 @@
-// Threads that share work: jobs and loops. They exist as long as this object, because starting one takes as long as a
-// small batch of texts. The thread that calls is one of them; one thread at a time may call. In a child of fork() they
-// are started again.
+// Threads that share work: jobs and loops. They live as long as this object, because starting a thread takes as long as
+// a small batch of texts. The calling thread takes part; one thread at a time may call. In a child of fork() the
+// threads are started again.
 //
-// Not OpenMP: its runtime ends the process when the system refuses a thread, an exception may not leave its loops, and
-// the calling thread of a pipeline (data/src/ordered_pool.h) reads the next texts while others work.
+// OpenMP is not used: its runtime ends the process if the system refuses a thread, an exception may not leave its
+// loops, and the calling thread of a pipeline (data/src/ordered_pool.h) reads the next texts while others work.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace rf::text {
 
 class Workers {
  public:
-  using Job = std::function<void(size_t thread)>;  // is given the number of the thread that runs it; 0: the calling one
+  using Job = std::function<void(size_t thread)>;  // receives the number of its thread; 0: the calling thread
 
   explicit Workers(int threads);  // including the calling one; fewer if the system refuses more
   ~Workers();                     // jobs not yet begun are dropped
@@ -31,7 +31,7 @@ class Workers {
 
   // A job for any thread; it must not throw.
   void submit(Job job);
-  // Runs the next job on the calling thread; false if none waits.
+  // Runs the next job on the calling thread; false if no job waits.
   bool run_one() {
     renew_after_fork();
     return run_next(0);
@@ -47,7 +47,7 @@ class Workers {
     size_t end = 0;
   };
 
-  // The threads with what they wait for. One object, so that a process that was forked can leave its parent's as it is.
+  // The threads and their shared state. One object, so that a forked process can leave its parent's object unchanged.
   struct Crew {
     std::mutex mutex;  // of the jobs and of the failure
     std::condition_variable wake;
@@ -65,12 +65,12 @@ class Workers {
   void run_block(size_t begin, size_t end);
 
   std::unique_ptr<Crew> crew_;
-  int forks_ = 0;  // that this process had behind it when the threads began
+  int forks_ = 0;  // forks before this process when the threads started
 
   // The current loop.
   const std::function<void(size_t)>* action_ = nullptr;
   std::vector<Share> shares_;          // one per thread
-  std::atomic<uint32_t> running_ = 0;  // of its jobs, those that have not ended
+  std::atomic<uint32_t> running_ = 0;  // jobs that have not ended
   std::exception_ptr failure_;
   size_t failed_index_ = 0;
 };

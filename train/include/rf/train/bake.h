@@ -9,9 +9,9 @@
 namespace rf::train {
 
 // Writes position_terms.safetensors (rf/model/position_terms.h) into a model directory, for sequences of `length`
-// tokens where the rows of tables never end; absent: as many as save_model writes. Returns what the command prints.
-// Throws Error for a model that cannot be opened, and for a length that the encoding does not read or that needs too
-// much.
+// tokens if tables are unbounded; absent: the length that save_model uses. Returns the output of the command. Throws
+// Error for a model that cannot be opened, and for a length that the encoding cannot read or that needs too much
+// memory.
 nlohmann::json bake(const std::string& model_dir, std::optional<int64_t> length);
 
 }  // namespace rf::train

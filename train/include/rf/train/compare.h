@@ -28,7 +28,7 @@ std::vector<std::string> split_arms(const std::string& text);
 
 inline constexpr const char* kEveryEncoding = "all";
 
-// One run: an arm with a seed. A length that the encoding cannot read (beyond a learned table) has no loss.
+// One run: an arm with a seed. Lengths that the encoding cannot read (beyond a learned table) lack a loss.
 struct CompareRun {
   std::string arm;
   uint64_t seed = 0;
@@ -41,19 +41,18 @@ struct CompareRun {
 };
 
 struct CompareOptions {
-  // At least one, all different. kEveryEncoding: every encoding, with its default keys, that the run file's model can
-  // have; the others are noted.
+  // At least one, all different. kEveryEncoding: every encoding that the run file's model supports, with its default
+  // keys; the others are reported through the notes.
   std::vector<std::string> arms;
   std::string data_dir, output_dir;
   std::string config_path;                          // run file; "": compare_defaults()
   std::optional<uint64_t> seed;                     // the first seed, in place of the run file's
   int64_t seeds = 3;                                // each arm is trained with this many consecutive seeds
   std::vector<int64_t> length_factors = {1, 2, 4};  // held-out loss at these multiples of the training length
-  // Called for each run that is trained: before, with its directory and run file, and after, also when a signal ended
-  // it.
+  // Called before each training run, with its directory and run file, and after it, even if a signal ended it.
   std::function<void(const std::string& directory, const nlohmann::json& run)> before = {};
   std::function<void(bool is_complete)> after = {};
-  // Called with a run that has its held-out losses, before it counts as finished.
+  // Called when a run has its held-out losses, before it counts as finished.
   std::function<void(const CompareRun& run)> measured = {};
   std::function<void(const std::string&)> note;
 };
@@ -69,10 +68,10 @@ struct CompareReport {
   int signal = 0;  // SIGINT or SIGTERM when one ended the comparison early; call again with the same options
 };
 
-// Every arm is checked before the first is trained. A run that diverges ends there, and the others go on. Finished runs
-// are not repeated, and an interrupted run continues from its newest checkpoint. Throws Error if the output directory
-// holds another comparison (the settings differ), or runs that are to be trained and others that an earlier version
-// has trained by other rules.
+// Every arm is checked before the first is trained. A run that diverges ends there, and the other runs continue.
+// Finished runs are not repeated, and an interrupted run continues from its newest checkpoint. Throws Error if the
+// output directory holds a comparison with other settings, or if new runs would join runs that an earlier version
+// trained by other rules.
 CompareReport compare(const CompareOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

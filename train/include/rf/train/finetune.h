@@ -28,8 +28,7 @@ struct TaskFiles {
 };
 
 struct FinetuneOptions {
-  tasks::TaskSettings
-      task;  // kind, columns that differ from their names, and how texts are read; labels come from the files
+  tasks::TaskSettings task;  // kind, renamed columns, and how texts are read; labels come from the files
   std::string model_dir, output_dir;
   TaskFiles files;
   text::LoadOptions load;  // dictionaries of the tokenizer
@@ -71,7 +70,7 @@ struct FinetuneReport {
 
 // Finished runs are not repeated; an interrupted run continues from its last checkpoint. Throws Error, naming file and
 // line, for records without the fields that the task needs, a label that is missing from the train file, an empty file;
-// for settings that contradict each other or those of the runs in the output directory; for a loss that is not finite.
+// for settings that contradict each other or the runs in the output directory; for a loss that is not finite.
 FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

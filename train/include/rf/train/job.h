@@ -1,4 +1,4 @@
-// What programs know of a training job of several processes ("ranks"; src/ranks.h). Free of torch.
+// The public part of training jobs with several processes ("ranks"; src/ranks.h). Free of torch.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace rf::train {
 
-// What has failed on every rank, at the same point of the work.
+// An error on every rank, at the same point of the work.
 struct FailedOnAll : Error {
   using Error::Error;
 };
 
-// Thrown for it on all ranks but the first, so that one process says it.
+// Thrown instead on all ranks except the first, so that only one process reports the error.
 struct SaidByFirstRank : FailedOnAll {
   using FailedOnAll::FailedOnAll;
 };
 
 // A loss or a gradient of a step that is not finite: the run has diverged. In a job of several processes it becomes one
-// of the above.
+// of the errors above.
 struct Diverged : FailedOnAll {
   Diverged(std::string_view where, std::string_view what, int64_t at_step) : FailedOnAll(where, what), step(at_step) {}
   int64_t step;

@@ -21,13 +21,13 @@ struct PretrainOptions {
   std::string config_path;  // the run file; with resume it may be empty: the run directory's copy
   std::string data_dir;
   std::string output_dir;        // without resume: must be absent or empty
-  bool resume = false;           // continue from the newest checkpoint, or at step 0 if there is none
+  bool resume = false;           // continue from the newest checkpoint, or start at step 0
   std::optional<uint64_t> seed;  // in place of the run file's
   // "", or steps to be profiled, "20" or "20:25" (src/step_profile.h); the files are in the output directory.
   std::string profile_steps;
   // In a job of several processes the name of their process group in torch.distributed; each calls pretrain().
   std::string process_group;
-  std::function<void(const std::string&)> note;  // receives messages such as "resuming at step 500"; may be empty
+  std::function<void(const std::string&)> note;  // receives messages like "resuming at step 500"; may be empty
 };
 
 struct EvaluationReport {
@@ -41,8 +41,8 @@ struct EvaluationReport {
   bool is_first_rank = true;                // of the job that measured it
   int64_t max_length = 0;                   // of evaluate(): of its rows
 };
-// Its numbers by name, those of pairs where there are any, and "perplexity", e^loss, and "bits", loss / ln 2, which are
-// bits per byte for a vocabulary of bytes.
+// Its numbers by name (of pairs only if they were measured), with "perplexity", e^loss, and "bits", loss / ln 2, which
+// are bits per byte for a vocabulary of bytes.
 nlohmann::json to_json(const EvaluationReport& report);
 
 struct PretrainReport {
@@ -50,25 +50,25 @@ struct PretrainReport {
   double train_loss = 0;         // nats per predicted token, mean over the last log interval
   double tokens_per_second = 0;  // tokens that are not padding, since this start, without evaluations and checkpoints
   int64_t peak_rss_bytes = 0;    // of the largest process
-  EvaluationReport evaluation;   // the last one; zeros if there was none
+  EvaluationReport evaluation;   // the last one; zeros without an evaluation
   int signal = 0;                // SIGINT or SIGTERM when one was received; the run has ended with a checkpoint
   bool is_complete = false;      // at its last step, whether or not a signal came in it
   bool is_first_rank = true;     // of the job; the others have the same report
 };
 
-// Throws Error for bad input, a full disk, a loss or gradient that is not finite (the step is named), and a process of
-// the job that ended; SaidByFirstRank (rf/train/job.h) where the first one throws the same. Checkpoints already written
-// stay valid whatever happens.
+// Throws Error for bad input, a full disk, a loss or gradient that is not finite (the message names the step), and a
+// process of the job that ended; SaidByFirstRank (rf/train/job.h) if the first rank throws the same error. Written
+// checkpoints stay valid in every case.
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress);
-// One of several runs: `directory` in place of the options' output, with the run file beside it as
-// <directory>.run.json. The same call continues it.
+// One of several runs: `directory` replaces the options' output, and the run file is <directory>.run.json. The same
+// call continues it.
 PretrainReport pretrain_part(const std::string& directory, const nlohmann::json& run, PretrainOptions options,
                              io::Progress& progress);
 
 struct EvaluateOptions {
   std::string model_dir, data_dir;
   std::string split = "valid";
-  // Absent: that of the run whose directory or checkpoint the model is, in its last stage so far; 128 for other models.
+  // Absent: for the directory or checkpoint of a run, the length of its last stage so far; 128 for other models.
   std::optional<int64_t> max_length = {};
   int64_t batch_size = 32;
   data::Packing packing = data::Packing::kPacked;
@@ -79,7 +79,7 @@ struct EvaluateOptions {
   std::string process_group{};  // as in PretrainOptions; the result has the same bits for any number of processes
 };
 // A causal model is measured on every token, and `mask` must then have its default. Throws Error if the model's
-// vocabulary is not the data's, or if `pairs` are asked of a model that has no layer for them.
+// vocabulary is not the data's, or if `pairs` is set for a model without a layer for pairs.
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

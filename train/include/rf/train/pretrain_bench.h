@@ -1,4 +1,4 @@
-// Timing of pretraining steps on command, so that windows can alternate with those of another program on the same
+// Timing of pretraining steps on command, so that timing windows can alternate with another program's on the same
 // machine. The model and the batches come from files that both programs read.
 #pragma once
 

@@ -33,7 +33,7 @@ struct ScheduleConfig {
 
 enum class Precision { kFloat32, kBfloat16 };  // kBfloat16: autocast with float32 master weights
 
-// What the ranks of a job divide among themselves: nothing but rows, or the optimizer's moments too.
+// What the ranks of a job divide: only rows, or the optimizer's moments too.
 enum class Sharding { kNone, kOptimizer };
 
 struct RunConfig {
@@ -54,7 +54,7 @@ struct RunConfig {
   // Of a job of several ranks (docs/distributed.md); one process ignores them.
   Sharding sharding = Sharding::kNone;
   Precision reduce_precision = Precision::kFloat32;  // in which gradients are summed over ranks
-  bool reduce_overlap = true;                        // while the backward pass goes on
+  bool reduce_overlap = true;                        // during the backward pass
   uint64_t seed = 1;
   int64_t log_every_steps = 10;
   int64_t evaluate_every_steps = 0;       // 0: at the end of each stage only

@@ -20,8 +20,8 @@ int threads();
 // A warning to show at start if the OpenMP runtime makes torch's results wrong (rf/ops/openmp.h), otherwise empty.
 std::string openmp_warning();
 
-// Gives the warnings of torch, and of models that are loaded, to `note` instead of writing them to stderr: those of the
-// calling thread, for the rest of the process. For programs.
+// Sends warnings of torch and of loaded models to `note` instead of stderr, for the calling thread and the rest of the
+// process. For programs.
 void give_warnings_to(std::function<void(const std::string&)> note);
 
 // Tells the C library's allocator, for the rest of the process, to keep freed memory. Each training step makes tensors
@@ -30,20 +30,21 @@ void give_warnings_to(std::function<void(const std::string&)> note);
 // because the process belongs to its caller.
 void keep_freed_memory();
 
-// Whether torch failed because the system had no memory for a tensor.
+// Whether torch failed because the system could not allocate memory for a tensor.
 bool is_out_of_memory(const std::exception& error);
 
-// The error of an operator of this product that refused an argument (c10::ValueError); nothing for any other error.
+// The Error if an operator of this product refused an argument (c10::ValueError); nullopt for any other error.
 std::optional<Error> refused_argument(const std::exception& error);
 
 struct RuntimeFacts {
   std::string torch_version;
   std::string cpu_capability;  // the instruction set torch dispatches to, for example "AVX512"
-  // The kernel of attention (rf/nn/attention.h) by dtype of the data, such as "float32", and with a gate; and that of
-  // linear attention (rf/nn/linear_attention.h) for float32, "linear", and with a running maximum, which has no kernel.
+  // The kernel of attention (rf/nn/attention.h) by dtype of the data, such as "float32", and with a gate; and the
+  // kernel of linear attention (rf/nn/linear_attention.h) for float32, "linear", and with a running maximum, which
+  // torch computes.
   std::vector<std::pair<std::string, std::string>> attention;
-  // What computes linear layers (rf/linear.h), "torch" or a backend of the kernels: by dtype of the data, such as
-  // "float32", and for products of few rows.
+  // The backend of linear layers, "torch" or one of rf/linear.h: by dtype of the data, such as "float32", and for
+  // products of few rows.
   std::vector<std::pair<std::string, std::string>> linear;
 };
 RuntimeFacts runtime_facts();

@@ -1,9 +1,9 @@
-// Training on pairs of similar texts, as SimBERT and RoFormer-Sim are (kexue.fm/archives/7427, kexue.fm/archives/8454;
-// R-VAR-06): a prefix language model writes each text of a pair from the other, and the vectors of the two, which its
-// pooler makes of the first token, are more similar than any others of the batch. Free of torch.
+// Training on pairs of similar texts, as for SimBERT and RoFormer-Sim (kexue.fm/archives/7427, kexue.fm/archives/8454;
+// R-VAR-06). A prefix language model learns to generate each text of a pair from the other, and its pooler's vectors of
+// the first tokens learn to be more similar within a pair than to other texts of the batch. Free of torch.
 //
-// The output directory is a model directory, with run.json (the settings), metrics.jsonl, report.json when the run is
-// finished, and before, its newest checkpoint.
+// The output directory is a model directory, with run.json (the settings), metrics.jsonl, and report.json when the run
+// is finished; until then, its newest checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace rf::train {
 struct SimilarTraining {
   std::string model_dir, output_dir;
   std::vector<std::string> pairs;  // records with the columns text and pair
-  std::vector<std::string> valid;  // records that have a number in the column label, too; may be empty
+  std::vector<std::string> valid;  // records with a number in the column label; may be empty
   std::map<std::string, std::string> columns = {{"text", "text"}, {"pair", "pair"}, {"label", "label"}};
   std::string label;  // only records of `pairs` with this label; "": all
   data::Format format = data::Format::kAuto;
@@ -31,7 +31,7 @@ struct SimilarTraining {
 
   int64_t epochs = 1, batch = 48;  // pairs of a step, each in both directions
   int64_t max_length = 64;         // tokens of a text; a row has at most twice as many
-  double mask = 0.5;               // of the rows have words of the text that is read masked, 15 % of them
+  double mask = 0.5;               // fraction of rows whose first text gets masked words, 15 % each
   double learning_rate = 1e-5;
   Schedule schedule = Schedule::kConstant;
   double warmup = 0;  // part of the steps
@@ -49,8 +49,8 @@ struct SimilarTrainingReport {
   bool is_complete = false;                         // whether or not a signal came in the last step
 };
 
-// Throws Error, naming file and line, for records without the fields, fewer pairs than a batch, settings other than
-// those of the run in the output directory, and a loss that is not finite. A finished run is not trained again.
+// Throws Error, naming file and line, for records without the fields, fewer pairs than a batch, settings that differ
+// from the run in the output directory, and a loss that is not finite. A finished run is not trained again.
 SimilarTrainingReport train_similar(const SimilarTraining& options, io::Progress& progress);
 
 }  // namespace rf::train

@@ -1,4 +1,4 @@
-// What is read of a run's metrics.jsonl (docs/formats.md); damaged lines are skipped.
+// The curves of a run, read from its metrics.jsonl (docs/formats.md); damaged lines are skipped.
 #pragma once
 
 #include <cstdint>

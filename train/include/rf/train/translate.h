@@ -16,8 +16,8 @@ struct TranslateOptions {
   double length_penalty = 0.6;  // translations are ranked by log-probability over tokens^penalty
   double max_ratio = 1;         // tokens of a translation for each of its source's, at most, ..
   int64_t max_extra = 50;       // .. and so many more
-  int64_t max_source = 0;       // tokens of a line that are read, its end included; 0: what the model was made for
-  int64_t batch_tokens = 4096;  // of a batch: its lines times the longest of them times the beams
+  int64_t max_source = 0;       // tokens read of a line, its end included; 0: the model's limit
+  int64_t batch_tokens = 4096;  // of a batch: lines * longest line * beams
   enum class Cache { kUsed, kNone } cache = Cache::kUsed;  // of keys and values; kNone: for comparison
   std::function<void(const std::string&)> note{};
 };
@@ -35,10 +35,10 @@ class Translator {
   Translator(const Translator&) = delete;
   Translator& operator=(const Translator&) = delete;
 
-  // One for each line, in order; lines of about the same length are computed together. A line of white space gives an
-  // empty one. Of a line that is too long the first tokens are translated, and bytes that are not UTF-8 are read as
-  // U+FFFD, with a message that names it as line `first_line` + i of `name`. done: receives the number of lines that
-  // are finished; may be empty.
+  // One translation per line, in order; lines of similar length are computed together. A line of white space gives an
+  // empty translation. Of a line that is too long only the first tokens are translated, and invalid UTF-8 is read as
+  // U+FFFD; a message names such a line as line `first_line` + i of `name`. done: receives the number of finished
+  // lines; may be empty.
   std::vector<TranslatedLine> translate(std::span<const std::string> lines, const std::string& name, int64_t first_line,
                                         const std::function<void(int64_t)>& done = {});
 

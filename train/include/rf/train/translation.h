@@ -2,7 +2,7 @@
 //
 // A run directory is like that of pretraining (rf/train/pretrain.h): run.json, metrics.jsonl, checkpoint-<step>/ and at
 // the end the model with its tokenizer. Calling train_translation() again continues an interrupted run; with the same
-// threads it then has the bits of one that was not.
+// threads it then gives the same bits as an uninterrupted run.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace rf::train {
 
-// The run file, read strictly. Defaults are those of Transformer-base as fairseq trains it (Ott et al. 2018).
+// The run file, read strictly. Defaults follow fairseq's training of Transformer-base (Ott et al. 2018).
 struct TranslationRunConfig {
   TranslationConfig model;  // "model": keys of config.json; vocabulary and special tokens come from the tokenizer
   int64_t steps = 100000;
-  int64_t max_tokens = 4096;  // of a micro-batch: its pairs times the longest of their sources and targets
+  int64_t max_tokens = 4096;  // of a micro-batch: pairs * longest source or target
   int64_t accumulate = 1;     // micro-batches of a step
-  int64_t max_length = 256;   // pairs with a side of more tokens, its end included, are left out
+  int64_t max_length = 256;   // pairs with a longer side, its end included, are left out
   ScheduleConfig schedule{
       .kind = Schedule::kInverseSqrt, .learning_rate = 5e-4, .warmup_steps = 4000, .initial_rate = 1e-7, .points = {}};
   double label_smoothing = 0.1;
@@ -43,7 +43,7 @@ nlohmann::json to_json(const TranslationRunConfig& config);
 
 struct TranslationOptions {
   nlohmann::json run;            // the run file
-  data::PairFiles train, valid;  // valid: none, nothing is evaluated
+  data::PairFiles train, valid;  // empty valid: no evaluation
   std::string tokenizer_dir;     // of both languages
   std::string output_dir;
   std::optional<uint64_t> seed{};  // in place of the run file's
