@@ -58,7 +58,15 @@ from . import judge
 ROOT = Path(__file__).resolve().parents[1]
 SCALES = ("tiny", "small", "paper")
 NO_SCALE = "any"  # of mathematics and counting
-MODULES = ()  # in the order in which they run: what trains models before what reads them
+MODULES = (  # in the order in which they run: what trains models before what reads them
+    "figure3_convergence",
+    "trained_frequencies",
+    "encodings",
+    "figure3_performer",
+    "extrapolation",
+    "atlas",
+    "table4_staged",
+)
 
 SCHEMA = pyarrow.schema(
     [(name, pyarrow.string()) for name in ("measure", "arm", "task")]
@@ -187,12 +195,12 @@ class Context:
         if before is not None and before["settings"] == json.loads(json.dumps(settings)):
             return before["value"]
         value = json.loads(json.dumps(make()))
-        _write_json(path, {"settings": settings, "value": value})
+        write_json(path, {"settings": settings, "value": value})
         return value
 
     @contextmanager
     def recorded(self, directory, settings):
-        """Records the work that is done within as part of the run in `directory`, in `<directory>.training.json`.
+        """Records the work that is done within as part of a run, in `<directory>.training.json`.
 
         The record is a dict: `settings`, `finished`, `parts` (command, commit, cpu, seconds of each process), and of
         all parts `seconds`, `commit`, `cpu` and `command`. A run that is finished is not changed: ask `is_finished`.
@@ -202,10 +210,9 @@ class Context:
         if self.is_finished(directory, settings):
             yield before
             return
-        goes_on = before is not None and Path(directory).exists()
-        record = {"settings": settings, "finished": False, "parts": before["parts"] if goes_on else []}
+        record = {"settings": settings, "finished": False, "parts": before["parts"] if before else []}
         record["parts"].append(made_here() | {"seconds": 0.0})
-        _write_json(path, record)
+        write_json(path, record)
         start = time.monotonic()
         is_finished = False
         try:
@@ -219,7 +226,7 @@ class Context:
                 key: " | ".join(dict.fromkeys(part[key] for part in record["parts"]))
                 for key in ("commit", "cpu", "command")
             }
-            _write_json(path, record)
+            write_json(path, record)
 
     def record(self, directory):
         """The record of a run; None: there is none."""
@@ -268,7 +275,7 @@ def _read_json(path):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def _write_json(path, value):
+def write_json(path, value):
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _replace(path, lambda new: new.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8"))
@@ -291,6 +298,12 @@ def _program():
             f"[run] the program roformer must be built or installed, got neither {build} nor one in PATH"
         )
     return found
+
+
+@cache
+def encodings():
+    """The names of the program's position encodings."""
+    return Context(ROOT, None, "any").roformer("info")[0]["encodings"]
 
 
 @cache
