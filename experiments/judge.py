@@ -7,8 +7,9 @@ fails if the other side is shown. Several parts are corrected by Holm's method. 
 itself: values that must be shown, and arms whose learning rate must be the best of at least three and not at the edge
 of those tried.
 
-A rule of kind `proof`, `count` or `time` has single values that must all be inside; those of `time` have the interval
-of their rounds. A bound of `count` and `time` is ours, so missing it refutes nothing.
+A value without a seed is exact: nothing was drawn, or it is the worst of all that was. The kind of a rule says what a
+verdict is called: `proof` proves or refutes; of `count`, which counts or times, the bound is ours, so missing it
+refutes nothing.
 """
 
 import itertools
@@ -66,6 +67,11 @@ def estimate(values):
     return Estimate(mean, error, count, mean - reach, mean + reach)
 
 
+def exact(value):
+    """The Estimate of a value that was not drawn."""
+    return Estimate(value, 0.0, 2, value, value)
+
+
 def holm(p):
     """p-values adjusted for their number by Holm's method, in the order given."""
     adjusted, highest = [0.0] * len(p), 0.0
@@ -92,9 +98,6 @@ class Contrast:
         bounds = [f"{name} {bound:g}" for name in ("above", "below") if (bound := getattr(self, name)) is not None]
         return f"{self.arm}{less}, {self.measure}: {' and '.join(bounds)}"
 
-    def contains(self, value):
-        return (self.above is None or value > self.above) and (self.below is None or value < self.below)
-
     def p_values(self, found):
         """(p of holding, p of failing) of an Estimate."""
         ends = [(found.p_above, found.p_below, self.above), (found.p_below, found.p_above, self.below)]
@@ -113,7 +116,7 @@ class Rule:
     parts: tuple
     preconditions: tuple = ()
     tuned: tuple = ()
-    kind: str = "training"  # or proof, count, time
+    kind: str = "training"  # or proof, count
 
 
 @cache
@@ -195,8 +198,6 @@ def judge(rule, rows, seeds=()):
     Checks have `text`, `role` (part or precondition), `outcome`, and of values `mean`, `low`, `high`, `seeds`, `p` and
     `p_holm`. `seeds`: those of which each arm must have a value.
     """
-    if rule.kind in ("proof", "count"):
-        return _judge_values(rule, rows)
     reasons, checks = [], []
     for arm in rule.tuned:
         reasons.append(why_not_tuned(rows, arm))
@@ -217,8 +218,8 @@ def judge(rule, rows, seeds=()):
     reason = next(filter(None, reasons), "")
     verdict = "inconclusive"
     if not reason and outcomes == {"holds"}:
-        verdict = "supported"
-    elif not reason and "fails" in outcomes and rule.kind == "training":
+        verdict = "proved" if rule.kind == "proof" else "supported"
+    elif not reason and "fails" in outcomes and rule.kind != "count":
         verdict = "refuted"
     return {"verdict": verdict, "reason": reason, "checks": checks}
 
@@ -227,15 +228,15 @@ _NONE, _MISSING = "no values", "a value is missing"
 
 
 def _checked(contrast, rows, seeds):
+    of_arms = [values_of(rows, contrast.measure, arm) for arm in (contrast.arm, contrast.against) if arm]
     values = differences(rows, contrast.measure, contrast.arm, contrast.against)
     check = {"text": str(contrast), "seeds": len(values), "p": 1.0, "p_fails": 1.0}
     if not values:
         return check | {"outcome": _NONE}
-    found = estimate(values)
+    found = exact(values[0]) if of_arms[0].keys() == {None} else estimate(values)
     holds, fails = contrast.p_values(found)
     check |= {"mean": found.mean, "low": found.low, "high": found.high, "p": holds, "p_fails": fails}
-    of_arms = (values_of(rows, contrast.measure, arm) for arm in filter(None, (contrast.arm, contrast.against)))
-    if any(set(seeds) - of_arm.keys() for of_arm in of_arms):
+    if any(None not in of_arm and set(seeds) - of_arm.keys() for of_arm in of_arms):
         check["outcome"] = _MISSING
     return check
 
@@ -244,16 +245,3 @@ def _conclude(check, p_holds, p_fails):
     check["p_holm"] = p_holds
     shown = "holds" if p_holds < SIGNIFICANCE else "fails" if p_fails < SIGNIFICANCE else "not shown"
     check.setdefault("outcome", shown)
-
-
-def _judge_values(rule, rows):
-    checks = []
-    for contrast in rule.parts:
-        values = differences(rows, contrast.measure, contrast.arm, contrast.against)
-        outcome = "holds" if values and all(map(contrast.contains, values)) else "fails" if values else _NONE
-        check = {"text": str(contrast), "role": "part", "seeds": len(values), "outcome": outcome}
-        checks.append(check | ({"mean": float(np.mean(values))} if values else {}))
-    outcomes = {check["outcome"] for check in checks}
-    holds, refutes = ("proved", "refuted") if rule.kind == "proof" else ("supported", "inconclusive")
-    verdict = holds if outcomes == {"holds"} else "inconclusive" if _NONE in outcomes else refutes
-    return {"verdict": verdict, "reason": "", "checks": checks}

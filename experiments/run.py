@@ -59,6 +59,14 @@ ROOT = Path(__file__).resolve().parents[1]
 SCALES = ("tiny", "small", "paper")
 NO_SCALE = "any"  # of mathematics and counting
 MODULES = (  # in the order in which they run: what trains models before what reads them
+    "permutation",
+    "rotation",
+    "any_position",
+    "sinusoid",
+    "linear_attention",
+    "pairwise",
+    "figure2_decay",
+    "random_features",
     "figure3_convergence",
     "trained_frequencies",
     "encodings",
@@ -86,7 +94,8 @@ def row(measure, arm, value, *, seed=None, step=None, task=None, learning_rate=N
         measure: what was measured, with its unit; the name that rules of claims.yaml have.
         arm: what is compared: an encoding, a model.
         value: a number; not finite or None: none was found, as by a run that diverged.
-        seed: of the run; values are paired by it. None where nothing is drawn.
+        seed: of the run; values are paired by it. None: the value is exact, since nothing is drawn, or since it is the
+            worst of all that was.
         step: the optimizer step, distance, length or other x coordinate of a curve. Rules read rows without one.
         task: the task or the part of the result that it belongs to.
         learning_rate: of a rate that was tried.
