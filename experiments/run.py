@@ -72,6 +72,7 @@ MODULES = (  # in the order in which they run: what trains models before what re
     "encodings",
     "figure3_performer",
     "extrapolation",
+    "synthetic",
     "atlas",
     "table4_staged",
 )
