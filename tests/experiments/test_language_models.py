@@ -15,7 +15,16 @@ from cli_support import needs_program
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from experiments import corpus, figure3_performer, language_models, rate_search, run, table4_staged  # noqa: E402
+from experiments import (  # noqa: E402  # noqa: E402
+    corpus,
+    figure3_performer,
+    language_models,
+    layer_parts,
+    rate_search,
+    run,
+    table4_staged,
+    trained_scores,
+)
 
 
 def line(begin, end):
@@ -100,8 +109,8 @@ def test_designs_are_those_of_the_recorded_results():
     recorded = {
         each["name"]: each["settings"]["small"] for each in register["experiments"] if each["kind"] == "training"
     }
-    names = ["convergence", "encodings", "linear-language-model", "extrapolation", "trained-frequencies", "atlas"]
-    for name in [*names, "staged-pretraining"]:
+    names = ["convergence", "word-position", "trained-scores", "trained-frequencies", "encodings", "extrapolation"]
+    for name in [*names, "linear-language-model", "atlas", "staged-pretraining"]:
         settings, theirs = run.chosen([name])[0].settings_at("small"), recorded[name]
         assert settings["seeds"] == theirs["seeds"] and set(settings["files"]) == set(theirs["files"])
         designs = theirs.get("designs", {"only": theirs.get("design")}).values()
@@ -164,7 +173,6 @@ def test_layer_inputs_are_those_of_the_model():
     import torch
 
     import roformer_cpp
-    from experiments import layer_parts
 
     config = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
     config |= {"num_hidden_layers": 1, "position_encoding": "learned", "max_position_embeddings": 12}
@@ -222,3 +230,70 @@ def test_held_out_rows_must_be_long_enough(monkeypatch):
     assert corpus.held_out_rows("data", 2, 3).tolist() == [[0, 1, 2], [0, 1, 2]]
     with pytest.raises(ValueError, match=r"\[corpus\] held-out documents must have 8 tokens, got none so long in data"):
         corpus.held_out_rows("data", 1, 8)
+
+
+@pytest.fixture
+def position_model(monkeypatch):
+    """A model with the encoding, of which the readings are taken."""
+    import torch
+
+    import roformer_cpp
+
+    def of(encoding):
+        config = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+        config |= {"num_hidden_layers": 2, "position_encoding": encoding, "max_position_embeddings": 16}
+        model = roformer_cpp.build_model(config, "RfEncoderForMaskedLM", seed=1).double()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.3 * torch.randn_like(parameter)
+        monkeypatch.setattr(roformer_cpp, "load_model", lambda *_, **__: model)
+        monkeypatch.setattr(corpus, "held_out_rows", lambda *_: torch.arange(32).view(2, 16))
+        return model
+
+    return of
+
+
+def test_the_four_terms_add_up_to_the_scores(position_model):
+    """Those of the first layer, by the input that the model itself makes of words and positions."""
+    import torch
+
+    model, ids_BT = position_model("learned"), torch.arange(32).view(2, 16)
+    with torch.no_grad():
+        content, position = layer_parts.input_parts(model, ids_BT)
+        sides = layer_parts.projected(model, 0, content), layer_parts.projected(model, 0, position, with_bias=False)
+        terms = [query @ key.mT for query, _ in sides for _, key in sides]
+        query, key = layer_parts.projected(model, 0, layer_parts.layer_inputs(model, ids_BT)[0])
+    assert sum(terms) == pytest.approx(query @ key.mT, rel=1e-9, abs=1e-10)
+    spreads = [np.mean([np.std(term[:, head].numpy()) for head in range(2)]) for term in terms]
+    reading = trained_scores.read_words(SimpleNamespace(directory="x"), "data", 2, 16)
+    assert reading == pytest.approx(spreads, rel=1e-9)
+
+
+def test_scores_by_distance(position_model):
+    """Rotated by complex numbers, of the layers' inputs; means by plain loops."""
+    import torch
+
+    model, ids_BT = position_model("rope"), torch.arange(32).view(2, 16)
+    run_of = SimpleNamespace(directory="x", seed=1)
+    reading = trained_scores.read_scores(run_of, "data", 2, 16, near=[1, 3], far=[8, 15], reach=2)
+    angle = np.arange(16)[:, None] * 10000.0 ** (-np.arange(4) / 4)
+    by_distance, contrasts = np.zeros((2, 16)), []
+    with torch.no_grad():
+        inputs = layer_parts.layer_inputs(model, ids_BT)
+        for layer, x_BTC in enumerate(inputs):
+            q, k = (x[..., ::2].numpy() + 1j * x[..., 1::2].numpy() for x in layer_parts.projected(model, layer, x_BTC))
+            q, k = q * np.exp(1j * angle), k * np.exp(1j * angle)
+            scores = np.einsum("bhmi,bhni->bhmn", q, k.conj()).real / math.sqrt(8)
+            distance = np.abs(np.subtract.outer(np.arange(16), np.arange(16)))
+            by_distance[layer] = [scores[:, :, distance == r].mean() for r in range(16)]
+            for head in range(2):
+                of_head = scores[:, head]
+                near, far = (of_head[:, (distance >= a) & (distance <= b)].mean() for a, b in ((1, 3), (8, 15)))
+                contrasts.append((near - far) / of_head.std())
+            if layer == 0:
+                weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+                expected = [weights[:, 1].diagonal(offset, 1, 2).mean() for offset in range(-2, 3)]
+                assert reading["attention"]["layer 1, head 2"] == pytest.approx(expected, rel=1e-9)
+    assert reading["mean by distance"] == pytest.approx(by_distance.mean(0), rel=1e-9)
+    assert reading["near less far"] == pytest.approx(np.mean(contrasts), rel=1e-9)
+    assert reading["permuted"] != pytest.approx(reading["near less far"])
