@@ -402,10 +402,11 @@ def run(experiment, scale, output, data=None, threads=None):
         rows, about = read(path)
         if rows is None or about["settings"] != settings:
             return None
-        said = {claim: judged["verdict"] for claim, judged in verdicts(experiment.name, rows, about).items()}
-        return {"name": experiment.name, "scale": about["scale"], "verdicts": said, "kept": is_kept} | {
-            "seconds": about["seconds"]
-        }
+        judged = verdicts(experiment.name, rows, about)
+        said = {claim: each["verdict"] for claim, each in judged.items()}
+        reasons = {claim: each["reason"] for claim, each in judged.items() if each["reason"]}
+        found = {"name": experiment.name, "scale": about["scale"], "verdicts": said, "reasons": reasons}
+        return found | {"seconds": about["seconds"], "kept": is_kept}
 
     def work(_):
         if (kept := line(is_kept=True)) is not None:  # made by another process
@@ -459,8 +460,10 @@ def command(arguments):
         return
     if not arguments.names or arguments.output is None:
         raise ValueError("[run] an experiment and --output must be given, got neither or one (--list names them)")
-    if arguments.threads is not None and arguments.threads < 1:
-        raise ValueError(f"[run] --threads must be at least 1, got {arguments.threads}")
+    if arguments.threads is not None:
+        if arguments.threads < 1:
+            raise ValueError(f"[run] --threads must be at least 1, got {arguments.threads}")
+        os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # of torch, which is not loaded yet
     selected = chosen(arguments.names)
     missing = {each.name: missing_files(each, arguments.scale, arguments.data) for each in selected}
     if "all" not in arguments.names and any(missing.values()):
@@ -470,7 +473,7 @@ def command(arguments):
     def stop(*_):
         raise Interrupted(128 + signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         for each in selected:
             found = {"name": each.name, "scale": each.folder(arguments.scale), "missing_data": missing[each.name]}
@@ -481,3 +484,5 @@ def command(arguments):
         stopped = error if isinstance(error, Interrupted) else Interrupted(128 + signal.SIGINT)
         print(stopped, file=sys.stderr)
         raise SystemExit(stopped.code) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -65,10 +65,10 @@ def test_rows_have_their_provenance(tmp_path):
 
 
 def test_verdicts_come_from_the_rules(tmp_path, monkeypatch):
-    rule = judge.Rule("table9-things", "C-99", (judge.Contrast("loss", "rope", below=10),))
+    rule = judge.Rule("table9-things", "C-04", (judge.Contrast("loss", "rope", below=10),))
     monkeypatch.setattr(judge, "rules", lambda: [rule])
-    assert run.run(experiment([]), "small", tmp_path)["verdicts"] == {"C-99": "supported"}
-    assert run.run(experiment([]), "tiny", tmp_path)["verdicts"] == {"C-99": "smoke run"}
+    assert run.run(experiment([]), "small", tmp_path)["verdicts"] == {"C-04": "supported"}
+    assert run.run(experiment([]), "tiny", tmp_path)["verdicts"] == {"C-04": "smoke run"}
 
 
 def test_names(registry):
