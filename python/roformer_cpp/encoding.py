@@ -17,6 +17,8 @@ from .terms import Terms
 
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size", "embedding_size")
 
+_SHAPE_LENGTH = len(_SHAPE)  # the place of max_position_embeddings, which follows them
+_EVALUATION = "eval "  # what a definition begins with in evaluation mode
 _AXES = (0, 2, 3)  # of positions; 0: a number for each token
 SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}  # c10::ScalarType
 
@@ -37,7 +39,18 @@ class Encoding(ScriptModule):
         return f"Encoding({self.name}, {numbers:,} parameters)"
 
     def _rebuilt(self) -> torch.ScriptObject:
-        return _made(self._text)
+        return _made(self._kept_text)
+
+    @property
+    def _kept_text(self) -> str:
+        """The definition and the mode, of which ``_made`` makes the C++ object again."""
+        return self._text if self.training else _EVALUATION + self._text
+
+    def train(self, mode: bool = True) -> "Encoding":
+        """Sets the mode, which encodings written in Python see as their ``training``."""
+        super().train(mode)
+        self._script.train(self.training)
+        return self
 
     @property
     def changes_with_length(self) -> bool:
@@ -60,7 +73,7 @@ class Encoding(ScriptModule):
         if size == 0:
             return None
         tensors, names = flat({"positions": positions, "encoding": self._tensors()})
-        return _input_operator([self._text, "input"], tensors, names, [code, size], [])[0]
+        return _input_operator([self._kept_text, "input"], tensors, names, [code, size], [])[0]
 
     def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Word embeddings ``[B, T, E]`` of ``input_ids`` int64 ``[B, T]`` as the encoding changes them.
@@ -83,7 +96,7 @@ class Encoding(ScriptModule):
         if size == 0:
             return None
         tensors, names = flat({"positions": positions, "encoding": self._tensors()})
-        return _input_operator([self._text, "layer_input"], tensors, names, [code, size, layer], [])[0]
+        return _input_operator([self._kept_text, "layer_input"], tensors, names, [code, size, layer], [])[0]
 
     def acts_on_input(self, *, in_layers: bool = False) -> str | None:
         """The name of the encoding, or of the part of a combination, that adds to the input embeddings or changes the
@@ -155,17 +168,20 @@ class Encoding(ScriptModule):
             "keys": keys,
         }
         if torch.compiler.is_compiling():
-            return DeferredTerms(self._text, tensors, layer, _scalar_type(dtype))
+            return DeferredTerms(self._kept_text, tensors, layer, _scalar_type(dtype))
         return terms_of_script(self._script, tensors, layer, _scalar_type(dtype))
 
 
 @script_maker("encoding")
 def _made(text: str) -> torch.ScriptObject:
     """The C++ object of an encoding's definition, or of those of its parts, without values."""
-    given = json.loads(text)
+    given = json.loads(text.removeprefix(_EVALUATION))
     if _is_combination(given):
-        return torch.ops.roformer.combine_encodings([_made(part) for part in given])
-    return torch.classes.roformer.Encoding(*given, True)
+        script = torch.ops.roformer.combine_encodings([_made(part) for part in given])
+    else:
+        script = torch.classes.roformer.Encoding(*given, True)
+    script.train(not text.startswith(_EVALUATION))
+    return script
 
 
 def _is_combination(given: list) -> bool:
@@ -194,14 +210,18 @@ def _added_size(text: str, place: int, added: Callable[..., Tensor | None]) -> i
     with _disable_current_modes():
         tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
         tensors += [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in script.named_buffers().values()]
-        positions = [torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64, device="cpu") for axes in _AXES]
-        for one in positions:
+        refusal = None
+        for axes in _AXES:
             try:
-                return 0 if added(script, tensors, one, SCALAR_TYPES[torch.float32]) is None else shape[place]
-            except ValueError:
-                if one is positions[-1]:
-                    raise
-    raise AssertionError("positions have one of these numbers of axes")
+                for tokens in (1, shape[_SHAPE_LENGTH]):
+                    size = (1, tokens, axes) if axes else (1, tokens)
+                    positions = torch.zeros(size, dtype=torch.int64, device="cpu")
+                    if added(script, tensors, positions, SCALAR_TYPES[torch.float32]) is not None:
+                        return shape[place]
+                return 0
+            except ValueError as error:
+                refusal = refusal or error
+    raise refusal
 
 
 def _compute_input(

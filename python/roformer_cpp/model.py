@@ -28,6 +28,7 @@ HEADS = (
 
 
 _ALL_TOKENS = 2**63 - 1
+_MISSING_FILE = "missing file: "  # of nn/src/script_terms.h
 
 
 class Model(ScriptModule):
@@ -346,8 +347,10 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
 
 @contextmanager
 def _missing_files() -> Iterator[None]:
-    """C++ has no FileNotFoundError that torch knows (nn/src/script_terms.h)."""
+    """C++ has no FileNotFoundError that torch knows (nn/src/script_terms.h); a user's encoding may raise IndexError."""
     try:
         yield
     except IndexError as error:
-        raise FileNotFoundError(str(error)) from None
+        if not str(error).startswith(_MISSING_FILE):
+            raise
+        raise FileNotFoundError(str(error).removeprefix(_MISSING_FILE)) from None
