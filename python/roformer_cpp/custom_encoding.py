@@ -85,7 +85,9 @@ class CustomEncoding(nn.Module):
                 rotation. Numbers for each pair of them are the term ``pair_bias``.
         """
         if not isinstance(shared, Terms):
-            raise TypeError(f"[encoding] shared must return Terms where layer_terms is not defined, got {shared!r}")
+            raise TypeError(
+                f"[encoding] shared must return Terms where layer_terms is not defined, got {_checks.shown(shared)}"
+            )
         return shared
 
     def forward(self, method: str, *arguments: object) -> object:
@@ -128,7 +130,9 @@ def register_encoding(
     if make is None:
         return lambda make: register_encoding(name, make)
     if not isinstance(name, str) or not name or name in {each["name"] for each in encodings()}:
-        raise ValueError(f"[register_encoding] name must be a text that no built-in encoding has, got {name!r}")
+        raise ValueError(
+            f"[register_encoding] name must be a text that no built-in encoding has, got {_checks.shown(name)}"
+        )
     _classes[name] = make
     kept_script.cache_clear()
     return make
@@ -147,7 +151,7 @@ def _make(name: str, options: str, sizes: list[int], initializer_range: float) -
         raise TypeError(f"[encoding] {name} must be made as a CustomEncoding, got {type(module).__name__}")
     for name in ("reads_vectors", "scales_scores"):
         if not isinstance(getattr(module, name), bool):
-            raise TypeError(f"[encoding] {name} must be True or False, got {getattr(module, name)!r}")
+            raise TypeError(f"[encoding] {name} must be True or False, got {_checks.shown(getattr(module, name))}")
     _checked_length(module.max_length)
     if module.reads_vectors:
         signature = inspect.signature(module.layer_terms)
@@ -241,7 +245,7 @@ def _max_length(number: int) -> int | None:
 
 def _checked_length(length: object) -> int | None:
     if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
-        raise ValueError(f"[encoding] max_length must be a whole number >= 1 or None, got {length!r}")
+        raise ValueError(f"[encoding] max_length must be a whole number >= 1 or None, got {_checks.shown(length)}")
     return length
 
 
