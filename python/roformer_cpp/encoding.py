@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _torch  # noqa: F401 - it loads the operators
+from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, terms_of_script
-from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
+from ._operator_call import check_devices, check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
 from ._script_module import ScriptModule, kept_script, script_maker
 from ._whole_call import flat, whole_call
@@ -62,6 +62,12 @@ class Encoding(ScriptModule):
         """``causal`` or ``bidirectional`` where the terms are right for such attention alone, else empty."""
         return self._script.made_for()
 
+    @property
+    def scales_scores(self) -> bool:
+        """False where scores are q.k without ``1/sqrt(head_dim)``, as with ``t5``; layers then begin with projections
+        of queries and keys that fit (:class:`Attention`)."""
+        return self._script.scales_scores()
+
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
         check_tensors("encoding", positions=positions)
@@ -80,6 +86,9 @@ class Encoding(ScriptModule):
 
         Most encodings return them as they are. Token types and ``input`` are added to the result.
         """
+        check_tensors("encoding", words=words, input_ids=input_ids, positions=positions)
+        check_values("encoding", positions=positions)
+        check_devices("encoding", positions=positions, words=words, input_ids=input_ids)
         return self._script.words(self._tensors(), words, input_ids, positions)
 
     def layer_input(self, positions: Tensor, *, layer: int = 0, dtype: torch.dtype = torch.float32) -> Tensor | None:
@@ -153,8 +162,9 @@ class Encoding(ScriptModule):
         check_values("encoding", **read, queries=queries, keys=keys)
         if not isinstance(projections, (tuple, list)):
             raise TypeError(f"[encoding] projections must be tensors, got {type(projections).__name__}")
-        for i, projection in enumerate(projections):
-            check_tensors("encoding", **{f"projections[{i}]": projection})
+        of_layer = {f"projections[{i}]": projection for i, projection in enumerate(projections)}
+        check_tensors("encoding", **of_layer)
+        check_devices("encoding", **read, hidden_states=hidden_states, queries=queries, keys=keys, **of_layer)
         if not isinstance(layer, int) or isinstance(layer, bool):
             raise TypeError(f"[encoding] layer must be a whole number, got {type(layer).__name__}")
         tensors = {
@@ -248,7 +258,7 @@ _input_operator = whole_call("encoding_input", _compute_input, _shape_of_input)
 
 def _size(key: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"[encoding] {key} must be a whole number >= 1, got {value!r}")
+        raise ValueError(f"[encoding] {key} must be a whole number >= 1, got {_checks.shown(value)}")
     return value
 
 
@@ -282,9 +292,9 @@ def encoding(name: str, **config) -> Encoding:
     shape.setdefault("embedding_size", shape["hidden_size"])
     causal, initializer_range = config.pop("is_decoder", False), config.pop("initializer_range", 0.02)
     if not isinstance(causal, bool):
-        raise ValueError(f"[encoding] is_decoder must be true or false, got {causal!r}")
+        raise ValueError(f"[encoding] is_decoder must be true or false, got {_checks.shown(causal)}")
     if not isinstance(initializer_range, (int, float)) or not 0 <= initializer_range < float("inf"):
-        raise ValueError(f"[encoding] initializer_range must be a number >= 0, got {initializer_range!r}")
+        raise ValueError(f"[encoding] initializer_range must be a number >= 0, got {_checks.shown(initializer_range)}")
     sizes = [shape[key] for key in (*_SHAPE, "max_position_embeddings")]
     definition = (name, options_json(name, config), [*sizes, int(causal), vocab_size], float(initializer_range))
     return Encoding(torch.classes.roformer.Encoding(*definition, False), name, definition)
@@ -297,7 +307,7 @@ def combine_encodings(encodings: Sequence[Encoding]) -> Encoding:
     when two of them set one.
     """
     if not isinstance(encodings, (list, tuple)) or not all(isinstance(part, Encoding) for part in encodings):
-        raise TypeError(f"[encoding] encodings must be a list of encodings, got {encodings!r}")
+        raise TypeError(f"[encoding] encodings must be a list of encodings, got {_checks.shown(encodings)}")
     script = torch.ops.roformer.combine_encodings([part._script for part in encodings])
     return Encoding(script, "+".join(part.name for part in encodings), None, encodings)
 
