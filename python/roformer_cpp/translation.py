@@ -35,7 +35,7 @@ def _token_id(token: SupportsIndex) -> int:
     except TypeError:
         raise TypeError(f"[translate] token ids must be whole numbers, got {type(token).__name__}") from None
     if not -(2**63) <= number < 2**63:
-        raise ValueError(f"[translate] token ids must be numbers of 64 bits, got {number}")
+        raise ValueError(f"[translate] token ids must be numbers of 64 bits, got {_checks.shown(number)}")
     return number
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _checks
 from .._model_files import Stored
 from .checkpoint import WHERE, read_json
 
@@ -61,7 +62,7 @@ def _files(folder: Path) -> list[Path]:
         raise ValueError(f"[{WHERE}] {folder / INDEX} must have an object weight_map, got {type(shards).__name__}")
     for name in shards.values():
         if not isinstance(name, str) or Path(name).name != name:
-            raise ValueError(f"[{WHERE}] a shard must be the name of a file next to {INDEX}, got {name!r}")
+            raise ValueError(f"[{WHERE}] a shard must be the name of a file next to {INDEX}, got {_checks.shown(name)}")
     return [folder / name for name in sorted(set(shards.values()))]
 
 
