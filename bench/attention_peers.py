@@ -10,9 +10,9 @@ tokens), in float32 and bfloat16, without a bias and with a bias by distance, wh
 flex_attention as a function. --encodings: our kernel at 2048 and 512 tokens in float32 with the terms of each encoding,
 relative to RoPE's time.
 
-Every output and gradient is compared with the formula in float64 first; in bfloat16 its error is at most twice that of
-the formula in bfloat16. Then the sides take turns in short windows of one process; a ratio is the median of the ratios
-within a round. A pause between sides lets the previous side's threads go to sleep.
+Every output and gradient is compared with the formula in float64 first (verified.py). Then the sides take turns in
+short windows of one process; a ratio is the median of the ratios within a round. A pause between sides lets the
+previous side's threads go to sleep.
 """
 
 import argparse
@@ -33,6 +33,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import tables  # noqa: E402
 from onnx_operator import LeftOut, operator  # noqa: E402
 from peer_timing import Windows, keep_freed_memory, machine, median_ratio, take_turns  # noqa: E402
+from verified import Truth, results  # noqa: E402
 
 import roformer_cpp  # noqa: E402
 from roformer_cpp import DistanceTable, Rotation, Terms  # noqa: E402
@@ -40,9 +41,6 @@ from roformer_cpp import DistanceTable, Rotation, Terms  # noqa: E402
 TABLES = {"peers": "attention_peers", "encodings": "attention_peers encodings"}
 HEADS, HEAD_DIM = 12, 64
 SHAPES = [(8, 128), (2, 512), (1, 2048)]
-# Tolerances: in eps of float32 and of the largest number; for bfloat16, in errors of the formula in it and in
-# roundings.
-FLOAT32_EPS, PLAIN_ERRORS, LAST_ROUNDING = 64, 2.0, 0.5
 TRAINED_ROTATIONS = "rope, trained rows for each head"
 RESULTS = ("output", "gradient of q", "gradient of k", "gradient of v")
 
@@ -126,47 +124,27 @@ class Case:
             sides.append(Side(name, function, backward=False))
         return sides
 
-    def explicit(self, dtype):
-        bias = None if self.bias is None else self.bias.to(dtype)
-        return self.heads_first(lambda q, k, v: formula(q, k, v, bias))
-
-    def results(self, function, dtype, backward=True):
+    def results(self, function, backward=True):
         """The output, and the gradients of q, k and v."""
-        q, k, v = (x.to(dtype).clone().requires_grad_(backward) for x in (self.q, self.k, self.v))
-        out = function(q, k, v)
-        return [out.detach(), *torch.autograd.grad(out, (q, k, v), self.y.to(dtype))] if backward else [out]
+        return results(function, (self.q, self.k, self.v), 3 if backward else 0, self.y)
 
     @functools.cached_property
     def truth(self):
-        """The result in float64, and the allowed largest error of each result."""
-        want = self.results(self.explicit(torch.float64), torch.float64)
-        if self.dtype == torch.float32:
-            return want, [FLOAT32_EPS * torch.finfo(self.dtype).eps * largest(x) for x in want]
-        plain = self.results(self.explicit(self.dtype), self.dtype)
-        rounding = LAST_ROUNDING * torch.finfo(self.dtype).eps
-        errors = [largest(x.double() - y) for x, y in zip(plain, want, strict=True)]
-        return want, [PLAIN_ERRORS * error + rounding * largest(x) for error, x in zip(errors, want, strict=True)]
+        def explicit(q, k, v):
+            return self.heads_first(lambda *x: formula(*x, None if self.bias is None else self.bias.to(q.dtype)))(
+                q, k, v
+            )
 
-    def fault(self, results):
-        """Describes the error of the results; None if they are correct."""
-        for name, got, want, bound in zip(RESULTS, results, *self.truth, strict=False):  # forward alone
-            error = largest(got.double() - want) if got.shape == want.shape else float("inf")
-            if not error <= bound:
-                return f"the {name} must be within {bound:.3g} of float64, got {error:.3g}"
-        return None
+        return Truth.of(explicit, (self.q, self.k, self.v), 3, self.y)
 
     def check(self, side):
-        fault = self.fault(self.results(side.function, self.dtype, side.backward))
+        fault = self.truth.fault(self.results(side.function, side.backward), RESULTS)
         if fault:
             raise SystemExit(f"[attention_peers] {side.name}: {fault}")
 
     def products(self, backward):
         batch, tokens = self.shape
         return (14 if backward else 4) * batch * HEADS * tokens**2 * HEAD_DIM
-
-
-def largest(x):
-    return x.abs().max().item()
 
 
 def left_out(name, case, error):

@@ -95,9 +95,9 @@ class Server:
 
 
 def bench_command(binary, directory, threads):
-    """`roformer bench` on the model and the batches in the directory."""
+    """`roformer bench`, which runs training steps on the model and the batches in the directory."""
     files = ["--model", directory, "--ids", f"{directory}/ids.npy", "--labels", f"{directory}/labels.npy"]
-    return [binary, "bench", "--filter", "pretrain-step", *files, "--threads", str(threads)]
+    return [binary, "bench", *files, "--threads", str(threads)]
 
 
 class Theirs:

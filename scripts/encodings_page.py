@@ -20,12 +20,12 @@ END = "<!-- end of encodings -->"
 HEADING = """\
 ### Engine, ONNX files and lengths
 
-What terms depend on beside positions; whether [the engine](engine.md) opens a saved model, and whether it then needs
-`position_terms.safetensors` (a file); whether the model can be [an ONNX file](convert.md#onnx); and how long a sequence
-may be. Each is found by asking a small model with the default keys."""
+The table lists the inputs of the terms other than positions, whether [the engine](engine.md) opens a saved model
+("with a file": it needs `position_terms.safetensors`), whether the model can be exported to
+[ONNX](convert.md#onnx), and the longest sequence. Each value is found by running a small model with the default keys."""
 LENGTHS = {
     "all": "any length",
-    "stored": "as long as stored; [`bake`](how-to.md#read-sequences-that-are-longer-than-those-a-file-was-written-for)",
+    "stored": "as long as stored; [`bake`](how-to.md#run-a-model-on-sequences-longer-than-its-stored-terms)",
     "table": "to `max_position_embeddings`",
 }
 

@@ -1,20 +1,31 @@
 #include "machine_facts.h"
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
-#include "rf/bench/machine.h"
+#include "commit.h"
+#include "rf/status.h"
 #include "rf/train/runtime.h"
 
 namespace rf::cli {
 
+namespace {
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
 nlohmann::json machine_facts() {
-  const bench::Machine machine = bench::this_machine();
-  return {{"cpu", machine.cpu},
-          {"cores", machine.cores},
-          {"threads", train::threads()},
-          {"target", machine.target},
-          {"torch", train::runtime_facts().torch_version},
-          {"commit", machine.commit}};
+  return {{"cpu", cpu_name()},     {"cores", std::thread::hardware_concurrency()},  {"threads", train::threads()},
+          {"target", rf_target()}, {"torch", train::runtime_facts().torch_version}, {"commit", kCommit}};
 }
 
 }  // namespace rf::cli

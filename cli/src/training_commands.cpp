@@ -59,8 +59,8 @@ Command reproduce_command() {
 }
 
 Command bench_command() {
-  return {"bench", "Time kernels and training steps, verified before they are timed",
-          "roformer bench --filter 'attention/.*/1x2048' --peers", Seed::kUsed, nullptr};
+  return {"bench", "Run training steps on command, for scripts that time them",
+          "roformer bench --model run --ids ids.npy --labels labels.npy", Seed::kNotUsed, nullptr};
 }
 
 }  // namespace rf::cli

@@ -23,13 +23,13 @@ def case(request, attention_peers):
 
 
 def test_our_results_are_accepted(case):
-    assert case.fault(case.results(case.ours, case.dtype)) is None
+    assert case.truth.fault(case.results(case.ours)) is None
 
 
 def test_wrong_results_are_refused(case, attention_peers):
-    ours = case.results(case.ours, case.dtype)
+    ours = case.results(case.ours)
     rows, case.rows = case.rows, None
-    without_bias = case.results(case.ours, case.dtype)
+    without_bias = case.results(case.ours)
     case.rows = rows
     wrong = {
         "zeros": [torch.zeros_like(x) for x in ours],
@@ -40,4 +40,4 @@ def test_wrong_results_are_refused(case, attention_peers):
     for name, results in wrong.items():
         for i, result in enumerate(attention_peers.RESULTS):
             one_wrong = [*ours[:i], results[i], *ours[i + 1 :]]
-            assert f"the {result} must be within" in (case.fault(one_wrong) or ""), name
+            assert f"the {result} must be within" in (case.truth.fault(one_wrong, attention_peers.RESULTS) or ""), name

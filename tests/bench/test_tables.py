@@ -28,6 +28,7 @@ NO_TABLE = {  # helpers, and scripts whose figures are on another page or are a 
     "tables",
     "translate_peers",
     "translation_cache",
+    "verified",
 }
 
 

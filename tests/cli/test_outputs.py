@@ -185,13 +185,3 @@ def test_add_words(prepared, tmp_path):
         assert (tmp_path / name).read_bytes() == before and not (tmp_path / "new").exists()
     (tmp_path / "new").symlink_to("gone")
     assert "must be an empty or a new directory" in refused(*command, cwd=tmp_path)
-
-
-def test_bench(model, tmp_path):
-    """The kernels read no file, and what reads files writes none."""
-    np.save(tmp_path / "ids.npy", np.full((1, 1, 4), 7))
-    step = ["bench", "--filter", "pretrain-step", "--model", model, "--labels", "ids.npy", "--ids", "ids.npy"]
-    before = content_of(tmp_path) | content_of(model)
-    for name in ("ids.npy", model / "config.json", "new.json"):
-        assert "--json must go with kernels" in refused(*step, "--json", name, code=2, cwd=tmp_path)
-    assert content_of(tmp_path) | content_of(model) == before

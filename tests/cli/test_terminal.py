@@ -38,7 +38,6 @@ def test_names_of_files(prepared, tmp_path):
         ["vocab", "--input", folder, "--output", tmp_path / "v.txt"],
         ["pretrain", "--config", folder, "--data", prepared / "data", "--output", tmp_path / "run"],
         ["forward", "--model", prepared / "vocabulary", "--ids", folder, "--output", tmp_path / "o.npy"],
-        ["bench", "--filter", HOSTILE],
     ):
         assert_tame(refused(*arguments))
     folder.mkdir()

@@ -102,7 +102,7 @@ def test_starts_as_linear_layers_do():
 
 
 @pytest.mark.parametrize(("keys", "words"), [
-    ({"bias": "rope"}, 'dape.bias must be one of alibi, kerple-log, kerple-power, sandwich, fire, got "rope"'),
+    ({"bias": "rope"}, 'dape.bias must be one of alibi, .*fire, got "rope"'),
     ({"bias": "kerple"}, 'must be one of .*, got "kerple"'),
     ({"bias": 3}, "dape.bias"),
     ({"mlp_width": 0}, "mlp_width"),

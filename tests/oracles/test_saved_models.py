@@ -205,7 +205,9 @@ def check_scores(folder, model):
     if model.num_labels > 1:
         softmax = model.predict(PAIRS, apply_softmax=True)
         close(ours.predict(PAIRS, apply_softmax=True), softmax)
-        close([list(x["probabilities"].values()) for x in roformer_cpp.Engine(folder).predict(RECORDS)], softmax)
+        labels = model.config.id2label.values()
+        predicted = roformer_cpp.Engine(folder).predict(RECORDS)
+        close([[x["probabilities"][label] for label in labels] for x in predicted], softmax)
         return
     mine, theirs = (x.rank(TEXTS[2], ALL, top_k=4, return_documents=True) for x in (ours, model))
     for key in ("corpus_id", "text"):
