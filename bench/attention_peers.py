@@ -11,8 +11,8 @@ flex_attention as a function. --encodings: our kernel at 2048 and 512 tokens in 
 relative to RoPE's time.
 
 Every output and gradient is compared with the formula in float64 first (verified.py). Then the sides take turns in
-short windows of one process; a ratio is the median of the ratios within a round. Between sides is a pause in which the
-other's threads go to sleep.
+short windows of one process; a ratio is the median of the ratios within a round. A pause between sides lets the
+previous side's threads go to sleep.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The kernels, called as operators, compared with torch eager.
+"""Compares the kernels, called as operators, with torch eager.
 
     bench/kernels.py [--tables rope attention ..] [--rounds N] [--threads N] [--json FILE] [--update-docs]
     bench/kernels.py --filter 'attention/.*/1x2048'          cases whose name matches, without a table
@@ -361,7 +361,7 @@ def verify(case: Case) -> None:
     grad = torch.randn(output.shape).to(output.dtype)
     truth = Truth.of(case.formula, inputs, case.leaves, grad)
     for name, function in case.sides().items():
-        # A copy is no formula, and torch draws another dropout mask.
+        # A copy is not the formula, and torch draws another dropout mask.
         if name == "copy" or (name == "torch" and case.name.startswith("norm/block")):
             continue
         fresh = [x.clone() for x in inputs]  # a call may work in place

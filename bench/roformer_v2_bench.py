@@ -2,11 +2,11 @@
 """Times RoFormerV2 relative to RoFormer (claim C-31: 1.3 times as fast at 128 tokens, 1.2 times at 512) in `roformer`.
 
 The models have the same sizes and differ only in the family, with the activations of the published models (gelu, and
-relu in RoFormerV2), on the same random ids. A training step is `roformer bench`: masked language
-model of 15 %, dropout 0.1, bfloat16 products, AdamW; inference is the engine's hidden states of the same rows in
-float32 or bfloat16. The two take turns in windows of one program each; the result is the median over the windows of the
-ratio of tokens per second. The claim's rule: a ratio whose interquartile range is above 1 is faster. The published
-numbers, measured on a GPU, are shown next to ours.
+relu in RoFormerV2), on the same random ids. A training step is `roformer bench`: masked language model of 15 %, dropout
+0.1, bfloat16 products, AdamW; inference is the engine's hidden states of the same rows in float32 or bfloat16. The two
+take turns in windows of one program each; the result is the median over the windows of the ratio of tokens per second.
+The claim's rule: a ratio whose interquartile range is above 1 is faster. The published numbers, measured on a GPU, are
+shown next to ours.
 
     bench/roformer_v2_bench.py --model small [--update-docs]
     bench/roformer_v2_bench.py --model base [--update-docs]       (the published shapes: 12 layers of 768)

@@ -28,7 +28,7 @@ def results(function: Function, inputs: Sequence[Tensor], leaves: int = 0, grad:
 
 @dataclass
 class Truth:
-    """Results of a formula in float64, and how far a side may be from each."""
+    """Results of a formula in float64, and the allowed error of each."""
 
     want: list[Tensor]
     bounds: list[float]
@@ -47,7 +47,8 @@ class Truth:
         return cls(want, [PLAIN_ERRORS * e + LAST_ROUNDING * eps * s for e, s in zip(errors, sizes, strict=True)])
 
     def fault(self, got: Sequence[Tensor], names: Sequence[str] = ()) -> str | None:
-        """What is wrong with the results, or None. `got` may be the output alone; `names` are those of the results."""
+        """Describes the error of the results, or returns None. `got` may be only the output; `names` are the names of
+        the results."""
         for i, (x, want, bound) in enumerate(zip(got, self.want, self.bounds, strict=False)):
             error = largest(x.double() - want) if x.shape == want.shape else float("inf")
             if not error <= bound:  # also NaN
