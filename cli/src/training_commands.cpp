@@ -1,5 +1,5 @@
-// The commands that need PyTorch, as --help lists them; their options and their work are in cli/training, in files of the
-// same names.
+// The commands that need PyTorch, as --help lists them; their options and their work are in cli/training, in files of
+// the same names.
 #include "command.h"
 
 namespace rf::cli {

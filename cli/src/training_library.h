@@ -1,5 +1,5 @@
-// libroformer_training.so, made from cli/training: the commands that need PyTorch. The program opens it when one of them
-// is called; everything else runs without the library and without PyTorch.
+// libroformer_training.so, made from cli/training: the commands that need PyTorch. The program opens it when one of
+// them is called; everything else runs without the library and without PyTorch.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
