@@ -1,6 +1,5 @@
 // config.json to a ModelConfig. Keys that are not read are those of config_keys.h.
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "config_keys.h"
@@ -8,7 +7,6 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/model/config.h"
-#include "rf/model/hub_cache.h"
 #include "rf/model/model_types.h"
 
 namespace rf {
@@ -148,8 +146,7 @@ std::string read_type(const Reader& reader, std::string_view where, ModelConfig&
   reader.read_or_null("model_type", type);
   const std::optional<Family> of_type = family_of_name(type);
   if (!type.empty() && !of_type && type != "nezha" && type != "rf_encoder") {
-    fail(where, "model_type must be one that this program computes, {}, got {}; here it must be an encoder",
-         known_model_types(), shown(json(type)));
+    refuse_model_type(where, json(type), Opens::kEncoders);
   }
   config.family = type == "nezha" ? Family::kBert : of_type.value_or(Family::kRoFormer);
   if (const json* family = reader.find("family")) {
@@ -251,16 +248,6 @@ ModelConfig parse(const json& object, std::string_view where, UnknownKeys unknow
   return config;
 }
 
-void check_directory(const std::string& model_dir) {
-  std::error_code error;
-  if (std::filesystem::is_directory(model_dir, error)) return;
-  const bool exists = std::filesystem::exists(model_dir, error);
-  constexpr const char* kRule = "a model must be a directory with config.json and model.safetensors, got";
-  if (exists) fail("model", "{} {}, which is not a directory", kRule, model_dir);
-  static_cast<void>(located_model(model_dir));  // says what to type for an id of the Hub
-  fail<MissingFileError>("model", "{} {}, which does not exist", kRule, model_dir);
-}
-
 }  // namespace
 
 ModelConfig parse_config(const json& object) {
@@ -268,7 +255,7 @@ ModelConfig parse_config(const json& object) {
 }
 
 ModelConfig load_config(const std::string& model_dir) {
-  check_directory(model_dir);
+  check_model_type(model_dir, Opens::kEncoders);
   const std::string path = model_dir + "/config.json";
   return parse(io::read_json(path), path, UnknownKeys::kWarned);
 }

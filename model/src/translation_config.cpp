@@ -164,26 +164,14 @@ std::vector<std::string_view> translation_types() {
   return {kMarian, kOwnType};
 }
 
-bool is_translation_config(const json& object) {
-  const auto type = object.is_object() ? object.find("model_type") : object.end();
-  return type != object.end() && (*type == kMarian || *type == kOwnType);
-}
-
 TranslationConfig parse_translation_config(const json& object) {
   return parse_translation(object, "config", UnknownKeys::kRefused);
 }
 
 TranslationConfig load_translation_config(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
-  if (!io::has_file(path)) {
-    fail<MissingFileError>("config", "a model directory must have a config.json, got none in {}", model_dir);
-  }
-  const json object = io::read_json(path);
-  if (!is_translation_config(object)) {
-    fail(path, "model_type must be rf_translation or marian for translation, got {}",
-         object.is_object() && object.contains("model_type") ? rf::shown(object["model_type"]) : "none");
-  }
-  return parse_translation(object, path, UnknownKeys::kWarned);
+  check_model_type(model_dir, Opens::kTranslation);
+  return parse_translation(io::read_json(path), path, UnknownKeys::kWarned);
 }
 
 json to_json(const TranslationConfig& c) {

@@ -102,16 +102,19 @@ def path(where: str, name: str, value: Any) -> str:
 
 def model(where: str, value: str | os.PathLike) -> str:
     """A model directory, an id of the Hugging Face Hub, or a GGUF file."""
-    from . import _hub
-
-    given = value = _hub.located(path(where, "the model directory", value))
+    given = path(where, "the model directory", value)
     if given.endswith(".gguf") and os.path.isfile(given):  # noqa: PTH113
         return given
-    return directory(where, value)
+    return directory(where, given)
 
 
 def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
+    """A directory that exists; a model's may be an id of the Hugging Face Hub."""
     given = path(where, f"the {what} directory", value)
+    if what == "model":
+        from . import _hub
+
+        given = _hub.located(given)
     if not os.path.exists(given):  # noqa: PTH110 - pathlib takes longer to import
         raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {_path(given)}")
     if not os.path.isdir(given):  # noqa: PTH112

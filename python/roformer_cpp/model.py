@@ -337,7 +337,7 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
             terms that are no constants, ``key_score`` and ``pair_bias``.
     """
     with _missing_files():
-        saved = torch.ops.roformer.bake(fspath(model_dir), length)
+        saved = torch.ops.roformer.bake(_checks.directory("bake", model_dir), length)
     if not saved:
         return None
     tokens, longest = (None if value == _ALL_TOKENS else value for value in saved[:2])

@@ -264,7 +264,7 @@ def test_models_that_do_not_rotate(keys, words, tmp_path):
 
 
 def test_paths_and_files_that_cannot_be_read(tmp_path):
-    assert "must exist" in refused("doctor", tmp_path / "none")
+    assert "which does not exist" in refused("doctor", tmp_path / "none")
     assert "got neither" in refused("doctor", tmp_path)
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")

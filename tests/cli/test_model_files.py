@@ -165,6 +165,66 @@ def test_the_architecture_comes_first(encoder, tmp_path):
         assert name in error_of(folder)
 
 
+# Commands that open a model, and which: of encoders, of decoders too, or of translation.
+OPENING = {
+    "encoder": [
+        ["predict", "--text", "a"],
+        ["rerank", "--query", "a", "--text", "b"],
+        ["fill-mask", "--text", "a"],
+        ["evaluate", "--data", "data"],
+        ["bake"],
+        ["train-similar", "--pairs", "a.jsonl", "--output", "run"],
+        ["finetune", "--train", "a.jsonl", "--valid-fraction", 0.5, "--task", "classification", "--output", "run"],
+    ],
+    "decoder": [
+        ["embed", "--text", "a"],
+        ["similar", "--query", "a", "--input", "a.jsonl"],
+        ["generate", "--prompt", "a"],
+        ["forward", "--ids", "ids.npy", "--output", "out.npy"],
+    ],
+    "translation": [["translate", "--input", "a.jsonl"]],
+}
+# Files of models without a vocabulary and weights, which kinds of commands refuse them, and by which words.
+REFUSED_FILES = {
+    "t5": (AutoConfig.for_model("t5").to_dict(), "all", "computes, roformer, bert"),
+    "xlm-r": (AutoConfig.for_model("xlm-roberta").to_dict(), "all", "computes, roformer, bert"),
+    "qwen3": (AutoConfig.for_model("qwen3").to_dict(), "all", "computes, roformer, bert"),
+    "llama": (AutoConfig.for_model("llama").to_dict(), "encoder translation", "Engine and roformer generate open"),
+    "bert": (AutoConfig.for_model("bert").to_dict(), "translation", "Engine and roformer embed open"),
+    "marian": (MarianConfig().to_dict(), "encoder decoder", "load_translation_model and roformer translate open"),
+    "empty": ({}, "all", "must be a JSON object with the keys of a model, got {}"),
+    "null": (None, "all", "must be a JSON object with the keys of a model, got null"),
+    "list": ([1], "all", "must be a JSON object with the keys of a model, got [1]"),
+    "number": ({"model_type": 3}, "all", "model_type must be a string or null, got 3"),
+    "object": ({"model_type": {"a": 1}}, "all", "model_type must be a string or null"),
+}
+
+
+@pytest.mark.parametrize("file", REFUSED_FILES)
+def test_the_first_error_of_each_command(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content, kinds, words = REFUSED_FILES[file]
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text(json.dumps(content))
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "b"}\n{"text": "a", "label": "c"}\n')
+    np.save(tmp_path / "ids.npy", np.array([[3, 4]]))
+    for kind in OPENING if kinds == "all" else kinds.split():
+        for command in OPENING[kind]:
+            error = refused(*command, "--model", "m")
+            assert error.startswith("[m/config.json] ") and words in error, command
+
+
+@pytest.mark.parametrize("name", ["gpt2", "owner/name", "/no/such/place", "https://huggingface.co/owner/name"])
+def test_models_that_do_not_exist(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    for command in [*(each for kind in OPENING.values() for each in kind), ["tokenize"], ["doctor"]]:
+        error = refused(*command, *(["--model"] if command != ["doctor"] else []), name)
+        assert error.startswith("[model] a model must be a directory"), command
+        assert f"got {name}, which does not exist" in error
+        assert ("hf download" in error) == (":" not in name and name[0] != "/")
+
+
 def hub(tmp_path, model, name="owner/tiny"):
     home = tmp_path / "hf"
     root = home / "hub" / ("models--" + name.replace("/", "--"))
@@ -189,9 +249,7 @@ def test_ids_of_the_hub(encoder, tmp_path, monkeypatch):
     found = run("embed", "--model", "owner/tiny", "--text", "hello")
     assert found.returncode == 0, found.stderr
     assert found.stdout == run("embed", "--model", encoder, "--text", "hello").stdout
-    missing = run("embed", "--model", "owner/other", "--text", "hello")
-    assert missing.returncode == 1
-    assert "hf download owner/other" in missing.stderr
+    assert f"{root}/snapshots/abc123/config.json]" in refused("doctor", "owner/tiny")
     (root / "blobs" / "modules.json").unlink()
     dangling = run("embed", "--model", "owner/tiny", "--text", "hello")
     assert dangling.returncode == 1
