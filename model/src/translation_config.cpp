@@ -75,6 +75,7 @@ TranslationConfig parse_translation(const json& object, const std::string& where
   }
   json position = json::object(), rest = json::object();
   for (const auto& [key, value] : object.items()) {
+    if (type == kMarian && is_neutral_rotation(key, value)) continue;
     const bool is_position = key == "position_encoding" || key.starts_with("rope_");
     if (is_position) {
       position[key] = value;
@@ -133,7 +134,13 @@ TranslationConfig parse_translation(const json& object, const std::string& where
   id("pad_token_id", c.pad_token_id);
   id("eos_token_id", c.eos_token_id);
   id("decoder_start_token_id", c.decoder_start_token_id);
-  const KeyContext context = {.where = where, .unknown = unknown, .hidden_size = c.d_model};
+  KeyContext context = {.where = where,
+                        .unknown = unknown,
+                        .hidden_size = c.d_model,
+                        .heads = c.encoder_attention_heads,
+                        .head_dim = c.d_model / c.encoder_attention_heads,
+                        .max_position_embeddings = c.max_position_embeddings};
+  context.activation = name_of_activation(c.activation_function);
   for (const std::string& key : keys.unasked()) check_unread_key(key, rest[key], context);
   check_sizes(c, where);
   return c;

@@ -7,12 +7,14 @@
 #include <torch/nn/module.h>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/io/shown_text.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
@@ -47,20 +49,22 @@ auto with_value_errors(const Compute& compute) {
   try {
     return compute();
   } catch (const Error& error) {
-    C10_THROW_ERROR(ValueError, error.what());
+    C10_THROW_ERROR(ValueError, io::message_text(error.what()));
   }
 }
 
 // The same for what looks at files: a missing one as c10::IndexError, which model.py makes FileNotFoundError of; what
-// is wrong in a file stays an Error, which is RuntimeError in Python.
+// is wrong in a file is RuntimeError in Python.
 template <class Compute>
 auto with_file_errors(const Compute& compute) {
   try {
     return compute();
   } catch (const MissingFileError& error) {
-    C10_THROW_ERROR(IndexError, error.what());
+    C10_THROW_ERROR(IndexError, io::message_text(error.what()));
   } catch (const ArgumentError& error) {
-    C10_THROW_ERROR(ValueError, error.what());
+    C10_THROW_ERROR(ValueError, io::message_text(error.what()));
+  } catch (const Error& error) {
+    throw std::runtime_error(io::message_text(error.what()));
   }
 }
 

@@ -11,10 +11,13 @@ def kind(value: object) -> str:
     return type(value).__name__
 
 
-def shown(value: object) -> str:
-    """A value in a message, cut to a readable length."""
-    text = repr(value)
+def short(text: str) -> str:
+    """A text in a message, cut to a readable length."""
     return text if len(text) <= 120 else f"{text[:120]}... ({len(text)} characters)"
+
+
+def shown(value: object) -> str:
+    return short(repr(value))
 
 
 def texts(where: str, name: str, value: str | Iterable[str]) -> tuple[list[str], bool]:
@@ -89,15 +92,17 @@ def cpu(where: str, device: Any) -> None:
         raise ValueError(f"[{where}] device must be cpu, got {device}")
 
 
-def _path(given: str) -> str:
-    return given if len(given) <= 4096 else f"{given[:120]}... ({len(given)} characters)"  # the longest that may exist
+_PATH_MAX = 4096  # bytes of a path, of Linux
 
 
 def path(where: str, name: str, value: Any) -> str:
     try:
-        return os.fsdecode(value)
+        given = os.fsdecode(value)
     except TypeError:
         raise TypeError(f"[{where}] {name} must be a path, got {kind(value)}") from None
+    if len(given) > _PATH_MAX:
+        raise FileNotFoundError(f"[{where}] {name} must exist, got {shown(given)}")
+    return given
 
 
 def model(where: str, value: str | os.PathLike) -> str:
@@ -116,7 +121,7 @@ def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
 
         given = _hub.located(given)
     if not os.path.exists(given):  # noqa: PTH110 - pathlib takes longer to import
-        raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {_path(given)}")
+        raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {given}")
     if not os.path.isdir(given):  # noqa: PTH112
-        raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {_path(given)}")
+        raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {given}")
     return given

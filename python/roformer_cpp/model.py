@@ -5,7 +5,7 @@ import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from os import PathLike, fspath
+from os import PathLike
 from typing import Literal
 
 import torch

@@ -99,7 +99,7 @@ def test_odd_rotary_size(model, tmp_path):
 
 
 def test_unknown_config_key(model, tmp_path):
-    change_config(model, position_embedding_type="absolute")
+    change_config(model, position_embedding_type="relative_key")
     assert "position_embedding_type" in refused_forward(model, tmp_path, IDS)
 
 

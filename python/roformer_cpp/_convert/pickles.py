@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _checks
 from .._model_files import Stored
 from .checkpoint import WHERE, read_json
 
@@ -46,9 +47,12 @@ def read(folder: Path) -> dict[str, Stored]:
             raise ValueError(f"[{WHERE}] {path} must hold tensors by name, got {type(content).__name__}")
         for name, tensor in content.items():
             if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-                raise ValueError(f"[{WHERE}] {path} must hold tensors by name, got {type(tensor).__name__} for {name}")
+                kind = type(tensor).__name__
+                raise ValueError(
+                    f"[{WHERE}] {path} must hold tensors by name, got {kind} for {_checks.short(str(name))}"
+                )
             if name in tensors:
-                raise ValueError(f"[{WHERE}] a tensor must be in one file only, got {name} in two")
+                raise ValueError(f"[{WHERE}] a tensor must be in one file only, got {_checks.short(name)} in two")
             tensors[name] = _stored(torch, name, tensor)
     return tensors
 
@@ -61,14 +65,15 @@ def _files(folder: Path) -> list[Path]:
         raise ValueError(f"[{WHERE}] {folder / INDEX} must have an object weight_map, got {type(shards).__name__}")
     for name in shards.values():
         if not isinstance(name, str) or Path(name).name != name:
-            raise ValueError(f"[{WHERE}] a shard must be the name of a file beside {INDEX}, got {name!r}")
+            raise ValueError(f"[{WHERE}] a shard must be the name of a file beside {INDEX}, got {_checks.shown(name)}")
     return [folder / name for name in sorted(set(shards.values()))]
 
 
 def _stored(torch: Any, name: str, tensor: Any) -> Stored:
     dtype = _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None or tensor.layout != torch.strided or tensor.is_quantized:
-        raise ValueError(f"[{WHERE}] tensors must be dense, of a dtype of safetensors, got {tensor.dtype} for {name}")
+        got = f"{tensor.dtype} for {_checks.short(name)}"
+        raise ValueError(f"[{WHERE}] tensors must be dense, of a dtype of safetensors, got {got}")
     tensor = tensor.detach()  # also of parameters, which numpy does not take
     if dtype == "BF16":
         return Stored(dtype, tensor.contiguous().view(torch.int16).numpy().view(np.uint16))
