@@ -135,6 +135,7 @@ for what, made in {
         6, "Identity", form(cut_left, classifier(num_labels=1))
     ),
     "version 6: 3 labels": makers.scores(6, base=classifier()),
+    "version 6 without `modules.json`: the default activation": makers.scores_without_modules,
 }.items():
     add(SCORES, what, made, "scores")
 

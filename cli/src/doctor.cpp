@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "rf/model/hub_cache.h"
 #include "rf/model/rotary_report.h"
 
 namespace rf::cli {
@@ -98,7 +99,7 @@ int run_doctor(const DoctorOptions& options) {
     return kOk;
   }
   if (options.path.empty()) fail_usage("usage", "a model must be given, got none (roformer doctor DIR)");
-  const RotaryReport report = rotary_report(options.path);
+  const RotaryReport report = rotary_report(located_model(options.path));
   const nlohmann::json json = to_json(report);
   if (shows_text(options.json)) {
     std::string text = model_lines(report);

@@ -80,7 +80,7 @@ void hash_file(XXH3_state_t& state, const std::string& path) {
 
 // A model that cannot be computed is refused before its tokenizer, which may be of another kind too.
 text::Tokenizer load_tokenizer(const std::string& encoder_dir) {
-  check_model_type(encoder_dir);
+  check_model_type(encoder_dir, Opens::kEncodersAndDecoders);
   return text::Tokenizer::load(encoder_dir);
 }
 

@@ -297,7 +297,7 @@ void Model::Impl::open_decoder(const std::string& path, const ModelOptions& opti
 Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
   if (options.token_budget < 1) fail("model", "token_budget must be at least 1, got {}", options.token_budget);
   const io::WarningScope scope(options.warn);
-  check_model_type(model_dir);
+  check_model_type(model_dir, Opens::kEncodersAndDecoders);
   impl_->token_budget = options.token_budget;
   if (options.head != ModelOptions::Head::kMaskedLm && is_rotary_decoder(model_dir)) {
     impl_->open_decoder(model_dir, options);

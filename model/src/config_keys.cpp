@@ -18,6 +18,13 @@ using nlohmann::json;
 // About the file: where it came from and in which dtype its parameters were.
 constexpr std::string_view kDropped[] = {"_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype"};
 
+// Of the classes of other families; in a file that is written for this program they are mistakes.
+constexpr std::string_view kOfOtherFamilies[] = {
+    "layer_norm_eps",          "rms_norm_eps",      "summary_type",       "summary_use_proj",
+    "summary_activation",      "d_model",           "encoder_layers",     "encoder_ffn_dim",
+    "encoder_attention_heads", "encoder_layerdrop", "decoder_layers",     "decoder_ffn_dim",
+    "decoder_attention_heads", "decoder_layerdrop", "decoder_vocab_size", "share_encoder_decoder_embeddings"};
+
 struct HarmlessKeys {
   std::string_view source;
   std::vector<std::string_view> keys;
@@ -186,6 +193,7 @@ enum class Neutral {
   kBase,           // the base of the rotation
   kActivation,     // the activation that is computed
   kNoModelCode,    // an object that names no class of a model
+  kAbsolute,       // "absolute", the name that says no other encoding
 };
 
 struct ChangingKeys {
@@ -228,7 +236,7 @@ const std::vector<ChangingKeys>& changing_keys() {
         "pos_att_type", "use_relative_position", "relative_attention_num_buckets", "max_relative_position",
         "learned_pos_emb",
         // Rotations that the family does not have.
-        "rotary_dim", "rotary_emb_interleaved", "rope_interleave", "rotary_emb_scale_base",
+        "rotary_value", "rotary_dim", "rotary_emb_interleaved", "rope_interleave", "rotary_emb_scale_base",
         // Other media, quantised weights, other shapes.
         "vision_config", "audio_config", "text_config", "quantization_config", "compression_config", "quant_method",
         "load_in_8bit", "load_in_4bit", "pruned_heads", "per_layer_config", "is_encoder_decoder",
@@ -239,10 +247,26 @@ const std::vector<ChangingKeys>& changing_keys() {
         "num_experts_per_token", "moe_topk", "moe_k", "num_hidden_groups", "inner_group_num"}},
       {Neutral::kOne,
        "absent, null or 1, since another factor changes the result and is not computed",
-       {"embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "scale_emb", "embedding_scale",
-        "lm_head_multiplier", "key_multiplier", "attention_in_multiplier", "attention_out_multiplier",
-        "routed_scaling_factor", "logits_mup_width_multiplier", "attention_value_scale", "rope_ratio", "rotary_pct",
-        "rotary_emb_fraction", "rope_percentage", "rotary_percentage", "rotary_scaling_factor"}},
+       {"embedding_multiplier",
+        "residual_multiplier",
+        "logits_scaling",
+        "logit_scale",
+        "scale_emb",
+        "embedding_scale",
+        "lm_head_multiplier",
+        "key_multiplier",
+        "attention_in_multiplier",
+        "attention_out_multiplier",
+        "routed_scaling_factor",
+        "logits_mup_width_multiplier",
+        "attention_value_scale",
+        "rope_ratio",
+        "rotary_pct",
+        "rotary_emb_fraction",
+        "rope_percentage",
+        "rotary_percentage",
+        "rotary_scaling_factor",
+        "partial_rotary_factor"}},
       {Neutral::kTrue, "absent, null or true, since scores are divided by sqrt(head_dim)", {"scale_attn_weights"}},
       {Neutral::kFullAttention,
        "absent, null or a list of full_attention, since all layers are computed alike",
@@ -277,7 +301,10 @@ const std::vector<ChangingKeys>& changing_keys() {
        {"auto_map"}},
       {Neutral::kNull,
        "absent or null, since it changes the result and is not computed",
-       {"position_embedding_type", "adapter_fusion", "rope_parameters", "rope_scaling"}},
+       {"adapter_fusion", "rope_parameters", "rope_scaling"}},
+      {Neutral::kAbsolute,
+       "absent, null or \"absolute\", since other encodings are named by position_encoding",
+       {"position_embedding_type"}},
   };
   return all;
 }
@@ -336,6 +363,8 @@ bool is_neutral(Neutral neutral, const json& value, const KeyContext& context) {
       return value.is_object() && std::ranges::none_of(value.items(), [](const auto& item) {
                return item.key().starts_with("AutoModel") || item.key().starts_with("TFAuto");
              });
+    case Neutral::kAbsolute:
+      return value == "absolute";
   }
   return false;
 }
@@ -357,6 +386,8 @@ void check_unread_key(std::string_view key, const json& value, const KeyContext&
     fail(context.where, "{} must be {}, got {}", key, group.rule, shown(value));
   }
   if (harmless_key(key)) return;
+  const bool of_other = std::ranges::find(kOfOtherFamilies, key) != std::end(kOfOtherFamilies);
+  if (of_other && context.unknown == UnknownKeys::kWarned) return;
   // A head size that differs is a sign of another model, though nothing reads it.
   if (key == "head_dim" && (value.is_null() || value == context.head_dim)) return;
   const std::string_view near = io::nearest_name(key, context.hints);

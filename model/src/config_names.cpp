@@ -54,7 +54,6 @@ constexpr std::string_view kConfigKeys[] = {"vocab_size",
 
 const std::vector<FixedKey>& fixed_keys() {
   static const std::vector<FixedKey> keys = {
-      {"position_embedding_type", {"\"absolute\""}, "other encodings are named by position_encoding", Family::kBert},
       {"summary_use_proj", {"false", "null"}, "the summary of multiple choice has no parameters"},
       {"summary_activation", {"null"}, "the summary of multiple choice has no activation"},
       {"summary_first_dropout", {"0", "0.0", "null"}, "the summary of multiple choice has no dropout"},
@@ -209,9 +208,9 @@ Head ModelConfig::head() const {
   return found.head;
 }
 
-const FixedKey* fixed_key(std::string_view key, Family family) {
+const FixedKey* fixed_key(std::string_view key) {
   for (const FixedKey& entry : fixed_keys()) {
-    if (entry.key == key && entry.only.value_or(family) == family) return &entry;
+    if (entry.key == key) return &entry;
   }
   return nullptr;
 }

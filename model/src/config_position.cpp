@@ -1,6 +1,7 @@
 // Position encoding and attention in config.json, and the model_type that follows from them. unlike_transformers()
 // alone decides whether transformers computes the same as a config. The names of encodings below are those that
 // transformers' own model types imply.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -107,6 +108,11 @@ json training_positions_to_json(const TrainingPositions& positions) {
   }
 }
 
+// Whether transformers' classes of model_type `type` compute without any of kRopeKeys.
+bool has_fixed_rotation(std::string_view type) {
+  return family_of_name(type).has_value() || type == "nezha";
+}
+
 // The key that transformers' classes of model_type `type` would not honour, and its value.
 struct Unlike {
   std::string key, value;
@@ -136,6 +142,17 @@ std::string model_type(const ModelConfig& config) {
   return unlike_transformers(config, type) ? "rf_encoder" : type;
 }
 
+bool is_neutral_rotation(std::string_view key, const json& value) {
+  constexpr double kBase = 10000;
+  if (key == "rope_theta") return value == kBase;
+  if (key == "partial_rotary_factor") return value == 1;
+  if (key == "rope_type" || key == "type") return value == "default";
+  const bool is_dictionary = key == "rope_parameters" || key == "rope_scaling";
+  return is_dictionary && value.is_object() && std::ranges::all_of(value.items(), [](const auto& item) {
+           return item.value().is_null() || is_neutral_rotation(item.key(), item.value());
+         });
+}
+
 void read_position(const json& object, std::string_view where, std::string_view type, ModelConfig& config) {
   std::vector<EncodingConfig>& encodings = config.position_encodings;
   encodings = {{.type = default_encoding(type), .options = "{}"}};
@@ -148,6 +165,7 @@ void read_position(const json& object, std::string_view where, std::string_view 
   for (const std::string_view key : kRopeKeys) {
     const auto value = object.find(key);
     if (value == object.end() || value->is_null()) continue;
+    if (has_fixed_rotation(type) && is_neutral_rotation(key, *value)) continue;
     if (encodings.size() != 1) {
       fail(where, "{} must be inside the entry of position_encoding that it belongs to, got {} with {} entries", key,
            shown(*value), encodings.size());

@@ -1,6 +1,5 @@
 // config.json to a ModelConfig. Keys that are not read are those of config_keys.h.
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "config_keys.h"
@@ -8,7 +7,6 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/model/config.h"
-#include "rf/model/hub_cache.h"
 #include "rf/model/model_types.h"
 
 namespace rf {
@@ -63,6 +61,12 @@ class Reader {
   std::string_view where_;
 };
 
+// Of transformers' classes, RoFormer's of multiple choice alone reads summary_type and its family.
+bool reads_summary(const ModelConfig& config, UnknownKeys unknown) {
+  if (unknown == UnknownKeys::kRefused || config.family == Family::kBert) return unknown == UnknownKeys::kRefused;
+  return config.architectures.empty() || config.architectures[0].ends_with("ForMultipleChoice");
+}
+
 void check_keys(const json& object, std::string_view where, std::string_view type, UnknownKeys unknown,
                 ModelConfig& config) {
   const std::vector<std::string_view>& known = config_keys();
@@ -78,9 +82,9 @@ void check_keys(const json& object, std::string_view where, std::string_view typ
   for (const auto& [key, value] : object.items()) {
     if (std::ranges::find(known, key) != known.end() || (type == "nezha" && key == kNezhaDistance)) continue;
     if (type == "nezha" && key == "use_relative_position" && value == true) continue;
-    if (const FixedKey* fixed = fixed_key(key, config.family)) {
+    if (const FixedKey* fixed = fixed_key(key)) {
       const std::string text = value.dump();
-      if (std::ranges::find(fixed->allowed, text) == fixed->allowed.end()) {
+      if (reads_summary(config, unknown) && std::ranges::find(fixed->allowed, text) == fixed->allowed.end()) {
         fail(where, "{} must be {} ({}), got {}", key, fixed->allowed[0], fixed->reason, shown(value));
       }
       continue;
@@ -148,8 +152,7 @@ std::string read_type(const Reader& reader, std::string_view where, ModelConfig&
   reader.read_or_null("model_type", type);
   const std::optional<Family> of_type = family_of_name(type);
   if (!type.empty() && !of_type && type != "nezha" && type != "rf_encoder") {
-    fail(where, "model_type must be one that this program computes, {}, got {}; here it must be an encoder",
-         known_model_types(), shown(json(type)));
+    refuse_model_type(where, json(type), Opens::kEncoders);
   }
   config.family = type == "nezha" ? Family::kBert : of_type.value_or(Family::kRoFormer);
   if (const json* family = reader.find("family")) {
@@ -168,7 +171,7 @@ std::string read_type(const Reader& reader, std::string_view where, ModelConfig&
   return type;
 }
 
-void read_words(const Reader& reader, ModelConfig& config) {
+void read_words(const Reader& reader, UnknownKeys unknown, ModelConfig& config) {
   if (const json* value = reader.find("hidden_act")) {
     const auto activation = value->is_string() ? activation_of_name(value->get<std::string>()) : std::nullopt;
     if (!activation) {
@@ -177,7 +180,6 @@ void read_words(const Reader& reader, ModelConfig& config) {
     config.hidden_act = *activation;
   }
   reader.read_or_null("problem_type", config.problem_type);
-  reader.read_or_null("summary_type", config.summary_type);
   reader.read_or_null("classifier_pooling", config.classifier_pooling);
   reader.read_or_null("classifier_activation", config.classifier_activation);
   if (const json* value = reader.find("architectures"); value != nullptr && !value->is_null()) {
@@ -186,6 +188,11 @@ void read_words(const Reader& reader, ModelConfig& config) {
       if (!name.is_string()) reader.reject("architectures", "a list of class names", *value);
       config.architectures.push_back(name.get<std::string>());
     }
+  }
+  const json* const summary = reader.find("summary_type");
+  const bool is_known = summary != nullptr && (*summary == "first" || *summary == "last");
+  if (reads_summary(config, unknown) || (is_known && config.family != Family::kBert)) {
+    reader.read_or_null("summary_type", config.summary_type);
   }
 }
 
@@ -225,14 +232,13 @@ void read_labels(const Reader& reader, std::string_view where, ModelConfig& conf
     inverse[config.id2label.empty() ? default_label(id) : config.id2label.at(id)] = id;
     defaults[default_label(id)] = id;
   }
-  // transformers leaves the default in place when a program changes id2label alone.
-  if (*label2id == inverse || *label2id == defaults) return;
+  // transformers reads id2label, and leaves the default in place when a program changes that alone.
+  if (*label2id == defaults) return;
   for (const auto& [label, id] : label2id->items()) {
     if (inverse.value(label, json()) != id) {
       fail(where, "label2id must invert id2label, got {}: {}", shown(json(label)), shown(id));
     }
   }
-  fail(where, "label2id must name all {} labels, got {}", inverse.size(), label2id->size());
 }
 
 ModelConfig parse(const json& object, std::string_view where, UnknownKeys unknown) {
@@ -242,23 +248,13 @@ ModelConfig parse(const json& object, std::string_view where, UnknownKeys unknow
   const std::string type = read_type(reader, where, config);
   read_sizes(object, reader, type, config);
   read_numbers(reader, config);
-  read_words(reader, config);
+  read_words(reader, unknown, config);
   check_keys(object, where, type, unknown, config);
   read_labels(reader, where, config);
   read_position(object, where, type, config);
   check_config(config, where);
   check_type(config, where, type);
   return config;
-}
-
-void check_directory(const std::string& model_dir) {
-  std::error_code error;
-  if (std::filesystem::is_directory(model_dir, error)) return;
-  const bool exists = std::filesystem::exists(model_dir, error);
-  constexpr const char* kRule = "a model must be a directory with config.json and model.safetensors, got";
-  if (exists) fail("model", "{} {}, which is not a directory", kRule, model_dir);
-  static_cast<void>(located_model(model_dir));  // says what to type for an id of the Hub
-  fail<MissingFileError>("model", "{} {}, which does not exist", kRule, model_dir);
 }
 
 }  // namespace
@@ -268,7 +264,7 @@ ModelConfig parse_config(const json& object) {
 }
 
 ModelConfig load_config(const std::string& model_dir) {
-  check_directory(model_dir);
+  check_model_type(model_dir, Opens::kEncoders);
   const std::string path = model_dir + "/config.json";
   return parse(io::read_json(path), path, UnknownKeys::kWarned);
 }

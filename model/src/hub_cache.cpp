@@ -60,13 +60,21 @@ std::string located_model(const std::string& path_or_id) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(path_or_id, error))) return path_or_id;
   if (const std::optional<std::string> cached = cached_model(path_or_id)) return *cached;
-  if (!is_hub_id(path_or_id) || path_or_id.find('/') == std::string::npos) return path_or_id;
+  const bool is_id = is_hub_id(path_or_id) && !path_or_id.ends_with(".gguf");
   fail<MissingFileError>(
-      "model",
-      "a model must be a directory with config.json and model.safetensors, or an id of the Hugging "
-      "Face Hub that is in the local cache {}, got {}, which does not exist; for a model of the Hub, "
-      "type: hf download {}",
-      hub_cache().string(), path_or_id, path_or_id);
+      "model", "a model must be a directory with config.json and model.safetensors{}, got {}, which does not exist{}",
+      is_id ? fmt::format(", or an id of the Hugging Face Hub that is in the local cache {}", hub_cache().string())
+            : "",
+      path_or_id, is_id ? fmt::format("; for a model of the Hub, type: hf download {}", path_or_id) : "");
+}
+
+void check_model_directory(const std::string& model_dir) {
+  std::error_code error;
+  if (fs::is_directory(model_dir, error)) return;
+  constexpr const char* kRule = "a model must be a directory with config.json and model.safetensors, got";
+  if (fs::exists(model_dir, error)) fail("model", "{} {}, which is not a directory", kRule, model_dir);
+  static_cast<void>(located_model(model_dir));  // says what to type for an id of the Hub
+  fail<MissingFileError>("model", "{} {}, which does not exist", kRule, model_dir);
 }
 
 }  // namespace rf

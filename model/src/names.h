@@ -23,9 +23,8 @@ struct FixedKey {
   std::string_view key;
   std::vector<std::string_view> allowed;
   std::string_view reason;
-  std::optional<Family> only = {};  // whose key it is; unknown to the other
 };
-const FixedKey* fixed_key(std::string_view key, Family family);
+const FixedKey* fixed_key(std::string_view key);
 
 // Keys that ModelConfig holds.
 const std::vector<std::string_view>& config_keys();
@@ -40,6 +39,9 @@ inline constexpr std::string_view kNezhaDistance = "max_relative_position";
 // back.
 void read_position(const nlohmann::json& object, std::string_view where, std::string_view type, ModelConfig& config);
 nlohmann::json position_to_json(const ModelConfig& config);
+// Whether a key of rotary embedding changes nothing in a model type of transformers that does not read it: base 10000,
+// whole heads, no scaling.
+bool is_neutral_rotation(std::string_view key, const nlohmann::json& value);
 // Throws Error when model_type `type` is one of transformers' and transformers would compute something else.
 void check_type(const ModelConfig& config, std::string_view where, std::string_view type);
 

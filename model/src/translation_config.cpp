@@ -75,6 +75,7 @@ TranslationConfig parse_translation(const json& object, const std::string& where
   }
   json position = json::object(), rest = json::object();
   for (const auto& [key, value] : object.items()) {
+    if (type == kMarian && is_neutral_rotation(key, value)) continue;
     const bool is_position = key == "position_encoding" || key.starts_with("rope_");
     if (is_position) {
       position[key] = value;
@@ -133,7 +134,13 @@ TranslationConfig parse_translation(const json& object, const std::string& where
   id("pad_token_id", c.pad_token_id);
   id("eos_token_id", c.eos_token_id);
   id("decoder_start_token_id", c.decoder_start_token_id);
-  const KeyContext context = {.where = where, .unknown = unknown, .hidden_size = c.d_model};
+  KeyContext context = {.where = where,
+                        .unknown = unknown,
+                        .hidden_size = c.d_model,
+                        .heads = c.encoder_attention_heads,
+                        .head_dim = c.d_model / c.encoder_attention_heads,
+                        .max_position_embeddings = c.max_position_embeddings};
+  context.activation = name_of_activation(c.activation_function);
   for (const std::string& key : keys.unasked()) check_unread_key(key, rest[key], context);
   check_sizes(c, where);
   return c;
@@ -164,26 +171,14 @@ std::vector<std::string_view> translation_types() {
   return {kMarian, kOwnType};
 }
 
-bool is_translation_config(const json& object) {
-  const auto type = object.is_object() ? object.find("model_type") : object.end();
-  return type != object.end() && (*type == kMarian || *type == kOwnType);
-}
-
 TranslationConfig parse_translation_config(const json& object) {
   return parse_translation(object, "config", UnknownKeys::kRefused);
 }
 
 TranslationConfig load_translation_config(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
-  if (!io::has_file(path)) {
-    fail<MissingFileError>("config", "a model directory must have a config.json, got none in {}", model_dir);
-  }
-  const json object = io::read_json(path);
-  if (!is_translation_config(object)) {
-    fail(path, "model_type must be rf_translation or marian for translation, got {}",
-         object.is_object() && object.contains("model_type") ? rf::shown(object["model_type"]) : "none");
-  }
-  return parse_translation(object, path, UnknownKeys::kWarned);
+  check_model_type(model_dir, Opens::kTranslation);
+  return parse_translation(io::read_json(path), path, UnknownKeys::kWarned);
 }
 
 json to_json(const TranslationConfig& c) {

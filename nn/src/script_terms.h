@@ -7,12 +7,14 @@
 #include <torch/nn/module.h>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/io/shown_text.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
@@ -47,21 +49,23 @@ auto with_value_errors(const Compute& compute) {
   try {
     return compute();
   } catch (const Error& error) {
-    C10_THROW_ERROR(ValueError, error.what());
+    C10_THROW_ERROR(ValueError, io::message_text(error.what()));
   }
 }
 
-// The same for what looks at files: a missing one as c10::IndexError with this mark, which model.py makes
-// FileNotFoundError of; what is wrong in a file stays an Error, which is RuntimeError in Python.
+// The same for functions that read files. A missing file becomes c10::IndexError with this mark, which model.py turns
+// into FileNotFoundError; a damaged file becomes RuntimeError.
 constexpr const char* kMissingFile = "missing file: ";
 template <class Compute>
 auto with_file_errors(const Compute& compute) {
   try {
     return compute();
   } catch (const MissingFileError& error) {
-    C10_THROW_ERROR(IndexError, std::string(kMissingFile) + error.what());
+    C10_THROW_ERROR(IndexError, kMissingFile + io::message_text(error.what()));
   } catch (const ArgumentError& error) {
-    C10_THROW_ERROR(ValueError, error.what());
+    C10_THROW_ERROR(ValueError, io::message_text(error.what()));
+  } catch (const Error& error) {
+    throw std::runtime_error(io::message_text(error.what()));
   }
 }
 

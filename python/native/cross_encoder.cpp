@@ -48,8 +48,8 @@ class CrossEncoder {
     model_ = std::make_unique<tasks::CrossEncoder>(wanted);
   }
 
-  // float32 [pairs, labels]
-  nb::object scores(const nb::list& first, const nb::list& second) const {
+  // float32 [pairs, labels]; activation "": the model's
+  nb::object scores(const nb::list& first, const nb::list& second, const std::string& activation) const {
     const Texts firsts(first, "predict"), seconds(second, "predict");
     std::vector<text::TextPair> pairs;
     for (size_t i = 0; i < firsts.size(); ++i) pairs.push_back({firsts.views()[i], seconds.views()[i]});
@@ -57,7 +57,10 @@ class CrossEncoder {
     {
       const nb::gil_scoped_release release;
       const ThreadsScope threads(threads_);
-      on_open_model([&] { scores = model_->scores(pairs); });
+      on_open_model([&] {
+        scores = activation.empty() ? model_->scores(pairs)
+                                    : model_->scores(pairs, tasks::score_activation(activation));
+      });
     }
     return array_of(std::move(scores), {pairs.size(), model_->info().labels.size()});
   }
@@ -85,7 +88,7 @@ class CrossEncoder {
 void bind_cross_encoder(nb::module_& module) {
   nb::class_<CrossEncoder>(module, "CrossEncoder")
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))
-      .def("scores", &CrossEncoder::scores, nb::arg("first"), nb::arg("second"))
+      .def("scores", &CrossEncoder::scores, nb::arg("first"), nb::arg("second"), nb::arg("activation"))
       .def("info", &CrossEncoder::info)
       .def("take_warnings", &CrossEncoder::take_warnings);
 }

@@ -15,5 +15,6 @@ NB_MODULE(_engine, module) {
   rf::python::bind_model_files(module);
   rf::python::bind_tokenizer(module);
   module.def("cached_model", &rf::cached_model);
+  module.def("located_model", &rf::located_model);
   module.def("target", [] { return rf_target(); });
 }

@@ -11,18 +11,18 @@ def kind(value: object) -> str:
     return type(value).__name__
 
 
-def shown(value: object) -> str:
-    """A value in a message, cut to a readable length."""
-    return _cut(repr(value))
-
-
 def message(text: str) -> str:
     """A message of a length that can be read, as io/include/rf/io/shown_text.h cuts it: its beginning and its end."""
     return text if len(text) <= 4096 else f"{text[:1200]}... ({len(text) - 1600} characters) ...{text[-400:]}"
 
 
-def _cut(text: str) -> str:
+def short(text: str) -> str:
+    """A text in a message, cut to a readable length."""
     return text if len(text) <= 120 else f"{text[:120]}... ({len(text)} characters)"
+
+
+def shown(value: object) -> str:
+    return short(repr(value))
 
 
 def texts(where: str, name: str, value: str | Iterable[str]) -> tuple[list[str], bool]:
@@ -94,7 +94,10 @@ def engine_options(where: str, precision: Any, token_budget: Any, threads: Any) 
 
 def cpu(where: str, device: Any) -> None:
     if device is not None and str(device) != "cpu":
-        raise ValueError(f"[{where}] device must be cpu, got {_cut(str(device))}")
+        raise ValueError(f"[{where}] device must be cpu, got {short(str(device))}")
+
+
+_PATH_MAX = 4096  # bytes of a path, of Linux
 
 
 def path(where: str, name: str, value: Any) -> str:
@@ -102,23 +105,26 @@ def path(where: str, name: str, value: Any) -> str:
         given = os.fsdecode(value)
     except TypeError:
         raise TypeError(f"[{where}] {name} must be a path, got {kind(value)}") from None
-    if len(given) > 4096:  # the longest that may exist
-        raise ValueError(f"[{where}] {name} must be a path of at most 4096 characters, got {_cut(given)}")
+    if len(given) > _PATH_MAX:
+        raise FileNotFoundError(f"[{where}] {name} must exist, got {shown(given)}")
     return given
 
 
 def model(where: str, value: str | os.PathLike) -> str:
     """A model directory, an id of the Hugging Face Hub, or a GGUF file."""
-    from . import _hub
-
-    given = value = _hub.located(path(where, "the model directory", value))
+    given = path(where, "the model directory", value)
     if given.endswith(".gguf") and os.path.isfile(given):  # noqa: PTH113
         return given
-    return directory(where, value)
+    return directory(where, given)
 
 
 def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
+    """A directory that exists; a model's may be an id of the Hugging Face Hub."""
     given = path(where, f"the {what} directory", value)
+    if what == "model":
+        from . import _hub
+
+        given = _hub.located(given)
     if not os.path.exists(given):  # noqa: PTH110 - pathlib takes longer to import
         raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {given}")
     if not os.path.isdir(given):  # noqa: PTH112

@@ -11,17 +11,21 @@ _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.dict"]
 
 
 def located(given: str) -> str:
-    """A path that exists as it is; an id as its directory in the cache of huggingface_hub, which downloads it where it
-    is installed; another name as it is, for the reader of the model to refuse."""
+    """A path that exists as it is; an id as its directory in the cache of huggingface_hub, which downloads one of
+    "owner/name" where it is installed.
+
+    Raises:
+        FileNotFoundError: for another name; for an id it says what to type.
+    """
     if os.path.lexists(given):
         return given
-    cached = _native.load().cached_model(given)
+    native = _native.load()
+    is_id = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", given, re.ASCII) is not None
+    if not is_id or importlib.util.find_spec("huggingface_hub") is None:
+        return native.located_model(given)
+    cached = native.cached_model(given)
     if cached is not None:
         return cached
-    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", given, re.ASCII) is None:
-        return given
-    if importlib.util.find_spec("huggingface_hub") is None:
-        return given
     from huggingface_hub import snapshot_download
 
     try:

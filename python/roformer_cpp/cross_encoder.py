@@ -5,6 +5,7 @@ from roformer_cpp import CrossEncoder
 
 import json
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from . import _checks, _native
 
 _engine = _native.load()
 _WHERE = "predict"
+_BLOCK = 1024  # pairs that are given to the engine at once
 ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
 
 
@@ -22,7 +24,7 @@ class CrossEncoder:
     """A model that reads two texts at once and gives their scores: a directory of a ``CrossEncoder`` of
     sentence-transformers, versions 3 to 6, or of any model with a head of sequence classification.
 
-    Names and results are those of sentence-transformers, but results are NumPy arrays.
+    Names and results are those of sentence-transformers, but results are NumPy arrays unless tensors are asked for.
 
     Args:
         model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
@@ -58,8 +60,7 @@ class CrossEncoder:
         if max_length is not None:
             options["max_length"] = _checks.integer(_WHERE, "max_length", max_length, 1)
         if activation_fn is not None:
-            name = activation_fn if isinstance(activation_fn, str) else type(activation_fn).__name__.lower()
-            options["activation"] = _checks.choice(_WHERE, "activation_fn", name, ACTIVATIONS)
+            options["activation"] = _checks.choice(_WHERE, "activation_fn", _name_of(activation_fn), ACTIVATIONS)
         self._model_dir = _checks.model(_WHERE, model_name_or_path)
         self._engine = _engine.CrossEncoder(self._model_dir, json.dumps(options))
         for message in self._engine.take_warnings():
@@ -95,7 +96,14 @@ class CrossEncoder:
         prompt_name: str | None = None,
         prompt: str | None = None,
         batch_size: int = 32,
-        apply_softmax: bool = False,
+        show_progress_bar: bool | None = None,
+        activation_fn: Any = None,
+        apply_softmax: bool | None = False,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: str | None = None,
+        *,
+        num_workers: int | None = None,
     ) -> Any:
         """The scores of pairs.
 
@@ -104,7 +112,14 @@ class CrossEncoder:
             prompt_name: one of ``prompts``, the text before the first text of each pair.
             prompt: that text itself; takes precedence.
             batch_size: ignored: pairs are not padded, and neither results nor speed depend on it.
+            show_progress_bar: writes to standard error how many pairs are done.
+            activation_fn: as for the class, or a function of the tensor ``[pairs, labels]`` of logits. Default: the
+                model's.
             apply_softmax: of several labels, the softmax of the scores.
+            convert_to_numpy: False: a list of tensors of torch.
+            convert_to_tensor: one tensor of torch.
+            device: ``"cpu"`` or None.
+            num_workers: ignored, as in sentence-transformers.
 
         Returns:
             float32 ``[pairs]``, with several labels ``[pairs, labels]``; of one pair a number or ``[labels]``.
@@ -113,12 +128,29 @@ class CrossEncoder:
             ValueError: if a score is NaN or infinite.
         """
         _checks.integer(_WHERE, "batch_size", batch_size, 1)
-        softmax = _checks.boolean(_WHERE, "apply_softmax", apply_softmax)
+        _checks.cpu(_WHERE, device)
+        softmax = _checks.boolean(_WHERE, "apply_softmax", apply_softmax or False)
+        name = "" if activation_fn is None else _name_of(activation_fn)
+        is_function = name not in ("", *ACTIVATIONS) and callable(activation_fn)
+        if activation_fn is not None and not is_function:
+            _checks.choice(_WHERE, "activation_fn", name, ACTIVATIONS)
         listed = list(inputs)
         is_one = len(listed) > 0 and isinstance(listed[0], str)
         pairs = [_pair(pair, index) for index, pair in enumerate([listed] if is_one else listed)]
         text = self._prompt(prompt, prompt_name)
-        scores = self._engine.scores([text + first for first, _ in pairs], [second for _, second in pairs])
+        blocks = []
+        for begin in range(0, max(1, len(pairs)), _BLOCK):
+            block = pairs[begin : begin + _BLOCK]
+            texts = [text + first for first, _ in block], [second for _, second in block]
+            blocks.append(self._engine.scores(*texts, "identity" if is_function else name))
+            if show_progress_bar:
+                done = min(begin + _BLOCK, len(pairs))
+                sys.stderr.write(f"\r{done}/{len(pairs)} pairs" + "\n" * (done == len(pairs)))
+        scores = np.concatenate(blocks)
+        if is_function and pairs:
+            import torch
+
+            scores = activation_fn(torch.from_numpy(scores)).detach().float().numpy().reshape(len(pairs), -1)
         bad = np.flatnonzero(~np.isfinite(scores).all(1))
         if bad.size > 0:
             index, got = bad[0], scores[bad[0]].tolist()
@@ -128,7 +160,12 @@ class CrossEncoder:
         elif softmax:
             powers = np.exp(scores - scores.max(1, keepdims=True))
             scores = powers / powers.sum(1, keepdims=True)
-        return scores[0] if is_one else scores
+        if convert_to_numpy and not convert_to_tensor:
+            return scores[0] if is_one else scores
+        import torch
+
+        tensor = torch.from_numpy(scores)
+        return tensor[0] if is_one else tensor if convert_to_tensor else list(tensor)
 
     def rank(
         self,
@@ -139,6 +176,10 @@ class CrossEncoder:
         prompt_name: str | None = None,
         prompt: str | None = None,
         batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        activation_fn: Any = None,
+        device: str | None = None,
+        **ignored: Any,
     ) -> list[dict[str, Any]]:
         """Documents in the order of their scores with a query.
 
@@ -147,11 +188,15 @@ class CrossEncoder:
             documents: the second texts.
             top_k: how many are returned. Default: all.
             return_documents: adds the ``text`` of each.
-            prompt_name, prompt, batch_size: as for ``predict``.
+            prompt_name, prompt, batch_size, show_progress_bar, activation_fn, device: as for ``predict``.
+            ignored: ``num_workers``, ``apply_softmax``, ``convert_to_numpy`` and ``convert_to_tensor``, which
+                sentence-transformers ignores.
 
         Returns:
             A dictionary for each document, the best first, with ``corpus_id``, its index, and ``score``.
         """
+        if unknown := set(ignored) - {"num_workers", "apply_softmax", "convert_to_numpy", "convert_to_tensor"}:
+            raise TypeError(f"[rank] arguments must be those of rank, got {_checks.shown(min(unknown))}")
         if self.num_labels != 1:
             raise ValueError(f"[rank] a model that ranks must have one label, got {self.num_labels}")
         if top_k is not None:
@@ -161,7 +206,9 @@ class CrossEncoder:
         if is_one:
             raise TypeError("[rank] documents must be a list of strings, got one string")
         pairs = [(query, text) for text in texts]
-        scores = self.predict(pairs, prompt_name, prompt, batch_size).tolist()
+        scores = self.predict(
+            pairs, prompt_name, prompt, batch_size, show_progress_bar, activation_fn, device=device
+        ).tolist()
         order = sorted(range(len(texts)), key=lambda index: scores[index], reverse=True)[:top_k]
         results: list[dict[str, Any]] = [{"corpus_id": index, "score": scores[index]} for index in order]
         for result in results if return_documents else ():
@@ -178,6 +225,11 @@ class CrossEncoder:
             known = ", ".join(sorted(self.prompts)) or "none"
             raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {_checks.shown(name)}")
         return self.prompts[name]
+
+
+def _name_of(activation: Any) -> str:
+    """That of a module of torch in lower case."""
+    return activation if isinstance(activation, str) else type(activation).__name__.lower()
 
 
 def _pair(pair: Any, index: int) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from os import PathLike, fspath
+from os import PathLike
 from typing import Literal
 
 import torch
@@ -368,7 +368,7 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
             terms that are no constants, ``key_score`` and ``pair_bias``.
     """
     with _missing_files():
-        saved = torch.ops.roformer.bake(fspath(model_dir), length)
+        saved = torch.ops.roformer.bake(_checks.directory("bake", model_dir), length)
     if not saved:
         return None
     tokens, longest = (None if value == _ALL_TOKENS else value for value in saved[:2])

@@ -82,10 +82,7 @@ def export_onnx(
 
 
 def _target(path: str | os.PathLike, model_dir: str) -> Path:
-    try:
-        target = Path(os.fsdecode(path))
-    except TypeError:
-        raise TypeError(f"[{WHERE}] the file must be a path, got {_checks.kind(path)}") from None
+    target = Path(_checks.path(WHERE, "the file", path))
     if target.is_symlink():  # what it leads to is replaced, as with an open file
         target = target.resolve()
     if target.is_dir():

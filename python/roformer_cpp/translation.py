@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
-from os import PathLike, fspath
+from os import PathLike
 from typing import Literal, NamedTuple, SupportsIndex
 
 import torch
@@ -128,5 +128,7 @@ def load_translation_model(
     """
     dtype = _checks.choice("load_model", "dtype", dtype, ("float32", "float64"))
     with _missing_files():
-        script = torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64")
+        script = torch.classes.roformer.TranslationModel.load(
+            _checks.directory("load_model", model_dir), dtype == "float64"
+        )
     return TranslationModel(script, getattr(torch, dtype))

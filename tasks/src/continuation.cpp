@@ -44,7 +44,7 @@ Ends ends_of(const text::Tokenizer& tokenizer, const std::vector<int32_t>& model
 
 text::Tokenizer load_tokenizer(const std::string& model_dir, const ContinuerOptions& options) {
   const io::WarningScope scope(options.note);
-  check_model_type(model_dir);
+  check_model_type(model_dir, Opens::kEncodersAndDecoders);
   return text::Tokenizer::load(gguf_path(model_dir).value_or(model_dir), options.load);
 }
 

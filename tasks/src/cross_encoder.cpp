@@ -103,7 +103,8 @@ const CrossEncoderInfo& CrossEncoder::info() const {
   return impl_->info;
 }
 
-std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs) const {
+std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
+                                        std::optional<ScoreActivation> activation) const {
   constexpr size_t kBlock = 512;  // pairs that are tokenized at once
   const size_t labels = impl_->info.labels.size();
   std::vector<float> scores(pairs.size() * labels);
@@ -113,7 +114,8 @@ std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs) c
     impl_->model.logits({.ids = batch.ids, .offsets = batch.offsets, .types = batch.types},
                         scores.data() + first * labels);
   }
-  for (float& score : scores) score = static_cast<float>(activated(impl_->info.activation, score));
+  const ScoreActivation applied = activation.value_or(impl_->info.activation);
+  for (float& score : scores) score = static_cast<float>(activated(applied, score));
   return scores;
 }
 

@@ -110,10 +110,13 @@ CrossEncoderFiles read_cross_encoder_files(const std::string& model_dir, const N
   CrossEncoderFiles out;
   out.encoder_dir = model_dir;
   const std::string modules = model_dir + "/modules.json", model = model_dir + kModelFile;
-  if (io::has_file(model)) read_model(model, out, note);
+  const bool has_model = io::has_file(model);
   if (io::has_file(modules)) {
+    if (has_model) read_model(model, out, note);
     out.encoder_dir = read_modules(model_dir, modules);
     check_transformer(out.encoder_dir);
+  } else if (has_model && note) {
+    note(fmt::format("[{}] is ignored without modules.json, as sentence-transformers does", model));
   }
   if (const std::string config = out.encoder_dir + "/config.json"; io::has_file(config)) read_config(config, out, note);
   return out;

@@ -10,7 +10,6 @@
 #include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
 #include "rf/model/config.h"
-#include "rf/model/model_types.h"
 
 namespace rf::tasks {
 
@@ -103,10 +102,9 @@ Split Split::sample(size_t count) const {
 }
 
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::string& model_dir, const text::LoadOptions& load) {
-  check_model_type(model_dir);
+  const ModelConfig config = load_config(model_dir);
   auto tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(model_dir, load));
   tokenizer->vocabulary().require({text::SpecialRole::kPad}, "task");
-  const ModelConfig config = load_config(model_dir);
   if (config.vocab_size < tokenizer->vocabulary().size()) {
     fail("task", "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir,
          tokenizer->vocabulary().size(), config.vocab_size);

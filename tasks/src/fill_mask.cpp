@@ -12,7 +12,6 @@
 #include "rf/io/printable.h"
 #include "rf/io/warning.h"
 #include "rf/model/config.h"
-#include "rf/model/model_types.h"
 
 namespace rf::tasks {
 
@@ -62,12 +61,11 @@ struct MaskFiller::Impl {
 
 MaskFiller::MaskFiller(const std::string& model_dir, const MaskFillerOptions& options) {
   const io::WarningScope scope(options.note);
-  check_model_type(model_dir);
-  auto tokenizer = text::Tokenizer::load(model_dir, options.load);
-  const text::Vocabulary& vocabulary = tokenizer.vocabulary();
   if (load_config(model_dir).is_decoder) {
     fail(kMaskWhere, "the model must see both sides of a gap, got the causal one in {}", model_dir);
   }
+  auto tokenizer = text::Tokenizer::load(model_dir, options.load);
+  const text::Vocabulary& vocabulary = tokenizer.vocabulary();
   engine::Model model(model_dir, {.precision = options.precision,
                                   .token_budget = options.token_budget,
                                   .head = engine::ModelOptions::Head::kMaskedLm,

@@ -5,7 +5,6 @@
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
 #include "rf/io/warning.h"
-#include "rf/model/model_types.h"
 #include "rf/tasks/examples.h"
 
 namespace rf::tasks {
@@ -37,7 +36,6 @@ void check_length(const engine::Model& model, int64_t max_length) {
 TunedModel::TunedModel(const PredictOptions& options) {
   if (options.batch_tokens < 1) fail("task", "batch-tokens must be at least 1, got {}", options.batch_tokens);
   const io::WarningScope scope(options.note);
-  check_model_type(options.model_dir);
   auto [model_dir, settings] = task_of_model(options.model_dir, options.note);
   settings_ = std::move(settings);
   if (options.max_length) settings_.max_length = *options.max_length;

@@ -54,10 +54,11 @@ def test_a_message_that_nobody_can_read_ends_nothing(tmp_path):
 
 def test_missing_model(tmp_path):
     nowhere = tmp_path / "nowhere"
-    rule = "[tokenizer] a tokenizer must be a directory with its files, got"
+    rule = "[model] a model must be a directory with config.json and model.safetensors, got"
     for arguments in (["fill-mask", "--text", "a [MASK]"], ["embed", "--text", "a"], ["generate", "--prompt", "a"]):
         assert refused(*arguments, "--model", nowhere) == f"{rule} {nowhere}, which does not exist\n"
     nowhere.write_bytes(b"")
+    rule = "[tokenizer] a tokenizer must be a directory with its files, got"
     assert refused("embed", "--text", "a", "--model", nowhere) == f"{rule} {nowhere}, which is not a directory\n"
     nowhere.unlink()
     assert "nowhere" in refused_forward(tmp_path / "nowhere", tmp_path, IDS)
@@ -98,7 +99,7 @@ def test_odd_rotary_size(model, tmp_path):
 
 
 def test_unknown_config_key(model, tmp_path):
-    change_config(model, position_embedding_type="absolute")
+    change_config(model, position_embedding_type="relative_key")
     assert "position_embedding_type" in refused_forward(model, tmp_path, IDS)
 
 

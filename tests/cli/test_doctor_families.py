@@ -98,6 +98,27 @@ def test_keys_that_are_absent_have_the_class_defaults(model_type, tmp_path):
         assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
 
 
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_an_absent_length_is_that_of_the_class(model_type, tmp_path):
+    config = small(model_type)
+    keys = config.to_dict()
+    for key in ("max_position_embeddings", "n_positions", "original_max_position_embeddings"):
+        keys.pop(key, None)
+    found = report(write(tmp_path / "model", keys))
+    assert found["length"] == AutoConfig.for_model(model_type).max_position_embeddings
+
+
+def test_the_original_length_of_a_class(tmp_path):
+    """Phi-3's counts before that of the dictionary."""
+    yarn = {"rope_type": "longrope", "original_max_position_embeddings": 16, "rope_theta": 1e4}
+    config = AutoConfig.for_model("phi3", hidden_size=16, num_attention_heads=2)
+    keys = config.to_dict() | {"rope_parameters": yarn | {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}}
+    del keys["original_max_position_embeddings"]
+    (rotation,) = report(write(tmp_path / "model", keys))["rotations"]
+    theirs = type(config)(**keys).rope_parameters["original_max_position_embeddings"]
+    assert rotation["scaling_parameters"]["original_max_position_embeddings"] == theirs == 4096
+
+
 def rotate(config, x, positions, layers):
     """x [T, R], float64, as the attention of transformers rotates queries."""
     module = modeling(config)

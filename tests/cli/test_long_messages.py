@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import warnings
 
 import pytest
 
+import roformer_cpp
 from cli_support import refused, results, run
 from roformer_cpp import Engine, SentenceTransformer
 from sentence_model import save_encoder, save_modules, write_json
@@ -59,6 +61,36 @@ def test_python(encoder):
         with pytest.raises((ValueError, FileNotFoundError, RuntimeError, TypeError)) as error:
             call()
         assert len(str(error.value)) < MOST
+
+
+def test_model_directories_of_torch(encoder, tmp_path):
+    """Arguments, and keys of config.json, of what opens a model in Python."""
+    opens = [roformer_cpp.load_model, roformer_cpp.bake, roformer_cpp.load_translation_model]
+    opens += [lambda path: roformer_cpp.convert(path, tmp_path / "target")]
+    opens += [lambda path: roformer_cpp.convert(encoder, path)]
+    opens += [lambda path: roformer_cpp.export_onnx(path, tmp_path / "a.onnx")]
+    opens += [lambda path: roformer_cpp.export_onnx(encoder, path)]
+    for opened in opens:
+        with pytest.raises((ValueError, FileNotFoundError, RuntimeError)) as error:
+            opened(LONG)
+        assert len(str(error.value)) < MOST
+    with pytest.raises(RuntimeError) as error:
+        roformer_cpp.load_model(encoder, head=LONG)
+    assert len(str(error.value)) < MOST
+    config = json.loads((encoder / "config.json").read_text())
+    changes = [{"architectures": [LONG]}, {"position_encoding": LONG}, {"attention": LONG}, {"family": LONG}]
+    changes += [{"model_type": "rf_encoder", "position_encoding": LONG}, {"hidden_act": LONG}, {LONG: 1}]
+    changes += [{"model_type": "rf_encoder", "position_encoding": {"type": "rope", LONG: 1}}]
+    changes += [{"model_type": LONG}, {"rope_scaling": {"type": LONG}}, {"id2label": {LONG: LONG}}]
+    folder = tmp_path / "model"
+    shutil.copytree(encoder, folder)
+    for change in changes:
+        write_json(folder / "config.json", config | change)
+        for opened in opens[:4] + opens[5:6]:
+            with pytest.raises((ValueError, RuntimeError, UserWarning)) as error, warnings.catch_warnings():
+                warnings.simplefilter("error")
+                opened(folder)
+            assert len(str(error.value)) < MOST, (change.keys(), opened)
 
 
 def test_arguments(encoder):

@@ -4,16 +4,17 @@ the Hugging Face Hub; links that lead nowhere. Which keys exist, and their defau
 import json
 import os
 import shutil
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from transformers import AutoConfig, MarianConfig, MarianMTModel, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, MarianConfig, MarianMTModel, PreTrainedConfig
 
 import roformer_cpp
 from cli_support import refused, run
-from engine_case import CAUSAL_HEADS, make_oracle
+from engine_case import CAUSAL_HEADS, assert_close, make_oracle
 from roformer_cpp.translation import load_translation_model
 from rotary_decoders import make_decoder
 from saved_model_makers import decoder as save_decoder
@@ -64,6 +65,26 @@ CHANGING = {
     "pruned_heads": {"0": [1]},
 }
 TOKENIZER_HARMLESS = {"vocab_size": 30522, "model_type": "bert", "padding": True, "vocab_file": {"a": None}}
+TOKENIZER_HARMLESS |= {"legacy": False}
+CLASSES = ["bert", "roformer", "llama", "mistral", "qwen2", "gpt_neox", "marian"]
+# Attributes of a class that other families do not read, whose default is that of another model or of other sizes there.
+OTHER_SIZES = {"embedding_size", "num_key_value_heads", "head_dim", "sliding_window", "d_model"}
+OTHER_MODELS = {"use_parallel_residual", "attention_bias", "is_encoder_decoder", "hidden_act", "activation_function"}
+# Of other classes and versions, without an effect.
+WITHOUT_EFFECT = {
+    "position_embedding_type": "absolute",
+    "rope_theta": 10000.0,
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_activation": "tanh",
+    "summary_first_dropout": 0.1,
+    "summary_last_dropout": 0.1,
+}
+
+
+MARIAN = dict(vocab_size=61, d_model=24, encoder_layers=1, decoder_layers=1, pad_token_id=0, eos_token_id=1)
+MARIAN |= dict(encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=37, decoder_ffn_dim=37)
+MARIAN |= dict(decoder_start_token_id=2, activation_function="relu", scale_embedding=True)
 
 
 @pytest.fixture(scope="module")
@@ -157,12 +178,167 @@ def test_tokenizer_config(encoder, tmp_path):
     assert "do_basic_tokenize" in error_of(changed(encoder, tmp_path / "m", file, do_basic_tokenize=False))
 
 
+def test_strict_keys_of_tokenizers(encoder, tmp_path, monkeypatch):
+    """Of every command that opens a tokenizer: a warning, and with --strict an error."""
+    monkeypatch.chdir(tmp_path)
+    file = "tokenizer_config.json"
+    changed(encoder, tmp_path / "m", file, frobnicate=3)
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "b"}\n{"text": "a", "label": "c"}\n')
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "config.json").write_text(json.dumps(MarianConfig(**MARIAN).to_dict()))
+    for name in ("vocab.txt", file):
+        shutil.copy(tmp_path / "m" / name, tmp_path / "t" / name)
+    commands = [each for kind in ("encoder", "decoder") for each in OPENING[kind]]
+    commands = [each for each in commands if each[0] not in ("bake", "forward", "evaluate")]
+    commands += [["prepare", "--input", "a.jsonl", "--output", "data"]]
+    for command, folder in [*((each, "m") for each in commands), (OPENING["translation"][0], "t")]:
+        said = run(*command, "--model", folder).stderr
+        assert said.count("warning: [") >= 1 and '"frobnicate": 3' in said, command
+        strict = refused(*command, "--model", folder, "--strict")
+        assert "[strict] " in strict and '"frobnicate": 3' in strict, command
+
+
+@pytest.fixture(scope="module", params=CLASSES)
+def family(request, tmp_path_factory):
+    """A model of the family in a directory."""
+    folder, name = tmp_path_factory.mktemp(request.param), request.param
+    if name in ("bert", "roformer"):
+        make_oracle({"bert": "Bert", "roformer": "RoFormer"}[name], "Model").save_pretrained(folder)
+    elif name == "marian":
+        MarianMTModel(MarianConfig(**MARIAN)).save_pretrained(folder)
+    else:
+        make_decoder(name, folder)
+    np.save(folder / "ids.npy", np.array([[3, 4, 5]]))
+    return name, folder
+
+
+def warning_or_error(name, folder):
+    if name != "marian":
+        return run(*command(folder), "--strict").stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            load_translation_model(folder)
+        except (RuntimeError, ValueError, UserWarning) as error:
+            return str(error)
+    return ""
+
+
+def test_default_attributes_of_every_class(family, tmp_path):
+    """Those of transformers' configurations that a file does not have are accepted in every family without a warning,
+    where they say no other model; in their own family all are."""
+    name, source = family
+    own = json.loads((source / "config.json").read_text())
+    for other in CLASSES:
+        attributes = AutoConfig.for_model(other).to_dict()
+        if other != name:
+            attributes = {key: attributes[key] for key in attributes.keys() - OTHER_SIZES - OTHER_MODELS}
+            partial = (attributes.get("rope_parameters") or {}).get("partial_rotary_factor")
+            attributes.pop("rope_parameters" if partial else "", None)
+        added = {key: value for key, value in attributes.items() if key not in own}
+        assert warning_or_error(name, changed(source, tmp_path / "m", **added)) == "", other
+
+
+def test_attributes_of_another_model(family, tmp_path):
+    name, source = family
+    own = json.loads((source / "config.json").read_text())
+    values = {"use_parallel_residual": True, "attention_bias": True, "num_key_value_heads": 3, "rope_theta": 5e5}
+    values |= {"position_embedding_type": "relative_key", "partial_rotary_factor": 0.5}
+    if name == "marian":
+        values |= {"hidden_act": "silu"}
+    if name in ("bert", "roformer"):
+        values |= {"is_encoder_decoder": True}
+    read = {"llama": {"attention_bias", "num_key_value_heads", "rope_theta", "partial_rotary_factor"}}
+    read |= {"mistral": read["llama"] - {"attention_bias"}, "qwen2": read["llama"]}
+    read |= {"gpt_neox": {"use_parallel_residual", "attention_bias", "rope_theta", "partial_rotary_factor"}}
+    for key in values.keys() - read.get(name, set()) - own.keys():
+        assert key in warning_or_error(name, changed(source, tmp_path / "m", **{key: values[key]})), key
+
+
+def test_keys_without_effect(family, tmp_path):
+    name, source = family
+    own = json.loads((source / "config.json").read_text())
+    keys = WITHOUT_EFFECT | ({} if name == "gpt_neox" else {"partial_rotary_factor": 1.0})
+    if "num_key_value_heads" not in own:
+        keys |= {"num_key_value_heads": own.get("num_attention_heads") or own["encoder_attention_heads"]}
+    keys |= {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0}}
+    assert warning_or_error(name, changed(source, tmp_path / "m", **keys)) == ""
+
+
+def test_a_summary_counts_in_multiple_choice_of_a_roformer(tmp_path):
+    make_oracle("RoFormer", "ForMultipleChoice").save_pretrained(tmp_path / "source")
+    np.save(tmp_path / "source" / "ids.npy", np.array([[[3, 4, 5], [3, 4, 6]]]))
+    assert opened(tmp_path / "source", "--strict") == ""
+    for key, value in {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": "tanh"}.items():
+        assert key in error_of(changed(tmp_path / "source", tmp_path / "m", **{key: value}))
+
+
 def test_the_architecture_comes_first(encoder, tmp_path):
     """Before a tokenizer that is of another kind too, with all types that open."""
     folder = changed(encoder, tmp_path / "m", model_type="xlm-roberta", architectures=["XLMRobertaModel"])
     (folder / "tokenizer.json").write_text("{")
     for name in ("roformer, bert", "llama, mistral, qwen2, gpt_neox", "marian or rf_translation", '"xlm-roberta"'):
         assert name in error_of(folder)
+
+
+# Commands that open a model, and which: of encoders, of decoders too, or of translation.
+OPENING = {
+    "encoder": [
+        ["predict", "--text", "a"],
+        ["rerank", "--query", "a", "--text", "b"],
+        ["fill-mask", "--text", "a"],
+        ["evaluate", "--data", "data"],
+        ["bake"],
+        ["train-similar", "--pairs", "a.jsonl", "--output", "run"],
+        ["finetune", "--train", "a.jsonl", "--valid-fraction", 0.5, "--task", "classification", "--output", "run"],
+    ],
+    "decoder": [
+        ["embed", "--text", "a"],
+        ["similar", "--query", "a", "--input", "a.jsonl"],
+        ["generate", "--prompt", "a"],
+        ["forward", "--ids", "ids.npy", "--output", "out.npy"],
+    ],
+    "translation": [["translate", "--input", "a.jsonl"]],
+}
+# Files of models without a vocabulary and weights, which kinds of commands refuse them, and by which words.
+REFUSED_FILES = {
+    "t5": (AutoConfig.for_model("t5").to_dict(), "all", "computes, roformer, bert"),
+    "xlm-r": (AutoConfig.for_model("xlm-roberta").to_dict(), "all", "computes, roformer, bert"),
+    "qwen3": (AutoConfig.for_model("qwen3").to_dict(), "all", "computes, roformer, bert"),
+    "llama": (AutoConfig.for_model("llama").to_dict(), "encoder translation", "Engine and roformer generate open"),
+    "bert": (AutoConfig.for_model("bert").to_dict(), "translation", "Engine and roformer embed open"),
+    "marian": (MarianConfig().to_dict(), "encoder decoder", "load_translation_model and roformer translate open"),
+    "empty": ({}, "all", "must be a JSON object with the keys of a model, got {}"),
+    "null": (None, "all", "must be a JSON object with the keys of a model, got null"),
+    "list": ([1], "all", "must be a JSON object with the keys of a model, got [1]"),
+    "number": ({"model_type": 3}, "all", "model_type must be a string or null, got 3"),
+    "object": ({"model_type": {"a": 1}}, "all", "model_type must be a string or null"),
+}
+
+
+@pytest.mark.parametrize("file", REFUSED_FILES)
+def test_the_first_error_of_each_command(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content, kinds, words = REFUSED_FILES[file]
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text(json.dumps(content))
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "b"}\n{"text": "a", "label": "c"}\n')
+    np.save(tmp_path / "ids.npy", np.array([[3, 4]]))
+    for kind in OPENING if kinds == "all" else kinds.split():
+        for command in OPENING[kind]:
+            error = refused(*command, "--model", "m")
+            assert error.startswith("[m/config.json] ") and words in error, command
+
+
+@pytest.mark.parametrize("name", ["gpt2", "owner/name", "/no/such/place", "https://huggingface.co/owner/name"])
+def test_models_that_do_not_exist(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    for command in [*(each for kind in OPENING.values() for each in kind), ["tokenize"], ["doctor"]]:
+        error = refused(*command, *(["--model"] if command != ["doctor"] else []), name)
+        assert error.startswith("[model] a model must be a directory"), command
+        assert f"got {name}, which does not exist" in error
+        assert ("hf download" in error) == (":" not in name and name[0] != "/")
 
 
 def hub(tmp_path, model, name="owner/tiny"):
@@ -189,9 +365,7 @@ def test_ids_of_the_hub(encoder, tmp_path, monkeypatch):
     found = run("embed", "--model", "owner/tiny", "--text", "hello")
     assert found.returncode == 0, found.stderr
     assert found.stdout == run("embed", "--model", encoder, "--text", "hello").stdout
-    missing = run("embed", "--model", "owner/other", "--text", "hello")
-    assert missing.returncode == 1
-    assert "hf download owner/other" in missing.stderr
+    assert f"{root}/snapshots/abc123/config.json]" in refused("doctor", "owner/tiny")
     (root / "blobs" / "modules.json").unlink()
     dangling = run("embed", "--model", "owner/tiny", "--text", "hello")
     assert dangling.returncode == 1
@@ -276,20 +450,40 @@ def test_defaults_of_decoders(family, tmp_path):
         assert outcome_of_file(source, **rest) == outcome_of_file(source, **rest, **given), key
 
 
+# Scalings by a length that is not given; those of 8 pairs, or of a GPT-NeoX's 2.
+LENGTH_SCALINGS = {
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "longrope": {"short_factor": [1.0, 2.0, 3.0, 4.0], "long_factor": [5.0] * 4, "factor": 4.0},
+}
+
+
+@pytest.mark.parametrize("scaling", LENGTH_SCALINGS)
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gpt_neox"])
-def test_a_rotation_by_length_needs_the_length(family, tmp_path):
-    source = tmp_path / "source"
+def test_a_rotation_by_length_without_the_length(family, scaling, tmp_path):
+    """As transformers computes it, by the default of its class; with null there, which it cannot compute, refused."""
+    rotation = {"rope_type": scaling, "rope_theta": 1e4} | LENGTH_SCALINGS[scaling]
     changes = {"sliding_window": None} if family == "mistral" else {}
-    rotation = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 4.0}
-    make_decoder(family, source, max_position_embeddings=64, rope_parameters=rotation, **changes)
-    np.save(source / "ids.npy", np.array([[3, 4, 5, 6]]))
-    arguments = ("forward", "--model", source, "--ids", source / "ids.npy", "--output", tmp_path / "o.npy")
-    assert run(*arguments).returncode == 0
-    own = json.loads((source / "config.json").read_text())
+    if family == "gpt_neox":
+        rotation["partial_rotary_factor"] = 0.5
+        changes["hidden_size"] = 64
+    else:
+        changes["head_dim"] = 8
+    make_decoder(family, tmp_path, max_position_embeddings=64, rope_parameters=rotation, **changes)
+    ids = np.array([[3, 4, 5, 6] * 20])
+    np.save(tmp_path / "ids.npy", ids)
+    own = json.loads((tmp_path / "config.json").read_text())
+    own["rope_parameters"].pop("original_max_position_embeddings", None)
     del own["max_position_embeddings"]
-    (source / "config.json").write_text(json.dumps(own))
-    done = run(*arguments)
-    assert done.returncode == 1 and "max_position_embeddings must be given" in done.stderr
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    opened(tmp_path)
+    oracle = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert oracle.config.max_position_embeddings == AutoConfig.for_model(family).max_position_embeddings
+    with torch.no_grad():
+        assert_close(np.load(tmp_path / "out.npy"), oracle(torch.tensor(ids)).logits.numpy())
+    (tmp_path / "config.json").write_text(json.dumps(own | {"max_position_embeddings": None}))
+    assert "max_position_embeddings" in error_of(tmp_path)
 
 
 def test_links_of_cross_encoders_and_tasks(encoder, tmp_path):
@@ -366,10 +560,7 @@ def test_defaults_of_encoders(family, head, tmp_path):
 def test_defaults_of_translation_models(tmp_path):
     """A Marian without a key is one with the default of transformers' class, or is refused by that key's name."""
     torch.manual_seed(0)
-    sizes = dict(vocab_size=61, d_model=24, encoder_layers=1, decoder_layers=1, pad_token_id=0, eos_token_id=1)
-    sizes |= dict(encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=37, decoder_ffn_dim=37)
-    sizes |= dict(decoder_start_token_id=2, activation_function="relu", scale_embedding=True)
-    MarianMTModel(MarianConfig(**sizes)).save_pretrained(tmp_path)
+    MarianMTModel(MarianConfig(**MARIAN)).save_pretrained(tmp_path)
     ids = torch.tensor([[3, 4, 5, 1]])
     own = json.loads((tmp_path / "config.json").read_text())
 
@@ -388,7 +579,7 @@ def test_defaults_of_translation_models(tmp_path):
             refused.add(key)
             continue
         assert absent == outcome(rest | {key: defaults[key]}), key
-    assert refused == {*sizes, "model_type"}
+    assert refused == {*MARIAN, "model_type"}
 
 
 def test_mistral_has_a_window_without_the_key(tmp_path):

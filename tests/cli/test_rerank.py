@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import roformer_cpp
-from cli_support import refused, results
+from cli_support import refused, results, run
 from engine_case import make_oracle
 from sentence_model import WORDS
 from tolerances import T4_MAX
@@ -88,6 +88,37 @@ def test_refusals(model, tmp_path):
         make_oracle("Bert", head, num_labels=labels).save_pretrained(other)
         (other / "vocab.txt").write_text("\n".join(WORDS) + "\n")
         assert message in refused("rerank", "--model", other, "--query", QUERY, "--text", "a")
+
+
+def test_files_of_version_6_without_modules(model, tmp_path):
+    """As in sentence-transformers, which takes the default activation then."""
+    folder = tmp_path / "model"
+    shutil.copytree(model[0], folder)
+    pair = ["rerank", "--model", folder, "--query", "a", "--text", "b"]
+    plain = results(*pair)
+    keys = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity", "prompts": {"q": "x"}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(keys | {"default_prompt_name": "q"}))
+    done = run(*pair)
+    assert json.loads(done.stdout) == plain[0]
+    assert "is ignored without modules.json" in done.stderr
+    with pytest.warns(UserWarning, match="is ignored without modules.json"):
+        assert roformer_cpp.CrossEncoder(folder).prompts == {}
+
+
+def test_arguments_of_calls(model, capsys):
+    ours = roformer_cpp.CrossEncoder(model[0])
+    ours.predict([("a", "b")], show_progress_bar=True)
+    assert "1/1 pairs" in capsys.readouterr().err
+    for options, error in (
+        ({"activation_fn": "gelu"}, ValueError),
+        ({"activation_fn": 3}, ValueError),
+        ({"device": "cuda"}, ValueError),
+    ):
+        for call in (lambda **more: ours.predict([("a", "b")], **more), lambda **more: ours.rank("a", ["b"], **more)):
+            with pytest.raises(error, match=next(iter(options))):
+                call(**options)
+    with pytest.raises(TypeError, match=r"\[rank\] arguments must be those of rank, got 'workers'"):
+        ours.rank("a", ["b"], workers=3)
 
 
 def test_scores_that_are_no_numbers(model, tmp_path):

@@ -440,7 +440,7 @@ def test_refused_runs(folder, trained, tmp_path):
     assert "d_model must be a multiple of encoder_attention_heads, got 32 and 3" in refused(
         *training(folder, tmp_path / "run", model={**MODEL, "encoder_attention_heads": 3})
     )
-    assert "model_type must be rf_translation or marian for translation" in refused(
+    assert "model_type must be marian or rf_translation" in refused(
         "translate", "--model", make_other_model(tmp_path), stdin="a\n"
     )
     for beams in (0, 301, 2**63 - 1):

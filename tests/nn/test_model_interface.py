@@ -2,6 +2,7 @@
 process keeps of it.
 """
 
+import importlib.util
 import json
 import re
 import warnings
@@ -140,12 +141,20 @@ def test_states_say_what_they_are():
 
 def test_a_name_of_the_hub_has_a_hint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    name = "junnyu/roformer_chinese_base"
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(FileNotFoundError, match=rf"got {name}, which does not exist .*hf download {name}"):
-        roformer_cpp.load_model(name)
-    for path in ("/no/such/place", "nowhere", "../a", "a b/c"):
+    opens = [roformer_cpp.load_model, roformer_cpp.load_translation_model, roformer_cpp.bake, roformer_cpp.Engine]
+    opens += [roformer_cpp.SentenceTransformer, roformer_cpp.CrossEncoder, roformer_cpp.Tokenizer]
+    opens += [lambda name: roformer_cpp.export_onnx(name, "model.onnx")]
+    find_spec = importlib.util.find_spec
+    for has_hub in (True, False):
+        if not has_hub:  # as where the package is not installed
+            monkeypatch.setattr("importlib.util.find_spec", lambda name: name != "huggingface_hub" and find_spec(name))
+        for name in ("junnyu/roformer_chinese_base", "gpt2"):
+            for opened in opens:
+                with pytest.raises(FileNotFoundError, match=rf"got {name}, which does not exist.* hf download {name}"):
+                    opened(name)
+    for path in ("/no/such/place", "https://huggingface.co/a/b", "../a", "a b/c", "gone.gguf"):
         with pytest.raises(FileNotFoundError, match=re.escape(f"got {path}, which does not exist")) as caught:
             roformer_cpp.load_model(path)
         assert "hf download" not in str(caught.value)

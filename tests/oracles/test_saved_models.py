@@ -197,11 +197,23 @@ def check_sentences(folder, model):
     assert_close(roformer_cpp.Engine(folder).embed(ALL), model.encode(ALL))
 
 
+CALLS = [
+    {"activation_fn": torch.nn.Tanh(), "show_progress_bar": False, "num_workers": 2},
+    {"activation_fn": torch.nn.Identity(), "convert_to_tensor": True},
+    {"activation_fn": lambda logits: logits / 7 + 1, "convert_to_numpy": False},
+    {"activation_fn": torch.nn.LeakyReLU(0.5), "apply_softmax": True, "device": "cpu"},
+]
+
+
 def check_scores(folder, model):
     ours = roformer_cpp.CrossEncoder(folder)
     assert ours.max_seq_length == model.max_seq_length == MAX_LENGTH
     close(ours.predict(PAIRS), model.predict(PAIRS))
     close(ours.predict(PAIRS[0]), model.predict(PAIRS[0]))
+    for options in CALLS:
+        mine, theirs = (x.predict(PAIRS, **options) for x in (ours, model))
+        assert type(mine) is type(theirs) and type(mine[0]) is type(theirs[0])
+        close(torch.stack(mine) if isinstance(mine, list) else mine, np.stack([np.asarray(x) for x in theirs]))
     if model.num_labels > 1:
         softmax = model.predict(PAIRS, apply_softmax=True)
         close(ours.predict(PAIRS, apply_softmax=True), softmax)
@@ -212,6 +224,10 @@ def check_scores(folder, model):
     mine, theirs = (x.rank(TEXTS[2], ALL, top_k=4, return_documents=True) for x in (ours, model))
     for key in ("corpus_id", "text"):
         assert [x[key] for x in mine] == [x[key] for x in theirs]
+    close([x["score"] for x in mine], [x["score"] for x in theirs])
+    options = {"activation_fn": torch.nn.Tanh(), "show_progress_bar": False, "device": "cpu"}
+    options |= {"num_workers": 2, "convert_to_tensor": True, "convert_to_numpy": False, "apply_softmax": True}
+    mine, theirs = (x.rank(TEXTS[2], ALL, **options) for x in (ours, model))
     close([x["score"] for x in mine], [x["score"] for x in theirs])
     close([x["score"] for x in roformer_cpp.Engine(folder).predict(RECORDS)], model.predict(PAIRS))
 

@@ -283,7 +283,9 @@ def test_a_model_of_next_sentences_opens_for_vectors(tmp_path):
 
 
 def test_missing_and_damaged_files(encoder, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"^\[engine\] the model directory must exist, got "):
+    with pytest.raises(
+        FileNotFoundError, match=r"^\[model\] a model must be a directory .*, got .*, which does not exist"
+    ):
         Engine(tmp_path / "none")
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="must be a directory"):

@@ -125,7 +125,7 @@ def test_names_of_fields(trained, task, tmp_path):
         (dict(valid_fraction=0.1), ValueError, r"^\[finetune\] one of valid and valid_fraction must be .* got both"),
         (dict(task="ranking"), ValueError, r"^\[task\] .*ranking"),
         (dict(train="nothing.jsonl"), FileNotFoundError, r"nothing.jsonl must exist, got: No such file"),
-        (dict(model="nothing"), FileNotFoundError, r"^\[finetune\] the model directory must exist, got nothing"),
+        (dict(model="nothing"), FileNotFoundError, r"^\[model\] .* got nothing, which does not exist"),
         (dict(metric="bleu"), ValueError, r"^\[finetune\] the metric must be one of accuracy, .*, got \"bleu\""),
         (dict(metric=""), ValueError, r"^\[finetune\] metric must not be empty"),
         (dict(learning_rates=[0.1, 0.1]), ValueError, r"^\[finetune\] learning rates must differ"),

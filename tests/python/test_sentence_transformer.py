@@ -143,7 +143,7 @@ def test_bad_arguments(tmp_path, pooling):
     path, _ = saved(tmp_path, pooling)
     ours = SentenceTransformer(path)
     for call, error, message in (
-        (lambda: SentenceTransformer(tmp_path / "none"), FileNotFoundError, "must exist, got"),
+        (lambda: SentenceTransformer(tmp_path / "none"), FileNotFoundError, "which does not exist"),
         (lambda: SentenceTransformer(path, device="cuda"), ValueError, "device must be cpu, got cuda"),
         (lambda: SentenceTransformer(path, similarity_fn_name="x"), ValueError, "similarity_fn_name must be one of"),
         (lambda: ours.encode(3), TypeError, "sentences must be a string or a list of strings, got int"),

@@ -144,7 +144,9 @@ def test_bad_arguments_of_preparation(prepared, tmp_path):
             vocab(output=tmp_path / "vocab.txt", **options)
     with pytest.raises(FileNotFoundError, match=r"nothing.txt must exist"):
         prepare(["nothing.txt"], prepared / "vocabulary", tmp_path / "data")
-    with pytest.raises(FileNotFoundError, match=r"^\[prepare\] the model directory must exist"):
+    with pytest.raises(
+        FileNotFoundError, match=r"^\[model\] a model must be a directory .*, got .*, which does not exist"
+    ):
         prepare(prepared / "corpus", tmp_path / "nothing", tmp_path / "data")
     with pytest.raises(ValueError, match=r"documents"):
         prepare(prepared / "corpus", prepared / "vocabulary", tmp_path / "data", documents="page")

@@ -13,6 +13,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "rf/model/model_types.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::train {
@@ -110,8 +111,13 @@ void check_pairs(const std::string& model_dir) {
        classes.empty() ? "none" : io::printable(classes.front()), model_dir);
 }
 
+text::Vocabulary load_vocabulary(const std::string& model_dir) {
+  check_model_type(model_dir, Opens::kEncoders);
+  return text::load_vocabulary(model_dir);
+}
+
 Evaluation::Evaluation(const EvaluateOptions& options)
-    : vocabulary(text::load_vocabulary(options.model_dir)),
+    : vocabulary(load_vocabulary(options.model_dir)),
       held_out(std::make_shared<data::Split>(options.data_dir, "train", vocabulary.hash()), options.data_dir,
                options.split, vocabulary),
       objective(objective_of(load_config(options.model_dir))) {

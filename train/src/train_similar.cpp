@@ -25,6 +25,7 @@
 #include "rf/data/random.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/model/model_types.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/nn/seed_scope.h"
 #include "rf/nn/similarity_loss.h"
@@ -161,6 +162,7 @@ SimilarPair SimilarRun::pair_of(const data::Record& record, text::BatchEncoder& 
 
 // Reads everything, so that bad input is found before the first step.
 void SimilarRun::read() {
+  check_model_type(options_.model_dir, Opens::kEncoders);
   tokenizer_ = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(options_.model_dir, options_.load));
   using text::SpecialRole;
   tokenizer_->vocabulary().require({SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kSep, SpecialRole::kMask},

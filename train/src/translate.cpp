@@ -5,10 +5,21 @@
 #include <numeric>
 
 #include "rf/io/error.h"
+#include "rf/model/model_types.h"
 #include "rf/nn/translation_search.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::train {
+
+namespace {
+
+// Another model is refused before its tokenizer, which may be of another kind too.
+text::Tokenizer load_tokenizer(const std::string& model_dir) {
+  check_model_type(model_dir, Opens::kTranslation);
+  return text::Tokenizer::load(model_dir);
+}
+
+}  // namespace
 
 struct Translator::Impl {
   TranslateOptions options;
@@ -18,7 +29,7 @@ struct Translator::Impl {
 
   explicit Impl(TranslateOptions given)
       : options(std::move(given)),
-        tokenizer(text::Tokenizer::load(options.model_dir)),
+        tokenizer(load_tokenizer(options.model_dir)),
         model(nn::load_translation_model(options.model_dir, at::kFloat)) {
     if (options.batch_tokens < 1) fail("translate", "batch-tokens must be at least 1, got {}", options.batch_tokens);
     if (options.max_source < 0) fail("translate", "max-source must be at least 0, got {}", options.max_source);

@@ -30,6 +30,7 @@ struct KnownDecoder {
   std::string_view model_type, gguf, architecture;  // gguf: general.architecture
   DecoderLayout layout;
   // What the configuration class has for keys that are absent, where that is not none; keys that are null are none.
+  // The table of the report has max_position_embeddings.
   std::string_view defaults;
   std::vector<std::string_view> keys;  // that the class reads besides kSharedKeys
 };
@@ -39,26 +40,26 @@ const std::vector<KnownDecoder>& decoders() {
        "llama",
        "LlamaForCausalLM",
        DecoderLayout::kLlama,
-       R"({"max_position_embeddings": 2048, "eos_token_id": 2})",
+       R"({"eos_token_id": 2})",
        {"num_key_value_heads", "rms_norm_eps", "head_dim", "attention_bias", "mlp_bias"}},
       {"mistral",
        "",
        "MistralForCausalLM",
        DecoderLayout::kLlama,
-       R"({"max_position_embeddings": 131072, "eos_token_id": 2, "num_key_value_heads": 8, "sliding_window": 4096})",
+       R"({"eos_token_id": 2, "num_key_value_heads": 8, "sliding_window": 4096})",
        {"num_key_value_heads", "rms_norm_eps", "head_dim", "sliding_window", "use_sliding_window"}},
       {"qwen2",
        "qwen2",
        "Qwen2ForCausalLM",
        DecoderLayout::kLlama,
-       R"({"max_position_embeddings": 32768, "num_key_value_heads": 32, "sliding_window": 4096})",
+       R"({"num_key_value_heads": 32, "sliding_window": 4096})",
        {"num_key_value_heads", "rms_norm_eps", "head_dim", "sliding_window", "use_sliding_window", "layer_types",
         "attention_bias"}},
       {"gpt_neox",
        "gptneox",
        "GPTNeoXForCausalLM",
        DecoderLayout::kGptNeox,
-       R"({"max_position_embeddings": 2048, "eos_token_id": 2})",
+       R"({"eos_token_id": 2})",
        {"layer_norm_eps", "use_parallel_residual", "attention_bias", "rotary_pct", "rotary_emb_base"}},
   };
   return all;
@@ -264,7 +265,6 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   config.layers = extent(keys, "num_hidden_layers", kMaxDecoderLayers);
   config.heads = extent(keys, "num_attention_heads");
   config.intermediate_size = extent(keys, "intermediate_size");
-  config.max_position_embeddings = keys.integer({"max_position_embeddings"}, 1, INT64_MAX);
   config.key_heads = neox ? 0 : keys.integer({"num_key_value_heads"}, 1, kMaxDecoderExtent);
   if (config.key_heads == 0) config.key_heads = config.heads;
   check_heads(config);
@@ -281,13 +281,12 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   config.parallel_residual = neox && keys.boolean("use_parallel_residual", true);
   config.fused_rows = FusedRows::kHeads;
   read_biases(keys, config);
+  const RotaryReport report = rotary_report(model_dir);
+  config.max_position_embeddings = report.length;
   check_window(object, keys, config);
-  read_rotation(rotary_report(model_dir), config);
-  if (given(file, "max_position_embeddings") == nullptr && config.rotary.spec.changes_with_length()) {
-    fail(config.path,
-         "max_position_embeddings must be given, because the rotation depends on it, got none; "
-         "transformers takes {}",
-         config.max_position_embeddings);
+  read_rotation(report, config);
+  if (report.length == 0 && config.rotary.spec.changes_with_length()) {
+    fail(config.path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
   }
   check_unread_keys(file, *known, config);
   read_stop_ids(object, model_dir, config);

@@ -89,7 +89,7 @@ std::vector<std::string> decoder_head_names(DecoderLayout layout) {
 bool is_decoder_buffer(const std::string& name) {
   constexpr std::string_view kBuffers[] = {"rotary_emb.inv_freq", "attention.bias", "attention.masked_bias"};
   for (const std::string_view buffer : kBuffers) {
-    if (name.ends_with(buffer)) return true;
+    if (name.ends_with(std::string(".").append(buffer))) return true;
   }
   return false;
 }

@@ -112,6 +112,12 @@ class ConfigReader {
     report_.layers = keys_.integer({"num_hidden_layers", "n_layer"}, 0, kMaxReportedLayers);
     report_.heads = keys_.integer({"num_attention_heads", "n_head"}, 1, kMaxHeads);
     report_.length = keys_.integer({"max_position_embeddings", "n_positions"}, 1, kMaxReportedLength);
+    const bool says_length = config_.contains("max_position_embeddings") || config_.contains("n_positions");
+    if (!says_length && family_ != nullptr) {
+      report_.length = family_->length;
+      findings_.note("length", "max_position_embeddings is absent, so that transformers takes {}, that of its class",
+                     report_.length);
+    }
     report_.kv_heads = keys_.integer({"num_key_value_heads"}, 1, kMaxHeads);
     report_.dtype = text_anywhere("dtype");
     if (report_.dtype.empty()) report_.dtype = text_anywhere("torch_dtype");
@@ -144,7 +150,7 @@ class ConfigReader {
                         report_.heads, report_.kv_heads);
     }
     if (report_.length == 0) {
-      findings_.note("length", "max_position_embeddings is absent, so that errors of angles are not known");
+      findings_.note("length", "max_position_embeddings is absent or null, so that errors of angles are not known");
     }
   }
 
@@ -163,10 +169,11 @@ class ConfigReader {
                             : local && family_->layers != LayerTypes::kOne ? family_->local_base
                                                                            : family_->base;
     shape.base = base_of(dictionary, path, keys_, top_key, fallback, findings_);
-    if (const int64_t original = keys_.integer({"original_max_position_embeddings"}, 1, kMaxReportedLength);
-        original != 0) {
-      shape.original_length = original;
-    }
+    constexpr const char* kOriginal = "original_max_position_embeddings";
+    const bool takes_default = family_ != nullptr && !config_.contains(kOriginal);
+    const int64_t original =
+        takes_default ? family_->original_length : keys_.integer({kOriginal}, 1, kMaxReportedLength);
+    if (original != 0) shape.original_length = original;
     set_part(dictionary, path, shape);
     return shape;
   }

@@ -34,6 +34,8 @@ enum class LayerTypes {
 
 struct RotaryFamily {
   std::string_view model_type;
+  int64_t length = 2048;        // where max_position_embeddings is absent
+  int64_t original_length = 0;  // where original_max_position_embeddings is absent at the top level; 0: none
   RotaryLayout layout = RotaryLayout::kHalves;
   double base = 10000;
   RotarySize size = RotarySize::kWhole;

@@ -62,6 +62,25 @@ bool is_named(std::string_view name, std::string_view last) {
   return name.size() == last.size() || name[name.size() - last.size() - 1] == '.';
 }
 
+// Whether a tensor is `last` of the self-attention of a layer: "model.layers.3.self_attn.q_proj.weight".
+// "layers.3.cross.q_proj.weight" is that of another attention, and may have any shape.
+bool is_projection(std::string_view name, std::string_view last) {
+  constexpr std::string_view kStacks[] = {"layers", "layer", "h", "blocks"};
+  constexpr std::string_view kModules[] = {"self_attn", "attn", "attention", "self_attention"};
+  if (!is_named(name, last)) return false;
+  name.remove_suffix(std::min(last.size() + 1, name.size()));
+  const auto take_word = [&] {
+    const size_t begin = name.rfind('.') + 1;
+    const std::string_view word = name.substr(begin);
+    name = name.substr(0, begin == 0 ? 0 : begin - 1);
+    return word;
+  };
+  const std::string_view module = take_word(), layer = take_word(), stack = take_word();
+  return std::ranges::find(kModules, module) != std::end(kModules) && !layer.empty() &&
+         layer.find_first_not_of("0123456789") == std::string_view::npos &&
+         std::ranges::find(kStacks, stack) != std::end(kStacks);
+}
+
 bool is_named(std::string_view name, std::initializer_list<std::string_view> any_of) {
   return std::ranges::any_of(any_of, [&](std::string_view last) { return is_named(name, last); });
 }
@@ -101,7 +120,10 @@ class WeightChecker {
 
   void check_rows(const char* rule, std::initializer_list<std::string_view> names, int64_t rows,
                   const std::string& of) {
-    mismatch(rule, with_other_rows(rows, [&](std::string_view name) { return is_named(name, names); }), rows, of);
+    const auto matches = [&](std::string_view name) {
+      return std::ranges::any_of(names, [&](std::string_view last) { return is_projection(name, last); });
+    };
+    mismatch(rule, with_other_rows(rows, matches), rows, of);
   }
 
   void check_projections() {
@@ -155,7 +177,9 @@ class WeightChecker {
     double worst_difference = 0;
     size_t count = 0;
     for (const auto& [name, tensor] : files_.tensors()) {
-      if (!is_named(name, "inv_freq") || of_another_medium(name)) continue;
+      const bool is_rotary =
+          is_named(name, {"rotary_emb.inv_freq", "rotary_embeddings.inv_freq", "rotary_pos_emb.inv_freq"});
+      if (!is_rotary || of_another_medium(name)) continue;
       ++count;
       const std::optional<std::vector<double>> stored = numbers_of(*tensor);
       if (!stored) continue;
@@ -210,7 +234,7 @@ class WeightChecker {
     const bool is_roformer = report_.model_type == "roformer";
     for (const auto& [name, tensor] : files_.tensors()) {
       if (of_another_medium(name) || tensor->shape.size() != 2) continue;
-      if (is_roformer && is_named(name, "embed_positions.weight")) {
+      if (is_roformer && is_named(name, "encoder.embed_positions.weight")) {
         check_sinusoids(*tensor);
       } else if (is_named(name, {"position_embeddings.weight", "wpe.weight", "embed_positions.weight"})) {
         findings_.note("learned-table", "{} [{}, {}] is a table of positions beside the rotation", name,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _checks
 from .._model_files import Stored
 
 WHERE = "convert"
@@ -46,7 +47,7 @@ def write_json(path: Path, value: object) -> None:
 def named(names: list[str], most: int = 5) -> str:
     """The first names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(sorted(names)[:most]) + more
+    return ", ".join(map(_checks.short, sorted(names)[:most])) + more
 
 
 def current_names(tensors: dict[str, Stored]) -> dict[str, Stored]:
@@ -65,7 +66,7 @@ def current_names(tensors: dict[str, Stored]) -> dict[str, Stored]:
         if new.startswith("nezha."):
             new = "bert." + new.removeprefix("nezha.")
         if new in renamed:
-            raise ValueError(f"[{WHERE}] tensor names must be unique, got two for {new}")
+            raise ValueError(f"[{WHERE}] tensor names must be unique, got two for {_checks.short(new)}")
         renamed[new] = tensor
     return renamed
 

@@ -47,9 +47,12 @@ def read(folder: Path) -> dict[str, Stored]:
             raise ValueError(f"[{WHERE}] {path} must hold tensors by name, got {type(content).__name__}")
         for name, tensor in content.items():
             if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-                raise ValueError(f"[{WHERE}] {path} must hold tensors by name, got {type(tensor).__name__} for {name}")
+                kind = type(tensor).__name__
+                raise ValueError(
+                    f"[{WHERE}] {path} must hold tensors by name, got {kind} for {_checks.short(str(name))}"
+                )
             if name in tensors:
-                raise ValueError(f"[{WHERE}] a tensor must be in one file only, got {name} in two")
+                raise ValueError(f"[{WHERE}] a tensor must be in one file only, got {_checks.short(name)} in two")
             tensors[name] = _stored(torch, name, tensor)
     return tensors
 
@@ -69,7 +72,8 @@ def _files(folder: Path) -> list[Path]:
 def _stored(torch: Any, name: str, tensor: Any) -> Stored:
     dtype = _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None or tensor.layout != torch.strided or tensor.is_quantized:
-        raise ValueError(f"[{WHERE}] tensors must be dense, of a dtype of safetensors, got {tensor.dtype} for {name}")
+        got = f"{tensor.dtype} for {_checks.short(name)}"
+        raise ValueError(f"[{WHERE}] tensors must be dense, of a dtype of safetensors, got {got}")
     tensor = tensor.detach()  # also of parameters, which numpy does not take
     if dtype == "BF16":
         return Stored(dtype, tensor.contiguous().view(torch.int16).numpy().view(np.uint16))

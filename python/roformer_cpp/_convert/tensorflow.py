@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .. import _checks
 from .._model_files import Stored
 from .checkpoint import WHERE, Checkpoint, named, read_json
 
@@ -151,7 +152,7 @@ def read(
         else:
             array = np.asarray(reader.get_tensor(name), np.float32)
             if found[0] in tensors:
-                raise ValueError(f"[{WHERE}] each place must have one tensor, got two for {found[0]}")
+                raise ValueError(f"[{WHERE}] each place must have one tensor, got two for {_checks.short(found[0])}")
             tensors[found[0]] = Stored("F32", array.T if found[1] else array)
     if unknown:
         raise ValueError(f"[{WHERE}] tensors must have a place in a {model_type}, got {named(unknown)}")

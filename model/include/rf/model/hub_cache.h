@@ -11,8 +11,11 @@ namespace rf {
 // cache is HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub (XDG_CACHE_HOME).
 std::optional<std::string> cached_model(const std::string& id);
 
-// A path that exists as it is; an id as the directory in the cache; other names as they are, for the reader of the
-// model to refuse. Throws MissingFileError for an id of owner/name that is neither, and says what to type.
+// A path that exists as it is; an id as the directory in the cache. Throws MissingFileError for what is neither; for an
+// id, "name" or "owner/name", the message says what to type.
 std::string located_model(const std::string& path_or_id);
+
+// Throws Error for a path that is no directory; MissingFileError, as located_model, for one that does not exist.
+void check_model_directory(const std::string& model_dir);
 
 }  // namespace rf

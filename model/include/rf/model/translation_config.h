@@ -41,8 +41,6 @@ struct TranslationConfig {
 
 // "marian" or "rf_translation": what to_json writes.
 std::string model_type(const TranslationConfig& config);
-// Whether a config.json is one of these, by its model_type.
-bool is_translation_config(const nlohmann::json& json);
 
 // Throws Error naming the key and its value: an unknown key, a wrong type, a size out of range, a setting that this
 // model does not have (several embeddings, dropout within the feed-forward layers). Missing keys take the default; in a

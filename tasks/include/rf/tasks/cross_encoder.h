@@ -52,8 +52,9 @@ class CrossEncoder {
   CrossEncoder& operator=(CrossEncoder&&) noexcept;
 
   const CrossEncoderInfo& info() const;
-  // [pairs.size(), labels], after the activation.
-  std::vector<float> scores(std::span<const text::TextPair> pairs) const;
+  // [pairs.size(), labels], after the activation; default: the model's.
+  std::vector<float> scores(std::span<const text::TextPair> pairs,
+                            std::optional<ScoreActivation> activation = std::nullopt) const;
 
  private:
   struct Impl;
