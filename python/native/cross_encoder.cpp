@@ -58,8 +58,8 @@ class CrossEncoder {
       const nb::gil_scoped_release release;
       const ThreadsScope threads(threads_);
       on_open_model([&] {
-        scores = activation.empty() ? model_->scores(pairs)
-                                    : model_->scores(pairs, tasks::score_activation(activation));
+        scores =
+            activation.empty() ? model_->scores(pairs) : model_->scores(pairs, tasks::score_activation(activation));
       });
     }
     return array_of(std::move(scores), {pairs.size(), model_->info().labels.size()});
