@@ -126,6 +126,14 @@ def test_verdicts(differences, verdict):
     assert judge.judge(RULE, paired(differences), [1, 2, 3])["verdict"] == verdict
 
 
+@pytest.mark.parametrize(("p", "verdict"), [(0.02, "inconclusive"), (0.01, "refuted")])
+def test_either_end_of_a_region_may_fail(p, verdict):
+    """So a mean above it by a one-sided p of 0.02 is shown with 0.04."""
+    rule = judge.Rule("x", "X", (judge.Contrast("loss", "a", "b", above=-0.02, below=0.02),))
+    middle = 0.02 + stats.t.isf(p, 2) / math.sqrt(3)  # of three values that are 1 apart
+    assert judge.judge(rule, paired({1: middle - 1, 2: middle, 3: middle + 1}), [1, 2, 3])["verdict"] == verdict
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "verdict"),
     [

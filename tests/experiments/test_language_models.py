@@ -15,8 +15,9 @@ from cli_support import needs_program
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from experiments import (  # noqa: E402  # noqa: E402
+from experiments import (  # noqa: E402
     corpus,
+    encoding_arms,
     figure3_performer,
     language_models,
     layer_parts,
@@ -120,6 +121,23 @@ def test_designs_are_those_of_the_recorded_results():
             assert ours["lengths"] == same[0].get("length_factors", [1])
             arm = next(iter(ours["arms"]))
             check(ours["run"], same[0].get("run") or same[0]["run_files"][arm], ours["runs"])
+
+
+def test_arms_of_all_encodings_are_those_recorded():
+    register = json.loads((ROOT / "experiments" / "results" / "register.json").read_text())
+    recorded = {each["name"]: each["settings"] for each in register["experiments"]}
+    of_experiments = {
+        "atlas": (recorded["atlas"]["small"]["design"]["arms"], 32, 128),
+        "synthetic": (recorded["synthetic"]["small"]["arms"], 32, 64),
+        "pairwise": (recorded["pairwise"]["any"]["encodings"], 16, 64),
+    }
+    for arms, head_dim, tokens in of_experiments.values():
+        names = {arm.split(":")[0]: arm for arm in arms if arm != "t5:scale=sqrt"}
+        assert encoding_arms.encoding_arms(names, head_dim, tokens) == names
+    assert encoding_arms.parse_arm('mrope:rope_parameters={"mrope_section":[6,5,5]}:x=1') == (
+        "mrope",
+        {"rope_parameters": {"mrope_section": [6, 5, 5]}, "x": 1},
+    )
 
 
 @pytest.fixture(scope="module")
