@@ -1,58 +1,111 @@
-"""The atlas: every position encoding in the same small language model, as rows and as a CSV file."""
+"""X-19: every encoding of the table in a small language model of bytes, read at multiples of its training length, and
+the time of attention with it. Nothing is claimed: there is no rule.
 
-import csv
-from dataclasses import dataclass, field
-from pathlib import Path
-from statistics import fmean
+Each encoding has comparisons of its own, <scale>/runs/atlas/<encoding>, so that one that is added to the table leaves
+the others as they are.
+"""
 
-LENGTHS = (128, 256, 512, 1024)
-_COSTS = {"parameters": "parameters", "peak MiB": "peak_mib", "learning rate": "learning_rate"}
-_TIME = "time of attention at {} tokens, of rope's"
-_TASKS = ("copy back", "first occurrence", "count")
+from . import corpus
+from .encoding_arms import encoding_arms, parse_arm
+from .language_models import design, rows_of_runs, settings_of, small_body, train
+from .rate_search import rate_search
+from .run import Experiment, encodings, row, seeds_of
+from .timing import seconds_by_round
 
-
-@dataclass
-class Entry:
-    name: str
-    source: str
-    losses: dict = field(default_factory=dict)  # {length: [one per seed]}
-    less_rope: tuple = (None, None, None)  # of the loss at the training length: mean and 95 % interval
-    accuracies: dict = field(default_factory=dict)  # {task: mean at the training length}
-    costs: dict = field(default_factory=dict)  # by column of the result's table
-    time: float | None = None  # of attention at 1,024 tokens, as a multiple of rope's
-
-    def loss(self, length):
-        return fmean(self.losses[length]) if self.losses.get(length) else None
+WIDTH, HEADS, LENGTH = 128, 4, 128
+LOSS, TIME = "loss at {} tokens, nats per token", "time of attention at {} tokens, of rope's"
 
 
-def entries(found):
-    """[Entry] of all encodings of the program, also of those without results."""
-    atlas, synthetic = found.results.get("atlas"), found.results.get("synthetic")
-    by_name = {each["name"]: Entry(each["name"], each["source"]) for each in found.encodings}
-    for row in atlas.rows if atlas else []:
-        entry = by_name.setdefault(row["encoding"], Entry(row["encoding"], ""))  # also arms such as t5:scale=sqrt
-        for length in LENGTHS:
-            losses = atlas.measured(f"loss at {length} tokens, nats per token", entry.name).values()
-            entry.losses[length] = [loss for loss in losses if loss is not None]
-        names = ("loss at 128 tokens less rope's, nats per token", "from, 95 %", "to, 95 %")
-        entry.less_rope = tuple(row[name] for name in names)
-        entry.costs = {column: row[column] for column in _COSTS}
-        entry.time = row[_TIME.format(1024)]
-    for row in synthetic.rows if synthetic else []:
-        entry = by_name.setdefault(row["encoding"], Entry(row["encoding"], ""))
-        entry.accuracies[row["task"]] = row["accuracy at 64 tokens"]
-    return list(by_name.values())
+def atlas_arms():
+    arms = encoding_arms(encodings(), WIDTH // HEADS, LENGTH)
+    return {name: arm for key in arms for name, arm in [(key, arms[key])] + [("t5:scale=sqrt",) * 2] * (key == "t5")}
 
 
-def write_csv(rows, path):
-    """One line per encoding: mean losses by length, difference from RoPE with its interval, accuracies, costs."""
-    columns = ["encoding", *(f"loss_{length}" for length in LENGTHS), "less_rope", "less_rope_low", "less_rope_high"]
-    columns += [f"accuracy_{task.replace(' ', '_')}" for task in _TASKS] + ["time_1024_of_rope", *_COSTS.values()]
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for entry in rows:
-            losses = [entry.loss(length) for length in LENGTHS]
-            accuracies = [entry.accuracies.get(task) for task in _TASKS]
-            costs = [entry.costs.get(column) for column in _COSTS]
-            writer.writerow([entry.name, *losses, *entry.less_rope, *accuracies, entry.time, *costs])
+def settings(scale):
+    tiny = scale == "tiny"
+    text = corpus.book_bytes(scale)
+    run = {
+        "objective": "causal",
+        "model": small_body(LENGTH, layers=2, width=WIDTH),
+        "schedule": {"kind": "linear", "learning_rate": 1e-3, "warmup_steps": 2 if tiny else 100},
+        "evaluate_batches": 2 if tiny else 40,
+        "log_every_steps": 2 if tiny else 10,
+        "stages": [{"max_length": LENGTH, "batch": 4 if tiny else 16, "steps": 6 if tiny else 2000}],
+    }
+    arms = {arm: arm for arm in ("none", "alibi", "rope")} if tiny else atlas_arms()
+    search = rate_search("tiny" if tiny else "small", 400, tiny_lower=1)  # there is nothing published
+    of_arms = [
+        design(f"atlas/{name}", text, seeds_of(scale), {name: arm}, run, [1, 2, 4, 8], search)
+        for name, arm in arms.items()
+    ]
+    timing = {"tokens": [128], "rounds": 3, "window_seconds": 0.02}
+    if not tiny:
+        timing = {"tokens": [256, 1024], "rounds": 5, "window_seconds": 0.1}
+    return settings_of(*of_arms, timing=timing)
+
+
+def run(context, settings):
+    designs = {of_design["runs"]: of_design for of_design in settings["designs"].values()}
+    trained = context.share("atlas", list(designs), lambda runs: train(context, designs[runs]))
+    for runs, of_design in designs.items():
+        of_arm, rates = trained[runs]
+        yield from rates
+        yield from rows_of_runs(of_arm)
+        length = of_design["run"]["stages"][-1]["max_length"]
+        for run in of_arm:
+            for factor, loss in zip(of_design["lengths"], run.losses, strict=True):
+                yield row(LOSS.format(factor * length), run.arm, loss, seed=run.seed, made=run.record)
+    arms = {name: arm for of_design in designs.values() for name, arm in of_design["arms"].items()}
+    times = context.share("atlas", ["timing"], lambda _: relative_times(arms, **settings["timing"]))  # undisturbed
+    yield from times["timing"]
+
+
+def relative_times(arms, tokens, rounds, window_seconds):
+    """The time of forward and backward through the terms of one layer and its attention, of that with rope: float32,
+    causal, one row; by round, which the seed numbers."""
+    found = []
+    for name, arm in arms.items():
+        for length in tokens:
+            own, reference = seconds_by_round([_layer(arm, length), _layer("rope", length)], rounds, window_seconds)
+            pairs = enumerate(zip(own, reference, strict=True), 1)
+            found += [row(TIME.format(length), name, one / other, seed=number) for number, (one, other) in pairs]
+    return found
+
+
+def _layer(arm, tokens):
+    """A call of forward and backward."""
+    import torch
+
+    import roformer_cpp
+
+    name, options = parse_arm(arm)
+    torch.manual_seed(1)
+    sizes = {"num_attention_heads": HEADS, "head_dim": WIDTH // HEADS, "max_position_embeddings": tokens}
+    encoding = roformer_cpp.encoding(name, **sizes, is_decoder=True, vocab_size=1, **options)
+    q, k, v = (torch.randn(1, tokens, HEADS, WIDTH // HEADS, requires_grad=True) for _ in range(3))
+    hidden = torch.randn(1, tokens, WIDTH, requires_grad=True)
+    weights = [(torch.randn(WIDTH, WIDTH) * 0.05).requires_grad_() for _ in range(3)]
+    weights += [(torch.randn(WIDTH) * 0.05).requires_grad_() for _ in range(3)]
+    reads = next(each["reads"] for each in roformer_cpp.encodings() if each["name"] == name)
+    given = {"hidden_states": hidden} if "tokens" in reads else {}
+    given |= {"queries": q, "keys": k} if {"queries", "keys"} & set(reads) else {}
+    positions = torch.arange(tokens)
+
+    def call():
+        terms = encoding.terms(positions, projections=tuple(weights), **given)
+        roformer_cpp.attention(q, k, v, terms, is_causal=True).sum().backward()
+
+    return call
+
+
+EXPERIMENTS = [
+    Experiment(
+        "atlas",
+        "The atlas of position encodings",
+        run,
+        settings,
+        shares_arms=True,
+        hours=5.0,
+        exceptions=("no publication compares these encodings: scale paper is scale small",),
+    )
+]

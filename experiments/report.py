@@ -7,7 +7,7 @@ from string import Template
 
 import yaml
 
-from . import atlas, figures, recorded, tables
+from . import atlas_table, figures, recorded, tables
 from .markdown import NOTHING, duration, fixed, interval, number, table, text
 
 FINDINGS = Path(__file__).resolve().parent / "findings.yaml"
@@ -31,9 +31,9 @@ def write(results, output):
     found, output = recorded.read(results), Path(output)
     pictures = output / PICTURES
     pictures.mkdir(parents=True, exist_ok=True)
-    entries = atlas.entries(found)
+    entries = atlas_table.entries(found)
     drawn = _draw(found, entries, pictures)
-    atlas.write_csv(entries, Path(results) / "atlas.csv")
+    atlas_table.write_csv(entries, Path(results) / "atlas.csv")
     page = render(found, entries, drawn, os.path.relpath(results, output))
     (output / "report.md").write_text(page, encoding="utf-8")
 
@@ -185,13 +185,13 @@ def _atlas(entries):
         rows.append(
             [
                 f"`{entry.name}`",
-                *(fixed(entry.loss(length), 3) for length in atlas.LENGTHS),
+                *(fixed(entry.loss(length), 3) for length in atlas_table.LENGTHS),
                 difference,
                 fixed(entry.time, 2),
                 *(fixed(None if value is None else 100 * value, 0) for value in accuracies),
             ]
         )
-    columns = ["encoding", *map(str, atlas.LENGTHS), "vs RoPE", "time", "copy, %", "first, %", "count, %"]
+    columns = ["encoding", *map(str, atlas_table.LENGTHS), "vs RoPE", "time", "copy, %", "first, %", "count, %"]
     return table(columns, rows)
 
 

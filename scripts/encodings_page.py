@@ -21,8 +21,8 @@ HEADING = """\
 ### Engine, ONNX files and lengths
 
 The table lists the inputs of the terms other than positions, whether [the engine](engine.md) opens a saved model
-("with a file": it needs `position_terms.safetensors`), whether the model can be exported to
-[ONNX](convert.md#onnx), and the longest sequence. Each value is found by running a small model with the default keys."""
+("with a file": it needs `position_terms.safetensors`), whether the model can be exported to [ONNX](convert.md#onnx),
+and the longest sequence. Each value is found by running a small model with the default keys."""
 LENGTHS = {
     "all": "any length",
     "stored": "as long as stored; [`bake`](how-to.md#run-a-model-on-sequences-longer-than-its-stored-terms)",

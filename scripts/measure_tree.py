@@ -10,7 +10,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-MODULES = ("core", "io", "model", "text", "data", "ops", "nn", "train", "reproduce", "bench", "cli", "python", "tests")
+MODULES = ("core", "io", "model", "text", "data", "ops", "nn", "train", "bench", "cli", "python", "tests")
 SOURCES = (".cpp", ".h")
 PARAMETERS = re.compile(r"([\w:~]+)\(((?:[^(){};]|\([^()]*\))*)\)\s*(?:const\s*)?(?:noexcept\s*)?(?:override\s*)?[{;]")
 

@@ -37,7 +37,7 @@ mkdir -p "$run"
 [ "$(cat "$run/source")" = "${input:-sotu}" ] ||
   fail "$run must be of ${input:-sotu}, got a run of $(cat "$run/source"); give another RUN_DIR"
 
-scripts/setup.sh --no-experiments
+scripts/setup.sh
 python=${ROFORMER_PYTHON:-$PWD/.venv/bin/python}
 roformer=build/release/roformer
 

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
@@ -28,20 +29,22 @@ ROOT = Path(__file__).resolve().parent.parent
 # In seconds: several times the needs of a slow machine, so a test that reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT, GDB_LIMIT = 900, 3600, 900, 120
 # Folders of tests that run in parallel with the others.
-FIRST_GROUP = {"build", "cli", "data", "docs", "ops", "reproduce", "train"}
+FIRST_GROUP = {"build", "cli", "data", "docs", "ops", "train"}
 
 
 class Totals:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
         self.failures = []
+        self._lock = threading.Lock()
 
     def add(self, name, passed, failed, skipped):
-        self.passed += passed
-        self.failed += failed
-        self.skipped += skipped
-        if failed:
-            self.failures.append(f"{name}: {failed}")
+        with self._lock:
+            self.passed += passed
+            self.failed += failed
+            self.skipped += skipped
+            if failed:
+                self.failures.append(f"{name}: {failed}")
 
 
 def show_stacks(pid):
@@ -110,11 +113,15 @@ def run_programs(build, totals, limit=PROGRAM_LIMIT):
         names = []
     if not names:
         totals.add(f"test programs of {build.name}", 0, 1, 0)
-    for name in names:
+
+    def run(name):
         start = time.monotonic()
-        print(f"--- {build.name}/{name}", flush=True)
         run_gtest(build / "tests" / name, totals, limit)
-        print(f"    {time.monotonic() - start:.1f} s", flush=True)
+        print(f"--- {build.name}/{name} {time.monotonic() - start:.1f} s", flush=True)
+
+    # Most programs use one core, so two at a time.
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, names))
 
 
 def pytest_groups(root):

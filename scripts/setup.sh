@@ -3,7 +3,6 @@
 # Every step first checks whether its work is done, so a second run takes seconds.
 #
 #   scripts/setup.sh            what the program needs
-#   scripts/setup.sh --no-experiments    the same without its commands bench and reproduce, which saves a minute
 #   scripts/setup.sh --tests    also what the tests and benchmarks need, and their binaries
 #
 #   ROFORMER_PYTHON=/path/to/python    uses an environment that has torch 2.11 to 2.15 (and, with --tests, what
@@ -11,12 +10,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=0 installed=0 targets=(roformer rf_experiments)
+tests=0 installed=0
 case "${1:-}" in
   "") ;;
-  --no-experiments) targets=(roformer) ;;
   --tests) tests=1 ;;
-  *) sed -n '2,10p' scripts/setup.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+  *) sed -n '2,9p' scripts/setup.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
 say() { printf '[setup] %s\n' "$*" >&2; }
 
@@ -115,7 +113,7 @@ if [ ! -e "$build/build.ninja" ] || [ "$(cached ROFORMER_PYTHON)" != "$python" ]
 fi
 say "building $build"
 if [ "$tests" = 0 ]; then
-  cmake --build --preset release --target "${targets[@]}" >&2
+  cmake --build --preset release --target roformer >&2
 else
   cmake --build --preset release >&2
 fi

@@ -29,7 +29,7 @@ export ROFORMER_PYTHON=$python ROFORMER_BUILD_DIR=$folder/build ROFORMER_LIB_DIR
 export PYTHONPATH=$PWD/python PATH=$folder/venv/bin:$PATH
 say "building"
 cmake --preset release -B "$folder/build" -DROFORMER_TESTS=ON >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
-# The programs that tests/python calls, too; the experiments are left out.
+# With the programs that tests/python calls.
 cmake --build "$folder/build" \
   --target roformer rf_python rf_training rf_ops_test rf_nn_test rf_train_test rf_text_probe rf_data_probe >&2
 for program in ops_test nn_test train_test; do

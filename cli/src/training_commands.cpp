@@ -1,5 +1,5 @@
-// The commands that need PyTorch, as --help lists them; their options and their work are in cli/training and
-// cli/experiments, in files of the same names.
+// The commands that need PyTorch, as --help lists them; their options and their work are in cli/training, in files of
+// the same names.
 #include "command.h"
 
 namespace rf::cli {
@@ -51,11 +51,6 @@ Command compare_command() {
   return {"compare", "Train the same model with each of several position encodings and compare them",
           "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3", Seed::kUsed,
           nullptr};
-}
-
-Command reproduce_command() {
-  return {"reproduce", "The papers' experiments: figures, tables and claims, with verdicts",
-          "roformer reproduce all --scale tiny --output reproduced --data data", Seed::kNotUsed, nullptr};
 }
 
 Command bench_command() {

@@ -1,4 +1,4 @@
-// Opening the libraries of commands that need torch (training_library.h).
+// Opening the library of commands that need torch (training_library.h).
 #include "training_library.h"
 
 #include <dlfcn.h>
@@ -24,8 +24,7 @@ std::string path_of(const char* library) {
 }
 
 void* symbol(const std::string& command, const std::string& name) {
-  const bool is_experiment = command == "bench" || command == "reproduce";
-  const char* const file = is_experiment ? "libroformer_experiments.so" : "libroformer_training.so";
+  constexpr const char* file = "libroformer_training.so";
   // RTLD_GLOBAL: as if the program linked torch.
   void* const library = dlopen(path_of(file).c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* const found = library == nullptr ? nullptr : dlsym(library, name.c_str());

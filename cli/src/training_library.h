@@ -1,6 +1,5 @@
-// The libraries of the commands that need PyTorch, of which one is opened when such a command is called:
-// libroformer_experiments.so, made from cli/experiments, for bench and reproduce; libroformer_training.so, made from
-// cli/training, for the others. Everything else runs without them and without PyTorch.
+// libroformer_training.so, made from cli/training: the commands that need PyTorch. The program opens it when one of
+// them is called; everything else runs without the library and without PyTorch.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

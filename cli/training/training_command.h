@@ -1,4 +1,4 @@
-// What the commands with torch share, here and in ../experiments. Each is a file with a function `configure` and a line
+// What the commands with torch share. Each is a file with a function `configure` and a line
 // RF_TRAINING_COMMAND; its name, summary and example are a line of cli/src/training_commands.cpp.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Beam search as transformers' generate() defines it. A step takes the best candidates over all beams, by the sum of
-// log-probabilities. Those of the first `beams` that end are results, ranked by that sum over tokens^length_penalty;
-// the best that do not end are the next beams. It is over when all end, or when the best beam, ranked at its present
-// length, is below every result and there are `beams` of them.
+// log-probabilities. If one of the first `beams` candidates ends, it is a result, ranked by its sum over
+// tokens^length_penalty; the best unfinished candidates are the next beams. The search is over when all have ended, or
+// when there are `beams` results and the best beam, ranked at its present length, is below all of them.
 #include "beam_search.h"
 
 #include <algorithm>
@@ -104,8 +104,8 @@ class BeamSearch : public PromptSearch {
     return results_.wants(results_.ranked(next_[0].score, new_tokens_));
   }
 
-  // Gives each next beam a sequence of the decoder: the first of a parent keeps the parent's, others get a copy in one
-  // that has no successor.
+  // Gives each next beam a sequence of the decoder. The first child of a parent keeps the parent's sequence; others get
+  // a copy in a sequence without a successor.
   void place() {
     const auto is_taken = [&](int64_t sequence, size_t count) {
       return std::any_of(next_.begin(), next_.begin() + static_cast<std::ptrdiff_t>(count),

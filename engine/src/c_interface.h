@@ -36,7 +36,7 @@ rf_status guarded(const Action& action) noexcept {
   }
 }
 
-// A copy of a caller's struct, of which an older caller's lacks the last fields.
+// A copy of a caller's struct. Structs of older callers lack the last fields.
 template <class Struct>
 Struct copied(const Struct* given, const char* name) {
   if (given == nullptr) fail("engine", "{} must not be NULL, got NULL", name);

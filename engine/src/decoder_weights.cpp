@@ -32,7 +32,7 @@ DecoderWeights::DecoderWeights(const std::string& path) {
   gguf ? open_gguf(*gguf) : open_directory(path);
 }
 
-// A head of its own in a file whose config.json ties it.
+// A separate head in a file whose config.json ties it.
 void DecoderWeights::untie_stored_head() {
   if (!config_.tied_embeddings) return;
   const std::string embedding = decoder_tensors(config_).front().file_names.front();

@@ -15,7 +15,7 @@
 
 namespace rf::engine {
 
-// A matrix whose rows are read when they are asked for: writes row `row` to `to`.
+// A matrix whose rows are read on demand: writes row `row` to `to`.
 using ReadRow = std::function<void(int64_t row, float* to)>;
 
 class DecoderWeights {

@@ -1,6 +1,6 @@
 // The encoder of a model directory, without torch: embeddings, layers of attention and feed-forward networks, on
-// sequences that lie one after the other without padding. The hidden states of a sequence have the same bits whatever
-// other sequences a call has, and for any number of threads.
+// concatenated sequences without padding. The hidden states of a sequence have the same bits whatever other sequences a
+// call contains, and for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ class Encoder {
 
   // A length up to `most` that the position encoding reads.
   int64_t readable_length(int64_t most) const;
-  // On random tokens, in float32. What is always large in a model's vectors is so whatever the text.
+  // On random tokens, in float32: elements that are always large in a model's vectors are large for every text.
   std::vector<LayerInputs> measure_inputs() const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;

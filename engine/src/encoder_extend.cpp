@@ -1,5 +1,5 @@
-// Tokens behind those of a cache (encoder.h): attention reads the keys and values that the cache has, or linear
-// attention its sums.
+// Tokens that extend cached sequences (encoder.h): attention reads the keys and values of the cache, linear attention
+// its sums.
 #include <algorithm>
 #include <numeric>
 
@@ -10,7 +10,7 @@ namespace rf::engine {
 
 namespace {
 
-// The new tokens, which follow those that the cache has.
+// The new tokens, which follow the cached ones.
 EncoderInput new_tokens(const Extension& input, const SequenceCache& cache, Workspace& work) {
   work.positions.resize(static_cast<size_t>(input.tokens()));
   for (size_t i = 0; i < input.sequences.size(); ++i) {
@@ -103,7 +103,7 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   const int64_t before = group.keys - group.tokens;
   args.query_positions = work.counting.data() + before;
   args.key_positions = work.counting.data();
-  if (config_.prefix_lm && before == 0) {  // a prompt is a prefix; what follows it sees all of it
+  if (config_.prefix_lm && before == 0) {  // a prompt is a prefix, visible to all later tokens
     work.prefixes.assign(static_cast<size_t>(group.count), group.tokens);
     args.prefix = work.prefixes.data();
   }

@@ -20,7 +20,7 @@ struct EncoderInput {
   const uint8_t* attend = nullptr;  // [tokens], 0: no query attends to the token; nullptr: to all
 };
 
-// Tokens behind those of a cache: sequence sequences[i] of the cache grows by the tokens ids[offsets[i]] ..
+// Tokens that extend cached sequences: sequence sequences[i] of the cache grows by the tokens ids[offsets[i]] ..
 // ids[offsets[i + 1] - 1]. Sequences ascend.
 struct Extension {
   std::span<const int64_t> sequences;
@@ -29,8 +29,8 @@ struct Extension {
   int64_t tokens() const { return offsets.back(); }
 };
 
-// The largest magnitudes of a layer's normalised vectors, [hidden_size]: those that enter its attention, and those that
-// enter its feed-forward network.
+// The largest magnitudes of a layer's normalised vectors, [hidden_size], at the inputs of its attention and of its
+// feed-forward network.
 struct LayerInputs {
   std::vector<float> attention, feed_forward;
 };
@@ -38,7 +38,7 @@ struct LayerInputs {
 // The memory of one call, kept for the next.
 class Workspace {
  public:
-  // Buffer i of at least that many bytes, aligned to 64; what it held is lost where it grows.
+  // Buffer i of at least that many bytes, aligned to 64. Growing it loses its contents.
   void* buffer(int index, int64_t bytes);
   PositionRows rows;
   FeatureMemory features;
@@ -47,7 +47,7 @@ class Workspace {
   // Neighbours in an extension and in the cache, with as many tokens: attention computes them in one call.
   struct Group {
     int64_t first = 0, count = 0;  // in the extension
-    int64_t tokens = 0, keys = 0;  // of each: new ones, and those with the earlier ones
+    int64_t tokens = 0, keys = 0;  // of each sequence: new tokens; new and earlier tokens
     PositionRows rows;             // of the keys
   };
   std::vector<Group> groups;  // of the last extension, as many as `used_groups`

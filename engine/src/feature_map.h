@@ -1,5 +1,5 @@
-// The feature maps of linear attention that are not made inside its kernel, in float32. nn/src/feature_map.h has their
-// formulas and sources; the functions there have gradients, those here need no PyTorch.
+// The feature maps of linear attention that its kernel does not compute, in float32. nn/src/feature_map.h has their
+// formulas and sources; the functions there have gradients, these work without PyTorch.
 #pragma once
 
 #include <cstdint>

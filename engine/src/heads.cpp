@@ -28,7 +28,7 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
     case Head::kNone:
       return;
     case Head::kMaskedLm:
-    case Head::kPreTraining:  // of which the engine computes the language model
+    case Head::kPreTraining:  // the engine computes only its language model
     case Head::kCausalLm: {
       const bool simple = config.family == Family::kRoFormerV2;
       if (weights.has("cls.predictions.transform.dense.weight")) dense_ = linear("cls.predictions.transform.dense");

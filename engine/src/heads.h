@@ -29,9 +29,9 @@ class HeadLayers {
   struct Memory {
     std::vector<std::byte> before_last, result;
   };
-  // tanh(dense(x)), or dense(x) in a prefix language model, of rows x_stride apart: y [rows, hidden_size].
+  // tanh(dense(x)), or dense(x) in a prefix language model, of rows with stride x_stride: y [rows, hidden_size].
   void pool(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const;
-  // Logits of rows x_stride apart, [rows, logits()]. For heads of sequences the rows are the tokens that they read.
+  // Logits of rows with stride x_stride, [rows, logits()]. Heads of sequences get the rows of their tokens.
   void operator()(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const;
   int64_t logits() const;
 

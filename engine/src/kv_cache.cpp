@@ -1,5 +1,5 @@
 // The cache of keys and values (see the header). Memory is [layers][2][sequences][heads][capacity][head_dim]: attention
-// reads the rows of a head one after the other.
+// reads the rows of a head in sequence.
 #include "kv_cache.h"
 
 #include <cstdlib>
@@ -40,7 +40,7 @@ void KeyValueCache::store(int64_t layer, int64_t sequence, int64_t tokens, const
   copy_rows(values, this->values(layer, sequence));
 }
 
-// Keys and values of a token follow from the tokens up to it: those that both have in common stay where they are.
+// Keys and values of a token depend only on the tokens up to it, so the common prefix stays in place.
 void KeyValueCache::copy_kept(int64_t from, int64_t to, int64_t first) {
   const int64_t count = length(from) - first, row = shape_.head_dim * shape_.element_bytes;
 #pragma omp parallel for schedule(static) if (count > 16)

@@ -1,6 +1,6 @@
-// Keys and values of the tokens that sequences have so far, layer by layer. They are kept as they were projected, and
-// attention rotates them on reading: so a token has the bits that it has in a call with its whole sequence, for every
-// element type, and is met with the present rotation where that changes as the sequence grows.
+// Keys and values of the tokens that sequences have so far, layer by layer. They are stored before rotation, and
+// attention rotates them on reading. So a token has the same bits as in a call with its whole sequence, for every
+// element type, and always gets the present rotation, even if that changes as the sequence grows.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class KeyValueCache : public SequenceCache {
   int64_t head_stride() const { return shape_.capacity * shape_.head_dim; }  // in elements, as is the next
   int64_t sequence_stride() const { return shape_.heads * head_stride(); }
 
-  // Rows [tokens, heads, head_dim] of keys, and the same of values, row_bytes apart, behind the tokens of a sequence.
-  // It has them once `append` has its ids.
+  // Appends rows [tokens, heads, head_dim] of keys and of values, with a stride of row_bytes, to a sequence. They count
+  // after `append` of their ids.
   void store(int64_t layer, int64_t sequence, int64_t tokens, const char* keys, const char* values, int64_t row_bytes);
 
   bool can_truncate(int64_t, int64_t) const override { return true; }

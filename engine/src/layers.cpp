@@ -114,7 +114,7 @@ void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* r
   check_status(rf_norm_forward(&args));
 }
 
-// Without branches, for vectors: 0 for what is at most 0, and NaN as it is.
+// Without branches, for vectors: 0 for values up to 0; NaN stays NaN.
 void relu(rf_dtype dtype, int64_t count, void* x) {
   const bool parallel = count > kParallelElements;
   if (dtype == RF_F32) {

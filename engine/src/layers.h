@@ -33,7 +33,7 @@ class Linear {
   bool empty() const { return packed_ == nullptr; }
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
-  // x: rows of `in` elements, x_stride apart; y: [rows, out] of the same type.
+  // x: rows of `in` elements with stride x_stride; y: [rows, out] of the same type.
   void operator()(int64_t rows, const void* x, int64_t x_stride, void* y) const {
     run(rows, x, x_stride, y, RF_LINEAR_NONE);
   }

@@ -24,10 +24,10 @@ struct FeatureMemory {
   std::vector<float> maxima;                        // [tokens, heads]
 };
 
-// The tokens of a call follow those of earlier calls.
+// The tokens of a call follow the tokens of earlier calls.
 struct GrowingSequences {
   const LinearStates& states;
-  std::span<const int64_t> sequences;  // of `states`: those that the call extends, in its order
+  std::span<const int64_t> sequences;  // the extended sequences of `states`, in the order of the call
 };
 
 class LinearAttention {
@@ -47,7 +47,7 @@ class LinearAttention {
   int64_t sums() const { return features() * (head_dim_ + 1); }  // numbers of a head
   // What the arguments of all heads share: vectors or features of the first token, and their strides.
   rf_linear_attention_args prepare(const rf_attention_args& call, FeatureMemory& memory) const;
-  // The vectors become those of `memory`, in float32.
+  // The vectors become views of `memory`, in float32.
   void convert(const rf_attention_args& call, FeatureMemory& memory, rf_linear_attention_args& args) const;
   // Queries and keys become the features of `memory`, which map() writes.
   void place_features(int64_t tokens, FeatureMemory& memory, rf_linear_attention_args& args) const;

@@ -1,5 +1,5 @@
-// What linear attention keeps of the tokens that sequences have so far: sums over their keys, whose size does not
-// depend on how many they are. Keys are in them as they were rotated when they came.
+// The state of linear attention for the tokens of a sequence so far: sums over their keys, of a size that does not
+// depend on the number of tokens. The sums contain keys with the rotation of the time they were added.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // What a model knows of position, for packed sequences: vectors added to the input, rows of rotations, and terms of
-// attention (rf/attention_terms.h). Nothing is trained here, so that terms are constants of the checkpoint: they are
-// read from its position_terms.safetensors (rf/model/position_terms.h), except for those that
-// rf/model/computed_encoding.h lists, which are computed by the routines that nn uses too.
+// attention (rf/attention_terms.h). Nothing is trained here, so terms are constants of the checkpoint. They are read
+// from its position_terms.safetensors (rf/model/position_terms.h); the encodings in rf/model/computed_encoding.h are
+// computed instead, by the routines of nn.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace rf::engine {
 
-// The tokens of sequences one after the other: sequence i is tokens cu_seqlens[i] .. cu_seqlens[i + 1] - 1.
+// The tokens of concatenated sequences: sequence i is tokens cu_seqlens[i] .. cu_seqlens[i + 1] - 1.
 struct Sequences {
   int64_t tokens = 0, count = 0;
   const int64_t* cu_seqlens = nullptr;  // [count + 1]
@@ -25,7 +25,7 @@ struct Sequences {
 
 // Rows of rotations of the tokens of one call; kept from call to call, so that memory is taken once.
 struct PositionRows {
-  std::vector<float> query_cos, query_sin, key_cos, key_sin;  // those of the key are empty where they are the query's
+  std::vector<float> query_cos, query_sin, key_cos, key_sin;  // the key's are empty if they equal the query's
   std::vector<int64_t> first, end;  // lowest position of each token's sequence, and one past its highest; where needed
 };
 
@@ -44,7 +44,7 @@ class Position {
                                         const std::string& prefix, const std::function<void(const std::string&)>& warn);
   virtual ~Position() = default;
 
-  // Throws Error where a position is beyond a table or a range.
+  // Throws Error if a position is beyond a table or a range.
   virtual void check(const Sequences& sequences) const;
   // Adds to the embeddings x [tokens, width] before their layer norm.
   virtual void add_input(const Sequences& sequences, float* x, int64_t width) const;

@@ -1,4 +1,4 @@
-// The parts that a model's position is made of: one for each of its encodings, or one for the terms of all of them.
+// The parts of a model's position: one per encoding, or one for the terms of all encodings.
 #pragma once
 
 #include <cstdint>

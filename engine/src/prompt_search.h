@@ -1,4 +1,4 @@
-// How one prompt is continued: which tokens its sequences get next, from the logits of those before.
+// How one prompt is continued: chooses the next tokens of its sequences from the logits of the last ones.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ class PromptSearch {
   };
 
   // The search for `options.search`, in sequences first_sequence .. first_sequence + sequences_of(options) - 1 of the
-  // decoder. The first of them holds the prompt. All arguments must outlive it.
+  // decoder. The first sequence holds the prompt. All arguments must outlive it.
   static std::unique_ptr<PromptSearch> make(const GenerationOptions& options, Decoder& decoder, TokenScores& scores,
                                             int64_t vocab_size, int64_t first_sequence);
   static int64_t sequences_of(const GenerationOptions& options) {
     return options.search == Search::kBeams ? options.beams : options.return_sequences;
   }
-  // Candidates for each beam that a step of beam search needs, so that there are `beams` that go on if all others end.
+  // Candidates per beam that a step of beam search needs, so that `beams` continue if all others end.
   static int64_t candidates_per_beam(const GenerationOptions& options);
   static int64_t candidates_of(const GenerationOptions& options);
   virtual ~PromptSearch() = default;

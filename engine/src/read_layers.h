@@ -1,5 +1,5 @@
-// Layers from the weights of a model: `name`.weight and `name`.bias, of which RoFormerV2's linear layers have the first
-// and its norms none.
+// Layers from the weights of a model: `name`.weight and `name`.bias. Linear layers of RoFormerV2 lack the bias, its
+// norms lack both.
 #pragma once
 
 #include <string>

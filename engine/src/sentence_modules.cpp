@@ -28,7 +28,7 @@ constexpr const char* kEmbedding = "sentence_embedding";  // what modules after 
 constexpr int64_t kMaxFeatures = int64_t{1} << 20;
 constexpr int64_t kMaxLength = int64_t{1} << 31;
 
-// In the order in which sentence-transformers concatenates those that old files switch on one by one.
+// In the order in which sentence-transformers concatenates the poolings that old files switch on separately.
 struct PoolingName {
   const char* old_key;
   const char* name;

@@ -1,4 +1,4 @@
-// The tokens that the sequences of a decoder have so far, and what attention keeps of them.
+// The tokens of a decoder's sequences so far, and the state of attention for them.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ void check_dtype(const io::TensorView& view) {
        view.name);
 }
 
-// Parts of this many elements are divided among threads; they and what is made of them fit into a core's caches.
+// Threads get parts of this many elements; a part and its result fit into a core's caches.
 constexpr int64_t kPart = 16384;
 
 // part(begin, count) for all of `count` elements, on all threads.

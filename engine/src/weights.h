@@ -14,8 +14,8 @@
 
 namespace rf::engine {
 
-// The elements of a tensor as float32: the file's own where it holds them as such, else a copy. The tensor's pages are
-// given back to the system when this is destroyed, so that weights that were packed take no memory twice.
+// The elements of a tensor as float32: the file's memory if it stores float32, else a copy. The destructor returns the
+// tensor's pages to the system, so that packed weights do not take memory twice.
 class TensorFloats {
  public:
   // files: whose tensor `view` is. Throws Error for elements that are not floats, NaN and infinity, and values that are
@@ -35,7 +35,7 @@ class TensorFloats {
   int64_t size_;
 };
 
-// Rows of a matrix in a file, read when they are asked for.
+// Rows of a matrix in a file, read on demand.
 class MappedRows {
  public:
   MappedRows() = default;

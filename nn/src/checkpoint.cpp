@@ -174,7 +174,7 @@ std::vector<at::Tensor> stored_values(const Model& model) {
   std::vector<at::Tensor> values;
   for (const WeightSpec& spec : model.weight_specs()) {
     if (spec.role == WeightRole::kBuffer) {
-      values.push_back(buffers[spec.name].contiguous());
+      values.push_back(buffers[spec.name].to(at::kCPU).contiguous());
       continue;
     }
     const at::Tensor source = spec.role != WeightRole::kTable    ? parameters[spec.name]

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "python_encoding.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 
@@ -49,9 +50,15 @@ class Combined : public Encoding {
     const auto in_layers = std::count_if(encodings_.begin(), encodings_.end(),
                                          [](const auto& encoding) { return encoding->acts_in_layers(); });
     if (!scales_scores() && in_layers > 1) {
+      const bool in_python = std::any_of(encodings_.begin(), encodings_.end(), [](const auto& encoding) {
+        return !encoding->scales_scores() && is_python_encoding(*encoding);
+      });
       fail("position_encoding",
-           "scores must be divided by sqrt(head_dim) where an encoding that leaves this out (t5) is combined with "
-           "others that act on scores, got scale none. Hint: \"scale\": \"sqrt\"");
+           "scores must be divided by sqrt(head_dim) where an encoding that leaves this out ({}) is combined with "
+           "others that act on scores, got {}",
+           in_python ? "one of Python" : "t5",
+           in_python ? "scales_scores = False. Hint: scales_scores = True, and terms without scale"
+                     : "scale none. Hint: \"scale\": \"sqrt\"");
     }
     check_made_for();
   }

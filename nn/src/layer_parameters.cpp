@@ -28,13 +28,18 @@ std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::s
   return parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }
 
-void register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor value) {
+void register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor value, RegisteredAs kind) {
   torch::nn::Module* module = &root;
   size_t begin = 0;
   for (size_t dot; (dot = name.find('.', begin)) != std::string::npos; begin = dot + 1) {
     module = child(*module, name.substr(begin, dot - begin)).get();
   }
-  module->register_parameter(name.substr(begin), std::move(value));
+  const std::string leaf = name.substr(begin);
+  if (kind == RegisteredAs::kBuffer) {
+    module->register_buffer(leaf, std::move(value));
+  } else {
+    module->register_parameter(leaf, std::move(value));
+  }
 }
 
 at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape, double mean) {

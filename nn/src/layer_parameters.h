@@ -19,8 +19,10 @@ namespace rf::nn {
 // The module of that name in parent, made where there is none.
 std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::string& name);
 
-// Registers a parameter under a dotted name, making plain modules on the way.
-void register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor value);
+// Registers a parameter or a buffer under a dotted name, making plain modules on the way.
+enum class RegisteredAs { kParameter, kBuffer };
+void register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor value,
+                     RegisteredAs kind = RegisteredAs::kParameter);
 
 // While it exists, parameters that this thread makes have no values, because a file gives them: nothing is computed,
 // and torch's generator is not used.

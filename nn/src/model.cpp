@@ -71,6 +71,25 @@ DropoutKey dropout_key_of(const Input& input, bool training) {
 
 }  // namespace
 
+namespace {
+
+// While it exists, the module is in evaluation mode.
+class EvaluationScope {
+ public:
+  explicit EvaluationScope(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
+    module_.eval();
+  }
+  ~EvaluationScope() { module_.train(was_training_); }
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  bool was_training_;
+};
+
+}  // namespace
+
 struct Model::Impl {
   ModelConfig config;
   Head head;
@@ -232,6 +251,7 @@ void Model::check_length(int64_t tokens) const {
 
 std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
   const c10::NoGradGuard no_grad;
+  const EvaluationScope evaluation(*impl_->encoding);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Shared shared = impl_->encoding->shared(make_positions(at::arange(tokens, at::kLong)), at::kFloat);
   at::Tensor token_numbers_BSN;  // of tokens that are 0

@@ -75,6 +75,9 @@ std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head,
   for (const auto& item : encoding.named_parameters()) {
     specs.push_back({kEncodingPrefix + item.key(), item.value().sizes().vec(), encoding_role(item.key())});
   }
+  for (const auto& item : encoding.named_buffers()) {
+    specs.push_back({kEncodingPrefix + item.key(), item.value().sizes().vec(), WeightRole::kBuffer});
+  }
   for (size_t layer = 0; layer < linear.size(); ++layer) {
     for (const auto& item : linear[layer]->named_buffers()) {
       specs.push_back({fmt::format("{}{}.{}", kLinearAttentionPrefix, layer, item.key()), item.value().sizes().vec(),

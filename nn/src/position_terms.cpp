@@ -3,8 +3,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/max.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -90,8 +91,18 @@ std::string named(const char* name, const char* symbol) {
   return fmt::format("{} ({})", name, symbol);
 }
 
-// What no file has of these terms: numbers of tokens, rotations that are computed here alone, and what differs between
-// layers in a way that a file cannot say; empty: there is none.
+bool is_finite(const at::Tensor& numbers) {
+  return at::isfinite(numbers).all().item<bool>();
+}
+bool is_finite(const ops::DistanceTable& table) {
+  return is_finite(table.rows);
+}
+bool is_finite(const Rotation&) {
+  return true;
+}
+
+// What no file has of these terms: numbers of tokens, rotations that are computed here alone, infinity, and what
+// differs between layers in a way that a file cannot say; empty: there is none.
 std::string lacking_in(const std::vector<ops::Terms>& layers, const ModelConfig& config) {
   const bool has_rotations = computes_rotations(config);
   std::string found;
@@ -104,21 +115,32 @@ std::string lacking_in(const std::vector<ops::Terms>& layers, const ModelConfig&
     const bool stored = std::is_same_v<Member, Rotation> ? rotation_is_known : !is_of_tokens(name);
     if (!stored) found = named(name, symbol);
     if (stored && count != std::ssize(layers)) found = named(name, symbol) + " in some layers alone";
+    const bool has_infinity = std::any_of(layers.begin(), layers.end(), [&](const ops::Terms& terms) {
+      return sets(terms) && !is_finite(terms.*member);
+    });
+    if (found.empty() && has_infinity) found = named(name, symbol) + " with a number that is not finite";
   });
   const bool one_scale = std::all_of(layers.begin(), layers.end(),
                                      [&](const ops::Terms& terms) { return terms.scale == layers[0].scale; });
   return found.empty() && !one_scale ? "a scale (s) for each layer" : found;
 }
 
-// Near enough for numbers that sums of other lengths gave.
+// Near enough for numbers [.., D] that sums of other lengths gave: each row of the last dimension for itself, because a
+// row of a large number, such as -1e9 of a mask, says nothing of the others. Rows of one number are parts of scores,
+// where the smallest differences do not matter.
 bool near(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return false;
-  constexpr double kRounding = 1e-4;  // of the largest
-  return a.numel() == 0 || (a - b).abs().max().item<double>() <= kRounding * b.abs().max().item<double>();
+  constexpr double kRounding = 1e-4;  // of the largest of a row
+  constexpr double kSmallScore = 0.1;
+  if (a.numel() == 0) return true;
+  at::Tensor largest = b.abs().amax(-1, true);
+  if (b.size(-1) == 1) largest = largest.clamp_min(kSmallScore);
+  return (a - b).abs().le(kRounding * largest).all().item<bool>();
 }
 
 // Whether the rows that a sequence of so many tokens reads are those of its own terms.
 bool serves(const at::Tensor& stored, const at::Tensor& own, int64_t tokens, Direction) {
+  if (stored.dim() == 1) return near(stored.unsqueeze(-1), own.unsqueeze(-1));
   if (stored.dim() < 3) return near(stored, own);  // not by position
   return std::min(stored.size(1), own.size(1)) >= tokens && near(stored.narrow(1, 0, tokens), own.narrow(1, 0, tokens));
 }
@@ -126,7 +148,8 @@ bool serves(const ops::DistanceTable& stored, const ops::DistanceTable& own, int
   const int64_t nearest = direction == Direction::kCausal ? 0 : 1 - tokens;
   const at::Tensor distances_R = at::arange(nearest, tokens, at::kLong);
   const auto rows = [&](const ops::DistanceTable& table) {
-    return table.rows.index_select(1, distances_R.clamp(table.lo, table.hi) - table.lo);
+    const at::Tensor read = table.rows.index_select(1, distances_R.clamp(table.lo, table.hi) - table.lo);
+    return read.dim() == 2 ? read.unsqueeze(-1) : read;
   };
   return near(rows(stored), rows(own));
 }

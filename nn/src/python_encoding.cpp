@@ -5,7 +5,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/max.h>
-#include <ATen/ops/zeros.h>
 
 #include <utility>
 
@@ -59,25 +58,30 @@ class PythonEncoding : public Encoding {
       : module_(number),
         reads_vectors_(call_python("reads_vectors", number).at(0).toBool()),
         scales_scores_(call_python("scales_scores", number).at(0).toBool()),
+        adds_input_(call_python("adds_input", number).at(0).toBool()),
         max_length_(call_python("max_length", number).at(0).toOptional<int64_t>()) {
-    const Stack stack = call_python("parameters", number);
+    const Stack stack = call_python("tensors", number);
     const std::vector<at::Tensor> values = stack.at(0).toTensorVector();
     const auto names = stack.at(1).toListRef();
+    const auto parameters = static_cast<size_t>(stack.at(2).toInt());
     for (size_t i = 0; i < values.size(); ++i) {
       const at::Tensor value = values[i].detach();
-      register_dotted(*this, names[i].toStringRef(), value);
-      parameters_.emplace_back(value);
+      const auto kind = i < parameters ? RegisteredAs::kParameter : RegisteredAs::kBuffer;
+      register_dotted(*this, names[i].toStringRef(), value, kind);
+      tensors_.emplace_back(value);
     }
   }
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     check_positions(positions.ids);
-    return input_at(positions.ids, dtype);
+    if (!adds_input_) return {};
+    const Stack stack = call("input", positions.ids, static_cast<int64_t>(dtype));
+    return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
   }
 
+  // Some positions do not say whether the input of others is changed.
   const char* beyond_terms() const override {
-    const bool adds = input_at(at::zeros({1, 1}, at::kLong), at::kFloat).defined();
-    return adds ? "vectors added to the input by an encoding of Python" : nullptr;
+    return adds_input_ ? "vectors added to the input by an encoding of Python" : nullptr;
   }
 
   bool reads_vectors() const override { return reads_vectors_; }
@@ -89,8 +93,7 @@ class PythonEncoding : public Encoding {
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     check_positions(positions.query.ids);
     check_positions(positions.key.ids);
-    const Stack stack = call_python("shared", module_.number(), given(), positions.query.ids, positions.key.ids,
-                                    static_cast<int64_t>(dtype));
+    const Stack stack = call("shared", positions.query.ids, positions.key.ids, static_cast<int64_t>(dtype));
     Shared shared;
     shared.in_python = std::make_shared<KeptInPython>(stack.at(0).toInt());
     return shared;
@@ -105,7 +108,7 @@ class PythonEncoding : public Encoding {
     const int64_t made = std::static_pointer_cast<KeptInPython>(shared.in_python)->number();
     std::vector<at::Tensor> vectors;
     if (reads_vectors_) vectors = {projections.query_BTHD, projections.key_BSHD};
-    const Stack stack = call_python("terms", module_.number(), given(), made, layer, weights, vectors);
+    const Stack stack = call("terms", made, layer, weights, vectors);
     std::vector<std::string> names;
     for (const c10::IValue& name : stack.at(1).toListRef()) names.push_back(name.toStringRef());
     const std::vector<at::Tensor> tensors = stack.at(0).toTensorVector();
@@ -114,11 +117,11 @@ class PythonEncoding : public Encoding {
   }
 
  private:
-  std::vector<at::Tensor> given() const { return {parameters_.begin(), parameters_.end()}; }
-
-  at::Tensor input_at(const at::Tensor& ids, at::ScalarType dtype) const {
-    const Stack stack = call_python("input", module_.number(), given(), ids, static_cast<int64_t>(dtype));
-    return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
+  // A method of the module, with the tensors of this call and in its mode.
+  template <class... Arguments>
+  Stack call(const char* name, Arguments&&... arguments) const {
+    return call_python(name, module_.number(), std::vector<at::Tensor>(tensors_.begin(), tensors_.end()), is_training(),
+                       std::forward<Arguments>(arguments)...);
   }
 
   void check_positions(const at::Tensor& ids) const {
@@ -131,12 +134,16 @@ class PythonEncoding : public Encoding {
   }
 
   KeptInPython module_;
-  bool reads_vectors_, scales_scores_;
+  bool reads_vectors_, scales_scores_, adds_input_;
   std::optional<int64_t> max_length_;  // of sequences; absent: any
-  std::vector<Parameter> parameters_;
+  std::vector<Parameter> tensors_;     // parameters, then buffers
 };
 
 }  // namespace
+
+bool is_python_encoding(const Encoding& encoding) {
+  return dynamic_cast<const PythonEncoding*>(&encoding) != nullptr;
+}
 
 bool is_python_encoding(const std::string& name) {
   return find_in_python("knows") && call_python("knows", name).at(0).toBool();

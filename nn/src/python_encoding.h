@@ -8,10 +8,13 @@
 
 namespace rf::nn {
 
-// nullptr where Python has registered no encoding of this name. Parameters are those of the Python module.
+// nullptr where Python has registered no encoding of this name. Parameters and persistent buffers are those of
+// the Python module, and so is the mode, training or evaluation.
 std::shared_ptr<Encoding> make_python_encoding(const EncodingConfig& config, const EncodingShape& shape);
 
 // Whether make_python_encoding would make one.
 bool is_python_encoding(const std::string& name);
+// Whether it made this one.
+bool is_python_encoding(const Encoding& encoding);
 
 }  // namespace rf::nn

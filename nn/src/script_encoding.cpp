@@ -159,6 +159,9 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
                                 : made_for == MadeFor::kCausal     ? "causal"
                                                                    : "bidirectional");
            })
+      .def("scales_scores",
+           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->scales_scores(); })
+      .def("train", [](const c10::intrusive_ptr<ScriptEncoding>& self, bool on) { self->encoding->train(on); })
       .def("changes_with_length",
            [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->changes_with_length(); })
       .def("named_parameters",

@@ -51,14 +51,15 @@ auto with_value_errors(const Compute& compute) {
   }
 }
 
-// The same for what looks at files: a missing one as c10::IndexError, which model.py makes FileNotFoundError of; what
-// is wrong in a file stays an Error, which is RuntimeError in Python.
+// The same for what looks at files: a missing one as c10::IndexError with this mark, which model.py makes
+// FileNotFoundError of; what is wrong in a file stays an Error, which is RuntimeError in Python.
+constexpr const char* kMissingFile = "missing file: ";
 template <class Compute>
 auto with_file_errors(const Compute& compute) {
   try {
     return compute();
   } catch (const MissingFileError& error) {
-    C10_THROW_ERROR(IndexError, error.what());
+    C10_THROW_ERROR(IndexError, std::string(kMissingFile) + error.what());
   } catch (const ArgumentError& error) {
     C10_THROW_ERROR(ValueError, error.what());
   }

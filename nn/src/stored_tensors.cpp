@@ -35,9 +35,22 @@ at::ScalarType scalar_type(const io::TensorView& view, WeightRole role) {
 }
 
 // The dtype in which a weight (float32) or a buffer is stored.
-io::DType stored_dtype(const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kLong) return io::DType::kI64;
-  return tensor.scalar_type() == at::kDouble ? io::DType::kF64 : io::DType::kF32;
+io::DType stored_dtype(const at::Tensor& tensor, const std::string& name) {
+  switch (tensor.scalar_type()) {
+    case at::kLong:
+      return io::DType::kI64;
+    case at::kDouble:
+      return io::DType::kF64;
+    case at::kFloat:
+      return io::DType::kF32;
+    case at::kBFloat16:
+      return io::DType::kBF16;
+    case at::kHalf:
+      return io::DType::kF16;
+    default:
+      fail("save_model", "buffers must be floating-point or int64, got {} for {}", toString(tensor.scalar_type()),
+           name);
+  }
 }
 
 }  // namespace
@@ -75,7 +88,8 @@ void write_tensors(const std::vector<WeightSpec>& specs, const std::vector<at::T
   std::vector<io::TensorView> views;
   for (size_t i = 0; i < specs.size(); ++i) {
     const auto* bytes = static_cast<const std::byte*>(values[i].const_data_ptr());
-    views.push_back({specs[i].name, stored_dtype(values[i]), specs[i].shape, {bytes, values[i].nbytes()}});
+    views.push_back(
+        {specs[i].name, stored_dtype(values[i], specs[i].name), specs[i].shape, {bytes, values[i].nbytes()}});
   }
   std::error_code error;
   std::filesystem::create_directories(model_dir, error);

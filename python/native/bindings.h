@@ -1,5 +1,5 @@
-// The parts of the module `_engine`, each in a file of its own. The package gives them their documentation, defaults
-// and checks of types (python/roformer_cpp/engine.py, tokenizer.py and others): what is here is called by it alone.
+// The parts of the module `_engine`, one file each. Only the package calls them (python/roformer_cpp/engine.py,
+// tokenizer.py and others); it adds documentation, defaults and type checks.
 #pragma once
 
 #include <nanobind/nanobind.h>

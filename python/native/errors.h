@@ -18,7 +18,7 @@ void register_errors();
 // Takes a warning (rf/io/warning.h) and gives it to Python's `warnings`, which may make an exception of it.
 void give_warning(const std::string& text);
 
-// Calls `action` on a model or a tokenizer that is open: what an Error refuses then is an argument, so ValueError.
+// Calls `action` on an open model or tokenizer. An Error then concerns an argument, so it becomes ValueError.
 template <typename Action>
 auto on_open_model(Action&& action) {
   try {

@@ -88,7 +88,7 @@ class ModelFiles {
     std::erase_if(shapes, [](const NamedShape& each) { return is_added_name(each.name); });
     // The engine found the head in the file; a bare BERT may lack its pooler.
     WeightMatch match = match_weights(config_, head_, shapes, FreshHead::kAllowed);
-    add_untied(*files_, config_, match);  // of which the engine has warned
+    add_untied(*files_, config_, match);  // the engine has warned about them
     names_ = std::move(match.names);
   }
 
@@ -187,7 +187,7 @@ class ModelFiles {
   }
 
   // What position_terms.safetensors has: (scale or None, longest sequence or None, [terms of a layer]), where terms are
-  // {name: (array, lo, hi)} and the last are those of all layers.
+  // {name: (array, lo, hi)} and the last entry holds the terms shared by all layers.
   nb::tuple terms() const {
     const PositionTermsFile file(model_dir_, config_, position_terms_hash(config_, files_->tensors()));
     const PositionTerms& terms = file.terms();

@@ -12,7 +12,8 @@ namespace rf::python {
 
 class Texts {
  public:
-  // Throws TypeError for an item that is no string and ValueError for one that has no UTF-8. `where`: of messages.
+  // Throws TypeError for an item that is not a string and ValueError for one without a UTF-8 form. `where`: for
+  // messages.
   Texts(const nanobind::list& texts, const char* where);
 
   std::span<const std::string_view> views() const { return views_; }

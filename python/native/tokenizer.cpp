@@ -1,5 +1,5 @@
-// Tokenizer: texts and pairs to rows of numbers, and back. Rows are arrays that follow one another, with the index
-// where each row begins; the package makes lists or arrays of two dimensions of them.
+// Tokenizer: texts and pairs to rows of numbers, and back. Rows are concatenated arrays with the index
+// where each row begins; the package turns them into lists or two-dimensional arrays.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

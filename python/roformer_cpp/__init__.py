@@ -67,7 +67,7 @@ if TYPE_CHECKING or _library.has_operators():
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
     __all__ += ["ShardDataset", "orthogonal_features", "patch", "register_attention", "unpatch"]
 
-# The names of each module, which is imported when one of them is used first.
+# The names of each module. The first use of a name imports its module.
 _WITHOUT_TORCH = {
     "convert": "convert",
     "corpus": "merge prepare vocab",
@@ -114,7 +114,7 @@ def __getattr__(name: str) -> object:
         from . import _torch
 
         if module in _MODELS and not _torch.has_models:
-            raise ImportError(f"[roformer_cpp] {name} needs {_library.NN} beside {_library.OPS}, got none")
+            raise ImportError(f"[roformer_cpp] {name} needs {_library.NN} next to {_library.OPS}, got none")
     value = getattr(import_module(f".{module}", __name__), name)
     globals()[name] = value
     return value
@@ -140,8 +140,8 @@ _is_script = bool(sys.argv) and os.path.basename(sys.argv[0]) == "roformer"  # n
 if not _is_script:
     _openmp.load()
 
-# What may be wrong with the operators is said at once: in a folder that was named, or where OpenMP may give torch fewer
-# threads than it counts on.
+# Report problems of the operators on import: a wrong folder in ROFORMER_LIB_DIR, or an OpenMP that may give torch fewer
+# threads than it expects.
 _NAMED = ("ROFORMER_LIB_DIR", "OMP_DYNAMIC", "OMP_THREAD_LIMIT")
 if not _is_script and any(os.environ.get(name) for name in _NAMED):
     if _library.has_operators():

@@ -13,7 +13,15 @@ def kind(value: object) -> str:
 
 def shown(value: object) -> str:
     """A value in a message, cut to a readable length."""
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def message(text: str) -> str:
+    """A message of a length that can be read, as io/include/rf/io/shown_text.h cuts it: its beginning and its end."""
+    return text if len(text) <= 4096 else f"{text[:1200]}... ({len(text) - 1600} characters) ...{text[-400:]}"
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:120]}... ({len(text)} characters)"
 
 
@@ -35,7 +43,7 @@ def integer(where: str, name: str, value: Any, least: int = -_INT64, end: int = 
         raise TypeError(f"[{where}] {name} must be a whole number, got {value}")
     if not least <= number < end:
         bounds = f"at least {least}" if number < least else f"below {end}"
-        raise ValueError(f"[{where}] {name} must be {bounds}, got {number}")
+        raise ValueError(f"[{where}] {name} must be {bounds}, got {shown(number)}")
     return number
 
 
@@ -86,18 +94,17 @@ def engine_options(where: str, precision: Any, token_budget: Any, threads: Any) 
 
 def cpu(where: str, device: Any) -> None:
     if device is not None and str(device) != "cpu":
-        raise ValueError(f"[{where}] device must be cpu, got {device}")
-
-
-def _path(given: str) -> str:
-    return given if len(given) <= 4096 else f"{given[:120]}... ({len(given)} characters)"  # the longest that may exist
+        raise ValueError(f"[{where}] device must be cpu, got {_cut(str(device))}")
 
 
 def path(where: str, name: str, value: Any) -> str:
     try:
-        return os.fsdecode(value)
+        given = os.fsdecode(value)
     except TypeError:
         raise TypeError(f"[{where}] {name} must be a path, got {kind(value)}") from None
+    if len(given) > 4096:  # the longest that may exist
+        raise ValueError(f"[{where}] {name} must be a path of at most 4096 characters, got {_cut(given)}")
+    return given
 
 
 def model(where: str, value: str | os.PathLike) -> str:
@@ -113,7 +120,7 @@ def model(where: str, value: str | os.PathLike) -> str:
 def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
     given = path(where, f"the {what} directory", value)
     if not os.path.exists(given):  # noqa: PTH110 - pathlib takes longer to import
-        raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {_path(given)}")
+        raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {given}")
     if not os.path.isdir(given):  # noqa: PTH112
-        raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {_path(given)}")
+        raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {given}")
     return given

@@ -1,7 +1,8 @@
 """Commands of the program `roformer` as child processes, and their errors as exceptions.
 
-A command runs in a session of its own, so that Ctrl-C reaches Python alone, which passes it on: of two signals the
-second would end a training run before its checkpoint is written. If Python ends first, however it ends, the program
+A command runs in a separate session, so that Ctrl-C reaches only Python, which forwards it. Otherwise the command
+would receive two signals, and the second would end training before its checkpoint is written. If Python ends first, the
+program
 gets SIGTERM from the kernel (cli/src/program.cpp).
 """
 
@@ -35,7 +36,7 @@ _HELP_HINT = "Run with --help"
 
 
 class Child:
-    """A command of the program while it runs. ``results`` are its JSON lines, ``messages`` what it says beside them."""
+    """A command of the program while it runs. ``results`` are its JSON lines, ``messages`` its standard error."""
 
     def __init__(self, where: str, arguments: Sequence[str], verbose: bool):
         self._where, self._verbose = where, verbose
@@ -60,7 +61,7 @@ class Child:
         the command is interrupted. If anything raises, too, and the command has ended when this passes it on.
 
         Returns:
-            Whether it ended by itself; False: a signal ended it early.
+            Whether it ran to its end; False if a signal stopped it.
 
         Raises:
             What ``look`` raises, KeyboardInterrupt, and the error of the command.
@@ -110,7 +111,7 @@ class Child:
             self._process.send_signal(signal.SIGINT)
 
     def _end(self) -> None:
-        """Interrupts the command and waits until it has ended; at once if Ctrl-C comes again."""
+        """Interrupts the command and waits for its end; a second Ctrl-C ends it immediately."""
         try:
             self._interrupt()
             while self._read():
@@ -157,7 +158,7 @@ def _error(code: int, message: str) -> Exception:
 def run(
     command: str, options: Sequence[str], *, verbose: bool = False, look: Callable[[], bool] = lambda: True
 ) -> tuple[Child, bool]:
-    """Runs a command to its end; the result of :meth:`Child.follow` beside it."""
+    """Runs a command to its end. Returns it with the result of :meth:`Child.follow`."""
     child = Child(command, [command, *options], _checks.boolean(command, "verbose", verbose))
     return child, child.follow(look)
 
@@ -167,7 +168,7 @@ def options(where: str, **given: Any) -> list[str]:
     and a dictionary repeats it with ``name=value``.
 
     Raises:
-        TypeError: a value that is no number, text, path or a list of such.
+        TypeError: a value is not a number, text, path or list of these.
         ValueError: an empty text, which the command line cannot give.
     """
     arguments = []

@@ -59,7 +59,7 @@ def terms_of_script(script: torch.ScriptObject, tensors: Groups, layer: int, dty
 
 
 def terms_call(terms: Terms | DeferredTerms | None) -> TermsCall:
-    """Words, tensors, numbers and reals of an operator (_whole_call.py), of which ``called_terms`` makes the terms."""
+    """Words, tensors, numbers and reals of an operator (_whole_call.py); ``called_terms`` makes the terms again."""
     if isinstance(terms, DeferredTerms):
         return [terms._text], terms._tensors, [terms._layer, terms._dtype], []
     tensors, names, ranges, layout, scale = (Terms() if terms is None else terms).arguments()

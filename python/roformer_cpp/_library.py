@@ -1,4 +1,4 @@
-"""Finds the libraries of the package, and loads those that register the operators with PyTorch."""
+"""Finds the libraries of the package, and loads the libraries that register operators with PyTorch."""
 
 import os
 import warnings
@@ -39,7 +39,7 @@ def program() -> str:
     """The program `roformer` of the package, or of the build whose libraries it uses.
 
     Raises:
-        ImportError: there is none beside the folders of libraries.
+        ImportError: the program is missing.
     """
     places = [place for folder in folders() for place in (folder.parent / "bin", folder.parent)]
     for place in places:
@@ -50,8 +50,8 @@ def program() -> str:
 
 
 def program_environment(program: str) -> dict[str, str]:
-    """This process's environment for the program. That of a wheel looks for PyTorch beside the package; where PyTorch
-    lies elsewhere, as with packages of the system, LD_LIBRARY_PATH names its libraries."""
+    """This process's environment for the program. The program of a wheel looks for PyTorch next to the package. If
+    PyTorch is elsewhere, as with system packages, LD_LIBRARY_PATH names its libraries."""
     environment = dict(os.environ)
     package = Path(program).parents[1]
     if package != Path(__file__).resolve().parent or (package.parent / "torch").exists():

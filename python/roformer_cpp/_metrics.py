@@ -27,7 +27,7 @@ def read_metrics(run_dir: str | os.PathLike, where: str) -> list[dict[str, Any]]
 
     Raises:
         OSError: it cannot be read.
-        ValueError: a line is no JSON object; the message names file and line.
+        ValueError: a line is not a JSON object; the message names file and line.
     """
     path = Path(run_dir) / NAME
     entries = []
@@ -98,7 +98,7 @@ class NewLinesOfRuns:
         return [path.parent for path in sorted(self._output.glob(OF_RUNS), key=_modified)]
 
     def take(self) -> list[dict[str, Any]]:
-        # A run that is found has no other before it that still writes, so the order is that of the runs.
+        # Earlier runs have finished writing when a run appears, so lines are in the order of the runs.
         for run in self._folders():
             if run not in self._runs and run not in self._finished:
                 self._runs[run] = NewLines(run, is_new=True)

@@ -23,7 +23,7 @@ def find() -> Path | None:
 def load() -> ModuleType:
     """
     Raises:
-        ImportError: there is none, or it does not fit this Python; the message says what to build.
+        ImportError: it is missing or does not fit this Python; the message says what to build.
     """
     if _NAME in sys.modules:
         return sys.modules[_NAME]

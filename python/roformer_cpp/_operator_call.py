@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _checks
+
 _TYPE = re.compile(r"Expected a value of type '([^']*)' for argument '([^']*)' but instead found type '([^']*)'")
 _BACKEND = re.compile(r"arguments from the '(\w+)' backend")
 _TRANSFORM = re.compile(r"functorch|Batching rule not implemented|support vmap over|doesn't have storage")
@@ -47,6 +49,14 @@ def check_values(where: str, **given: Tensor | None) -> None:
             raise ValueError(f"[{where}] {name} must have values, got a tensor of the device meta")
 
 
+def check_devices(where: str, **given: Tensor | None) -> None:
+    """Raises ValueError for a tensor on another device than the first has."""
+    like, first = next(iter(given.items()))
+    for name, x in given.items():
+        if x is not None and x.device != first.device:
+            raise ValueError(f"[{where}] {name} must be on the device of {like}, {first.device}, got {x.device}")
+
+
 def operator_call(where: str, call: Callable, *arguments: Any, names: Sequence[str] = (), **options: Any) -> Any:
     """``call(*arguments, **options)``.
 
@@ -57,7 +67,7 @@ def operator_call(where: str, call: Callable, *arguments: Any, names: Sequence[s
     Raises:
         TypeError: an argument of another type; the message names it.
         ValueError: a tensor of a kind that the operator does not read.
-        NotImplementedError: a transform of torch.func that the operator has no rule for.
+        NotImplementedError: a transform of torch.func that the operator does not support.
     """
     if torch.compiler.is_compiling():
         return call(*arguments, **options)
@@ -66,6 +76,11 @@ def operator_call(where: str, call: Callable, *arguments: Any, names: Sequence[s
     except RuntimeError as error:
         made = _sentence(where, str(error), names)
         if made is None:
+            raise
+    except ValueError as error:
+        text = str(error)
+        made = ValueError(_checks.message(text))
+        if str(made) == text:
             raise
     raise made
 

@@ -38,7 +38,7 @@ def rope(
         positions: ``[T]``, or ``[B, T]`` where B is the product of the leading dimensions of ``x``; integers or
             float64. Packed sequences restart at 0.
         layout: which elements form pair i: ``"pairs"`` (2i, 2i+1), as in RoFormer and GPT-J; ``"halves"`` (i, i+R/2),
-            as in GPT-NeoX and Llama. There is no default, because the wrong one goes unnoticed.
+            as in GPT-NeoX and Llama. It must be given, because a wrong layout goes unnoticed.
         base: of the frequencies.
         freqs: float64 ``[R/2]``, the frequencies, instead of ``base``; they may require grad.
         scale: multiplies cos and sin; finite, not 0.
@@ -151,7 +151,7 @@ def set_target(name: str) -> None:
     """Restricts the kernels to the instruction set ``name`` (``"AVX2"``, ``"ref"``, ..); ``""`` allows all.
 
     Raises:
-        ValueError: this machine or this build has no such instruction set.
+        ValueError: this machine or this build lacks the instruction set.
     """
     torch.ops.roformer.set_target(name)
 

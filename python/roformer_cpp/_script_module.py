@@ -36,8 +36,8 @@ class ScriptModule(nn.Module):
     """Has the parameters and buffers of a C++ module under their names, and gives them to each of its calls.
 
     They are ordinary ones: ``state_dict``, ``load_state_dict(assign=True)``, ``functional_call``, ``parametrize``,
-    ``deepcopy``, ``pickle``, ``.to()``, averaging, DDP and FSDP treat them as those of any module. Where the default
-    device is ``meta`` they have no values until they are loaded.
+    ``deepcopy``, ``pickle``, ``.to()``, averaging, DDP and FSDP treat them as usual. On the default
+    device ``meta`` they have values only after loading.
     """
 
     def __init__(self, script: torch.ScriptObject, parts: Sequence[nn.Module] = ()):

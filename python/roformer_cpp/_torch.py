@@ -8,7 +8,7 @@ except ImportError as error:
     raise ImportError(
         f"[roformer_cpp] the operators and models need PyTorch 2.11 to 2.15, got: {error}. "
         "Hint: install torch, then a wheel that was built with it (docs/python.md); Engine, Tokenizer and "
-        "SentenceTransformer need no PyTorch"
+        "SentenceTransformer work without PyTorch"
     ) from None
 
 has_models = _library.load()

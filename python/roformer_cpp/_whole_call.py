@@ -1,9 +1,9 @@
 """Calls of C++ as operators that torch.compile and torch.export keep whole.
 
-What an encoding gives to attention has sizes that depend on the values of positions, and a model is one call of C++: a
-graph can hold neither, but it can hold an operator around them whose result has a known shape. Parameters are arguments
-of the operator, so that the graph sees them. The C++ module is named by its definition, a text, from which it is made
-again where the process has not met it; so exported programs can be loaded elsewhere.
+The terms of an encoding have sizes that depend on the values of positions, and a model is one C++ call. A graph cannot
+contain either, but it can contain an operator around them whose result has a known shape. Parameters are arguments of
+the operator, so that the graph sees them. The C++ module is named by its definition, a text. A process that does not
+know the module yet makes it from this text, so exported programs can be loaded elsewhere.
 
 The backward computes the forward once more, with gradients, as ``torch.utils.checkpoint`` does.
 """
@@ -30,7 +30,7 @@ def grouped(names: Iterable[str], tensors: Iterable[Tensor]) -> dict[str, list[T
 
 
 def flat(groups: dict[str, Sequence[Tensor] | Tensor | None]) -> tuple[list[Tensor], list[str]]:
-    """Tensors and their names, of which ``grouped`` makes the groups again; None is left out."""
+    """Tensors and their names, without None; ``grouped`` makes the groups again."""
     tensors: list[Tensor] = []
     names: list[str] = []
     for name, group in groups.items():
@@ -45,7 +45,7 @@ def _zeros(x: Tensor) -> Tensor:
 
 
 def _apart(results: Iterable[Tensor], given: Iterable[Tensor]) -> list[Tensor]:
-    """The results, contiguous and each in memory of its own, as the results of an operator must be."""
+    """The results, contiguous and in separate memory, as results of an operator must be."""
     taken = {x.untyped_storage().data_ptr() for x in given}
     apart = []
     for x in results:

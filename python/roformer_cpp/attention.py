@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from . import _torch  # noqa: F401 - it loads the operators
+from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, called_terms, lowered, terms_call
 from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._whole_call import flat, whole_call
@@ -58,7 +58,8 @@ def attention(
             different sides, -1 for no limit.
         mask: bool, True where a query may attend to a key: four dimensions that broadcast to ``[B, H, T, S]``, or
             ``[B, S]`` for keys. In addition to ``is_causal`` and ``window``. Not a mask of numbers: give ``mask == 0``
-            for one that is added to scores (0 and -inf), ``mask != 0`` for one of 0 and 1.
+            for one that is added to scores (0 and -inf), ``mask != 0`` for one of 0 and 1. Terms that depend on the
+            length must be made with ``sequences``.
         cu_seqlens: packed sequences: int32 or int64 ``[sequences + 1]``, rising from 0 to T; with B = 1, sequence i is
             tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``. Not with ``mask``.
         cu_seqlens_k: the same for the keys. Default: ``cu_seqlens``.
@@ -157,7 +158,8 @@ def _attend(
     if positions is None and key_positions is None:
         positions, key_positions = terms.positions, terms.key_positions
     sequences = 1 if ends is None else len(ends) - 1
-    check_terms("attention", terms, q, sequences, is_causal=right == 0 and given["prefix"] is None)
+    is_causal = right == 0 and given["prefix"] is None
+    check_terms("attention", terms, q, sequences, has_mask=given["mask"] is not None, is_causal=is_causal)
     both = None if ends is None else (ends, ends if key_ends is None else key_ends)
     positions, key_positions = _positions(q, k, positions, key_positions, both)
     return operator_call(
@@ -239,12 +241,13 @@ def _scaled(terms: Terms, scale: float | None) -> Terms:
 
 def _window(window: int | tuple[int, int] | None, is_causal: bool) -> tuple[int, int]:
     if not isinstance(is_causal, bool):
-        raise TypeError(f"[attention] is_causal must be True or False, got {is_causal!r}")
+        raise TypeError(f"[attention] is_causal must be True or False, got {_checks.shown(is_causal)}")
     sides = (-1, -1) if window is None else tuple(window) if isinstance(window, (tuple, list)) else (window, window)
     lowest = 0 if isinstance(window, int) else -1
     if len(sides) != 2 or not all(isinstance(side, int) and side >= lowest for side in sides):
         raise ValueError(
-            f"[attention] window must be a number >= 0 or (left, right) with -1 for no limit, got {window}"
+            f"[attention] window must be a number >= 0 or (left, right) with -1 for no limit, got "
+            f"{_checks.shown(window)}"
         )
     return sides[0], 0 if is_causal else sides[1]
 
@@ -308,10 +311,12 @@ def default_positions(
 def sequences_of(ends: Tensor | None, x: Tensor, mask: Tensor | None) -> Tensor | None:
     """The number of the sequence of each token of ``x`` [B, T, C], ``[1 or B, T]``.
 
-    From ``cu_seqlens``, or a mask of keys, which hides those of -1. ``None``: neither, or one that does not fit, which
-    the operator refuses.
+    From ``cu_seqlens``, or a mask of keys, which hides those of -1. ``None``: neither, or one that does not fit or
+    differs between queries, which attention refuses where terms depend on it.
     """
     tokens = x.size(1)
+    if isinstance(mask, Tensor) and mask.dim() == 4 and mask.shape[1:3] == (1, 1):
+        mask = mask[:, 0, 0].expand(x.size(0) if mask.size(0) == 1 else -1, -1)
     if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == x.shape[:2]:
         return mask.long() - 1
     if not isinstance(ends, Tensor) or ends.dim() != 1 or ends.is_floating_point():

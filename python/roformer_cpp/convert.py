@@ -63,7 +63,8 @@ def convert(
         _checks.choice(WHERE, "layout", layout, ("pairs", "halves"))
     _checks.choice(WHERE, "weights", weights, WEIGHTS)
     _checks.boolean(WHERE, "overwrite", overwrite)
-    origin, folder = _path("source", source), _path("target", target)
+    origin = Path(_checks.path(WHERE, "the source", source))
+    folder = Path(_checks.path(WHERE, "the target", target))
 
     from ._convert import checkpoint, directory, tensorflow
 
@@ -85,13 +86,6 @@ def convert(
             pickles.write(staged / pickles.FILE, content.tensors)
             (staged / "model.safetensors").unlink()
     return result | {"left_out": content.left_out}
-
-
-def _path(name: str, value: str | os.PathLike) -> Path:
-    try:
-        return Path(os.fsdecode(value))
-    except TypeError:
-        raise TypeError(f"[{WHERE}] the {name} must be a path, got {_checks.kind(value)}") from None
 
 
 def _read(source: Path, model_type: str | None, tokenizer: str | None) -> Any:

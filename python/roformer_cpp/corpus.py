@@ -29,7 +29,7 @@ def vocab(
 
     Args:
         input: files, directories and patterns (docs/formats.md); None with ``bytes``.
-        output: ``vocab.txt`` to write, beside which the tokenizer's settings are written; with ``bytes`` a directory.
+        output: ``vocab.txt`` to write, with the tokenizer's settings next to it; with ``bytes`` a directory.
         bytes: no text: a tokenizer whose tokens are the bytes (docs/pretraining.md).
         size: tokens in total, with five special ones. Default: 8000.
         min_frequency: pairs that occur less often are not merged. Default: 2.
@@ -92,8 +92,8 @@ def prepare(
         input: files, directories and patterns (docs/formats.md).
         model: directory with a tokenizer's files.
         output: the data directory to write. One that an earlier call made is replaced.
-        documents: what a document of a text file is: ``"file"``, ``"blank-line"`` or ``"line"``. Default: a file.
-        format: ``"text"``, ``"jsonl"``, ``"csv"``, ``"tsv"`` or ``"parquet"``, where names do not tell it.
+        documents: the unit of a document in text files: ``"file"``, ``"blank-line"`` or ``"line"``. Default: a file.
+        format: ``"text"``, ``"jsonl"``, ``"csv"``, ``"tsv"`` or ``"parquet"``, if the names do not tell it.
         field: of a record, with its text. Default: ``"text"``.
         quotes: False: quotation marks in csv and tsv are text.
         skip_bad_records: count damaged records, rather than stop at the first.

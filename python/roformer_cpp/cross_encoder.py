@@ -176,7 +176,7 @@ class CrossEncoder:
             return ""
         if name not in self.prompts:
             known = ", ".join(sorted(self.prompts)) or "none"
-            raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {name!r}")
+            raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {_checks.shown(name)}")
         return self.prompts[name]
 
 

@@ -11,6 +11,7 @@ from types import NoneType
 import torch
 from torch import Tensor, nn
 
+from . import _checks
 from ._script_module import kept_script
 from .encoding import SCALAR_TYPES, encodings
 from .terms import TermLists, Terms
@@ -33,9 +34,11 @@ class EncodingShape:
 class CustomEncoding(nn.Module):
     """Base class of position encodings written in Python.
 
-    Made by its constructor with an :class:`EncodingShape` and the encoding's own keys. Parameters are those of any
-    ``nn.Module``; ``register_encoding`` gives the class a name, under which it takes part wherever a built-in one
-    does: ``encoding``, ``combine_encodings``, ``attention``, ``build_model``, ``load_model``.
+    Made by its constructor with an :class:`EncodingShape` and the encoding's own keys. Parameters and buffers are those
+    of any ``nn.Module``: the constructor registers them, and a saved model has the parameters and the persistent
+    buffers, which must be floating-point or int64. ``register_encoding`` gives the class a name, under which it takes
+    part wherever a built-in one does: ``encoding``, ``combine_encodings``, ``attention``, ``build_model``,
+    ``load_model``.
 
     A forward pass calls :meth:`input` and :meth:`shared` once, and :meth:`layer_terms` for each layer.
 
@@ -54,7 +57,7 @@ class CustomEncoding(nn.Module):
     def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
         """What is added to the input embeddings, ``[1 or B, T, embedding_size]``.
 
-        ``None``, and then for all positions: nothing.
+        ``None``, and then for all positions: nothing. The engine does not compute a class that defines it.
 
         Args:
             positions: int64 ``[1 or B, T]``.
@@ -82,12 +85,24 @@ class CustomEncoding(nn.Module):
                 rotation. Numbers for each pair of them are the term ``pair_bias``.
         """
         if not isinstance(shared, Terms):
-            raise TypeError(f"[encoding] shared must return Terms where layer_terms is not defined, got {shared!r}")
+            raise TypeError(
+                f"[encoding] shared must return Terms where layer_terms is not defined, got {_checks.shown(shared)}"
+            )
         return shared
 
     def forward(self, method: str, *arguments: object) -> object:
         """``self.<method>(*arguments)``, the form in which torch puts other tensors in the place of parameters."""
         return getattr(self, method)(*arguments)
+
+
+@dataclass
+class _Made:
+    """A module, and what C++ knows of it."""
+
+    module: CustomEncoding
+    parameters: list[str]
+    buffers: list[str]  # the persistent ones
+    adds: bool | None = None  # whether input returned a tensor; None: not called yet
 
 
 _classes: dict[str, Callable[..., CustomEncoding]] = {}
@@ -115,7 +130,9 @@ def register_encoding(
     if make is None:
         return lambda make: register_encoding(name, make)
     if not isinstance(name, str) or not name or name in {each["name"] for each in encodings()}:
-        raise ValueError(f"[register_encoding] name must be a text that no built-in encoding has, got {name!r}")
+        raise ValueError(
+            f"[register_encoding] name must be a text that no built-in encoding has, got {_checks.shown(name)}"
+        )
     _classes[name] = make
     kept_script.cache_clear()
     return make
@@ -134,7 +151,7 @@ def _make(name: str, options: str, sizes: list[int], initializer_range: float) -
         raise TypeError(f"[encoding] {name} must be made as a CustomEncoding, got {type(module).__name__}")
     for name in ("reads_vectors", "scales_scores"):
         if not isinstance(getattr(module, name), bool):
-            raise TypeError(f"[encoding] {name} must be True or False, got {getattr(module, name)!r}")
+            raise TypeError(f"[encoding] {name} must be True or False, got {_checks.shown(getattr(module, name))}")
     _checked_length(module.max_length)
     if module.reads_vectors:
         signature = inspect.signature(module.layer_terms)
@@ -145,24 +162,56 @@ def _make(name: str, options: str, sizes: list[int], initializer_range: float) -
                 "[encoding] layer_terms must take layer, shared, projections, queries and keys where reads_vectors is "
                 f"True, got {signature}"
             ) from None
-    return _keep(module)
+    return _keep(_Made(module, *_names(module)))
 
 
-def _parameters(number: int) -> tuple[list[Tensor], list[str]]:
-    named = dict(_kept[number].named_parameters())
-    return list(named.values()), list(named)
+def _names(module: nn.Module) -> tuple[list[str], list[str]]:
+    """Of the parameters and the persistent buffers."""
+    passing = {
+        f"{prefix}.{name}".removeprefix(".")
+        for prefix, part in module.named_modules()
+        for name in part._non_persistent_buffers_set
+    }
+    buffers = [name for name, _ in module.named_buffers() if name not in passing]
+    return [name for name, _ in module.named_parameters()], buffers
 
 
-def _call(number: int, parameters: list[Tensor], method: str, *arguments: object) -> object:
-    module = _kept[number]
-    named = dict(zip((name for name, _ in module.named_parameters()), parameters, strict=True))
-    return torch.func.functional_call(module, named, (method, *arguments))
+def _tensors(number: int) -> tuple[list[Tensor], list[str], int]:
+    """The tensors of a module and their names, first its parameters, and the number of these."""
+    made = _kept[number]
+    named = dict(made.module.named_parameters()) | dict(made.module.named_buffers())
+    names = made.parameters + made.buffers
+    return [named[name] for name in names], names, len(made.parameters)
 
 
-def _input(number: int, parameters: list[Tensor], positions: Tensor, dtype: int) -> Tensor | None:
-    added = _call(number, parameters, "input", positions, _DTYPES[dtype])
+def _call(number: int, tensors: list[Tensor], training: bool, method: str, *arguments: object) -> object:
+    made = _kept[number]
+    if made.module.training != training:
+        made.module.train(training)
+    result = torch.func.functional_call(
+        made.module, dict(zip(made.parameters + made.buffers, tensors, strict=True)), (method, *arguments)
+    )
+    later = {name for names in _names(made.module) for name in names}.difference(made.parameters, made.buffers)
+    if later:
+        raise ValueError(
+            "[encoding] parameters and persistent buffers must be registered by the constructor, got "
+            f"{_checks.shown(min(later))} after it. Hint: register_buffer(.., persistent=False)"
+        )
+    return result
+
+
+def _input(number: int, tensors: list[Tensor], training: bool, positions: Tensor, dtype: int) -> Tensor | None:
+    made = _kept[number]
+    added = _call(number, tensors, training, "input", positions, _DTYPES[dtype])
     if not isinstance(added, (Tensor, NoneType)):
         raise TypeError(f"[encoding] input must return a tensor or None, got {type(added).__name__}")
+    adds = added is not None
+    if made.adds not in (None, adds):
+        raise ValueError(
+            "[encoding] input must return a tensor for all positions, or None for all, got "
+            f"{'a tensor' if adds else 'None'} for positions {list(positions.shape)} and the other before"
+        )
+    made.adds = adds
     rows, tokens = positions.shape[:2]
     if added is not None and (added.dim() != 3 or added.size(0) not in (1, rows) or added.size(1) != tokens):
         raise ValueError(
@@ -171,37 +220,45 @@ def _input(number: int, parameters: list[Tensor], positions: Tensor, dtype: int)
     return added
 
 
-def _shared(number: int, parameters: list[Tensor], positions: Tensor, key_positions: Tensor, dtype: int) -> int:
-    return _keep(_call(number, parameters, "shared", positions, key_positions, _DTYPES[dtype]))
+def _shared(
+    number: int, tensors: list[Tensor], training: bool, positions: Tensor, key_positions: Tensor, dtype: int
+) -> int:
+    return _keep(_call(number, tensors, training, "shared", positions, key_positions, _DTYPES[dtype]))
+
+
+def _adds_input(number: int) -> bool:
+    """Whether the class defines ``input``, which may then add something."""
+    return getattr(_kept[number].module.input, "__func__", None) is not CustomEncoding.input
 
 
 def _reads_vectors(number: int) -> bool:
-    return _kept[number].reads_vectors
+    return _kept[number].module.reads_vectors
 
 
 def _scales_scores(number: int) -> bool:
-    return _kept[number].scales_scores
+    return _kept[number].module.scales_scores
 
 
 def _max_length(number: int) -> int | None:
-    return _checked_length(_kept[number].max_length)
+    return _checked_length(_kept[number].module.max_length)
 
 
 def _checked_length(length: object) -> int | None:
     if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
-        raise ValueError(f"[encoding] max_length must be a whole number >= 1 or None, got {length!r}")
+        raise ValueError(f"[encoding] max_length must be a whole number >= 1 or None, got {_checks.shown(length)}")
     return length
 
 
 def _terms(
     number: int,
-    parameters: list[Tensor],
+    tensors: list[Tensor],
+    training: bool,
     shared: int,
     layer: int,
     projections: list[Tensor],
     vectors: list[Tensor],
 ) -> TermLists:
-    terms = _call(number, parameters, "layer_terms", layer, _kept[shared], tuple(projections), *vectors)
+    terms = _call(number, tensors, training, "layer_terms", layer, _kept[shared], tuple(projections), *vectors)
     if not isinstance(terms, Terms):
         raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
     return terms.arguments()
@@ -215,15 +272,19 @@ _library = torch.library.Library("roformer_python", "DEF")
 for _schema, _function in (
     ("knows(str name) -> bool", lambda name: name in _classes),
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
-    ("parameters(int module) -> (Tensor[], str[])", _parameters),
+    ("tensors(int module) -> (Tensor[], str[], int)", _tensors),
+    ("adds_input(int module) -> bool", _adds_input),
     ("reads_vectors(int module) -> bool", _reads_vectors),
     ("scales_scores(int module) -> bool", _scales_scores),
     ("max_length(int module) -> int?", _max_length),
-    ("input(int module, Tensor[] parameters, Tensor positions, int dtype) -> Tensor?", _input),
-    ("shared(int module, Tensor[] parameters, Tensor positions, Tensor key_positions, int dtype) -> int", _shared),
+    ("input(int module, Tensor[] tensors, bool training, Tensor positions, int dtype) -> Tensor?", _input),
     (
-        "terms(int module, Tensor[] parameters, int shared, int layer, Tensor[] projections, Tensor[] vectors) "
-        "-> (Tensor[], str[], int[], str, float?)",
+        "shared(int module, Tensor[] tensors, bool training, Tensor positions, Tensor key_positions, int dtype) -> int",
+        _shared,
+    ),
+    (
+        "terms(int module, Tensor[] tensors, bool training, int shared, int layer, Tensor[] projections, "
+        "Tensor[] vectors) -> (Tensor[], str[], int[], str, float?)",
         _terms,
     ),
     ("release(int number) -> ()", _release),

@@ -31,7 +31,7 @@ _ALONE = ("compare",)  # commands of one process
 _HELP = """\
 {shared}Options of the launcher:
   --import MODULE    Python module to load before, such as one that registers encodings; several times for several
-{more}All other options are those of `roformer {command}`:
+{more}The other options are the options of `roformer {command}`:
 
 """
 
@@ -101,7 +101,7 @@ def pretrain(
     profile: str | None = None,
 ) -> None:
     """Trains a language model together with the other processes of ``torch.distributed``'s default group, which the
-    caller has made; every one of them calls this. Without a group, this process trains alone.
+    caller has made. Every process calls this. Without a group, this process trains alone.
 
     Args:
         run: the run file, or its keys as a dictionary. With ``resume`` it may be None: the run's own.
@@ -136,8 +136,8 @@ def pretrain(
 
 
 def _is_started_again(arguments: list[str]) -> bool:
-    """Whether torchrun has started this job before, in this output directory: it then goes on without --resume. For
-    this the directory keeps the job's identity in a hidden file."""
+    """Whether torchrun has started this job before, in this output directory. If so, it continues without --resume.
+    A hidden file in the directory keeps the job's identity."""
     job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     output = next((word.partition("=")[2] for word in arguments if word.startswith("--output=")), None)
     if output is None and "--output" in arguments[:-1]:
@@ -156,7 +156,7 @@ def _is_started_again(arguments: list[str]) -> bool:
 def _import(module: str) -> None:
     """
     Raises:
-        ImportError: there is no such module, or it raises an exception.
+        ImportError: the module is missing or raises an exception.
     """
     try:
         importlib.import_module(module)
@@ -215,9 +215,9 @@ def _make_group(backend: str, timeout: float, arguments: list[str]) -> tuple[str
 
 def _agreed_start(store: Any, rank: int, size: int, timeout: float) -> str:
     """A name for this start that all ranks have. torchrun keeps its store when it starts workers again, and agents
-    count starts differently, so that what earlier workers have written must not be taken for that of these.
+    count starts differently, so the values of earlier workers must not be mistaken for current ones.
 
-    Every other rank asks with a number of its own, and rank 0 answers each number until all have taken an answer.
+    Every other rank asks with its own number, and rank 0 answers each number until all have taken an answer.
     """
     own = uuid.uuid4().hex
     if rank != 0:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _torch  # noqa: F401 - it loads the operators
+from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, terms_of_script
-from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
+from ._operator_call import check_devices, check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
 from ._script_module import ScriptModule, kept_script, script_maker
 from ._whole_call import flat, whole_call
@@ -17,6 +17,8 @@ from .terms import Terms
 
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size", "embedding_size")
 
+_SHAPE_LENGTH = len(_SHAPE)  # the place of max_position_embeddings, which follows them
+_EVALUATION = "eval "  # what a definition begins with in evaluation mode
 _AXES = (0, 2, 3)  # of positions; 0: a number for each token
 SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}  # c10::ScalarType
 
@@ -37,7 +39,18 @@ class Encoding(ScriptModule):
         return f"Encoding({self.name}, {numbers:,} parameters)"
 
     def _rebuilt(self) -> torch.ScriptObject:
-        return _made(self._text)
+        return _made(self._kept_text)
+
+    @property
+    def _kept_text(self) -> str:
+        """The definition and the mode, of which ``_made`` makes the C++ object again."""
+        return self._text if self.training else _EVALUATION + self._text
+
+    def train(self, mode: bool = True) -> "Encoding":
+        """Sets the mode, which encodings written in Python see as their ``training``."""
+        super().train(mode)
+        self._script.train(self.training)
+        return self
 
     @property
     def changes_with_length(self) -> bool:
@@ -48,6 +61,12 @@ class Encoding(ScriptModule):
     def made_for(self) -> str:
         """``causal`` or ``bidirectional`` where the terms are right for such attention alone, else empty."""
         return self._script.made_for()
+
+    @property
+    def scales_scores(self) -> bool:
+        """False where scores are q.k without ``1/sqrt(head_dim)``, as with ``t5``; layers then begin with projections
+        of queries and keys that fit (:class:`Attention`)."""
+        return self._script.scales_scores()
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
@@ -60,13 +79,16 @@ class Encoding(ScriptModule):
         if size == 0:
             return None
         tensors, names = flat({"positions": positions, "encoding": self._tensors()})
-        return _input_operator([self._text, "input"], tensors, names, [code, size], [])[0]
+        return _input_operator([self._kept_text, "input"], tensors, names, [code, size], [])[0]
 
     def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Word embeddings ``[B, T, E]`` of ``input_ids`` int64 ``[B, T]`` as the encoding changes them.
 
         Most encodings return them as they are. Token types and ``input`` are added to the result.
         """
+        check_tensors("encoding", words=words, input_ids=input_ids, positions=positions)
+        check_values("encoding", positions=positions)
+        check_devices("encoding", positions=positions, words=words, input_ids=input_ids)
         return self._script.words(self._tensors(), words, input_ids, positions)
 
     def layer_input(self, positions: Tensor, *, layer: int = 0, dtype: torch.dtype = torch.float32) -> Tensor | None:
@@ -83,7 +105,7 @@ class Encoding(ScriptModule):
         if size == 0:
             return None
         tensors, names = flat({"positions": positions, "encoding": self._tensors()})
-        return _input_operator([self._text, "layer_input"], tensors, names, [code, size, layer], [])[0]
+        return _input_operator([self._kept_text, "layer_input"], tensors, names, [code, size, layer], [])[0]
 
     def acts_on_input(self, *, in_layers: bool = False) -> str | None:
         """The name of the encoding, or of the part of a combination, that adds to the input embeddings or changes the
@@ -140,8 +162,9 @@ class Encoding(ScriptModule):
         check_values("encoding", **read, queries=queries, keys=keys)
         if not isinstance(projections, (tuple, list)):
             raise TypeError(f"[encoding] projections must be tensors, got {type(projections).__name__}")
-        for i, projection in enumerate(projections):
-            check_tensors("encoding", **{f"projections[{i}]": projection})
+        of_layer = {f"projections[{i}]": projection for i, projection in enumerate(projections)}
+        check_tensors("encoding", **of_layer)
+        check_devices("encoding", **read, hidden_states=hidden_states, queries=queries, keys=keys, **of_layer)
         if not isinstance(layer, int) or isinstance(layer, bool):
             raise TypeError(f"[encoding] layer must be a whole number, got {type(layer).__name__}")
         tensors = {
@@ -155,17 +178,20 @@ class Encoding(ScriptModule):
             "keys": keys,
         }
         if torch.compiler.is_compiling():
-            return DeferredTerms(self._text, tensors, layer, _scalar_type(dtype))
+            return DeferredTerms(self._kept_text, tensors, layer, _scalar_type(dtype))
         return terms_of_script(self._script, tensors, layer, _scalar_type(dtype))
 
 
 @script_maker("encoding")
 def _made(text: str) -> torch.ScriptObject:
     """The C++ object of an encoding's definition, or of those of its parts, without values."""
-    given = json.loads(text)
+    given = json.loads(text.removeprefix(_EVALUATION))
     if _is_combination(given):
-        return torch.ops.roformer.combine_encodings([_made(part) for part in given])
-    return torch.classes.roformer.Encoding(*given, True)
+        script = torch.ops.roformer.combine_encodings([_made(part) for part in given])
+    else:
+        script = torch.classes.roformer.Encoding(*given, True)
+    script.train(not text.startswith(_EVALUATION))
+    return script
 
 
 def _is_combination(given: list) -> bool:
@@ -194,14 +220,18 @@ def _added_size(text: str, place: int, added: Callable[..., Tensor | None]) -> i
     with _disable_current_modes():
         tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
         tensors += [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in script.named_buffers().values()]
-        positions = [torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64, device="cpu") for axes in _AXES]
-        for one in positions:
+        refusal = None
+        for axes in _AXES:
             try:
-                return 0 if added(script, tensors, one, SCALAR_TYPES[torch.float32]) is None else shape[place]
-            except ValueError:
-                if one is positions[-1]:
-                    raise
-    raise AssertionError("positions have one of these numbers of axes")
+                for tokens in (1, shape[_SHAPE_LENGTH]):
+                    size = (1, tokens, axes) if axes else (1, tokens)
+                    positions = torch.zeros(size, dtype=torch.int64, device="cpu")
+                    if added(script, tensors, positions, SCALAR_TYPES[torch.float32]) is not None:
+                        return shape[place]
+                return 0
+            except ValueError as error:
+                refusal = refusal or error
+    raise refusal
 
 
 def _compute_input(
@@ -228,7 +258,7 @@ _input_operator = whole_call("encoding_input", _compute_input, _shape_of_input)
 
 def _size(key: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"[encoding] {key} must be a whole number >= 1, got {value!r}")
+        raise ValueError(f"[encoding] {key} must be a whole number >= 1, got {_checks.shown(value)}")
     return value
 
 
@@ -262,9 +292,9 @@ def encoding(name: str, **config) -> Encoding:
     shape.setdefault("embedding_size", shape["hidden_size"])
     causal, initializer_range = config.pop("is_decoder", False), config.pop("initializer_range", 0.02)
     if not isinstance(causal, bool):
-        raise ValueError(f"[encoding] is_decoder must be true or false, got {causal!r}")
+        raise ValueError(f"[encoding] is_decoder must be true or false, got {_checks.shown(causal)}")
     if not isinstance(initializer_range, (int, float)) or not 0 <= initializer_range < float("inf"):
-        raise ValueError(f"[encoding] initializer_range must be a number >= 0, got {initializer_range!r}")
+        raise ValueError(f"[encoding] initializer_range must be a number >= 0, got {_checks.shown(initializer_range)}")
     sizes = [shape[key] for key in (*_SHAPE, "max_position_embeddings")]
     definition = (name, options_json(name, config), [*sizes, int(causal), vocab_size], float(initializer_range))
     return Encoding(torch.classes.roformer.Encoding(*definition, False), name, definition)
@@ -277,7 +307,7 @@ def combine_encodings(encodings: Sequence[Encoding]) -> Encoding:
     when two of them set one.
     """
     if not isinstance(encodings, (list, tuple)) or not all(isinstance(part, Encoding) for part in encodings):
-        raise TypeError(f"[encoding] encodings must be a list of encodings, got {encodings!r}")
+        raise TypeError(f"[encoding] encodings must be a list of encodings, got {_checks.shown(encodings)}")
     script = torch.ops.roformer.combine_encodings([part._script for part in encodings])
     return Encoding(script, "+".join(part.name for part in encodings), None, encodings)
 

@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from . import _checks
 from ._operator_call import check_optional_tensors, check_tensors
 from .attention import attention, default_positions, sequences_of
 from .encoding import Encoding
@@ -49,7 +50,9 @@ class Attention(nn.Module):
         dropout: of the attention's probabilities, in training; each call draws anew from torch's default generator.
         is_causal: whether a token attends to the tokens up to its own only.
 
-    The submodules ``query``, ``key``, ``value`` and ``output`` are ``nn.Linear``.
+    The submodules ``query``, ``key``, ``value`` and ``output`` are ``nn.Linear`` and start as such. With an encoding
+    that does not scale scores, such as ``t5``, ``query`` and ``key`` start as T5's authors' do, so that scores begin
+    with a deviation of 1: weights with the deviations ``1/sqrt(C D)`` and ``1/sqrt(C)``, biases of 0.
 
     Raises:
         ValueError: sizes that do not fit each other; the message names them.
@@ -91,6 +94,16 @@ class Attention(nn.Module):
         self.key = nn.Linear(hidden_size, key_heads * self.head_dim, bias)
         self.value = nn.Linear(hidden_size, key_heads * self.head_dim, bias)
         self.output = nn.Linear(heads * self.head_dim, hidden_size, bias)
+        if encoding is not None and not encoding.scales_scores:
+            self._fit_scores()
+
+    def _fit_scores(self) -> None:
+        """As ``build_model`` (nn/src/body.cpp, fit_scores): T5's deviations, and biases of 0."""
+        hidden_size = self.query.in_features
+        for linear, size in ((self.query, hidden_size * self.head_dim), (self.key, hidden_size)):
+            nn.init.normal_(linear.weight, std=size**-0.5)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
 
     def forward(
         self,
@@ -190,10 +203,12 @@ class EncoderLayer(nn.Module):
     ):
         super().__init__()
         if norm not in ("post", "pre"):
-            raise ValueError(f"[encoder_layer] norm must be post or pre, got {norm!r}")
+            raise ValueError(f"[encoder_layer] norm must be post or pre, got {_checks.shown(norm)}")
         activations = {"gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh"), "relu": nn.ReLU(), "silu": nn.SiLU()}
         if activation not in activations:
-            raise ValueError(f"[encoder_layer] activation must be one of {', '.join(activations)}, got {activation!r}")
+            raise ValueError(
+                f"[encoder_layer] activation must be one of {', '.join(activations)}, got {_checks.shown(activation)}"
+            )
         if not isinstance(hidden_size, int):
             raise TypeError(f"[encoder_layer] hidden_size must be a whole number, got {type(hidden_size).__name__}")
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size

@@ -90,7 +90,7 @@ def _attend(
         terms = terms.made()
     terms = Terms() if terms is None else terms
     sequences = 1 if call[2] is None or call[2].numel() == 0 else int(call[2].max()) + 1
-    check_terms("linear_attention", terms, q, sequences)
+    check_terms("linear_attention", terms, q, sequences, has_mask=call[1] is not None)
     arguments = terms.arguments()
     operator = torch.ops.roformer.linear_attention.default
     out, after = operator_call("linear_attention", operator, q, k, v, *arguments, options, projection, *call)
@@ -129,11 +129,13 @@ def _sequences(cu_seqlens: Tensor, k: Tensor) -> Tensor:
     lengths, keys = cu_seqlens.diff(), k.size(1)
     if (lengths < 0).any() or cu_seqlens[0] != 0 or cu_seqlens[-1] != keys:
         raise ValueError(
-            f"[linear_attention] cu_seqlens must rise from 0 to the {keys} keys, got {cu_seqlens.tolist()}"
+            f"[linear_attention] cu_seqlens must rise from 0 to the {keys} keys, got "
+            f"{_checks.shown(cu_seqlens.tolist())}"
         )
     if k.size(0) != 1:
         raise ValueError(f"[linear_attention] packed sequences must have batch size 1, got {k.size(0)}")
-    return torch.repeat_interleave(torch.arange(len(lengths)), lengths).unsqueeze(0)
+    tokens = torch.arange(len(lengths), device=lengths.device)
+    return torch.repeat_interleave(tokens, lengths).unsqueeze(0)
 
 
 def _scaled(terms: Terms | None, scale: float | None, feature_map: str) -> Terms | None:
@@ -220,10 +222,6 @@ def linear_attention(
     check_tensors("linear_attention", q=q, k=k, v=v)
     check_optional_tensors("linear_attention", key_mask=key_mask, cu_seqlens=cu_seqlens, projection=projection)
     check_values("linear_attention", cu_seqlens=cu_seqlens)
-    if projection is not None and projection.device != q.device:
-        raise ValueError(
-            f"[linear_attention] projection must be on the device of q, {q.device}, got {projection.device}"
-        )
     if not isinstance(state, (LinearAttentionState, NoneType)):
         raise TypeError(f"[linear_attention] state must be a LinearAttentionState, got {type(state).__name__}")
     options = {"feature_map": feature_map, "rotate_denominator": rotate_denominator, "eps": eps}
@@ -231,7 +229,7 @@ def linear_attention(
     options |= {} if feature_eps is None else {"feature_eps": feature_eps}
     if feature_map in _DRAWN and projection is None:
         num_features = linear_feature_dim(q.size(-1), feature_map=feature_map)
-        projection = orthogonal_features(num_features, q.size(-1), seed=0)
+        projection = orthogonal_features(num_features, q.size(-1), seed=0).to(q.device)
     terms = _scaled(terms, scale, feature_map)
     if heads_first:
         q, k, v = tokens_first("linear_attention", q, k, v)

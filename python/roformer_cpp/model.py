@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import _checks, _hub, _torch  # noqa: F401 - it loads the operators
-from ._operator_call import check_tensors, operator_call
+from ._operator_call import check_devices, check_tensors, operator_call
 from ._script_module import ScriptModule, kept_script, script_maker
 from ._whole_call import flat, whole_call
 
@@ -28,6 +28,7 @@ HEADS = (
 
 
 _ALL_TOKENS = 2**63 - 1
+_MISSING_FILE = "missing file: "  # of nn/src/script_terms.h
 
 
 class Model(ScriptModule):
@@ -75,10 +76,14 @@ class Model(ScriptModule):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         *,
+        token_type_ids: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        encoder_hidden: Tensor | None = None,
+        encoder_mask: Tensor | None = None,
         num_choices: int = 1,
         cache: torch.ScriptObject | None = None,
         dropout_key: tuple[int, int] | None = None,
-        **inputs: Tensor | None,
     ) -> dict[str, Tensor]:
         """One forward pass. Names are those of ``transformers``: ``model(**tokenizer(texts, return_tensors="pt"))``.
 
@@ -86,11 +91,6 @@ class Model(ScriptModule):
             input_ids: int64 ``[B, T]``, T > 0.
             attention_mask: ``[B, T]``, bool or integers 0 and 1; 1: the token may be attended to. Default: all. Not a
                 mask of numbers that are added to scores: for such a mask, give ``mask == 0``.
-            num_choices: for multiple choice, whose ``input_ids`` are ``[B * num_choices, T]``.
-            cache: from :meth:`new_cache`. The results for the new tokens are those of a pass over all tokens.
-            dropout_key: (seed, step), of which dropout in training mode is then a function. Default: every pass draws
-                a new seed from torch's default generator; ``torch.manual_seed`` repeats a run, and
-                ``torch.utils.checkpoint``, which restores the generator, drops the same in both of its passes.
             token_type_ids: int64 ``[B, T]``. Default: 0.
             segments: int32 ``[B, T]``, in place of ``attention_mask``: tokens attend within equal values >= 0; -1 is
                 padding.
@@ -98,6 +98,11 @@ class Model(ScriptModule):
                 cache the positions after it.
             encoder_hidden: ``[B, S, C]``, the states that cross-attention attends to. With a cache, at its first call.
             encoder_mask: ``[B, S]``, as ``attention_mask``. Default: all.
+            num_choices: for multiple choice, whose ``input_ids`` are ``[B * num_choices, T]``.
+            cache: from :meth:`new_cache`. The results for the new tokens are those of a pass over all tokens.
+            dropout_key: (seed, step), of which dropout in training mode is then a function. Default: every pass draws
+                a new seed from torch's default generator; ``torch.manual_seed`` repeats a run, and
+                ``torch.utils.checkpoint``, which restores the generator, drops the same in both of its passes.
 
         Returns:
             ``hidden`` [B, T, C], and by head: ``logits`` (language models [B, T, V]; sequence classification
@@ -105,7 +110,15 @@ class Model(ScriptModule):
             ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
             a cache: at its first call).
         """
-        given = self._given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        given = self._given(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            segments=segments,
+            positions=positions,
+            encoder_hidden=encoder_hidden,
+            encoder_mask=encoder_mask,
+        )
         if torch.compiler.is_compiling() and cache is None:
             return self._whole(given, "forward", num_choices, dropout_key)
         return self._plain("forward", given, num_choices=num_choices, cache=cache, dropout_key=_key(dropout_key))
@@ -119,14 +132,17 @@ class Model(ScriptModule):
         given = {name: value for name, value in inputs.items() if value is not None}
         if "input_ids" not in given:
             raise TypeError("[input] input_ids must be a tensor, got none")
-        place = self._tensors()[0].device
         for name, value in given.items():
             if not isinstance(value, Tensor):
                 hint = '. Hint: tokenizer(.., return_tensors="pt")' if isinstance(value, list) else ""
                 raise TypeError(f"[input] {name} must be a tensor, got {type(value).__name__}{hint}")
-            if value.device != place and place.type != "meta":
-                raise ValueError(f"[input] {name} must be on the device of the model, {place}, got {value.device}")
+        self._check_devices(**given)
         return given
+
+    def _check_devices(self, **given: Tensor) -> None:
+        first = self._tensors()[0]
+        if not first.is_meta:  # else the call says that the model has no values
+            check_devices("input", **{"the model": first}, **given)
 
     def _whole(
         self, given: dict[str, Tensor], method: str, num_choices: int, dropout_key: tuple[int, int] | None
@@ -147,12 +163,24 @@ class Model(ScriptModule):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         *,
+        token_type_ids: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        encoder_hidden: Tensor | None = None,
+        encoder_mask: Tensor | None = None,
         cache: torch.ScriptObject | None = None,
         dropout_key: tuple[int, int] | None = None,
-        **inputs: Tensor | None,
     ) -> Tensor:
         """Only the last hidden state [B, T, C]; arguments as above."""
-        given = self._given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        given = self._given(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            segments=segments,
+            positions=positions,
+            encoder_hidden=encoder_hidden,
+            encoder_mask=encoder_mask,
+        )
         if torch.compiler.is_compiling() and cache is None:
             return self._whole(given, "encode", 1, dropout_key)["hidden"]
         return self._plain("encode", given, cache=cache, dropout_key=_key(dropout_key))
@@ -165,6 +193,7 @@ class Model(ScriptModule):
     def masked_lm_logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
         check_tensors("input", hidden=hidden)
+        self._check_devices(hidden=hidden)
         return self._script.masked_lm_logits(self._tensors(), hidden)
 
     def save(self, model_dir: str | PathLike) -> None:
@@ -189,7 +218,9 @@ def _key(dropout_key: tuple[int, int] | None) -> tuple[int, int] | None:
     if dropout_key is None:
         return None
     if not isinstance(dropout_key, (tuple, list)) or not all(isinstance(number, int) for number in dropout_key):
-        raise TypeError(f"[input] dropout_key must be two whole numbers, seed and step, got {dropout_key!r}")
+        raise TypeError(
+            f"[input] dropout_key must be two whole numbers, seed and step, got {_checks.shown(dropout_key)}"
+        )
     return dropout_key
 
 
@@ -346,8 +377,10 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
 
 @contextmanager
 def _missing_files() -> Iterator[None]:
-    """C++ has no FileNotFoundError that torch knows (nn/src/script_terms.h)."""
+    """C++ has no FileNotFoundError that torch knows (nn/src/script_terms.h); a user's encoding may raise IndexError."""
     try:
         yield
     except IndexError as error:
-        raise FileNotFoundError(str(error)) from None
+        if not str(error).startswith(_MISSING_FILE):
+            raise
+        raise FileNotFoundError(str(error).removeprefix(_MISSING_FILE)) from None

@@ -62,7 +62,7 @@ def export_onnx(
             that has no graph.
     """
     if _checks.integer(WHERE, "opset", opset) not in OPSETS:
-        raise ValueError(f"[{WHERE}] opset must be 17 or 23, got {opset}")
+        raise ValueError(f"[{WHERE}] opset must be 17 or 23, got {_checks.shown(opset)}")
     if task is not None:
         _checks.choice(WHERE, "task", task, TASKS)
     if length is not None:

@@ -4,7 +4,7 @@
 
 Families that take transformers' attention interface (BERT, ModernBERT, Llama, GPT-NeoX, Qwen, Gemma, ..) get another
 function there (`_patched/interface.py`) and another maker of masks (`masks.py`). RoFormer and DeBERTa-v2 compute
-attention in modules of their own, and T5 makes a matrix of its bias: these modules get another class, with another
+attention in separate modules, and T5 makes a matrix of its bias. These modules get another class, with another
 `forward` or `compute_bias` (`roformer.py`, `deberta_v2.py`, `t5.py`), until `unpatch`. transformers is imported when a
 function is called.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# Where an attention of its own is defined, and the module of _patched that has its replacement.
+# The modules of transformers with separate attention code, and the modules of _patched that replace it.
 _FAMILIES = {
     "transformers.models.roformer.modeling_roformer": "roformer",
     "transformers.models.t5.modeling_t5": "t5",
@@ -51,22 +51,22 @@ def patch(model: Model) -> Model:
     """Makes the models of transformers in `model` compute attention by `roformer_cpp.attention`.
 
     Outputs and gradients stay equal, to rounding. Parameters, their names, the configuration that ``save_pretrained``
-    writes, caches and ``generate`` stay as they are. What the kernel does not have is computed by transformers, and a
-    warning says so once for each reason: attention weights (``output_attentions=True``), logit softcapping, attention
+    writes, caches and ``generate`` are unchanged. transformers computes what the kernel lacks, with one
+    warning per reason: attention weights (``output_attentions=True``), logit softcapping, attention
     sinks, masks of numbers, a bias for each pair of tokens, other devices than the CPU. Calls of fewer than 16 queries,
     as in a step of ``generate``, go to torch's attention, which is faster there. Dropout follows torch's
     generator, and drops other weights than transformers does for the same seed. The output of a query that may attend
     to no key, as padding before a causal text, is 0.
 
     Args:
-        model: a model of transformers, or a module that contains some. RoFormer, T5, MT5, DeBERTa-v2, and those that
-            take transformers' attention interface. It is changed in place; a model that is patched stays so.
+        model: a model of transformers, or a module that contains some. RoFormer, T5, MT5, DeBERTa-v2, and models that
+            use transformers' attention interface. It is changed in place; patching again does nothing.
 
     Returns:
         `model`.
 
     Raises:
-        TypeError: `model` is no module.
+        TypeError: `model` is not a module.
         ValueError: none of its models is supported, or a version of transformers whose functions have arguments that
             are not known; the message names the class or the function.
         ImportError: transformers 5 is not installed.
@@ -95,7 +95,7 @@ def patch(model: Model) -> Model:
 
 
 def unpatch(model: Model) -> Model:
-    """Undoes `patch`: attention is computed as before. A model that is not patched stays as it is.
+    """Undoes `patch`: attention is computed as before. Other models are unchanged.
 
     Args:
         model: as for `patch`. It is changed in place.
@@ -104,7 +104,7 @@ def unpatch(model: Model) -> Model:
         `model`.
 
     Raises:
-        TypeError: `model` is no module.
+        TypeError: `model` is not a module.
         ImportError: transformers 5 is not installed.
     """
     for m in _models("unpatch", model):

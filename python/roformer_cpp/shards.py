@@ -45,7 +45,7 @@ class ShardDataset(Dataset):
 
     Raises:
         FileNotFoundError: the directory does not exist.
-        RuntimeError: it is no data directory, has no such split, or a file is damaged.
+        RuntimeError: it is not a data directory, lacks the split, or a file is damaged.
         ValueError: ``max_length`` or ``split`` breaks its rule.
         ImportError: PyTorch is not installed.
     """
@@ -79,7 +79,7 @@ class ShardDataset(Dataset):
         self._first_row, self._first_group, self._length = np.concatenate(first_rows), np.array(groups), rows
 
     def _rows(self, shard: "_Shard", begin: int, end: int) -> np.ndarray:
-        """How many rows each of these documents has."""
+        """The number of rows of each document."""
         ends = shard.ends[max(begin - 1, 0) : end]
         lengths = np.diff(ends, prepend=0) if begin == 0 else np.diff(ends)
         return -(-lengths // (self.max_length - _SPECIALS))

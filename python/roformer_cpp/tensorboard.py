@@ -27,8 +27,8 @@ class TensorBoard:
         roformer_cpp.pretrain("run.json", "data", "model", callback=roformer_cpp.TensorBoard("logs/model"))
 
     The tag of a number is the type of its line and its name: ``train/loss``, ``evaluation/accuracy``,
-    ``length/512/loss``. Numbers of `finetune` go to a folder for each run. What was written before for the same or
-    later steps, by a run that was then stopped and resumed, TensorBoard no longer shows.
+    ``length/512/loss``. Numbers of `finetune` go to a folder for each run. If a run was stopped and
+    resumed, TensorBoard hides the earlier numbers of repeated steps.
 
     Args:
         log_dir: folder of the event files, made if it is missing.
@@ -100,8 +100,8 @@ def write(run_dir: str | os.PathLike, log_dir: str | os.PathLike | None = None) 
 
     Raises:
         ImportError: the package tensorboard is not installed.
-        OSError: there are no metrics.
-        ValueError: a line of them is damaged.
+        OSError: the metrics are missing.
+        ValueError: a line of the metrics is damaged.
     """
     run_dir = Path(_checks.path(_WHERE, "the run", run_dir))
     log_dir = run_dir / "tensorboard" if log_dir is None else Path(log_dir)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from . import _checks
+
 TermLists = tuple[list[Tensor], list[str], list[int], str, float | None]
 
 
@@ -50,7 +52,7 @@ class Origin(NamedTuple):
     """What the encoding that made terms says of the attention that they are right for."""
 
     made_for: str  # causal, bidirectional, or empty: any
-    lacks_sequences: bool  # of packed rows, on which the terms depend
+    lacks_sequences: bool  # of packed or padded rows, on which the terms depend
 
 
 @dataclass(repr=False)
@@ -65,8 +67,8 @@ class Terms:
     ``[B or 1, H or 1, T, S]``, a number of each query and key, read in place where it is float32 and its last dimension
     is contiguous; ``scale`` (s) defaults to ``1/sqrt(D)``.
 
-    ``positions`` and ``key_positions``, ``[1 or B, T]`` and ``[1 or B, S]``, are those that the terms were made for:
-    attention uses these, and refuses others. ``None``: the terms are valid for any positions.
+    ``positions`` and ``key_positions``, ``[1 or B, T]`` and ``[1 or B, S]``, are the positions of the terms;
+    attention uses them and refuses others. ``None``: the terms are valid for any positions.
     """
 
     query: Rotation | None = None
@@ -107,7 +109,7 @@ class Terms:
         are the distances of a table, the layout and the scale.
         """
         if self.layout not in ("pairs", "halves"):
-            raise ValueError(f"[terms] layout must be pairs or halves, got {self.layout!r}")
+            raise ValueError(f"[terms] layout must be pairs or halves, got {_checks.shown(self.layout)}")
         tensors: list[Tensor] = []
         names: list[str] = []
         ranges: list[int] = []
@@ -138,7 +140,7 @@ class Terms:
     def from_arguments(
         cls, tensors: list[Tensor], names: list[str], ranges: list[int], layout: str, scale: float | None
     ) -> "Terms":
-        """The terms of which these are the ``arguments``."""
+        """The terms with these ``arguments``."""
         given = {
             name: (tensor, *ranges[2 * i : 2 * i + 2])
             for i, (name, tensor) in enumerate(zip(names, tensors, strict=True))
@@ -157,12 +159,15 @@ class Terms:
 DIRECTION_HINTS = {"causal": "is_causal=True", "bidirectional": "encoding(.., is_decoder=True)"}
 
 
-def check_terms(where: str, terms: Terms, q: Tensor, sequences: int, *, is_causal: bool | None = None) -> None:
+def check_terms(
+    where: str, terms: Terms, q: Tensor, sequences: int, *, has_mask: bool, is_causal: bool | None = None
+) -> None:
     """Refuses terms of an encoding that are wrong for a call, or have fewer bits than its queries ``[B, T, H, D]``.
 
     Args:
         where: of messages.
         sequences: how many a row has.
+        has_mask: whether a mask may leave keys out.
         is_causal: whether no query attends to a later key. ``None``: not checked.
     """
     if terms._origin is None:
@@ -176,10 +181,11 @@ def check_terms(where: str, terms: Terms, q: Tensor, sequences: int, *, is_causa
                     "encoding.double() and terms(.., dtype=torch.float64)"
                 )
     made_for, lacks_sequences = terms._origin
-    if lacks_sequences and sequences > 1:
+    if lacks_sequences and (sequences > 1 or has_mask):
+        call = ("packed rows", f"{sequences} sequences") if sequences > 1 else ("rows with a mask", "a mask")
         raise ValueError(
-            f"[{where}] terms that depend on where sequences begin must be made with sequences for packed rows, got "
-            f"none and {sequences} sequences. Hint: encoding.terms(.., sequences=), the number of each token's"
+            f"[{where}] terms that depend on where sequences begin must be made with sequences for {call[0]}, got "
+            f"none and {call[1]}. Hint: encoding.terms(.., sequences=), the number of each token's, -1 for padding"
         )
     if not made_for or is_causal is None or q.shape[1] <= 1:  # one query alone is the last token
         return

@@ -106,9 +106,11 @@ def abel_bound(q, k, distance, base=10000.0):
 
 
 def decay_curve(distance, dim=128, base=10000.0):
-    """Figure 2: the mean of |S_1| .. |S_{dim/2}|, for a distance or an array of them. It falls from (dim/2 + 1) / 2 at
-    distance 0, not monotonically, and levels off; what decays is this bound, not the score of given vectors (the
-    variance of random ones does not)."""
+    """Figure 2: the mean of |S_1| .. |S_{dim/2}|, for one or several distances.
+
+    It falls from (dim/2 + 1) / 2 at distance 0, not monotonically, and levels off. This bound decays; the score of
+    given vectors need not (its variance for random vectors does not).
+    """
     return np.abs(partial_sums(distance, dim, base)[..., 1:]).mean(axis=-1)
 
 

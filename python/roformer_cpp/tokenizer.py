@@ -1,4 +1,4 @@
-"""Texts to rows of token ids, equal to those of transformers' tokenizer for the same directory, without PyTorch."""
+"""Texts to rows of token ids, as transformers' tokenizer gives them for the same directory, without PyTorch."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -20,8 +20,8 @@ SIDES = ("right", "left")
 class Tokenizer:
     """The tokenizer of a model directory (docs/tokenizers.md says which, and where rows differ from transformers').
 
-    Names are those of transformers. A tokenizer may be used by several threads at once; it is pickled as its directory,
-    so that workers of a ``DataLoader`` can have one.
+    Names follow transformers. Several threads may use a tokenizer concurrently. It is pickled as its directory, so that
+    workers of a ``DataLoader`` can have one.
 
     Args:
         model_dir: with ``tokenizer.json`` or ``vocab.txt``, and their settings; or a GGUF file.
@@ -66,7 +66,7 @@ class Tokenizer:
         return f"Tokenizer({self.name_or_path!r}, {len(self)} tokens)"
 
     def __len__(self) -> int:
-        """All tokens, also those that were added to the model's vocabulary."""
+        """All tokens, including tokens added to the model's vocabulary."""
         return self._tokenizer.size()
 
     # ---- rows
@@ -109,7 +109,7 @@ class Tokenizer:
 
         Returns:
             ``input_ids``, ``token_type_ids`` and ``attention_mask`` by name: for one string the lists of its row, for
-            a list those of each row.
+            a list the lists of all rows.
         """
         first, second, is_one = _samples(text, text_pair)
         pad = _rule("padding", padding, PADDINGS, "longest", "do_not_pad")
@@ -195,12 +195,12 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The tokens of the model, without those that were added to it."""
+        """The tokens of the model, without added tokens."""
         return self._tokenizer.model_size()
 
     @property
     def model_max_length(self) -> int | None:
-        """The most tokens of a row, from tokenizer_config.json; None where it names none."""
+        """The maximum length of a row from tokenizer_config.json, or None."""
         return self._tokenizer.model_max_length()
 
     def save_pretrained(self, model_dir: str | os.PathLike) -> None:

@@ -1,7 +1,7 @@
 """Training by the program `roformer`, which Python starts and follows.
 
-The work is done by a process of its own: checkpoints, resuming with the same bits, locks and threads are those of the
-command line, and Python needs no PyTorch for it. :func:`pretrain` and :func:`finetune` return when that process ends.
+A separate process does the work, so checkpoints, exact resuming, locks and threads are as on the command line, and
+Python does not need PyTorch. :func:`pretrain` and :func:`finetune` return when that process ends.
 """
 
 import os
@@ -29,11 +29,11 @@ class Pretraining:
         directory: the output directory: metrics and checkpoints, and at the end the model.
         is_finished: whether the run is complete. If not, it was stopped after a checkpoint, and ``resume=True``
             continues it.
-        steps: optimizer steps done, with those before a resume.
-        summary: what the command prints: ``train_loss`` (nats per predicted token, of the last line of metrics),
+        steps: optimizer steps done, including steps before a resume.
+        summary: the result of the command: ``train_loss`` (nats per predicted token, of the last line of metrics),
             ``tokens_per_second``, ``peak_rss_bytes``, and with held-out documents ``evaluation``, the last one.
         metrics: the lines of metrics that this call wrote, as callbacks get them.
-        messages: what the program said on standard error, the last 1000 lines.
+        messages: the last 1000 lines on standard error.
     """
 
     directory: Path
@@ -89,8 +89,8 @@ def pretrain(
             may be None: the run's own.
         data: the directory that :func:`prepare` made.
         output: directory of the run, new or empty unless it is resumed. At the end it is a model directory.
-        resume: continue from the newest checkpoint, or start if there is none. The result has the same bits as that of
-            a run that was never stopped.
+        resume: continue from the newest checkpoint, or start without one. The result has the same bits as an
+            uninterrupted run.
         callback: called with each line of the run's metrics (docs/formats.md), a dictionary, soon after it is written;
             on resume with the new ones. Returning False stops the run after a checkpoint; the lines until then still
             come. Or a list of such functions.
@@ -186,13 +186,13 @@ def finetune(
         learning_rates, seeds: every rate is trained with so many seeds, counted from ``seed``.
         epochs, batch, schedule, warmup, weight_decay, clip_norm, label_smoothing, precision, evaluate_every_steps,
             patience: of the training.
-        classifier_pooling: what a head of sequences reads: ``"cls"``, the first token, or ``"mean"``, of all tokens.
+        classifier_pooling: the input of a head of sequences: ``"cls"``, the first token, or ``"mean"``, of all tokens.
         format: of the files, where their names do not tell it; ``quotes=False``: quotation marks are text.
         dictionary, user_dictionaries: of a tokenizer that segments.
         callback: as for :func:`pretrain`; each dictionary has its run as ``"run"``: ``"lr-3e-05/seed-1"``.
         seed, threads, verbose: as for :func:`pretrain`.
 
-    All options are those of the command, with its defaults (docs/finetuning.md).
+    Options and defaults are as in the command (docs/finetuning.md).
 
     Raises:
         ValueError: an argument or a record breaks a rule; the output has runs with other settings.

@@ -29,13 +29,13 @@ class Translation(NamedTuple):
 
 
 def _token_id(token: SupportsIndex) -> int:
-    """A number of 64 bits; the model knows which of them are ids."""
+    """A 64-bit number; the model checks whether it is an id."""
     try:
         number = index(token)
     except TypeError:
         raise TypeError(f"[translate] token ids must be whole numbers, got {type(token).__name__}") from None
     if not -(2**63) <= number < 2**63:
-        raise ValueError(f"[translate] token ids must be numbers of 64 bits, got {number}")
+        raise ValueError(f"[translate] token ids must be numbers of 64 bits, got {_checks.shown(number)}")
     return number
 
 
@@ -124,7 +124,7 @@ def load_translation_model(
 
     Raises:
         FileNotFoundError: without ``config.json`` or the weights.
-        RuntimeError: for files that are damaged or are not those of such a model.
+        RuntimeError: for files that are damaged or belong to another kind of model.
     """
     dtype = _checks.choice("load_model", "dtype", dtype, ("float32", "float64"))
     with _missing_files():

@@ -103,7 +103,7 @@ def test_results_are_the_same_json_without_what_steers(tmp_path):
     assert "中" in done.stdout and json.loads(done.stdout)["tokens"] == ["[CLS]", "中", "[SEP]"]
 
 
-@pytest.mark.parametrize("command", [["info", "--encodings"], ["reproduce", "--list"]])
+@pytest.mark.parametrize("command", [["info", "--encodings"]])
 def test_lists_are_tables_on_a_terminal(command):
     lines = results(*command)
     header, *rows = on_terminal(*command, stream="stdout").splitlines()

@@ -13,7 +13,7 @@ import pytest
 from cli_support import PROGRAM, make_corpus, needs_program, results, run
 
 OF_TORCH = re.compile(r"/lib(torch|c10|roformer_(training|ops|nn))[^/]*$")
-TRAINING = ["add-words", "pretrain", "finetune", "train-translation", "translate", "compare", "reproduce", "bench"]
+TRAINING = ["add-words", "pretrain", "finetune", "train-translation", "translate", "compare", "bench"]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_without_the_training_library_the_rest_works(program_alone, arguments):
 
 @pytest.mark.parametrize("command", TRAINING)
 def test_without_the_training_library_its_commands_say_so(program_alone, command):
-    library = "libroformer_experiments.so" if command in ("bench", "reproduce") else "libroformer_training.so"
+    library = "libroformer_training.so"
     missing = f"[program] {command} needs {library} beside libroformer_cli.so"
     done = called(program_alone, command, "--frobnicate")
     assert (done.returncode, done.stdout) == (1, "")

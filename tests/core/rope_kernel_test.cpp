@@ -49,6 +49,8 @@ TEST_P(RopeKernel, HeadSizesTypesLayoutsDirections) {
     for (const rf_rope_layout layout : kLayouts) {
       for (const int64_t dim : {2, 6, 16, 24, 64, 70, 80, 128, 256}) {
         for (const rf_rope_direction direction : {RF_ROPE_FORWARD, RF_ROPE_TRANSPOSE, RF_ROPE_INVERSE}) {
+          // The directions differ in signs and scale alone, so small sizes with and without a tail have them all.
+          if (direction != RF_ROPE_FORWARD && dim != 16 && dim != 70) continue;
           compare(
               dtype, layout, dim, dim, kTokens * 2 * dim,
               [direction](rf_rope_args& args) { args.direction = direction; },

@@ -9,7 +9,7 @@ import torch
 import roformer_cpp
 from encoding_case import parameter
 from encoding_files import INFOS, needs_keys, starts_of, sweep_keys
-from initial_values import HEAD_DIM, HEADS, RANGE, WIDTH, check_normal
+from initial_values import HEAD_DIM, HEADS, RANGE, WIDTH, check_normal, check_uniform
 from tolerances import T2_RTOL
 
 SIZES = {"num_attention_heads": HEADS, "head_dim": HEAD_DIM, "hidden_size": WIDTH, "num_hidden_layers": 2,
@@ -55,3 +55,30 @@ def test_projections_start_at_the_range_where_scores_are_scaled(position_encodin
             factor = 1 / (RANGE * math.sqrt(width))
         torch.testing.assert_close(model[name], values * factor, rtol=T2_RTOL, atol=0)
     check_normal(plain["encoder.layer.1.attention.self.query.weight"].detach().double().numpy(), "query")
+
+
+@pytest.mark.parametrize(("name", "scales"), [("rope", True), ({"scale": "sqrt"}, True), ({}, False)])
+def test_layers_start_as_models_do(name, scales):
+    """Without 1/sqrt(D), as T5's authors draw the projections (mesh_tensorflow, transformer_layers.py): q and k of
+    inputs N(0, 1) then have a product N(0, 1). Otherwise as torch.nn.Linear."""
+    torch.manual_seed(3)
+    heads, head_dim, width = 8, 16, 96
+    shape = {"num_attention_heads": heads, "head_dim": head_dim, "hidden_size": width}
+    encoding = (
+        roformer_cpp.encoding("t5", **name, **shape) if isinstance(name, dict) else roformer_cpp.encoding(name, **shape)
+    )
+    layers = (
+        roformer_cpp.Attention(width, heads, encoding, head_dim=head_dim),
+        roformer_cpp.EncoderLayer(width, heads, encoding, head_dim=head_dim).attention,
+    )
+    for layer in layers:
+        for part, deviation in (("query", (width * head_dim) ** -0.5), ("key", width**-0.5), ("value", None)):
+            weight, bias = (x.detach().double().numpy() for x in getattr(layer, part).parameters())
+            if scales or deviation is None:
+                check_uniform(weight, part, -(width**-0.5), width**-0.5)
+                assert bias.any()
+            else:
+                check_normal(weight, part, deviation=deviation)
+                assert not bias.any()
+    bare = roformer_cpp.Attention(width, heads, encoding, head_dim=head_dim, bias=False)
+    assert bare.query.bias is None

@@ -70,7 +70,9 @@ def test_projections_start_as_transformers_has_them():
     theirs = T5EncoderModel(config).encoder.block[0].layer[0].SelfAttention
     sizes = dict(hidden_size=128, num_attention_heads=4, intermediate_size=64, num_hidden_layers=1, vocab_size=30)
     ours = dict(roformer_cpp.build_model({**sizes, "position_encoding": "t5"}).named_parameters())
+    encoding = roformer_cpp.encoding("t5", num_attention_heads=4, head_dim=32, hidden_size=128)
+    layer = roformer_cpp.Attention(128, 4, encoding)
     for name, weight in (("query", theirs.q.weight), ("key", theirs.k.weight)):
-        drawn = ours[f"encoder.layer.0.attention.self.{name}.weight"]
-        # Both are estimated from 128^2 draws.
-        assert (drawn.std() / weight.std()).item() == pytest.approx(1, abs=SIGMAS / weight.numel() ** 0.5), name
+        for drawn in (ours[f"encoder.layer.0.attention.self.{name}.weight"], getattr(layer, name).weight):
+            # Both are estimated from 128^2 draws.
+            assert (drawn.std() / weight.std()).item() == pytest.approx(1, abs=SIGMAS / weight.numel() ** 0.5), name

@@ -231,6 +231,28 @@ def test_models_compile_as_one_graph(head, training):
     assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, tokens)) for tokens in (5, 7)])
 
 
+def test_models_are_exported_for_any_length_with_inputs_by_name():
+    """torch knows a dynamic shape by the name of the argument."""
+    model = roformer_cpp.build_model(CONFIG | {"model_type": "rf_encoder", "position_encoding": "rope"})
+
+    def given(tokens):
+        ids = torch.randint(1, 37, (2, tokens), generator=torch.Generator().manual_seed(tokens))
+        seen, types = torch.ones_like(ids), torch.zeros_like(ids)
+        seen[0, 2:], types[:, 1:] = 0, 1
+        return {
+            "input_ids": ids,
+            "attention_mask": seen,
+            "token_type_ids": types,
+            "positions": torch.arange(tokens) + 3,
+        }
+
+    tokens = torch.export.Dim("tokens", min=2, max=30)
+    shapes = {name: {x.dim() - 1: tokens} for name, x in given(6).items()}
+    exported = torch.export.export(model, (), given(6), dynamic_shapes=shapes, strict=False).module()
+    for count in (6, 11):
+        assert torch.allclose(exported(**given(count))["hidden"], model(**given(count))["hidden"], **tol.COMPILED_F32)
+
+
 @pytest.mark.parametrize("info", INFOS.values(), ids=INFOS)
 def test_models_of_every_encoding_compile_and_export(info):
     """In a process that has not met the model: what its C++ object keeps must not come from a trace."""

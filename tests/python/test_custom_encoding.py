@@ -10,6 +10,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import roformer_cpp
@@ -299,3 +300,155 @@ def test_mistakes_in_an_encoding_name_it():
     linear = {"position_encoding": "rotating", "attention": {"type": "linear"}}
     with pytest.raises(ValueError, match="position_encoding must be one of the program's with linear attention"):
         roformer_cpp.build_model(MODEL | linear)
+
+
+class WithBuffers(PlainLearned):
+    """Its rows are buffers, of which one is not stored."""
+
+    def __init__(self, shape, seed=1):
+        super().__init__(shape)
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("rows", torch.randn(32, shape.embedding_size, generator=generator))
+        self.register_buffer("moves", torch.tensor([seed]))
+        self.register_buffer("again", torch.ones(32, 1), persistent=False)
+
+    def input(self, positions, dtype):
+        return (super().input(positions, dtype) + self.rows[positions] * self.again[positions] + self.moves).to(dtype)
+
+
+def test_buffers_are_saved_and_replaced(tmp_path):
+    roformer_cpp.register_encoding("with-buffers", WithBuffers)
+    model = roformer_cpp.build_model(MODEL | {"position_encoding": "with-buffers"})
+    names = [f"position_encoding.{name}" for name in ("rows", "moves")]
+    assert [name for name, _ in model.named_buffers()] == names
+    rows, moves = (model.get_buffer(name) for name in names)
+    with torch.no_grad():
+        rows.normal_()
+        moves.fill_(5)
+    model.save(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(stored[name], model.get_buffer(name)) for name in names)
+    expected = model(IDS)["hidden"].detach()
+    loaded = roformer_cpp.load_model(tmp_path)
+    plain = roformer_cpp.build_model(MODEL | {"position_encoding": "learned"})
+    weights = {name: x for name, x in model.state_dict().items() if name not in names}
+    weights["position_encoding.weight"] = weights["position_encoding.weight"].clone()
+    weights["position_encoding.weight"][:32] += rows + 5
+    plain.load_state_dict(weights)
+    assert close(expected, plain(IDS)["hidden"])
+    for other in (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(IDS)["hidden"], expected)
+    encoding = roformer_cpp.encoding("with-buffers", seed=4).double()
+    assert encoding.get_buffer("rows").dtype == torch.float64 and encoding.get_buffer("moves").tolist() == [4]
+
+
+def test_buffers_that_no_file_has_are_refused(tmp_path):
+    class Masked(PlainLearned):
+        def __init__(self, shape):
+            super().__init__(shape)
+            self.register_buffer("seen", torch.ones(3, dtype=torch.bool))
+
+    class Late(PlainLearned):
+        def input(self, positions, dtype):
+            self.register_buffer("late", torch.ones(3))
+            return super().input(positions, dtype)
+
+    roformer_cpp.register_encoding("masked", Masked)
+    model = roformer_cpp.build_model(MODEL | {"position_encoding": "masked"})
+    with pytest.raises(
+        RuntimeError, match=r"buffers must be floating-point or int64, got Bool for position_encoding\.seen"
+    ):
+        model.save(tmp_path)
+    roformer_cpp.register_encoding("late", Late)
+    with pytest.raises(ValueError, match="must be registered by the constructor, got 'late' after it"):
+        roformer_cpp.encoding("late").input(torch.arange(3))
+
+
+class Dropping(PlainLearned):
+    """Its own dropout, of the term of a bias."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.drop = nn.Dropout(0.5)
+
+    def shared(self, positions, key_positions, dtype):
+        rows = self.drop(torch.ones(1, 2 * 32 - 1))
+        return Terms(bias=DistanceTable(rows, -31, 31))
+
+
+def test_the_mode_reaches_the_module(tmp_path):
+    roformer_cpp.register_encoding("dropping", Dropping)
+    encoding = roformer_cpp.encoding("dropping", num_attention_heads=2, head_dim=8)
+    both = roformer_cpp.combine_encodings([encoding, roformer_cpp.encoding("rope", head_dim=8)])
+
+    def values(each):
+        return each.terms(torch.arange(4)).bias.rows.unique().tolist()
+
+    def attended(q):
+        return roformer_cpp.attention(q, q, q, encoding.terms(torch.arange(4)), heads_first=True)
+
+    for holder in (encoding, both, nn.Sequential(encoding)):
+        assert values(encoding) == [0, 2]
+        holder.eval()
+        copied = copy.deepcopy(encoding)
+        assert values(encoding) == values(copied) == [1] and not copied.training
+        q = torch.randn(1, 2, 4, 8)
+        expected = nn.functional.scaled_dot_product_attention(q, q, q)  # which does not see a bias of 1
+        assert close(torch.compile(attended, fullgraph=True, backend="aot_eager")(q), expected)
+        holder.train()
+    model = roformer_cpp.build_model(MODEL | {"position_encoding": "dropping"})
+    once = model(IDS)["hidden"]
+    assert torch.equal(model(IDS)["hidden"], once)
+    model.train()
+    assert not torch.equal(model(IDS)["hidden"], model(IDS)["hidden"])
+    assert torch.equal(model.eval()(IDS)["hidden"], once)
+
+
+def test_errors_of_an_encoding_pass_through_save(tmp_path):
+    class Failing(roformer_cpp.CustomEncoding):
+        def __init__(self, shape):
+            super().__init__()
+
+        def shared(self, positions, key_positions, dtype):
+            return Terms(bias=DistanceTable(torch.zeros(2)[positions + 5], 0, 0))
+
+    class Missing(Failing):
+        def shared(self, positions, key_positions, dtype):
+            raise LookupError("no row")
+
+    for make, error, message in (
+        (Failing, IndexError, "out of bounds|out of range"),
+        (Missing, LookupError, "^no row$"),
+    ):
+        roformer_cpp.register_encoding("failing", make)
+        model = roformer_cpp.build_model(MODEL | {"position_encoding": "failing"})
+        with pytest.raises(error, match=message):
+            model.save(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"^\[load_model\]|^\[model\]"):
+        roformer_cpp.load_model(tmp_path / "none")
+
+
+def test_input_is_for_all_positions_or_none():
+    class Longer(PlainLearned):
+        def input(self, positions, dtype):
+            return None if positions.shape[1] < 3 else super().input(positions, dtype)
+
+    roformer_cpp.register_encoding("longer", Longer)
+    encoding = roformer_cpp.encoding("longer")
+    assert encoding.input(torch.arange(2)) is None
+    with pytest.raises(ValueError, match=r"None for all, got a tensor for positions \[1, 4\] and the other before"):
+        encoding.input(torch.arange(4))
+    with pytest.raises(ValueError, match="None for all, got a tensor"):
+        roformer_cpp.encoding("longer", max_position_embeddings=16).acts_on_input()
+
+
+def test_the_hint_of_scores_that_are_not_scaled():
+    class Unscaled(PlainShaw):
+        scales_scores = False
+
+    roformer_cpp.register_encoding("unscaled", Unscaled)
+    shape = {"num_attention_heads": 2, "head_dim": 8}
+    for name, hint in (("unscaled", "scales_scores = True, and terms without scale"), ("t5", '"scale": "sqrt"')):
+        parts = [roformer_cpp.encoding(each, **shape) for each in (name, "rope")]
+        with pytest.raises(ValueError, match=f"Hint: {hint}$"):
+            roformer_cpp.combine_encodings(parts)

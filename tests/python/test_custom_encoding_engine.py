@@ -111,6 +111,16 @@ class SilentEnd(Positions):
     max_length = None
 
 
+class Window(Custom):
+    """A large number beyond three tokens."""
+
+    beyond = -1e9
+
+    def layer_terms(self, layer, shared, projections):
+        rows, lo, hi = self.table(layer, shared)
+        return Terms(bias=DistanceTable(torch.where(torch.arange(lo, hi + 1).abs() > 3, self.beyond, rows), lo, hi))
+
+
 SERVED = {
     "bias": Kerple,
     "bias by tokens": ByTokens,
@@ -120,6 +130,7 @@ SERVED = {
     "u, w, K, s": Biases,
     "a, c, row, col": Positions,
     "a, c of a silent end": SilentEnd,
+    "window": Window,
 }
 BESIDE = {"rope": "bias", "learned": "K, Q, V", "sinusoidal": "bias by tokens"}
 
@@ -179,6 +190,46 @@ class ByLength(Custom):
         return Terms(bias=DistanceTable(table.rows / (1 + int(shared[1].max())), table.lo, table.hi))
 
 
+class HeadByLength(Custom):
+    """One head attends to its own token alone, another by the distance over the length."""
+
+    def layer_terms(self, layer, shared, projections):
+        _, lo, hi = self.table(layer, shared)
+        rows = torch.arange(lo, hi + 1).repeat(HEADS, 1) / (1 + int(shared[1].max()))
+        rows[0, torch.arange(lo, hi + 1) != 0] = -1e9
+        return Terms(bias=DistanceTable(rows, lo, hi))
+
+
+class KeysByLength(Custom):
+    """One head's vectors are long, another's depend on the length."""
+
+    width = (DIM,)
+
+    def layer_terms(self, layer, shared, projections):
+        rows, lo, hi = self.table(layer, shared)
+        factors = torch.ones(HEADS, 1, 1)
+        factors[0], factors[1] = 1e6, 1 / (1 + int(shared[1].max()))
+        return Terms(key_table=DistanceTable(rows * factors, lo, hi))
+
+
+class UnitsOfHead(Custom):
+    """u of one head is long, and w of another depends on the length, beside a long one."""
+
+    def layer_terms(self, layer, shared, projections):
+        factors = torch.ones(HEADS, 1)
+        factors[0], factors[1] = 1e6, 1 / (1 + int(shared[1].max()))
+        return Terms(content_bias=self.vectors[layer, :, 0], position_bias=self.vectors[layer, :, 1] * factors)
+
+
+class InfiniteWindow(Window):
+    beyond = -torch.inf
+
+
+class InputOfSequences(Input):
+    def input(self, positions, dtype):
+        return None if positions.shape[1] == 1 else super().input(positions, dtype)
+
+
 class FarFromStart(Custom):
     """A scale that grows from the eighth position on."""
 
@@ -205,6 +256,11 @@ REFUSED = {
     "P": (ByPair, "pair_bias (P)"),
     "queries and keys": (Reading, "terms that depend on queries and keys"),
     "length": (ByLength, "bias (b) that changes with the length"),
+    "length beside a mask": (HeadByLength, "bias (b) that changes with the length"),
+    "length beside long vectors": (KeysByLength, "key_table (K) that changes with the length"),
+    "length beside a long head": (UnitsOfHead, "position_bias (w) that changes with the length"),
+    "infinity": (InfiniteWindow, "bias (b) with a number that is not finite"),
+    "input of sequences alone": (InputOfSequences, VECTORS),
     "scale of long sequences": (FarFromStart, "a scale (s) that changes with the length"),
     "some layers": (InSomeLayers, "bias (b) in some layers alone"),
     "scales": (ScaleOfLayer, "a scale (s) for each layer"),

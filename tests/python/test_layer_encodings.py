@@ -119,6 +119,37 @@ def test_packed_rows_are_those_of_each_sequence(name):
     torch.testing.assert_close(out, torch.cat([first, second], 1), rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
 
 
+@pytest.mark.parametrize("name", DEPENDING)
+def test_padded_rows_are_those_of_each_sequence(name):
+    """A mask of keys tells the lengths to layers; terms that were made without them are refused beside any mask."""
+    encoding = made(name, **DEPENDING[name]).double()
+    causal = name in CAUSAL
+    x, seen = drawn(2, T, C), torch.arange(T) < torch.tensor([[4], [T]])
+    by_key = seen[:, None, None]
+    for make in (Attention, EncoderLayer):
+        layer = make(C, H, encoding, is_causal=causal).double()
+        for mask in (seen, by_key):
+            out = layer(x, mask=mask)
+            for row, length in ((0, 4), (1, T)):
+                alone = layer(x[row : row + 1, :length])
+                torch.testing.assert_close(out[row : row + 1, :length], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+        shared = torch.tensor([[[[True] * 4 + [False] * 3]]])
+        alone = layer(x[:, :4])
+        torch.testing.assert_close(layer(x, mask=shared)[:, :4], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+        with pytest.raises(ValueError, match=r"must be made with sequences for rows with a mask, got none and a mask"):
+            layer(x, mask=by_key.expand(-1, -1, T, -1))
+    q = drawn(2, T, H, C // H)
+    given = {"hidden_states": x, "queries": q, "keys": q, "dtype": torch.float64}
+    for mask in (seen, by_key):
+        with pytest.raises(ValueError, match=r"^\[attention\] terms that depend on .* got none and a mask\. Hint"):
+            roformer_cpp.attention(q, q, q, encoding.terms(torch.arange(T), **given), is_causal=causal, mask=mask)
+    terms = encoding.terms(torch.arange(T), sequences=seen.long() - 1, **given)
+    first = {key: each[:1, :4] if isinstance(each, torch.Tensor) else each for key, each in given.items()}
+    alone = roformer_cpp.attention(*[q[:1, :4]] * 3, encoding.terms(torch.arange(4), **first), is_causal=causal)
+    out = roformer_cpp.attention(q, q, q, terms, is_causal=causal, mask=seen)
+    torch.testing.assert_close(out[:1, :4], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+
+
 @pytest.mark.parametrize(
     ("name", "is_decoder"), [*((name, True) for name in sorted(CAUSAL)), ("t5", True), ("t5", False)]
 )
@@ -183,3 +214,6 @@ def test_linear_attention_refuses_them_too():
         roformer_cpp.linear_attention(q.double(), q.double(), q.double(), "elu", encoding.terms(torch.arange(T)))
     with pytest.raises(ValueError, match=r"^\[linear_attention\] terms that depend on where sequences begin"):
         roformer_cpp.linear_attention(q, q, q, "elu", encoding.terms(PACKED), cu_seqlens=ENDS)
+    seen = torch.ones(1, T, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"^\[linear_attention\] terms that depend on .* got none and a mask"):
+        roformer_cpp.linear_attention(q, q, q, "elu", encoding.terms(torch.arange(T)), key_mask=seen)

@@ -3,13 +3,11 @@
 //   {"of": "numbers", "gold": [..], "predicted": [..]}
 //   {"of": "entities", "gold": [[labels], ..], "predicted": [[labels], ..]}
 //   {"of": "answer", "gold": [texts], "predicted": text}
-//   {"of": "bleu", "gold": [texts], "predicted": [texts]}
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "rf/tasks/bleu.h"
 #include "rf/tasks/metrics.h"
 
 namespace rf::tasks {
@@ -43,12 +41,6 @@ json answer(const json& in) {
     const std::vector<std::vector<std::string>> gold = in.at("gold"), predicted = in.at("predicted");
     const SpanMetrics metrics = entity_metrics(gold, predicted);
     return {{"precision", metrics.precision}, {"recall", metrics.recall}, {"f1", metrics.f1}};
-  }
-  if (of == "bleu") {
-    const std::vector<std::string> gold = in.at("gold"), predicted = in.at("predicted");
-    std::vector<std::vector<std::string>> words;
-    for (const std::string& line : predicted) words.push_back(bleu_words(line));
-    return {{"bleu", bleu(predicted, gold)}, {"words", words}};
   }
   const std::vector<std::string> gold = in.at("gold");
   const std::string predicted = in.at("predicted");

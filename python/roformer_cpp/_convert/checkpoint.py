@@ -26,7 +26,7 @@ class Checkpoint:
 def read_json(path: Path) -> dict[str, Any]:
     """
     Raises:
-        FileNotFoundError, ValueError: there is no such file, or it is no JSON object.
+        FileNotFoundError, ValueError: the file is missing, or not a JSON object.
     """
     if not path.is_file():
         raise FileNotFoundError(f"[{WHERE}] the source must have {path.name}, got none in {path.parent}")
@@ -44,7 +44,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def named(names: list[str], most: int = 5) -> str:
-    """Some of these names, and how many there are more."""
+    """The first names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(sorted(names)[:most]) + more
 

@@ -66,7 +66,8 @@ def _is_copy(path: Path, of: Path) -> bool:
 
 @contextmanager
 def staging(target: Path) -> Iterator[Path]:
-    """A directory beside the target, which gets its name at the end of the block; an error removes it."""
+    """A temporary directory next to the target. It is renamed to the target at the end of the block, or removed
+    after an error."""
     target = target.absolute()
     folder = target.parent / f".{target.name}.converting-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)

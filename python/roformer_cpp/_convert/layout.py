@@ -25,10 +25,10 @@ def change_layout(files: ModelFiles, tensors: dict[str, Stored], layout: str) ->
     """Moves rows of ``tensors``, which have the names of the file, to another layout.
 
     Returns:
-        False where the model has this layout already, and nothing was changed.
+        False if the model already has this layout; then nothing is changed.
 
     Raises:
-        ValueError: the model has no rotation, or more than a rotation reads these elements.
+        ValueError: the model does not rotate, or other parts of it also read these elements.
     """
     encoding = _rotation(files)
     if encoding["layout"] == layout:

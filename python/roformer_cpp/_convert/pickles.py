@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _checks
 from .._model_files import Stored
 from .checkpoint import WHERE, read_json
 
@@ -61,7 +62,7 @@ def _files(folder: Path) -> list[Path]:
         raise ValueError(f"[{WHERE}] {folder / INDEX} must have an object weight_map, got {type(shards).__name__}")
     for name in shards.values():
         if not isinstance(name, str) or Path(name).name != name:
-            raise ValueError(f"[{WHERE}] a shard must be the name of a file beside {INDEX}, got {name!r}")
+            raise ValueError(f"[{WHERE}] a shard must be the name of a file next to {INDEX}, got {_checks.shown(name)}")
     return [folder / name for name in sorted(set(shards.values()))]
 
 
@@ -80,7 +81,7 @@ def write(path: Path, tensors: dict[str, Stored]) -> None:
     torch = _torch()
 
     def tensor(stored: Stored) -> Any:
-        array = np.array(stored.array)  # writable, of its own
+        array = np.array(stored.array)  # a writable copy
         if stored.dtype == "BF16":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)

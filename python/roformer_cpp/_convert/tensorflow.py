@@ -111,7 +111,8 @@ def read(
 ) -> Checkpoint:
     """
     Args:
-        prefix: the checkpoint's path without ``.index``; bert_config.json (or config.json) and vocab.txt lie beside it.
+        prefix: the checkpoint's path without ``.index``; bert_config.json (or config.json) and vocab.txt are next
+            to it.
         model_type: ``"bert"``, ``"roformer"``, ``"roformer_v2"`` or ``"nezha"``. Default: bert with a table of
             positions, without one roformer, and roformer_v2 where no tensor is a bias.
         tokenizer: ``"bert"``, ``"wobert"`` (the original RoFormer's, too) or ``"roformer"``. Default: wobert where the
@@ -146,7 +147,7 @@ def read(
         if found is None:
             unknown.append(name)
         elif body == "roformer." and ("pooler" in name or "seq_relationship" in name):
-            left_out.append(name)  # of which transformers' RoFormer has none
+            left_out.append(name)  # transformers' RoFormer lacks them
         else:
             array = np.asarray(reader.get_tensor(name), np.float32)
             if found[0] in tensors:
@@ -179,7 +180,7 @@ def _tokenizer_settings(kind: str) -> dict[str, Any]:
 def _config(given: dict[str, Any], tensors: dict[str, Stored], model_type: str, body: str) -> dict[str, Any]:
     config = given | {"model_type": model_type}
     head, next_sentence = "cls.predictions.bias" in tensors, "cls.seq_relationship.weight" in tensors
-    if model_type == "roformer_v2":  # whose language model's head has no tensors of its own
+    if model_type == "roformer_v2":  # the head of its language model reuses the embedding
         head = True
     stem = {"bert": "Bert", "nezha": "Nezha"}.get(model_type, "RoFormer")
     end = "ForPreTraining" if head and next_sentence else "ForMaskedLM" if head else "Model"

@@ -9,7 +9,7 @@ from .position import Position
 
 class Encoder:
     def __init__(self, graph: Graph, files: ModelFiles, position: Position, *, choices: bool = False):
-        """choices: whether inputs are [batch, choices, tokens], of which the encoder reads each choice as a row."""
+        """choices: whether inputs are [batch, choices, tokens]; the encoder reads each choice as a row."""
         self.graph, self.files, self.position, self.choices = graph, files, position, choices
         self.config = files.config
 

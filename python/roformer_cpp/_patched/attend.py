@@ -39,7 +39,7 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attention of ``[B, T, H, D]``, of a call of which nothing is `missing`."""
+    """Attention of ``[B, T, H, D]``, for a call that lacks nothing (`missing`)."""
     return attention(q, k, v, terms, mask=form.attend, window=form.window, scale=scale, dropout=dropout)
 
 

@@ -24,7 +24,7 @@ class DisentangledSelfAttention(theirs.DisentangledSelfAttention):
         relative_pos: Tensor | None = None,
         rel_embeddings: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """As in transformers; the weights are None unless they are asked for."""
+        """As in transformers; the weights are None unless requested."""
         query_states = hidden_states if query_states is None else query_states
         dropout = self.dropout.p if self.training else 0.0
         rows_R = _rows_by_distance(relative_pos, query_states, hidden_states) if self.relative_attention else None
@@ -89,7 +89,7 @@ def _rows_by_distance(relative_pos: Tensor | None, q: Tensor, k: Tensor) -> Tens
 
 
 def _form(attention_mask: Tensor) -> MaskForm:
-    """Of a mask of pairs; of padding, where a pair is open if both of its tokens are. Noted on the mask."""
+    """The form of a mask of pairs, or of padding: then a pair is open if both of its tokens are. Noted on the mask."""
     form = noted_form(attention_mask) if _version(attention_mask) is not None else None
     if form is None:
         open_BHTS = attention_mask.bool()

@@ -43,7 +43,7 @@ def attention_forward(
     """An attention function of transformers.
 
     Args:
-        module: whose attention it is; ``is_causal`` is its attribute where the argument is None.
+        module: the attention module; its attribute is used if ``is_causal`` is None.
         query, key, value: ``[B, H, T, D]``, ``[B, Hk, S, D]`` and ``[B, Hk, S, Dv]``.
         attention_mask: bool ``[B or 1, H or 1, T, S]``, True where a query may attend; or numbers to add to the scores.
             None: causal if the module is, else all.
@@ -79,7 +79,7 @@ def attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=causal, **kwargs
         )
     if attention_mask is None and causal and k.shape[1] > q.shape[1]:
-        # A cache of fixed size that was empty: what comes after the queries is not filled.
+        # An empty cache of fixed size: the keys after the queries are not filled yet.
         k, v = k[:, : q.shape[1]], v[:, : q.shape[1]]
         if position_bias is not None and position_bias.key_positions is not None:
             position_bias = replace(position_bias, key_positions=position_bias.key_positions[:, : q.shape[1]])

@@ -56,7 +56,7 @@ def modeling_of(cls: type) -> ModuleType | None:
 @torch.compiler.assume_constant_result
 @cache
 def supports_sdpa(modeling: ModuleType) -> bool:
-    """Whether the models of a Python module support torch's attention: bool masks, and no terms of their own."""
+    """Whether the models of a Python module support torch's attention: bool masks, and no additional terms."""
     models = [
         value
         for value in vars(modeling).values()
@@ -86,7 +86,7 @@ def make_mask(
 ) -> Tensor | None:
     """The mask of transformers: bool, or numbers for models that do not take bool masks.
 
-    Arguments are those of ``transformers.masking_utils.sdpa_mask``; ``attention_mask`` is True for tokens, False for
+    Arguments as in ``transformers.masking_utils.sdpa_mask``; ``attention_mask`` is True for tokens, False for
     padding, ``[B, S or longer]``.
     """
     arguments = dict(

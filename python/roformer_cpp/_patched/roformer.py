@@ -35,7 +35,7 @@ class RoFormerSelfAttention(theirs.RoFormerSelfAttention):
         output_attentions: bool = False,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None]:
-        """As in transformers; the second result is None instead of the weights, unless they are asked for.
+        """As in transformers; the second result is None instead of the weights, unless they are requested.
 
         The cache has the name `past_key_values` up to transformers 5.23 and `cache` from 5.24 on.
         """

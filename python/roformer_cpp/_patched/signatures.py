@@ -21,7 +21,7 @@ def names_of(function: Callable) -> tuple[str, ...]:
 
 
 def check_signatures(known: Mapping[Callable, Iterable[tuple[str, ...]]]) -> None:
-    """Raises ValueError for the first function whose arguments are none of the known."""
+    """Raises ValueError for the first function with an unknown signature."""
     for function, forms in known.items():
         got = names_of(function)
         if got not in set(forms):
@@ -33,6 +33,6 @@ def check_signatures(known: Mapping[Callable, Iterable[tuple[str, ...]]]) -> Non
 
 
 def unknown_argument(given: Mapping[str, object]) -> str | None:
-    """What `attend` does not compute because of an argument that is not known; None: there is none."""
+    """The unknown argument that keeps `attend` from computing the call, or None."""
     unknown = [name for name, value in given.items() if value is not None and name not in _HARMLESS]
     return f"attention with the argument {unknown[0]}" if unknown else None

@@ -42,7 +42,7 @@ def processes(where: str, ray: ModuleType, name: str, number: int | None, cpus: 
     """How many processes of ``cpus`` CPUs each to start: ``number``, or as many as leave ``spare`` CPUs.
 
     Raises:
-        ValueError: the cluster, as it is now, cannot hold them. Ray would wait for other machines without end.
+        ValueError: the present cluster cannot hold them. Ray would wait for other machines forever.
     """
     connect(ray)
     nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
@@ -72,7 +72,7 @@ def column_types(dataset: Any) -> dict[str, Any] | None:
 def check_text_column(where: str, column: str, types: dict[str, Any]) -> None:
     """
     Raises:
-        ValueError: there is no such column, or it does not hold text.
+        ValueError: the column is missing or does not contain text.
     """
     if column not in types:
         raise ValueError(f"[{where}] the dataset must have a column {_checks.shown(column)}, got {', '.join(types)}")
@@ -104,7 +104,7 @@ def check_new(where: str, output: Path) -> None:
 
 @contextmanager
 def working_directory(where: str, output: Path) -> Iterator[Path]:
-    """``<output>.part`` to write into while there is no ``output``; it is removed at the end.
+    """``<output>.part`` to write into until ``output`` exists; it is removed at the end.
 
     Raises:
         ValueError: it exists.
@@ -125,7 +125,7 @@ def working_directory(where: str, output: Path) -> Iterator[Path]:
 
 
 def in_order(ray: ModuleType, dataset: Any) -> Any:
-    """The same dataset, whose rows come in their order. Options of its own: the caller's datasets share theirs."""
+    """The same dataset with rows in order. It has separate options, because datasets of the caller share theirs."""
     ordered = ray.data.Dataset.copy(dataset, _deep_copy=True)
     ordered.context.execution_options.preserve_order = True
     return ordered

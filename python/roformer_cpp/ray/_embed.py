@@ -52,7 +52,7 @@ def embed(
         actors: processes that compute. Default: as many as the cluster has CPUs for now, less one CPU that reads and
             writes.
         cpus_per_actor: threads of each.
-        batch_size: rows that an actor computes at once, which are computed again if it is killed.
+        batch_size: rows per call of an actor; they are computed again if the actor is killed.
         **options: of :class:`roformer_cpp.Engine`, except ``task`` and ``threads``.
 
     Returns:

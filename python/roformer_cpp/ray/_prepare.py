@@ -27,7 +27,7 @@ def prepare(
     """Tokenizes the texts of a dataset into shards, a document per row, in the order of the rows.
 
     The texts are first written as JSON lines to ``<output>.part``, and removed at the end. Tasks of Ray run
-    `roformer prepare`, each on a part of them, and what they have written is joined. Shards have the bytes that
+    `roformer prepare`, each on a part of the lines, and their outputs are joined. Shards have the bytes that
     `roformer prepare` writes for these files in one process. A task whose process is killed is run again.
 
     Args:
@@ -78,7 +78,7 @@ def prepare(
 
 
 def _shards(ray: Any, texts: Path, model: str, folder: Path, parts: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Writes ``folder/data``; what the command prints."""
+    """Writes ``folder/data``. Returns the result of the command."""
     task = ray.remote(num_cpus=options["threads"], max_retries=_RETRIES)(_prepare)
     if parts == 1:
         return ray.get(task.remote(texts, model, folder / "data", options))

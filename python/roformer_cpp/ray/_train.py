@@ -27,17 +27,17 @@ def train(
     """Pretrains in several processes: ``roformer_cpp.distributed.pretrain`` in each worker of a ``TorchTrainer`` of
     Ray, which has made the process group of torch.distributed (gloo).
 
-    Where a worker is killed, Ray starts all of them again, and they continue from the newest checkpoint.
+    If a worker is killed, Ray starts all workers again, and they continue from the newest checkpoint.
 
     Args:
         run: the run file, or its keys as a dictionary.
         data: the directory of prepared data, at a path that all machines have.
         output: directory of the run, new or empty unless it is resumed, at a path that all machines have. Ray keeps its
-            own state beside it, in ``<output>.ray-..``, until the call ends.
+            own state next to it, in ``<output>.ray-..``, until the call ends.
         workers: processes.
         cpus_per_worker: threads of each.
-        resume: continue from the newest checkpoint, or start if there is none.
-        restarts: how often workers are started again after one of them failed.
+        resume: continue from the newest checkpoint, or start without one.
+        restarts: how often the workers are started again after a failure.
         **options: further arguments of ``roformer_cpp.distributed.pretrain``.
 
     Returns:

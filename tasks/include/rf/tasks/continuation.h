@@ -74,9 +74,9 @@ class Continuer {
 
   // The tokens that end a text in the form of the tokenizer: [SEP] in "[CLS] text [SEP]".
   Stops default_stops() const;
-  // Any strings: each ends a text that has it, counted from the first new character, and one that is the text of a token
-  // of the vocabulary, such as "[SEP]", ends it as that token. `name`: of the option, for messages. Throws ArgumentError
-  // for empty strings and such that are not UTF-8.
+  // Any strings: each ends a text that has it, counted from the first new character, and one that is the text of a
+  // token of the vocabulary, such as "[SEP]", ends it as that token. `name`: of the option, for messages. Throws
+  // ArgumentError for empty strings and such that are not UTF-8.
   Stops stops_of(std::span<const std::string> given, const std::string& name) const;
 
   // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, unless `empty` says otherwise, and

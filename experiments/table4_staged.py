@@ -1,0 +1,137 @@
+"""X-07 (C-21, the paper's Table 4): one model trained in stages of several lengths; after each stage the same held-out
+documents are measured at each length, in rows of their own, as the table has it.
+
+The claim is decided by the model at the end, on masked tokens that are the same at every length and differ in their
+context alone: a shorter row is the middle of the longest one, with the same masks, between [CLS] and [SEP], and
+accuracy is that of the masked tokens which the shortest row has.
+"""
+
+from . import corpus
+from .language_models import design, masked_run, metrics, rows_of_runs, settings_of, train
+from .run import Experiment, row, seeds_of
+
+SAME_TOKENS = "accuracy of the same masked tokens, fraction"
+LESS_FREQUENCIES = "loss of the same masked tokens less that of token frequencies, nats"
+# Stages as (max_length, batch, steps): Table 4, and with a quarter of its lengths; tiny has a fiftieth of the steps.
+PUBLISHED = [(512, 256, 200000), (1536, 256, 12500), (256, 256, 120000), (128, 512, 80000)]
+PUBLISHED += [(1536, 256, 10000), (512, 512, 30000)]
+SMALL = [(128, 64, 300), (384, 21, 60), (64, 128, 200), (32, 256, 150), (384, 21, 50), (128, 64, 100)]
+
+
+def settings(scale):
+    published = scale == "paper"
+    run = masked_run(scale, 1)
+    stages = PUBLISHED if published else SMALL
+    run["stages"] = [
+        {"max_length": length, "batch": batch, "steps": steps // 50 if scale == "tiny" else steps}
+        for length, batch, steps in stages
+    ]
+    if published:
+        run["schedule"]["warmup_steps"] = 20000
+    lengths = [128, 256, 512, 1536] if published else [32, 64, 128, 384]
+    run["model"]["max_position_embeddings"] = lengths[-1]
+    run["evaluate_lengths"] = lengths
+    reading = {"lengths": lengths, "rows": 8 if scale == "tiny" else 2000, "mask_probability": 0.15, "mask_seed": 1}
+    return settings_of(design("staged", corpus.books(scale), seeds_of(scale), ["rope"], run), reading=reading)
+
+
+def run(context, settings):
+    reading = settings["reading"]
+
+    def read(run, data):
+        return read_contexts(run.directory, data, **reading)
+
+    runs, _ = train(context, settings["designs"]["staged"], read=("contexts", reading, read))
+    yield from rows_of_runs(runs)
+    for run in runs:
+        if run.diverged:
+            continue
+        about = {"seed": run.seed, "made": run.record}
+        for line in metrics(run.directory, "length"):
+            for measure in ("loss", "accuracy"):
+                task, arm = f"after stage {line['stage'] + 1}", f"{line['length']} tokens"
+                yield row(f"held-out {measure} {task}", arm, line[measure], task=task, **about)
+        for length, accuracy in zip(reading["lengths"], run.reading["accuracies"], strict=True):
+            yield row(SAME_TOKENS, f"{length} tokens", accuracy, **about)
+        yield row(LESS_FREQUENCIES, run.arm, run.reading["less frequencies"], **about)
+
+
+def read_contexts(directory, data, lengths, rows, mask_probability, mask_seed):
+    """How well a model predicts the same masked tokens: its accuracy at each length, and its loss at the longest less
+    that of the tokens' frequencies in the training documents."""
+    import torch
+
+    import roformer_cpp
+
+    text_BT = corpus.held_out_rows(data, rows, lengths[-1] - 2)
+    generator = torch.Generator().manual_seed(mask_seed)
+    masked_BT = torch.rand(text_BT.shape, generator=generator) < mask_probability
+    asked_BT = masked_BT & _middle(torch.ones_like(masked_BT), lengths[0] - 2, outside=False)
+    model, tokenizer = roformer_cpp.load_model(directory), roformer_cpp.Tokenizer(directory)
+    ids_BT = text_BT.masked_fill(masked_BT, tokenizer.mask_token_id)
+    accuracies, loss = [], 0.0
+    for length in lengths:
+        rows_BT = _between(_middle(ids_BT, length - 2), tokenizer.cls_token_id, tokenizer.sep_token_id)
+        asked = _between(_middle(asked_BT, length - 2), False, False)
+        accuracy, loss = _measured(model, rows_BT, asked, text_BT[asked_BT])
+        accuracies.append(accuracy)
+    return {"accuracies": accuracies, "less frequencies": loss - _loss_of_frequencies(data, text_BT[asked_BT], model)}
+
+
+def _middle(x_BT, tokens, outside=None):
+    """The middle of rows; with `outside` in rows as long as before."""
+    begin = (x_BT.shape[1] - tokens) // 2
+    if outside is None:
+        return x_BT[:, begin : begin + tokens]
+    whole = x_BT.new_full(x_BT.shape, outside)
+    whole[:, begin : begin + tokens] = x_BT[:, begin : begin + tokens]
+    return whole
+
+
+def _between(x_BT, first, last):
+    import torch
+
+    ends = [x_BT.new_full((len(x_BT), 1), value) for value in (first, last)]
+    return torch.cat([ends[0], x_BT, ends[1]], 1)
+
+
+def _measured(model, ids_BT, asked_BT, targets_N):
+    """(accuracy, loss) of the asked tokens."""
+    import torch
+
+    batch = max(8192 // ids_BT.shape[1], 1)
+    with torch.no_grad():
+        hidden = [
+            model.encode(ids)[asked] for ids, asked in zip(ids_BT.split(batch), asked_BT.split(batch), strict=True)
+        ]
+        logits_NV = torch.cat([model.masked_lm_logits(each) for each in hidden if len(each)]).double()
+    accuracy = (logits_NV.argmax(-1) == targets_N).double().mean().item()
+    return accuracy, torch.nn.functional.cross_entropy(logits_NV, targets_N).item()
+
+
+def _loss_of_frequencies(data, targets_N, model):
+    """By the frequencies of tokens in the training documents, each counted once more than it occurs."""
+    import torch
+
+    import roformer_cpp
+
+    documents, size = roformer_cpp.ShardDataset(data, "train", check=False), model.config["vocab_size"]
+    counts_V = torch.ones(size, dtype=torch.int64)
+    for number in range(documents.documents):
+        counts_V += torch.bincount(documents.document(number)[0], minlength=size)
+    return -(counts_V.double() / counts_V.sum()).log()[targets_N].mean().item()
+
+
+EXPERIMENTS = [
+    Experiment(
+        "staged-pretraining",
+        "Does masked-LM accuracy grow with the length? (Table 4)",
+        run,
+        settings,
+        hours=0.8,
+        exceptions=(
+            "English text of --data in place of 34 GB of Chinese text",
+            "from random weights, where the published model starts from WoBERT's",
+        ),
+    )
+]

@@ -1,0 +1,173 @@
+"""experiments/run.py: results are kept, interrupted work continues, and processes share it."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from experiments import judge, run  # noqa: E402
+
+
+def experiment(calls, number=1.0, **options):
+    def rows(context, settings):
+        calls.append(settings)
+        yield from (run.row("loss", "rope", settings["number"] + seed, seed=seed) for seed in settings["seeds"])
+        yield run.row(
+            "curve", "rope", float("nan"), step=10, made={"commit": "c", "cpu": "x", "command": "y", "seconds": 2}
+        )
+
+    settings = lambda scale: {"number": number, "seeds": run.seeds_of(scale), "files": []}  # noqa: E731
+    return run.Experiment("table9-things", "Do things?", rows, settings, **options)
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """Puts experiments into modules of the package, by the modules' names."""
+
+    def put(**modules):
+        for name, found in modules.items():
+            monkeypatch.setitem(sys.modules, f"experiments.{name}", SimpleNamespace(EXPERIMENTS=found))
+        monkeypatch.setattr(run, "MODULES", tuple(modules))
+        run.experiments.cache_clear()
+
+    yield put
+    run.experiments.cache_clear()
+
+
+def test_a_result_is_kept_while_its_settings_are_the_same(tmp_path):
+    calls = []
+    first = run.run(experiment(calls), "small", tmp_path)
+    again = run.run(experiment(calls), "small", tmp_path)
+    assert (first["kept"], again["kept"], len(calls)) == (False, True, 1)
+    run.run(experiment(calls, number=2.0), "small", tmp_path)
+    run.run(experiment(calls, number=2.0), "tiny", tmp_path)
+    assert [len(settings["seeds"]) for settings in calls] == [3, 3, 1]
+
+
+def test_rows_have_their_provenance(tmp_path):
+    run.run(experiment([]), "small", tmp_path)
+    rows, about = run.read(tmp_path / "small" / "table9-things.parquet")
+    assert [row["value"] for row in rows[:3]] == [2.0, 3.0, 4.0] and [row["seed"] for row in rows[:3]] == [1, 2, 3]
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    assert commit.startswith(rows[0]["commit"].removesuffix("-dirty")) and rows[0]["seconds"] >= 0
+    assert {"commit": "c", "cpu": "x", "command": "y", "seconds": 2.0}.items() <= rows[3].items()
+    assert about["settings"]["seeds"] == [1, 2, 3] and about["scale"] == "small"
+
+
+def test_verdicts_come_from_the_rules(tmp_path, monkeypatch):
+    rule = judge.Rule("table9-things", "C-04", (judge.Contrast("loss", "rope", below=10),))
+    monkeypatch.setattr(judge, "rules", lambda: [rule])
+    assert run.run(experiment([]), "small", tmp_path)["verdicts"] == {"C-04": "supported"}
+    assert run.run(experiment([]), "tiny", tmp_path)["verdicts"] == {"C-04": "smoke run"}
+
+
+def test_names(registry):
+    table = experiment([])
+    others = [run.Experiment(name, "?", None, dict, has_scale=False) for name in ("other", "another")]
+    registry(other=others, table9_things=[table])
+    assert run.chosen(["table9"]) == run.chosen(["table9-things"]) == run.chosen(["table9_things"]) == [table]
+    assert run.chosen(["all"]) == [*others, table] and run.chosen(["another", "table9"]) == [others[1], table]
+    with pytest.raises(ValueError, match=r"\[run\] an experiment must be all or one that --list names, got 'table'"):
+        run.chosen(["table"])
+
+
+def test_missing_data(registry, tmp_path, capsys):
+    needs = run.Experiment("needs", "?", None, lambda: {"files": ["a/b.txt"]}, has_scale=False)
+    registry(needs=[needs])
+    command = SimpleNamespace(list=False, names=["all"], scale="tiny", output=tmp_path, data=tmp_path, threads=None)
+    run.command(command)
+    assert json.loads(capsys.readouterr().out) == {"name": "needs", "scale": "any", "missing_data": ["a/b.txt"]}
+    command.names = ["needs"]
+    with pytest.raises(FileNotFoundError, match=r"\[run\] needs must find its data"):
+        run.command(command)
+
+
+def test_kept_values(tmp_path):
+    context = run.Context(tmp_path, None, "tiny")
+    made = []
+
+    def make():
+        made.append(1)
+        return (len(made), 2)
+
+    assert context.kept(tmp_path / "a.json", {"x": (1, 2)}, make) == [1, 2]
+    assert context.kept(tmp_path / "a.json", {"x": [1, 2]}, make) == [1, 2]
+    assert context.kept(tmp_path / "a.json", {"x": [1, 3]}, make) == [2, 2]
+
+
+def test_records_have_the_parts_of_all_processes(tmp_path):
+    context = run.Context(tmp_path, None, "tiny")
+    directory = tmp_path / "runs" / "a"
+    with pytest.raises(run.Interrupted), context.recorded(directory, {"steps": 1}):
+        directory.mkdir(parents=True)
+        raise run.Interrupted(130)
+    assert not context.is_finished(directory, {"steps": 1})
+    with context.recorded(directory, {"steps": 1}) as record:
+        pass
+    assert context.is_finished(directory, {"steps": 1}) and not context.is_finished(directory, {"steps": 2})
+    assert len(record["parts"]) == 2 and record["seconds"] == sum(part["seconds"] for part in record["parts"])
+    with context.recorded(directory, {"steps": 1}) as again:
+        pass
+    assert again == context.record(directory) == record
+
+
+def part_of(folder, part):
+    path = folder / f"{part}.txt"
+    if not path.exists():  # another process has not done it
+        time.sleep(0.2)
+        with path.open("x") as file:
+            file.write(str(os.getpid()))
+    return path.read_text()
+
+
+def shared(folder):
+    context = run.Context(folder, None, "tiny")
+    return context.share("parts", ["a", "b", "c", "d"], lambda part: part_of(folder, part))
+
+
+def test_processes_share_parts(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        first, second = pool.map(shared, [tmp_path] * 2, chunksize=1)
+    assert first == second and len(set(first.values())) == 2
+
+
+def test_a_signal_reaches_the_program(tmp_path, monkeypatch):
+    """The program is told once, and this process waits until it has written its checkpoint."""
+    program = tmp_path / "roformer"
+    program.write_text(
+        "#!/bin/bash\ntrap 'sleep 0.3; touch stopped; exit 130' INT\ntouch started\nwhile :; do sleep 0.05; done\n"
+    )
+    program.chmod(0o755)
+    code = (
+        "from experiments import run; run._program = lambda: 'ROFORMER'; run.Context('.', None, 'tiny').roformer('x')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code.replace("ROFORMER", str(program))], cwd=tmp_path, env=environment
+    )
+    while not (tmp_path / "started").exists():
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(30) != 0 and (tmp_path / "stopped").exists()
+
+
+def test_the_command_of_the_program(tmp_path, monkeypatch):
+    program = tmp_path / "roformer"
+    program.write_text('#!/bin/bash\nprintf \'{"arguments": "%s"}\\n\' "$*"\n[ "$1" != bad ]\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(run, "_program", lambda: str(program))
+    context = run.Context(tmp_path, None, "tiny", threads=1)
+    (line,) = context.roformer("compare", seeds=1, resume=True, config=None, lengths=[1, 2], valid_fraction=0.5)
+    assert line["arguments"] == "compare --seeds 1 --resume --lengths 1 2 --valid-fraction 0.5 --threads 1"
+    with pytest.raises(RuntimeError, match=r"\[run\] roformer bad --threads 1 must end with code 0, got 1"):
+        context.roformer("bad")
