@@ -38,7 +38,7 @@ bool is_terminal_control(const Character& c) {
          within(0x2066, 0x2069);
 }
 
-// The text with terminal control characters replaced by what `escape` appends for them.
+// The text with terminal control characters replaced by the output of `escape`.
 template <typename Escape>
 std::string replaced(std::string_view text, Escape&& escape) {
   std::string out;

@@ -71,7 +71,7 @@ class TokenizerFiles {
 inline constexpr const char* kInterrupted = "interrupted";
 // The path of a checkpoint while it is written or removed.
 std::string unfinished_path(const std::string& run_dir, int64_t step);
-// The file of a rank's moments in a checkpoint of so many ranks.
+// The file of a rank's moments in a checkpoint of `ranks` ranks.
 std::string moments_file(const std::string& checkpoint, int64_t rank, int64_t ranks);
 // Writes state.json. `state`: an object with "step".
 void save_state(const std::string& checkpoint, nlohmann::json state);

@@ -10,7 +10,7 @@ namespace rf::train {
 
 namespace {
 
-// Pieces between separators; those inside brackets and quotes do not count.
+// Pieces between separators; separators inside brackets and quotes do not count.
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> pieces(1);
   int depth = 0;

@@ -28,7 +28,7 @@ class HeldOut {
           const text::Vocabulary& vocabulary);
   bool empty() const { return split_->tokens() == 0; }
 
-  // Throws Error where no rows can be made with these options.
+  // Throws Error if the options do not give any rows.
   void check(const data::BatchOptions& options) const;
   // max_batches: 0: all. `progress` shows the batches done.
   EvaluationReport measure(nn::Model& model, const data::BatchOptions& options, Precision precision,

@@ -131,7 +131,7 @@ void AdamW::gather_weights() {
   for (int64_t piece = 0; piece < part; piece += step) {
     const int64_t length = std::min(step, part - piece);
     at::Tensor own = at::zeros({length}, at::kFloat), all = at::empty({ranks_.size(), length}, at::kFloat);
-    // Copies what the piece of a rank has in common with each weight, in one direction or the other.
+    // Copies the overlap of a rank's piece with each weight, in either direction.
     const auto copy = [&](at::Tensor numbers, int64_t rank, bool to_weights) {
       const int64_t begin = rank * part + piece, end = std::min(begin + length, std::min((rank + 1) * part, elements_));
       for (const Group& group : groups_) {

@@ -46,7 +46,7 @@ class Ranks {
   // Whether this rank has that numbered part of the work: each rank takes every size-th part.
   bool has(int64_t part) const { return part % size_ == index_; }
 
-  // The values of every rank, in the order of ranks; as many on each.
+  // The values of every rank, in the order of ranks; all ranks must pass the same number.
   std::vector<std::vector<int64_t>> gather(std::span<const int64_t> values) const;
   std::vector<std::vector<double>> gather(std::span<const double> values) const;
   std::vector<std::string> gather(const std::string& text) const;

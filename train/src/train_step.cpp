@@ -48,7 +48,7 @@ bool predicts(const LanguageBatch& batch) {
   return batch.places_N.numel() > 0 || batch.pairs() > 0;
 }
 
-// The loss of a micro-batch, a scalar with a gradient: its share of the means over the step. `sums` gets what it adds.
+// The loss of a micro-batch, a scalar with a gradient: its share of the means over the step. Adds to `sums`.
 at::Tensor pass_loss(nn::Model& model, const LanguageBatch& batch, const StepResult& step, PassSums& sums) {
   const auto tokens = static_cast<double>(step.predicted_tokens), pairs = static_cast<double>(step.pairs);
   const LanguageLogits logits = language_logits(model, batch);

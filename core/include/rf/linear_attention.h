@@ -93,8 +93,8 @@ typedef struct rf_linear_attention_args {
   int64_t sequences;
 } rf_linear_attention_args;
 
-/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of what it belongs to, is
- * contiguous, and is overwritten; NULL: not wanted. */
+/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of its array, is contiguous, and is
+ * overwritten; NULL: not wanted. */
 typedef struct rf_linear_attention_grads {
   size_t struct_size;
   const void* out; /* given: [B,T,H,Dv] */

@@ -62,7 +62,7 @@ class ForwardTasks {
   std::vector<int64_t>& ends_ = kept();  // of an entry's tasks
 };
 
-// Tasks that a thread takes together: neighbours share pages, and a task reads what the previous one prefetched.
+// Tasks that a thread takes together: neighbours share pages, and a task reads rows that the previous task prefetched.
 int64_t neighbouring_tasks(int64_t tasks) {
   return std::max<int64_t>(1, tasks / (8 * int64_t{omp_get_max_threads()}));
 }

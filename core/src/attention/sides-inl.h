@@ -1,5 +1,5 @@
-// The two sides of a tile of scores in work space: queries and keys as rows of floats, rotated, with what the terms add
-// to them, and in the orders that the products read.
+// The two sides of a tile of scores in work space: queries and keys as rows of floats, rotated, with the additions of
+// the terms, and in the orders that the products read.
 #if defined(RF_CORE_ATTENTION_SIDES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_SIDES_INL_H_
 #undef RF_CORE_ATTENTION_SIDES_INL_H_

@@ -26,7 +26,7 @@ inline constexpr int64_t kBlockColumns = 64;
 inline constexpr int64_t kUnitStep = 16;     // chunks are whole steps, zeros behind the depth
 inline constexpr int64_t kChunkUnits = 528;  // no power of two: rows of a tile would meet in the same cache lines
 inline constexpr int64_t kPanelBlocks = 4;   // blocks of B that are multiplied together
-inline constexpr int64_t kRunBlocks = 16;    // at most so many are a task
+inline constexpr int64_t kRunBlocks = 16;    // at most this many form a task
 inline constexpr int64_t kTileUnits = kTileRows * kChunkUnits;  // of a tile of A, or of a block of B
 
 enum class Unit { kFloat, kBf16Pair };

@@ -53,7 +53,7 @@ HWY_INLINE IntVec load_units(const int8_t* from) {
 #if RF_HAVE_INT8_INSTRUCTION
 struct Int8InstructionDot {
   static constexpr bool kAvx512 = HWY_TARGET == HWY_AVX3;
-  static constexpr int kRows = kAvx512 ? 8 : 4, kVectors = kAvx512 ? 3 : 2;  // what registers hold sums for
+  static constexpr int kRows = kAvx512 ? 8 : 4, kVectors = kAvx512 ? 3 : 2;  // sums that fit into registers
   using Columns = IntVec;
   static HWY_INLINE bool available() {
 #if HWY_TARGET == HWY_AVX3

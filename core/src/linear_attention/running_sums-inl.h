@@ -37,7 +37,7 @@ inline HWY_NOINLINE void scale_rows(const float* factors, int64_t rows, int64_t 
   }
 }
 
-// Exponents of a chunk's keys and their factors, none above 1.
+// Exponents of a chunk's keys and their factors, which are at most 1.
 struct Decays {
   bool any = false;               // false: all factors are 1
   float before = 0, behind = 0;   // M0 and M1

@@ -35,7 +35,7 @@ int64_t rope_stage_bytes(int64_t head_bytes);
 
 void rotate_tile(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile);
 
-// Orders a thread's streaming stores before whatever it publishes next.
+// Orders a thread's streaming stores before its later stores.
 void finish_streaming();
 
 }  // namespace rf::core

@@ -40,7 +40,7 @@ class Reader {
   StrictObject object(const json& value, const std::string& key) const {
     return {value, std::string(kWhere) + ": " + path_, key};
   }
-  // A key that may only have one value, whatever its type.
+  // A key that may only have one value, of any type.
   void expect(StrictObject& section, const std::string& key, const json& wanted, std::string_view rule) const {
     if (const json* value = section.find(key); value != nullptr && *value != wanted) {
       refuse(section.path_of(key), rule, *value);

@@ -195,7 +195,7 @@ class BatchEncoder::Impl {
   void count_replaced(std::string_view text, size_t kept, Encoding& tokens) const;
   void tokenize(const TextPair& sample, Plan& plan) const;
   void build(const Plan& plan, size_t index, Row& row) const;
-  size_t padded_length(size_t count) const;  // of the rows of so many plans; 0 without padding
+  size_t padded_length(size_t count) const;  // of the rows of `count` plans; 0 without padding
 
   const Tokenizer& tokenizer_;
   const BatchOptions options_;

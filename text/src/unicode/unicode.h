@@ -13,7 +13,7 @@ enum UnicodeFlag : uint32_t {
   kDrop = 1 << 0,         // general category C* (also unassigned and private use) and U+FFFD, except \t \n \r
   kSpace = 1 << 1,        // separates words: \t \n \r, Zs, Zl, Zp
   kPunctuation = 1 << 2,  // category P* and every ASCII symbol
-  kMark = 1 << 3,         // category Mn, what "strip accents" removes
+  kMark = 1 << 3,         // category Mn, which "strip accents" removes
   kCased = 1 << 4,        // used by the final-sigma rule, like the next
   kIgnorable = 1 << 5,
   kNfcUnstable = 1 << 6,  // may change, compose or be reordered under NFC

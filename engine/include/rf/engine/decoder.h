@@ -10,7 +10,7 @@
 // 0, and later tokens have type 1.
 //
 // With linear attention, neither the memory of a sequence nor the time of a step depends on its length. Logits equal
-// those of the whole sequence except for rounding: their bits depend on the steps of the sequence, but not on other
+// the whole sequence's logits except for rounding: their bits depend on the steps of the sequence, but not on other
 // sequences or the number of threads. A token cannot be removed from the sums, so truncate() keeps no tokens or all. A
 // rotation that changes within max_tokens is refused, because the sums contain rotated keys.
 #pragma once

@@ -62,7 +62,7 @@ struct Tokens {
 // One vector for each sequence.
 enum class Pooling {
   kMean,         // of all attended tokens
-  kCls,          // the first of these
+  kCls,          // the first attended token
   kPooler,       // tanh(dense(first token of all)) of BERTs that have it, dense(..) of prefix language models
   kLast,         // the last attended token
   kMax,          // element by element

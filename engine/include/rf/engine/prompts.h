@@ -12,7 +12,7 @@ namespace rf::engine {
 
 struct Prompts {
   std::map<std::string, std::string> by_name;
-  std::optional<std::string> default_name;  // one of them
+  std::optional<std::string> default_name;  // the name of one prompt
 };
 
 // Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json. Throws Error for invalid

@@ -58,8 +58,8 @@ struct Output {
 
 class Model : public torch::nn::Module {
  public:
-  // Initialised as R-HF-14 with torch's default generator, the position encoding last: with one seed, models that
-  // differ in it alone have equal bodies. Parameters carry the names of weight_specs(). The attention is causal when
+  // Initialised as R-HF-14 with torch's default generator, the position encoding last: with one seed, models that only
+  // differ in it have equal bodies. Parameters carry the names of weight_specs(). The attention is causal when
   // config.is_decoder, whatever the head. Throws Error for an encoding or attention that the configuration does not
   // fit.
   Model(const ModelConfig& config, Head head);

@@ -13,7 +13,7 @@ namespace rf::ops {
 // Whether RF_KERNEL=ref. Throws c10::ValueError for an unknown instruction set, like any call of a kernel.
 bool reference_is_asked_for();
 
-// rf_linear_backend (rf/linear.h) for float32, bfloat16 or float16 data of so many rows.
+// rf_linear_backend (rf/linear.h) for float32, bfloat16 or float16 data with `rows` rows.
 std::string linear_backend(c10::ScalarType dtype, int64_t rows);
 
 // base^(-2i/dims), i < dims/2, as the sum of two float64 tensors. Throws c10::ValueError for dims that are not even or

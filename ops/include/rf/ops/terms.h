@@ -78,9 +78,9 @@ struct PackedSequences {
 // and key j: -left <= j - (i + S - T) <= right, -1 meaning no limit (bottom-right aligned). Causal is right = 0.
 struct TokenWindow {
   int64_t left = -1, right = -1;
-  // int32 or int64 [B], or [sequences] of packed ones: how many keys at the start of its entry every query may attend
-  // to, also beyond `right`; with right = 0 the mask of prefix language models (UniLM, arXiv 1905.03197). Undefined: no
-  // prefix. Requires a limit on the right and none on the left.
+  // int32 or int64 [B], or [sequences] of packed ones: the number of keys at the start of its entry that every query
+  // may attend to, even beyond `right`; with right = 0 the mask of prefix language models (UniLM, arXiv 1905.03197).
+  // Undefined: no prefix. Requires a limit on the right and none on the left.
   at::Tensor prefix = {};
 };
 

@@ -116,8 +116,8 @@ struct LoadOptions {
 // Throws Error if dictionaries are given for a pipeline that does not segment words.
 void check_dictionaries(const LoadOptions& options, Pipeline pipeline);
 
-// The dictionary for these options and a model directory ("": none). Throws Error as Dictionary::load and
-// find_dictionary do.
+// The dictionary for these options and a model directory ("": none). Throws the errors of Dictionary::load and
+// find_dictionary.
 std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, const LoadOptions& options);
 
 enum class SkipSpecials { kNo, kYes };
@@ -133,7 +133,7 @@ class Tokenizer {
   // Throws Error for options that contradict each other or the vocabulary.
   Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
   explicit Tokenizer(TokenizerParts parts);
-  // Reads what `transformers` writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
+  // Reads the files of `transformers`: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
   // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md describes which files are used). Throws
   // Error, naming file and key, for settings that are not supported, and if no dictionary is given and the dictionary
   // that was found differs from the one recorded in the directory. A GGUF file stores its tokenizer in its keys:

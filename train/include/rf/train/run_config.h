@@ -59,7 +59,7 @@ struct RunConfig {
   int64_t log_every_steps = 10;
   int64_t evaluate_every_steps = 0;       // 0: at the end of each stage only
   int64_t evaluate_batches = 0;           // 0: all held-out rows
-  std::vector<int64_t> evaluate_lengths;  // at the end of each stage: held-out loss in rows of these lengths too
+  std::vector<int64_t> evaluate_lengths;  // also measure the held-out loss in such rows after each stage
   int64_t checkpoint_every_steps = 500;
   int64_t keep_checkpoints = 2;
 };
