@@ -4,8 +4,8 @@
 //   a = s q_m.k_n, b = B(m - n) of the heads     score(m,n) = a + b + W_2 leaky_relu(W_1 [a; b] + b_1) + b_2
 //
 // B is another encoding that adds a distance bias: kerple-log, the authors' best, or alibi, fire, ... Weights start
-// like torch's linear layers, as in the authors' code. Each layer has its own weights; B is shared by layers as it is
-// without DAPE. The network mixes heads, so its hidden values are stored: mlp_width x T x S.
+// like torch's linear layers, as in the authors' code. Each layer has its own weights and shares B
+// if B does so without DAPE. The network mixes heads, so its hidden values are stored: mlp_width x T x S.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
