@@ -17,7 +17,7 @@ namespace rf::data {
 namespace {
 
 constexpr int64_t kBlockRows = 64;          // a block holds about this many packed rows,
-constexpr int64_t kMaxBlockChunks = 16384;  // also with very short documents
+constexpr int64_t kMaxBlockChunks = 16384;  // also if documents are very short
 constexpr int64_t kMaxBatchTokens = int64_t{1} << 24;
 
 struct Piece {
@@ -41,7 +41,7 @@ bool has_places(const std::optional<Drawn>& drawn) {
   return drawn && !drawn->batch.places.empty();
 }
 
-// Chooses the smallest draw of all, the first of equal ones.
+// Chooses the smallest draw; if several are equal, the first.
 void choose_least(const Masking& masking, std::vector<std::optional<Drawn>>& drawn) {
   Drawn* closest = nullptr;
   for (std::optional<Drawn>& each : drawn) {
@@ -71,12 +71,12 @@ int64_t checked_max_length(const BatchOptions& options) {
   return options.max_length;
 }
 
-// Puts each piece, longest first, into the first row with enough space for it.
+// Puts each piece, longest first, into the first row with enough space.
 std::vector<Row> first_fit_decreasing(Row pieces, int64_t max_length) {
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.length > b.length; });
   std::vector<Row> rows;
   std::vector<int64_t> room;
-  size_t first_open = 0;  // rows before it cannot take even the shortest piece
+  size_t first_open = 0;  // earlier rows have no space even for the shortest piece
   for (const Piece& piece : pieces) {
     while (first_open < rows.size() && room[first_open] < pieces.back().length) ++first_open;
     size_t row = first_open;
@@ -137,7 +137,7 @@ struct Batcher::Impl {
     }
   }
 
-  // The rows of a block, beginning at a row number. Without an epoch: in the order of the documents.
+  // The rows of a block, starting at a row number. Without an epoch: in document order.
   std::vector<Row> rows_from(std::optional<int64_t> epoch, int64_t row) const {
     const int64_t block = row / block_chunks, begin = block * block_chunks;
     const int64_t end = std::min(begin + block_chunks, chunks.count());
@@ -154,7 +154,7 @@ struct Batcher::Impl {
     return rows;
   }
 
-  // Appends rows to `rows` until there are batch_size or the epoch ends; advances `row`, to chunks.count() at the end.
+  // Appends to `rows` until it has batch_size rows or the epoch ends; advances `row`, to chunks.count() at the end.
   void take(std::optional<int64_t> epoch, int64_t& row, std::vector<Row>& rows) const {
     while (std::ssize(rows) < options.batch_size && row < chunks.count()) {
       std::vector<Row> rest = rows_from(epoch, row);
@@ -165,7 +165,7 @@ struct Batcher::Impl {
     row = std::min(row, chunks.count());
   }
 
-  // Those of the batch at the cursor, which is moved to the next one.
+  // The rows of the batch at the cursor, which then moves to the next batch.
   BatchRows take_batch(BatchCursor& cursor) const {
     if (cursor.epoch < 0 || cursor.epoch > std::numeric_limits<uint32_t>::max() || cursor.row < 0) {
       fail("batch", "a cursor must have an epoch in [0, 2^32) and a row from 0, got {} and {}", cursor.epoch,
@@ -180,7 +180,7 @@ struct Batcher::Impl {
     }
   }
 
-  // The batch of rows that come in order.
+  // The batch of the next rows in order.
   std::optional<Drawn> make_in_order(int64_t& row) const {
     BatchRows taken;
     take(std::nullopt, row, taken.rows);
@@ -216,7 +216,7 @@ struct Batcher::Impl {
     return drawn;
   }
 
-  // The text of a chunk between [CLS] and the last [SEP], and where its words begin. With pairs notes which it is and
+  // The text of a chunk between [CLS] and the last [SEP], and its word starts. With pairs, also records the class and
   // the types of the tokens from flat index `at` on.
   std::pair<std::vector<int32_t>, std::vector<uint8_t>> text_of(const Piece& piece, int64_t at, int64_t epoch,
                                                                 Batch& batch) const {
@@ -234,7 +234,7 @@ struct Batcher::Impl {
     return {std::move(pair.ids), std::move(pair.starts_word)};
   }
 
-  // Writes [CLS] text [SEP] from flat index `at` on, and returns how many tokens that is.
+  // Writes [CLS] text [SEP] from flat index `at` on, and returns the number of tokens.
   int64_t place(const Piece& piece, int32_t segment, int64_t at, int64_t epoch, Drawn& drawn) const {
     Batch& batch = drawn.batch;
     const auto [ids, starts_word] = text_of(piece, at, epoch, batch);
@@ -256,7 +256,7 @@ struct Batcher::Impl {
   BatchOptions options;
   text::SpecialIds special;
   Chunks chunks;
-  std::optional<Masking> masking;  // of Objective::kMasked
+  std::optional<Masking> masking;  // for Objective::kMasked
   std::optional<SegmentPairs> pairs;
   int64_t block_chunks = 1;  // kPadded: a block is one chunk, which packs into one row
 };
@@ -304,7 +304,7 @@ bool Batcher::next_in_order(int64_t& row, Batch& batch) const {
 }
 
 Batch Batcher::least_in_order(int64_t batches) const {
-  std::vector<std::optional<Drawn>> drawn(1);  // the closest until here
+  std::vector<std::optional<Drawn>> drawn(1);  // the smallest so far
   int64_t row = 0;
   for (int64_t i = 0; i < batches; ++i) {
     std::optional<Drawn> next = impl_->make_in_order(row);

@@ -17,10 +17,10 @@ namespace {
 
 constexpr size_t kInputBufferBytes = size_t{1} << 18;
 constexpr std::string_view kGzipMagic = "\x1F\x8B", kZstdMagic = "\x28\xB5\x2F\xFD";
-// Frames that hold no data have magic numbers 0x184D2A50 to 0x184D2A5F, little-endian; a file may begin with one.
+// Frames without data have the magic numbers 0x184D2A50 to 0x184D2A5F, little-endian; a file may begin with one.
 constexpr std::string_view kZstdSkippableTail = "\x2A\x4D\x18";
 
-// A file descriptor with the bytes that were read and not yet consumed.
+// A file descriptor with a buffer of bytes that are not yet consumed.
 class RawInput {
  public:
   explicit RawInput(const std::string& path) : name_(source_name(path)) {
@@ -35,9 +35,9 @@ class RawInput {
   int64_t bytes_read() const { return bytes_read_; }
   std::string_view rest() const { return rest_; }
   void take(size_t bytes) { rest_.remove_prefix(bytes); }
-  // Reads if no bytes are left; false at the end of the file.
+  // Reads if the buffer is empty; false at the end of the file.
   bool fill() { return !rest_.empty() || read(0); }
-  // The first `bytes` of what is left, fewer only at the end.
+  // The first `bytes` of the buffer, fewer only at the end.
   std::string_view peek(size_t bytes) {
     while (rest_.size() < bytes && read(rest_.size())) {
     }
@@ -45,7 +45,7 @@ class RawInput {
   }
 
  private:
-  // Moves the `kept` bytes that are left to the front and reads more after them.
+  // Moves the remaining `kept` bytes to the front and reads more after them.
   bool read(size_t kept) {
     std::memmove(buffer_.data(), rest_.data(), kept);
     rest_ = {buffer_.data(), kept};
@@ -103,7 +103,7 @@ class GzipBytes final : public Unpacker {
   }
 
  private:
-  // False for padding, which it consumes.
+  // Consumes padding and returns false for it.
   bool begin_member(RawInput& input) {
     if (any_member_ && input.rest().front() == '\0') {
       const size_t padding = input.rest().find_first_not_of('\0');
@@ -117,7 +117,7 @@ class GzipBytes final : public Unpacker {
   }
   size_t inflate_some(RawInput& input) {
     const std::string_view bytes = input.rest();
-    // zlib writes nothing through next_in, but declares it without const.
+    // zlib does not write through next_in, but declares it without const.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
     stream_.avail_in = static_cast<uInt>(bytes.size());
     stream_.next_out = reinterpret_cast<Bytef*>(out_.data());
@@ -180,7 +180,7 @@ Packing packing_by_content(RawInput& input) {
   return head.size() == kZstdMagic.size() && skippable ? Packing::kZstd : Packing::kNone;
 }
 
-// A file with the name of a compressed file must be one.
+// A file named like a compressed file must be one.
 void check_name(const std::string& path, Packing packing) {
   const Packing said = path.ends_with(".gz") ? Packing::kGzip : path.ends_with(".zst") ? Packing::kZstd : packing;
   if (packing == said) return;

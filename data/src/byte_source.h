@@ -19,8 +19,8 @@ class ByteSource {
   explicit ByteSource(const std::string& path);
   ~ByteSource();
 
-  // The next bytes, valid until the next call; empty at the end. Throws Error, naming the file, for one that fails to
-  // read, is damaged or ends early.
+  // The next bytes, valid until the next call; empty at the end. Throws Error, naming the file, if it fails to read, is
+  // damaged or ends early.
   std::string_view next();
   int64_t bytes_read() const;  // before decompression
 

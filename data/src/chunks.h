@@ -1,9 +1,9 @@
-// The chunks of a split: each document cut into pieces of max_length tokens less those for special ones (the last one
-// shorter), with consecutive numbers in the order of the documents. A chunk that is to be divided into a pair has at
-// least two tokens: one token that is left over at the end of a document is left out.
+// The chunks of a split: each document is cut into pieces of max_length tokens minus the special tokens (the last piece
+// may be shorter), numbered consecutively in document order. A chunk for a pair has at least two tokens; a single
+// remaining token at the end of a document is left out.
 //
-// Of the documents' first chunks every 64th is kept, an eighth of a byte per document; the others are counted from the
-// lengths of at most 64 documents, which are read from the shard.
+// The index stores the first chunk of every 64th document, an eighth of a byte per document. Other numbers are computed
+// from the lengths of at most 64 documents, which are read from the shard.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace rf::data {
 
-// Of each chunk: how many special tokens it gets, and the fewest tokens of text.
+// The number of special tokens of each chunk, and its minimum number of text tokens.
 struct ChunkForm {
   int64_t specials, min_tokens;
 };
@@ -57,9 +57,9 @@ class Chunks {
   int64_t count() const { return count_; }
   int64_t total_length() const { return total_length_; }
 
-  // Tokens of a chunk with its special ones.
+  // Tokens of a chunk, including special tokens.
   int64_t length(int64_t chunk) const { return place(chunk).count + form_.specials; }
-  // The tokens of a chunk, without special ones.
+  // The tokens of a chunk, without special tokens.
   void copy(int64_t chunk, int32_t* ids, uint8_t* starts_word) const {
     const Place at = place(chunk);
     split_->copy(at.document, at.begin, at.count, ids, starts_word);

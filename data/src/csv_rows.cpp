@@ -27,7 +27,7 @@ void CsvRows::add(std::string_view text) {
   }
 }
 
-// The number of ordinary characters at the front.
+// The number of ordinary characters at the beginning.
 size_t CsvRows::plain_run(std::string_view text) const {
   size_t run = 0;
   if (state_ == State::kPlain && !return_waits_) {

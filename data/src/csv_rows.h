@@ -1,6 +1,6 @@
-// Rows of CSV (RFC 4180) and of the same with tabs, from text that arrives in pieces of any size. As in Python's csv, a
-// field that begins with a quotation mark ends at the next single one, and two of them stand for one; an empty line is
-// not a row. Unlike there, a "\r" alone is text, because writers of "\n" files leave it unquoted, and text between the
+// Parses rows of CSV (RFC 4180) and TSV from text that arrives in pieces of any size. As in Python's csv module, a
+// quoted field ends at the next single quotation mark, a doubled mark stands for one, and an empty line is not a row.
+// There are two differences. A single "\r" is text, because writers of "\n" files leave it unquoted. Text between the
 // closing mark and the end of the field is an error, as is a file that ends inside quotes.
 #pragma once
 
@@ -15,23 +15,23 @@
 namespace rf::data {
 
 struct CsvRow {
-  int64_t line;  // where it begins, from 1
+  int64_t line;  // first line, from 1
   std::vector<std::string_view> columns;
-  int64_t last_line = line;           // where it ends
-  int64_t text_after_quote_line = 0;  // the line where text follows a closing quotation mark; 0: none
+  int64_t last_line = line;           // last line
+  int64_t text_after_quote_line = 0;  // the line with text after a closing quotation mark; 0: none
 };
 
 class CsvRows {
  public:
-  // The argument of `row` is valid during the call only.
+  // The argument of `row` is valid only during the call.
   CsvRows(char delimiter, Quotes quotes, std::function<void(const CsvRow&)> row);
 
   void add(std::string_view text);
-  // The end of the file. False if it is inside quotes: then the last row, which begins on line(), is not passed on.
+  // Ends the file. Returns false inside quotes: then the last row, which begins on line(), is not passed on.
   bool finish();
   int64_t line() const { return view_.line; }
   int64_t last_line() const;                                                      // of the text so far
-  size_t row_bytes() const { return text_.size() + ends_.size() * kFieldBytes; }  // in memory, so far
+  size_t row_bytes() const { return text_.size() + ends_.size() * kFieldBytes; }  // in memory so far
 
  private:
   enum class State { kRowBegin, kFieldBegin, kPlain, kQuoted, kQuoteInQuoted };
@@ -49,9 +49,9 @@ class CsvRows {
   std::function<void(const CsvRow&)> row_;
   State state_ = State::kRowBegin;
   bool return_waits_ = false;  // a "\r" outside quotes that may belong to "\r\n"
-  int64_t lines_ = 0;          // ended
+  int64_t lines_ = 0;          // number of ended lines
   std::string text_;           // of the fields, without quotes
-  std::vector<size_t> ends_;   // of each field in text_
+  std::vector<size_t> ends_;   // end of each field in text_
   CsvRow view_{.line = 1, .columns = {}};
 };
 

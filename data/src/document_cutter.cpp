@@ -12,8 +12,8 @@ bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
 
-// Letters that are recognised by the first byte or two of a character: ASCII, Greek to Arabic, kana, Chinese and
-// Hangul. These ranges contain a little punctuation, which does no harm in running text.
+// Letters, recognised by the first one or two bytes of a character: ASCII, Greek to Arabic, kana, Chinese and Hangul.
+// These ranges include some punctuation, which is harmless in running text.
 bool is_letter(std::string_view text, size_t at) {
   const auto first = static_cast<unsigned char>(text[at]), second = static_cast<unsigned char>(text[at + 1]);
   const unsigned char lower = first | 0x20;
@@ -26,8 +26,8 @@ bool is_letter_before(std::string_view text, size_t end) {
   return is_letter(text, at);
 }
 
-// The last place to cut with at least one character on either side; 0 for none. A space is preferred to other places,
-// because a byte-level tokenizer with add_prefix_space puts one before a text that does not begin with one.
+// The last place to cut with at least one character on either side; 0 for none. A space is preferred, because a
+// byte-level tokenizer with add_prefix_space adds one before a text that does not begin with a space.
 size_t last_word_begin(std::string_view text) {
   constexpr size_t kBefore = 3, kAfter = 2;
   for (const std::string_view mark : {" ", "\n", "，", "。"}) {
@@ -74,7 +74,7 @@ void DocumentCutter::cut() {
     text_.erase(0, at);
     begun_ = true;
   }
-  // Twice the size if no place was found, so that searching takes little time compared with reading.
+  // Doubles the size if no place was found, so that searching takes little time compared with reading.
   next_cut_ = std::clamp(2 * text_.size(), kLongDocumentBytes, kMaxPieceBytes);
 }
 

@@ -12,7 +12,7 @@ void DocumentSplitter::add(std::string_view text) {
   add_lines(text);
 }
 
-// `text` does not end in a "\r" that may belong to the text that follows.
+// `text` does not end in a "\r" that may belong to a "\r\n" with the following text.
 void DocumentSplitter::add_lines(std::string_view text) {
   if (rule_ == DocumentRule::kFile) {
     for (size_t end = text.find("\r\n"); end != std::string_view::npos; end = text.find("\r\n")) {

@@ -1,5 +1,5 @@
 // Divides a text, which arrives in pieces of any size, into documents by a DocumentRule. "\r\n" is read as "\n", and a
-// "\r" at the end is dropped; any other "\r" is white space. With kLine, documents have no line end.
+// "\r" at the end is dropped; any other "\r" is white space. With kLine, documents do not include the line end.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The identity of a data directory (identity.h).
+// Hashes of data directories and files (identity.h).
 #include "rf/data/identity.h"
 
 #define XXH_INLINE_ALL

@@ -64,7 +64,8 @@ class Lines {
   std::string rest_;  // the beginning of a line that spans several pieces
 };
 
-// Why a row is bad; empty: it is not. `columns` is the number in the first row, 0 for that row itself.
+// Why a row is bad, or empty if it is valid. `columns` is the number of columns in the first row, 0 for the first row
+// itself.
 std::string row_problem(const CsvRow& row, size_t columns) {
   if (row.text_after_quote_line > 0) {
     const bool same = row.text_after_quote_line == row.line;
@@ -77,7 +78,7 @@ std::string row_problem(const CsvRow& row, size_t columns) {
   return "";
 }
 
-// Quotation marks can make one row of several lines: each of them counts as a bad record.
+// Quotation marks can join several lines to one row; each line counts as a bad record.
 void refuse_lines(int64_t first, int64_t last, const std::string& problem, const InputFile::Refuse& refuse) {
   for (int64_t line = first; line <= last; ++line) refuse(line, problem);
 }

@@ -1,5 +1,5 @@
-// An input file as what its format consists of: pieces of text, lines, or rows. reader.cpp makes documents of them and
-// records.cpp records. Parquet has columns instead (parquet.h).
+// Reads an input file as text pieces, lines, or rows, depending on its format. reader.cpp turns them into documents and
+// records.cpp into records. Parquet has columns instead (parquet.h).
 #pragma once
 
 #include <cstddef>
@@ -16,23 +16,23 @@ namespace rf::data {
 class InputFile {
  public:
   // `bytes_read`, on disk, grows while the file is read. Text arrives in pieces of at most `piece_bytes`: with small
-  // ones bytes_read matches what was passed on so far.
+  // pieces, bytes_read closely follows the text that was passed on.
   InputFile(const std::string& path, Quotes quotes, int64_t& bytes_read, size_t piece_bytes);
 
   const std::string& name() const { return name_; }  // for messages: the path, or "standard input"
 
-  // What a callback is given is valid during its call only. Lines and rows are numbered from 1, by the line where they
-  // begin. Throws Error for a line or a row of more than 512 MiB.
+  // Arguments of callbacks are valid only during the call. Lines and rows are numbered from 1, by the line on which
+  // they begin. Throws Error for a line or a row of more than 512 MiB.
 
   // The text without a byte order mark.
   void read_pieces(const std::function<void(std::string_view)>& take) const;
-  // The lines without "\n", also empty ones. After the last "\n" there is a line if it has characters.
+  // The lines without "\n", including empty lines. Characters after the last "\n" form a line.
   void read_all_lines(const std::function<void(int64_t number, std::string_view line)>& take) const;
-  // Those that are not only white space.
+  // The lines that are not only white space.
   void read_lines(const std::function<void(int64_t number, std::string_view line)>& take) const;
-  // Rows with as many columns as the first one. `first` is given that one and says whether it names the columns or is
-  // passed on too. `refuse` is given the lines of the other rows, and of those whose quotation marks are not closed or
-  // have text behind them.
+  // Rows with as many columns as the first one. `first` receives the first row and decides whether it is a header or is
+  // passed on. `refuse` receives the lines of other rows, and of rows with an unclosed quotation mark or text after a
+  // closing one.
   enum class FirstRow { kNames, kValues };
   using Refuse = std::function<void(int64_t line, const std::string& problem)>;
   void read_rows(char delimiter, const std::function<FirstRow(const CsvRow&)>& first,

@@ -14,10 +14,10 @@ namespace rf::data {
 
 FileRange files_of_part(const std::vector<int64_t>& sizes, int64_t number, int64_t parts) {
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), files = std::ssize(sizes);
-  std::vector<int64_t> ends{0};  // of parts, in files
+  std::vector<int64_t> ends{0};  // ends of the parts, in files
   int64_t bytes = 0, file = 0;
   for (int64_t part = 1; part <= parts; ++part) {
-    // A file belongs to the part in which its middle lies.
+    // A file belongs to the part that contains its midpoint.
     const int64_t share = total / parts * part + total % parts * part / parts;
     while (file < files && bytes + sizes[static_cast<size_t>(file)] / 2 < share) {
       bytes += sizes[static_cast<size_t>(file++)];

@@ -15,9 +15,9 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "roformer-data";
 constexpr int kVersion = 2;
-constexpr int kVersionWithoutInputs = 1;  // is also read
+constexpr int kVersionWithoutInputs = 1;  // also supported
 
-// Reads the keys of one JSON object; each must be present with the right type, and there must be no other.
+// Reads the keys of one JSON object; each must be present with the right type, and other keys are errors.
 class Object {
  public:
   Object(const json& value, std::string path) : value_(value), path_(std::move(path)) {
@@ -54,7 +54,7 @@ class Object {
     if (!value.is_number()) fail("data", "{}: {} must be a number, got {}", path_, key, value.dump());
     return value.get<double>();
   }
-  void finish() const {  // each key is read once, so the count is wrong if there is an unknown one
+  void finish() const {  // each key is read once, so an unknown key makes the count wrong
     if (used_ != value_.size()) fail("data", "{} must have {} keys, got {}", path_, used_, value_.size());
   }
 
@@ -64,7 +64,7 @@ class Object {
   size_t used_ = 0;
 };
 
-// The name of a file of the directory.
+// The name of a file in the directory.
 std::string file_name(const json& value, const std::string& what, const std::string& extension) {
   const bool is_name = value.is_string() && std::filesystem::path(value.get<std::string>()).extension() == extension &&
                        value.get<std::string>().find('/') == std::string::npos;
@@ -203,14 +203,14 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
     root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};
     if (!split.token_counts.empty()) root["splits"][name]["token_counts"] = split.token_counts;
   }
-  // The name of an input, or a field, may have bytes that are not UTF-8.
+  // The name of an input, or a field, may contain bytes that are not UTF-8.
   const std::string text = root.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
   io::write_file(data_dir + "/" + kManifestName, text + "\n");
 }
 
 void check_vocabulary(const Manifest& manifest, const ShardReader& shard) {
   if (shard.vocab_hash() == manifest.vocab_hash && shard.vocab_size() == manifest.vocab_size) return;
-  shard.verify();  // rather says that the file is damaged
+  shard.verify();  // reports that the file is damaged, which is more precise
   fail("data", "{} must have the vocabulary of data.json, {} of {} tokens, got {} of {}", shard.path(),
        manifest.vocab_hash, manifest.vocab_size, shard.vocab_hash(), shard.vocab_size());
 }

@@ -1,4 +1,4 @@
-// data.json, the table of contents of a prepared directory: what Split reads and prepare writes.
+// data.json, the table of contents of a prepared directory: written by prepare and read by Split.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@ inline constexpr const char* kManifestName = "data.json";
 struct ManifestSplit {
   int64_t documents = 0, tokens = 0;
   std::vector<std::string> shards;  // file names inside the directory
-  std::string token_counts;         // as well; empty in a data.json of an earlier version
+  std::string token_counts;         // also a file name; empty in a data.json of an earlier version
 };
 
-// One part of several (InputPart), and what all parts must have in common beside what a whole data.json says.
+// One of several parts (InputPart), and settings that all parts must share in addition to those in a complete
+// data.json.
 struct ManifestPart {
   int64_t number = 1, parts = 1, shard_tokens = 1;
-  std::string input_hash;  // of the names and sizes of the files of all parts
+  std::string input_hash;  // hash of the names and sizes of the files of all parts
   std::string quotes, bad_records;
 };
 
@@ -33,9 +34,9 @@ struct Manifest {
   // The files of text::kTokenizerFiles that prepare wrote; absent in a data.json of an earlier version.
   std::optional<std::vector<std::string>> tokenizer_files;
   std::optional<ManifestPart> part;
-  // How it was made: documentation, of which only the presence is checked.
+  // The settings, as documentation; only their presence is checked.
   std::vector<std::string> inputs;
-  std::map<std::string, std::vector<std::string>> split_inputs;  // of splits with their own inputs
+  std::map<std::string, std::vector<std::string>> split_inputs;  // for splits with separate inputs
   std::string format, field, document_rule;
   std::string words = "tokenizer";
   std::string dictionary;  // text::Dictionary::hash; empty: none was used
@@ -44,14 +45,14 @@ struct Manifest {
   int64_t input_files = 0, input_bytes = 0, skipped_records = 0, unknown_tokens = 0, replaced_bytes = 0;
 };
 
-// Throws Error for a missing or malformed file, an unknown key, a shard name that is a path, or a name
-// that is no tokenizer file's.
+// Throws Error for a missing or malformed file, an unknown key, a shard name that is a path, or a name that is not one
+// of the tokenizer's files.
 Manifest read_manifest(const std::string& data_dir);
 void write_manifest(const std::string& data_dir, const Manifest& manifest);
 
 // Throws Error unless the shard has the vocabulary of the manifest.
 void check_vocabulary(const Manifest& manifest, const ShardReader& shard);
-// Throws Error unless the shards of a split, "<directory>: <name>", hold what its manifest says.
+// Throws Error unless the shards of a split, "<directory>: <name>", match its manifest.
 void check_counts(const std::string& label, const ManifestSplit& split, int64_t documents, int64_t tokens);
 
 }  // namespace rf::data

@@ -1,4 +1,4 @@
-// Masked-LM decisions (spec R-TRN-01): which tokens are chosen and what the model sees in their place.
+// Masked-LM decisions (spec R-TRN-01): which tokens are chosen, and the tokens that replace them in the input.
 //
 // For the token at index t of a chunk, draw(seed, kMask, t, epoch, chunk) gives four uniform words:
 //   word 0  chosen when below probability (kWholeWord: the draw of the word's first token decides for all its tokens)
@@ -24,7 +24,7 @@ class Masking {
   bool is_special(int64_t id) const;
   uint32_t selection(int64_t epoch, int64_t chunk, int64_t t) const;  // word 0
   bool selects(uint32_t word) const { return word < probability_; }
-  int64_t replacement(int64_t id, int64_t epoch, int64_t chunk, int64_t t) const;  // what the model sees
+  int64_t replacement(int64_t id, int64_t epoch, int64_t chunk, int64_t t) const;  // the token in the input
 
  private:
   MaskUnit unit_;
@@ -41,8 +41,8 @@ struct MaskCandidate {
 };
 
 void choose(const Masking& masking, const MaskCandidate& candidate, Batch& batch);
-// Masks the chunk whose first token after [CLS] is at flat index `at`; chunks come in rising flat index. `least`
-// becomes the first candidate with the smallest draw.
+// Masks the chunk whose first token after [CLS] is at flat index `at`; chunks come in rising flat index. Updates
+// `least` to the first candidate with the smallest draw.
 void mask_chunk(const Masking& masking, MaskCandidate chunk, std::span<const uint8_t> starts_word, Batch& batch,
                 std::optional<MaskCandidate>& least);
 

@@ -1,4 +1,4 @@
-// The parts of an input to one data directory (prepare.h).
+// Joins the parts of an input to one data directory (prepare.h).
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -25,7 +25,7 @@ struct PartDirectory {
   Manifest manifest;
 };
 
-// What the user chose for a part, under the name of the option, and what it was made from.
+// The user's settings for a part, named like the options, and its inputs.
 std::vector<std::pair<const char*, json>> settings(const Manifest& manifest) {
   const ManifestPart& part = *manifest.part;
   return {{"number of parts", part.parts},
@@ -71,7 +71,7 @@ void check_same_tokenizer(const PartDirectory& first, const PartDirectory& other
     fail("merge", "all parts must have the same tokenizer, got others in {} and {}", first.path, other.path);
 }
 
-// The parts in the order of their numbers.
+// The parts, sorted by number.
 std::vector<PartDirectory> read_parts(const std::vector<std::string>& inputs) {
   if (inputs.empty()) fail("merge", "the parts must be given, got none");
   std::vector<PartDirectory> parts;
@@ -152,7 +152,7 @@ class PartReader {
   std::array<uint8_t, kPieceTokens> starts_word_{};
 };
 
-// The manifest of the whole without the splits: the first part's, with the counts of all.
+// The manifest of the whole without its splits: the first part's manifest with the total counts.
 Manifest describe(const std::vector<PartDirectory>& parts) {
   Manifest whole = parts.front().manifest;
   whole.part.reset();
@@ -200,7 +200,7 @@ void copy_documents(const std::vector<PartDirectory>& parts, const Manifest& who
   assigner.finish();
 }
 
-// The files that are read, which may be links to others.
+// The files to read, with links resolved.
 std::vector<std::string> files_of(const std::vector<PartDirectory>& parts) {
   std::vector<std::string> files;
   for (const PartDirectory& part : parts) {
@@ -210,7 +210,7 @@ std::vector<std::string> files_of(const std::vector<PartDirectory>& parts) {
   return files;
 }
 
-// As prepare() does: each input must have a token.
+// As in prepare(), each input must contain a token.
 void check_inputs(const std::vector<PartDirectory>& parts) {
   std::map<std::string, int64_t> tokens;
   for (const PartDirectory& part : parts) {

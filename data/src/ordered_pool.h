@@ -1,5 +1,5 @@
 // Jobs run by several threads in any order, with results in the order of submission. The thread that takes the results
-// is one of the threads: it runs jobs while the result that it waits for is not ready.
+// also runs jobs while it waits for a result.
 #pragma once
 
 #include <chrono>
@@ -16,15 +16,15 @@ namespace rf::data {
 template <typename Result>
 class OrderedPool {
  public:
-  explicit OrderedPool(int threads) : workers_(threads) {}  // jobs not yet begun are dropped with it
+  explicit OrderedPool(int threads) : workers_(threads) {}  // pending jobs are dropped with the pool
 
   void submit(std::function<Result()> job) {
     auto task = std::make_shared<std::packaged_task<Result()>>(std::move(job));
     results_.push_back(task->get_future());
     workers_.submit([task](size_t) { (*task)(); });
   }
-  size_t pending() const { return results_.size(); }  // submitted and not taken
-  Result take() {                                     // the oldest; waits for it and throws what its job threw
+  size_t pending() const { return results_.size(); }  // submitted but not taken
+  Result take() {                                     // the oldest; waits for it and rethrows the exception of its job
     std::future<Result> result = std::move(results_.front());
     results_.pop_front();
     while (result.wait_for(std::chrono::seconds(0)) != std::future_status::ready && workers_.run_one()) {

@@ -1,5 +1,5 @@
-// parquet.h through Arrow's column readers: below Arrow's tables, so that texts of every kind (string, large string,
-// dictionary, plain bytes) come alike and no more than a page of a column is in memory.
+// parquet.h through Arrow's column readers: these are below Arrow's tables, so texts of every type (string, large
+// string, dictionary, plain bytes) are read in the same way, and at most one page of a column is in memory.
 #include <arrow/io/file.h>
 #include <arrow/util/config.h>
 #include <parquet/api/reader.h>
@@ -33,7 +33,7 @@ std::string dotted(const parquet::ColumnDescriptor& column) {
   return column.path()->ToDotString();
 }
 
-// The number of a column; nullopt if there is none of that name.
+// The index of the column with this name; nullopt if it is missing.
 std::optional<int> find_column(const parquet::SchemaDescriptor& schema, const std::string& field) {
   for (int i = 0; i < schema.num_columns(); ++i) {
     if (dotted(*schema.Column(i)) == field) return i;
@@ -59,7 +59,7 @@ bool holds_texts(const parquet::ColumnDescriptor& column) {
   return column.physical_type() == parquet::Type::BYTE_ARRAY && column.max_repetition_level() == 0;
 }
 
-// Whether an integer of the column is what it stands for: not a date, and not the digits of a decimal number.
+// Whether integers of the column are plain integers: not a date, and not the digits of a decimal number.
 bool is_plain(const parquet::ColumnDescriptor& column) {
   const auto logical = column.logical_type();
   return logical == nullptr || logical->is_none() || logical->is_int();
@@ -90,11 +90,11 @@ class ColumnValues {
       : column_(std::move(column)), defined_(defined) {}
 
   bool has_next() { return row_ < rows_ || read(); }
-  // The next row's value, valid until the next call; nullopt for null. There is a next one.
+  // The next row's value, valid until the next call; nullopt for null. Must not be called after the last row.
   std::optional<Value> next() {
     const bool is_null = defined_ > 0 && levels_[static_cast<size_t>(row_)] < defined_;
     ++row_;
-    if (is_null) return std::nullopt;  // such values are left out
+    if (is_null) return std::nullopt;  // the batch omits nulls
     return values_[static_cast<size_t>(value_++)];
   }
 
@@ -114,7 +114,7 @@ class ColumnValues {
   std::array<Value, kBatchRows> values_{};
   std::array<int16_t, kBatchRows> levels_{};
   int64_t rows_ = 0, count_ = 0;  // of the batch
-  int64_t row_ = 0, value_ = 0;   // that come next
+  int64_t row_ = 0, value_ = 0;   // next row and value
 };
 
 std::string_view text_of(const parquet::ByteArray& value) {
@@ -132,7 +132,7 @@ std::string json_of(Integer value) {
   return std::to_string(value);
 }
 
-// The ids of a row group: next_id() of each row in turn gives JSON text.
+// Ids of a row group: next_id(), called for each row in turn, returns JSON text.
 using NextId = std::function<std::string()>;
 
 template <typename Type, typename Stored = typename Type::c_type>
@@ -188,8 +188,8 @@ Columns columns_of(const parquet::SchemaDescriptor& schema, const std::string& p
   return columns;
 }
 
-// id: a number or a text. embedding: a list of floats, neither of them null, in the three levels that the format
-// prescribes for lists.
+// id: a number or a text. embedding: a list of floats. Neither the list nor its elements may be null; the format
+// prescribes three levels for lists.
 std::shared_ptr<parquet::schema::GroupNode> vector_schema(IdColumn ids) {
   namespace schema = parquet::schema;
   using parquet::Repetition;

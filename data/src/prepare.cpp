@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kBatchBytes = size_t{1} << 18;  // documents are tokenized in batches of about this many bytes
 constexpr int kMaxThreads = 1024;
 
-// The part of a document in a batch: it ends at `end` in the batch's text, or in its tokens.
+// A document's part in a batch, up to `end` in the batch's text or tokens.
 struct Part {
   size_t end;
   DocumentPart::End ends;
@@ -72,12 +72,12 @@ void check(const PrepareOptions& options) {
   }
 }
 
-// The fraction of the documents of `input` that is held out.
+// The fraction of the documents of `input` to hold out.
 double drawn_fraction(const PrepareOptions& options) {
   return options.valid_inputs.empty() ? options.valid_fraction : 0;
 }
 
-// Documents and the split that they belong to.
+// Documents and their split.
 struct Source {
   std::string_view split;
   DocumentReader reader;
@@ -103,7 +103,7 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
   return sources;
 }
 
-// Leaves to the sources the files of the part, and returns what data.json says of it.
+// Removes files outside the part from the sources, and returns the part's entry for data.json.
 ManifestPart take_part(const PrepareOptions& options, std::vector<Source>& sources) {
   std::vector<std::string> files;
   for (const Source& source : sources) {
@@ -131,18 +131,18 @@ ManifestPart take_part(const PrepareOptions& options, std::vector<Source>& sourc
           .bad_records = options.input.bad_records == BadRecords::kRefuse ? "refuse" : "skip"};
 }
 
-// Tokenizes the documents of a source on several threads and passes them on in input order.
+// Tokenizes the documents of a source in several threads and passes them on in input order.
 struct SourceTokenizer {
   const text::Tokenizer& tokenizer;
-  std::shared_ptr<const text::Dictionary> dictionary;  // of WordRule::kJieba
+  std::shared_ptr<const text::Dictionary> dictionary;  // for WordRule::kJieba
   DocumentReader& reader;
   std::function<void(const Tokens&, DocumentPart::End)> take_tokens;
   ReadProgress& progress;
   PrepareReport& report;
   OrderedPool<TokenBatch> pool;
   size_t max_pending;
-  bool is_part;               // of which there are others, which may have tokens
-  std::string text{};         // of the pieces not yet submitted
+  bool is_part;               // other parts may contain the tokens
+  std::string text{};         // of pieces that are not yet submitted
   std::vector<Part> parts{};  // in `text`
   int64_t tokens = 0;         // passed on
 
@@ -175,7 +175,7 @@ struct SourceTokenizer {
     progress.update(report.input_bytes + reader.counts().bytes);
   }
   void run() {
-    if (reader.files().empty()) return;  // a part may have none
+    if (reader.files().empty()) return;  // allowed for a part
     reader.read([this](const DocumentPart& piece) { add(piece); });
     if (!parts.empty()) submit();
     while (pool.pending() > 0) take();
@@ -195,7 +195,7 @@ std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& op
   return text::load_dictionary(options.model_dir, options.tokenizer);
 }
 
-// The splits that are written. Those that are drawn from one input are one split in a part, for merge() to draw.
+// The splits to write. A part writes splits that are drawn from the same input as one split; merge() draws them.
 SplitWriters open_splits(const PrepareOptions& options, const text::Vocabulary& vocabulary,
                          const std::string& directory) {
   SplitWriters splits;
@@ -267,7 +267,7 @@ Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabul
   return manifest;
 }
 
-// Into a directory without one; the names of its files.
+// Saves into a directory without tokenizer files; returns the names of the files.
 std::vector<std::string> save_tokenizer(const text::Tokenizer& tokenizer, const std::filesystem::path& directory) {
   tokenizer.save(directory.string());
   std::vector<std::string> names;

@@ -13,19 +13,18 @@
 namespace rf::data {
 
 struct RecordText {
-  int64_t line;                          // where the record begins, from 1; in Parquet its row
+  int64_t line;                          // line on which the record begins, from 1; in Parquet, its row
   std::optional<std::string_view> text;  // nullopt for null and for a bad record
   std::string_view id{};                 // SourceText::id
-  std::string_view problem{};            // why it is a bad record; empty: it is none
+  std::string_view problem{};            // why the record is bad; empty if it is valid
 };
 
-// Calls `take` for each record of the file at `path` with the text of options.field and the id; what it is given is
-// valid during the call only. Throws Error for a table without a column that is needed, and as InputFile and
-// read_parquet() do.
+// Calls `take` for each record of the file at `path` with the text of options.field and the id; arguments are valid
+// only during the call. Throws Error for a table without a required column, and as InputFile and read_parquet() do.
 void read_record_texts(const std::string& path, const InputFile& file, Format format, const ReadOptions& options,
                        const std::function<void(const RecordText&)>& take);
 
-// Throws Error for a file that was taken for text because of its name and is not.
+// Throws Error for a file that is not text although its name was taken for a text file.
 [[noreturn]] void fail_not_text(const std::string& name);
 
 }  // namespace rf::data

@@ -8,8 +8,8 @@
 namespace rf::data {
 namespace {
 
-constexpr uint32_t kMaxDraws = 10;   // of another document
-constexpr int64_t kWordTokens = 16;  // as far as the beginning of a word is looked for
+constexpr uint32_t kMaxDraws = 10;   // draws of another document
+constexpr int64_t kWordTokens = 16;  // range of the search for the start of a word
 const uint64_t kHalf = threshold(0.5);
 
 // Maps two uniform words to an integer in [0, n).
@@ -18,8 +18,8 @@ int64_t scale_to(uint32_t high, uint32_t low, int64_t n) {
   return static_cast<int64_t>((static_cast<unsigned __int128>(word) * static_cast<uint64_t>(n)) >> 64);
 }
 
-// Where the first word at or after `drawn` begins, or else the last one before it; in [low, high), which holds `drawn`.
-// `drawn` if none begins there.
+// The start of the first word at or after `drawn`, otherwise of the last one before it, in [low, high), which contains
+// `drawn`. Returns `drawn` if no word starts there.
 int64_t word_near(const std::vector<uint8_t>& starts_word, int64_t drawn, int64_t low, int64_t high) {
   for (int64_t i = drawn; i < high; ++i) {
     if (starts_word[static_cast<size_t>(i)] != 0) return i;

@@ -1,19 +1,19 @@
 // Two segments of a chunk, for next-sentence prediction and sentence-order prediction (Pairs of batcher.h).
 //
-// Shards know documents and words, no sentences: A and B are segments of any length, as in the SEGMENT-PAIR format of
-// RoBERTa (Liu et al. 2019, arXiv 1907.11692, section 4.2). A chunk is cut where a word begins, at a place drawn
-// uniformly; a part of a word at its beginning, which would show that text came before it, is left out.
+// Shards store documents and words but not sentences, so A and B are segments of any length, as in the SEGMENT-PAIR
+// format of RoBERTa (Liu et al. 2019, arXiv 1907.11692, section 4.2). A chunk is cut where a word begins, at a place
+// drawn uniformly; a partial word at its beginning, which would reveal preceding text, is left out.
 //
-// kNextSentence: with probability 0.5 B is replaced by as many tokens of another document, which is chosen by a chunk
-// drawn uniformly. Up to 10 are drawn until a document is another one and long enough; then the longest of them serves,
-// or the next document. The tokens begin with a word, and otherwise they are the last ones of their document where B
-// ends its own: neither the length of B nor how it ends tells which of the two it is.
+// kNextSentence: with probability 0.5 B is replaced by as many tokens of another document, which is chosen by a
+// uniformly drawn chunk. Up to 10 chunks are drawn until one belongs to another document that is long enough; if all
+// fail, the longest other document drawn is used, or the next document. The tokens begin with a word, or, if B ends its
+// document, they are the last tokens of theirs. So neither the length of B nor its end reveals the class.
 //
 // kSentenceOrder: with probability 0.5 A and B are exchanged.
 //
-// Draws are keyed by (seed, epoch, chunk), so that a pair does not depend on the batch or on the process that reads it:
+// Draws are keyed by (seed, epoch, chunk), so a pair does not depend on the batch or on the reading process:
 //   draw(seed, kPair, 0, epoch, chunk): word 0 the class, word 1 the place of the cut
-//   draw(seed, kPair, i, epoch, chunk): words 0 and 1 the i-th chunk of another document, words 2 and 3 where B begins
+//   draw(seed, kPair, i, epoch, chunk): words 0 and 1 the i-th chunk of another document, words 2 and 3 the start of B
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,16 @@ namespace rf::data {
 
 struct SegmentPair {
   std::vector<int32_t> ids;          // A [SEP] B
-  std::vector<uint8_t> starts_word;  // of each
+  std::vector<uint8_t> starts_word;  // for each id
   int64_t first_tokens = 0;          // of A
-  int64_t label = 0;                 // 1: B is of another document, or the order is exchanged
+  int64_t label = 0;                 // 1: B is from another document, or the order is exchanged
 };
 
 class SegmentPairs {
  public:
   // pairs: not kNone. Throws Error for kNextSentence and a single document.
   SegmentPairs(Pairs pairs, const Chunks& chunks, int32_t sep, uint64_t seed);
-  // At most as many tokens as the chunk has, and [SEP].
+  // At most as many tokens as the chunk, plus [SEP].
   SegmentPair at(const Chunks& chunks, int64_t chunk, int64_t epoch) const;
 
  private:

@@ -1,4 +1,4 @@
-// Reading of pairs (rf/data/sentence_pairs.h).
+// Reads pairs (rf/data/sentence_pairs.h).
 #include "rf/data/sentence_pairs.h"
 
 #include <fmt/format.h>

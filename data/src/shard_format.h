@@ -1,4 +1,4 @@
-// The header of a token shard, shared by its writer and its reader; shard.h describes the file.
+// The header of a token shard, shared by writer and reader; shard.h describes the file.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ constexpr size_t align_up(size_t bytes) {
   return (bytes + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
 }
 
-// Where the sections begin and the file ends, in bytes.
+// The starts of the sections and the end of the file, in bytes.
 struct ShardLayout {
   size_t tokens, words, documents, end;
 

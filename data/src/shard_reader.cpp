@@ -38,7 +38,7 @@ ShardHeader read_header(const std::string& path, std::span<const std::byte> byte
     fail("shard", "{}: a token must have {} bytes in a vocabulary of {}, got {}", path,
          shard_token_bytes(header.vocab_size), header.vocab_size, header.token_bytes);
   }
-  // Bounded by the size first, so that the layout cannot overflow.
+  // Checks the bound by the file size first, so that the layout cannot overflow.
   if (header.tokens > bytes.size() || header.documents > bytes.size() || ShardLayout(header).end != bytes.size()) {
     fail("shard", "{}: {} tokens and {} documents do not fit the size, got {} bytes (is the file truncated?)", path,
          header.tokens, header.documents, bytes.size());
@@ -50,8 +50,8 @@ ShardHeader read_header(const std::string& path, std::span<const std::byte> byte
   fail(path, "a file must keep its size while it is read, got a part of it that is gone");
 }
 
-// A shard whose header and size are right, while it is checked. Pages are released as they are read, so that a shard of
-// any size needs little memory.
+// A shard with valid header and size, while it is checked. Pages are released after reading, so that a shard of any
+// size needs little memory.
 class ShardCheck {
  public:
   ShardCheck(const std::string& path, const io::MappedFile& file, const ShardHeader& header)
@@ -70,7 +70,7 @@ class ShardCheck {
   }
 
  private:
-  // Adds the bytes to the checksum, in pieces that `take` is given first.
+  // Adds the bytes to the checksum in pieces, and passes each piece to `take` first.
   template <typename Take>
   void read(std::span<const std::byte> bytes, Take take) {
     constexpr size_t kPieceBytes = size_t{1} << 23;

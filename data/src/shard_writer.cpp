@@ -27,7 +27,7 @@ std::span<const std::byte> bytes_of(const T* data, size_t count) {
   return std::as_bytes(std::span(data, count));
 }
 
-// A section that follows the tokens, kept in an unnamed file until all tokens are written.
+// A section after the tokens, kept in an unnamed file until all tokens are written.
 class Section {
  public:
   explicit Section(std::string shard) : shard_(std::move(shard)) {
@@ -107,7 +107,7 @@ struct ShardWriter::Impl {
       append(bytes_of(block.data(), count));
     }
   }
-  // `first`: the number of tokens before these.
+  // `first`: the number of earlier tokens.
   void append_words(uint64_t first, std::span<const uint8_t> starts_word) {
     std::array<uint8_t, 1024> block;
     size_t bytes = 0;
@@ -124,7 +124,7 @@ struct ShardWriter::Impl {
   io::AtomicFile file;
   ShardHeader header;
   Section words, documents;
-  uint8_t last_words = 0;  // bits of the last tokens, of which there are fewer than eight
+  uint8_t last_words = 0;  // bits of the last tokens, fewer than eight
   std::vector<std::byte> buffer;
   size_t written = 0;
   XXH3_state_t hash;
@@ -140,7 +140,7 @@ ShardWriter::ShardWriter(const std::string& path, int64_t vocab_size, const std:
   impl_->header.vocab_size = static_cast<uint64_t>(vocab_size);
   impl_->header.token_bytes = static_cast<uint32_t>(shard_token_bytes(impl_->header.vocab_size));
   std::copy(vocab_hash.begin(), vocab_hash.end(), impl_->header.vocab_hash.begin());
-  // Space for the header, which is written by finish().
+  // Space for the header, written by finish().
   impl_->file.write(bytes_of(&impl_->header, 1));
   impl_->written = sizeof(ShardHeader);
 }

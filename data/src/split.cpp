@@ -9,8 +9,8 @@
 namespace rf::data {
 namespace {
 
-constexpr int64_t kMaxPageBytes = int64_t{1} << 28;  // of the shards, that are resident
-constexpr int64_t kWindowBytes = int64_t{1} << 16;   // Linux maps this much around a page that is read
+constexpr int64_t kMaxPageBytes = int64_t{1} << 28;  // limit for resident pages of the shards
+constexpr int64_t kWindowBytes = int64_t{1} << 16;   // Linux maps this much around a page on a read
 
 }  // namespace
 
@@ -42,7 +42,9 @@ Split::Split(const std::string& data_dir, const std::string& name, const std::st
     bytes_ += shard.bytes();
     first_document_.push_back(first_document_.back() + shard.documents());
   }
-  if (tokens_ != found->second.tokens || documents() != found->second.documents) verify();  // names a damaged file
+  if (tokens_ != found->second.tokens || documents() != found->second.documents)
+    verify();  // reports a damaged file by
+               // name
   check_counts(label_, found->second, documents(), tokens_);
 }
 
@@ -113,7 +115,7 @@ void Split::copy(int64_t document, int64_t begin, int64_t count, int32_t* ids, u
   const auto elements = static_cast<size_t>(count);
   shard.copy(first + begin, {ids, elements}, {starts_word, elements});
   shard.check_whole();
-  // The tokens, their words, the document's offsets and the last one.
+  // Pages that the read touches: tokens, word bits, the document's offsets and the last offset.
   constexpr int64_t kWindows = 4;
   count_pages(kWindows * kWindowBytes + count * static_cast<int64_t>(sizeof(int32_t)));
 }

@@ -10,7 +10,7 @@
 namespace rf::data {
 namespace {
 
-constexpr size_t kMaxWaitingTokens = size_t{1} << 22;  // of a document that waits for its split
+constexpr size_t kMaxWaitingTokens = size_t{1} << 22;  // for a document that waits for its split
 
 }  // namespace
 
@@ -90,7 +90,7 @@ void SplitAssigner::finish() {
   if (!waiting_ids_.empty()) release(train_.contents().documents == 0 ? train_ : valid_);
 }
 
-// Adds to the document that waits; writes it to its split if it becomes too long to wait.
+// Adds to the waiting document; writes it to its split if it becomes too long to wait.
 void SplitAssigner::wait(const Tokens& tokens) {
   waiting_ids_.insert(waiting_ids_.end(), tokens.ids.begin(), tokens.ids.end());
   waiting_starts_.insert(waiting_starts_.end(), tokens.starts_word.begin(), tokens.starts_word.end());

@@ -1,5 +1,5 @@
-// The shards of a split, and the choice of the split of a document: what prepare() and merge() have in common, so that
-// both write the same bytes.
+// Writes the shards of a split and chooses the split of a document. prepare() and merge() share this code, so that both
+// write the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ struct Tokens {
   std::span<const uint8_t> starts_word;
 };
 
-// Writes the shards of one split, and how often each token occurs; a new shard begins when one is full.
+// Writes the shards of one split, and the number of occurrences of each token; a new shard begins when one is full.
 class SplitWriter {
  public:
   SplitWriter(std::string directory, std::string_view name, int64_t vocab_size, std::string vocab_hash,
               int64_t shard_tokens);
 
   void append(const Tokens& tokens);
-  void end_document();  // ignored if it has no token
+  void end_document();  // ignored for a document without tokens
   void add(const Tokens& tokens, DocumentPart::End end);
   void finish();  // after the last document
   const ManifestSplit& contents() const { return contents_; }
@@ -55,8 +55,8 @@ using SplitWriters = std::map<std::string, SplitWriter, std::less<>>;
 // Finishes all splits; adds their counts to the manifest and the report.
 void finish_splits(SplitWriters& splits, Manifest& manifest, PrepareReport& report);
 
-// Writes each document of the input to the split that a hash of its number says. Documents without a token have no
-// number. The first document that is not too long waits until both splits have one or the input ends.
+// Assigns each document of the input to a split by a hash of its number. Documents without a token are not numbered.
+// The first document that is not too long waits until both splits have one or the input ends.
 class SplitAssigner {
  public:
   SplitAssigner(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
@@ -76,8 +76,8 @@ class SplitAssigner {
   uint64_t seed_;
   SplitWriter& train_;
   SplitWriter& valid_;
-  bool wanted_;                     // no document waits yet, and one should
-  SplitWriter* current_ = nullptr;  // the split of the current document, unless that waits or has no token yet
+  bool wanted_;                     // a document should wait, and none waits yet
+  SplitWriter* current_ = nullptr;  // the split of the current document; null while it waits or is empty
   int64_t number_ = 0, waiting_number_ = 0;
   std::vector<int32_t> waiting_ids_;
   std::vector<uint8_t> waiting_starts_;

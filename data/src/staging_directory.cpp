@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Ends of the names of directories beside the output.
+// Suffixes of directories next to the output.
 const std::string kWorking = ".preparing", kOld = ".old";
 constexpr const char* kMark = ".roformer-prepare";  // in a directory that is being prepared
 
@@ -33,8 +33,8 @@ fs::path resolved(const std::string& output) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-// The tokenizer's files where data.json does not name them: those that Tokenizer::save writes of the tokenizer that is
-// there, and the dictionary's only if it is the one that data.json records.
+// The tokenizer's files if data.json does not name them: the files that Tokenizer::save writes for the tokenizer in the
+// directory, and the dictionary only if it is the one in data.json.
 std::vector<std::string> files_of_tokenizer(const fs::path& directory, const std::string& dictionary_hash) try {
   const text::Tokenizer tokenizer = text::Tokenizer::load(directory.string());
   std::vector<std::string> names = tokenizer.saved_files();
@@ -63,7 +63,7 @@ std::vector<std::string> files_of_data(const fs::path& directory) {
   return names;
 }
 
-// An entry of the directory that is not one of these files, if there is one.
+// An entry of the directory that is not one of the given files, if any.
 std::optional<std::string> foreign_entry(const fs::path& directory, const std::vector<std::string>& names) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const bool ours = std::ranges::find(names, entry.path().filename().string()) != names.end();
@@ -102,7 +102,7 @@ bool is_data_directory(const fs::path& directory) {
   return fs::exists(directory / kManifestName) && !foreign_entry(directory, files_of_data(directory));
 }
 
-// By the mark, or by the temporary file that becomes it, whose name begins with the mark's.
+// Detects the mark, or the temporary file that becomes it, whose name begins with the mark's.
 bool is_marked(const fs::path& directory) {
   return std::any_of(fs::directory_iterator(directory), fs::directory_iterator(), [](const fs::directory_entry& entry) {
     return entry.path().filename().string().starts_with(kMark);
@@ -115,12 +115,12 @@ void empty_but_mark(const fs::path& directory) {
   }
 }
 
-// The mark goes last, so that a directory that is half removed when the process is killed still has it.
+// The mark is removed last, so that a half-removed directory still has it if the process is killed.
 void remove_marked(const fs::path& directory) noexcept {
   try {
     empty_but_mark(directory);
     fs::remove_all(directory);
-  } catch (const fs::filesystem_error&) {  // what cannot be removed stays
+  } catch (const fs::filesystem_error&) {  // files that cannot be removed remain
   }
 }
 
@@ -162,7 +162,7 @@ StagingDirectory::~StagingDirectory() {
   ::close(lock_);
 }
 
-// Empties a directory that a killed process left behind: it has our mark, or is a data directory and nothing else.
+// Empties a directory left behind by a killed process: it has our mark, or contains only a data directory.
 void StagingDirectory::clear_leftovers() {
   if (!is_marked(directory_) && !is_data_directory(directory_) && !fs::is_empty(directory_)) {
     fail("prepare", "{} must be free to work in, got a directory that prepare did not make, with {}",
@@ -187,7 +187,7 @@ void StagingDirectory::publish(ExchangeNames exchange) {
   io::sync_directory(output_.parent_path().string());
 }
 
-// The old directory is locked while it has the name of the staging directory, which another process could take.
+// Locks the old directory while it has the name of the staging directory, which another process could take.
 void StagingDirectory::replace(ExchangeNames exchange) {
   const int old_lock = ::open(output_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (old_lock >= 0) ::flock(old_lock, LOCK_EX | LOCK_NB);
@@ -220,12 +220,12 @@ void StagingDirectory::move_aside() {
   remove_data_directory(old);
 }
 
-// Takes the lock, unless the file system has no locks.
+// Takes the lock, unless the file system does not support locks.
 void StagingDirectory::lock() {
   lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (lock_ < 0) fail_to_write({errno, std::generic_category()});
   const bool is_held = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  // A process that ended meanwhile has removed the directory or given it its last name.
+  // Another process that ended in the meantime has removed the directory or renamed it to its output.
   struct stat locked {};
   struct stat named {};
   const bool is_gone = ::fstat(lock_, &locked) != 0 || ::lstat(directory_.c_str(), &named) != 0 ||

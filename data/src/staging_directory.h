@@ -14,26 +14,25 @@ using ExchangeNames = std::error_code (*)(const std::filesystem::path&, const st
 std::error_code exchange_names(const std::filesystem::path& a, const std::filesystem::path& b);
 
 // A directory in the same folder as `output`, at first empty except for a file that marks it as ours. It is removed
-// unless it becomes `output`, and locked, so that a second process does not mistake it for one that a killed process
-// left behind.
+// unless it becomes `output`. A lock keeps a second process from mistaking it for one left behind by a killed process.
 class StagingDirectory {
  public:
-  // Throws Error if `output` is something that prepare() may not replace, if there is a directory of this name that
-  // prepare() did not make, and if another process uses it.
+  // Throws Error if prepare() may not replace `output`, if a directory of this name exists that prepare() did not make,
+  // and if another process uses it.
   explicit StagingDirectory(const std::string& output);
   ~StagingDirectory();
   StagingDirectory(const StagingDirectory&) = delete;
   StagingDirectory& operator=(const StagingDirectory&) = delete;
   std::string directory() const { return directory_.string(); }
-  // The paths that would be used for that output: its own, with links resolved, that of the staging directory, and that
-  // to which an old output is moved.
+  // The paths that would be used for that output: the output itself, with links resolved; the staging directory; and
+  // the new place of an old output.
   static std::vector<std::string> written_paths(const std::string& output);
-  // The same; throws Error for an output that may not be replaced.
+  // Same, but throws Error for an output that may not be replaced.
   static std::vector<std::string> paths_of(const std::string& output);
 
-  // Renames the directory to `output`. If there was a directory of that name, a complete one exists at every moment,
-  // except where names cannot be exchanged: there the old one is renamed first, and renamed back if the second step
-  // fails. Only those files of the old directory are removed that its data.json names.
+  // Renames the directory to `output`. If a directory of that name existed, a complete one exists at every moment. The
+  // exception are systems that cannot exchange names: there the old directory is renamed first, and renamed back if the
+  // second step fails. Of the old directory, only files named in its data.json are removed.
   void publish(ExchangeNames exchange = exchange_names);
 
  private:

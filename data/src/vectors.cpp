@@ -1,4 +1,4 @@
-// Which column holds ids (rf/data/vectors.h); what writes it is in parquet_arrow.cpp.
+// Selects the type of the id column (rf/data/vectors.h); parquet_arrow.cpp writes it.
 #include "rf/data/vectors.h"
 
 #include <charconv>

@@ -1,7 +1,7 @@
 // A penalty on scores that grows with distance (ALiBi, Press et al. 2022, arXiv 2108.12409): -slope_h |m - n| added
-// outside the scale. Slopes are 2^(-8/n), 2^(-16/n), .. for n heads, a power of two; other head counts take those of
-// the power below, then every second of those of the power above, as the authors' code does. The paper is causal;
-// without causal attention the penalty is symmetric. No parameters.
+// outside the scale. Slopes are 2^(-8/n), 2^(-16/n), .. for n heads, a power of two; for other head counts, the slopes
+// of the next lower power come first, then every second slope of the next higher power, as in the authors' code. The
+// paper is causal; without causal attention the penalty is symmetric. No parameters.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/exp2.h>
@@ -18,7 +18,7 @@ namespace {
 
 at::Tensor slopes(int64_t heads) {
   const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
-  std::vector<int64_t> steps_H;  // of the exponent, -8 / (2 * below) each
+  std::vector<int64_t> steps_H;  // -8 / (2 * below) per step
   for (int64_t h = 0; h < below; ++h) steps_H.push_back(2 * (h + 1));
   for (int64_t h = 0; h < heads - below; ++h) steps_H.push_back(2 * h + 1);
   return at::exp2(at::tensor(steps_H, at::kDouble) * (-4.0 / static_cast<double>(below)));
@@ -40,7 +40,7 @@ class Alibi : public Encoding {
   int64_t last_new_length() const override { return INT64_MAX; }
 
  private:
-  at::Tensor slopes_H1_;  // no buffer: it stays float64 whatever the model becomes
+  at::Tensor slopes_H1_;  // not a buffer: stays float64 when the model is cast
 };
 
 }  // namespace

@@ -1,13 +1,14 @@
 // Two-dimensional rotary embedding (R-ROPE-12; Biderman et al. 2021, "Rotary Embeddings: A Relative Revolution"): the
-// head is split in two halves, one for each axis of a grid, and each half is a rotary embedding of its own coordinate
-// with the frequencies of its own size. A position p is a token's flat index in a grid of grid_width columns:
-// row = p / grid_width, column = p mod grid_width. A score depends on the difference of rows and of columns; moving all
-// flat indices moves columns across the grid's edge, and scores with them, unless it is by whole rows.
+// head is split into two halves, one for each axis of a grid. Each half is a rotary embedding of that axis' coordinate,
+// with the frequencies of a head of half the size. A position p is a token's flat index in a grid of grid_width
+// columns: row = p / grid_width, column = p mod grid_width. A score depends on the differences of rows and columns.
+// Adding a constant to all flat indices wraps columns around the grid's edge and changes scores, unless the constant is
+// a multiple of grid_width.
 //
-// Pairs are numbered across the head: the first half of them is rotated by the row, the second by the column. In layout
-// "pairs" these are the two halves of the head; in "halves", pair i is (i, i + D/2). partial_rotary_factor is the share
-// of each half that is rotated; the other elements are the last ones. Scalings are those of rf/model/rope_spec.h
-// but for the two that follow a sequence's length, which a grid does not have.
+// Pairs are numbered across the head: the row rotates the first half, the column the second. In layout "pairs" these
+// pairs are the two halves of the head; in "halves", pair i is (i, i + D/2). partial_rotary_factor is the share of each
+// half that is rotated; the other elements are the last ones. The scalings of rf/model/rope_spec.h apply, except the
+// two that depend on the sequence length, which a grid does not have.
 #include <utility>
 
 #include "rf/nn/encoding.h"

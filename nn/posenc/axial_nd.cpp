@@ -1,15 +1,15 @@
-// Rotary embedding of pictures and films, on any number of axes (R-ROPE-12): each axis rotates its own part of the
-// head, as a rotary embedding of that part's size by the position on that axis. axes_dims_rope, named as in diffusers,
-// has the parts, for example [16, 56, 56] for time, height and width (HunyuanVideo, Kong et al. 2024, arXiv
-// 2412.03603); without it the parts are equal, as in RoPE-Axial (Heo et al. 2024, arXiv 2403.13298) for two axes, with
-// rope_theta 100 there.
+// Rotary embedding for images and videos, with any number of axes (R-ROPE-12): each axis rotates its part of the head
+// by the position on that axis, with the frequencies of a head of that part's size. axes_dims_rope, named as in
+// diffusers, lists the sizes of the parts, for example [16, 56, 56] for time, height and width (HunyuanVideo, Kong et
+// al. 2024, arXiv 2412.03603); without it the parts are equal, as in RoPE-Axial (Heo et al. 2024, arXiv 2403.13298),
+// which has two axes and rope_theta 100.
 //
 //   theta_ai = rope_theta^(-2i / axes_dims_rope[a]), i < axes_dims_rope[a] / 2
 //
-// Pairs are numbered across the head, those of the first axis first. In layout "pairs" an axis has consecutive
-// elements; in "halves", pair i is (i, i + R/2). Elements beyond the parts are not rotated. Positions come as [B, T,
-// axes], or as flat indices in a grid of grid_shape, the last axis fastest; a first size of -1 is an axis without an
-// end. "axial" is this for two equal axes, and has the scalings of rope_spec.h.
+// Pairs are numbered across the head, starting with the first axis. In layout "pairs" an axis has consecutive elements;
+// in "halves", pair i is (i, i + R/2). Elements beyond the parts are not rotated. Positions come as [B, T, axes], or as
+// flat indices in a grid of grid_shape, the last axis fastest; a first size of -1 is an axis without an end. "axial" is
+// the case of two equal axes, and adds the scalings of rope_spec.h.
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 

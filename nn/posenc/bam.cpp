@@ -1,16 +1,17 @@
-// BAM (Bianchessi et al. 2025, arXiv 2505.22842; R-REL-19): a penalty on scores, outside the scale, by a generalised
-// Gaussian prior of a key's place, whose logarithm is -(|r - mu| / alpha)^beta for the distance r of the key from the
-// query. As the authors' program has it (github.com/ArthurSBianchessi/BAM), for each head and layer,
+// BAM (Bianchessi et al. 2025, arXiv 2505.22842; R-REL-19): a penalty on scores, added outside the scale. It is the
+// logarithm of a generalised Gaussian prior over key positions, -(|r - mu| / alpha)^beta for the distance r of the key
+// from the query. In the authors' code (github.com/ArthurSBianchessi/BAM), for each head and layer,
 //
 //   b(d) = -exp(theta_alpha) (|d + mu| + 1e-5)^theta_beta     mu = exp(theta_mu) - exp(-theta_mu)
 //
-// d is query minus key, so that a positive mu prefers later keys. alpha = exp(-theta_alpha / theta_beta), beta =
-// theta_beta: 1 is ALiBi with slopes exp(theta_alpha), 2 a Gaussian, 0 is no encoding at all. theta_beta may become
-// negative: near keys then have the lower scores. All three start at 0, as theirs do; theta_mu stays there unless
-// `trainable_mu`. Their causal model is the source; without causal attention b is symmetric where mu is 0. Scalable
-// softmax, which they also use, is `log-n` and not here.
+// d is query minus key, so a positive mu prefers later keys. alpha = exp(-theta_alpha / theta_beta), beta = theta_beta:
+// 1 is ALiBi with slopes exp(theta_alpha), 2 a Gaussian, 0 disables the encoding. theta_beta may become negative; near
+// keys then get lower scores than far ones. All three start at 0, as in the authors' code; theta_mu stays 0 unless
+// `trainable_mu`. The paper's model is causal; without causal attention b is symmetric when mu is 0. Scalable softmax,
+// which the paper also uses, is `log-n` and not here.
 //
-// The exponent of the number is at most 80: below -exp(80) float32 has no number, and a key alone would have no weight.
+// The exponent is clamped to 80: float32 cannot represent much less than -exp(80), and a single key would otherwise get
+// weight 0.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/exp.h>
@@ -42,7 +43,7 @@ class Bam : public Encoding {
     const auto [lo, hi] = distance_range(positions);
     const at::ScalarType type = at::promote_types(theta_alpha_.front()->scalar_type(), at::kFloat);
     Shared shared;
-    shared.table = {.rows = at::arange(lo, hi + 1, type).unsqueeze(0), .lo = lo, .hi = hi};  // distances, [1, R]
+    shared.table = {.rows = at::arange(lo, hi + 1, type).unsqueeze(0), .lo = lo, .hi = hi};  // distances [1, R]
     return shared;
   }
 
@@ -66,7 +67,7 @@ class Bam : public Encoding {
     return layer_parameters(*this, shape.layers, name, [&] { return at::zeros({shape.heads}); });
   }
 
-  std::vector<Parameter> theta_alpha_, theta_beta_, theta_mu_;  // [H] of each layer
+  std::vector<Parameter> theta_alpha_, theta_beta_, theta_mu_;  // [H] for each layer
 };
 
 }  // namespace

@@ -2,16 +2,16 @@
 //
 //   r_ji e^{i (omega_ji p + theta_ji)}
 //
-// with trained amplitudes r, frequencies omega and initial phases theta of each word and dimension. The E numbers of a
+// with trained amplitudes r, frequencies omega and initial phases theta for each word and dimension. The E numbers of a
 // word's embedding are read as E/2 complex numbers, which are r e^{i theta}: elements (2i, 2i+1) are real and imaginary
-// part. So the pairs of a word's embedding are rotated by omega_ji p, and the model's own table holds r and theta.
-// Frequencies are here: of each word and dimension, of each dimension (the paper's sharing among words), or of each
-// word (its sharing among dimensions). Those of dimensions start as sinusoids' do, 10000^(-2i/E), as in the authors'
-// program; those of words alone are drawn from [0, 1).
+// part. So omega_ji p rotates the pairs of a word's embedding, and the model's embedding table holds r and theta. This
+// encoding holds the frequencies: one for each word and dimension, for each dimension (shared by words in the paper),
+// or for each word (shared by dimensions). Frequencies per dimension start as in sinusoids, 10000^(-2i/E), as in the
+// authors' code; frequencies per word are drawn from [0, 1).
 //
-// Not here: layers on complex numbers, whose scores are |q.k|. The encoder reads real and imaginary parts as its input.
-// Positions count from 0. Token types and other inputs are added after the rotation. The head of a language model that
-// is tied to the table meets words at position 0.
+// Not implemented: complex layers, whose scores are |q.k|. The encoder takes real and imaginary parts as its input.
+// Positions count from 0. Token types and other inputs are added after the rotation. A language model head that is tied
+// to the table uses words at position 0.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/aminmax.h>

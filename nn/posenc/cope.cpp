@@ -1,14 +1,14 @@
 // Contextual position encoding (Golovneva et al. 2024, arXiv 2405.18719 section 4; R-REL-16): a query counts the tokens
-// that it opens a gate for, and the count is where a key stands,
+// for which it opens a gate, and this count is the position of a key,
 //
 //   g_ij = sigmoid(s q_i.k_j)     p_ij = min(sum_{l = j .. i} g_il, npos_max - 1)
 //   score(i,j) = s q_i.k_j + q_i.e[p_ij]
 //
-// with e between two rows of the table interpolated. Gates are of scores that are scaled, and all heads of a layer have
-// one table [D, npos_max] that starts at 0, as in the paper's listing. Causal. Tokens are counted in the order of their
-// row, whatever their positions are; padding between two tokens counts.
+// with e between two rows of the table interpolated. Gates use scaled scores. All heads of a layer share one table [D,
+// npos_max], which starts at 0, as in the paper's listing. Causal. Tokens are counted in the order of the row,
+// regardless of their positions; padding between two tokens counts.
 //
-// A count needs all gates of a query, so that the numbers for pairs of tokens are in memory: T x S for each head.
+// A count needs all gates of a query, so one number per pair of tokens is stored: T x S for each head.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/einsum.h>
@@ -36,7 +36,7 @@ class Cope : public Encoding {
   bool reads_vectors() const override { return true; }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // its roundings would add up
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // roundings would add up
     const ReadVectors x = read_vectors("cope", projections, head_dim_);
     const int64_t queries = x.q_BTHD.size(1), keys = x.k_BSHD.size(1);
     const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
@@ -45,8 +45,7 @@ class Cope : public Encoding {
     const at::Tensor& table_DP = tables_DP_.at(layer);
     const at::Tensor from_key_BHTS = gates_BHTS.flip({-1}).cumsum(-1).flip({-1});
     const at::Tensor place_BHTS = from_key_BHTS.clamp_max(static_cast<double>(table_DP.size(1) - 1));
-    const at::Tensor known_BHTS =
-        place_BHTS.detach().nan_to_num(0);  // what is no number stays none by the factor below
+    const at::Tensor known_BHTS = place_BHTS.detach().nan_to_num(0);  // NaN still propagates through the factor below
     const at::Tensor below_BHTS = known_BHTS.floor();
     const at::Tensor all_BHTP = at::einsum("bthd,dp->bhtp", {x.q_BTHD, table_DP.to(x.q_BTHD.scalar_type())});
     const at::Tensor low = all_BHTP.gather(-1, below_BHTS.to(at::kLong));

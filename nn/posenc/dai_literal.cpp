@@ -1,16 +1,16 @@
-// Eq. 7 of arXiv 2104.09864 before two trained vectors take the place of the query's own position: Eq. 6 with relative
-// keys in its second and fourth term alone, as notes on the paper print it under "Method 1",
+// Eq. 7 of arXiv 2104.09864 before two trained vectors replace the query's position: Eq. 6 with relative keys only in
+// its second and fourth term, as notes on the paper print it under "Method 1",
 //
 //   score(m,n) = s [ x_m W_q^T W_k x_n + x_m W_q^T W_r R[m-n] + p_m W_q^T W_k x_n + p_m W_q^T W_r R[m-n] ]
 //              = s (W_q (x_m + p_m)).(k_n + W_r R[m-n])
 //
-// p_m and R are Eq. 4's sinusoids, of the position and of the distance, in the layout of transformer_xl.cpp. p_m goes
-// through W_q without its bias, which q has. So scores depend on the absolute position of the query, which Dai et al.
-// leave out: transformer-xl has their u and v. W_r [H*D, C] of each layer starts as N(0, initializer_range^2). Values
-// carry no position.
+// p_m and R are the sinusoids of Eq. 4 at the position and at the distance, in the layout of transformer_xl.cpp. p_m
+// goes through W_q without its bias, which q already contains. So scores depend on the absolute position of the query,
+// which Dai et al. replace by u and v (transformer-xl). W_r [H*D, C] of each layer starts as N(0, initializer_range^2).
+// Values carry no position.
 //
-// Attention has the second term as a table, and the last two, which depend on keys, as a number for each pair: T x S
-// for each head in memory.
+// Attention takes the second term as a table. The last two terms depend on keys, so they are passed as one number per
+// pair: T x S for each head in memory.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/arange.h>
@@ -83,7 +83,7 @@ class DaiLiteral : public Encoding {
   }
 
   EncodingShape shape_;
-  std::vector<Parameter> weights_;  // W_r [H*D, C] of each layer
+  std::vector<Parameter> weights_;  // W_r [H*D, C] for each layer
 };
 
 }  // namespace

@@ -1,12 +1,11 @@
-// DAPE (Zheng et al. 2024, arXiv 2405.14722 section 3.2; R-REL-17): a bias by distance that adapts to the scores. A
-// network of two layers reads, for each pair of tokens, the scores of all heads and the bias of all heads, and adds a
-// number to each:
+// DAPE (Zheng et al. 2024, arXiv 2405.14722 section 3.2; R-REL-17): a distance bias that adapts to the scores. For each
+// pair of tokens, a two-layer network reads the scores and biases of all heads and adds a number to each score:
 //
 //   a = s q_m.k_n, b = B(m - n) of the heads     score(m,n) = a + b + W_2 leaky_relu(W_1 [a; b] + b_1) + b_2
 //
-// B is another encoding of the table that adds a number by distance: kerple-log, the authors' best, or alibi, fire, ...
-// Weights start as torch's linear layers do, as in the authors' program; each layer has its own, B is shared as it is
-// by itself. All numbers of the heads meet, so that they are in memory: mlp_width x T x S.
+// B is another encoding that adds a distance bias: kerple-log, the authors' best, or alibi, fire, ... Weights start
+// like torch's linear layers, as in the authors' code. Each layer has its own weights and shares B
+// if B does so without DAPE. The network mixes heads, so its hidden values are stored: mlp_width x T x S.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
@@ -79,7 +78,7 @@ class Dape : public Encoding {
   }
 
  private:
-  // The bias of each pair, [1 or B, 1 or H, T, S].
+  // Bias of each pair, [1 or B, 1 or H, T, S].
   static at::Tensor bias_of(const Terms& terms, const Positions& positions) {
     if (terms.pair_bias.defined()) return terms.pair_bias;
     const at::Tensor distance_BTS = positions.query.ids.unsqueeze(-1) - positions.key.ids.unsqueeze(-2);
@@ -93,7 +92,7 @@ class Dape : public Encoding {
   std::vector<Parameter> weights_1_, biases_1_, weights_2_, biases_2_;
 };
 
-// The encodings of the table that add a number by distance and do nothing else.
+// Encodings that only add a distance bias.
 std::vector<std::string> biases() {
   std::vector<std::string> names;
   for (const EncodingInfo& info : encoding_infos()) {

@@ -1,21 +1,21 @@
-// DeBERTa's disentangled attention (He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10): besides words with
-// words, queries are multiplied with distances, and keys with distances.
+// DeBERTa's disentangled attention (He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10): queries are multiplied
+// by keys and by distance vectors, and keys by distance vectors.
 //
 //   score(m,n) = s [ q_m.k_n + q_m.(W_kr P[delta(m,n)]) + k_n.(W_qr P[delta(m,n)]) ]
 //   delta(m,n) = clamp(m - n, -k, k - 1) + k
 //
-// The second term is "c2p", the third "p2c"; "pos_att_type" has one or both. s = 1/sqrt((1 + their number) D). The
-// paper prints delta(n,m) in p2c, its code and Eq. 10 have delta(m,n): "p2c" is "code" or "paper". k is
-// "max_relative_positions"; "position_buckets" > 0 takes distances to that many buckets a side (DeBERTa-v2,
-// distance_buckets.h), which then stand in place of m - n and k.
+// The second term is "c2p", the third "p2c"; "pos_att_type" lists one or both. s = 1/sqrt((1 + their number) D). In p2c
+// the paper prints delta(n,m), while its code and Eq. 10 use delta(m,n): "p2c" is "paper" or "code". k is
+// "max_relative_positions"; "position_buckets" > 0 maps distances to that many buckets per side (DeBERTa-v2,
+// distance_buckets.h), which then replace m - n and k.
 //
-// P [2k, C] belongs to all layers; W_kr and W_qr [H*D, C], with biases, are each layer's own, or its W_k and W_q where
-// "share_att_key" is true. P and the matrices start as N(0, initializer_range^2), biases as 0.
+// All layers share P [2k, C]. Each layer has W_kr and W_qr [H*D, C], with biases; with "share_att_key" they are its W_k
+// and W_q. P and the matrices start as N(0, initializer_range^2), biases as 0.
 //
-// deberta-literal is Eq. 10 as it is printed: both terms, P through W_k and W_q (without their biases, which k and q
-// have), s = 1/sqrt(D).
+// deberta-literal is Eq. 10 as printed: both terms, P through W_k and W_q (without their biases, which k and q already
+// contain), s = 1/sqrt(D).
 //
-// Not here: a layer norm of P ("norm_rel_ebd"), and absolute positions before the last layers (EMD).
+// Not implemented: a layer norm of P ("norm_rel_ebd"), and absolute positions before the last layers (EMD).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/index_select.h>
@@ -44,7 +44,7 @@ struct Choices {
   Projection projection = Projection::kOwn;
   Sign sign = Sign::kQueryMinusKey;
   int64_t rows = 0;             // of P
-  DistanceRows delta;           // without rows: distance d is in row d - lo
+  DistanceRows delta;           // without rows, distance d is in row d - lo
   std::optional<double> scale;  // absent: 1/sqrt(D)
 };
 
@@ -66,7 +66,7 @@ class Deberta : public Encoding {
     }
   }
 
-  // The table of all layers is the part of P that this call's distances lo..hi reach, a row for each bucket of them.
+  // The part of P, shared by all layers, for the distances lo..hi of this call: one row for each of their buckets.
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     const DistanceRows& delta = choices_.delta;
     auto [lo, hi] = distance_range(positions, -delta.lo);
@@ -120,7 +120,7 @@ class Deberta : public Encoding {
     return weight;
   }
 
-  // Part of P through a projection, [H, hi - lo + 1, D].
+  // A part of P after a projection, [H, hi - lo + 1, D].
   at::Tensor by_distance(const DistanceTable& table, const at::Tensor& weight, const at::Tensor& bias) const {
     const at::Tensor rows_HRD = projected_rows(table.rows.squeeze(0), weight, bias, shape_);
     const DistanceRows& delta = choices_.delta;
@@ -136,7 +136,7 @@ class Deberta : public Encoding {
   std::vector<Parameter> query_weights_, query_biases_;  // W_qr
 };
 
-// k, or the number of buckets a side, and which row each distance has.
+// k, or the number of buckets per side, and the row of each distance.
 void read_distances(io::StrictObject& options, const EncodingShape& shape, Choices& choices) {
   constexpr const char *kPositions = "max_relative_positions", *kBuckets = "position_buckets";
   int64_t k = options.integer(kPositions, -1, -1, int64_t{1} << 20);
@@ -163,7 +163,7 @@ void read_distances(io::StrictObject& options, const EncodingShape& shape, Choic
   choices.delta = symmetric_log_buckets(buckets, k);
 }
 
-// A list of names, or one string with bars between them, as transformers reads it.
+// A list of names, or one string with names separated by bars, as in transformers.
 void read_terms(io::StrictObject& options, Choices& choices) {
   constexpr const char* kKey = "pos_att_type";
   const nlohmann::json* value = options.find(kKey);

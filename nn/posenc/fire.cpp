@@ -1,16 +1,16 @@
-// FIRE (Li et al. 2024, arXiv 2310.04418 Eq. 4-5; R-REL-13): a trained function of the distance over the query's
-// position, added to the scores outside the scale, so that distances are never beyond those of training:
+// FIRE (Li et al. 2024, arXiv 2310.04418 Eq. 4-5; R-REL-13): a trained function of the distance divided by the query's
+// position, added to the scores outside the scale. The quotient never leaves the range seen in training:
 //
 //   b(i,j) = f_h(psi(|i - j|) / (psi(max(|L|, i)) + 1e-6))     psi(x) = ln(|c| x + 1)
 //   f_h(x) = sum_w v_hw relu(u_w x + t_w)
 //
-// c and L = l init_L are trained, c from 0.1 and the factor l from 1 on, and start as the authors' do: u and t uniform
-// up to 1, v up to 1/sqrt(mlp_width). Each layer has its own, or with shared all layers one (the paper's FIRE-S). The
-// bias of the last layer of f, which no softmax sees, is not here. The paper is causal; without causal attention
-// distances count in both directions.
+// c and L = l init_L are trained. Initial values are the authors': c = 0.1, l = 1, u and t uniform in [-1, 1], v
+// uniform up to 1/sqrt(mlp_width). Each layer has its own parameters; with `shared`, all layers use one set (the
+// paper's FIRE-S). The bias of the last layer of f is omitted, because softmax cancels it. The paper is causal; without
+// causal attention distances count in both directions.
 //
-// f is piecewise linear, and b and its gradients are computed from its pieces (interpolated_bias.h). Gradients of
-// gradients are those of the formula written with torch, whose hidden layer has mlp_width numbers for each pair.
+// f is piecewise linear, so b and its gradients are computed from its pieces (interpolated_bias.h). Higher-order
+// gradients use the formula in torch operations, whose hidden layer stores mlp_width numbers per pair.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/addcmul.h>
@@ -38,16 +38,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kEps = 1e-6;  // of the authors' code
+constexpr double kEps = 1e-6;  // as in the authors' code
 
-// The parameters of f and psi, of float32 or float64: c [1], L [1], u and t [W,1], v [H,W].
+// Parameters of f and psi, float32 or float64: c [1], L [1], u and t [W,1], v [H,W].
 struct Net {
   at::Tensor c, threshold, u_W1, t_W1, v_HW;
 };
 
-// b of queries and keys at integer positions, [B,H,T,S], with gradients of any order.
+// b for queries and keys at integer positions, [B,H,T,S], with gradients of any order.
 at::Tensor bias_of(const at::Tensor& query_Bt, const at::Tensor& key_BS, const Net& net) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // there is none in a backward
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // a backward runs without
+                                                                                        // autocast
   const at::ScalarType type = net.v_HW.scalar_type();
   const at::Tensor distance_BtS = (query_Bt.unsqueeze(2) - key_BS.unsqueeze(1)).abs().to(type), c = net.c.abs();
   const at::Tensor farthest_Bt = at::maximum(query_Bt.to(type), net.threshold.abs());
@@ -60,7 +61,7 @@ variable_list gradients_of(const variable_list& net, const at::Tensor& query_BT,
                            const variable_list& grad_outs) {
   const at::AutoGradMode record(true);
   variable_list leaves, wanted, grads(net.size());
-  // The search for gradients ends at these views, even where one input was computed from another.
+  // Gradients are taken with respect to these views, even if one input was computed from another.
   for (const at::Tensor& input : net) leaves.push_back(input.view_as(input));
   const at::Tensor bias = bias_of(query_BT, key_BS, {leaves[0], leaves[1], leaves[2], leaves[3], leaves[4]});
   for (const at::Tensor& leaf : leaves) {
@@ -88,7 +89,7 @@ at::Tensor tensor_of(const std::vector<double>& numbers, const at::Tensor& like)
   return result.to(like.scalar_type());
 }
 
-// The trained numbers and the positions as interpolated_bias.h takes them.
+// Trained parameters and positions in the form that interpolated_bias.h takes.
 class Pieces {
  public:
   Pieces(const at::Tensor& query_BT, const at::Tensor& key_BS, const Net& net)
@@ -197,7 +198,7 @@ class Fire : public Encoding {
 
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     Shared shared;
-    distance_range(positions, 1);  // that positions can be subtracted
+    distance_range(positions, 1);  // so that positions can be subtracted
     if (options_.layers == Options::Layers::kShared) shared.terms.pair_bias = bias(0, positions);
     return shared;
   }
@@ -224,7 +225,7 @@ class Fire : public Encoding {
   }
 
   Options options_;
-  std::vector<Parameter> c_, factor_, u_, t_, v_;  // of each layer, or one for all
+  std::vector<Parameter> c_, factor_, u_, t_, v_;  // one for each layer, or one for all
 };
 
 }  // namespace

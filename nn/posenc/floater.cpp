@@ -1,17 +1,17 @@
-// FLOATER (Liu et al. 2020, arXiv 2003.09229 section 3): the vectors of positions are the path of a point
-// whose velocity is a trained network,
+// FLOATER (Liu et al. 2020, arXiv 2003.09229 section 3): position vectors follow an ordinary differential equation with
+// a trained network,
 //
 //   dp/dt = h(t, p)     p_l at position n: the solution at t = n time_step     h(t, p) = W_2 [relu(W_1 [p; t] + b_1);
 //   t] + b_2
 //
-// h is the same for all layers, and each layer l has a trained p_l(0). A layer's vector is added to what its queries,
-// keys and values are projected from, W (x_n + p_l(n)), which is the paper's first form. The authors' program has three
-// initial values for each layer instead, for vectors added to queries, keys and values after the projections, and a
-// sinusoid in the input besides: here that is a second encoding.
+// h is the same for all layers, and each layer l has a trained p_l(0). A layer's vector is added to the input of its
+// query, key and value projections, W (x_n + p_l(n)), the first form in the paper. The authors' code instead has three
+// initial values for each layer, for vectors added to queries, keys and values after the projections. It also adds a
+// sinusoid to the input, which here is a second encoding.
 //
-// The equation is solved by the classical Runge-Kutta method of fourth order in `steps` equal steps for each position,
-// one after another, and gradients are those of its steps (the paper uses the adjoint equation). h and its start,
-// Xavier's and p_l(0) as N(0, initializer_range^2), are those of the authors' program but for p_l(0).
+// The classical fourth-order Runge-Kutta method solves the equation, with `steps` equal steps per position. Gradients
+// are propagated through these steps (the paper uses the adjoint equation). h and its Xavier initialisation are as in
+// the authors' code; p_l(0) starts as N(0, initializer_range^2), which differs from it.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/embedding.h>
@@ -34,7 +34,7 @@ namespace rf::nn::posenc {
 
 namespace {
 
-constexpr int64_t kLastSolved = 65535;  // the time and memory of a solution grow with its last position
+constexpr int64_t kLastSolved = 65535;  // time and memory grow with the last position
 
 // W [x; t] + b, W [C, C + 1].
 struct TimedLinear {
@@ -126,7 +126,7 @@ class Floater : public Encoding {
 
   double time_step_;
   int64_t steps_;
-  std::vector<Parameter> start_;             // [C] of each layer
+  std::vector<Parameter> start_;             // [C] for each layer
   std::vector<Parameter> weights_, biases_;  // of h
 };
 

@@ -1,15 +1,16 @@
-// Fourier position embedding (Hua et al. 2024, arXiv 2412.17739; R-ROPE-12): a rotary embedding whose pairs turn by
-// sums of several frequencies,
+// Fourier position embedding (Hua et al. 2024, arXiv 2412.17739; R-ROPE-12): a rotary embedding whose pairs combine
+// several frequencies,
 //
 //   cos_hd(m) = sum_k A_hkd cos(m theta_k)     sin_hd(m) = sum_k B_hkd sin(m theta_k)
 //
-// over those K frequencies of rotary embedding that turn at least once within max_position_embeddings, or over the
-// first num_inv_freq. The pairs beyond the first output_dim stand still: cos 1 and sin 0, the zero frequency of the
-// paper. (The authors' program fills both with 1, which mixes the halves of these pairs.) Layout "halves", as there.
+// over the K frequencies of rotary embedding that complete at least one turn within max_position_embeddings, or over
+// the first num_inv_freq. Pairs beyond the first output_dim are not rotated: cos 1 and sin 0, the paper's zero
+// frequency. (The authors' code fills both with 1, which mixes the halves of such a pair.) Layout "halves", as in that
+// code.
 //
-// A and B start at 1 where k = d, with fewer outputs at k = d ceil(K / output_dim), and a draw from a normal
-// distribution is added: Glorot's, as torch computes it for a tensor [H, K, d], times fope_init_factor. They stay as
-// they were drawn, as in the authors' runs, or are trained.
+// A and B start at 1 for k = d, or for k = d ceil(K / output_dim) if there are fewer outputs. Normal noise is added:
+// Glorot's, as torch computes it for a tensor [H, K, d], times fope_init_factor. Both stay fixed, as in the authors'
+// runs, or are trained.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cos.h>
@@ -36,7 +37,7 @@ namespace {
 struct FopeSettings {
   int64_t pairs = 0;    // R/2
   int64_t heads = 1;    // H; 1: coefficients that all heads share
-  int64_t outputs = 0;  // d, pairs that turn
+  int64_t outputs = 0;  // d, rotated pairs
   double init_factor = 0.3;
   bool trainable = false;
 };
@@ -49,7 +50,7 @@ std::vector<double> frequencies(int64_t pairs, double base) {
   return theta;
 }
 
-// The start of A or B of a layer, [H, K, d].
+// Initial A or B of a layer, [H, K, d].
 at::Tensor coefficients_start(const FopeSettings& settings, int64_t frequencies) {
   const at::Tensor start_HKd = at::empty({settings.heads, frequencies, settings.outputs}, at::kFloat);
   if (EmptyParameters::wanted()) return start_HKd;
@@ -110,7 +111,7 @@ class Fope : public Encoding {
   std::vector<Parameter> cos_coef_, sin_coef_;  // A and B, [H, K, d] each
 };
 
-// How many frequencies turn at least once in so many positions.
+// Number of frequencies that complete at least one turn within so many positions.
 int64_t turning(const std::vector<double>& frequencies, int64_t positions) {
   const double least = 2 * std::numbers::pi / static_cast<double>(positions);
   return std::count_if(frequencies.begin(), frequencies.end(), [&](double theta) { return theta >= least; });

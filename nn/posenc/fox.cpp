@@ -1,15 +1,14 @@
 // The forget gate of the Forgetting Transformer (Lin et al. 2025, arXiv 2503.02130 section 3; R-REL-14): each head of
-// each layer has a gate for every token x, the input of the layer, and a score is lowered by the gates between query
-// and key,
+// each layer computes a gate for every token from the layer's input x. The gates between query and key lower the score,
 //
 //   f_l = sigmoid(w_h . x_l + b_h)     score(i,j) = s q_i.k_j + sum_{l = j+1 .. i} ln f_l
 //
-// Softmax does not see what is the same for all keys of a query, so a number for each key remains: with S keys,
-// kappa_j = sum_{l = j+1 .. S-1} ln f_l, which is exact for the keys near the end. Causal. Gates follow the order of
-// tokens in their row, whatever their positions are, and padding between two tokens counts. Sums are of float64.
+// Softmax cancels terms that are equal for all keys of a query, so one number per key suffices: with S keys, kappa_j =
+// sum_{l = j+1 .. S-1} ln f_l, which is exact for the keys near the end. Causal. Gates follow the order of tokens in
+// the row, regardless of their positions; padding between two tokens counts. Sums use float64.
 //
-// w starts as N(0, initializer_range^2), b as 0, as in the authors' code, whose other gates (constant, without w),
-// norms of queries and keys, and output gate are not here.
+// w starts as N(0, initializer_range^2), b as 0, as in the authors' code. Its other gates (constant, without w), its
+// norms of queries and keys, and its output gate are not implemented.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/linear.h>
@@ -44,7 +43,7 @@ class ForgetGate : public Encoding {
     if (hidden_BTC.dim() != 3 || hidden_BTC.size(2) != width_) {
       fail("fox", "hidden_states must be [batch, tokens, {}], got [{}]", width_, fmt::join(hidden_BTC.sizes(), ", "));
     }
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // its roundings would add up
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // roundings would add up
     const at::Tensor& weight_HC = weights_HC_.at(layer);
     const at::ScalarType type = at::promote_types(weight_HC.scalar_type(), at::kFloat);
     return at::log_sigmoid(at::linear(hidden_BTC.to(type), weight_HC.to(type), biases_H_.at(layer)->to(type)));

@@ -1,14 +1,15 @@
-// The four methods of Huang et al. 2020 (arXiv 2009.13658; spec R-REL-08), with a learned for each distance:
+// The four methods of Huang et al. 2020 (arXiv 2009.13658; spec R-REL-08), with a learned parameter a for each
+// distance:
 //
 //   M1  score = s a_|j-i| (q_i . k_j)         a number for each head and absolute distance
 //   M2  score = s a_(j-i) (q_i . k_j)         a number for each head and distance
 //   M3  score = s sum_c q_ic a_(j-i),c k_jc   a vector for each head and distance
 //   M4  score = s (q_i . k_j + q_i . a_(j-i) + k_j . a_(j-i))   a vector for each distance, shared by the heads
 //
-// Each layer has its own. M4 with no distance clipped is transformers' "relative_key_query" with its rows reversed.
-// Gates start at N(1, initializer_range), so that training begins at plain attention; the vectors of M4 start at
-// N(0, initializer_range). Parameter row c + clip belongs to j - i = c (M1: row c to |j - i| = c); farther distances
-// take the last row. The default clips nothing within max_position_embeddings.
+// Each layer has its own parameters. M4 without clipping is transformers' "relative_key_query" with reversed rows.
+// Gates start as N(1, initializer_range), so training begins with plain attention; the vectors of M4 start as N(0,
+// initializer_range). Parameter row c + clip is for j - i = c (M1: row c for |j - i| = c); larger distances use the
+// last row. The default clips nothing within max_position_embeddings.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
@@ -75,7 +76,7 @@ int64_t clip_of(io::StrictObject& options, const EncodingShape& shape) {
   return options.integer("max_relative_position", shape.max_position_embeddings - 1, 0, (int64_t{1} << 23) - 1);
 }
 
-// What the four have in common.
+// The part that the four methods share.
 EncodingInfo info_of(const char* name, const char* summary, const char* equation, const char* terms,
                      const char* parameters, const char* cost) {
   return {.name = name,

@@ -5,9 +5,9 @@
 //   kerple-power   b(d) = -r1 |d|^r2, r2 <= 2
 //
 // The paper is causal; without causal attention the penalty is symmetric. The authors' code trains r1 and r2 and clamps
-// them; here the parameters are ln r1 and ln r2 or ln (r2 / (2 - r2)), so that every value is allowed. They start where
-// the authors' do: uniform up to 2 (the factor of the logarithm, the power) or 1, and at least 0.01. The form that also
-// multiplies scores by exp(-r |d|^p) is not here.
+// them; here the parameters are ln r1, and ln r2 or ln (r2 / (2 - r2)), so every value is valid. They start as in the
+// authors' code: uniform up to 2 (the factor of the logarithm, the power) or 1, and at least 0.01. The form that also
+// multiplies scores by exp(-r |d|^p) is not implemented.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -23,7 +23,7 @@ namespace rf::nn::posenc {
 
 namespace {
 
-constexpr double kLeast = 0.01, kMaxPower = 2;  // of the authors' clamps
+constexpr double kLeast = 0.01, kMaxPower = 2;  // the authors' clamps
 
 at::Tensor uniform_start(int64_t heads, double high) {
   const at::Tensor values_H = at::empty({heads}, at::kFloat);
@@ -48,7 +48,7 @@ class Kerple : public Encoding {
  protected:
   explicit Kerple(const at::Tensor& r1_H) : log_r1_(register_parameter("log_r1", r1_H.log())) {}
 
-  // What r1 multiplies, [H, R].
+  // The factor of r1, [H, R].
   virtual at::Tensor growth(const at::Tensor& distance_R, at::ScalarType type) const = 0;
 
  private:

@@ -1,5 +1,5 @@
-// A trained vector for each position, added to the input embeddings before their layer norm (BERT; Eq. 3, R-ABS-02).
-// A position beyond the table is an error: nothing was learned for it.
+// A trained vector for each position, added to the input embeddings before their layer norm (BERT; Eq. 3, R-ABS-02). A
+// position beyond the table is an error.
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>

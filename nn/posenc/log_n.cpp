@@ -1,14 +1,14 @@
-// Scores that grow with the logarithm of the number of keys, so that attention over more keys than in training does not
-// get flatter (R-ROPE-15; Su 2021, kexue.fm/archives/8823; Chiang and Cholak 2022, arXiv 2202.12172). With the training
+// Scales scores with the logarithm of the number of keys, so that attention does not flatten over more keys than in
+// training (R-ROPE-15; Su 2021, kexue.fm/archives/8823; Chiang and Cholak 2022, arXiv 2202.12172). With the training
 // length L, the scores of query m are multiplied by
 //
-//   position   max(1, ln(p_m + 1) / ln L)   of causal models: p_m + 1 keys are seen (use_logn_attn of Qwen, and Su's
+//   position   max(1, ln(p_m + 1) / ln L)   for causal models: p_m + 1 keys are seen (use_logn_attn of Qwen, and Su's
 //                                           program of ReRoPE, which clip at 1)
-//   length     ln n / ln L                  of a sequence whose positions span n, as in the post
+//   length     ln n / ln L                  for a sequence whose positions span n, as in the post
 //
-// As terms: a rotation of the queries by 0 with that magnitude. It is combined with an encoding that does not rotate;
-// "rope" has the same as a key, log_n. In linear attention, whose denominator is not rotated, the factor multiplies a
-// query's output.
+// In the attention terms this is a rotation of the queries by 0 with that magnitude, so it combines with encodings that
+// do not rotate; "rope" offers the same as its key log_n. In linear attention, whose denominator is not rotated, the
+// factor multiplies the output of a query.
 #include <utility>
 
 #include "rf/nn/encoding.h"

@@ -1,8 +1,9 @@
 // Multimodal rotary embedding (Qwen2-VL, Wang et al. 2024, arXiv 2409.12191 section 2.1): a token has a position on
-// each of three axes, time, height and width. The R/2 pairs are cut into the sections of mrope_section; pair i is
-// rotated by theta_i times the position on its section's axis, theta_i being that of ordinary rotary embedding. A
-// text's axes are equal, which makes it that embedding. Positions come as [B, T, 3] (TokenPositions::axes); without
-// axes they are text. The sections are contiguous; the interleaved form of later models is not here.
+// each of three axes, time, height and width. The R/2 pairs are divided into the sections of mrope_section. Pair i is
+// rotated by theta_i times the position on its section's axis, where theta_i is the frequency of ordinary rotary
+// embedding. A text token has the same position on all axes, so for text both embeddings agree. Positions come as [B,
+// T, 3] (TokenPositions::axes); without axes they are text positions. Sections are contiguous; the interleaved form of
+// later models is not implemented.
 #include <fmt/format.h>
 
 #include <string>

@@ -1,7 +1,7 @@
 // Relative vectors for causal attention (Music Transformer, Huang et al. 2018, arXiv 1809.04281; spec R-REL-07):
-// softmax((Q K^T + skew(Q E_r^T)) / sqrt(D)) V, E_r [H, L, D] of each layer. Row j - i + L - 1 of E_r belongs to key j
-// of query i, so that the last row is distance 0; terms run the other way. Where the paper clips, a distance of L or
-// more is an error: nothing was learned for it. The skew itself is only the paper's way to look rows up.
+// softmax((Q K^T + skew(Q E_r^T)) / sqrt(D)) V, E_r [H, L, D] for each layer. Row j - i + L - 1 of E_r is for key j and
+// query i, so the last row is distance 0; the attention terms use the reverse order. The paper clips distances; here a
+// distance of L or more is an error. The skew is only the paper's way to look up rows.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/max.h>
 

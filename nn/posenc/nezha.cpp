@@ -1,7 +1,7 @@
-// Fixed sinusoids of the clipped distance, added to keys and values after the projection (NEZHA, Wei et al. 2019,
-// arXiv 1909.00204; spec R-REL-09). T[c] is the interleaved sinusoid of the index c = clip(j - i, -k, k) + k, from 0 to
-// 2k, as the authors' code has it; the paper's formula takes sines of j - i itself. One table for keys and
-// values, all heads and all layers; no parameters.
+// Fixed sinusoids of the clipped distance, added to keys and values after the projection (NEZHA, Wei et al. 2019, arXiv
+// 1909.00204; spec R-REL-09). T[c] is the interleaved sinusoid of the index c = clip(j - i, -k, k) + k, from 0 to 2k,
+// as in the authors' code; the paper's formula takes sines of j - i instead. Keys, values, heads and layers share one
+// table. No parameters.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
@@ -18,7 +18,7 @@ class Nezha : public Encoding {
 
   Shared compute_shared(const Positions&, at::ScalarType dtype) override {
     const at::Tensor rows_1CD = at::empty({1, 2 * clip_ + 1, head_dim_}, ops::row_dtype(dtype));
-    at::get_num_threads();  // core then uses as many
+    at::get_num_threads();  // core uses as many
     if (dtype == at::kDouble) {
       nezha_rows(clip_, head_dim_, rows_1CD.mutable_data_ptr<double>());
     } else {

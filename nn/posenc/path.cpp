@@ -1,21 +1,21 @@
-// PaTH (Yang et al. 2025, arXiv 2505.16381 section 3; R-REL-18): between a query and a key stands the product of a
-// reflection for each token after the key, up to the query, made of x, the input of the layer,
+// PaTH (Yang et al. 2025, arXiv 2505.16381 section 3; R-REL-18): the score of a query and a key contains a product of
+// reflections, one for each token after the key, up to the query. They are computed from x, the input of the layer,
 //
 //   score(i,j) = s q_i . H_i .. H_{j+1} k_j     H_t = I - beta_t w_t w_t^T     beta_t = 2 sigmoid(u.x_t + b)
 //   w_t = v_t / |v_t|     v_t = silu(c_0 * z_{t-2} + c_1 * z_{t-1} + c_2 * z_t)     z_t = W_1 W_0 x_t
 //
 // The product of a block's reflections is E = I - W^T M W with M = (I + strict_lower(D W W^T))^-1 D, W the rows w_t and
-// D = diag(beta) (the UT transform, section 3.2). Queries are taken to the start of their block, keys to the end of
-// theirs, and between both stand the E of the blocks between (section 3.3):
+// D = diag(beta) (the UT transform, section 3.2). Queries are transformed to the start of their block and keys to the
+// end of theirs. The E of the blocks in between connect both (section 3.3):
 //
 //   Q' = Q - lower(Q W^T) M W     K' = K - (M strict_lower(W K^T))^T W     score(i,j) = s Q'_i . E .. E K'_j
 //
-// Within a block it is s (Q K^T - lower(Q W^T) M strict_lower(W K^T)). Attention has what these differ by from s q.k as
-// a number for each pair: T x S for each head in memory. Causal. Reflections follow the order of tokens within their
-// sequence, whatever their positions are; padding reflects nothing.
+// Within a block it is s (Q K^T - lower(Q W^T) M strict_lower(W K^T)). Attention takes the difference from s q.k as one
+// number per pair: T x S for each head in memory. Causal. Reflections follow the order of tokens within their sequence,
+// regardless of their positions; padding adds no reflection.
 //
-// Each head of the queries has its own w; the authors' program, from which the rank of W_1 W_0, the convolution and the
-// names are, has one for each head of the keys. Its norms of queries and keys are not here; its forget gate is fox.
+// Each query head has its own w; the authors' code has one for each key head. The rank of W_1 W_0, the convolution and
+// the names follow that code. Its norms of queries and keys are not implemented; its forget gate is fox.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/arange.h>
@@ -49,14 +49,14 @@ namespace rf::nn::posenc {
 namespace {
 
 constexpr int64_t kTaps = 3;              // of the convolution
-constexpr double kSmallestSquare = 1e-6;  // added to |v|^2, as in the authors' program
+constexpr double kSmallestSquare = 1e-6;  // added to |v|^2, as in the authors' code
 constexpr int64_t kBlock = 128;           // tokens
 
 at::Tensor transposed(const at::Tensor& x) {
   return x.transpose(-2, -1);
 }
 
-// The tokens [B,H,S,D] in blocks [B,H,blocks,block,D], with zeros before and after them.
+// Tokens [B,H,S,D] as blocks [B,H,blocks,block,D], padded with zeros on both sides.
 at::Tensor in_blocks(const at::Tensor& x_BHSD, int64_t before, int64_t block) {
   const int64_t after = (block - (before + x_BHSD.size(2)) % block) % block;
   return at::pad(x_BHSD, {0, 0, before, after}).unflatten(2, {-1, block});
@@ -66,7 +66,7 @@ at::Tensor in_blocks(const at::Tensor& x_BHSD, int64_t before, int64_t block) {
 at::Tensor reflected_scores(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, const at::Tensor& w_BHSD,
                             const at::Tensor& beta_BHS) {
   const int64_t queries = q_BHTD.size(2), keys = k_BHSD.size(2), block = std::min(keys, kBlock);
-  const int64_t first = (keys - queries) / block;  // block with queries
+  const int64_t first = (keys - queries) / block;  // the first block with queries
   const at::Tensor q = in_blocks(q_BHTD, keys - queries - first * block, block);
   const at::Tensor k = in_blocks(k_BHSD, 0, block), w = in_blocks(w_BHSD, 0, block);
   const at::Tensor beta = in_blocks(beta_BHS.unsqueeze(3), 0, block);
@@ -81,7 +81,7 @@ at::Tensor reflected_scores(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, 
                             at::matmul(met_by_q, meeting_k.narrow(2, first, of_queries));
   const at::Tensor k_at_end = transposed(k - at::matmul(transposed(at::matmul(m, meeting_k)), w));
   const at::Tensor passed = at::eye(w.size(4), w.options()) - at::matmul(transposed(w), at::matmul(m, w));
-  // Tiles of a query's block and the key's block so many before it, for all blocks of queries that have one.
+  // Tiles of a query's block and the key's block at a given offset before it, for all query blocks for which it exists.
   std::vector<std::vector<at::Tensor>> tiles = {within.unbind(2)};
   at::Tensor arriving = q - at::matmul(met_by_q, w_of_q);
   for (int64_t apart = 1; apart < blocks; ++apart) {
@@ -103,8 +103,8 @@ at::Tensor reflected_scores(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, 
   return at::cat(rows, 2).narrow(2, keys - queries - first * block, queries).narrow(3, 0, keys);
 }
 
-// An order of tokens in which each sequence is one run, [1 or B, S]; undefined where each is one as it is. Padding
-// stays where it is.
+// A token order [1 or B, S] in which each sequence is contiguous; undefined if all sequences are contiguous already.
+// Padding keeps its place.
 at::Tensor order_of_runs(const at::Tensor& sequences_BS) {
   const at::Tensor highest_BS = std::get<0>(sequences_BS.cummax(1));
   const at::Tensor is_inside_BS = sequences_BS.lt(0).logical_and(highest_BS.ge(0));
@@ -181,7 +181,7 @@ class Path : public Encoding {
     return taken(taken(found_BHSS, 2, back_BS), 3, back_BS).narrow(2, keys - queries, queries);
   }
 
-  // Where each sequence is one run of tokens. Pairs of two sequences get some number.
+  // For rows in which each sequence is contiguous. Pairs from two sequences get arbitrary numbers.
   at::Tensor scores_of_runs(int64_t layer, const at::Tensor& q_BHTD, const at::Tensor& k_BHSD,
                             const at::Tensor& numbers_BSN, const at::Tensor& sequences_BS) const {
     const at::Tensor w_BSHD = directions(layer, numbers_BSN.narrow(2, 0, rank_), sequences_BS);
@@ -190,7 +190,7 @@ class Path : public Encoding {
     return reflected_scores(q_BHTD, k_BHSD, w_BSHD.transpose(1, 2), beta_BSH.transpose(1, 2));
   }
 
-  // w of each token, of length 1.
+  // w of each token, normalised to length 1.
   at::Tensor directions(int64_t layer, const at::Tensor& inner_BSr, const at::Tensor& sequences_BS) const {
     const at::ScalarType dtype = inner_BSr.scalar_type();
     const at::Tensor z_BSN = at::linear(inner_BSr, outer_.at(layer)->to(dtype)), taps_N3 = taps_.at(layer)->to(dtype);

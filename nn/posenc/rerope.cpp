@@ -1,13 +1,12 @@
 // ReRoPE and Leaky ReRoPE (Su 2023, kexue.fm/archives/9708, github.com/bojone/rerope; R-REL-15): rotary embedding whose
-// distances grow more slowly, or not at all, from a window w on, so that no pair of tokens is farther apart than in
-// training:
+// distances grow more slowly, or not at all, beyond a window w, so that no distance exceeds the distances of training:
 //
-//   score(m,n) = s q . R_{f(m - n)} k     f(r) = r where |r| < w, else sign(r) (w + (|r| - w) / scaling_factor)
+//   score(m,n) = s q . R_{f(m - n)} k     f(r) = r if |r| < w, else sign(r) (w + (|r| - w) / scaling_factor)
 //
-// Without scaling_factor every far token stands at distance w (ReRoPE). Frequencies and scalings are those of rope.
-// Attention has the rotations by r, and where a far pair exists, the difference of both scores as a number for each
-// pair: T x S for each head in memory. Where all are near, it is rope. Su also multiplies queries by a logarithm of the
-// position, which is log-n's rule.
+// Without scaling_factor every far token has distance w (ReRoPE). Frequencies and scalings are as in rope. Attention
+// takes the rotations by r. If there are far pairs, it also takes the difference of the two scores as one number per
+// pair: T x S for each head in memory. If all pairs are near, this is rope. Su also multiplies queries by a logarithm
+// of the position, which is available as log-n.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/einsum.h>
@@ -73,7 +72,7 @@ class Rerope : public Encoding {
     return at::einsum("bthd,bshd->bhts", {rotated(x.q_BTHD, query, layout), rotated(x.k_BSHD, key, layout)});
   }
 
-  // Rows of a token that stands at slowness p + offset, [1 or B, T, R/2].
+  // Rotation rows at positions slowness p + offset, [1 or B, T, R/2].
   Rotation slow_rows(const at::Tensor& ids_BT, double offset, const ReadVectors& x) const {
     const at::Tensor theta_P = at::tensor(rows_.initial_frequencies(), at::kDouble);
     const at::Tensor angle_BTP = (ids_BT.to(at::kDouble) * slowness_ + offset).unsqueeze(-1) * theta_P;
@@ -84,7 +83,7 @@ class Rerope : public Encoding {
 
   RotaryRows rows_;
   int64_t window_;
-  double slowness_;  // 1 / scaling_factor; 0: far tokens stand still
+  double slowness_;  // 1 / scaling_factor; 0: the distance stays w
   int64_t head_dim_;
 };
 

@@ -1,12 +1,12 @@
 // Rotary position embedding (arXiv 2104.09864 Eq. 14-16, 34; R-ROPE-01..11): queries and keys are rotated by their
-// positions, so that a score depends on the distance alone. Frequencies, scalings and precision are those of
-// rf/model/rope_spec.h; scalings that depend on the length take that of a token's own sequence. With rotary_value the
-// values are rotated too and not rotated back, which makes the output depend on absolute positions (R-ROPE-11). With
-// trainable the frequencies are a parameter that starts at the scaled ones, with trainable "log" their logarithms are
-// (R-ROPE-12): theta = exp(lambda), so that a step of lambda changes each frequency by a part of itself, whatever its
-// size. Cross-attention does not rotate (R-ROPE-14): its caller takes no terms from here. log_n multiplies the scores
-// of a query by the factor of log_n.cpp, with max_position_embeddings, or original_max_position_embeddings where the
-// rope_type reads it, for the training length.
+// positions, so that a score depends only on the distance. rf/model/rope_spec.h describes frequencies, scalings and
+// precision; scalings that depend on a length use the length of the token's sequence. With rotary_value, values are
+// rotated too and not rotated back, so the output depends on absolute positions (R-ROPE-11). With trainable, the
+// frequencies are a parameter that starts at the scaled frequencies; with trainable "log", the parameter is their
+// logarithm (R-ROPE-12): theta = exp(lambda), so a step of lambda changes every frequency by the same ratio.
+// Cross-attention does not rotate (R-ROPE-14): it uses no terms of this encoding. log_n multiplies the scores of a
+// query by the factor of log_n.cpp. The training length is max_position_embeddings, or original_max_position_embeddings
+// if the rope_type reads it.
 #include <ATen/ops/exp.h>
 #include <ATen/ops/tensor.h>
 
@@ -50,7 +50,7 @@ class Rope : public Encoding {
   int64_t last_new_length() const override { return 1; }
 
  private:
-  // Rounded as the engine rounds them.
+  // Rounded as in the engine.
   at::Tensor frequencies() const {
     if (rows_.settings().trained == TrainedFrequencies::kRaw) return trained_;
     return trained_->to(at::kDouble).exp().to(trained_->scalar_type());

@@ -1,12 +1,12 @@
-// RoPE-Mixed (Heo et al. 2024, arXiv 2403.13298 section 3.2; R-ROPE-12): a rotary embedding of pictures whose pairs are
-// rotated by both coordinates, with frequencies that each head of each layer trains,
+// RoPE-Mixed (Heo et al. 2024, arXiv 2403.13298 section 3.2; R-ROPE-12): a rotary embedding for images. Both
+// coordinates rotate each pair, with frequencies that are trained for each head of each layer,
 //
 //   angle of pair i = x theta^x_i + y theta^y_i
 //
-// so that a score may depend on differences in any direction, not along the axes alone. Positions come as [B, T, 2],
-// row y and column x, or as flat indices in a grid of grid_width columns. Layout "pairs", as in the authors' code,
-// whose start is taken too: a head draws an angle phi, and with mag_t = rope_theta^(-4t/D), t < D/4, its first D/4
-// pairs have (theta^x, theta^y) = mag (cos phi, sin phi), the others mag (cos(phi + pi/2), sin(phi + pi/2)).
+// so a score may depend on differences in any direction, not only along the axes. Positions come as [B, T, 2], row y
+// and column x, or as flat indices in a grid of grid_width columns. Layout and initial values are as in the authors'
+// code. The layout is "pairs". A head draws an angle phi; with mag_t = rope_theta^(-4t/D), t < D/4, its first D/4 pairs
+// have (theta^x, theta^y) = mag (cos phi, sin phi), the others mag (cos(phi + pi/2), sin(phi + pi/2)).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -27,7 +27,7 @@ namespace rf::nn::posenc {
 
 namespace {
 
-// The start of a layer's frequencies, [2, H, D/2]: of x and of y.
+// Initial frequencies of a layer, [2, H, D/2]: for x and for y.
 at::Tensor mixed_start(const EncodingShape& shape, double base) {
   const int64_t pairs = shape.head_dim / 2;
   if (EmptyParameters::wanted()) return at::empty({2, shape.heads, pairs}, at::kFloat);

@@ -1,10 +1,10 @@
 // Sandwich (Chi et al. 2023, arXiv 2212.10356; R-REL-12): the product of the sinusoids of two positions, which depends
-// on their distance alone, added to the scores outside the scale and divided by ALiBi's ratios:
+// only on their distance. It is divided by ALiBi's ratios and added to the scores outside the scale:
 //
 //   b(d) = (sum_i cos(d w_i) - bar_d / 2) H / (8 h)     w_i = 10000^(-2i / bar_d), i = 0 .. bar_d / 2 - 1; h = 1 .. H
 //
-// The constant bar_d / 2, which no softmax sees, makes b(0) = 0: scores in 16 bits keep their digits. The paper is
-// causal; b is symmetric. No parameters.
+// The constant bar_d / 2, which softmax cancels, makes b(0) = 0, so that 16-bit scores keep their precision. The paper
+// is causal; b is symmetric. No parameters.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cos.h>
@@ -42,7 +42,7 @@ class Sandwich : public Encoding {
 
  private:
   int64_t bar_d_;
-  at::Tensor ratio_H1_;  // no buffer: it stays float64 whatever the model becomes
+  at::Tensor ratio_H1_;  // not a buffer: stays float64 when the model is cast
 };
 
 }  // namespace

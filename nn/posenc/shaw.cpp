@@ -1,7 +1,7 @@
 // Relative vectors added to keys and values after the projection (Shaw et al. 2018, arXiv 1803.02155 Eq. 3-4; spec
-// R-REL-01). The paper counts key minus query: parameter row c + k is a_c, c = clip(j - i, -k, k); terms run by query
-// minus key, so rows are reversed. Shared by the heads, each layer has its own. The form that goes through W_k and W_v
-// is shaw_literal.cpp.
+// R-REL-01). The paper uses key minus query: parameter row c + k is a_c, c = clip(j - i, -k, k). Attention terms use
+// query minus key, so the rows are reversed. Each layer has its own vectors, shared by its heads. shaw_literal.cpp has
+// the form that goes through W_k and W_v.
 #include <vector>
 
 #include "layer_parameters.h"

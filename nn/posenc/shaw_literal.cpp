@@ -1,6 +1,6 @@
-// arXiv 2104.09864 Eq. 5 as it stands: k = W_k (x_n + p~k_r), v = W_v (x_n + p~v_r), r = clip(m - n, r_min, r_max). The
-// vectors pass through the layer's own projections, without their biases (spec R-REL-01); row r - r_min belongs to
-// distance r, query minus key. One pair of tables serves all layers. Shaw's own form is shaw.cpp.
+// arXiv 2104.09864 Eq. 5 as printed: k = W_k (x_n + p~k_r), v = W_v (x_n + p~v_r), r = clip(m - n, r_min, r_max). The
+// vectors pass through the layer's projections without their biases (spec R-REL-01). Row r - r_min is for distance r,
+// query minus key. All layers share one pair of tables. shaw.cpp has the form of Shaw et al.
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"

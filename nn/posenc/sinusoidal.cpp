@@ -1,6 +1,6 @@
-// Fixed sinusoids of the position, added to the input embeddings (Vaswani et al. 2017; arXiv 2104.09864 Eq. 4 with k
-// read as the position i, spec R-ABS-03..05). Defined at every position; no parameters, no stored table. With
-// scale_embedding, word embeddings are multiplied by sqrt(E) first (Vaswani et al. section 3.4), token types are not.
+// Fixed sinusoids of the position, added to the input embeddings (Vaswani et al. 2017; arXiv 2104.09864 Eq. 4 where k
+// means the position i, spec R-ABS-03..05). Defined at every position, without parameters or a stored table.
+// scale_embedding first multiplies word embeddings, but not token types, by sqrt(E) (Vaswani et al. section 3.4).
 #include <ATen/TensorOperators.h>
 
 #include <cmath>

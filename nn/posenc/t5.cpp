@@ -1,8 +1,8 @@
-// A trained bias for each head and bucket of distances, added to the scores (Raffel et al. 2020; arXiv 2104.09864
-// Eq. 8): score = q.k + b[bucket(n - m)]. One table for all layers. T5 does not divide q.k by sqrt(D); "scale": "sqrt"
-// does, and leaves the bias as it is. Buckets: distance_buckets.h; keys after the query have buckets of their own
-// unless attention is causal. The table starts as N(0, initializer_range^2). Without 1/sqrt(D) the projections of
-// queries and keys start as T5's do (Encoding::scales_scores).
+// A trained bias for each head and bucket of distances, added to the scores (Raffel et al. 2020; arXiv 2104.09864 Eq.
+// 8): score = q.k + b[bucket(n - m)]. All layers share one table. T5 does not divide q.k by sqrt(D); "scale": "sqrt"
+// does, without scaling the bias. Buckets: distance_buckets.h; keys after the query have separate buckets unless
+// attention is causal. The table starts as N(0, initializer_range^2). Without 1/sqrt(D), the query and key projections
+// are initialised as in T5 (Encoding::scales_scores).
 #include <ATen/ops/index_select.h>
 
 #include "distance_buckets.h"

@@ -1,4 +1,4 @@
-// The table of position encodings: one line each. The name of an encoding appears in its own file and here.
+// The table of position encodings, one line each. The name of an encoding appears only in its file and here.
 #include <nlohmann/json.hpp>
 #include <utility>
 

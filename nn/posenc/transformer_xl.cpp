@@ -1,15 +1,15 @@
-// Transformer-XL (Dai et al. 2019, arXiv 1901.02860; arXiv 2104.09864 Eq. 7). Keys are words plus distances; two
-// trained vectors per head replace the query's own position:
+// Transformer-XL (Dai et al. 2019, arXiv 1901.02860; arXiv 2104.09864 Eq. 7). Keys consist of word and distance
+// vectors; two trained vectors per head replace the query's position:
 //
 //   score(m,n) = [ (q_m + u).k_n + (q_m + v).(W_r R[m - n]) ] / sqrt(D)
 //   R[r]       = [ sin(r w_0), .., sin(r w_{C/2-1}), cos(r w_0), .., cos(r w_{C/2-1}) ],  w_t = 10000^(-2t/C)
 //
-// r is query minus key and may be negative; "clamp_len" > 0 takes it to -clamp_len..clamp_len. Values carry no
-// position. W_r [H*D, C], without bias, is each layer's own; so are u and v, unless "untie_r" is false. All start as
-// N(0, initializer_range^2).
+// r is query minus key and may be negative; "clamp_len" > 0 clamps it to -clamp_len..clamp_len. Values carry no
+// position. Each layer has W_r [H*D, C], without bias, and u and v; all layers share u and v if "untie_r" is false. All
+// start as N(0, initializer_range^2).
 //
 // transformer-xl is the published method: u, v [H, D] replace the projected position. transformer-xl-literal is Eq. 7
-// as it is printed: u, v [C] go through the layer's W_q (without its bias, which q has).
+// as printed: u, v [C] go through the layer's W_q (without its bias, which q already contains).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/mv.h>
@@ -83,7 +83,7 @@ class TransformerXl : public Encoding {
   Biases biases_;
   int64_t clamp_;
   EncodingShape shape_;
-  // One for each layer; tied biases are one tensor. Biases are [H, D], or [C] where they go through the query's
+  // One for each layer; tied biases share one tensor. Biases are [H, D], or [C] if they go through the query
   // projection.
   std::vector<Parameter> content_biases_, position_biases_;
   std::vector<Parameter> weights_;  // W_r [H*D, C]

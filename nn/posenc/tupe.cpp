@@ -1,15 +1,16 @@
-// TUPE (Ke et al. 2020, arXiv 2006.15595; arXiv 2104.09864 Eq. 9): positions meet positions, words meet words, and
-// nothing else does. With p the layer-normed position vectors, a = U_Q p + b_Q and c = U_K p + b_K,
+// TUPE (Ke et al. 2020, arXiv 2006.15595; arXiv 2104.09864 Eq. 9): scores of positions with positions are added to
+// scores of words with words, without mixed terms. With layer-normed position vectors p, a = U_Q p + b_Q and c = U_K p
+// + b_K,
 //
 //   score(m,n) = q.k / sqrt(2D) + reset(a[m].c[n] / sqrt(2D) + b[bucket(n - m)])
 //
-// The bias b, outside the scale, is tupe-r's; tupe-a has none. reset unties [CLS], which is the token at position 0:
-// its row is one number a head, its column another. As in the paper's code the table of vectors has a row more than
-// there are positions, the vector of position i being row i + 1, and the numbers are
+// tupe-r adds the bias b, outside the scale; tupe-a omits it. reset unties [CLS], the token at position 0: its row of
+// scores gets one number per head, its column another. As in the paper's code, the table of vectors has one more row
+// than positions, and the vector of position i is row i + 1. The numbers are
 //   row = a_0.c_0 / sqrt(2D) + b[buckets/2],   col = a_1.c_1 / sqrt(2D) + b[buckets],   (0,0) belongs to the row
-// where a_0, a_1 are of table rows 0 and 1, bucket buckets/2 is one that no distance has, and bucket `buckets` is
-// extra. Everything here is computed once for all layers. Tables and matrices start as N(0, initializer_range^2),
-// biases as 0. A position beyond the table is an error: nothing was learned for it.
+// where a_0, a_1 belong to table rows 0 and 1, no distance uses bucket buckets/2, and bucket `buckets` is extra. All of
+// this is computed once for all layers. Tables and matrices start as N(0, initializer_range^2), biases as 0. A position
+// beyond the table is an error.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/layer_norm.h>
@@ -31,11 +32,11 @@ namespace rf::nn::posenc {
 
 namespace {
 
-constexpr double kLayerNormEps = 1e-5;  // of the paper's code
+constexpr double kLayerNormEps = 1e-5;  // as in the paper's code
 
 class Tupe : public Encoding {
  public:
-  // name: for messages. buckets: without any, there is no relative part.
+  // name: for messages. buckets: if absent, the relative part is omitted.
   Tupe(std::string name, int64_t positions, std::optional<RelativeBuckets> buckets, const EncodingShape& shape)
       : name_(std::move(name)), positions_(positions), shape_(shape) {
     const int64_t width = shape.hidden_size, all_heads = shape.heads * shape.head_dim;
@@ -82,7 +83,7 @@ class Tupe : public Encoding {
   int64_t last_new_length() const override { return positions_; }
 
  private:
-  // The highest position of both sides, 0 where there is none.
+  // The highest position of both sides, or 0 without positions.
   int64_t checked_last(const Positions& positions) const {
     int64_t last = 0;
     for (const TokenPositions* side : {&positions.query, &positions.key}) {

@@ -1,15 +1,15 @@
-// xPos (Sun et al. 2022, arXiv 2212.10554): rotary embedding whose queries grow and whose keys shrink with
-// their positions, so that the share of pair i in a score also decays with the distance m - n, the faster the higher
-// the pair's frequency:
+// xPos (Sun et al. 2022, arXiv 2212.10554): rotary embedding whose queries grow and whose keys shrink with their
+// positions, so that the contribution of pair i to a score also decays with the distance m - n, faster for higher
+// frequencies:
 //
 //   q_m -> zeta_i^(+e_m / scale_base) R_m q_m     zeta_i = (2i/R + 0.4) / 1.4
 //   k_n -> zeta_i^(-e_n / scale_base) R_n k_n     e_p = p - the middle of the token's sequence
 //
-// Scores depend on e_m - e_n = m - n alone; counting from the middle keeps both sides as near to 1 as they can be, in
-// packed sequences and at late positions too. The product of a query and a key is what leaves the range first: where
-// the first query meets the last key, zeta_0 comes to the power of minus the length. That power times what a product of
-// q and k may be without it must be a number of the dtype; a longer sequence is an Error. The paper's models are
-// causal: a key after its query grows instead of decaying.
+// Scores depend only on e_m - e_n = m - n. Counting from the middle keeps both factors as close to 1 as possible, also
+// in packed sequences and at late positions. The product of a query and a key overflows first: for the first query and
+// the last key, it contains zeta_0 to the power of minus the length. That power times the largest possible product q.k
+// must be finite in the dtype; a longer sequence is an Error. The paper's models are causal: the scores of keys after
+// their query grow instead of decaying.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/max.h>
 
@@ -52,7 +52,7 @@ class Xpos : public Encoding {
 
   void check_length(int64_t tokens) const override { rows_.check_span(tokens, io::DType::kF32); }
 
-  // Exponents count from the middle, which moves.
+  // Exponents count from the middle, which moves when the sequence grows.
   bool changes_with_length() const override { return rows_.changes_with_length(); }
   int64_t last_new_length() const override { return 1; }
 

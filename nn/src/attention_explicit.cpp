@@ -1,6 +1,6 @@
-// Attention over terms from torch's own operations (rf/attention_terms.h has the equation). Scores are made in the
-// dtype of the queries, or in autocast's; gradients of every term, of any order, are plain autograd. Terms in another
-// dtype are converted after what is cheap and exact in their own (scale, choice of rows).
+// Attention over terms by torch operations (rf/attention_terms.h has the equation). Scores are computed in the dtype of
+// the queries, or in autocast's; autograd gives gradients of any order for every term. Terms in another dtype are
+// scaled and their rows selected first, which is cheap and exact in that dtype, and then converted.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
@@ -41,7 +41,7 @@ at::Tensor content_scores(const at::Tensor& q_BTHD, const at::Tensor& k_BHSD, co
   return products * numbers_of_rows(factors, state).to(products.scalar_type());
 }
 
-// a's rows [H, positions, D] at a side's positions: [1 or B, H, tokens, D].
+// Rows of a [H, positions, D] at the positions of one side: [1 or B, H, tokens, D].
 at::Tensor rows_at(const at::Tensor& table_HPD, const at::Tensor& ids_BT) {
   const at::Tensor rows_HND = table_HPD.index_select(1, ids_BT.flatten());
   return rows_HND.unflatten(1, ids_BT.sizes()).transpose(0, 1);

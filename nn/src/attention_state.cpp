@@ -1,4 +1,4 @@
-// Masks, distances and runs of positions, each made when it is first asked for (attention_state.h).
+// Masks, distances and runs of positions, each computed on first use (attention_state.h).
 #include "attention_state.h"
 
 #include <ATen/TensorOperators.h>
@@ -39,7 +39,7 @@ at::Tensor window_mask(const TokenWindow& window, int64_t queries, int64_t keys,
   return open.logical_or(in_prefix_BS.unsqueeze(1).unsqueeze(2));
 }
 
-// Both sides as 0, 1, 2, .. plus a number for each row of the batch; nothing where a step is not 1.
+// Both sides as 0, 1, 2, .. plus an offset for each row of the batch; nothing if a step is not 1.
 std::optional<at::Tensor> start_of_steps(const at::Tensor& ids_BT) {
   const at::Tensor start_BT = ids_BT - at::arange(ids_BT.size(1), ids_BT.options());
   const at::Tensor start_B1 = start_BT.narrow(1, 0, 1);
@@ -47,7 +47,7 @@ std::optional<at::Tensor> start_of_steps(const at::Tensor& ids_BT) {
   return start_B1;
 }
 
-// Where the runs of keys of one sequence end.
+// Where the runs of keys of each sequence end.
 std::vector<int64_t> run_ends(const int64_t* names, int64_t batch, int64_t keys) {
   std::vector<int64_t> ends = {0};
   for (int64_t i = 1; i <= batch * keys; ++i) {
@@ -56,8 +56,8 @@ std::vector<int64_t> run_ends(const int64_t* names, int64_t batch, int64_t keys)
   return ends;
 }
 
-// Those runs as packed sequences, with the queries among them, which are the last of the row. Undefined where a
-// sequence comes back after another one: names rise, but for padding, whose queries and keys are apart.
+// These runs as packed sequences, with the queries, which are the last tokens of the row. Undefined if a sequence is
+// interrupted by another one: ids must rise, except for padding, whose queries and keys are handled separately.
 PackedSequences packed_runs(const int64_t* names, int64_t queries, int64_t keys, std::span<const int64_t> ends) {
   std::vector<int64_t> query_ends = {0}, key_ends = {0};
   const auto add = [&](int64_t queries_of_run, int64_t keys_of_run) {
@@ -172,7 +172,7 @@ const std::optional<Steps>& AttentionContext::State::steps() {
 const at::Tensor& AttentionContext::State::rows_by_distance(int64_t lo, int64_t hi) {
   const auto [entry, is_new] = rows_.try_emplace({lo, hi});
   if (is_new) {
-    const bool same = steps().has_value();  // then the distances of one row are those of all
+    const bool same = steps().has_value();  // then all rows have the same distances
     const auto ids = [&](const TokenPositions& side) { return same ? side.ids.narrow(0, 0, 1) : side.ids; };
     const at::Tensor distance_BTS = ids(positions.query).unsqueeze(2) - ids(positions.key).unsqueeze(1);
     entry->second = distance_BTS.clamp_(lo, hi).sub_(lo);

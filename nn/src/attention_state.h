@@ -1,5 +1,5 @@
-// What AttentionContext holds: the positions and masks of a forward pass, and what the first layer that needs it
-// derives from them for the others. Not for use by several threads at once.
+// The data of AttentionContext: positions and masks of a forward pass, and tensors that the first layer derives from
+// them and later layers reuse. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -16,16 +16,17 @@ struct Steps {
   int64_t first = 0;
 };
 
-// Which keys the queries may attend to.
+// Mask of the keys to which queries may attend.
 struct Mask {
-  at::Tensor attend;        // bool, broadcasts to [B,H,T,S]; every row has a key: rows without one are opened here ...
-  at::Tensor has_key_BTH1;  // ... and their outputs are 0: false here, [B or 1, T, H or 1, 1]; undefined: none
+  at::Tensor attend;        // bool, broadcasts to [B,H,T,S]; every row has a key: rows without keys are opened here ...
+  at::Tensor has_key_BTH1;  // ... and false here, which sets their outputs to 0: [B or 1, T, H or 1, 1]; undefined if
+                            // all rows have keys
 };
 
-// The rows of a batch one after the other: [1 or B, T, ..] as [1, B T, ..]. Undefined stays undefined.
+// The rows of a batch concatenated: [1 or B, T, ..] as [1, B T, ..]. Undefined stays undefined.
 at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch);
 
-// Packed sequences as the kernels take them, with the rows of the batch one after the other in one row.
+// Packed sequences in the form of the kernels, with the rows of the batch concatenated.
 struct Packing {
   PackedSequences ends;
   at::Tensor query_ids, key_ids;  // [1, B T] and [1, B S]
@@ -37,14 +38,14 @@ struct AttentionContext::State {
   int64_t queries() const { return positions.query.ids.size(1); }
   int64_t keys() const { return positions.key.ids.size(1); }
 
-  // What a mask allows: the one given, or that of packed rows, bool [B,1,T,S]. Undefined: everything.
+  // The mask: the given one, or the mask of packed rows, bool [B,1,T,S]. Undefined: everything is allowed.
   const at::Tensor& attend();
-  // Nothing where rows are not packed, or a sequence comes back after another one.
+  // Nothing if rows are not packed, or if a sequence is interrupted by another one.
   const std::optional<Packing>& packing();
-  void set_packing(PackedSequences ends);  // of a batch of one, without sequences_BS
+  void set_packing(PackedSequences ends);  // batch size 1, without sequences_BS
 
   const Mask& mask();
-  // attend as 0 and -inf; undefined when there is no mask.
+  // attend as 0 and -inf; undefined without a mask.
   const at::Tensor& additive_mask(at::ScalarType dtype);
   const std::optional<Steps>& steps();
   // r(m,n), int64 [1 or B, T, S].

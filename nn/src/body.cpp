@@ -19,7 +19,7 @@ namespace rf::nn {
 
 namespace {
 
-// Queries, keys and values in one tensor [B,T,3C]. Joined is what is smaller: the weights, for one large product, or
+// Queries, keys and values in one tensor [B,T,3C]. Joins whichever is smaller: the weights, for one large product, or
 // the results of three.
 at::Tensor project(const Linear& q, const Linear& k, const Linear& v, const at::Tensor& hidden_BTC) {
   const int64_t rows = hidden_BTC.size(0) * hidden_BTC.size(1);
@@ -44,8 +44,8 @@ Rotation last_rows(const Rotation& rows, int64_t count) {
   return {.cos = rows.cos.narrow(1, first, count), .sin = rows.sin.narrow(1, first, count)};
 }
 
-// Rotated queries, keys and values of the same tokens. Those with the same rows are rotated together, in one pass over
-// memory.
+// Rotated queries, keys and values of the same tokens. Tensors with the same rotation rows are rotated together, in one
+// pass over memory.
 Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms) {
   Heads split = split_heads(qkv_BTC, heads);
   const bool together =
@@ -61,14 +61,14 @@ Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms)
   return {parts[0], parts[1], all ? parts[2] : rotated(split.v_BTHD, terms.value, terms.layout)};
 }
 
-// Tokens of each row before its first that is not of type 0, padding on the left too: int64 [B].
+// Number of tokens in each row before the first token whose type is not 0, including padding on the left: int64 [B].
 at::Tensor prefix_of(const Input& input) {
   const int64_t batch = input.ids_BT.size(0), tokens = input.ids_BT.size(1);
   if (!input.types_BT.defined()) return at::full({batch}, tokens, at::kLong);
   return input.types_BT.ne(0).cumsum(1).eq(0).sum(1);
 }
 
-// Keys, values or numbers of tokens after those of the cache, which takes them up.
+// Appends keys, values or numbers of the new tokens to the cache.
 at::Tensor appended(at::Tensor& before_BSHD, const at::Tensor& x_BTHD) {
   before_BSHD = before_BSHD.defined() ? at::cat({before_BSHD, x_BTHD}, 1) : x_BTHD;
   return before_BSHD;
@@ -141,7 +141,7 @@ at::ScalarType Body::dtype() const {
   return lowered ? at::autocast::get_autocast_dtype(at::kCPU) : of_weights;
 }
 
-// Sums hold their keys rotated: they are wrong where the new tokens change the rotation of those before them.
+// Sums hold rotated keys, so they become wrong if the new tokens change the rotation of earlier keys.
 void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
   const Shared shared = encoding_->shared(make_positions(before.positions_BS, {}, before.sequences_BS), dtype());
   const Rotation then = encoding_->terms(0, shared, {}).key, now = encoding_->terms(0, pass.shared, {}).key;
@@ -161,7 +161,7 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
   const Tokens tokens = make_tokens(input, cache ? &after : nullptr);
   TokenWindow window;
   if (config_.is_decoder) window.right = 0;
-  // Later tokens of a cache see all that it has, the prefix too.
+  // Later tokens see everything in the cache, including the prefix.
   if (config_.prefix_lm && (cache == nullptr || cache->tokens == 0)) window.prefix = prefix_of(input);
   Pass pass{.drop = drop,
             .tokens = tokens,
@@ -257,7 +257,7 @@ at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, con
   return softmax_attention(index, qkv_BTC, std::move(terms), pass);
 }
 
-// Where terms depend on queries and keys: a cache holds them as they were projected, and attention rotates.
+// If terms depend on queries and keys, the cache holds them before rotation, and attention rotates.
 at::Tensor Body::vector_attention(int64_t index, const at::Tensor& qkv_BTC, const at::Tensor& token_numbers_BSN,
                                   const Pass& pass) const {
   Heads x = split_heads(qkv_BTC, config_.num_attention_heads);
@@ -276,10 +276,10 @@ at::Tensor Body::softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Ter
     return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, remaining, pass.context, probabilities_dropout(pass)).flatten(-2);
   };
   if (pass.cache == nullptr) return attend(split_heads(qkv_BTC, heads), terms);
-  // Tables by distance meet queries and keys as they were projected: attention then rotates by itself.
+  // Tables by distance use queries and keys before rotation, so attention rotates.
   const bool rotate_later = terms.key_table.defined() || terms.query_table.defined();
   const bool keep_unrotated = rotate_later || encoding_->changes_with_length();
-  Terms now = rotate_later ? unrotated(terms) : terms;  // of the new tokens
+  Terms now = rotate_later ? unrotated(terms) : terms;  // for the new tokens
   now.key = keep_unrotated ? Rotation{} : last_rows(terms.key, tokens);
   now.value = keep_unrotated ? Rotation{} : last_rows(terms.value, tokens);
   Heads x = rotate_heads(qkv_BTC, heads, now);

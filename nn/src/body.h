@@ -1,5 +1,4 @@
-// The encoder (R-HF-04, R-HF-05): a post-LN BERT whose position encoding and attention are values of the
-// configuration.
+// The encoder (R-HF-04, R-HF-05): a post-LN BERT with a configurable position encoding and attention.
 //
 //   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs; or, with
 //   x_0 = scale * word + encoding.input(positions)             ScaledEmbeddings, as Vaswani et al. 2017 section 3.4;
@@ -8,9 +7,9 @@
 //   h   = LN(h + W_o' attention(W_q' h, W_k' e, W_v' e))       with cross-attention to encoder states e: no position
 //   x'  = LN(h + W_2 act(W_1 h))                               terms and no rotation (R-ROPE-14)
 //
-// LN is a layer norm or an RMS norm without weights, and no linear layer of RoFormerV2 has a bias (R-VAR-05). Dropout
-// on the embeddings, in RoFormerV2 before their norm, and on what is added to x or h; attention is softmax's or linear.
-// The body knows terms, never the name of an encoding.
+// LN is a layer norm or an RMS norm without weights; the linear layers of RoFormerV2 omit biases (R-VAR-05). Dropout is
+// applied to the embeddings (in RoFormerV2 before their norm) and to each summand added to x or h. Attention is softmax
+// or linear. The body uses terms, never the name of an encoding.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,28 +37,28 @@ struct ScaledEmbeddings {
 class Body {
  public:
   Body() = default;
-  // prefix: of the encoder's names in `parameters`. scaled: absent, BERT's embeddings.
+  // prefix: of the encoder's names in `parameters`. scaled: if absent, BERT's embeddings are used.
   Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix,
        std::optional<ScaledEmbeddings> scaled = {});
 
   void set_encoding(std::shared_ptr<Encoding> encoding) { encoding_ = std::move(encoding); }
   const Encoding& encoding() const { return *encoding_; }
-  // For an encoding whose scales_scores() is false: gives the projections of queries and keys in self-attention, which
-  // were drawn with `deviation`, those of T5's authors (mesh_tensorflow; T5PreTrainedModel._init_weights of
-  // transformers). Nothing else changes.
+  // For an encoding whose scales_scores() is false: re-initialises the query and key projections of self-attention,
+  // drawn with `deviation`, as the authors of T5 do (mesh_tensorflow; T5PreTrainedModel._init_weights of transformers).
+  // Nothing else changes.
   void fit_scores(double deviation);
   // One per layer, in place of softmax attention.
   void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
 
-  // The terms of a layer, whose projections some encodings push their tables through. token_numbers: what the encoding
-  // has read of the layer's input at all keys, undefined for encodings of positions alone.
+  // The terms of a layer; some encodings multiply their tables by the layer's projections. token_numbers: computed by
+  // the encoding from the layer's input for all keys; undefined for encodings that use positions only.
   Terms terms(int64_t layer, const Shared& shared, const at::Tensor& token_numbers_BSN,
               const at::Tensor& query_BTHD = {}, const at::Tensor& key_BSHD = {}) const;
 
-  // The dtype of queries, keys and values: that of the weights, or autocast's.
+  // The dtype of queries, keys and values: the weights' dtype, or autocast's.
   at::ScalarType dtype() const;
 
-  // [B,T,C]. The input must have been checked. cache: nullptr, or what came before; takes the new tokens up.
+  // [B,T,C]. The input must have been checked. cache: nullptr, or the earlier tokens; the new tokens are appended.
   at::Tensor encode(const Input& input, KeyValueCache* cache, const Dropout& drop) const;
 
  private:
@@ -72,7 +71,7 @@ class Body {
     Linear intermediate, output;
     Norm output_norm;
   };
-  struct Pass;  // what the layers of one forward pass share
+  struct Pass;  // shared by the layers of one forward pass
 
   void check_sums(const KeyValueCache& before, const Pass& pass) const;
   static AttentionLayer attention_layer(const Parameters& parameters, const std::string& name);

@@ -1,6 +1,6 @@
 // Shifts and gathers (by_distance.h). A shift: with x [.., A, A+B-1], element (a, b) of the result is
-// x[a, b - a + A-1]. Read row after row, the elements wanted from two successive rows begin A+B-2 apart, so that the
-// result is a view of x with rows of that length:
+// x[a, b - a + A-1]. In memory, the elements wanted from successive rows begin at intervals of A+B-2, so the result is
+// a view of x with rows of that length:
 //
 //     x, A = 3, B = 2     . . 0 1     (dots: not wanted)     from the third element on, in rows of 3:   0 1 .
 //                         . 2 3 .                                                                       2 3 .
@@ -26,7 +26,7 @@ at::Tensor shifted(const at::Tensor& x, int64_t to) {
   return x.flatten(-2).narrow(-1, rows - 1, rows * (width - 1)).unflatten(-1, {rows, width - 1}).narrow(-1, 0, to);
 }
 
-// The transpose of `shifted`: zeros where nothing comes from.
+// The transpose of `shifted`; other elements are zeros.
 at::Tensor shifted_back(const at::Tensor& x) {
   const int64_t rows = x.size(-2), from = x.size(-1), width = rows + from - 1;
   if (rows == 1) return x;
@@ -34,8 +34,8 @@ at::Tensor shifted_back(const at::Tensor& x) {
   return at::constant_pad_nd(flat, {rows - 1, 1}).unflatten(-1, {rows, width});
 }
 
-// The rows that distances first .. first+count-1 take: those of the table that lie between, the first of them `before`
-// times more, the last `after` times more.
+// The table rows for distances first .. first+count-1: a slice of the table, with its first row repeated `before` more
+// times and its last row `after` more times.
 struct Run {
   at::Tensor rows;  // [H or 1, rows, ..]
   int64_t before = 0, after = 0;
@@ -47,7 +47,7 @@ Run run_of_rows(const DistanceTable& table, int64_t first, int64_t count) {
   return {table.rows.narrow(1, lowest - table.lo, rows), before, count - before - rows};
 }
 
-// Columns by distance with the outer ones repeated.
+// Columns by distance, with the outer columns repeated.
 at::Tensor widened(const at::Tensor& x, int64_t before, int64_t after) {
   if (before == 0 && after == 0) return x;
   const auto repeated = [&](int64_t column, int64_t times) {
@@ -69,7 +69,7 @@ at::Tensor narrowed(const at::Tensor& x, int64_t before, int64_t after) {
                  -1);
 }
 
-// Distances decrease along the keys of a query: the run is reversed.
+// Distances decrease along the keys of a query, so the run is reversed.
 Run run_for_queries(const DistanceTable& table, AttentionContext::State& state) {
   const int64_t keys = state.keys(), queries = state.queries();
   Run run = run_of_rows(table, state.steps()->first - (keys - 1), queries + keys - 1);

@@ -1,6 +1,6 @@
-// Between a table's rows and pairs (m, n): the row of a pair is r(m,n) = clamp(p_m - p_n, lo, hi) - lo. Where positions
-// step by 1, the pairs of one distance form a diagonal, and products with the rows are shifted into place; elsewhere
-// they are gathered. Both give the same numbers, and are differentiable any number of times.
+// Between a table's rows and pairs (m, n): the row of a pair is r(m,n) = clamp(p_m - p_n, lo, hi) - lo. If positions
+// step by 1, the pairs of one distance form a diagonal, and products with the rows are shifted into place; otherwise
+// they are gathered. Both ways give the same numbers and can be differentiated any number of times.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace rf::nn {
 
-// Where many numbers of dtype are summed into one, as in the backward of a gather: sums of 16 bits stop growing.
+// For sums of many numbers of dtype, as in the backward of a gather: 16-bit sums stop growing.
 at::ScalarType sum_type(at::ScalarType dtype);
 
 // x_m . rows[r(m,n)]: x_BHTD and rows [H or 1, rows, D] give [B,H,T,S].

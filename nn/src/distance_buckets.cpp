@@ -13,7 +13,7 @@ namespace rf::nn {
 
 namespace {
 
-// A whole number of any size, lowest digits first.
+// An integer of any size, lowest digits first.
 using Digits = std::vector<uint32_t>;
 
 void multiply_by_power(Digits& digits, int64_t factor, int64_t exponent) {
@@ -28,8 +28,8 @@ void multiply_by_power(Digits& digits, int64_t factor, int64_t exponent) {
   }
 }
 
-// The sign of steps ln(d / exact) - step ln(farthest / exact): which side of a threshold d is on, 0 on it. Arguments
-// are below 2^32.
+// The sign of steps ln(d / exact) - step ln(farthest / exact): the side of a threshold on which d lies, 0 if d is on
+// it. Arguments are below 2^32.
 int compare_logs(int64_t d, int64_t exact, int64_t steps, int64_t farthest, int64_t step) {
   const auto log_of = [exact](int64_t x) { return std::log(static_cast<double>(x) / static_cast<double>(exact)); };
   const double difference = static_cast<double>(steps) * log_of(d) - static_cast<double>(step) * log_of(farthest);

@@ -1,6 +1,6 @@
-// Tables that keep a row for a bucket of distances: which row each distance, query minus key, belongs to. Buckets are
-// single distances near zero and grow logarithmically farther out. Thresholds are those of exact arithmetic, decided in
-// integers: published implementations take float32 logarithms and may round a distance on a threshold to either side.
+// Tables with one row per bucket of distances: maps each distance, query minus key, to its row. Buckets hold single
+// distances near zero and grow logarithmically farther out. Thresholds are exact, computed with integers; published
+// implementations use float32 logarithms and may round a distance on a threshold to either side.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace rf::nn {
 
-// Distances nearer than lo and farther than hi have the rows of lo and hi.
+// Distances below lo and above hi use the rows of lo and hi.
 struct DistanceRows {
   at::Tensor rows;  // int64 [hi - lo + 1]
   int64_t lo = 0, hi = 0;
@@ -22,10 +22,10 @@ enum class BucketDirections {
   kPastOnly,  // all buckets for keys at or before the query; keys after it share bucket 0
 };
 
-// T5 (Raffel et al. 2020). With n buckets a direction and e = n / 2, distance d >= 0 is in bucket
+// T5 (Raffel et al. 2020). With n buckets per direction and e = n / 2, distance d >= 0 is in bucket
 //   d if d < e,   else min(n - 1, e + floor((n - e) ln(d / e) / ln(max_distance / e))),
-// and keys after the query n buckets higher. Keys read: relative_attention_num_buckets = 32 (all directions together),
-// relative_attention_max_distance = 128. Throws Error for values that make no buckets.
+// and keys after the query n buckets higher. Keys read: relative_attention_num_buckets = 32 (both directions together),
+// relative_attention_max_distance = 128. Throws Error for values without valid buckets.
 struct RelativeBuckets {
   int64_t count = 0;
   DistanceRows distances;

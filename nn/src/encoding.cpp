@@ -1,4 +1,4 @@
-// What all encodings do, and what one does that does nothing.
+// The common part of all encodings, and the encoding that does nothing.
 #include "rf/nn/encoding.h"
 
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-// What every encoding of the table does (rf/nn/encoding_info.h), asked of a small model.
+// Finds the behaviour of each encoding in the table (rf/nn/encoding_info.h) with a small model.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -39,8 +39,8 @@ bool reads(const Model& model, int64_t tokens) {
   }
 }
 
-// export_onnx writes attention with operators of ONNX, to which a vector by distance that multiplies the query would be
-// T x S x D numbers (python/roformer_cpp/_onnx/position.py).
+// export_onnx writes attention with ONNX operators. There, a vector by distance that multiplies the query would need T
+// x S x D numbers (python/roformer_cpp/_onnx/position.py).
 bool has_vector_gates(const std::vector<ops::Terms>& layers) {
   return std::any_of(layers.begin(), layers.end(),
                      [](const ops::Terms& terms) { return terms.gate.defined() && terms.gate.rows.size(-1) > 1; });

@@ -18,13 +18,13 @@ namespace rf::nn {
 
 namespace {
 
-// As elu(x) + 1, which is 0 in float32 from x = -17 on: here positive down to -87.
+// Like elu(x) + 1, which is 0 in float32 below x = -17, but positive down to -87.
 at::Tensor elu_plus_one(const at::Tensor& x) {
   return at::where(x.gt(0), x + 1, x.clamp_max(0).exp());
 }
 
 at::Tensor cosine(const at::Tensor& x) {
-  constexpr double kMinNorm = 1e-12;  // a vector of zeros stays one
+  constexpr double kMinNorm = 1e-12;  // a zero vector stays zero
   const at::Tensor unit = x / at::linalg_vector_norm(x, 2, {-1}, /*keepdim=*/true).clamp_min(kMinNorm);
   return at::cat({unit, at::ones_like(x.narrow(-1, 0, 1))}, -1);
 }
@@ -51,7 +51,7 @@ at::Tensor masked(const at::Tensor& x_BSHF, const at::Tensor& mask_BS, double va
   return x_BSHF.masked_fill(mask_BS.logical_not().unsqueeze(-1).unsqueeze(-1), value);
 }
 
-// Exponents of keys, and the maximum to subtract from them: [B,1,H] of all, or [B,S,H] of the keys up to each.
+// Exponents of keys, and the maximum to subtract: [B,1,H] over all keys, or [B,S,H] over the keys up to each key.
 at::Tensor maximum_of(const at::Tensor& exponents_BSHF, Direction direction, const at::Tensor& earlier_BH) {
   const at::Tensor of_key_BSH = exponents_BSHF.amax(-1);
   if (direction == Direction::kBidirectional) return of_key_BSH.amax(1, /*keepdim=*/true);
@@ -59,7 +59,7 @@ at::Tensor maximum_of(const at::Tensor& exponents_BSHF, Direction direction, con
   return earlier_BH.defined() ? at::maximum(running_BSH, earlier_BH.unsqueeze(1)) : running_BSH;
 }
 
-// Without keys there is no maximum to take: the empty features as they are.
+// Without keys the maximum is undefined; the empty features are returned unchanged.
 KeyFeatures exponentials(const LinearAttentionConfig& config, const MapInput& keys, const at::Tensor& mask_BS,
                          Direction direction, const at::Tensor& earlier_BH) {
   const bool favor = config.feature_map == FeatureMap::kFavor;
@@ -77,7 +77,7 @@ KeyFeatures exponentials(const LinearAttentionConfig& config, const MapInput& ke
   return features;
 }
 
-// softmax over the keys that are not masked; all 0 where there is none.
+// softmax over the unmasked keys; 0 if all keys are masked.
 at::Tensor softmax_of_keys(const at::Tensor& x_BSHD, const at::Tensor& mask_BS) {
   return at::softmax(masked(x_BSHD, mask_BS, lowest_maximum(x_BSHD.scalar_type())), 1);
 }

@@ -7,11 +7,11 @@
 //   relu           f = g = relu(w_j.x') + eps                               the same, section on generalized attention
 //   cosine         f = g = (x / |x|, 1), so f.g = 1 + cos                   kexue.fm/archives/8265
 //
-// with x' = sqrt(s) x, s = 1/sqrt(D) unless the terms have a scale, and w_j the rows of the projection. Products f.g
-// are not scaled otherwise. favor and shen divide their exponentials by that of a maximum, which leaves the quotient of
-// the two sums as it is but for favor's eps and one added to the denominator: favor's f by its own largest w_j.x', g by
-// the largest over the features and the keys; over the keys up to its own when causal, the sums being rescaled from key
-// to key (its eps with them).
+// with x' = sqrt(s) x, s = 1/sqrt(D) unless the terms define a scale, and w_j the rows of the projection. Products f.g
+// are not scaled otherwise. favor and shen divide their exponentials by the exponential of a maximum. This cancels in
+// the quotient of the two sums, except for favor's eps and a one added to the denominator. favor divides f by the
+// largest w_j.x' of that query. g is divided by the largest exponent over features and keys; if causal, over the keys
+// up to its own, and the sums (including eps) are rescaled from key to key.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +20,8 @@
 
 namespace rf::nn {
 
-// What stands for the maximum over no key: finite, so that differences of two of them are no NaN, and as far below
-// every other number as exponentials need to be 0.
+// The maximum over zero keys. It is finite, so that the difference of two such maxima is not NaN, and so low that
+// exponentials relative to any other number are 0.
 inline double lowest_maximum(at::ScalarType dtype) {
   return dtype == at::kDouble ? -8e307 : -1.5e38;
 }
@@ -37,9 +37,10 @@ at::Tensor query_features(const LinearAttentionConfig& config, const MapInput& q
 
 struct KeyFeatures {
   at::Tensor rows_BSHF;    // g, 0 for masked keys
-  at::Tensor maximum_BSH;  // causal shen and favor: g of key n is divided by the exponential of this; else undefined
+  at::Tensor maximum_BSH;  // causal shen and favor: the features g of key n are divided by its exponential; otherwise
+                           // undefined
 };
-// mask_BS: bool or undefined. earlier_BH: the maximum of keys that came before, or undefined.
+// mask_BS: bool or undefined. earlier_BH: the maximum over earlier keys, or undefined.
 KeyFeatures key_features(const LinearAttentionConfig& config, const MapInput& keys, const at::Tensor& mask_BS,
                          Direction direction, const at::Tensor& earlier_BH);
 

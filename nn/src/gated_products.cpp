@@ -1,4 +1,4 @@
-// Chunks of queries as an autograd function each (gated_products.h).
+// Chunks of queries, each as an autograd function (gated_products.h).
 #include "gated_products.h"
 
 #include <ATen/TensorOperators.h>
@@ -26,7 +26,8 @@ constexpr int64_t kChunkElements = int64_t{1} << 22;  // of [B, H, queries, S, D
 // index: rows of pairs, int64 [1 or B, t, S]. Result: [B,H,t,S].
 at::Tensor products_of(const at::Tensor& q_BHtD, const at::Tensor& k_BHSD, const at::Tensor& rows_HRD,
                        const at::Tensor& index_BtS) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // there is none in a backward
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // a backward runs without
+                                                                                        // autocast
   const at::Tensor rows_RX = rows_HRD.to(sum_type(rows_HRD.scalar_type())).transpose(0, 1).flatten(1);
   const at::Tensor gates_BtSHD = at::embedding(rows_RX, index_BtS).unflatten(-1, {rows_HRD.size(0), rows_HRD.size(2)});
   const at::Tensor gates_BHtSD = gates_BtSHD.permute({0, 3, 1, 2, 4}).to(q_BHtD.scalar_type());
@@ -44,7 +45,7 @@ struct GatedProducts : torch::autograd::Function<GatedProducts> {
     variable_list saved = ctx->get_saved_variables();
     const bool higher_order = at::GradMode::is_enabled();
     const at::AutoGradMode record(true);
-    // The search for gradients ends at these views, even where one input was computed from another.
+    // Gradients are taken with respect to these views, even if one input was computed from another.
     for (size_t i = 0; i < 3; ++i) saved[i] = saved[i].view_as(saved[i]);
     const at::Tensor products = products_of(saved[0], saved[1], saved[2], saved[3]);
     variable_list wanted, grads(4);

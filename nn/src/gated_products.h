@@ -1,5 +1,5 @@
-// sum_d q_m[d] G[r(m,n)][d] k_n[d]: the content score under a gate whose rows are vectors (rf/ops/terms.h). A few
-// queries at a time, whose gates are made again in the backward: memory stays bounded, at [queries, S, D] a chunk.
+// sum_d q_m[d] G[r(m,n)][d] k_n[d]: the content score under a gate whose rows are vectors (rf/ops/terms.h). Queries are
+// processed in chunks, and the backward recomputes their gates, so memory is bounded by [queries, S, D] per chunk.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Checks of what a caller gives to a model (see input.h). They read ids, types, positions once; nothing is copied.
+// Checks the inputs of a model (input.h). Ids, types and positions are read once and not copied.
 #include "input.h"
 
 #include <ATen/ops/aminmax.h>
@@ -29,7 +29,7 @@ void check_same_shape(const at::Tensor& tensor, const at::Tensor& ids_BT, const 
   }
 }
 
-// Every value in first..last; the first offender is named with its place.
+// Checks that every value is in first..last; the error names the first offender and its place.
 void check_range(const at::Tensor& values, int64_t first, int64_t last, const char* name) {
   if (values.numel() == 0) return;
   const auto [low, high] = at::aminmax(values);
@@ -47,7 +47,7 @@ void check_range(const at::Tensor& values, int64_t first, int64_t last, const ch
        place[0], place[1], axis);
 }
 
-// In a mask that is added to scores, 0 means that a token is attended to: read as 0 and 1 it would mean the opposite.
+// In a mask that is added to scores, 0 means "attend"; read as a mask of 0 and 1 it would mean the opposite.
 void check_mask(const at::Tensor& mask, const char* name) {
   if (mask.scalar_type() == at::kBool) return;
   if (!at::isIntegralType(mask.scalar_type(), false)) {

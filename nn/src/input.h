@@ -1,4 +1,4 @@
-// Checks of what a caller gives to a model.
+// Checks the inputs of a model.
 #pragma once
 
 #include "rf/model/config.h"
@@ -6,9 +6,9 @@
 
 namespace rf::nn {
 
-// Throws Error: shapes, dtypes, ids, types and masks out of range (with the value and its place), no token, negative
-// positions, segments together with a mask, encoder states without cross-attention or the other way round, a cache in a
-// model that is not causal or of another batch or model. dtype: of keys and values.
+// Throws Error for wrong shapes and dtypes; ids, types and masks out of range (with the value and its place); empty
+// input; negative positions; segments together with a mask; encoder states without cross-attention or the reverse; a
+// cache in a model that is not causal, or from another batch or model. dtype: of keys and values.
 void check_input(const Input& input, const ModelConfig& config, at::ScalarType dtype, const KeyValueCache* cache);
 
 }  // namespace rf::nn

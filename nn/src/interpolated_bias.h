@@ -1,9 +1,11 @@
-// The numbers that FIRE adds to scores, f_h(psi(d) / (psi(F_i) + eps)) for the distance d of a key from query i, where
+// The biases that FIRE adds to scores, f_h(psi(d) / (psi(F_i) + eps)) for the distance d of a key from query i, where
 // psi(x) = log1p(c x) and F_i = max(L, i), and their gradients. In a row of b the argument grows with the distance, so
-// the segments of f (unit_segments.h) are runs of neighbouring keys, the same for every head: b is written, and its
-// gradient read, once, at two or three operations for each pair. psi is a table by distance where that is the shorter.
+// the segments of f (unit_segments.h) are runs of neighbouring keys, equal for all heads. So b is written, and its
+// gradient read, only once, with two or three operations per pair. psi is tabulated by distance if that takes fewer
+// evaluations.
 //
-// Sums over rows are added in parts whose number depends on the shape alone: any number of threads gives the same bits.
+// Sums over rows are added in parts whose number depends only on the shape, so any number of threads gives the same
+// bits.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -18,7 +20,7 @@
 
 namespace rf::nn {
 
-// Positions of the two sides, [query_batch, queries] and [key_batch, keys]; a batch of 1 holds for every entry.
+// Positions of the two sides, [query_batch, queries] and [key_batch, keys]; a batch of 1 applies to every entry.
 struct PositionPairs {
   const int64_t *query, *key;
   int64_t query_batch, key_batch, queries, keys;
@@ -34,12 +36,12 @@ struct Interpolation {
 
   double psi(double distance) const { return std::log1p(c * distance); }
   double psi_by_c(double distance) const { return distance / (1 + c * distance); }
-  double farthest(int64_t query) const {  // NaN where L is
+  double farthest(int64_t query) const {  // NaN if L is NaN
     return threshold < static_cast<double>(query) ? static_cast<double>(query) : threshold;
   }
 };
 
-// Keys begin..end-1 of a row, whose arguments of f are in one segment.
+// Keys begin..end-1 of a row, whose arguments fall into one segment of f.
 struct KeyRun {
   int64_t begin, end, segment;
 };
@@ -72,10 +74,10 @@ class DistancePsi {
   const PositionPairs& pairs() const { return pairs_; }
   const Interpolation& net() const { return net_; }
   bool has_table() const { return farthest_ >= 0; }
-  // Whether the keys of a row are at positions that rise by 1, and the row's numbers therefore lie in the table.
+  // Whether the keys of a row have consecutive positions, so the table holds the row's numbers.
   bool steps(int64_t row) const { return has_table() && steps_[pairs_.key_batch == 1 ? 0 : row / pairs_.queries]; }
   int64_t distances() const { return farthest_ + 1; }
-  // Of distance 0; the numbers of distance d are d places before and after it.
+  // The number of distance 0; the numbers of distance d are d places before and after it.
   const Real* psi() const { return psi_.data() + farthest_; }
   const Real* psi_by_c() const { return psi_by_c_.data() + farthest_; }
 
@@ -87,7 +89,7 @@ class DistancePsi {
   std::vector<bool> steps_;           // of each row of keys
 };
 
-// What every head of a row has in common.
+// Data that all heads of a row share.
 template <class Real>
 class InterpolatedRow {
  public:
@@ -124,7 +126,7 @@ class InterpolatedRow {
   double farthest() const { return farthest_; }
 
  private:
-  // The first distance in every segment or a later one.
+  // The first distance in the given segment or a later one.
   void find_first_distances() {
     const Real *psi = table_.psi(), *end = psi + table_.distances(), *at = psi;
     for (size_t k = 0; k < limits_.size(); ++k) {
@@ -191,7 +193,7 @@ class InterpolatedRow {
 
   const DistancePsi<Real>& table_;
   const UnitSegments& f_;
-  std::vector<double> limits_;  // the breakpoints of f as numbers psi, which are not divided
+  std::vector<double> limits_;  // the breakpoints of f in terms of psi, not divided
   std::vector<int64_t> first_;
   bool first_known_ = false;
   std::vector<Real> gathered_;
@@ -299,7 +301,7 @@ InterpolatedGradients interpolated_bias_gradients(const DistancePsi<Real>& table
         const double by_denominator = -by_psi / (denominator * denominator);
         part.c += by_psi_by_c / denominator + by_denominator * net.psi_by_c(farthest);
         const auto query = static_cast<double>(pairs.query_of(r));
-        // Of the maximum; where both are equal each has a half, as torch's.
+        // Gradient of the maximum; equal arguments get one half each, as in torch.
         const double share = net.threshold > query ? 1 : net.threshold == query ? 0.5 : 0;
         if (share > 0) part.threshold += share * by_denominator * net.c / (1 + net.c * farthest);
       }

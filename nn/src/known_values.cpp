@@ -1,4 +1,4 @@
-// Tensors that stand for others (known_values.h).
+// Detection of tensors without values (known_values.h).
 #include "known_values.h"
 
 #include <ATen/FunctionalTensorWrapper.h>

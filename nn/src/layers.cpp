@@ -36,7 +36,7 @@ bool kernel_takes(const Linear& layer, const at::Tensor& x) {
   return is_cast || layer.weight->scalar_type() == x.scalar_type();
 }
 
-// As the operator of the linear layer names it; empty: it does not know it.
+// Name for the operator of the linear layer; empty if that operator does not support it.
 std::string_view gelu_name(Activation activation) {
   return activation == Activation::kGelu ? "gelu_erf" : activation == Activation::kGeluTanh ? "gelu_tanh" : "";
 }

@@ -1,6 +1,6 @@
-// What the encoder and the heads are built of: handles to parameters, and functions on them. CPU tensors of float32,
-// bfloat16 and float16 go to the kernels (rf/ops/rows.h), all other, and everything under RF_KERNEL=ref, to torch's own
-// operators, which have derivatives of any order too.
+// Building blocks of the encoder and the heads: handles to parameters, and functions on them. The kernels
+// (rf/ops/rows.h) handle CPU tensors of float32, bfloat16 and float16. Torch operators handle all other tensors, and
+// everything under RF_KERNEL=ref; they also support derivatives of any order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,11 +23,11 @@ at::Tensor activate(Activation activation, const at::Tensor& x);
 struct Linear {
   Parameter weight, bias;  // undefined: not part of the model
   at::Tensor operator()(const at::Tensor& x) const;
-  // activate(activation, (*this)(x)), at once where nothing is trained.
+  // activate(activation, (*this)(x)), fused if nothing is trained.
   at::Tensor operator()(const at::Tensor& x, Activation activation) const;
 };
 
-// Dropout sites of one forward pass; outside training nothing is dropped.
+// Dropout sites of one forward pass; disabled outside training.
 struct Dropout {
   DropoutKey* key = nullptr;
   bool training = false;
@@ -49,7 +49,7 @@ struct Norm {
   ops::NormOptions options() const;
 };
 
-// A model's parameters by full name, which are those that weights.h lists.
+// A model's parameters by full name: the parameters that weights.h lists.
 class Parameters {
  public:
   Parameters() = default;

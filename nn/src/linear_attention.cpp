@@ -1,5 +1,5 @@
-// Linear attention (rf/nn/linear_attention.h): the choice of a kernel, packed rows sequence by sequence, and the layer
-// with its random vectors.
+// Linear attention (rf/nn/linear_attention.h): selects a kernel, processes packed rows sequence by sequence, and
+// implements the layer with its random vectors.
 #include "rf/nn/linear_attention.h"
 
 #include <ATen/autocast_mode.h>
@@ -23,7 +23,7 @@ namespace rf::nn {
 
 namespace {
 
-// What the choice of a kernel depends on.
+// Inputs for the selection of a kernel.
 struct Facts {
   at::Device device;
   at::ScalarType dtype;
@@ -51,7 +51,7 @@ Facts facts_of(const LinearProblem& problem) {
   return facts;
 }
 
-// The end of the message "kernel ref needs ..." for a call that the kernels cannot compute; empty: they can.
+// The end of the message "kernel ref needs ..." for a call that the kernels do not support; empty if they do.
 std::string missing_for_kernels(const Facts& facts) {
   if (!facts.device.is_cpu()) return fmt::format("tensors on the CPU, got {}", facts.device.str());
   if (facts.rotates_by_head_after_map) return "rotations after the map that all heads share, got rows for each head";
@@ -88,8 +88,7 @@ at::Tensor attend(const LinearProblem& problem, Kernel kernel) {
   return kernel_linear_attention(problem, dtype_of_sums(kernel));
 }
 
-// Which tokens of a batch of rows, counted through all rows, belong to each sequence: one after the other, and how
-// many.
+// The tokens of each sequence, as indices across all rows of a batch, grouped by sequence, and their counts.
 struct Grouping {
   std::vector<int64_t> queries, keys, query_counts, key_counts;
 };
@@ -115,7 +114,7 @@ Grouping group(const at::Tensor& sequences_BS, int64_t queries) {
   return grouping;
 }
 
-// The same where the runs of tokens of one sequence are known.
+// Same, if the runs of tokens of each sequence are known.
 Grouping group_runs(const at::Tensor& sequences_BT, const at::Tensor& ends_N) {
   const at::Tensor names = sequences_BT.flatten();
   const auto name = names.accessor<int64_t, 1>(), end = ends_N.accessor<int64_t, 1>();
@@ -138,7 +137,7 @@ bool all_in_order(const std::vector<int64_t>& tokens, int64_t count) {
   return true;
 }
 
-// Tokens of all rows in a row of their own, [1,tokens,..]; undefined for an undefined x.
+// The given tokens of all rows as one row, [1,tokens,..]; undefined for an undefined x.
 at::Tensor gathered(const at::Tensor& x, int64_t batch, const std::vector<int64_t>& tokens) {
   if (!x.defined()) return x;
   std::vector<int64_t> shape = x.sizes().vec();
@@ -148,7 +147,7 @@ at::Tensor gathered(const at::Tensor& x, int64_t batch, const std::vector<int64_
   return (as_given ? all : all.index_select(0, at::tensor(tokens, at::kLong))).unsqueeze(0);
 }
 
-// The problem of a row of sequences, one after the other.
+// The problem for a row of concatenated sequences.
 LinearProblem gathered(const LinearProblem& all, const Grouping& grouping) {
   const int64_t batch = all.q_BTHD.size(0);
   const auto of_queries = [&](const at::Tensor& x) { return gathered(x, batch, grouping.queries); };
@@ -170,7 +169,7 @@ at::Tensor ends_of(const std::vector<int64_t>& counts) {
   return at::tensor(ends, at::kLong);
 }
 
-// Each sequence of a row alone.
+// Each sequence of a row separately.
 at::Tensor attend_apart(const LinearProblem& row, const Grouping& grouping) {
   const auto apart = [](const at::Tensor& x, const std::vector<int64_t>& counts) {
     return x.defined() ? x.split_with_sizes(counts, 1) : std::vector<at::Tensor>(counts.size());
@@ -192,7 +191,7 @@ at::Tensor attend_apart(const LinearProblem& row, const Grouping& grouping) {
   return at::cat(outputs, 1);
 }
 
-// Rows that hold several sequences, whose tokens need not be neighbours.
+// For rows with several sequences, whose tokens need not be neighbours.
 at::Tensor attend_packed(const LinearProblem& all, Kernel kernel) {
   const int64_t batch = all.q_BTHD.size(0), queries = all.q_BTHD.size(1);
   const at::Tensor sequences_BS = all.call.sequences_BS.to(at::kLong).expand({batch, all.k_BSHD.size(1)});
@@ -252,7 +251,7 @@ at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
   const LinearProblem problem{q_BTHD, k_BSHD, v_BSHD, terms, config, projection, call};
   check_linear_attention(problem);
   const Kernel kernel = choose(call.kernel, facts_of(problem));
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // long sums of 16 bits stall
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // long 16-bit sums stall
   const bool packed = call.sequences_BS.defined() && q_BTHD.size(0) > 0;
   return packed ? attend_packed(problem, kernel) : attend(problem, kernel);
 }

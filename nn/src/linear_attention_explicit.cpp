@@ -1,6 +1,6 @@
-// Linear attention by operations of torch (linear_attention_paths.h): derivatives of any order, also through a state,
-// the running maxima of causal shen and favor, float64. Numerator and denominator are the same sum, the denominator
-// with values of 1, so that what may differ between them, the rotation, is seen in one place.
+// Linear attention by torch operations (linear_attention_paths.h). It supports derivatives of any order, also through a
+// state, the running maxima of causal shen and favor, and float64. Numerator and denominator use the same sum; the
+// denominator's values are 1. Only the rotation may differ, which one place decides.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
 
@@ -27,7 +27,7 @@ at::Tensor quotient(const at::Tensor& num_BHTD, const at::Tensor& den_BHT1) {
   return (num_BHTD / den_BHT1.masked_fill(empty, 1)).masked_fill(empty, 0);
 }
 
-// In the dtype of the sums to come.
+// In the dtype of the sums that follow.
 void make_ready(LinearAttentionState& state, const SumInput& in) {
   if (in.k_BHSF.size(2) == 0) return;
   const at::ScalarType dtype = in.q_BHTF.scalar_type();

@@ -1,7 +1,7 @@
-// Linear attention by the kernels of core (linear_attention_paths.h): the map elu + 1 is made inside, in place of
-// reading features; those of the other maps, and rotations before the map, are made by operations of torch, in float32,
-// and with their autograd. Features of causal shen and favor are divided by exponentials of running maxima, which the
-// kernel knows as exponents of its keys.
+// Linear attention by the kernels of core (linear_attention_paths.h). The kernel computes elu + 1 itself; torch
+// operations with autograd compute the features of the other maps, and rotations before the map, in float32. Features
+// of causal shen and favor are divided by exponentials of running maxima, which the kernel receives as exponents of its
+// keys.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -16,7 +16,7 @@ namespace rf::nn {
 
 namespace {
 
-// [B,H,F,Dv+1], of float64 whatever the data: sums of any number of keys keep their small ones.
+// [B,H,F,Dv+1], float64 for any dtype of the data, so that sums over many keys keep small contributions.
 at::Tensor sums_of(const LinearAttentionState& state, const std::vector<int64_t>& shape) {
   if (state.sum_BHFD.defined()) return at::cat({state.sum_BHFD, state.norm_BHF1}, -1).to(at::kDouble);
   return at::zeros({shape[0], shape[1], shape[2], shape[3] + 1}, at::kDouble);
@@ -35,7 +35,7 @@ std::vector<int64_t> counts_of(const at::Tensor& ends) {
   return {first, first + lengths.numel()};
 }
 
-// The features of packed sequences: where those of a key depend on others, sequence by sequence.
+// Features of packed sequences, computed sequence by sequence if the features of a key depend on other keys.
 LinearFeatures features_of_packed(const LinearProblem& problem, const ops::PackedSequences& packed) {
   const FeatureMap map = problem.config.feature_map;
   const bool depend = map == FeatureMap::kShen || map == FeatureMap::kShenOriginal || map == FeatureMap::kFavor;
@@ -57,7 +57,7 @@ LinearFeatures features_of_packed(const LinearProblem& problem, const ops::Packe
   return {at::cat(f, 1), {at::cat(g, 1), maxima.empty() ? at::Tensor() : at::cat(maxima, 1)}};
 }
 
-// A call with a state, whose sums become those with its keys.
+// A call with a state, whose sums are extended by the call's keys.
 at::Tensor extend(LinearAttentionState& state, at::ScalarType dtype, const at::Tensor& q_BTHF, const at::Tensor& k_BSHF,
                   const at::Tensor& v_BSHD, const ops::LinearAttentionOptions& options) {
   const int64_t values = v_BSHD.size(3);

@@ -1,10 +1,11 @@
-// Sums over keys (linear_sums.h). Causal: kChunk queries and keys at a time, those of a chunk by the products of all
-// its pairs, those before it by their sum S = sum_n k_n v_n^T, which is what one chunk hands on to the next.
+// Sums over keys (linear_sums.h). Causal sums process kChunk queries and keys at a time. Keys inside the chunk
+// contribute through the products of all its pairs. Earlier keys contribute through their sum S = sum_n k_n v_n^T,
+// which each chunk passes to the next.
 //
 //     keys   ......S......|  chunk  |
 //     out_m = q_m . S e^{M0 - M_m} + sum over the chunk's keys n <= m of (q_m . k_n) e^{M_n - M_m} v_n
 //
-// M_n: the running maximum at key n, M0 the one at the end of the chunk before; exponents are never positive.
+// M_n: the running maximum at key n, M0 the maximum at the end of the previous chunk; exponents are never positive.
 #include "linear_sums.h"
 
 #include <ATen/TensorOperators.h>
@@ -21,7 +22,7 @@ namespace rf::nn {
 
 namespace {
 
-constexpr int64_t kChunk = 128;  // about F and D, where both ways to sum cost the same
+constexpr int64_t kChunk = 128;  // about F and D, so that both ways to sum have about the same cost
 
 class PrefixSum {
  public:
@@ -44,7 +45,7 @@ class PrefixSum {
     sum_BHFD_ = sum_BHFD_.defined() ? sum_BHFD_ + added : added;
   }
 
-  // As many queries as keys; the keys are not added.
+  // Equal numbers of queries and keys; the keys are not added.
   at::Tensor answer(const SumInput& chunk) const {
     const int64_t tokens = chunk.q_BHTF.size(2);
     const at::Tensor later = at::ones({tokens, tokens}, at::kBool).triu_(1);
@@ -70,8 +71,8 @@ class PrefixSum {
   at::Tensor maximum_BH1_;  // their maximum
 };
 
-// Tokens taken apart, by one operation for each tensor: the backward of a narrow for each chunk would fill T gradients
-// for each.
+// Splits tokens with one operation per tensor: with one narrow per chunk, each backward would fill a gradient of T
+// tokens.
 std::vector<SumInput> split(const SumInput& in, const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) {
   const std::vector<at::Tensor> q = in.q_BHTF.split_with_sizes(queries, 2), k = in.k_BHSF.split_with_sizes(keys, 2),
                                 v = in.v_BHSD.split_with_sizes(keys, 2);

@@ -1,4 +1,5 @@
-// The two sums over keys of linear attention, with g(k) v^T summed before a query sees it: no tensor of T x S elements.
+// The two sums over keys of linear attention, with g(k) v^T summed before it is multiplied by a query, so no tensor has
+// T x S elements.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,16 +8,16 @@ namespace rf::nn {
 
 struct SumInput {
   at::Tensor q_BHTF, k_BHSF, v_BHSD;
-  at::Tensor maximum_BHS;  // causal only; undefined: 0. k of key n is to be multiplied by the exponential of this,
-                           // which does not fall with n
+  at::Tensor maximum_BHS;  // causal only; undefined means 0. The true k of key n is k times the exponential of this,
+                           // which never decreases with n
 };
 
 // out_m = q_m . sum_n k_n v_n^T over all keys.
 at::Tensor sum_over_keys(const SumInput& in);
 
-// The same over the keys up to m + S - T, times the exponential of minus the maximum of the last of them (0 for a query
-// without one). sum_BHFD, maximum_BH: the keys that came before, undefined when none; sum_BHFD becomes that of all
-// keys.
+// Same over the keys up to m + S - T, times the exponential of minus the maximum at the last such key (0 for a query
+// without keys). sum_BHFD, maximum_BH: of the earlier keys, undefined without earlier keys; sum_BHFD becomes the sum
+// over all keys.
 at::Tensor causal_sum(const SumInput& in, at::Tensor& sum_BHFD, const at::Tensor& maximum_BH);
 
 }  // namespace rf::nn

@@ -1,4 +1,4 @@
-// Tensors in the place of registered ones (parameter.h).
+// Replaces registered tensors (parameter.h).
 #include "rf/nn/parameter.h"
 
 namespace rf::nn {

@@ -1,5 +1,5 @@
-// The position encoding and the attention of a model, made from its configuration, and the tensors they add to a
-// checkpoint.
+// Creates the position encoding and the attention of a model from its configuration, and lists the tensors that they
+// add to a checkpoint.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@
 
 namespace rf::nn {
 
-// Throws Error where the configuration, the encoding and the attention do not fit: see make_encoding and
-// check_linear_attention; rotary_value without a rotation, or with linear attention.
+// Throws Error if the configuration, the encoding and the attention do not fit (make_encoding, check_linear_attention),
+// and for rotary_value without a rotation or with linear attention.
 std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config);
 
 // One per layer; empty for softmax attention.
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config);
 
-// The weights that model/weights.h lists; those of the encoding, under kEncodingPrefix unless transformers has a name
+// The weights that model/weights.h lists; the encoding's tensors, under kEncodingPrefix unless transformers has a name
 // for them; and the buffers of linear attention, under kLinearAttentionPrefix and the layer.
 std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
                                            const std::vector<std::shared_ptr<LinearAttention>>& linear);

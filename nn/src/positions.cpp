@@ -45,14 +45,14 @@ void check_sequences(const at::Tensor& sequences, const at::Tensor& key_ids) {
   }
 }
 
-// A number for the sequence of each key, counted through all rows.
+// A number for the sequence of each key, unique across rows.
 at::Tensor sequence_numbers(const at::Tensor& sequences, int64_t batch) {
   const at::Tensor row_B1 = at::arange(batch, at::dtype(at::kLong)).unsqueeze(1);
   const at::Tensor named_BS = sequences + row_B1 * (int64_t{1} << 32);
   return std::get<1>(at::_unique(named_BS, /*sorted=*/true, /*return_inverse=*/true)).flatten();
 }
 
-// The first and the end of each key's sequence, which has a number below batch * keys.
+// The first position of each key's sequence and one past its last; sequence numbers are below batch * keys.
 void set_sequences(TokenPositions& keys, const at::Tensor& sequences, const at::Tensor& number_N) {
   const int64_t tokens = keys.ids.size(1), batch = number_N.size(0) / tokens;
   const at::Tensor ids_BS = keys.ids.expand({batch, tokens});

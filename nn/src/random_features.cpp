@@ -1,6 +1,6 @@
 // Random vectors for the feature maps of Performers (Choromanski et al., arXiv 2009.14794, section 3; R-LIN-04):
-// independent N(0, 1) rows, or blocks of D orthogonal rows, each block uniform over all rotations, whose lengths are
-// those of Gaussian vectors or sqrt(D).
+// independent N(0, 1) rows, or blocks of D orthogonal rows, each block uniform over all rotations, with the lengths of
+// Gaussian vectors or sqrt(D).
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -19,7 +19,8 @@ namespace rf::nn {
 
 namespace {
 
-// Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014): neighbours in, unrelated numbers out.
+// Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014): maps neighbouring inputs to unrelated
+// numbers.
 uint64_t splitmix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -27,8 +28,8 @@ uint64_t splitmix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Rows of an orthogonal matrix, uniform over all of them. The factor Q alone is not: its signs follow the algorithm
-// (Mezzadri, "How to generate random matrices from the classical compact groups", 2007).
+// Rows of an orthogonal matrix, uniformly distributed. The factor Q alone is not uniform, because its signs depend on
+// the algorithm (Mezzadri, "How to generate random matrices from the classical compact groups", 2007).
 at::Tensor orthogonal_block(const at::Tensor& gaussian_DD) {
   const auto [q_DD, r_DD] = at::linalg_qr(gaussian_DD);
   return (q_DD * r_DD.diagonal().sign()).t();

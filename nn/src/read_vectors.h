@@ -1,4 +1,4 @@
-// Queries and keys as encodings read them whose numbers for pairs of tokens depend on both.
+// Queries and keys for encodings whose numbers for pairs of tokens depend on both.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,11 +7,11 @@
 
 namespace rf::nn {
 
-// float32 or float64, with one head of keys for each of queries.
+// float32 or float64, with one key head per query head.
 struct ReadVectors {
   at::Tensor q_BTHD, k_BSHD;
 };
-// Throws Error for vectors of another size than head_dim.
+// Throws Error for vectors whose size is not head_dim.
 ReadVectors read_vectors(const char* where, const Projections& given, int64_t head_dim);
 
 }  // namespace rf::nn

@@ -1,8 +1,8 @@
-// The float32 way of transformers (modeling_rope_utils, and the modules that call it): the same torch operations on
-// tensors of the same shape, in the same order, and Python's double arithmetic between numbers. Nothing here is more
-// accurate than it is there; core/include/rf/rope_scaling.h has the formulas and the accurate way. Of the
-// types that transformers lacks, "ntk" is its default with the stretched base, and "hope" its "proportional"; "clipped"
-// is that of its authors' program.
+// Computes frequencies in float32 as transformers does (modeling_rope_utils, and the modules that call it): the same
+// torch operations on tensors of the same shape, in the same order, and Python's double arithmetic between numbers. The
+// result is as inaccurate as there; core/include/rf/rope_scaling.h has the formulas and the accurate computation.
+// transformers lacks three types: "ntk" uses its default with the stretched base, "hope" its "proportional", and
+// "clipped" follows its authors' code.
 #include "rotary_float32.h"
 
 #include <ATen/TensorOperators.h>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
-// number / tensor, as Python's operator does it.
+// number / tensor, as Python's operator computes it.
 at::Tensor over(double number, const at::Tensor& tensor) {
   return tensor.reciprocal() * number;
 }
@@ -39,7 +39,7 @@ at::Tensor of_base(double base, int64_t dim) {
   return over(1.0, at::pow(at::Scalar(base), exponents(dim / 2, dim)));
 }
 
-// Beyond the training length the base itself is a float32 tensor, because the length is a tensor there.
+// Beyond the training length the base is a float32 tensor, because transformers has the length as a tensor.
 at::Tensor dynamic(const RopeSpec& spec, int64_t sequence_length) {
   const int64_t dim = spec.rotary_dim;
   const double power = static_cast<double>(dim) / static_cast<double>(dim - 2);

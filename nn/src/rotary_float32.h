@@ -1,4 +1,4 @@
-// Frequencies of rotary embedding in float32, bit for bit those of transformers.
+// Frequencies of rotary embedding in float32, bit for bit as in transformers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace rf::nn {
 
-// float32 [R/2], of a sequence of that many tokens.
+// float32 [R/2], for a sequence of that many tokens.
 at::Tensor float32_frequencies(const RopeSpec& spec, int64_t sequence_length);
 
 }  // namespace rf::nn

@@ -21,7 +21,7 @@ namespace rf::nn {
 
 namespace {
 
-// By torch, as transformers has it.
+// By torch, as in transformers.
 void torch_cos_sin(const float* angles, int64_t count, float* cos, float* sin) {
   const at::Tensor from = at::from_blob(const_cast<float*>(angles), {count}, at::kFloat);
   at::Tensor to_cos = at::from_blob(cos, {count}, at::kFloat), to_sin = at::from_blob(sin, {count}, at::kFloat);
@@ -35,7 +35,7 @@ int64_t highest_end(const TokenPositions& tokens) {
 
 template <class T>
 Rotation filled(const RotaryRows& rows, RotarySide side, const TokenPositions& tokens, at::ScalarType dtype) {
-  // A batch whose rows of tokens have the same positions has the same rotations, unless its sequences tell them apart.
+  // If all rows of a batch have the same positions, they have the same rotations, unless their sequences differ.
   const bool by_sequence = rows.changes_with_length() && rows.depends_on_sequence(highest_end(tokens));
   const int64_t length = tokens.ids.size(1);
   const int64_t batch = std::max(tokens.ids.size(0), by_sequence ? tokens.end.size(0) : 1);
@@ -55,7 +55,7 @@ Rotation filled(const RotaryRows& rows, RotarySide side, const TokenPositions& t
   }
   const Rotation result{.cos = at::empty({batch, length, rows.pairs()}, dtype),
                         .sin = at::empty({batch, length, rows.pairs()}, dtype)};
-  at::get_num_threads();  // core then uses as many
+  at::get_num_threads();  // core uses as many
   rows.fill(side, of, result.cos.mutable_data_ptr<T>(), result.sin.mutable_data_ptr<T>());
   return result;
 }

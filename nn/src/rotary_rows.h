@@ -1,4 +1,4 @@
-// Rows of a rotation as tensors: what the rotary encodings have in common. rf/model/rotary_rows.h computes them.
+// Rows of a rotation as tensors, shared by the rotary encodings. rf/model/rotary_rows.h computes them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,20 +12,20 @@
 
 namespace rf::nn {
 
-// Reads the keys of `options`; precision float32 takes its frequencies, cosines and sines from torch.
+// Reads the keys of `options`; with precision float32, torch computes frequencies, cosines and sines.
 RotaryRows make_rotary_rows(RotaryForm form, io::StrictObject& options, const EncodingShape& shape);
 
-// cos and sin of the tokens of one side, [1 or B, T, R/2]. dtype: of queries and keys; float64 gives float64 rows,
-// every other float32.
+// cos and sin for the tokens of one side, [1 or B, T, R/2]. dtype: of queries and keys; float64 gives float64 rows, all
+// others float32.
 Rotation rotation_rows(const RotaryRows& rows, RotarySide side, const TokenPositions& tokens, at::ScalarType dtype);
-// The same at frequencies [R/2] that may be trained: gradients reach them. ids: int64 [1 or B, T].
+// Same, for frequencies [R/2] that may be trained: gradients reach them. ids: int64 [1 or B, T].
 Rotation trained_rotation_rows(const RopeSpec& spec, const at::Tensor& freqs, const at::Tensor& ids,
                                at::ScalarType dtype);
 
 // Terms with the rotations of queries and keys.
 Terms rotary_terms(const RotaryRows& rows, const Positions& positions, at::ScalarType dtype);
 
-// Throws Error for positions on several axes, of which TokenPositions::ids keeps the highest alone.
+// Throws Error for positions on several axes, because TokenPositions::ids keeps only the highest axis.
 void require_one_axis(const char* where, const Positions& positions);
 
 // The keys that make_rotary_rows reads for every form, for EncodingInfo.

@@ -1,6 +1,5 @@
-// torch.ops.roformer.attention: attention over terms for Python (python/roformer_cpp/attention.py, which has the
-// defaults and checks what is Python's). Composed of differentiable operators, so that autograd needs nothing of its
-// own.
+// torch.ops.roformer.attention: attention over terms for Python (python/roformer_cpp/attention.py has the defaults and
+// the checks of Python arguments). Composed of differentiable operators, so it does not need an autograd function.
 #include <torch/library.h>
 
 #include "rf/io/error.h"
@@ -45,7 +44,7 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.def(kAttentionSchema, script_attention);
 }
 
-// torch.vmap takes a call apart where this key says how.
+// This key tells torch.vmap how to decompose a call.
 TORCH_LIBRARY_IMPL(roformer, FuncTorchBatchedDecomposition, library) {
   library.impl("attention", script_attention);
 }

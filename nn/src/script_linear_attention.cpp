@@ -1,6 +1,6 @@
 // Linear attention for Python (python/roformer_cpp/linear_attention.py): torch.ops.roformer.linear_attention and
-// draw_features, of which the module LinearAttention is made there. `options` are the keys of rf/nn/linear_attention.h
-// as JSON; a state crosses as a list of its tensors, empty before the first key, and absent where there is none.
+// draw_features, used by the Python module LinearAttention. `options` are the keys of rf/nn/linear_attention.h as JSON.
+// A state is passed as a list of its tensors, empty before the first key, and absent without a state.
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -21,8 +21,8 @@ constexpr const char* kLinearAttentionSchema =
 
 using MaybeTensor = std::optional<at::Tensor>;
 using Tensors = std::vector<at::Tensor>;
-using MaybeTensors = std::optional<Tensors>;       // sum, norm and, where the map has one, maximum
-using Attended = std::tuple<at::Tensor, Tensors>;  // the output, the state after it
+using MaybeTensors = std::optional<Tensors>;       // sum, norm and, if the map uses one, maximum
+using Attended = std::tuple<at::Tensor, Tensors>;  // the output and the new state
 
 LinearAttentionState read_state(const Tensors& given) {
   if (given.size() != 0 && given.size() != 2 && given.size() != 3) {
@@ -40,7 +40,7 @@ Tensors written(const LinearAttentionState& state) {
   return tensors;
 }
 
-// attend(call) with the state, if there is one, taken from its list and put back.
+// attend(call) with the state, if given, taken from its list and put back.
 template <typename Attend>
 Attended with_state(bool causal, const MaybeTensor& key_mask, const MaybeTensor& sequences, const MaybeTensors& given,
                     std::string_view kernel, const Attend& attend) {
@@ -77,8 +77,7 @@ at::Tensor draw(int64_t count, int64_t head_dim, bool orthogonal, int64_t scalin
   return with_value_errors([&] { return draw_features(count, head_dim, {orthogonal, scaling, seed, layer, redraw}); });
 }
 
-// The random vectors of a layer, without elements for a map that has none, and every how many calls they are drawn
-// anew.
+// The random vectors of a layer (empty if the map uses none), and the number of calls after which they are redrawn.
 std::tuple<at::Tensor, int64_t> draws_of(const std::string& options, int64_t head_dim, int64_t layer, int64_t redraw) {
   return with_value_errors([&]() -> std::tuple<at::Tensor, int64_t> {
     const LinearAttentionConfig config = parse_linear_attention({"linear", options});

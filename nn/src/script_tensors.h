@@ -1,6 +1,6 @@
-// The parameters and buffers of a module that Python keeps (python/roformer_cpp/_script_module.py): torch.nn.Parameters
-// there, given to each call here, so that what happens to them there (assigned, cast, sharded, parametrized) is what is
-// computed with.
+// The parameters and buffers of a module that Python keeps (python/roformer_cpp/_script_module.py): Python owns
+// torch.nn.Parameters and passes them to each call, so a call uses their current state (assigned, cast, sharded,
+// parametrized).
 #pragma once
 
 #include <torch/nn/module.h>
@@ -15,18 +15,18 @@ namespace rf::nn {
 
 class ScriptTensors {
  public:
-  // where: of messages.
+  // where: for messages.
   ScriptTensors(const torch::nn::Module& module, const char* where);
 
   TensorDict parameters() const { return parameters_; }
   TensorDict buffers() const { return buffers_; }
-  // Frees the values here: those who asked for them above keep them.
+  // Frees the values here; callers that requested them above keep them.
   void release() const;
 
   // While the result exists, the module computes with `given`: all parameters in their order, then all buffers. Throws
-  // Error for another number, another shape, or a tensor without values.
+  // Error for a wrong number, a wrong shape, or a tensor without values.
   ParameterScope in_place(const std::vector<at::Tensor>& given) const;
-  // The values themselves, until release(); for what reads modules by name.
+  // The values, until release(); for code that reads modules by name.
   void take(const std::vector<at::Tensor>& given) const;
 
  private:

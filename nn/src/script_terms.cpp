@@ -1,4 +1,4 @@
-// Terms from lists, and to them (script_terms.h).
+// Conversion between terms and lists (script_terms.h).
 #include "script_terms.h"
 
 #include <map>
@@ -22,7 +22,7 @@ struct Overloaded : Functions... {
   using Functions::operator()...;
 };
 
-// Takes entries out of lists; what is left was known to nobody.
+// Takes entries out of lists; the remaining entries are unknown.
 class Entries {
  public:
   struct Entry {
@@ -55,7 +55,7 @@ class Entries {
   std::map<std::string, Entry> entries_;
 };
 
-// [1 or B, T], as encodings give them; of positions on several axes the highest, as attention has them.
+// [1 or B, T], as encodings give them; for positions on several axes the highest axis, as in attention.
 at::Tensor position_ids(const at::Tensor& given) {
   const bool are_ids = given.defined() && given.scalar_type() == at::kLong && given.dim() == 2;
   return are_ids || !given.defined() ? given : token_positions(given, "query").ids;

@@ -1,5 +1,5 @@
 // torch.classes.roformer.TranslationModel: an encoder-decoder for Python (python/roformer_cpp/translation.py), which
-// reads it and translates with it; it is trained by the program.
+// loads it and translates; the command-line program trains it.
 #include <c10/core/GradMode.h>
 #include <torch/custom_class.h>
 
@@ -49,7 +49,7 @@ struct ScriptTranslationModel : torch::CustomClassHolder {
     });
   }
 
-  // Ids of each translation, their scores, and whether each has ended.
+  // Ids of each translation, its score, and whether it has ended.
   std::tuple<TokenLists, std::vector<double>, std::vector<bool>> translate(const TokenLists& sources, int64_t beams,
                                                                            double length_penalty, double max_ratio,
                                                                            int64_t max_extra, bool cache) const {

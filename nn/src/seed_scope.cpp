@@ -1,4 +1,4 @@
-// torch's generator for the time of a model's making (rf/nn/seed_scope.h).
+// Seeds torch's generator while a model is created (rf/nn/seed_scope.h).
 #include "rf/nn/seed_scope.h"
 
 #include <ATen/CPUGeneratorImpl.h>

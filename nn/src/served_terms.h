@@ -1,5 +1,5 @@
-// The terms of a model that a program without torch can use: those of position_terms.safetensors
-// (rf/nn/position_terms.h), or what such a file would lack.
+// The terms of a model that a program without torch can use, as in position_terms.safetensors (rf/nn/position_terms.h),
+// or the first term that such a file cannot hold.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace rf::nn {
 
 struct ServedTerms {
-  std::string lacking;                  // the first thing that no file has; then there are no terms
-  std::vector<ops::Terms> layers = {};  // for the longest sequence that they serve
+  std::string lacking;                  // the first term that a file cannot hold; then `layers` is empty
+  std::vector<ops::Terms> layers = {};  // for the longest sequence that they support
   int64_t tokens = 0, longest = 0;      // as in SavedTerms
 };
 
-// asked: as the tokens of save_position_terms().
+// asked: as `tokens` of save_position_terms().
 ServedTerms served_terms(const Model& model, std::optional<int64_t> asked);
 
 }  // namespace rf::nn

@@ -1,4 +1,5 @@
-// Similarity in a batch (rf/nn/similarity_loss.h), also as torch.ops.roformer.similarity_loss.
+// Loss for the similarity of texts in a batch (rf/nn/similarity_loss.h), also available as
+// torch.ops.roformer.similarity_loss.
 #include "rf/nn/similarity_loss.h"
 
 #include <ATen/TensorOperators.h>

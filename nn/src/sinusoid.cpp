@@ -30,7 +30,7 @@ at::Tensor sinusoid(const at::Tensor& positions, int64_t width, SinusoidLayout l
   std::vector<int64_t> shape = positions.sizes().vec();
   shape.push_back(width);
   at::Tensor rows = at::empty(shape, ops::row_dtype(dtype));
-  at::get_num_threads();  // core then uses as many
+  at::get_num_threads();  // core uses as many
   whole.scalar_type() == at::kDouble ? fill<double>(whole, width, layout, rows)
                                      : fill<int64_t>(whole, width, layout, rows);
   return rows;

@@ -1,5 +1,5 @@
-// Rotation by a checkpoint's own sin|cos table where it is not the computed one (encoder.embed_positions.weight rounded
-// to 16 bits, for one), as transformers does. A position beyond its rows is an error.
+// Rotation by a checkpoint's stored sin|cos table if it differs from the computed one (for example,
+// encoder.embed_positions.weight rounded to 16 bits), as in transformers. A position beyond its rows is an error.
 #pragma once
 
 #include <memory>

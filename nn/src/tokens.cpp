@@ -16,20 +16,21 @@ namespace rf::nn {
 
 namespace {
 
-// [B,T] or, of positions, [B,T,axes].
+// [B,T] or, for positions, [B,T,axes].
 at::Tensor expanded(const at::Tensor& x_BT, int64_t batch) {
   std::vector<int64_t> shape = x_BT.sizes().vec();
   shape[0] = batch;
   return x_BT.expand(shape);
 }
 
-// Two runs of tokens one after the other; either may have one row for all.
+// Concatenates two runs of tokens; either may have one row for all.
 at::Tensor appended(const at::Tensor& before_BS, const at::Tensor& x_BT) {
   const int64_t batch = std::max(before_BS.size(0), x_BT.size(0));
   return at::cat({expanded(before_BS, batch), expanded(x_BT, batch)}, 1);
 }
 
-// The sequence of each token: its segment, or 0 and -1 for what a mask shows and hides. Undefined where all are one.
+// The sequence of each token: its segment, or 0 and -1 for tokens that a mask shows and hides. Undefined if all are one
+// sequence.
 at::Tensor sequences_of(const Input& input) {
   if (input.ids_BT.size(0) == 0) return {};
   if (input.segments_BT.defined()) return input.segments_BT.to(at::kLong);

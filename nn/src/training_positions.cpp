@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kTrainingWhere = "training_positions";
 
-// SplitMix64 (Steele et al. 2014): numbers that follow from a seed on every machine.
+// SplitMix64 (Steele et al. 2014): reproducible from a seed on every machine.
 class Draws {
  public:
   explicit Draws(uint64_t state) : state_(state) {}
@@ -38,8 +38,8 @@ class Draws {
   uint64_t state_;
 };
 
-// `count` of the numbers 0 .. most-1 without replacement, rising: each is taken with the probability of the places that
-// are left among the numbers that are left.
+// `count` of the numbers 0 .. most-1 without replacement, in rising order: each number is taken with probability
+// (places left) / (numbers left).
 std::vector<int64_t> rising_sample(int64_t count, int64_t most, Draws& draws) {
   std::vector<int64_t> sample;
   for (int64_t x = 0; std::ssize(sample) < count; ++x) {
@@ -49,7 +49,7 @@ std::vector<int64_t> rising_sample(int64_t count, int64_t most, Draws& draws) {
   return sample;
 }
 
-// What the positions 0, 1, .. count-1 of a sequence become.
+// Maps the positions 0, 1, .. count-1 of a sequence to new ones.
 std::vector<int64_t> drawn_places(int64_t count, const TrainingPositions& how, Draws& draws) {
   if (how.kind == TrainingPositions::Kind::kRandomized) {
     if (count > how.most) {
@@ -63,7 +63,7 @@ std::vector<int64_t> drawn_places(int64_t count, const TrainingPositions& how, D
   return places;
 }
 
-// Real positions of a sequence whose tokens are at `from`, in the order of `tokens`.
+// Real-valued positions of a sequence whose tokens are at `from`, in the order of `tokens`.
 void augment(const std::vector<int64_t>& tokens, const int64_t* from, const TrainingPositions& how, Draws& draws,
              double* to) {
   const double shift = draws.within(how.global_shift), factor = std::exp(draws.within(std::log(how.global_scaling)));

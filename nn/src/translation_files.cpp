@@ -1,5 +1,5 @@
-// Model directories of encoder-decoders (rf/nn/translation_model.h). Marian's files may have copies of the one
-// embedding and its table of sinusoids, which are compared with what they copy.
+// Model directories of encoder-decoders (rf/nn/translation_model.h). Marian's files may contain copies of the shared
+// embedding and its table of sinusoids; these must equal the originals.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/arange.h>
@@ -36,7 +36,7 @@ constexpr std::array kEmbeddingNames = {kSharedEmbedding, "model.encoder.embed_t
 constexpr std::array kSinusoidNames = {"model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"};
 constexpr double kLargestSinusoidDifference = 1e-6;
 
-// Where a file has the one embedding, under any of its names; all that it has must be equal.
+// Finds the shared embedding under any of its names in a file; all copies must be equal.
 const io::TensorView& embedding_of(const CheckpointFiles& files) {
   const io::TensorView* first = nullptr;
   for (const char* name : kEmbeddingNames) {
@@ -97,7 +97,7 @@ std::shared_ptr<TranslationModel> load_translation_model(const std::string& mode
   const io::WarningScope scope([](const std::string& text) { TORCH_WARN(text); });
   const TranslationConfig config = load_translation_config(model_dir);
   const CheckpointFiles files(model_dir, "load_model");
-  // Sizes are checked against the file before memory is taken for them.
+  // Checks sizes against the file before allocating memory.
   for (const WeightSpec& spec : rf::weight_specs(config)) {
     if (spec.name == kSharedEmbedding) {
       check_stored_shape(embedding_of(files), spec);

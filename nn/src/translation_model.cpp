@@ -1,4 +1,4 @@
-// An encoder-decoder out of two bodies (rf/nn/translation_model.h).
+// An encoder-decoder built from two bodies (rf/nn/translation_model.h).
 #include "rf/nn/translation_model.h"
 
 #include <ATen/ops/empty.h>

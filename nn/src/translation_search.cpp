@@ -1,5 +1,5 @@
-// Beam search in batches (rf/nn/translation_search.h). A row of the decoder is a beam of a sentence; rows of sentences
-// that are done leave the batch.
+// Beam search in batches (rf/nn/translation_search.h). A row of the decoder is a beam of a sentence; rows of finished
+// sentences leave the batch.
 #include "rf/nn/translation_search.h"
 
 #include <ATen/TensorOperators.h>
@@ -26,10 +26,10 @@ namespace {
 struct TargetBeam {
   std::vector<int32_t> ids;
   float score = 0;  // sum of log-probabilities
-  int64_t row = 0;  // of the batch, where its last token is computed
+  int64_t row = 0;  // row of the batch that computes its last token
 };
 
-// A beam with one token more.
+// A beam extended by one token.
 struct BeamCandidate {
   float score;
   size_t beam;
@@ -46,7 +46,7 @@ class SentenceSearch {
   std::vector<TargetBeam>& beams() { return beams_; }
   bool is_done() const { return beams_.empty(); }
 
-  // candidates: best first, those of all beams.
+  // candidates: of all beams, best first.
   void advance(std::span<const BeamCandidate> candidates) {
     const auto width = static_cast<size_t>(options_.beams);
     const int64_t tokens = std::ssize(beams_[0].ids) + 1;
@@ -139,7 +139,7 @@ class BatchSearch {
     at::Tensor scores_RK, ids_RK;
   };
 
-  // The longest translation; it ends where a table of positions does.
+  // The maximum length of a translation, limited by a position table.
   int64_t most_tokens(int64_t source_tokens) const {
     constexpr double kMaxTokens = 1 << 30;
     const double by_ratio = std::floor(options_.max_ratio * static_cast<double>(source_tokens));
@@ -192,7 +192,7 @@ class BatchSearch {
     for (size_t i = 0; i < sentences_.size(); ++i) sentences_[i].beams()[0].row = static_cast<int64_t>(i);
   }
 
-  // Gives every beam a row of the next step; returns the row that each goes on from.
+  // Assigns every beam a row for the next step; returns the row that each beam continues.
   std::vector<int64_t> place() {
     std::vector<int64_t> parents;
     for (SentenceSearch& sentence : sentences_) {
@@ -222,7 +222,7 @@ class BatchSearch {
   TranslationModel& model_;
   const SearchOptions& options_;
   std::vector<SentenceSearch> sentences_;
-  at::Tensor states_, mask_;  // of the rows; with a cache of the first step
+  at::Tensor states_, mask_;  // of the rows; with a cache, of the first step only
   KeyValueCache cache_;
 };
 

@@ -8,7 +8,7 @@ namespace rf::nn {
 
 namespace {
 
-// numbers[s] becomes the sum over the segments up to s, or from s on.
+// numbers[s] becomes the sum over the segments up to s, or from s to the last.
 void accumulate_forward(double* numbers, int64_t segments) {
   for (int64_t s = 1; s < segments; ++s) numbers[s] += numbers[s - 1];
 }

@@ -1,11 +1,11 @@
-// Sums of rectified linear functions of one number as the pieces they consist of:
+// Sums of rectified linear functions of one variable, as linear pieces:
 //
 //   f_h(x) = sum_w v_hw relu(u_w x + t_w) = slope_hs x + offset_hs     in segment s
 //
 // The breakpoints -t_w / u_w are the same for all h. Segment 2k is the open interval below the k-th distinct
-// breakpoint, and segment 2k + 1 that breakpoint alone: the units that bend there are 0 and have no gradient, as
-// relu'(0) = 0. A unit is active from a segment on or up to one, so that slopes and offsets are running sums of one
-// direction each, and nothing is subtracted. Everything is float64.
+// breakpoint, and segment 2k + 1 that breakpoint alone: the units that bend there are 0 with gradient 0, because
+// relu'(0) = 0. Each unit is active either from some segment on or up to some segment. So slopes and offsets are
+// running sums in one direction each, without subtraction. All values are float64.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace rf::nn {
 
 class UnitSegments {
  public:
-  // u, t: [units]; v: [heads, units]. Numbers that are not finite make every value of the heads they belong to NaN.
+  // u, t: [units]; v: [heads, units]. A value that is not finite makes all results of its heads NaN.
   UnitSegments(const double* u, const double* t, const double* v, int64_t heads, int64_t units);
 
   int64_t heads() const { return heads_; }
@@ -35,7 +35,7 @@ class UnitSegments {
   struct Unit {
     double u, t;
     Active active;
-    int64_t segment;  // the first or the last active one
+    int64_t segment;  // the first or last active segment
   };
 
   int64_t heads_;

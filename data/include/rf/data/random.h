@@ -1,6 +1,7 @@
-// Counter-based random numbers: a value is a function of (seed, stream, coordinates), so there is no state to save,
-// order and threads do not matter, and results are the same on every machine (the distributions of <random> are not).
-// Generator: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// Counter-based random numbers: a value depends only on (seed, stream, coordinates). So a checkpoint needs no generator
+// state, order and threads do not matter, and results are equal on every machine (unlike the distributions of
+// <random>). Generator: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+// 2011).
 #pragma once
 
 #include <array>
@@ -11,14 +12,14 @@ namespace rf::data {
 using PhiloxBlock = std::array<uint32_t, 4>;
 PhiloxBlock philox4x32(uint64_t key, const PhiloxBlock& counter);
 
-// What a draw is for; part of the counter.
+// The purpose of a draw; part of the counter.
 enum class Stream : uint32_t { kMask = 1, kChunkOrder, kRowOrder, kSplit, kExampleOrder, kSyntheticRows, kPair };
 
 // Four independent uniform 32-bit words for the coordinates (i, epoch, index): Philox with key = seed and
 // counter = {i, epoch, low 32 bits of index, stream in the top 8 bits and bits 32..55 of index below}.
 PhiloxBlock draw(uint64_t seed, Stream stream, uint32_t i, int64_t epoch, int64_t index);
 
-// Maps a uniform word to an integer in [0, n), n <= 2^32 (off from uniform by at most n / 2^32, relatively).
+// Maps a uniform word to an integer in [0, n), n <= 2^32 (relative deviation from uniform at most n / 2^32).
 inline int64_t scale_to(uint32_t word, int64_t n) {
   return static_cast<int64_t>((uint64_t{word} * uint64_t(n)) >> 32);
 }
@@ -28,7 +29,8 @@ inline uint64_t threshold(double probability) {
 }
 
 // A pseudo-random permutation of 0 ... size - 1 without a table: an 8-round Feistel network over the next even number
-// of bits whose round function is `draw`, applied again to values outside the range (at most 4 times on average).
+// of bits, with `draw` as its round function. It is applied again to values outside the range (at most 4 times on
+// average).
 class Permutation {
  public:
   Permutation(int64_t size, uint64_t seed, Stream stream, int64_t epoch, int64_t index = 0);

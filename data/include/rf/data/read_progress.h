@@ -10,7 +10,7 @@ namespace rf::data {
 
 class ReadProgress {
  public:
-  // total_bytes: of the inputs with a size; the size of a pipe is not known.
+  // total_bytes: the sum over inputs of known size; pipes are not included.
   ReadProgress(io::Progress& progress, std::string what, int64_t total_bytes);
   void update(int64_t bytes);
 

@@ -1,5 +1,5 @@
-// Sentences with their translations: two files with a line for each pair, or one of two columns with a tab between them
-// (.tsv). Compressed files are read, too.
+// Sentences with their translations: two files with one line per pair, or one file with two tab-separated columns
+// (.tsv). Files may be compressed.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace rf::data {
 
-// {source, target}, or {a file of two columns}.
+// {source, target}, or {a file with two columns}.
 using PairFiles = std::vector<std::string>;
 
 struct SentencePairs {
   std::vector<std::string> sources, targets;
-  std::vector<int64_t> lines;  // of each pair, from 1
-  // Pairs of which one side has nothing but white space are left out.
+  std::vector<int64_t> lines;  // line of each pair, from 1
+  // Pairs with an empty side (only white space) are left out.
   int64_t empty = 0;
   std::string first_empty;  // "train.de, line 12"
 };
 
-// Throws Error for another number of files than one or two; files of different lengths, naming both and their lines; a
-// row without exactly two columns, naming its line; a file that cannot be read.
+// Throws Error unless one or two files are given; for files of different lengths, naming both and their lines; for a
+// row without exactly two columns, naming its line; and for an unreadable file.
 SentencePairs read_sentence_pairs(const PairFiles& files);
 
-// The lines of a file, without what ends them; "-" is standard input.
+// The lines of a file, without their line ends; "-" is standard input.
 std::vector<std::string> read_text_lines(const std::string& path);
 
 }  // namespace rf::data

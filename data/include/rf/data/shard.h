@@ -7,10 +7,10 @@
 //   tokens    u16 or u32 each
 //   words     one bit per token, lowest bit first: 1 where a word starts
 //   documents u64 each and one more: the first token of each document, then the number of tokens
-// Tokens come first, so that they can be written as they arrive. There is no compression, and a document never spans
+// Tokens come first, so that they can be written as they arrive. The file is not compressed, and a document never spans
 // two shards. A reader checks the header and the size when it opens a file, and the rest in verify(): the checksum,
 // that the document offsets rise from 0 to the number of tokens, and that every token id is in the vocabulary. So
-// opening a shard reads one page of it, whatever its size.
+// opening a shard of any size reads only one page.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@
 
 namespace rf::data {
 
-// Everything is written to disk as it arrives, so memory does not grow. The file appears under its name at finish(),
-// complete; a writer that is destroyed before leaves nothing behind.
+// Writes to disk as tokens arrive, so memory does not grow. finish() gives the complete file its name; a writer that is
+// destroyed earlier leaves no file behind.
 class ShardWriter {
  public:
   // vocab_hash: 32 hexadecimal digits (text::Vocabulary::hash).
   ShardWriter(const std::string& path, int64_t vocab_size, const std::string& vocab_hash);
   ~ShardWriter();
-  // The next tokens of a document, without [CLS] and [SEP]. Throws Error for an id out of range or for two lengths that
-  // differ.
+  // The next tokens of a document, without [CLS] and [SEP]. Throws Error for an id out of range or for different
+  // lengths.
   void append(std::span<const int32_t> ids, std::span<const uint8_t> starts_word);
   void end_document();  // ignored if no token was added since the last one
   void add(const std::vector<int32_t>& ids, const std::vector<uint8_t>& starts_word) {
@@ -37,7 +37,7 @@ class ShardWriter {
     end_document();
   }
   int64_t tokens() const;
-  int64_t documents() const;  // ended
+  int64_t documents() const;  // number of ended documents
   void finish();
 
  private:
@@ -47,33 +47,34 @@ class ShardWriter {
 
 class ShardReader {
  public:
-  explicit ShardReader(const std::string& path);  // throws Error for a header or a size that breaks the layout above
+  explicit ShardReader(const std::string& path);  // throws Error for a header or a size that does not match the layout
+                                                  // above
   ~ShardReader();
   ShardReader(ShardReader&&) noexcept;
   int64_t tokens() const;
   int64_t documents() const;
   int64_t vocab_size() const;
   const std::string& vocab_hash() const;
-  int64_t bytes() const;  // of the file
+  int64_t bytes() const;  // size of the file
   const std::string& path() const;
-  // Reads the whole file, once; later calls return at once. Throws Error for anything that breaks the layout above.
-  // Thread-safe: threads that call it meanwhile wait for the first one.
+  // Reads the whole file once; later calls return immediately. Throws Error for any violation of the layout above.
+  // Thread-safe: concurrent calls wait for the first one.
   void verify() const;
-  // Indices are not checked: 0 <= document <= documents(), 0 <= index < tokens(). Before verify() a damaged file may
-  // give any number.
+  // Indices are not checked: 0 <= document <= documents(), 0 <= index < tokens(). Before verify(), a damaged file may
+  // give arbitrary numbers.
   int64_t document_begin(int64_t document) const;  // token index; document_begin(documents()) == tokens()
-  // The tokens of consecutive documents, which lie in this shard. Also before verify(): throws Error as that does if an
-  // offset cannot be right.
+  // The tokens of consecutive documents in this shard. Before verify(), throws the same Error if an offset cannot be
+  // valid.
   void document_lengths(int64_t first, std::span<int64_t> lengths) const;
   int32_t token(int64_t index) const;
   bool starts_word(int64_t index) const;
-  // Tokens from `begin` on, as many as `ids` and `starts_word` have elements; 1 where a word starts.
+  // Tokens from `begin` on, as many as `ids` and `starts_word` have elements; starts_word is 1 at the start of a word.
   void copy(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> starts_word) const;
-  // Throws Error where the file has been cut short since it was opened. Behind its new end the last page reads as
-  // zeros, so the last number of the file tells, which is 0 only in a shard without tokens. A call that does not throw
-  // says that what the functions above gave before it was right.
+  // Throws Error if the file was truncated after it was opened. Behind the new end, the last page reads as zeros, so
+  // the check uses the last number of the file, which is 0 only in a shard without tokens. If it does not throw,
+  // earlier results of the functions above were valid.
   void check_whole() const;
-  // Pages that were read no longer count as memory of the process.
+  // Releases pages that were read, so that they no longer count as memory of the process.
   void release_pages() const;
 
  private:

@@ -1,4 +1,4 @@
-// Vectors, with the ids of their texts, to a Parquet file, with Apache Arrow's C++ library.
+// Writes vectors, with the ids of their texts, to a Parquet file by Apache Arrow's C++ library.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace rf::data {
 
-// The version of Apache Arrow, with which Parquet files are read and written; "" in a build without it.
+// The version of Apache Arrow, which reads and writes Parquet files; "" in a build without it.
 std::string arrow_version();
 
 // Throws Error in a build without Arrow.
 void check_parquet_output();
 
-// What the column "id" holds: it is absent, of int64, or of texts.
+// The type of the column "id": absent, int64, or text.
 enum class IdColumn { kNone, kIntegers, kTexts };
-// That which holds what `column` holds and `id`, JSON text or empty: kIntegers for integers of 64 bits only.
+// The column type that can store `column` and also `id`, which is JSON text or empty: kIntegers only for 64-bit
+// integers.
 IdColumn with_id(IdColumn column, std::string_view id);
 
 struct VectorRow {
   const float* vector;  // [columns]
-  std::string_view id;  // JSON text: a text is stored as it is, and of other values, in a column of texts, their JSON.
-                        // Empty: null
+  std::string_view id;  // JSON text. A text column stores texts unchanged and other values as JSON. Empty: null
 };
 
-// Writes `rows` rows: the column "id", and lists of `columns` floats, the column "embedding". next() gives them in
-// order, each valid until the end. The file appears under its name when it is complete. Throws Error for a file that
-// cannot be written; always in a build without Arrow.
+// Writes `rows` rows with the columns "id" and "embedding", a list of `columns` floats. next() returns them in order,
+// each valid until the end. The file gets its name when it is complete. Throws Error if the file cannot be written, and
+// always in a build without Arrow.
 void write_parquet_vectors(const std::string& path, int64_t rows, int64_t columns, IdColumn ids,
                            const std::function<VectorRow()>& next);
 

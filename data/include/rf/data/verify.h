@@ -1,4 +1,4 @@
-// Checks every shard of a data directory, or of one part of several (prepare.h).
+// Checks every shard of a data directory, or of one part (prepare.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace rf::data {
 
 struct VerifyReport {
-  int64_t shards = 0, bytes = 0, documents = 0, tokens = 0;  // of those that are whole
+  int64_t shards = 0, bytes = 0, documents = 0, tokens = 0;  // counts of intact shards
   struct Damage {
     std::string file;  // its name in the directory
     std::string error;
@@ -18,9 +18,8 @@ struct VerifyReport {
   std::vector<Damage> damaged{};
 };
 
-// Reads all shards, one after another, also after a damaged one. Checks the layout and the checksum of each (shard.h),
-// and that they hold what data.json says. Memory does not grow with the data. Throws Error if data.json is missing or
-// malformed.
+// Reads all shards in turn, continuing after a damaged one. Checks the layout and the checksum of each (shard.h), and
+// that they match data.json. Memory does not grow with the data. Throws Error if data.json is missing or malformed.
 VerifyReport verify(const std::string& data_dir, io::Progress& progress);
 
 }  // namespace rf::data
