@@ -11,8 +11,8 @@ _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.dict"]
 
 
 def located(given: str) -> str:
-    """A path that exists as it is; an id as its directory in the cache of huggingface_hub, which downloads one of
-    "owner/name" where it is installed.
+    """An existing path unchanged; for an id, its directory in the cache of huggingface_hub, which downloads
+    "owner/name" if it is installed.
 
     Raises:
         FileNotFoundError: for another name; for an id it says what to type.

@@ -10,14 +10,14 @@ import numpy as np
 from . import _checks, _native
 
 _engine = _native.load()
-# NumPy's name of each dtype of safetensors; BF16 has none, and is read as its bits.
+# NumPy's name of each dtype of safetensors; NumPy lacks BF16, so its bits are read.
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"} | {
     f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)
 }
 
 
 class Stored(NamedTuple):
-    """A tensor as a file has it: its dtype as safetensors names it, and its elements; those of BF16 as uint16."""
+    """A stored tensor: its dtype in safetensors, and its elements, BF16 as uint16."""
 
     dtype: str
     array: np.ndarray

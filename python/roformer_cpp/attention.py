@@ -49,9 +49,9 @@ def attention(
         v: ``[B, S, Hk, Dv]``; with ``heads_first`` ``[B, Hk, S, Dv]``.
         terms: the position encoding, for example ``encoding(..).terms(positions)``, with the same shapes with and
             without ``heads_first``. Default: none.
-        positions: of the queries, integers ``[T]`` or ``[B, T]``; they must be those of the terms, if these have any.
-            Default: those of the terms, or 0, 1, .. for the keys and the last T of them for the queries; packed
-            sequences each start again.
+        positions: of the queries, integers ``[T]`` or ``[B, T]``; they must equal the positions of the terms, if
+            the terms have any. Default: the positions of the terms, or 0, 1, .. for the keys and the positions of the
+            last T keys for the queries; each packed sequence starts again.
         key_positions: of the keys, ``[S]`` or ``[B, S]``. Default: ``positions``.
         is_causal: a query may attend to keys up to its own token only.
         window: how many tokens to either side (with ``is_causal``, back) a query may attend to; ``(left, right)`` for
@@ -284,7 +284,7 @@ def _positions(
 def default_positions(
     queries: int, keys: int, ends: tuple[Tensor, Tensor] | None, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """For every sequence: its keys from 0 on, its queries aligned with the last of them.
+    """For every sequence: its keys from 0 on, its queries aligned with the last keys.
 
     Args:
         queries, keys: how many.
@@ -311,8 +311,8 @@ def default_positions(
 def sequences_of(ends: Tensor | None, x: Tensor, mask: Tensor | None) -> Tensor | None:
     """The number of the sequence of each token of ``x`` [B, T, C], ``[1 or B, T]``.
 
-    From ``cu_seqlens``, or a mask of keys, which hides those of -1. ``None``: neither, or one that does not fit or
-    differs between queries, which attention refuses where terms depend on it.
+    From ``cu_seqlens``, or a mask of keys, which hides keys of sequence -1. ``None``: neither, or a mask that does not
+    fit or differs between queries, which attention refuses if terms depend on it.
     """
     tokens = x.size(1)
     if isinstance(mask, Tensor) and mask.dim() == 4 and mask.shape[1:3] == (1, 1):

@@ -2,7 +2,7 @@
 
 Reads TensorFlow checkpoints of RoFormer, WoBERT, BERT and NEZHA (by TensorFlow), pytorch_model.bin (by PyTorch, which
 runs no code of it), and model directories; writes safetensors with the names that transformers has now, or
-pytorch_model.bin; and changes the layout of rotary embedding. What is written is opened by the engine before it gets
+pytorch_model.bin; and changes the layout of rotary embedding. The engine opens the written model before it gets
 its name.
 """
 
@@ -19,7 +19,7 @@ from ._command import exit_code
 
 WHERE = "convert"
 WEIGHTS = ("pytorch", "safetensors")
-# Endings of files that are not copied: weights, and what programs pickle beside them.
+# Endings of files that are not copied: weights, and other pickles of programs.
 _OTHER_WEIGHTS = (".bin", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot", ".pkl", ".pt", ".pth")
 
 
@@ -37,17 +37,17 @@ def convert(
 
     Args:
         source: a TensorFlow checkpoint (its path without ``.index``, or its directory), a directory with
-            pytorch_model.bin, or a model directory. Files beside the weights are copied.
+            pytorch_model.bin, or a model directory. Files next to the weights are copied.
         target: the directory to write, whole or not at all.
         layout: of rotary embedding. The rows of the projections are permuted, so that all results stay the same.
-            Default: as it is.
-        weights: what is written; ``"pytorch"`` writes pytorch_model.bin, which transformers reads and this library
+            Default: unchanged.
+        weights: the format to write; ``"pytorch"`` writes pytorch_model.bin, which transformers reads and this library
             does not.
         model_type: of a TensorFlow checkpoint. Default: bert where it has a table of positions, else roformer.
         tokenizer: of a TensorFlow checkpoint. ``"wobert"`` is the original tokenizer of RoFormer and WoBERT. Default:
-            that where the vocabulary has Chinese words, else ``"bert"``.
-        overwrite: whether a model directory at ``target`` is replaced. It must hold nothing but files of models and
-            those that the source has too.
+            ``"wobert"`` if the vocabulary contains Chinese words, else ``"bert"``.
+        overwrite: whether a model directory at ``target`` is replaced. It may contain only files of models and
+            files that the source has too.
 
     Returns:
         ``architecture``; ``tensors``, their number; ``layout`` of a model that rotates, else None; ``left_out``, the
@@ -57,7 +57,7 @@ def convert(
         ImportError: a package is missing: safetensors, TensorFlow for its checkpoints, PyTorch for pytorch_model.bin.
         FileNotFoundError: a file is missing.
         RuntimeError: the weights do not fit the configuration; the message names the tensor.
-        ValueError, TypeError: an argument breaks a rule; a tensor has no place; a pickle asks for code.
+        ValueError, TypeError: an argument breaks a rule; a tensor does not fit anywhere; a pickle asks for code.
     """
     if layout is not None:
         _checks.choice(WHERE, "layout", layout, ("pairs", "halves"))

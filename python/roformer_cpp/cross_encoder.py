@@ -16,19 +16,19 @@ from . import _checks, _native
 
 _engine = _native.load()
 _WHERE = "predict"
-_BLOCK = 1024  # pairs that are given to the engine at once
+_BLOCK = 1024  # pairs per call of the engine
 ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
 
 
 class CrossEncoder:
-    """A model that reads two texts at once and gives their scores: a directory of a ``CrossEncoder`` of
+    """A model that scores pairs of texts: a directory of a ``CrossEncoder`` of
     sentence-transformers, versions 3 to 6, or of any model with a head of sequence classification.
 
-    Names and results are those of sentence-transformers, but results are NumPy arrays unless tensors are asked for.
+    Names and results follow sentence-transformers, but results are NumPy arrays unless tensors are requested.
 
     Args:
         model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
-        max_length: tokens of a pair. Default: what the tokenizer and the positions of the model allow.
+        max_length: tokens of a pair. Default: the limit of the tokenizer and of the model's positions.
         activation_fn: ``"identity"``, ``"sigmoid"``, ``"tanh"`` or ``"relu"``, or the torch module. Default:
             the directory's, else sigmoid of one label and identity of several.
         prompts: texts before the first text of a pair, by name, in addition to the directory's.
@@ -36,7 +36,7 @@ class CrossEncoder:
         device: ``"cpu"`` or None.
         precision: of weights and computation.
         threads: that compute. Default: as many as OpenMP uses.
-        token_budget: tokens that are computed at once; results do not depend on it.
+        token_budget: tokens per computation; results do not depend on it.
 
     Raises:
         FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
@@ -80,7 +80,7 @@ class CrossEncoder:
 
     @property
     def max_seq_length(self) -> int:
-        """The most tokens of a pair with its special tokens."""
+        """The maximum number of tokens of a pair, with special tokens."""
         return self._info["max_length"]
 
     max_length = max_seq_length

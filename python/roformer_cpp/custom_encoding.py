@@ -82,7 +82,7 @@ class CustomEncoding(nn.Module):
             shared: from :meth:`shared`.
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, and its biases, or nothing.
             *vectors: where ``reads_vectors``, the queries ``[B, T, H, D]`` and the keys ``[B, S, Hk, D]`` before any
-                rotation. Numbers for each pair of them are the term ``pair_bias``.
+                rotation. The term ``pair_bias`` holds numbers per pair of query and key.
         """
         if not isinstance(shared, Terms):
             raise TypeError(
@@ -121,8 +121,8 @@ def register_encoding(
             registered again, as a notebook does.
         make: called as ``make(shape, **keys)`` with an :class:`EncodingShape` and the encoding's own keys.
 
-    A directory of a model with this encoding opens where the name is registered; for other programs, the engine among
-    them, its terms are stored with the weights (docs/formats.md).
+    A directory of a model with this encoding opens if the name is registered. For other programs, including the engine,
+    its terms are stored with the weights (docs/formats.md).
 
     Raises:
         ValueError: the name is that of a built-in encoding.
@@ -177,7 +177,7 @@ def _names(module: nn.Module) -> tuple[list[str], list[str]]:
 
 
 def _tensors(number: int) -> tuple[list[Tensor], list[str], int]:
-    """The tensors of a module and their names, first its parameters, and the number of these."""
+    """The tensors of a module with their names, parameters first, and the number of parameters."""
     made = _kept[number]
     named = dict(made.module.named_parameters()) | dict(made.module.named_buffers())
     names = made.parameters + made.buffers

@@ -32,7 +32,7 @@ class Encoding(ScriptModule):
         super().__init__(script, parts)
         self.name = name
         given = [part._text for part in parts] if definition is None else list(definition)
-        self._text = json.dumps(given)  # of which _made makes the C++ object again
+        self._text = json.dumps(given)  # _made makes the C++ object from it
 
     def __repr__(self) -> str:
         numbers = sum(parameter.numel() for parameter in self.parameters())
@@ -43,7 +43,7 @@ class Encoding(ScriptModule):
 
     @property
     def _kept_text(self) -> str:
-        """The definition and the mode, of which ``_made`` makes the C++ object again."""
+        """The definition and the mode, from which ``_made`` makes the C++ object."""
         return self._text if self.training else _EVALUATION + self._text
 
     def train(self, mode: bool = True) -> "Encoding":
@@ -59,7 +59,7 @@ class Encoding(ScriptModule):
 
     @property
     def made_for(self) -> str:
-        """``causal`` or ``bidirectional`` where the terms are right for such attention alone, else empty."""
+        """``causal`` or ``bidirectional`` if the terms are only right for such attention, else empty."""
         return self._script.made_for()
 
     @property
@@ -84,7 +84,7 @@ class Encoding(ScriptModule):
     def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Word embeddings ``[B, T, E]`` of ``input_ids`` int64 ``[B, T]`` as the encoding changes them.
 
-        Most encodings return them as they are. Token types and ``input`` are added to the result.
+        Most encodings return them unchanged. Token types and ``input`` are added to the result.
         """
         check_tensors("encoding", words=words, input_ids=input_ids, positions=positions)
         check_values("encoding", positions=positions)
@@ -110,7 +110,7 @@ class Encoding(ScriptModule):
     def acts_on_input(self, *, in_layers: bool = False) -> str | None:
         """The name of the encoding, or of the part of a combination, that adds to the input embeddings or changes the
         words, which attention alone does not see; with ``in_layers`` also one that adds to the input of every layer.
-        ``None``: there is none.
+        ``None`` without one.
         """
         parts = [part for part in self.children() if isinstance(part, Encoding)]
         if parts:
@@ -184,7 +184,7 @@ class Encoding(ScriptModule):
 
 @script_maker("encoding")
 def _made(text: str) -> torch.ScriptObject:
-    """The C++ object of an encoding's definition, or of those of its parts, without values."""
+    """The C++ object of an encoding's definition, or of its parts' definitions, without values."""
     given = json.loads(text.removeprefix(_EVALUATION))
     if _is_combination(given):
         script = torch.ops.roformer.combine_encodings([_made(part) for part in given])
@@ -304,7 +304,7 @@ def combine_encodings(encodings: Sequence[Encoding]) -> Encoding:
     """Several encodings as one: inputs are added, terms put together.
 
     Parameters are shared with the parts and named ``<index>.<name>``. ``terms`` raises ValueError, naming the term,
-    when two of them set one.
+    if two parts set the same term.
     """
     if not isinstance(encodings, (list, tuple)) or not all(isinstance(part, Encoding) for part in encodings):
         raise TypeError(f"[encoding] encodings must be a list of encodings, got {_checks.shown(encodings)}")
@@ -317,11 +317,11 @@ def encodings() -> list[dict]:
 
     Strings: ``name``, ``summary``, ``equation``, ``source``, ``terms``, ``parameters``, ``cost``, ``extrapolates``,
     ``file`` and ``test``; ``keys``: a list of strings; truth values: ``needs_causal``, ``shift_invariant`` (attention
-    stays as it is when all positions move by the same amount), ``pairwise`` (no place in linear attention).
+    does not change if all positions move by the same amount), ``pairwise`` (no place in linear attention).
 
-    And what a small model with its default keys does: ``reads``, what its terms depend on beside positions, of
-    ``"tokens"``, ``"queries"`` and ``"keys"``; ``engine``, whether ``Engine`` opens a saved model, and
-    ``engine_lacks``, what it does not compute, or ``None``; ``onnx``, whether ``export_onnx`` writes it;
+    And what a small model with its default keys does: ``reads``, the inputs of its terms other than positions:
+    ``"tokens"``, ``"queries"`` or ``"keys"``; ``engine``, whether ``Engine`` opens a saved model, and
+    ``engine_lacks``, the part it does not compute, or ``None``; ``onnx``, whether ``export_onnx`` writes it;
     ``position_terms``, whether a saved model has that file; ``lengths``: ``"all"``, ``"stored"`` (up to the length of
     the file, which ``bake`` extends) or ``"table"`` (up to ``max_position_embeddings``).
     """

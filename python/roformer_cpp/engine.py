@@ -21,7 +21,7 @@ TASKS = ("embed", "fill-mask", "generate", "predict")
 class Engine:
     """A model directory, opened by the engine (docs/engine.md says which models).
 
-    Calls release the GIL: several threads may use one engine at once, and ``await asyncio.to_thread(engine.embed,
+    Calls release the GIL: several threads may use one engine concurrently, and ``await asyncio.to_thread(engine.embed,
     texts)`` does not block an event loop. The result of a text does not depend on the other texts of a call, nor on the
     number of threads.
 
@@ -29,10 +29,10 @@ class Engine:
         model_dir: the directory, also one of sentence-transformers, or of a training run; or a GGUF file, which
             generates.
         precision: of weights and computation; ``"bf16"`` is ``"bfloat16"``, ``"fp32"`` ``"float32"``.
-        token_budget: tokens that are computed at once; results do not depend on it, memory does.
+        token_budget: tokens per computation; results do not depend on it, memory does.
         threads: that compute. Default: as many as OpenMP uses (``OMP_NUM_THREADS``, else all processors).
-        task: which of the methods is to be used. What it needs is opened at once; other methods open what they need at
-            their first call, with the weights once more in memory. Default: the task that the directory is made for.
+        task: the method to open now. Other methods open their parts at their first call, with a second copy of the
+            weights in memory. Default: the task of the directory.
         pooling: how token vectors become one, ``"cls"``, ``"last"``, ``"max"``, ``"mean"``, ``"mean-sqrt-len"``,
             ``"pooler"``, or several, whose results are put together. This and the following arguments are for vectors,
             and replace what the directory says (docs/embeddings.md).
@@ -114,11 +114,11 @@ class Engine:
     def embed_stream(
         self, texts: Iterable[str], *, batch: int = 256, prompt: str | None = None
     ) -> Iterator[np.ndarray]:
-        """The vectors of texts one after another, in order: any number of them in constant memory.
+        """The vectors of any number of texts, in order and in constant memory.
 
         Args:
-            texts: strings, for example the lines of a file; read as their vectors are asked for.
-            batch: texts that are read and computed at once.
+            texts: strings, for example the lines of a file; read when their vectors are needed.
+            batch: texts that are read and computed together.
             prompt: text before each text, in place of the engine's.
 
         Returns:
@@ -154,7 +154,7 @@ class Engine:
 
     @property
     def embedding_info(self) -> dict[str, Any]:
-        """What is known of the vectors: ``dimensions``, and ``width`` before ``dimensions`` of them were taken;
+        """Facts about the vectors: ``dimensions``, and ``width`` before they were cut to ``dimensions``;
         ``max_length``, ``pooling``, ``normalized``, ``prompt``, ``prompts`` by name; and ``similarity``, for which the
         model was trained (cosine, dot, euclidean, manhattan)."""
         if self._embedding_info is None:
@@ -242,8 +242,8 @@ class Engine:
             num_return_sequences: results for each prompt; of beams the best.
             stop: strings that end a text, which keeps them, or special tokens, in place of what ends a text in the
                 tokenizer; nothing ends it for ``[]``.
-            batch: sequences that are computed at once; no result depends on it.
-            stream: of one string, without beams: returns the parts of its text as they are found.
+            batch: sequences that are computed together; results do not depend on it.
+            stream: of one string, without beams: returns an iterator over the parts of its text.
 
         Returns:
             For each prompt a list of ``num_return_sequences`` dictionaries: ``text`` that was added, its ``ids``,
@@ -300,7 +300,7 @@ class Engine:
     # ----
 
     def __reduce__(self):
-        """Opens the directory again; what is computed is the same."""
+        """Opens the directory again, for the same results."""
         return _reopen, (type(self), self._engine.model_dir(), self._options)
 
     def _warn(self) -> None:

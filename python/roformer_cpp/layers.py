@@ -13,7 +13,7 @@ from .terms import DIRECTION_HINTS
 
 
 def _check_encoding(where: str, encoding: Encoding | None, *, is_causal: bool, in_layers: bool = False) -> None:
-    """Refuses an encoding of which a layer would leave something out, or that was made for other attention."""
+    """Refuses an encoding that a layer would compute in part only, or that was made for other attention."""
     if encoding is None:
         return
     if not isinstance(encoding, Encoding):
@@ -119,7 +119,7 @@ class Attention(nn.Module):
         """
         Args:
             x: ``[B, T, C]``.
-            states: ``[B, S, C]``, what is attended to. Default: ``x``.
+            states: ``[B, S, C]``, the input of keys and values. Default: ``x``.
             positions: integers ``[T]`` or ``[B, T]``. Default: 0, 1, ..; packed sequences each start again.
             mask, window, cu_seqlens, kernel: as of ``attention``.
 
@@ -224,7 +224,7 @@ class EncoderLayer(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor, **arguments) -> Tensor:
-        """``[B, T, C]`` to the same; the arguments are those of :meth:`Attention.forward`."""
+        """``[B, T, C]`` to the same; arguments as in :meth:`Attention.forward`."""
         if self.norm == "post":
             x = self.attention_norm(x + self.dropout(self.attention(x, **arguments)))
             return self.output_norm(x + self.dropout(self._inner(x)))
@@ -241,14 +241,14 @@ class GatedAttentionUnit(nn.Module):
 
     ``[U, V, Z] = silu(x W_i)``, ``Q = g_q Z + b_q``, ``K = g_k Z + b_k`` element by element, and the result is
     ``(U * (A V)) W_o``, where ``A = softmax(scores of Q and K)`` is that of ``attention`` and has the encoding. With
-    ``encoding("rope", log_n="length", max_position_embeddings=512, ..)`` it is Su's ``softmax_plus``; the paper's own
-    ``relu(scores)^2 / n`` is no softmax and is not available. There is no residual and no norm in it; Su adds ``x`` and
-    divides by the root mean square. Two units take the place of a layer of attention and a feed-forward layer.
+    ``encoding("rope", log_n="length", max_position_embeddings=512, ..)`` it is Su's ``softmax_plus``; the paper's
+    ``relu(scores)^2 / n`` is not a softmax and not available. It contains neither a residual nor a norm; Su adds ``x``
+    and divides by the root mean square. Two units take the place of a layer of attention and a feed-forward layer.
 
     Args:
         hidden_size: C, of the input and the output.
         encoding: of the positions, made for one head: ``encoding("rope", num_attention_heads=1, head_dim=key_size)``.
-            One that reads the weights of a layer's projections cannot be used, because Q and K have none.
+            One that reads the weights of a layer's projections cannot be used, because Q and K lack such weights.
         intermediate_size: e, of U and V. Default: 2 C.
         key_size: s, of Q and K.
         layer: which of the encoding's layers this is.
@@ -257,8 +257,8 @@ class GatedAttentionUnit(nn.Module):
         dropout: of the attention's probabilities, in training; each call draws anew from torch's default generator.
         is_causal: whether a token attends to the tokens up to its own only.
 
-    The submodules ``input`` and ``output`` are ``nn.Linear``; the parameters ``scale`` and ``offset``, ``[2, s]``, are
-    those of Q and of K.
+    The submodules ``input`` and ``output`` are ``nn.Linear``; the parameters ``scale`` and ``offset``, ``[2, s]``,
+    belong to Q and K.
 
     Raises:
         ValueError: a size below 1; the message names it.
@@ -301,7 +301,7 @@ class GatedAttentionUnit(nn.Module):
         cu_seqlens: Tensor | None = None,
         kernel: Literal["auto", "fused", "explicit", "ref"] = "auto",
     ) -> Tensor:
-        """``[B, T, C]`` to the same; the arguments are those of :meth:`Attention.forward`."""
+        """``[B, T, C]`` to the same; arguments as in :meth:`Attention.forward`."""
         gate, value, shared = nn.functional.silu(self.input(x)).split(self.sizes, dim=-1)
         both = shared.unsqueeze(-2) * self.scale  # [B, T, 2, s]
         if self.offset is not None:

@@ -49,7 +49,7 @@ def orthogonal_features(
     Args:
         num_features: m.
         head_dim: D.
-        seed, layer, redraw: the draw is a function of these and the sizes alone.
+        seed, layer, redraw: the draw depends only on them and the sizes.
         orthogonal: orthogonal in blocks of D rows; false: all independent.
         scaling: lengths of orthogonal rows, 0 as of Gaussian vectors, 1 all ``sqrt(D)``.
     """
@@ -204,7 +204,7 @@ def linear_attention(
         eps: added to the denominator; ``shen`` and ``favor`` have divided their exponentials by the largest one before.
         feature_eps: added to every feature of ``favor`` (default 1e-4) and ``relu`` (1e-3).
         projection: ``[m, D]`` for ``favor`` and ``relu``. Default: ``orthogonal_features`` with seed 0.
-        state: earlier keys; it is changed to include those of this call. Causal, with ``T = S``.
+        state: earlier keys; it is changed to include the keys of this call. Causal, with ``T = S``.
         kernel: ``"fused"``: in chunks, for float32, bfloat16 and float16 on the CPU, first derivatives to q, k, v and
             ``projection``; neither causal ``shen`` and ``favor``, nor a state with tensors that require grad.
             ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``: float64 loops over all
@@ -251,8 +251,8 @@ def _drawn_vectors(
 ) -> Tensor:
     """A copy of the vectors, drawn anew before a call whose number is a multiple of ``redraw_every``.
 
-    One operator of a graph. A copy, because the next redraw overwrites the vectors, and the backward of this call may
-    come after it; and made here, where a compiler does not leave it out.
+    One operator of a graph. It copies the vectors, because the next redraw overwrites them, possibly before the
+    backward of this call; an operator keeps compilers from removing the copy.
     """
     number = int(calls)
     if number > 0 and redraw_every > 0 and number % redraw_every == 0:
@@ -272,13 +272,13 @@ class LinearAttention(nn.Module):
 
     Args:
         head_dim: D.
-        layer: its draws differ from those of other layers.
+        layer: each layer has different draws.
         **options: ``feature_map``, ``rope_site``, ``rotate_denominator``, ``eps``; for ``favor`` and ``relu`` also
             ``num_features``, ``orthogonal``, ``orthogonal_scaling``, ``redraw_every`` (0: never), ``feature_eps``,
             ``seed``.
 
     The buffers ``projection``, ``redraws`` and ``calls`` are the whole state that a resumed run needs; feature
-    maps other than ``favor`` and ``relu`` have none.
+    maps other than ``favor`` and ``relu`` lack them.
 
     Raises:
         ValueError: an option that is not known, or a value out of range; the message names it.

@@ -48,7 +48,7 @@ class Model(ScriptModule):
         self.eval()
 
     def _described(self) -> str:
-        """A text of which _made makes the C++ model again, without values; in this process, where it has a table."""
+        """A text from which _made makes the C++ model, without values; only in this process if it has a table."""
         table, number = self._position_table, None
         if table is not None:
             number = hashlib.sha256(table.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
@@ -85,7 +85,7 @@ class Model(ScriptModule):
         cache: torch.ScriptObject | None = None,
         dropout_key: tuple[int, int] | None = None,
     ) -> dict[str, Tensor]:
-        """One forward pass. Names are those of ``transformers``: ``model(**tokenizer(texts, return_tensors="pt"))``.
+        """One forward pass. Names follow ``transformers``: ``model(**tokenizer(texts, return_tensors="pt"))``.
 
         Args:
             input_ids: int64 ``[B, T]``, T > 0.
@@ -99,8 +99,8 @@ class Model(ScriptModule):
             encoder_hidden: ``[B, S, C]``, the states that cross-attention attends to. With a cache, at its first call.
             encoder_mask: ``[B, S]``, as ``attention_mask``. Default: all.
             num_choices: for multiple choice, whose ``input_ids`` are ``[B * num_choices, T]``.
-            cache: from :meth:`new_cache`. The results for the new tokens are those of a pass over all tokens.
-            dropout_key: (seed, step), of which dropout in training mode is then a function. Default: every pass draws
+            cache: from :meth:`new_cache`. The results for the new tokens equal a pass over all tokens.
+            dropout_key: (seed, step), which then determine dropout in training mode. Default: every pass draws
                 a new seed from torch's default generator; ``torch.manual_seed`` repeats a run, and
                 ``torch.utils.checkpoint``, which restores the generator, drops the same in both of its passes.
 
@@ -141,7 +141,7 @@ class Model(ScriptModule):
 
     def _check_devices(self, **given: Tensor) -> None:
         first = self._tensors()[0]
-        if not first.is_meta:  # else the call says that the model has no values
+        if not first.is_meta:  # the call itself reports a model without values
             check_devices("input", **{"the model": first}, **given)
 
     def _whole(
@@ -204,8 +204,8 @@ class Model(ScriptModule):
 
     @property
     def head(self) -> str:
-        """The class of ``transformers`` that computes the same, such as those of ``HEADS``; if it has none,
-        ``RfEncoder`` with the same ending."""
+        """The equivalent class of ``transformers``, as in ``HEADS``; without one, ``RfEncoder`` with the same
+        ending."""
         return self._definition[1]
 
     @property
@@ -224,7 +224,7 @@ def _key(dropout_key: tuple[int, int] | None) -> tuple[int, int] | None:
     return dropout_key
 
 
-_position_tables: dict[str, Tensor] = {}  # those of files, by their hash
+_position_tables: dict[str, Tensor] = {}  # of files, by their hash
 
 
 @script_maker("model")
@@ -263,7 +263,7 @@ def _compute(
 
 
 def _seed(drawn: int) -> int:
-    """The seed that C++ draws from the same state of the generator: 64 bits, of which torch subtracted 2^63."""
+    """The seed that C++ draws from the same state of the generator: 64 bits, minus 2^63 in torch."""
     return drawn + 2**63 if drawn < 0 else drawn - 2**63
 
 
@@ -352,7 +352,7 @@ def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
 
 def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int | None] | None:
     """Writes position_terms.safetensors (docs/formats.md) into a model directory, as ``roformer bake`` does: for
-    sequences that are longer than those which it was written for with the weights, or where there is none.
+    sequences longer than the stored terms, or if the file is missing.
 
     Args:
         model_dir: with config.json and model.safetensors.
@@ -361,11 +361,11 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
 
     Returns:
         ``tokens``, the longest sequence that the file serves, and ``longest``, that the encoding reads at all; None
-        where there is no limit; and ``bytes``. None for an encoding that needs no file.
+        without a limit; and ``bytes``. None for an encoding that does not need the file.
 
     Raises:
         RuntimeError: a length that the encoding does not read, or whose tables are larger than 4 GiB; an encoding with
-            terms that are no constants, ``key_score`` and ``pair_bias``.
+            terms that are not constants, ``key_score`` and ``pair_bias``.
     """
     with _missing_files():
         saved = torch.ops.roformer.bake(_checks.directory("bake", model_dir), length)
@@ -377,7 +377,7 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
 
 @contextmanager
 def _missing_files() -> Iterator[None]:
-    """C++ has no FileNotFoundError that torch knows (nn/src/script_terms.h); a user's encoding may raise IndexError."""
+    """torch cannot raise FileNotFoundError from C++ (nn/src/script_terms.h); a user's encoding may raise IndexError."""
     try:
         yield
     except IndexError as error:

@@ -59,7 +59,7 @@ def export_onnx(
         ImportError: the package onnx is missing.
         FileNotFoundError, RuntimeError: as for ``Engine``.
         ValueError, TypeError: an argument breaks a rule; the model has causal linear attention, or a position encoding
-            that has no graph.
+            without a graph.
     """
     if _checks.integer(WHERE, "opset", opset) not in OPSETS:
         raise ValueError(f"[{WHERE}] opset must be 17 or 23, got {_checks.shown(opset)}")
@@ -152,7 +152,7 @@ def _head(architecture: str, task: str | None) -> str | None:
 
 
 def _save(graph: Any, properties: dict[str, str], target: Path, external: bool | None) -> int:
-    """Writes to a folder beside the target, checks, and renames. Returns the number of bytes."""
+    """Writes to a folder next to the target, checks, and renames. Returns the number of bytes."""
     import onnx
 
     from . import __version__
@@ -180,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("model", help="a directory that the engine opens")
     parser.add_argument("output", help="the file to write, such as model.onnx")
     parser.add_argument("--opset", type=int, default=23, help="23 (default), or 17 for older runtimes")
-    parser.add_argument("--task", help="embed, logits or hidden; default: what the directory is made for")
+    parser.add_argument("--task", help="embed, logits or hidden; default: the task of the directory")
     parser.add_argument("--length", type=int, help="tokens of the longest sequence; default: the model's")
     parser.add_argument("--external-data", action="store_true", help="weights in a second file, OUTPUT.data")
     given = parser.parse_args(arguments)

@@ -14,7 +14,7 @@ from . import _checks
 from .engine import Engine
 
 _WHERE = "encode"
-_BLOCK = 1024  # texts that are given to the engine at once
+_BLOCK = 1024  # texts per call of the engine
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -39,8 +39,8 @@ SIMILARITIES = {"cosine": _cosine, "dot": _dot, "euclidean": _euclidean, "manhat
 class SentenceTransformer:
     """A directory of sentence-transformers (docs/embeddings.md says which), or any encoder.
 
-    Names and results are those of sentence-transformers, but results are NumPy arrays unless tensors are asked for,
-    also those of ``similarity``. ``precision``, ``threads`` and ``token_budget`` are those of :class:`Engine`.
+    Names and results follow sentence-transformers, but results are NumPy arrays unless tensors are requested, also from
+    ``similarity``. ``precision``, ``threads`` and ``token_budget`` are as in :class:`Engine`.
 
     Args:
         model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
@@ -209,7 +209,7 @@ class SentenceTransformer:
 
     @property
     def max_seq_length(self) -> int:
-        """The most tokens of a sentence with its special tokens; setting it opens the directory again."""
+        """The maximum number of tokens of a sentence, with special tokens; setting it opens the directory again."""
         return self._info["max_length"]
 
     @max_seq_length.setter
