@@ -7,12 +7,14 @@
 #include <torch/nn/module.h>
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/io/shown_text.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
@@ -41,13 +43,14 @@ using TermLists = std::tuple<std::vector<at::Tensor>, std::vector<std::string>, 
                              std::optional<double>>;
 TermLists lists_of(const ops::Terms& terms);
 
-// What `compute` returns; its Error as c10::ValueError, which is ValueError in Python: for what looks at arguments.
+// What `compute` returns; its Error as c10::ValueError, which is ValueError in Python: for what looks at arguments. A
+// long message is cut.
 template <class Compute>
 auto with_value_errors(const Compute& compute) {
   try {
     return compute();
   } catch (const Error& error) {
-    C10_THROW_ERROR(ValueError, error.what());
+    C10_THROW_ERROR(ValueError, io::message_text(error.what()));
   }
 }
 
@@ -59,9 +62,11 @@ auto with_file_errors(const Compute& compute) {
   try {
     return compute();
   } catch (const MissingFileError& error) {
-    C10_THROW_ERROR(IndexError, std::string(kMissingFile) + error.what());
+    C10_THROW_ERROR(IndexError, kMissingFile + io::message_text(error.what()));
   } catch (const ArgumentError& error) {
-    C10_THROW_ERROR(ValueError, error.what());
+    C10_THROW_ERROR(ValueError, io::message_text(error.what()));
+  } catch (const Error& error) {
+    throw std::runtime_error(io::message_text(error.what()));
   }
 }
 
