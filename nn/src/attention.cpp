@@ -193,6 +193,7 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
   check_positions_of_terms("query", terms.query_positions, state.positions.query.ids);
   check_positions_of_terms("key", terms.key_positions, state.positions.key.ids);
   const ops::AttentionCall call = given_call(q_BTHD, k_BSHD, v_BSHD, terms, state);
+  ops::check_attention_devices(call);
   const Kernel kernel = choose(state.kernel, q_BTHD.device(), q_BTHD.scalar_type(), dropout);
   if (kernel == Kernel::kFused) return fused_attention(call, state, dropout);
   if (kernel == Kernel::kRef) {

@@ -54,6 +54,28 @@ void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)
   }
 }
 
+void check_devices(const LinearProblem& problem) {
+  const auto check = [&](const at::Tensor& x, const char* name) {
+    const at::Device device = problem.q_BTHD.device();
+    if (x.defined() && x.device() != device) {
+      fail(kLinearAttention, "{} must be on the device of q, {}, got {}", name, device.str(), x.device().str());
+    }
+  };
+  check(problem.k_BSHD, "k");
+  check(problem.v_BSHD, "v");
+  for (const auto& [rotation, name] : {std::pair(&problem.terms.query, "query"), {&problem.terms.key, "key"}}) {
+    check(rotation->cos, fmt::format("{}_cos", name).c_str());
+    check(rotation->sin, fmt::format("{}_sin", name).c_str());
+  }
+  check(problem.projection_FD, "projection");
+  check(problem.call.key_mask_BS, "key_mask");
+  check(problem.call.sequences_BS, "cu_seqlens");
+  if (problem.call.state == nullptr) return;
+  check(problem.call.state->sum_BHFD, "sum of the state");
+  check(problem.call.state->norm_BHF1, "norm of the state");
+  check(problem.call.state->maximum_BH, "maximum of the state");
+}
+
 void check_row(const at::Tensor& x, const char* name, const at::Tensor& k_BSHD) {
   const bool one_row_fits = x.dim() == 2 && (x.size(0) == 1 || x.size(0) == k_BSHD.size(0));
   if (one_row_fits && x.size(1) == k_BSHD.size(1)) return;
@@ -127,6 +149,7 @@ void check_linear_attention(const LinearAttentionConfig& config, const EncodingI
 
 void check_linear_attention(const LinearProblem& problem) {
   check_terms(problem.terms, problem.config);
+  check_devices(problem);
   check_shapes(problem.q_BTHD, problem.k_BSHD, problem.v_BSHD);
   check_call(problem.q_BTHD, problem.k_BSHD, problem.config, problem.projection_FD, problem.call);
   check_rotation(problem.terms.query, "queries", problem.q_BTHD);

@@ -63,7 +63,7 @@ Input input_of(const TensorDict& tensors, const MaybeKey& key) {
 // Keeps the warnings of this thread while it lives, for Python to give.
 class KeptWarnings : public c10::WarningHandler {
  public:
-  void process(const c10::Warning& warning) override { messages_.push_back(warning.msg()); }
+  void process(const c10::Warning& warning) override { messages_.push_back(io::message_text(warning.msg())); }
   std::vector<std::string> take() { return std::move(messages_); }
 
  private:

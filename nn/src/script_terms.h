@@ -43,7 +43,8 @@ using TermLists = std::tuple<std::vector<at::Tensor>, std::vector<std::string>, 
                              std::optional<double>>;
 TermLists lists_of(const ops::Terms& terms);
 
-// What `compute` returns; its Error as c10::ValueError, which is ValueError in Python: for what looks at arguments.
+// What `compute` returns; its Error as c10::ValueError, which is ValueError in Python: for what looks at arguments. A
+// long message is cut.
 template <class Compute>
 auto with_value_errors(const Compute& compute) {
   try {

@@ -18,8 +18,8 @@ namespace {
 using SymSizes = std::vector<c10::SymInt>;
 
 void check_device(const AttentionCall& call, const at::Tensor& x, const char* name) {
-  TORCH_CHECK_VALUE(x.device() == call.q.device(), "[attention] ", name, " must be on the device of q, ",
-                    call.q.device(), ", got ", x.device());
+  TORCH_CHECK_VALUE(!x.defined() || x.device() == call.q.device(), "[attention] ", name,
+                    " must be on the device of q, ", call.q.device(), ", got ", x.device());
 }
 
 void check_data(const AttentionCall& call) {
@@ -30,7 +30,6 @@ void check_data(const AttentionCall& call) {
     TORCH_CHECK_VALUE(x->dim() == 4 && x->scalar_type() == q.scalar_type(), "[attention] ", name,
                       " must be [batch, tokens, heads, size] of ", q.scalar_type(), ", got ", x->scalar_type(), " ",
                       x->sym_sizes());
-    check_device(call, *x, name);
   }
   TORCH_CHECK_VALUE(k.sym_size(0) == q.sym_size(0) && k.sym_size(3) == q.sym_size(3),
                     "[attention] k must be [batch, keys, key_heads, head_dim] to match q, ", q.sym_sizes(), ", got ",
@@ -48,22 +47,20 @@ void check_positions(const AttentionCall& call, const at::Tensor& positions, con
   TORCH_CHECK_VALUE(positions.dim() == 2 && (positions.sym_size(0) == 1 || positions.sym_size(0) == batch) &&
                         positions.sym_size(1) == tokens,
                     "[attention] ", name, " must be [1 or ", batch, ", ", tokens, "], got ", positions.sym_sizes());
-  check_device(call, positions, name);
 }
 
-void check_ends(const AttentionCall& call, const at::Tensor& cu_seqlens, const char* name) {
+void check_ends(const at::Tensor& cu_seqlens, const char* name) {
   if (!cu_seqlens.defined()) return;
   const at::ScalarType type = cu_seqlens.scalar_type();
   TORCH_CHECK_VALUE((type == at::kInt || type == at::kLong) && cu_seqlens.dim() == 1 && cu_seqlens.sym_size(0) >= 1,
                     "[attention] ", name, " must be int32 or int64 [sequences + 1], got ", type, " ",
                     cu_seqlens.sym_sizes());
-  check_device(call, cu_seqlens, name);
 }
 
 void check_packed(const AttentionCall& call) {
   const auto& [q, k] = call.packed;
-  check_ends(call, q, "cu_seqlens_q");
-  check_ends(call, k, "cu_seqlens_k");
+  check_ends(q, "cu_seqlens_q");
+  check_ends(k, "cu_seqlens_k");
   TORCH_CHECK_VALUE(!q.defined() || !k.defined() || q.sym_size(0) == k.sym_size(0),
                     "[attention] cu_seqlens_k must have the shape of cu_seqlens_q, ", q.sym_sizes(), ", got ",
                     k.sym_sizes());
@@ -78,7 +75,6 @@ void check_prefix(const AttentionCall& call) {
                     "[attention] prefix must be int32 or int64 [", entries, "], one for each ",
                     call.packed.defined() ? "packed sequence" : "entry of the batch", ", got ", type, " ",
                     prefix.sym_sizes());
-  check_device(call, prefix, "prefix");
 }
 
 void check_rotation(const AttentionCall& call, const char* name, const Rotation& rotation, bool of_queries) {
@@ -140,10 +136,6 @@ void check_scores(const AttentionCall& call, const char* name, const at::Tensor&
 enum class Side { kQuery, kKey, kValue };
 
 void check_terms(const AttentionCall& call) {
-  const auto inputs = inputs_of(call);
-  for (size_t i = kInputs - kTerms; i < kInputs; ++i) {
-    if (inputs[i]->defined()) check_device(call, *inputs[i], kInputNames[i]);
-  }
   enum class Width { kOne, kHeadDim, kValueDim, kHeadDimOrOne };
   const auto numbers = [&](Width width) {
     const SymSizes of_heads = {call.q.sym_size(2)}, of_vectors = {call.q.sym_size(2), call.q.sym_size(3)};
@@ -167,7 +159,6 @@ void check_terms(const AttentionCall& call) {
 void check_mask(const AttentionCall& call) {
   const at::Tensor& mask = call.mask;
   if (!mask.defined()) return;
-  check_device(call, mask, "mask");
   const SymSizes scores = {call.q.sym_size(0), call.q.sym_size(2), call.q.sym_size(1), call.k.sym_size(1)};
   bool fits = mask.scalar_type() == at::kBool && mask.dim() <= 4;
   for (int64_t i = 0; fits && i < mask.dim(); ++i) {
@@ -181,6 +172,7 @@ void check_mask(const AttentionCall& call) {
 // All checks that do not read the values of tensors, for terms of any floating-point dtype.
 void check_shapes(const AttentionCall& call) {
   parse_layout("attention", call.terms.layout);
+  check_attention_devices(call);
   check_data(call);
   check_positions(call, call.query_positions, "query_positions", call.q.sym_size(1));
   check_positions(call, call.key_positions, "key_positions", call.k.sym_size(1));
@@ -294,6 +286,17 @@ void check_call(const AttentionCall& call) {
     TORCH_CHECK_VALUE(!inputs[i]->defined() || inputs[i]->scalar_type() == dtype, "[attention] ", kInputNames[i],
                       " must be ", dtype, " for data of ", call.q.scalar_type(), ", got ", inputs[i]->scalar_type());
   }
+}
+
+void check_attention_devices(const AttentionCall& call) {
+  const auto inputs = inputs_of(call);
+  for (size_t i = 0; i < kInputs; ++i) check_device(call, *inputs[i], kInputNames[i]);
+  check_device(call, call.query_positions, "query_positions");
+  check_device(call, call.key_positions, "key_positions");
+  check_device(call, call.packed.cu_seqlens_q, "cu_seqlens_q");
+  check_device(call, call.packed.cu_seqlens_k, "cu_seqlens_k");
+  check_device(call, call.window.prefix, "prefix");
+  check_device(call, call.mask, "mask");
 }
 
 void check_attention(const AttentionCall& call) {

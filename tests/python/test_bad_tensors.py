@@ -17,7 +17,15 @@ rope = roformer_cpp.encoding("rope", num_attention_heads=H, head_dim=D)
 learned = roformer_cpp.encoding("learned", num_attention_heads=H, head_dim=D)
 CONFIG = dict(vocab_size=37, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20)
 model = roformer_cpp.build_model(CONFIG | {"model_type": "roformer", "max_position_embeddings": 16})
+speaker = roformer_cpp.build_model(CONFIG | {"model_type": "roformer"}, "RoFormerForMaskedLM")
 ids = torch.arange(1, 11).view(2, 5)
+vectors, seen = torch.ones(2, 5, 16), torch.ones(2, 5, dtype=torch.bool)
+words = roformer_cpp.encoding("complex", hidden_size=16, head_dim=D, num_attention_heads=H, vocab_size=37)
+on_meta = {"sum": torch.ones(2, H, D, D, device="meta"), "norm": torch.ones(2, H, D, 1, device="meta")}
+
+
+def of_layer(name):
+    return roformer_cpp.encoding(name, hidden_size=16, head_dim=D, num_attention_heads=H, is_decoder=True)
 
 
 def rotated(x=q, positions=places, **options):
@@ -114,6 +122,13 @@ VALUES = [
     (lambda: by_rows(cos=cos.double()), "[rotate] cos must be Float for x of Float, got Double"),
     (lambda: by_rows(sin=sin[:, :3]), "[rotate] sin must be [batch or 1, tokens, rotary_dim/2]"),
     (lambda: attended(q, q.to("meta")), "[attention] k must be on the device of q, cpu, got meta"),
+    (lambda: attended(q.to("meta"), q, q), "[attention] k must be on the device of q, meta, got cpu"),
+    (lambda: attended(*[q.to("meta")] * 2, q), "[attention] v must be on the device of q, meta, got cpu"),
+    (lambda: attended(*[q.to("meta")] * 3, rope.terms(places)), "[attention] query_cos must be on the device of q, me"),
+    (lambda: attended(q.to("meta"), q, q, kernel="fused"), "[attention] k must be on the device of q, meta, got cpu"),
+    (lambda: attended(*[q.to("meta")] * 3, mask=seen), "[attention] mask must be on the device of q, meta, got cpu"),
+    (lambda: attended(mask=seen.to("meta")), "[attention] mask must be on the device of q, cpu, got meta"),
+    (lambda: attended(*[q.to("meta")] * 3, positions=places), "[attention] query_positions must be on the device of q"),
     (lambda: attended(q.int(), q.int(), q.int()), "[attention] q must be floating-point, got Int"),
     (lambda: attended(q, q.double()), "[attention] k must be [batch, tokens, heads, size] of Float, got Double"),
     (lambda: attended(q.to_sparse()), "[attention] q must be a dense tensor, got torch.sparse_coo"),
@@ -121,6 +136,17 @@ VALUES = [
     (lambda: attended(*[q[..., :0]] * 3), "[attention] head_dim must be >= 1, got 0"),
     (lambda: packed(ends.to("meta")), "[attention] cu_seqlens must have values, got a tensor of the device meta"),
     (lambda: linear(q, q.to("meta")), "[linear_attention] k must be on the device of q, cpu, got meta"),
+    (lambda: linear(q.to("meta"), q, q), "[linear_attention] k must be on the device of q, meta, got cpu"),
+    (lambda: linear(*[q.to("meta")] * 2, q), "[linear_attention] v must be on the device of q, meta, got cpu"),
+    (
+        lambda: linear(*[q.to("meta")] * 3, "elu", rope.terms(places)),
+        "[linear_attention] query_cos must be on the device of q, meta, got cpu",
+    ),
+    (lambda: linear(key_mask=seen.to("meta")), "[linear_attention] key_mask must be on the device of q, cpu, got meta"),
+    (
+        lambda: linear(is_causal=True, state=roformer_cpp.LinearAttentionState(on_meta)),
+        "[linear_attention] sum of the state must be on the device of q, cpu, got meta",
+    ),
     (
         lambda: linear(feature_map="favor", projection=torch.ones(4, D, device="meta")),
         "[linear_attention] projection must be on the device of q, cpu, got meta",
@@ -133,6 +159,30 @@ VALUES = [
     (
         lambda: learned.input(places.to("meta")),
         "[encoding] positions must have values, got a tensor of the device meta",
+    ),
+    (
+        lambda: words.words(vectors, ids.to("meta"), places),
+        "[encoding] input_ids must be on the device of positions, cpu, got meta",
+    ),
+    (lambda: words.words(vectors.to("meta"), ids, places), "[encoding] words must be on the device of positions, cpu"),
+    (
+        lambda: words.words(vectors, ids, places.to("meta")),
+        "[encoding] positions must have values, got a tensor of the device meta",
+    ),
+    *(
+        (
+            lambda name=name: of_layer(name).terms(places, hidden_states=vectors.to("meta")),
+            "[encoding] hidden_states must be on the device of positions, cpu, got meta",
+        )
+        for name in ("fox", "path")
+    ),
+    (
+        lambda: of_layer("transformer-xl-literal").terms(places, projections=[torch.ones(16, 16, device="meta")] * 3),
+        "[encoding] projections[0] must be on the device of positions, cpu, got meta",
+    ),
+    (
+        lambda: speaker.masked_lm_logits(torch.ones(1, 16, device="meta")),
+        "[input] hidden must be on the device of the model, cpu, got meta",
     ),
     (lambda: rope.terms(places, dtype=torch.int8), "[encoding] dtype must be float32, float64, float16 or bfloat16"),
     (lambda: model(ids.to("meta")), "[input] input_ids must be on the device of the model, cpu, got meta"),

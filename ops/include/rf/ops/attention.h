@@ -40,5 +40,7 @@ at::Tensor attention_ref(const AttentionCall& call);
 
 // Throws like the two functions above, for code that computes attention in another way; tensors may be on any device.
 void check_attention(const AttentionCall& call);
+// That part of it which also holds where sizes and values are not known: all tensors are on the device of q.
+void check_attention_devices(const AttentionCall& call);
 
 }  // namespace rf::ops
