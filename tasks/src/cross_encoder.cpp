@@ -7,6 +7,7 @@
 #include "model_task.h"
 #include "rf/engine/model.h"
 #include "rf/io/error.h"
+#include "rf/io/finite.h"
 #include "rf/io/printable.h"
 #include "rf/tasks/examples.h"
 
@@ -103,7 +104,8 @@ const CrossEncoderInfo& CrossEncoder::info() const {
   return impl_->info;
 }
 
-std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs) const {
+std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
+                                        const std::function<std::string(int64_t)>& place) const {
   constexpr size_t kBlock = 512;  // pairs that are tokenized at once
   const size_t labels = impl_->info.labels.size();
   std::vector<float> scores(pairs.size() * labels);
@@ -113,6 +115,9 @@ std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs) c
     impl_->model.logits({.ids = batch.ids, .offsets = batch.offsets, .types = batch.types},
                         scores.data() + first * labels);
   }
+  io::check_finite(
+      scores, static_cast<int64_t>(labels), [&](int64_t i) { return place ? place(i) : kWhere; },
+      [&](int64_t i) { return place ? "logits" : fmt::format("logits of pair {}", i); });
   for (float& score : scores) score = static_cast<float>(activated(impl_->info.activation, score));
   return scores;
 }

@@ -52,8 +52,10 @@ class CrossEncoder {
   CrossEncoder& operator=(CrossEncoder&&) noexcept;
 
   const CrossEncoderInfo& info() const;
-  // [pairs.size(), labels], after the activation.
-  std::vector<float> scores(std::span<const text::TextPair> pairs) const;
+  // [pairs.size(), labels], after the activation. Throws Error for logits that are not finite; place(i): where pair i
+  // comes from, such as "a.txt line 3"; empty: the message has its number.
+  std::vector<float> scores(std::span<const text::TextPair> pairs,
+                            const std::function<std::string(int64_t)>& place = {}) const;
 
  private:
   struct Impl;
