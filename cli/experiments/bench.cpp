@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "command_line.h"
 #include "machine_facts.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -109,11 +110,11 @@ void add_kernel_options(CLI::App& app, BenchOptions& options) {
       "--peers", [&options] { options.kernels.peers = bench::Peers::kYes; }, "Also time the same work in torch eager");
   app.add_option("--json", options.json_path, "Write results to this file instead of stdout");
   app.add_option("--rounds", options.kernels.rounds, "Number of rounds; medians are over these")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(whole_number(1, int64_t{1} << 20));
   app.add_option("--sets", options.kernels.sets,
                  "Sets of arrays used in turn; 0: enough for the data to come from memory, where that matters; 1: "
                  "data that fit stay in the cache")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+      ->check(whole_number(0, int64_t{1} << 20));
   app.add_flag_callback(
       "--tiny", [&options] { options.kernels.sizes = bench::Sizes::kTiny; },
       "Every case at a small size, to test that it works");
