@@ -238,6 +238,7 @@ int run_embed(EmbedOptions& options, const Common& common) {
   if (!options.texts.empty()) return run_texts(options, open_embedder(options.embedder, common));
   if (!options.output.empty()) {
     options.read.outputs = EmbeddingOutput::paths_of(options.output);
+    options.read.replaced = options.output;
     if (!holds_ids(vector_format_of(options.output))) options.read.ids = data::Ids::kNotRead;
   }
   data::TextReader reader(options.read);

@@ -5,6 +5,7 @@
 #include <map>
 #include <thread>
 
+#include "command_line.h"
 #include "read_options.h"
 #include "rf/engine/names.h"
 #include "rf/model/run_checkpoints.h"
@@ -26,7 +27,8 @@ void add_poolings(CLI::App& app, engine::EmbedderOptions& options) {
              const auto found = kPoolings.find(name);
              if (found == kPoolings.end()) {
                throw CLI::ValidationError(
-                   "--pooling", fmt::format("must be cls, last, max, mean, mean-sqrt-len or pooler, got {}", name));
+                   "--pooling",
+                   fmt::format("must be cls, last, max, mean, mean-sqrt-len or pooler, got {}", io::printable(name)));
              }
              options.poolings.push_back(found->second);
            }
@@ -49,7 +51,8 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
          "--no-normalize", [&options] { options.normalize = false; }, "Vectors as they are")
       ->excludes("--normalize");
   app.add_option("--dimensions", options.dimensions,
-                 "The first N elements of each vector (Matryoshka), which is then normalised again if vectors are");
+                 "The first N elements of each vector (Matryoshka), which is then normalised again if vectors are")
+      ->check(whole_number(1));
   app.add_option_function<std::string>(
       "--prompt", [&options](const std::string& text) { options.prompt = text; }, "Text before each text");
   app.add_option_function<std::string>(
@@ -59,7 +62,8 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
   add_precision(app, options.precision);
   app.add_option("--max-length", options.max_length,
                  "Most tokens of a text, with special tokens; default: the model's max_seq_length, else what its "
-                 "tokenizer and positions allow");
+                 "tokenizer and positions allow")
+      ->check(whole_number(1));
   add_choice<LongTexts>(app, "--long-texts", options.long_texts, "truncate",
                         "A longer text: truncate (its first tokens count, as in sentence-transformers) or refuse",
                         {{"truncate", LongTexts::kTruncate}, {"refuse", LongTexts::kRefuse}});

@@ -12,10 +12,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <new>
 #include <span>
@@ -29,6 +27,7 @@
 #include "command_line.h"
 #include "rf/status.h"
 #include "training_library.h"
+#include "usage_errors.h"
 
 // One line for each command, in the order of --help; each is defined in its own file, or in training_commands.cpp.
 #define RF_COMMANDS(X) \
@@ -75,17 +74,16 @@ const Command* find_command(std::string_view name) {
   return found == kCommands.end() ? nullptr : &*found;
 }
 
-// A wrong command line; run_guarded says it.
-struct Misuse {
-  std::string message;
-};
-
-// Throws if the first argument should be a command and is not.
+// Throws if the first argument is neither a command nor an option of the program.
 void check_command(int argc, char** argv) {
   if (argc < 2) throw Misuse{"[usage] a command must be given, got none (roformer --help lists them)"};
-  if (argv[1][0] == '-') return;
   const std::string_view given = argv[1];
-  if (find_command(given) != nullptr) return;
+  if (find_command(given) != nullptr || given == "-h" || given == "--help" || given == "--version") return;
+  if (given.starts_with('-')) {
+    throw Misuse{fmt::format(
+        "[usage] an option before the command must be --help or --version, got {} (roformer --help lists the commands)",
+        io::printable(given))};
+  }
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) names.push_back(command.name);
   const std::string_view nearest = io::nearest_name(given, names);
@@ -94,66 +92,9 @@ void check_command(int argc, char** argv) {
                            io::printable(given), hint)};
 }
 
-// CLI11 first misses the option that was misspelt; an option that does not exist is what is wrong then. What follows an
-// option with a value is that value, even if it begins with "--".
-void check_options(CLI::App& command, int argc, char** argv) {
-  std::vector<std::string> known, with_value;
-  std::vector<CLI::App*> groups = command.get_subcommands([](const CLI::App*) { return true; });
-  groups.push_back(&command);
-  for (const CLI::App* group : groups) {
-    for (const CLI::Option* option : group->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        known.push_back("--" + name);
-        if (option->get_items_expected_min() > 0) with_value.push_back("--" + name);
-      }
-    }
-  }
-  const std::vector<std::string_view> names(known.begin(), known.end());
-  bool is_value = false;
-  for (const std::string_view argument : std::span(argv, static_cast<size_t>(argc)).subspan(2)) {
-    if (std::exchange(is_value, false)) continue;
-    if (argument == "--") return;
-    is_value = std::find(with_value.begin(), with_value.end(), argument) != with_value.end();
-    const std::string_view given = argument.substr(0, argument.find('='));
-    if (!given.starts_with("--") || std::find(names.begin(), names.end(), given) != names.end()) continue;
-    const std::string_view nearest = io::nearest_name(given, names);
-    const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
-    throw Misuse{
-        fmt::format("[usage] an option of {0} must be a known one, got {1}{2} (roformer {0} --help lists them)",
-                    command.get_name(), io::printable(given), hint)};
-  }
-}
-
-// CLI11 reads octal and hexadecimal numbers, and replaces one that does not fit by the nearest that does. Here a whole
-// number is decimal and fits into 64 bits; a seed, like the run file's, is from 0 to 2^63 - 1.
-std::string check_whole_number(const std::string& text, int64_t min) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && std::to_string(value) == text && value >= min) return "";
-  return fmt::format("must be a whole number from {} to 2^63 - 1 in decimal digits, got {}", min == 0 ? "0" : "-2^63",
-                     io::printable(text));
-}
-
-void check_whole_numbers(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    const std::string type = option->get_type_name();
-    if (!type.starts_with("INT") && !type.starts_with("UINT")) continue;
-    const int64_t min = type.starts_with("UINT") ? 0 : std::numeric_limits<int64_t>::min();
-    option->check([min](const std::string& text) { return check_whole_number(text, min); });
-  }
-}
-
-// CLI11's message in the form of ours, in one line.
-std::string usage_message(const std::string& message, const std::string& command) {
-  std::string text = message.substr(0, message.find('\n'));
-  std::erase(text, kValueMark);
-  if (text == "A subcommand is required") text = "a command must be given, got none";
-  return fmt::format("[usage] {} (roformer{} --help lists the options)", text, command);
-}
-
 void add_common(CLI::App& app, const Command& command, Common& common) {
   if (command.seed == Command::Seed::kUsed) app.add_option("--seed", common.seed, "Seed of the random numbers");
-  app.add_option("--threads", common.threads, "Threads to use; default: all")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", common.threads, "Threads to use; default: all")->check(whole_number(1, 1024));
   app.footer(fmt::format("Example:\n  {}", command.example));
 }
 
@@ -221,19 +162,18 @@ void configure_command(CLI::App& app, const Command& command, const Common& comm
     app.add_flag_callback("--strict", make_warnings_errors,
                           "Refuse what is a warning otherwise, such as a key of config.json that is not known");
   }
-  check_whole_numbers(app);
+  check_numbers(app);
   app.final_callback([&action, run_command = std::move(run_command)] { action = run_command; });
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, const std::function<int()>& action) {
-  if (argv[1][0] != '-') check_options(*app.get_subcommand(argv[1]), argc, argv);
+  const CLI::App* const command = argv[1][0] == '-' ? nullptr : app.get_subcommand(argv[1]);
+  if (command != nullptr) check_options(*command, std::span(argv, static_cast<size_t>(argc)).subspan(2));
   try {
-    app.parse(marked_arguments(argc, argv));
+    app.parse(marked_arguments(argc, argv, command == nullptr ? Dashes::kAreValue : dashes_of(*command)));
   } catch (const CLI::ParseError& error) {
     std::ostringstream help, message;
-    if (app.exit(error, help, message) != 0) {
-      throw Misuse{usage_message(error.what(), argv[1][0] == '-' ? "" : fmt::format(" {}", argv[1]))};
-    }
+    if (app.exit(error, help, message) != 0) throw misuse_of(error, command == nullptr ? app : *command);
     emit_text(without_line_end(help.str()));
     return kOk;
   }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <iterator>
+#include <optional>
 
 #include "rf/engine/names.h"
 #include "rf/io/error.h"
@@ -32,6 +33,43 @@ void add_named(CLI::App& app, const std::string& name, Value& value, Value (*par
           return error.what();
         }
       });
+}
+
+// Removes the field at the front of `rest`: up to the next comma, or a text in double quotes, in which two of them are
+// one. nullopt for one whose quotes do not close.
+std::optional<std::string> take_field(std::string_view& rest) {
+  std::string field;
+  if (!rest.starts_with('"')) {
+    field = rest.substr(0, rest.find(','));
+    rest.remove_prefix(field.size());
+    return field;
+  }
+  for (size_t at = 1; at < rest.size(); ++at) {
+    if (rest[at] == '"' && !rest.substr(++at).starts_with('"')) {
+      rest.remove_prefix(at);
+      return field;
+    }
+    field += rest[at];
+  }
+  return std::nullopt;
+}
+
+// Removes the pair at the front of `rest`, name=field, and the comma after it.
+void add_pair(std::string_view& rest, std::map<std::string, std::string>& columns) {
+  const std::string_view list = rest;
+  const std::string name(rest.substr(0, rest.find_first_of("=,")));
+  rest.remove_prefix(name.size());
+  std::optional<std::string> field;
+  if (rest.starts_with('=')) {
+    rest.remove_prefix(1);
+    field = take_field(rest);
+  }
+  const bool ends = rest.empty() || rest.starts_with(',');
+  if (name.empty() || !field || field->empty() || !ends || !columns.emplace(name, *field).second) {
+    throw CLI::ValidationError("--columns",
+                               fmt::format("must give each once, as name=field, got {}", io::printable(list)));
+  }
+  rest.remove_prefix(std::min<size_t>(1, rest.size()));
 }
 
 constexpr int kModuleDepth = 1;  // files of sentence-transformers' modules, such as 1_Pooling/config.json
@@ -117,20 +155,16 @@ void check_outputs(const std::vector<std::string>& outputs, std::vector<std::str
 void add_columns(CLI::App& app, std::map<std::string, std::string>& columns) {
   app.add_option_function<std::vector<std::string>>(
          "--columns",
-         [&columns](const std::vector<std::string>& pairs) {
-           for (const std::string& pair : pairs) {
-             const size_t equals = pair.find('=');
-             const std::string name = pair.substr(0, equals);
-             if (equals == std::string::npos || name.empty() || equals + 1 == pair.size() ||
-                 !columns.emplace(name, pair.substr(equals + 1)).second) {
-               throw CLI::ValidationError(
-                   "--columns", fmt::format("must give each once, as name=field, got {}", io::printable(pair)));
-             }
+         [&columns](const std::vector<std::string>& lists) {
+           for (const std::string& list : lists) {
+             std::string_view rest = list;
+             do {
+               add_pair(rest, columns);
+             } while (!rest.empty());
            }
          },
-         "Names of the fields: text=sentence1,pair=sentence2,label=score")
-      ->type_name("NAME=FIELD")
-      ->delimiter(',');
+         "Names of the fields: text=sentence1,pair=sentence2,label=score; one with a comma in double quotes")
+      ->type_name("NAME=FIELD");
 }
 
 void add_dictionary(CLI::App& app, text::LoadOptions& options) {

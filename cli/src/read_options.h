@@ -12,6 +12,7 @@
 #include "rf/data/reader.h"
 #include "rf/engine/precision.h"
 #include "rf/io/dtype.h"
+#include "rf/io/printable.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::cli {
@@ -28,7 +29,7 @@ CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const cha
       [&value, names, listed, name](const std::string& given) {
         const auto found = names.find(std::string(io::full_type_name(given)));
         if (found == names.end()) {
-          throw CLI::ValidationError(name, fmt::format("must be one of {}, got {}", listed, given));
+          throw CLI::ValidationError(name, fmt::format("must be one of {}, got {}", listed, io::printable(given)));
         }
         value = found->second;
       },

@@ -1,11 +1,11 @@
 // roformer rerank: records by the scores that a cross-encoder gives to a query and each of them.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "command.h"
+#include "command_line.h"
 #include "read_options.h"
 #include "rf/data/read_progress.h"
 #include "rf/data/records.h"
@@ -28,6 +28,7 @@ struct RerankOptions {
 struct Ranked {
   float score = 0;
   int64_t index = 0;  // of the record, from 0
+  std::shared_ptr<const std::string> source;
   int64_t line = 0;
   nlohmann::json id;  // null: none
   std::string text;
@@ -44,6 +45,7 @@ class Ranking {
   void add(const data::Record& record) {
     const nlohmann::json* const id = record.find(options_.id_field);
     waiting_.push_back({.index = count_++,
+                        .source = record.source,
                         .line = record.line,
                         .id = id == nullptr ? nlohmann::json() : *id,
                         .text = record.text(options_.field)});
@@ -61,12 +63,12 @@ class Ranking {
   void flush() {
     std::vector<text::TextPair> pairs;
     for (const Ranked& each : waiting_) pairs.push_back({options_.query, each.text});
-    const std::vector<float> scores = model_.scores(pairs);
+    const auto place = [&](int64_t i) {
+      const Ranked& each = waiting_[static_cast<size_t>(i)];
+      return data::Record{each.source, each.line, {}}.place();
+    };
+    const std::vector<float> scores = model_.scores(pairs, std::nullopt, place);
     for (size_t i = 0; i < waiting_.size(); ++i) {
-      if (!std::isfinite(scores[i])) {
-        fail("rerank", "scores must be finite numbers, got {} for the record of line {} (damaged weights?)", scores[i],
-             waiting_[i].line);
-      }
       waiting_[i].score = scores[i];
       ranked_.push_back(std::move(waiting_[i]));
     }
@@ -107,7 +109,6 @@ void read_records(const RerankOptions& options, Ranking& ranking) {
 }
 
 int run_rerank(RerankOptions& options) {
-  if (options.top_k < 0) fail_usage("rerank", "--top-k must be at least 1, got {}", options.top_k);
   check_dictionaries(options.model.load);
   options.model.model_dir = model_of_run(options.model.model_dir, say);
   options.model.note = say;
@@ -147,14 +148,7 @@ std::function<int()> configure_rerank(CLI::App& app, const Common&) {
   app.add_option("--field", options->field, "Field with the text of a record")->capture_default_str();
   app.add_option("--id-field", options->id_field, "Field with the id of a record, which its result has as \"id\"")
       ->capture_default_str();
-  app.add_option_function<int64_t>(
-         "--top-k",
-         [options](int64_t count) {
-           if (count < 1) throw CLI::ValidationError("--top-k", fmt::format("must be at least 1, got {}", count));
-           options->top_k = count;
-         },
-         "Records to show, the best first; default: all")
-      ->type_name("INT");
+  app.add_option("--top-k", options->top_k, "Records to show, the best first; default: all")->check(whole_number(1));
   app.add_option_function<std::string>(
          "--activation",
          [&model](const std::string& name) {

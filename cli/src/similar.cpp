@@ -199,6 +199,7 @@ void show(const SimilarOptions& options, const std::vector<std::vector<Match>>& 
     for (const Match& match : matches[i]) {
       nlohmann::ordered_json line;
       if (matches.size() > 1) line["query"] = options.queries[i];
+      line["index"] = match.row;
       line["score"] = match.score;
       if (!match.id.empty()) line["id"] = nlohmann::ordered_json::parse(match.id);
       line["line"] = match.line;
@@ -220,13 +221,13 @@ int run_similar(SimilarOptions& options, const Common& common) {
   if (!options.embeddings.empty()) {
     check_outputs({}, {options.embeddings}, "");
     stored.emplace(options.embeddings);
-    if (options.embedder.options.dimensions == 0) options.embedder.options.dimensions = stored->dimensions();
-    if (options.embedder.options.dimensions != stored->dimensions()) {
-      fail_usage("similar", "--dimensions must be those of --embeddings, {}, got {}", stored->dimensions(),
-                 options.embedder.options.dimensions);
-    }
   }
   engine::Embedder embedder = open_embedder(options.embedder, common);
+  if (stored && stored->dimensions() != embedder.info().dimensions) {
+    fail_usage("similar", "--embeddings must have the {} columns of the model's vectors, got {}{}",
+               embedder.info().dimensions, stored->dimensions(),
+               stored->dimensions() < embedder.info().dimensions ? " (--dimensions shortens vectors)" : "");
+  }
   Search search{.similarity = options.own_similarity ? embedder.info().similarity : options.similarity,
                 .dimensions = static_cast<size_t>(embedder.info().dimensions),
                 .queries = query_vectors(options, embedder),

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "command.h"
@@ -35,6 +36,7 @@ struct TokenizeOptions {
   text::LoadOptions load;
   bool cased = false, pairs = false;
   text::BatchOptions batch;
+  std::optional<Side> truncation_side, padding_side;  // in place of the directory's
 };
 
 text::Tokenizer open(const TokenizeOptions& options) {
@@ -166,6 +168,10 @@ int run_tokenize(TokenizeOptions& options, const Common& common) {
   }
   check_outputs({}, {"-"}, "");
   check_dictionaries(options.load);
+  const text::RowSettings settings =
+      options.model_dir.empty() ? text::RowSettings() : text::read_row_settings(options.model_dir);
+  options.batch.truncation_side = options.truncation_side.value_or(settings.truncation_side);
+  options.batch.padding_side = options.padding_side.value_or(settings.padding_side);
   LineTokenizer tokenizer(options);
   tokenizer.run();
   if (tokenizer.replaced() > 0) {
@@ -174,23 +180,26 @@ int run_tokenize(TokenizeOptions& options, const Common& common) {
   return kOk;
 }
 
-void add_row_options(CLI::App& app, text::BatchOptions& batch) {
+void add_row_options(CLI::App& app, TokenizeOptions& options) {
+  text::BatchOptions& batch = options.batch;
   app.add_option("--max-length", batch.max_length, "Largest number of tokens in a row, including special tokens");
   CLI::Option* const truncation = add_choice<Truncation>(app, "--truncation", batch.truncation, "",
                                                          "What is truncated: longest-first, only-first, only-second",
                                                          {{"longest-first", Truncation::kLongestFirst},
                                                           {"only-first", Truncation::kOnlyFirst},
                                                           {"only-second", Truncation::kOnlySecond}});
-  add_choice<Side>(app, "--truncation-side", batch.truncation_side, "right", "Where tokens are cut off: right or left",
-                   {{"right", Side::kRight}, {"left", Side::kLeft}})
+  const std::map<std::string, std::optional<Side>> sides = {{"right", Side::kRight}, {"left", Side::kLeft}};
+  add_choice<std::optional<Side>>(app, "--truncation-side", options.truncation_side, "",
+                                  "Where tokens are cut off: right or left; default: the directory's, else right",
+                                  sides)
       ->needs(truncation);
   CLI::Option* const overflow = app.add_flag_callback(
       "--overflow", [&batch] { batch.overflow = Overflow::kRows; }, "Tokens that are cut off become further rows");
   app.add_option("--stride", batch.stride, "Tokens that an overflowing row repeats of the one before")->needs(overflow);
   CLI::Option* const pad = app.add_flag_callback(
       "--pad", [&batch] { batch.padding = Padding::kMaxLength; }, "Fill rows up to --max-length");
-  add_choice<Side>(app, "--padding-side", batch.padding_side, "right", "Where padding goes: right or left",
-                   {{"right", Side::kRight}, {"left", Side::kLeft}})
+  add_choice<std::optional<Side>>(app, "--padding-side", options.padding_side, "",
+                                  "Where padding goes: right or left; default: the directory's, else right", sides)
       ->needs(pad);
   app.add_flag_callback(
       "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "Do not add special tokens");
@@ -218,7 +227,7 @@ std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
   app.add_flag("--cased", options->cased, "The vocabulary of --vocab keeps case and accents");
   add_dictionary(app, options->load);
   app.add_flag("--pairs", options->pairs, "Each line has two texts with a tab between them");
-  add_row_options(app, options->batch);
+  add_row_options(app, *options);
   app.description(app.get_description() +
                   "\nA row has ids, tokens, types and mask; offsets are code points of the line (of its text, with "
                   "--pairs), byte_offsets\nbytes, both half-open");

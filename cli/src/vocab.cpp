@@ -104,6 +104,8 @@ int run_vocab(const VocabOptions& options) {
   text::VocabularyTrainer trainer(options.trainer);
   data::ReadOptions input = options.input;
   input.outputs = outputs_of(options.output);
+  // vocab.txt is the name of a vocabulary, that of an earlier run.
+  if (!is_of_model_directory(options.output)) input.replaced = options.output;
   data::DocumentReader reader(input);
   say_left_out(reader.left_out());
   const text::Vocabulary vocabulary = trained(trainer, reader, options.trainer.size);

@@ -76,11 +76,11 @@ void add_training_options(CLI::App& app, FinetuneOptions& options) {
   add_decay_and_clipping(app, options.weight_decay, options.clip_norm);
   app.add_option("--label-smoothing", options.label_smoothing, "Part of a target that is spread over all classes")
       ->capture_default_str();
-  app.add_option(
-         "--classifier-pooling", options.classifier_pooling,
-         "What a head of sequences reads: cls, the first token, or mean, of all tokens; default: as the model's "
-         "config.json has it")
-      ->check(CLI::IsMember({"cls", "mean"}));
+  add_choice<std::string>(
+      app, "--classifier-pooling", options.classifier_pooling, "",
+      "What a head of sequences reads: cls, the first token, or mean, of all tokens; default: as the model's "
+      "config.json has it",
+      {{"cls", "cls"}, {"mean", "mean"}});
   add_training_precision(app, options.precision);
   app.add_option("--evaluate-every-steps", options.evaluate_every_steps,
                  "Steps between evaluations; 0: at the end of each epoch")

@@ -8,6 +8,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/nearest_name.h"
+#include "rf/io/printable.h"
 
 namespace rf::data {
 namespace {
@@ -53,7 +54,7 @@ Format format(const std::string& name) {
     if (name == known.name) return known.format;
     names.emplace_back(known.name);
   }
-  fail("input", "the format must be {}, got {}", io::listed(names, "or"), name);
+  fail("input", "the format must be {}, got {}", io::listed(names, "or"), io::printable(name));
 }
 
 const char* format_name(Format format) {

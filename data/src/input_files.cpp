@@ -86,6 +86,7 @@ std::vector<std::string> files_of_pattern(const std::string& pattern) {
 
 std::vector<std::string> expand(const std::string& input, Format format) {
   if (input == kStandardInput) return {input};
+  if (input.empty()) fail("input", "an input must have a name, got an empty one");
   std::error_code error;
   const fs::file_status status = fs::status(input, error);
   std::vector<std::string> files{input};
@@ -115,7 +116,8 @@ void check_file(const std::string& path, const std::string& input) {
 
 }  // namespace
 
-FileList list_files(const std::vector<std::string>& inputs, Format format, const std::vector<std::string>& outputs) {
+FileList list_files(const std::vector<std::string>& inputs, Format format, const std::vector<std::string>& outputs,
+                    const std::string& replaced) {
   FileList list;
   const io::WrittenFiles written(outputs);
   std::set<fs::path> seen;
@@ -125,9 +127,9 @@ FileList list_files(const std::vector<std::string>& inputs, Format format, const
       std::error_code unnamed;  // a pipe of the shell has no path of its own
       const fs::path canonical = fs::canonical(path, unnamed);
       if (!seen.insert(unnamed ? fs::path(path) : canonical).second) continue;
-      if (path == input) written.check_inputs({path});
-      const bool is_output = !written.holding(path).empty();
-      (is_output ? list.left_out : list.files).push_back(std::move(path));
+      const std::string output = written.holding(path);
+      if (path == input || (!output.empty() && output == replaced)) written.check_inputs({path});
+      (!output.empty() ? list.left_out : list.files).push_back(std::move(path));
     }
   }
   if (list.files.empty()) {

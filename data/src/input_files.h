@@ -11,13 +11,13 @@ namespace rf::data {
 
 // The files of `inputs` (ReadOptions::inputs), each once. In a directory these are the files for which
 // is_searched_for(). Globs match files only, and names with a leading dot only if the pattern has it. Files that
-// are written (WrittenFiles of `outputs`) are left out; one that is named itself is an Error. Throws Error as
-// DocumentReader does.
+// are written (WrittenFiles of `outputs`) are left out; one that is named itself, or is `replaced`, is an Error. Throws
+// Error as DocumentReader does.
 struct FileList {
   std::vector<std::string> files, left_out;
 };
-FileList list_files(const std::vector<std::string>& inputs, Format format,
-                    const std::vector<std::string>& outputs = {});
+FileList list_files(const std::vector<std::string>& inputs, Format format, const std::vector<std::string>& outputs = {},
+                    const std::string& replaced = "");
 
 // The size on disk of the regular files among them.
 int64_t total_bytes(const std::vector<std::string>& files);

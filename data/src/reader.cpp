@@ -11,6 +11,7 @@
 #include "input_files.h"
 #include "record_texts.h"
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 
 namespace rf::data {
 namespace {
@@ -83,14 +84,14 @@ DocumentRule document_rule(const std::string& name) {
   for (const auto& [rule, known] : kDocumentRules) {
     if (name == known) return rule;
   }
-  fail("input", "the document rule must be file, blank-line or line, got {}", name);
+  fail("input", "the document rule must be file, blank-line or line, got {}", io::printable(name));
 }
 const char* document_rule_name(DocumentRule rule) {
   return std::ranges::find(kDocumentRules, rule, &std::pair<DocumentRule, const char*>::first)->second;
 }
 
 DocumentReader::DocumentReader(ReadOptions options) : options_(std::move(options)) {
-  FileList list = list_files(options_.inputs, options_.format, options_.outputs);
+  FileList list = list_files(options_.inputs, options_.format, options_.outputs, options_.replaced);
   files_ = std::move(list.files);
   left_out_ = std::move(list.left_out);
   if (options_.field.empty()) fail("input", "the field must have a name, got none");

@@ -38,13 +38,10 @@ std::optional<size_t> find_column(const CsvRow& header, const std::string& field
 void read_json_lines(const InputFile& file, const ReadOptions& options,
                      const std::function<void(const RecordText&)>& take) {
   using Kind = io::JsonField::Result::Kind;
-  io::JsonField text(options.field);
-  std::optional<io::JsonField> ids;
-  if (options.ids != Ids::kNotRead) ids.emplace(options.id_field);
+  io::JsonField text(options.field, options.ids != Ids::kNotRead ? options.id_field : "");
   file.read_lines([&](int64_t number, std::string_view line) {
     const io::JsonField::Result found = text.find(line);
-    const std::string id = ids ? ids->find_value(line) : "";
-    RecordText record{.line = number, .text = std::nullopt, .id = id, .problem = found.problem};
+    RecordText record{.line = number, .text = std::nullopt, .id = found.value, .problem = found.problem};
     if (found.kind == Kind::kText) record.text = found.text;
     take(record);
   });

@@ -61,7 +61,7 @@ class FileRecords {
   }
 
   void read_text() {
-    file_.read_lines([&](int64_t number, std::string_view line) {
+    file_.read_all_lines([&](int64_t number, std::string_view line) {
       if (line.ends_with('\r')) line.remove_suffix(1);
       nlohmann::json fields = {{options_.text_field, line}};
       check_utf8(number, fields);
@@ -99,8 +99,9 @@ class FileRecords {
   // `fields` has strings alone.
   void check_utf8(int64_t line, const nlohmann::json& fields) const {
     for (const auto& [name, value] : fields.items()) {
-      if (is_utf8(name) && is_utf8(value.get_ref<const std::string&>())) continue;
-      fail("input", "{} line {} must be UTF-8, got {}", *source_, line, shown(fields));
+      for (const std::string& text : {name, value.get_ref<const std::string&>()}) {
+        if (!is_utf8(text)) fail("input", "{} line {} must be UTF-8, got {}", *source_, line, io::printable(text));
+      }
     }
   }
 
@@ -128,6 +129,12 @@ class FileRecords {
 
 }  // namespace
 
+std::optional<std::string> text_of(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  return std::nullopt;
+}
+
 std::string Record::place() const {
   return fmt::format("{} line {}", *source, line);
 }
@@ -138,7 +145,9 @@ const nlohmann::json* Record::find(const std::string& name) const {
 }
 
 const nlohmann::json& Record::at(const std::string& name) const {
-  if (const nlohmann::json* value = find(name)) return *value;
+  const auto found = fields.find(name);
+  if (found != fields.end() && !found->is_null()) return *found;
+  if (found != fields.end()) fail("input", "{} must have a value as {}, got null", place(), io::printable(name));
   std::vector<std::string> names;
   for (const auto& item : fields.items()) {
     if (!item.value().is_null()) names.push_back(io::escaped(item.key(), kShownBytes));
@@ -149,8 +158,7 @@ const nlohmann::json& Record::at(const std::string& name) const {
 
 std::string Record::text(const std::string& name) const {
   const nlohmann::json& value = at(name);
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number() || value.is_boolean()) return value.dump();
+  if (const std::optional<std::string> text = text_of(value)) return *text;
   fail("input", "{} must have a text as {}, got {}", place(), io::printable(name), shown(value));
 }
 

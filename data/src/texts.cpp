@@ -22,7 +22,7 @@ void read_lines(const InputFile& file, bool is_guessed, const std::function<void
 }  // namespace
 
 TextReader::TextReader(ReadOptions options) : options_(std::move(options)) {
-  FileList list = list_files(options_.inputs, options_.format, options_.outputs);
+  FileList list = list_files(options_.inputs, options_.format, options_.outputs, options_.replaced);
   files_ = std::move(list.files);
   left_out_ = std::move(list.left_out);
   if (options_.field.empty() || options_.id_field.empty()) fail("input", "the field must have a name, got none");

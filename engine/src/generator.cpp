@@ -17,10 +17,13 @@ constexpr const char* kGeneratorWhere = "generate";
 constexpr int64_t kMaxNewTokens = int64_t{1} << 30;
 constexpr int64_t kPrefillTokens = 4096;  // of prompts that are computed at once
 
+void check_positive(const char* name, double value) {
+  if (!std::isfinite(value)) fail(kGeneratorWhere, "{} must be finite, got {}", name, value);
+  if (value <= 0) fail(kGeneratorWhere, "{} must be above 0, got {}", name, value);
+}
+
 void check_sampling(const GenerationOptions& options) {
-  if (!(options.temperature > 0) || !std::isfinite(options.temperature)) {
-    fail(kGeneratorWhere, "temperature must be above 0, got {}", options.temperature);
-  }
+  check_positive("temperature", options.temperature);
   if (options.top_k < 0) fail(kGeneratorWhere, "top_k must be at least 0, got {}", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1)) {
     fail(kGeneratorWhere, "top_p must be above 0 and at most 1, got {}", options.top_p);
@@ -54,9 +57,7 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
   for (const int32_t id : options.stop_ids) {
     if (id < 0 || id >= vocab_size) fail(kGeneratorWhere, "stop_ids must be in 0..{}, got {}", vocab_size - 1, id);
   }
-  if (!(options.repetition_penalty > 0) || !std::isfinite(options.repetition_penalty)) {
-    fail(kGeneratorWhere, "repetition_penalty must be above 0, got {}", options.repetition_penalty);
-  }
+  check_positive("repetition_penalty", options.repetition_penalty);
   if (options.batch < 1) fail(kGeneratorWhere, "batch must be at least 1, got {}", options.batch);
   check_sampling(options);
   if (options.search == Search::kBeams) check_beams(options, vocab_size);

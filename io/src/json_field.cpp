@@ -37,15 +37,18 @@ struct FieldValue {
   std::string_view json{};  // the unparsed value, with its quotes
 };
 
+using Paths = std::array<std::vector<std::string>, 2>;  // an empty one: no field
+using OnPaths = std::array<bool, 2>;                    // whether the keys so far are the first ones of each path
+
 class Scanner {
  public:
-  Scanner(std::string_view json, const std::vector<std::string>& path)
-      : at_(json.data()), end_(json.data() + json.size()), path_(path) {}
+  Scanner(std::string_view json, const Paths& paths)
+      : at_(json.data()), end_(json.data() + json.size()), paths_(paths) {}
 
-  FieldValue run() {
+  std::array<FieldValue, 2> run() {
     skip_space();
     if (at_ == end_ || *at_ != '{') throw SyntaxError{at_, "an object"};
-    value(0, true);
+    value(0, {!paths_[0].empty(), !paths_[1].empty()});
     skip_space();
     if (at_ != end_) throw SyntaxError{at_, "the end of the line"};
     return found_;
@@ -57,26 +60,26 @@ class Scanner {
     bool escaped;
   };
 
-  // A value `depth` containers deep. `on_path`: the keys so far are the first `depth` of the path.
-  void value(int depth, bool on_path) {
+  // A value `depth` containers deep.
+  void value(int depth, OnPaths on) {
     skip_space();
     if (at_ == end_) throw SyntaxError{at_, "a value"};
     const char* const begin = at_;
-    FieldValue value = any_value(depth, on_path);
-    const bool is_field = on_path && static_cast<size_t>(depth) == path_.size();
-    if (!is_field) return;
+    FieldValue value = any_value(depth, on);
     value.json = {begin, at_};
-    found_ = value;
+    for (size_t i = 0; i < paths_.size(); ++i) {
+      if (on[i] && static_cast<size_t>(depth) == paths_[i].size()) found_[i] = value;
+    }
   }
 
-  FieldValue any_value(int depth, bool on_path) {
+  FieldValue any_value(int depth, OnPaths on) {
     FieldValue value{.kind = FieldValue::Kind::kOther};
     switch (*at_) {
       case '{':
-        object(depth, on_path);
+        object(depth, on);
         break;
       case '[':
-        list(depth, on_path);
+        list(depth, on);
         break;
       case '"': {
         const String text = string();
@@ -105,31 +108,42 @@ class Scanner {
     return value;
   }
 
-  void object(int depth, bool on_path) {
+  void object(int depth, OnPaths on) {
     enter(depth);
     if (take('}')) return;
     do {
       skip_space();
       if (at_ == end_ || *at_ != '"') throw SyntaxError{at_, "a key"};
       const String key = string();
-      const bool on = on_path && static_cast<size_t>(depth) < path_.size() && is_key(key, path_[depth]);
-      if (on) found_ = {};  // of equal keys the last counts
+      const OnPaths inside = extended(on, depth, [&](const std::string& wanted) { return is_key(key, wanted); });
+      for (size_t i = 0; i < inside.size(); ++i) {
+        if (inside[i]) found_[i] = {};  // of equal keys the last counts
+      }
       if (!take(':')) throw SyntaxError{at_, "a colon"};
-      value(depth + 1, on);
+      value(depth + 1, inside);
     } while (take(','));
     if (!take('}')) throw SyntaxError{at_, "a comma or }"};
   }
 
-  void list(int depth, bool on_path) {
+  void list(int depth, OnPaths on) {
     enter(depth);
     if (take(']')) return;
-    const bool may_be_on = on_path && static_cast<size_t>(depth) < path_.size();
     size_t index = 0;
     do {
-      value(depth + 1, may_be_on && path_[depth] == std::to_string(index));
+      value(depth + 1, extended(on, depth, [&](const std::string& wanted) { return wanted == std::to_string(index); }));
       ++index;
     } while (take(','));
     if (!take(']')) throw SyntaxError{at_, "a comma or ]"};
+  }
+
+  // With one more key or index, which is_wanted() compares with that of a path.
+  template <typename IsWanted>
+  OnPaths extended(OnPaths on, int depth, const IsWanted& is_wanted) const {
+    const auto place = static_cast<size_t>(depth);
+    for (size_t i = 0; i < on.size(); ++i) {
+      on[i] = on[i] && place < paths_[i].size() && is_wanted(paths_[i][place]);
+    }
+    return on;
   }
 
   void enter(int depth) {
@@ -204,8 +218,8 @@ class Scanner {
 
   const char* at_;
   const char* end_;
-  const std::vector<std::string>& path_;
-  FieldValue found_;
+  const Paths& paths_;
+  std::array<FieldValue, 2> found_;
 };
 
 uint32_t hex4(const char* digits) {
@@ -300,15 +314,29 @@ std::string without_space(std::string_view json) {
   return out;
 }
 
+// As JsonField::Result::value.
+std::string json_value(const FieldValue& found) {
+  if (found.kind == FieldValue::Kind::kNothing || found.kind == FieldValue::Kind::kNull) return "";
+  if (found.kind == FieldValue::Kind::kText) {
+    std::string text;
+    unescape(found.raw, text);
+    return quoted_json(text);
+  }
+  return nlohmann::json::accept(found.json) ? without_space(found.json) : "";
+}
+
 }  // namespace
 
-JsonField::JsonField(const std::string& field) : field_(field), path_(parse_path(field)) {}
+JsonField::JsonField(const std::string& field, const std::string& value_field) : field_(field) {
+  paths_[0] = parse_path(field);
+  if (!value_field.empty()) paths_[1] = parse_path(value_field);
+}
 
 JsonField::Result JsonField::find(std::string_view json) {
   constexpr size_t kShownBytes = 40;
-  FieldValue found;
+  std::array<FieldValue, 2> both;
   try {
-    found = Scanner(json, path_).run();
+    both = Scanner(json, paths_).run();
   } catch (const SyntaxError& bad) {
     const auto offset = static_cast<size_t>(bad.at - json.data());
     const std::string_view rest = json.substr(offset);
@@ -317,38 +345,26 @@ JsonField::Result JsonField::find(std::string_view json) {
                 fmt::format("must be a JSON object with {} at byte {}, got {}", bad.wanted, offset + 1,
                             rest.empty() ? "the end of the line" : fmt::format("\"{}\"", escaped(rest, kShownBytes)))};
   }
+  const FieldValue& found = both[0];
+  Result result{.kind = Result::Kind::kBad, .value = json_value(both[1])};
   switch (found.kind) {
     case FieldValue::Kind::kText:
-      if (!found.escaped) return {Result::Kind::kText, found.raw};
+      result.kind = Result::Kind::kText;
+      result.text = found.raw;
+      if (!found.escaped) break;
       unescape(found.raw, unescaped_);
-      return {Result::Kind::kText, unescaped_};
-    case FieldValue::Kind::kNull:
-      return {.kind = Result::Kind::kNull};
-    case FieldValue::Kind::kOther:
-      return {.kind = Result::Kind::kBad,
-              .problem = fmt::format("must have a text or null as {}, got another value", printable(field_))};
-    case FieldValue::Kind::kNothing:
+      result.text = unescaped_;
       break;
+    case FieldValue::Kind::kNull:
+      result.kind = Result::Kind::kNull;
+      break;
+    case FieldValue::Kind::kOther:
+      result.problem = fmt::format("must have a text or null as {}, got another value", printable(field_));
+      break;
+    case FieldValue::Kind::kNothing:
+      result.problem = fmt::format("must have the field {}, got \"{}\"", printable(field_), escaped(json, kShownBytes));
   }
-  return {.kind = Result::Kind::kBad,
-          .problem = fmt::format("must have the field {}, got {}", printable(field_),
-                                 fmt::format("\"{}\"", escaped(json, kShownBytes)))};
-}
-
-std::string JsonField::find_value(std::string_view json) {
-  FieldValue found;
-  try {
-    found = Scanner(json, path_).run();
-  } catch (const SyntaxError&) {
-    return "";
-  }
-  if (found.kind == FieldValue::Kind::kNothing || found.kind == FieldValue::Kind::kNull) return "";
-  if (found.kind == FieldValue::Kind::kText) {
-    unescape(found.raw, unescaped_);
-    return quoted_json(unescaped_);
-  }
-  if (!nlohmann::json::accept(found.json)) return "";
-  return without_space(found.json);
+  return result;
 }
 
 std::string quoted_json(std::string_view text) {

@@ -1,4 +1,5 @@
 // Scores of pairs of texts by a cross-encoder.
+#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <omp.h>
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,8 +50,8 @@ class CrossEncoder {
     model_ = std::make_unique<tasks::CrossEncoder>(wanted);
   }
 
-  // float32 [pairs, labels]; activation "": the model's
-  nb::object scores(const nb::list& first, const nb::list& second, const std::string& activation) const {
+  // float32 [pairs, labels]. activation: "" for the model's. begin: number of the first pair, for messages.
+  nb::object scores(const nb::list& first, const nb::list& second, const std::string& activation, int64_t begin) const {
     const Texts firsts(first, "predict"), seconds(second, "predict");
     std::vector<text::TextPair> pairs;
     for (size_t i = 0; i < firsts.size(); ++i) pairs.push_back({firsts.views()[i], seconds.views()[i]});
@@ -58,8 +60,10 @@ class CrossEncoder {
       const nb::gil_scoped_release release;
       const ThreadsScope threads(threads_);
       on_open_model([&] {
+        std::optional<tasks::ScoreActivation> given;
+        if (!activation.empty()) given = tasks::score_activation(activation);
         scores =
-            activation.empty() ? model_->scores(pairs) : model_->scores(pairs, tasks::score_activation(activation));
+            model_->scores(pairs, given, [begin](int64_t i) { return fmt::format("predict, pair {}", begin + i); });
       });
     }
     return array_of(std::move(scores), {pairs.size(), model_->info().labels.size()});
@@ -88,7 +92,8 @@ class CrossEncoder {
 void bind_cross_encoder(nb::module_& module) {
   nb::class_<CrossEncoder>(module, "CrossEncoder")
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))
-      .def("scores", &CrossEncoder::scores, nb::arg("first"), nb::arg("second"), nb::arg("activation"))
+      .def("scores", &CrossEncoder::scores, nb::arg("first"), nb::arg("second"), nb::arg("activation"),
+           nb::arg("begin"))
       .def("info", &CrossEncoder::info)
       .def("take_warnings", &CrossEncoder::take_warnings);
 }

@@ -202,7 +202,7 @@ class Engine:
         results = json.loads(self._engine.predict(_json(where, listed)))
         self._warn()
         for result in results:
-            del result["line"]
+            del result["index"], result["line"]
         return results[0] if is_one else results
 
     def generate(

@@ -83,13 +83,14 @@ def export_onnx(
 
 def _target(path: str | os.PathLike, model_dir: str) -> Path:
     target = Path(_checks.path(WHERE, "the file", path))
+    given = target  # of a pipe, /dev/stdout leads to a name that does not exist
     if target.is_symlink():  # what it leads to is replaced, as with an open file
         target = target.resolve()
     if target.is_dir():
         raise ValueError(f"[{WHERE}] the file must not be a directory, got {target}")
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(f"[{WHERE}] the folder of the file must exist, got {target.parent}")
-    for written in (target, _weights_file(target)):
+    for written in (given, target, _weights_file(target)):
         if written.exists() and not written.is_file():
             raise ValueError(f"[{WHERE}] only a regular file is replaced, got the device or pipe {written}")
         for read in Path(model_dir).rglob("*"):

@@ -18,13 +18,8 @@ namespace {
 std::vector<std::string> choices_of(const data::Record& record, const TaskSettings& settings) {
   std::vector<std::string> choices;
   const std::string& column = settings.columns.at("choices");
-  if (const nlohmann::json* list = record.find(column)) {
-    if (!list->is_array())
-      fail("input", "{} must have a list of texts as {}, got another value", record.place(), column);
-    for (const nlohmann::json& choice : *list) {
-      if (!choice.is_string()) fail("input", "{} must have texts in {}, got another value", record.place(), column);
-      choices.push_back(choice.get<std::string>());
-    }
+  if (record.find(column) != nullptr) {
+    choices = strings_of(record, column, Items::kTexts);
   } else {
     const auto name = [&](size_t i) { return fmt::format("{}{}", column, i); };
     record.at(name(0));

@@ -69,7 +69,7 @@ class MultiLabel : public TextLabels {
  private:
   std::vector<int64_t> targets_of(const data::Record& record) const override {
     std::vector<int64_t> targets(labels().size(), 0);
-    for (const std::string& label : strings_of(record, settings().columns.at("labels"))) {
+    for (const std::string& label : strings_of(record, settings().columns.at("labels"), Items::kLabels)) {
       targets[static_cast<size_t>(labels().id(record.place(), label))] = 1;
     }
     return targets;
@@ -79,7 +79,7 @@ class MultiLabel : public TextLabels {
 void learn_label_sets(std::span<const data::Record> records, TaskSettings& settings) {
   std::vector<std::string> labels;
   for (const data::Record& record : records) {
-    for (std::string& label : strings_of(record, settings.columns.at("labels"))) {
+    for (std::string& label : strings_of(record, settings.columns.at("labels"), Items::kLabels)) {
       add_label(record, std::move(label), labels);
     }
   }

@@ -180,14 +180,14 @@ std::vector<std::array<int32_t, 2>> places_of(const Joined& joined, std::span<co
 
 Example Tokens::example(const data::Record& record, Targets targets) {
   Example example;
-  const std::vector<std::string> words = strings_of(record, settings_.columns.at("tokens"));
+  const std::vector<std::string> words = strings_of(record, settings_.columns.at("tokens"), Items::kTexts);
   const Joined text = joined(words);
   const std::span<const text::Row> rows = rows_.rows(record.place(), {text.text});
   add_input(rows, example);
   example.places = places_of(text, rows);
   if (targets == Targets::kIgnored) return example;
   const std::string& column = settings_.columns.at("labels");
-  for (const std::string& label : strings_of(record, column)) {
+  for (const std::string& label : strings_of(record, column, Items::kLabels)) {
     example.targets.push_back(labels_.id(record.place(), label));
   }
   if (example.targets.size() != words.size()) {
@@ -214,7 +214,7 @@ nlohmann::json Tokens::metrics(std::span<const Scored> scored) const {
 void learn_tags(std::span<const data::Record> records, TaskSettings& settings) {
   std::vector<std::string> labels;
   for (const data::Record& record : records) {
-    for (std::string& label : strings_of(record, settings.columns.at("labels"))) {
+    for (std::string& label : strings_of(record, settings.columns.at("labels"), Items::kLabels)) {
       add_label(record, std::move(label), labels);
     }
   }

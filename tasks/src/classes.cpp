@@ -32,13 +32,20 @@ void add_label(const data::Record& record, std::string label, std::vector<std::s
   labels.push_back(std::move(label));
 }
 
-std::vector<std::string> strings_of(const data::Record& record, const std::string& column) {
+std::vector<std::string> strings_of(const data::Record& record, const std::string& column, Items items) {
   std::vector<std::string> strings;
   const nlohmann::json& list = record.at(column);
-  if (!list.is_array()) fail("input", "{} must have a list of texts as {}, got another value", record.place(), column);
+  if (!list.is_array()) {
+    fail("input", "{} must have a list of {} as {}, got another value", record.place(),
+         items == Items::kTexts ? "texts" : "labels", column);
+  }
   for (const nlohmann::json& item : list) {
-    if (!item.is_string()) fail("input", "{} must have texts in {}, got another value", record.place(), column);
-    strings.push_back(item.get<std::string>());
+    const std::optional<std::string> text = data::text_of(item);
+    if (!text || (items == Items::kTexts && !item.is_string())) {
+      fail("input", "{} must have {} in {}, got another value", record.place(),
+           items == Items::kTexts ? "texts" : "labels", column);
+    }
+    strings.push_back(*text);
   }
   return strings;
 }

@@ -12,8 +12,9 @@ namespace rf::tasks {
 
 // Adds a record's label. Throws Error for an empty one.
 void add_label(const data::Record& record, std::string label, std::vector<std::string>& labels);
-// A record's list of texts. Throws Error for another value.
-std::vector<std::string> strings_of(const data::Record& record, const std::string& column);
+// A record's list of texts, or of labels, which may also be what data::text_of() reads. Throws Error for another value.
+enum class Items { kTexts, kLabels };
+std::vector<std::string> strings_of(const data::Record& record, const std::string& column, Items items);
 // The labels of the training records without repetition: by value where all are whole numbers, otherwise by their
 // bytes. Throws Error, naming the file, if there is only one label.
 std::vector<std::string> training_labels(std::span<const data::Record> records, std::vector<std::string> labels);

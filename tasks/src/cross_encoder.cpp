@@ -7,6 +7,7 @@
 #include "model_task.h"
 #include "rf/engine/model.h"
 #include "rf/io/error.h"
+#include "rf/io/finite.h"
 #include "rf/io/printable.h"
 #include "rf/tasks/examples.h"
 
@@ -104,7 +105,8 @@ const CrossEncoderInfo& CrossEncoder::info() const {
 }
 
 std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
-                                        std::optional<ScoreActivation> activation) const {
+                                        std::optional<ScoreActivation> activation,
+                                        const std::function<std::string(int64_t)>& place) const {
   constexpr size_t kBlock = 512;  // pairs that are tokenized at once
   const size_t labels = impl_->info.labels.size();
   std::vector<float> scores(pairs.size() * labels);
@@ -114,6 +116,9 @@ std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
     impl_->model.logits({.ids = batch.ids, .offsets = batch.offsets, .types = batch.types},
                         scores.data() + first * labels);
   }
+  io::check_finite(
+      scores, static_cast<int64_t>(labels), [&](int64_t i) { return place ? place(i) : kWhere; },
+      [&](int64_t i) { return place ? "logits" : fmt::format("logits of pair {}", i); });
   const ScoreActivation applied = activation.value_or(impl_->info.activation);
   for (float& score : scores) score = static_cast<float>(activated(applied, score));
   return scores;

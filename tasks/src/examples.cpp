@@ -24,7 +24,8 @@ bool all_have(const std::vector<data::Record>& records, const std::string& colum
   if (with == records.end()) return false;
   const auto without = std::find_if_not(records.begin(), records.end(), has);
   if (without == records.end()) return true;
-  fail("input", "{} must have a field {}, as {} has, got none", without->place(), column, with->place());
+  fail("input", "{} must have a field {}, as {} has, got {}", without->place(), column, with->place(),
+       without->fields.contains(column) ? "null" : "none");
 }
 
 // Throws Error for a column that is not one of `names`.

@@ -49,6 +49,7 @@ class RecordBatch {
     for (size_t i = 0; i < waiting_.records.size(); ++i) {
       const data::Record& record = waiting_.records[i];
       nlohmann::json result = model_.task().prediction(record, scores[i]);
+      result["index"] = index_++;
       result["line"] = record.line;
       if (const nlohmann::json* given = record.find(model_.settings().columns.at("id"))) result["id"] = *given;
       line_(result);
@@ -62,6 +63,7 @@ class RecordBatch {
   const int64_t batch_tokens_;
   const Line line_;
   Split waiting_;
+  int64_t index_ = 0;   // of the first record that waits
   int64_t tokens_ = 0;  // of the examples that wait
 };
 

@@ -96,9 +96,9 @@ def test_outputs(model, vectors, tmp_path):
     assert half.dtype == np.float16 and np.array_equal(half, vectors.astype(np.float16))
     rows = results("embed", "--model", model, "--input", tmp_path / "a.txt")
     assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors)
-    rows = results("embed", "--model", model, "--text", *[t for t in TEXTS if t])
-    assert [r["text"] for r in rows] == [t for t in TEXTS if t]
-    assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors[[bool(t) for t in TEXTS]])
+    rows = results("embed", "--model", model, "--text", *TEXTS)
+    assert [(r["index"], r["text"]) for r in rows] == list(enumerate(TEXTS))
+    assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a.txt", "half.npy"]
 
 
@@ -290,8 +290,8 @@ def test_interrupted_run_continues(model, tmp_path, number, name):
     child.stdin.flush()
     wait_for(lambda: state_of(output)["rows"] > 0, child, seconds=120)
     child.send_signal(number)
-    message = child.stderr.read()  # stdin is still open
-    assert child.wait(timeout=60) == 128 + number and child.stdout.read() == ""
+    assert child.wait(timeout=60) == 128 + number and child.stdout.read() == ""  # stdin is still open
+    message = child.stderr.read()
     assert message.endswith(f"is kept in {output}.part; the same command continues there\n")
     assert output.read_text() == "of an earlier run"
     finished = state_of(output)["rows"]
@@ -357,14 +357,16 @@ def test_similar(model, vectors, tmp_path):
     order = np.argsort(-scores, kind="stable")[:3]
     arguments = ["similar", "--model", model, "--query", "the cat", "--top-k", 3]
     rows = results(*arguments, "--input", tmp_path / "a.txt")
-    assert [r["line"] for r in rows] == [i + 1 for i in order]
+    assert [r["line"] for r in rows] == [i + 1 for i in order] and [r["index"] for r in rows] == order.tolist()
     assert [r["text"] for r in rows] == [TEXTS[i] for i in order]
     assert np.allclose([r["score"] for r in rows], scores[order], rtol=1e-12)
     embed(model, tmp_path / "e.npy", tmp_path / "a.txt")
     assert results(*arguments, "--input", tmp_path / "a.txt", "--embeddings", tmp_path / "e.npy") == rows
     assert [r["line"] for r in results(*arguments, "--embeddings", tmp_path / "e.npy")] == [i + 1 for i in order]
     embed(model, tmp_path / "e5.npy", tmp_path / "a.txt", "--dimensions", 5, "--dtype", "float16")
-    assert len(results(*arguments, "--embeddings", tmp_path / "e5.npy")) == 3
+    assert len(results(*arguments, "--embeddings", tmp_path / "e5.npy", "--dimensions", 5)) == 3
+    message = refused(*arguments, "--embeddings", tmp_path / "e5.npy", code=2)
+    assert "--embeddings must have the 24 columns of the model's vectors, got 5 (--dimensions" in message
     np.save(tmp_path / "flat.npy", np.zeros(24, np.float32))
     assert "two dimensions" in refused(*arguments, "--embeddings", tmp_path / "flat.npy")
     (tmp_path / "b.txt").write_text("a\n")

@@ -149,6 +149,7 @@ def test_bfloat16(case):
         (["--prompt", "a", "--top-p", 1.5], 1, "[generate] top_p must be above 0 and at most 1, got 1.5"),
         (["--prompt", "a", "--top-p", 0], 1, "[generate] top_p must be above 0 and at most 1, got 0"),
         (["--prompt", "a", "--temperature", 0], 1, "[generate] temperature must be above 0, got 0"),
+        (["--prompt", "a", "--temperature", "inf"], 1, "[generate] temperature must be finite, got inf"),
         (["--prompt", "a", "--max-new-tokens", 0], 1, "[generate] max_new_tokens must be in 1..1073741824, got 0"),
         (
             ["--prompt", "a", "--max-new-tokens", 2**63 - 1],

@@ -104,9 +104,25 @@ def test_directories(model, tmp_path):
             done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60)
         assert done.returncode == 0 and b"left out of the input" in done.stderr
         assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
-    (tmp_path / "link.jsonl").symlink_to("out.jsonl")
-    given = ["--input", tmp_path, "--output", tmp_path / "link.jsonl", "--overwrite"]
-    assert results("embed", "--model", model, *given)[0]["rows"] == 2
+
+
+def test_files_of_directories_and_patterns(model, tmp_path):
+    """A command that replaces a file does not read a directory or a pattern that has it."""
+    for name in ("x.jsonl", "x1.jsonl"):
+        (tmp_path / name).write_text(TEXT)
+    (tmp_path / "link.jsonl").symlink_to("x.jsonl")
+    for name in ("x.txt", "y.txt"):
+        (tmp_path / name).write_text("ab cd\n" * 50)
+    before = content_of(tmp_path)
+    embed = ["embed", "--model", model, "--overwrite", "--input"]
+    for given in (".", "x*", "[x]*.jsonl"):
+        for output in ("x.jsonl", "link.jsonl"):
+            assert refused(*embed, given, "--output", output, cwd=tmp_path).startswith(f"{RULE} {output}"), given
+    for given in (".", "*.txt", tmp_path):
+        message = refused("vocab", "--size", 60, "--input", given, "--output", "y.txt", cwd=tmp_path)
+        assert message.startswith(f"{RULE} y.txt"), given
+    assert content_of(tmp_path) == before
+    assert results(*embed, ".", "--format", "text", "--output", "x.jsonl", cwd=tmp_path)[0]["rows"] == 100
 
 
 def test_dictionaries(tmp_path):

@@ -32,6 +32,11 @@ def test_columns_of_other_names(tuned, tmp_path):
     columns = ["--columns", "text=review,id=key"]
     lines = results("predict", "--model", model, "--input", renamed, *columns)
     assert [without(line, "line") for line in lines] == [without(line, "line") for line in expected]
+    quoted = [{'re,"view"': row["review"], "key": row["key"]} for row in rows]
+    quoted = task_files.write(tmp_path / "quoted.jsonl", quoted)
+    for columns_of_quoted in ('text="re,""view""",id=key', 'id="key",text="re,""view"""'):
+        lines = results("predict", "--model", model, "--input", quoted, "--columns", columns_of_quoted)
+        assert [without(line, "line") for line in lines] == [without(line, "line") for line in expected]
     measured = results("evaluate", "--model", model, "--input", renamed, *columns, "--columns", "label=stars")
     assert measured == results("evaluate", "--model", model, "--input", files["test"])
     for command in ("predict", "evaluate"):

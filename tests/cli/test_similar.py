@@ -79,9 +79,9 @@ def test_refused(case, tmp_path):
     np.save(tmp_path / "none.npy", np.zeros((0, 24), np.float32))
     assert results(*arguments, tmp_path / "none.npy") == []
     message = refused(*arguments, tmp_path / "none.npy", "--similarity", "l2", code=2)
-    assert "must be one of cosine, dot, euclidean, manhattan, got l2" in message
+    assert '--similarity must be one of cosine, dot, euclidean, manhattan, got "l2"' in message
     message = refused("similar", "--query", "a", "--embeddings", tmp_path / "none.npy", code=2)
-    assert "--model is required" in message  # which makes the query's vector
+    assert "[usage] --model must be given, got none" in message  # which makes the query's vector
 
 
 @pytest.fixture(scope="module")

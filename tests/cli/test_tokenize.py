@@ -81,6 +81,23 @@ def model(vocab, tmp_path):
     return tmp_path / "model"
 
 
+@pytest.mark.parametrize("settings", [{}, {"truncation_side": "left"}, {"padding_side": "left"}])
+def test_sides_of_the_directory(model, settings):
+    """By default; an option replaces them."""
+    config = {"tokenizer_class": "BertTokenizer", "do_lower_case": True} | settings
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    theirs = transformers.AutoTokenizer.from_pretrained(model)
+    texts = ["今天气非常好", "我们", ""]
+    given = ["tokenize", "--model", model, "--max-length", 5, "--truncation", "longest-first", "--pad"]
+    lines = "".join(text + "\n" for text in texts)
+    expected = theirs(texts, truncation=True, max_length=5, padding="max_length")["input_ids"]
+    assert [row["ids"] for row in results(*given, stdin=lines)] == expected
+    theirs.truncation_side, theirs.padding_side = "right", "left"
+    expected = theirs(texts, truncation=True, max_length=5, padding="max_length")["input_ids"]
+    more = ["--truncation-side", "right", "--padding-side", "left"]
+    assert [row["ids"] for row in results(*given, *more, stdin=lines)] == expected
+
+
 def test_added_words_begin_as_the_mean_of_their_characters(model, tmp_path):
     (tmp_path / "corpus.txt").write_text("今天天气非常好。我们在北京，北京天气好。\n", encoding="utf-8")
     options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]

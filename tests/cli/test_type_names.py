@@ -33,7 +33,7 @@ def test_engine(tmp_path):
             assert np.array_equal(Engine(tmp_path / "model", precision=short).embed(TEXTS), ours)
     SentenceTransformer(tmp_path / "model", precision="bf16")
     message = refused("embed", "--model", tmp_path / "model", "--text", "a", "--precision", "fp16", code=2)
-    assert "must be one of bfloat16, float32, int8, got fp16" in message
+    assert '[usage] --precision must be one of bfloat16, float32, int8, got "fp16"' in message
     with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, int8, got 'fp16'"):
         Engine(tmp_path / "model", precision="fp16")
 

@@ -37,12 +37,15 @@ def test_what_is_replaced(tmp_path):
     save("rope", tmp_path / "m")
     os.mkfifo(tmp_path / "pipe.onnx")
     os.mkfifo(tmp_path / "weights.onnx.data")
+    ends = os.pipe()
+    (tmp_path / "stdout.onnx").symlink_to(f"/proc/self/fd/{ends[1]}")  # as /dev/stdout
     os.link(tmp_path / "m/model.safetensors", tmp_path / "hard.onnx")
     (tmp_path / "linked.onnx").symlink_to("m/config.json")
     before = (tmp_path / "m/config.json").read_bytes(), (tmp_path / "m/model.safetensors").read_bytes()
     for name, rule in (
         ("pipe.onnx", "only a regular file is replaced, got"),
         ("weights.onnx", "only a regular file is replaced, got"),
+        ("stdout.onnx", "only a regular file is replaced, got"),
         ("hard.onnx", "must not replace one of the model, got"),
         ("linked.onnx", "must not replace one of the model, got"),
         ("m/model.safetensors", "must not replace one of the model, got"),
@@ -50,6 +53,8 @@ def test_what_is_replaced(tmp_path):
     ):
         with pytest.raises(ValueError, match=rf"^\[export_onnx\] .*{rule}"):
             roformer_cpp.export_onnx(tmp_path / "m", tmp_path / name)
+    for end in ends:
+        os.close(end)
     with pytest.raises(ValueError, match="only a regular file is replaced, got the device or pipe /dev/null"):
         roformer_cpp.export_onnx(tmp_path / "m", "/dev/null")
     assert before == ((tmp_path / "m/config.json").read_bytes(), (tmp_path / "m/model.safetensors").read_bytes())

@@ -286,9 +286,12 @@ def evaluated(folder, config, gold):
     return torch.cat([output.logits for output in outputs(model, encoded(folder, texts))]).double(), line
 
 
-def test_evaluate_several_labels(tmp_path):
+@pytest.mark.parametrize("written", [str, LABELS.index, lambda name: str(LABELS.index(name))])
+def test_evaluate_several_labels(tmp_path, written):
+    """By their names or their ids."""
     gold = [["bad"], ["good", "fair"], [], ["bad", "fair"]]
-    x, line = evaluated(tmp_path, labels(LABELS, SEVERAL), [{"labels": names} for names in gold])
+    records = [{"labels": [written(name) for name in names]} for names in gold]
+    x, line = evaluated(tmp_path, labels(LABELS, SEVERAL), records)
     wanted = torch.tensor([[name in names for name in LABELS] for names in gold])
     close(line["loss"], torch.nn.functional.binary_cross_entropy_with_logits(x, wanted.double()))
     assert line["accuracy"] == accuracy_score(wanted, x > 0)
@@ -300,6 +303,39 @@ def test_evaluate_by_ids_of_labels(tmp_path):
     x, line = evaluated(tmp_path, labels(LABELS), [{"label": label} for label in (2, "0", "good", 1)])
     close(line["loss"], torch.nn.functional.cross_entropy(x, gold))
     assert line["accuracy"] == (x.argmax(-1) == gold).double().mean()
+
+
+def test_evaluate_tokens_by_ids_of_labels(tmp_path):
+    model = next(case for case in CASES if case.opens == "tokens").make(tmp_path)
+    words = [["a", "b", "c"], ["d"], ["e", "a"]]
+    best = [
+        output.logits[0, 1:-1].argmax(-1)
+        for output in outputs(model, encoded(tmp_path, words, is_split_into_words=True))
+    ]
+    for shift, accuracy in ((0, 1), (1, 0)):
+        gold = [((ids + shift) % model.config.num_labels).tolist() for ids in best]
+        records = [{"tokens": row, "labels": ids} for row, ids in zip(words, gold, strict=True)]
+        (tmp_path / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        (line,) = results("evaluate", "--model", tmp_path, "--input", tmp_path / "records.jsonl")
+        assert line["accuracy"] == accuracy
+    (tmp_path / "records.jsonl").write_text('{"tokens": ["a"], "labels": [[1]]}\n')
+    message = refused("evaluate", "--model", tmp_path, "--input", tmp_path / "records.jsonl")
+    assert "records.jsonl line 1 must have labels in labels" in message
+
+
+def test_evaluate_choices_by_ids(tmp_path):
+    model = next(case for case in CASES if case.opens == "choices").make(tmp_path)
+    questions = [("a", ["b", "c d", "e"]), ("a b c", ["d", "x y"])]
+    records = []
+    for text, choices in questions:
+        pairs = encoded(tmp_path, [text] * len(choices), choices, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**{name: ids[None] for name, ids in pairs.items()}).logits[0]
+        records.append({"text": text, "choices": choices, "label": logits.argmax().item()})
+    for written in (int, str):
+        rows = [record | {"label": written(record["label"])} for record in records]
+        (tmp_path / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert results("evaluate", "--model", tmp_path, "--input", tmp_path / "records.jsonl")[0]["accuracy"] == 1
 
 
 def test_the_page_has_the_table():

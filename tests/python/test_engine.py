@@ -187,7 +187,7 @@ def test_predict(tmp_path):
     data.write_text("".join(json.dumps(record) + "\n" for record in records))
     lines = results("predict", "--model", tmp_path, "--input", data)
     for ours, line, record in zip(predicted, lines, records, strict=True):
-        assert ours == {key: value for key, value in line.items() if key not in ("line", "id")}
+        assert ours == {key: value for key, value in line.items() if key not in ("index", "line", "id")}
         with torch.no_grad():
             logits = oracle(**tokenizer(record["text"], record["pair"], return_tensors="pt")).logits[0]
         assert ours["label"] == labels[int(logits.argmax())]

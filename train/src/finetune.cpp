@@ -84,7 +84,8 @@ void check_options(const FinetuneOptions& options) {
   if (options.learning_rates.empty()) fail("finetune", "at least one learning rate must be given, got none");
   for (size_t i = 0; i < options.learning_rates.size(); ++i) {
     const double rate = options.learning_rates[i];
-    if (!(rate > 0) || !std::isfinite(rate)) fail("finetune", "a learning rate must be above 0, got {}", rate);
+    if (!(rate > 0) || !std::isfinite(rate))
+      fail("finetune", "a learning rate must be a finite number above 0, got {}", rate);
     const auto end = options.learning_rates.begin() + static_cast<ptrdiff_t>(i);
     if (std::find(options.learning_rates.begin(), end, rate) != end) {
       fail("finetune", "learning rates must differ, got {} twice", rate);

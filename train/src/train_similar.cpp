@@ -120,7 +120,9 @@ void SimilarRun::check_options() const {
   if (!(options_.warmup >= 0 && options_.warmup < 1)) fail(kWhere, "warmup must be in [0, 1), got {}", options_.warmup);
   const auto positive = [](const char* name, double value, bool may_be_0) {
     const bool fits = std::isfinite(value) && (value > 0 || (may_be_0 && value == 0));
-    if (!fits) fail(kWhere, "{} must be {}, got {}", name, may_be_0 ? "at least 0" : "above 0", value);
+    if (!fits)
+      fail(kWhere, "{} must be {}, got {}", name,
+           may_be_0 ? "a finite number of at least 0" : "a finite number above 0", value);
   };
   positive("learning-rate", options_.learning_rate, false);
   positive("weight-decay", options_.weight_decay, true);

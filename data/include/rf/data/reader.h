@@ -53,6 +53,8 @@ struct ReadOptions {
   // Files and directories that the command writes: they are left out of input directories and patterns, and
   // are refused as inputs.
   std::vector<std::string> outputs{};
+  // The one of them that the user named, if the command replaces a file: refused also in a directory or a pattern.
+  std::string replaced{};
 };
 
 // A part of a document. A document of more than about 128 KiB comes in several pieces, divided where this makes no

@@ -1,8 +1,9 @@
-// Extracts one value of a JSON object (RFC 8259) in one pass, without building a JSON value: the rest is checked and
-// skipped. Follows Python's json: the last of equal keys counts, and NaN, Infinity and -Infinity are numbers. Bytes
-// above 0x7F in strings are not checked. Nesting deeper than 500 is refused.
+// Extracts one or two values of a JSON object (RFC 8259) in one pass, without building a JSON value: the rest is
+// checked and skipped. Follows Python's json: the last of equal keys counts, and NaN, Infinity and -Infinity are
+// numbers. Bytes above 0x7F in strings are not checked. Nesting deeper than 500 is refused.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,25 +13,25 @@ namespace rf::io {
 class JsonField {
  public:
   // "a", "a.b", or a JSON pointer (RFC 6901) "/a/0/b"; numbers are indices if the value is a list. Throws Error for an
-  // empty key.
-  explicit JsonField(const std::string& field);
+  // empty key. value_field: the second field, of the same form, or "".
+  explicit JsonField(const std::string& field, const std::string& value_field = "");
 
   struct Result {
     enum class Kind { kText, kNull, kBad } kind;
     std::string_view text{};  // of the field, valid until the next call and while the line exists
     std::string problem{};    // of a bad line: "must be ..., got ..."
+    // The second field's value, of any kind, as JSON text in one line: a text as JSON's rules require it, with U+FFFD
+    // for what is not UTF-8; a number with the digits that it has. Empty where the object has no such field, for null,
+    // for what is not JSON (NaN), and where the line is not an object.
+    std::string value{};
   };
   // A lone half of a surrogate pair becomes the byte 0xFF: like any byte that is not UTF-8, the tokenizer replaces it
   // by U+FFFD and counts it.
   Result find(std::string_view json);
-  // The field's value, of any type, as JSON text in one line: strings escaped by JSON's rules, with U+FFFD for invalid
-  // UTF-8; numbers with their original digits. Empty if the field is absent, null or not valid JSON (NaN), or if `json`
-  // is not an object.
-  std::string find_value(std::string_view json);
 
  private:
   std::string field_;
-  std::vector<std::string> path_;
+  std::array<std::vector<std::string>, 2> paths_;  // an empty one: no field
   std::string unescaped_;
 };
 

@@ -52,9 +52,11 @@ class CrossEncoder {
   CrossEncoder& operator=(CrossEncoder&&) noexcept;
 
   const CrossEncoderInfo& info() const;
-  // [pairs.size(), labels], after the activation; default: the model's.
+  // [pairs.size(), labels], after the activation (default: the model's). Throws Error for logits that are not finite.
+  // place(i): the source of pair i in such a message, as "a.txt line 3"; default: its number.
   std::vector<float> scores(std::span<const text::TextPair> pairs,
-                            std::optional<ScoreActivation> activation = std::nullopt) const;
+                            std::optional<ScoreActivation> activation = std::nullopt,
+                            const std::function<std::string(int64_t)>& place = {}) const;
 
  private:
   struct Impl;

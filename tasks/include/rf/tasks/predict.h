@@ -32,9 +32,9 @@ struct PredictOptions {
   int64_t batch_tokens = 4096;        // of the rows that are computed together; a longer row is computed alone
   std::function<void(const std::string&)> note;  // receives warnings; may be empty
 };
-// Calls `line` with the prediction for each record, in order: its line, its id if it has one, and the keys of the task.
-// A line of plain text is a record of the task's text. Columns with targets are not read. Memory does not grow with the
-// input.
+// Calls `line` with the prediction for each record, in order: its index from 0, its line, its id if it has one, and the
+// keys of the task. A line of plain text is a record of the task's text. Columns with targets are not read. Memory does
+// not grow with the input.
 void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
              io::Progress& progress);
 // The task's metrics on labelled records, their loss, and their number.
