@@ -79,7 +79,7 @@ def test_model_directories_of_torch(encoder, tmp_path):
     assert len(str(error.value)) < MOST
     config = json.loads((encoder / "config.json").read_text())
     changes = [{"architectures": [LONG]}, {"position_encoding": LONG}, {"attention": LONG}, {"family": LONG}]
-    changes += [{"model_type": "rf_encoder", "position_encoding": LONG}, {"hidden_act": LONG}, {LONG: 1}]
+    changes += [{"model_type": "rf_encoder", "position_encoding": LONG}, {"hidden_act": LONG}]
     changes += [{"model_type": "rf_encoder", "position_encoding": {"type": "rope", LONG: 1}}]
     changes += [{"model_type": LONG}, {"rope_scaling": {"type": LONG}}, {"id2label": {LONG: LONG}}]
     folder = tmp_path / "model"

@@ -318,7 +318,7 @@ TEST(Config, DeviationsFromTransformersAreNamed) {
                                                      {"attention", "linear"},
                                                      {"training_positions", {{"type", "shifted"}, {"max_shift", 5}}},
                                                      {"rope_theta", 5.0},
-                                                     {"rope_parameters", {{"rope_type", "default"}}},
+                                                     {"rope_parameters", {{"rope_type", "linear"}, {"factor", 2}}},
                                                      {"partial_rotary_factor", 0.5}};
   for (const char* type : {"roformer", "bert"}) {
     for (const auto& [key, value] : deviations) {
