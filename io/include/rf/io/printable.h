@@ -1,5 +1,5 @@
-// Text from a file, made safe for an error message: quoted, cut to a readable length, and everything except printable
-// ASCII as \xNN.
+// Text from a file, made safe for an error message: quoted, cut to a readable length, and with all bytes except
+// printable ASCII as \xNN.
 #pragma once
 
 #include <fmt/format.h>
