@@ -1,4 +1,4 @@
-// roformer average: the mean of checkpoints.
+// roformer average: averages checkpoints.
 #include <fmt/format.h>
 
 #include <filesystem>

@@ -16,7 +16,7 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
 
-  // Waits while the queue is full. False if the taker has stopped: the value is dropped.
+  // Waits while the queue is full. Returns false, and drops the value, if the taker has stopped.
   bool push(Value value) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || values_.size() < capacity_; });
@@ -25,7 +25,7 @@ class BoundedQueue {
     changed_.notify_all();
     return true;
   }
-  // No more values follow; with an error, take() throws it after the last one.
+  // Ends the queue; with an error, take() throws it after the last value.
   void finish(std::exception_ptr error = nullptr) {
     const std::lock_guard lock(mutex_);
     finished_ = true;
@@ -46,7 +46,7 @@ class BoundedQueue {
     changed_.notify_all();
     return value;
   }
-  // The taker wants no more.
+  // The taker accepts no further values.
   void stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;

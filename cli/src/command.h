@@ -1,4 +1,4 @@
-// The interface of commands, and what they share. Results go to stdout as JSON lines, diagnostics to stderr; in both,
+// The interface of commands, and their shared code. Results go to stdout as JSON lines, diagnostics to stderr; in both,
 // terminal control characters from files and names are escaped.
 #pragma once
 
@@ -20,32 +20,33 @@ namespace rf::cli {
 // Options that commands share.
 struct Common {
   std::optional<uint64_t> seed;  // for commands that draw random numbers
-  int threads = 0;               // 0: as many as the machine has, or OMP_NUM_THREADS
-  std::string process_group;     // of torch.distributed, in a job of several processes (rf_cli_main_of_job)
+  int threads = 0;               // 0: all cores of the machine, or OMP_NUM_THREADS
+  std::string process_group;     // of torch.distributed, in a job with several processes (rf_cli_main_of_job)
 };
 
-// What the training library (training_library.h) uses.
+// Shared with the training library (training_library.h).
 #define RF_CLI_API __attribute__((visibility("default")))
 
 // Adds the command's options to `app`. The returned function runs the command and returns the exit code; its captures
 // hold the values of the options.
 using Configure = std::function<int()> (*)(CLI::App& app, const Common& common);
 
-// Each command is a function <name>_command() in a file of its own, or if it needs torch in training_commands.cpp, and
-// a line of main.cpp.
+// Each command is a function <name>_command() in a separate file, or in training_commands.cpp if it needs torch, and a
+// line of main.cpp.
 struct Command {
   const char* name;
   const char* summary;
   const char* example;
   enum class Seed { kUsed, kNotUsed } seed;
-  Configure configure;  // nullptr: that of the training library
+  Configure configure;  // nullptr: configured by the training library
 };
 
 // Exit codes (README.md).
 constexpr int kOk = 0, kBadInput = 1, kUsage = 2, kInternal = 3;
-constexpr int kSignalBase = 128;  // plus the number of the signal that ended a program early, as in shells
+constexpr int kSignalBase = 128;  // plus the number of the signal that ended a program, as in shells
 
-// Options that exclude each other, or need another one. It ends with kUsage, like errors of the option parser.
+// Options that exclude each other, or need another one. The program exits with kUsage, as for errors of the option
+// parser.
 struct RF_CLI_API UsageError : Error {
   using Error::Error;
 };
@@ -54,33 +55,33 @@ template <typename... Args>
   throw UsageError(where, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Thrown by emit() if the reader of stdout has closed it; the program then ends silently with kOk, as after `| head`.
+// Thrown by emit() if the reader of stdout has closed it; the program then exits silently with kOk, as with `| head`.
 struct RF_CLI_API BrokenPipe {};
 
-// Thrown to end the program without a message: what is to be said is said by another process of the job.
+// Thrown to end the program without a message, because another process of the job reports the error.
 struct RF_CLI_API SilentExit {
   int code;
 };
 
-// One JSON line on stdout. Throws Error when it cannot be written (a full disk).
+// One JSON line on stdout. Throws Error if it cannot be written (a full disk).
 RF_CLI_API void emit(const nlohmann::json& result);
-RF_CLI_API void emit_part(const std::string& json);  // of a line that is too long to be kept in memory
+RF_CLI_API void emit_part(const std::string& json);  // part of a line that is too long for memory
 RF_CLI_API void emit_line(const std::string& json);
 // Text on stdout: help and tables.
 RF_CLI_API void emit_text(const std::string& text);
-// Text that a file could have in its place, also in parts: escaped on a terminal only.
+// Text that may also be written to a file, possibly in parts: escaped only on a terminal.
 RF_CLI_API void emit_lines(const std::string& lines);
 // Objects with the same keys: JSON lines, or if stdout is a terminal and --json was not given, a table of `keys`.
 RF_CLI_API void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json);
-// Whether a result is shown as text: stdout is a terminal, and --json was not given.
+// Whether results are shown as text: stdout is a terminal, and --json was not given.
 RF_CLI_API bool shows_text(bool as_json);
-// The flag --json of commands with such lists.
+// The flag --json of commands with such results.
 RF_CLI_API CLI::Option* add_json(CLI::App& app, bool& as_json);
 // The output to stderr: progress and messages.
 RF_CLI_API io::Progress& progress();
-// Writes a message of one or several lines to stderr.
+// Writes a message of one or more lines to stderr.
 RF_CLI_API void say(const std::string& text);
-// A warning about a model's files, said once; with --strict an error.
+// A warning about a model's files, shown once; with --strict, an error.
 RF_CLI_API void warn_user(const std::string& text);
 void make_warnings_errors();
 

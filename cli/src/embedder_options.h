@@ -1,4 +1,4 @@
-// Options of the commands that turn texts into vectors.
+// Options of commands that compute vectors of texts.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,7 +18,7 @@ struct EmbedderArguments {
 void add_embedder_options(CLI::App& app, EmbedderArguments& arguments);
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common);
 std::string name_of(engine::Pooling pooling);
-// Messages about texts of the most tokens, and texts that had ill-formed UTF-8.
+// Messages about texts that reached the token limit, and about texts with ill-formed UTF-8.
 void say_about_texts(int64_t full_texts, int64_t max_length, int64_t replaced_bytes);
 
 }  // namespace rf::cli

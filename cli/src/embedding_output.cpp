@@ -29,7 +29,7 @@ constexpr const char* kOutputWhere = "output";
 constexpr const char* kKind = "roformer embed";
 constexpr auto kCheckpointInterval = std::chrono::seconds(2);
 
-// How the settings differ: "pooling mean, not cls; dtype ...".
+// Differences between settings: "pooling mean, not cls; dtype ...".
 std::string differences(const json& earlier, const json& now) {
   std::string text;
   for (const auto& [name, value] : now.items()) {
@@ -73,8 +73,8 @@ void append_halves(const float* vectors, size_t count, std::string& bytes) {
   }
 }
 
-// A row of a Parquet file before it is complete: the size of the id in 4 bytes, the id, zeros up to a multiple of 4
-// bytes, the vector.
+// A row of an incomplete Parquet file: the size of the id in 4 bytes, the id, zeros up to a multiple of 4 bytes, and
+// the vector.
 size_t padded(size_t bytes) {
   return (bytes + 3) / 4 * 4;
 }
@@ -87,7 +87,7 @@ void append_row(std::string_view id, std::span<const float> vector, std::string&
   bytes.append(reinterpret_cast<const char*>(vector.data()), vector.size_bytes());
 }
 
-// The rows of such a file, one after the other.
+// Reads the rows of such a file in turn.
 class RowBytes {
  public:
   RowBytes(std::span<const std::byte> bytes, int64_t dimensions)
@@ -129,7 +129,7 @@ std::string vector_line(int64_t index, std::string_view id, const float* vector,
     if (std::isfinite(vector[i])) {
       fmt::format_to(std::back_inserter(line), "{}", vector[i]);
     } else {
-      line += "null";  // JSON has no other numbers
+      line += "null";  // JSON cannot represent NaN and infinity
     }
   }
   return line += "]}";
@@ -153,8 +153,8 @@ EmbeddingOutput::EmbeddingOutput(OutputSettings settings)
 void EmbeddingOutput::begin() {
   file_.truncate(0);
   first_inputs_ = settings_.inputs;
-  save_state();           // before the part has bytes that no state explains
-  last_checkpoint_ = {};  // the first rows get one
+  save_state();           // so that a state exists before the part contains data
+  last_checkpoint_ = {};  // so that the first rows get a checkpoint
   if (format_ == VectorFormat::kNpy)
     file_.write(io::npy_header(settings_.path, settings_.dtype, {0, settings_.dimensions}));
 }

@@ -1,5 +1,5 @@
-// The file of roformer embed: .npy, JSON lines or Parquet, written in order under `path`.part, which a later run of the
-// same command continues. `path`.part.json says how far it is and with which settings it was begun.
+// The file of roformer embed: .npy, JSON lines or Parquet, written in order to `path`.part, which a later run of the
+// same command continues. `path`.part.json stores the progress and the settings of the run.
 #pragma once
 
 #include <chrono>
@@ -17,44 +17,44 @@
 namespace rf::cli {
 
 enum class VectorFormat { kNpy, kJsonLines, kParquet };
-VectorFormat vector_format_of(const std::string& path);  // by its extension; throws Error for another
+VectorFormat vector_format_of(const std::string& path);  // by its extension; throws Error for unknown ones
 
 bool holds_ids(VectorFormat format);
 
 // {"index":0,"id":7,"embedding":[...]}, with the shortest decimal numbers that are read as the same floats. id: JSON
-// text; empty: the key is left out.
+// text; if empty, the key is omitted.
 std::string vector_line(int64_t index, std::string_view id, const float* vector, int64_t dimensions);
 
 struct OutputSettings {
   std::string path;
   io::DType dtype = io::DType::kF32;  // or kF16, in .npy
   int64_t dimensions = 0;
-  // What the vectors depend on, by name: an output that was begun with other values is not continued.
+  // Settings that determine the vectors, by name: an output with other values is not continued.
   nlohmann::json settings;
-  nlohmann::json inputs;                                    // files with size and time of change, for messages
-  enum class Restart { kNo, kYes } restart = Restart::kNo;  // kYes: an earlier run's part is dropped
+  nlohmann::json inputs;                                    // files with size and modification time, for messages
+  enum class Restart { kNo, kYes } restart = Restart::kNo;  // kYes: discards the part of an earlier run
 };
 
 class EmbeddingOutput {
  public:
-  // Throws Error for a part that was begun with other settings, one that roformer embed did not write, and while
-  // another process writes this output.
+  // Throws Error for a part with other settings, a part that roformer embed did not write, and while another process
+  // writes this output.
   explicit EmbeddingOutput(OutputSettings settings);
 
-  int64_t rows() const { return rows_; }  // that are written, also by earlier runs
+  int64_t rows() const { return rows_; }  // number of written rows, including earlier runs
   const std::string& digest() const { return digest_; }
   const std::string& partial_path() const { return file_.partial_path(); }
-  // Files that are written, which are no input.
+  // Output files, which are not inputs.
   static std::vector<std::string> paths_of(const std::string& path);
-  // The inputs that have changed since the part was begun, for a message.
+  // The inputs that have changed since the part was started, for a message.
   std::string changed_inputs() const;
 
-  // Further rows, with the ids of their texts as JSON text, which may be empty. digest: of all texts up to these.
+  // Appends rows, with the ids of their texts as JSON text, possibly empty. digest: of all texts up to these.
   void write(const std::vector<std::string>& ids, const float* vectors, const std::string& digest);
-  void checkpoint();  // what is written so far survives whatever happens
+  void checkpoint();  // makes written rows survive a crash
   void commit();
-  // For another thread, when the process is about to end: keeps what is written and returns true, or false after
-  // commit().
+  // Called from another thread when the process is about to end: saves the written rows and returns true, or false
+  // after commit().
   bool keep_finished();
 
  private:
@@ -74,7 +74,7 @@ class EmbeddingOutput {
   std::string digest_;
   data::IdColumn ids_ = data::IdColumn::kNone;  // of all rows
   nlohmann::json first_inputs_;
-  std::string bytes_;  // of the rows that are being written
+  std::string bytes_;  // of the rows being written
   std::chrono::steady_clock::time_point last_checkpoint_{};
 };
 

@@ -1,4 +1,4 @@
-// Texts to vectors, reading beside computing (embedding_run.h).
+// Computes vectors of texts, and reads and computes in parallel (embedding_run.h).
 #include "embedding_run.h"
 
 #define XXH_INLINE_ALL
@@ -27,7 +27,7 @@ constexpr size_t kWaitingBlocks = 2;
 using BlockQueue = BoundedQueue<std::unique_ptr<TextBlock>>;
 struct Stopped {};  // the computing thread has ended
 
-// A digest of texts and their ids that grows with each.
+// A running digest of texts and their ids.
 class TextDigest {
  public:
   TextDigest() : state_(XXH3_createState(), XXH3_freeState) {
@@ -48,7 +48,7 @@ class TextDigest {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
-// The reading thread's work.
+// The work of the reading thread.
 class BlockReader {
  public:
   BlockReader(const EmbeddingRun& run, BlockQueue& queue) : run_(run), queue_(queue) {}
@@ -101,7 +101,7 @@ class BlockReader {
   int64_t count_ = 0, bytes_ = 0;
 };
 
-// Ends the reading thread before what it uses is gone.
+// Ends the reading thread before its data are destroyed.
 struct ReadingThread {
   BlockQueue& queue;
   std::thread thread;
@@ -111,13 +111,13 @@ struct ReadingThread {
   }
 };
 
-// The computing thread's work.
+// The work of the computing thread.
 class BlockEmbedder {
  public:
   BlockEmbedder(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take, EmbeddingCounts& counts)
       : run_(run), take_(take), counts_(counts), total_bytes_(run.reader.total_bytes()) {}
 
-  // Some sequences at a time, so that finished rows are passed on early.
+  // Processes a few sequences at a time, so that finished rows are passed on early.
   void embed(const TextBlock& block) {
     if (!estimate_) estimate_.emplace(static_cast<double>(total_bytes_), static_cast<double>(block.bytes_before));
     const std::vector<int64_t>& offsets = block.tokens.offsets;
@@ -138,7 +138,7 @@ class BlockEmbedder {
   double seconds() const { return estimate_ ? estimate_->seconds() : 0; }
 
  private:
-  // The rows from `row` on whose sequences are computed, those before `end`. The first row after them.
+  // Finds the computed rows from `row` up to `end`; returns the first row after them.
   size_t pass_on(const TextBlock& block, size_t row, int64_t end) {
     const int64_t dimensions = run_.embedder.info().dimensions;
     const std::vector<int64_t>&sequences = block.tokens.sequence_of_text, &offsets = block.tokens.offsets;
@@ -175,7 +175,7 @@ class BlockEmbedder {
          seconds);
   }
 
-  // A line that a terminal rewrites, and in a log one every 10 seconds.
+  // Rewrites a line on a terminal; in a log, writes a line every 10 seconds.
   void show(const std::string& line, double seconds) {
     constexpr double kLogSeconds = 10;
     if (is_terminal_) return progress().update(line);

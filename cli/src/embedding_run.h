@@ -1,5 +1,5 @@
-// The texts of a reader to vectors, in order: one thread reads and tokenizes, the calling one computes. Memory does not
-// grow with the number of texts.
+// Computes the vectors of a reader's texts, in order: one thread reads and tokenizes, and the calling thread computes.
+// Memory does not grow with the number of texts.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace rf::cli {
 
-// Texts that are read and tokenized at once.
+// A block of texts that are read and tokenized together.
 struct TextBlock {
   struct Text {
     size_t begin, bytes;  // in `characters`
@@ -26,13 +26,13 @@ struct TextBlock {
   std::string characters;
   std::vector<Text> texts;
   int64_t first = 0;                    // number of the first text, from 0
-  int64_t bytes_before = 0, bytes = 0;  // of the input, read before and with this block
+  int64_t bytes_before = 0, bytes = 0;  // bytes of the input read before this block, and in it
   engine::TokenizedTexts tokens;
 
   std::string_view text(size_t i) const { return std::string_view(characters).substr(texts[i].begin, texts[i].bytes); }
 };
 
-// Rows that are finished, in order.
+// Finished rows, in order.
 struct EmbeddedRows {
   const TextBlock& block;
   size_t begin, end;           // texts of the block
@@ -44,25 +44,25 @@ struct EmbeddingRun {
   const engine::Embedder& embedder;
   data::TextReader& reader;
   int64_t token_budget;
-  // Texts that an earlier run finished: they are read and not computed, and must be those of the digest.
+  // Texts finished by an earlier run: they are read but not computed, and must match the digest.
   int64_t finished = 0;
   std::string finished_digest{};
-  float largest = std::numeric_limits<float>::max();  // number that a vector may have
+  float largest = std::numeric_limits<float>::max();  // limit for the elements of a vector
 };
 
 struct EmbeddingCounts {
-  int64_t texts = 0;   // of this run
-  int64_t tokens = 0;  // with those of duplicates that were not computed again
+  int64_t texts = 0;   // in this run
+  int64_t tokens = 0;  // including duplicates, which are not computed again
   int64_t full_texts = 0, replaced_bytes = 0;
   double seconds = 0;
 };
 
-// Thrown where the texts are not those of the digest.
+// Thrown if the texts do not match the digest.
 struct OtherTexts {
   int64_t finished;
 };
 
-// Throws Error for a vector that is not finite, or that has a number beyond `largest`, with the place of its text.
+// Throws Error for a vector that is not finite, or with an element beyond `largest`, naming its text.
 EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take);
 
 }  // namespace rf::cli

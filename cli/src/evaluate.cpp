@@ -1,5 +1,5 @@
-// roformer evaluate: a fine-tuned model on records, by the engine; or a language model on prepared data, by the
-// training library.
+// roformer evaluate: evaluates a fine-tuned model on records with the engine, or a language model on prepared data with
+// the training library.
 #include "evaluate.h"
 
 #include <memory>
@@ -21,7 +21,7 @@ struct EvaluateOptions {
   std::optional<int64_t> max_length;
 };
 
-// Options of one form that are given with the other are errors, because they would have no effect.
+// Options of one form are errors with the other form, because they would be ignored.
 void check_form(const CLI::App& app, const char* form, std::initializer_list<const char*> foreign) {
   for (const char* name : foreign) {
     if (app.count(name) > 0) fail_usage("evaluate", "{} must be left out with {}, got it", name, form);

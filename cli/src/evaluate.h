@@ -1,4 +1,4 @@
-// What `evaluate --data` passes from its options (evaluate.cpp) to the training library (../training/evaluate.cpp).
+// Options of `evaluate --data` (evaluate.cpp) for the training library (../training/evaluate.cpp).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace rf::cli {
 struct EvaluateData {
   std::string model_dir, data_dir;
   std::string split = "valid";
-  std::optional<int64_t> max_length;  // absent: train::EvaluateOptions says which
+  std::optional<int64_t> max_length;  // absent: the default of train::EvaluateOptions
   int64_t batch_size = 32;
   data::Packing packing = data::Packing::kPacked;
   data::MaskOptions mask;

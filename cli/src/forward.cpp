@@ -1,4 +1,4 @@
-// roformer forward: arrays of token ids to logits or hidden states.
+// roformer forward: computes logits or hidden states from arrays of token ids.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -96,7 +96,7 @@ std::vector<uint8_t> read_mask(const std::string& path, const Shape& shape) {
   return attend;
 }
 
-// [rows, 2], start and end, as [2, rows].
+// Transposes [rows, 2], start and end, to [2, rows].
 std::vector<float> transposed(const std::vector<float>& logits) {
   const size_t rows = logits.size() / 2;
   std::vector<float> result(logits.size());

@@ -46,8 +46,8 @@ class Writer {
         empty_(options.read.inputs.empty() ? tasks::EmptyPrompts::kRefused : tasks::EmptyPrompts::kWithoutResult) {}
 
   void add(std::string prompt) { hold({.text = std::move(prompt)}); }
-  // A prompt of an input: each line or record is one as it stands. One that has no token, or is a bad record, has an
-  // error as its result, so that the others get theirs.
+  // A prompt of an input: one line or record, unchanged. A prompt without tokens or a bad record gets an error as its
+  // result, so that the others still get theirs.
   void add(const data::SourceText& source) {
     Prompt prompt{.text = std::string(source.text), .place = fmt::format("{} line {}", source.source, source.line)};
     if (!source.id.empty()) prompt.id = nlohmann::json::parse(source.id);
@@ -86,13 +86,13 @@ class Writer {
   struct Prompt {
     std::string text;
     std::string place{};    // of an input
-    std::string problem{};  // why there is no prompt; empty: there is one
-    nlohmann::json id{};    // of its record; null: none
+    std::string problem{};  // why the prompt is missing; empty if it exists
+    nlohmann::json id{};    // of its record; null if absent
   };
 
   void hold(Prompt prompt) {
     prompts_.push_back(std::move(prompt));
-    // Several batches at once: a prompt that is done makes room for the next.
+    // Holds several batches, so that the next prompt takes the place of a finished one.
     if (std::ssize(prompts_) / 4 >= generation_.batch) finish();
   }
 
@@ -110,7 +110,7 @@ class Writer {
   const tasks::Continuer& continuer_;
   const tasks::Stops stops_;
   const tasks::EmptyPrompts empty_;
-  int64_t index_ = 0;  // of the first prompt that is held
+  int64_t index_ = 0;  // of the first held prompt
   int64_t refused_ = 0;
   std::vector<Prompt> prompts_;
 };
@@ -148,7 +148,7 @@ void check_stream(const CLI::App& app, const GenerateOptions& options) {
   }
 }
 
-// Which search the options ask for. Those that another search would ignore are refused.
+// Selects the search from the options. Options that the selected search would ignore are refused.
 engine::Search search_of(const CLI::App& app, const GenerateOptions& options) {
   const auto given = [&](const char* name) { return app.count(name) > 0; };
   const auto first_of = [&](std::initializer_list<const char*> names) {

@@ -1,4 +1,4 @@
-// roformer info: the build, what it uses on this machine, and the encodings, which the training library knows.
+// roformer info: describes the build, its use of this machine, and the encodings, which the training library lists.
 #include <fmt/core.h>
 #include <omp.h>
 
@@ -19,7 +19,7 @@ struct InfoOptions {
   bool encodings = false, json = false;
 };
 
-// What the training library adds, or why it cannot.
+// The part from the training library, or the reason why it is missing.
 void add_torch_facts(nlohmann::json& facts, const Common& common) {
   try {
     const nlohmann::json torch = torch_facts(common);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM};
 
-// A handler may use these: posting a semaphore is safe in one.
+// A handler may use these: sem_post is async-signal-safe.
 sem_t changed;
 volatile std::sig_atomic_t received = 0;
 
@@ -50,7 +50,7 @@ void InterruptWatch::wait() {
   }
   if (received == 0 || !keep_()) return;
   std::fflush(nullptr);
-  ::_exit(kSignalBase + received);  // other threads are at work or wait for input
+  ::_exit(kSignalBase + received);  // other threads are busy or wait for input
 }
 
 }  // namespace rf::cli

@@ -1,4 +1,4 @@
-// What a command does when SIGINT or SIGTERM ends it.
+// Action of a command when SIGINT or SIGTERM ends it.
 #pragma once
 
 #include <semaphore.h>
@@ -10,9 +10,9 @@
 
 namespace rf::cli {
 
-// While it lives, the first SIGINT or SIGTERM calls `keep` in a thread of its own, at once, whatever other threads wait
-// for; if that returns true, the process ends with 128 + the signal's number. A second signal has its usual effect. A
-// signal that the parent process ignores (nohup) stays ignored. One at a time.
+// While it exists, the first SIGINT or SIGTERM immediately calls `keep` in a separate thread, even if other threads are
+// waiting. If `keep` returns true, the process exits with 128 + the signal's number. A second signal has its usual
+// effect. A signal that the parent process ignores (nohup) stays ignored. Only one may exist at a time.
 class InterruptWatch {
  public:
   explicit InterruptWatch(std::function<bool()> keep);

@@ -85,7 +85,7 @@ void emit_list(const nlohmann::json& objects, const std::vector<std::string>& ke
   for (const std::string& key : keys) {
     size_t width = key.size();
     for (const nlohmann::json& object : objects) width = std::max(width, cell(object, key).size());
-    if (key == keys.back()) width = 0;  // nothing is to the right of it
+    if (key == keys.back()) width = 0;  // the last column is not padded
     const char* const gap = key == keys.front() ? "" : "  ";
     header += fmt::format("{}{:{}}", gap, key, width);
     for (size_t i = 0; i < rows.size(); ++i) rows[i] += fmt::format("{}{:{}}", gap, cell(objects[i], key), width);
@@ -111,7 +111,7 @@ namespace {
 
 bool warnings_are_errors = false;
 
-// The text of a warning is that of an error: "[where] rule, got value".
+// A warning has the same form as an error: "[where] rule, got value".
 struct StrictError : Error {
   explicit StrictError(const std::string& text) : Error("strict", text) {}
 };

@@ -1,4 +1,4 @@
-// roformer prepare: documents to token shards; and roformer merge, which joins parts of them.
+// roformer prepare: converts documents to token shards; and roformer merge, which joins their parts.
 #include "rf/data/prepare.h"
 
 #include <charconv>

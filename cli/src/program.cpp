@@ -1,17 +1,17 @@
-// The program `roformer`: sets how idle threads wait, then loads the commands (main.cpp) and runs them.
+// The program `roformer`: configures how idle threads wait, then loads the commands (main.cpp) and runs them.
 //
-// GNU OpenMP reads its settings when it is loaded, which for a library that a program links is before main(). So this
-// file links nothing, and the commands are a shared library in lib/ beside the program.
+// GNU OpenMP reads its settings when it is loaded, which happens before main() if the program links it. So this file
+// links nothing, and the commands are a shared library in lib/ next to the program.
 //
-// By default an idle thread spins for some milliseconds before it sleeps. On a machine whose cores do other work too,
-// it takes the time of the thread that it waits for: training is then several times slower with two threads than with
-// one. Sleeping at once costs a wake-up at each of the many short parallel regions of a step. A bounded spin count
-// avoids most of both costs (bench/busy_machine.py measures them, docs/benchmarks.md has figures).
-// python/roformer_cpp/_openmp.py has the same count for `import roformer_cpp`.
+// By default, an idle thread spins for some milliseconds before it sleeps. On a machine with other work, it takes time
+// from the thread that it waits for: training is then several times slower with two threads than with one. Sleeping
+// immediately costs a wake-up for each of the many short parallel regions of a step. A bounded spin count avoids most
+// of both costs (bench/busy_machine.py measures them, docs/benchmarks.md has figures). python/roformer_cpp/_openmp.py
+// sets the same count for `import roformer_cpp`.
 //
-// Python starts commands in sessions of their own (python/roformer_cpp/_child.py), to which no signal comes from the
-// terminal. ROFORMER_PARENT is then the number of the process of Python: when that ends, however it ends, the kernel
-// sends SIGTERM, and a training run writes a checkpoint and ends.
+// Python starts commands in separate sessions (python/roformer_cpp/_child.py), which do not receive signals from the
+// terminal. ROFORMER_PARENT is then the process id of Python: when Python ends for any reason, the kernel sends
+// SIGTERM, and a training run writes a checkpoint and exits.
 #include <dlfcn.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kSpinCount = "10000";
 constexpr int kInternal = 3, kSignalBase = 128;  // exit codes (command.h)
 
-// False if the parent has ended before it could be tied to.
+// False if the parent ended before this process could watch it.
 bool tie_to_parent() {
   const char* const parent = std::getenv("ROFORMER_PARENT");
   if (!parent) return true;
@@ -34,7 +34,7 @@ bool tie_to_parent() {
   return std::atol(parent) == ::getppid();
 }
 
-// The loader's message begins with the library that it did not find, which may be one that ours needs.
+// The loader's message begins with the missing library, which may be a dependency of ours.
 int say_what_is_missing(const char* message) {
   const char* const end = std::strchr(message, ':');
   const int length = end == nullptr ? 0 : static_cast<int>(end - message);

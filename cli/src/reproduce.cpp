@@ -1,4 +1,4 @@
-// roformer reproduce: says what replaced it.
+// roformer reproduce: names its replacement.
 #include "command.h"
 
 namespace rf::cli {

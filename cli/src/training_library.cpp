@@ -1,4 +1,4 @@
-// Opening the library of commands that need torch (training_library.h).
+// Opens the library of commands that need torch (training_library.h).
 #include "training_library.h"
 
 #include <dlfcn.h>
@@ -9,14 +9,15 @@
 
 #include "rf/io/error.h"
 
-// What program.cpp runs; main.cpp has it.
+// Called by program.cpp, defined in main.cpp.
 extern "C" int rf_cli_main(int argc, char** argv);
 
 namespace rf::cli {
 
 namespace {
 
-// The library lies beside this one, so that a copied or installed program never opens that of another build.
+// The library is in the same directory as this one, so a copied or installed program never opens the library of another
+// build.
 std::string path_of(const char* library) {
   Dl_info here = {};
   dladdr(reinterpret_cast<void*>(&rf_cli_main), &here);

@@ -1,5 +1,5 @@
-// libroformer_training.so, made from cli/training: the commands that need PyTorch. The program opens it when one of
-// them is called; everything else runs without the library and without PyTorch.
+// libroformer_training.so, made from cli/training: the commands that need PyTorch. The program opens it when such a
+// command is called; everything else runs without the library and without PyTorch.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,14 +9,14 @@
 
 namespace rf::cli {
 
-// The options and the work of such a command. Throws Error if its library or PyTorch cannot be loaded.
+// Adds the options and the work of such a command. Throws Error if its library or PyTorch cannot be loaded.
 Configure training_command(const std::string& name);
 
-// Facts about PyTorch: version, instructions, threads, encodings (a list of objects), attention and linear (what
-// computes them). Throws Error like training_command().
+// Facts about PyTorch: version, instructions, threads, encodings (a list of objects), attention and linear (their
+// implementations). Throws Error like training_command().
 nlohmann::json torch_facts(const Common& common);
 
-// The numbers of `evaluate --data`. Throws Error like training_command().
+// The results of `evaluate --data`. Throws Error like training_command().
 nlohmann::json evaluate_data(const EvaluateData& options, const Common& common);
 
 }  // namespace rf::cli

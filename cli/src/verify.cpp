@@ -1,4 +1,4 @@
-// roformer verify: the checksums of a data directory.
+// roformer verify: checks the checksums of a data directory.
 #include "rf/data/verify.h"
 
 #include <memory>

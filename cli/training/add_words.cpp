@@ -1,4 +1,4 @@
-// roformer add-words: words for a model of characters, by WoBERT's rule (spec R-TOK-06).
+// roformer add-words: adds words to a character-level model, by WoBERT's rule (spec R-TOK-06).
 #include <algorithm>
 #include <filesystem>
 #include <memory>

@@ -1,4 +1,4 @@
-// roformer bake: the terms of a position encoding, for the engine.
+// roformer bake: computes the terms of a position encoding for the engine.
 #include "rf/train/bake.h"
 
 #include <memory>

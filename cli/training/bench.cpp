@@ -1,5 +1,5 @@
-// roformer bench: training steps on command (stdin), for a script that alternates windows of ours with another program.
-// Kernels are timed by bench/kernels.py.
+// roformer bench: runs training steps on command (stdin), for a script that alternates timing windows between this and
+// another program. bench/kernels.py times kernels.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>

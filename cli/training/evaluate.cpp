@@ -1,4 +1,4 @@
-// roformer evaluate --data: a language model's loss on prepared data.
+// roformer evaluate --data: computes a language model's loss on prepared data.
 #include "evaluate.h"
 
 #include <nlohmann/json.hpp>

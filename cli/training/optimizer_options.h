@@ -1,4 +1,4 @@
-// Options of the optimizer, which the commands have that train on records.
+// Optimizer options of the commands that train on records.
 #pragma once
 
 #include "read_options.h"
@@ -6,7 +6,7 @@
 
 namespace rf::cli {
 
-// --schedule, with the rule after the warm-up in `help`, and --warmup. initial: the default schedule's name.
+// --schedule, with the rule after the warm-up in `help`, and --warmup. initial: name of the default schedule.
 inline void add_schedule(CLI::App& app, train::Schedule& schedule, double& warmup, const char* initial,
                          const char* help) {
   add_choice<train::Schedule>(app, "--schedule", schedule, initial, help,

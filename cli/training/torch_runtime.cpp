@@ -1,4 +1,4 @@
-// Torch's settings, errors and facts for the program (training_command.h).
+// Settings, errors and facts of torch for the program (training_command.h).
 #include <fmt/format.h>
 
 #include <chrono>
@@ -39,7 +39,7 @@ int run_with_torch(const Common& common, const std::function<int()>& command) {
   try {
     return command();
   } catch (const train::SaidByFirstRank&) {
-    // A launcher ends all processes when one has ended; the first one is to say why before.
+    // A launcher ends all processes when one has ended, so the first one must report the reason before.
     std::this_thread::sleep_for(std::chrono::seconds(2));
     throw SilentExit{kBadInput};
   } catch (const std::exception& error) {
@@ -51,7 +51,7 @@ int run_with_torch(const Common& common, const std::function<int()>& command) {
 
 }  // namespace rf::cli
 
-// What roformer info tells of torch, the kernels that models use with it, and the encodings (training_library.h).
+// The part of roformer info on torch, the kernels that models use with it, and the encodings (training_library.h).
 extern "C" RF_CLI_API nlohmann::json rf_torch_facts(const rf::cli::Common& common) {
   return rf::cli::torch_facts(common);
 }

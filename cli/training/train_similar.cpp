@@ -22,7 +22,7 @@ int run_train_similar(const SimilarTraining& options) {
                          {"steps", report.steps},
                          {"generation_loss", report.generation_loss},
                          {"similarity_loss", report.similarity_loss}};
-  if (!options.valid.empty() && report.is_complete) line["spearman"] = report.spearman;  // null where it is none
+  if (!options.valid.empty() && report.is_complete) line["spearman"] = report.spearman;  // null if undefined
   emit(line);
   if (report.is_complete) return kOk;
   say("interrupted; the same command continues from here");

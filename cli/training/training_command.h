@@ -1,18 +1,18 @@
-// What the commands with torch share. Each is a file with a function `configure` and a line
-// RF_TRAINING_COMMAND; its name, summary and example are a line of cli/src/training_commands.cpp.
+// Shared by the commands with torch. Each is a file with a function `configure` and a line RF_TRAINING_COMMAND; its
+// name, summary and example are a line of cli/src/training_commands.cpp.
 #pragma once
 
 #include "command.h"
 
 namespace rf::cli {
 
-// Runs a command with the settings of torch that the program's options ask for. What torch throws for refused arguments
-// and for lack of memory becomes Error and std::bad_alloc.
+// Runs a command with the torch settings from the program's options. Converts torch's exceptions for refused arguments
+// and for lack of memory to Error and std::bad_alloc.
 int run_with_torch(const Common& common, const std::function<int()>& command);
 
 }  // namespace rf::cli
 
-// Makes `configure` the options and the work of the command `name`, with _ for each -, for training_library.cpp.
+// Registers `configure` as the options and the work of the command `name`, with _ for each -, for training_library.cpp.
 #define RF_TRAINING_COMMAND(name, configure)                                                                     \
   extern "C" RF_CLI_API std::function<int()> rf_configure_##name(CLI::App& app, const rf::cli::Common& common) { \
     return [run = configure(app, common), &common] { return rf::cli::run_with_torch(common, run); };             \

@@ -1,4 +1,4 @@
-// roformer translate: lines to lines.
+// roformer translate: translates lines.
 #include "rf/train/translate.h"
 
 #define XXH_INLINE_ALL
@@ -29,7 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Lines that are sorted by length and written together; an interrupted translation continues at a multiple of it.
+// Number of lines that are sorted by length and written together; an interrupted translation continues at a multiple of
+// it.
 constexpr size_t kLinesAtOnce = 256;
 
 struct TranslateArguments {
@@ -57,8 +58,8 @@ std::string hash_of_model(const std::string& model_dir) {
   return data::identity_of_files(paths);
 }
 
-// The file that a translation is written to, in several runs of the program if need be: beside <output>.part lies
-// <output>.part.json, which says of what it is the beginning.
+// The output file of a translation, possibly written in several runs of the program. <output>.part.json describes the
+// translation to which the unfinished <output>.part belongs.
 class TranslationOutput {
  public:
   TranslationOutput(const std::string& path, const nlohmann::json& settings)
@@ -89,11 +90,11 @@ class TranslationOutput {
   }
 
  private:
-  // A killed process may have left a part of a block.
+  // A killed process may have left an incomplete block.
   void keep_whole_blocks() {
     size_t kept = 0, lines = 0;
     {
-      const io::MappedFile file(file_.partial_path());  // of any size
+      const io::MappedFile file(file_.partial_path());  // may be large
       const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
       for (size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
         if (++lines % kLinesAtOnce != 0) continue;
@@ -113,7 +114,7 @@ int run_translate(const TranslateArguments& arguments) {
   const train::TranslateOptions& options = arguments.options;
   if (arguments.output.empty()) {
     check_outputs({}, {arguments.input}, "");
-  } else {  // .part: the translations until they are complete
+  } else {  // .part contains the translations until they are complete
     const std::string part = arguments.output + ".part";
     check_outputs({arguments.output, part, part + ".json"}, {arguments.input}, options.model_dir);
   }

@@ -42,9 +42,7 @@ Split::Split(const std::string& data_dir, const std::string& name, const std::st
     bytes_ += shard.bytes();
     first_document_.push_back(first_document_.back() + shard.documents());
   }
-  if (tokens_ != found->second.tokens || documents() != found->second.documents)
-    verify();  // reports a damaged file by
-               // name
+  if (tokens_ != found->second.tokens || documents() != found->second.documents) verify();  // names a damaged file
   check_counts(label_, found->second, documents(), tokens_);
 }
 

@@ -13,7 +13,7 @@ namespace rf::io {
 
 constexpr size_t kMaxRank = 64;  // NumPy's limit
 
-// Product of the dimensions times the element size. Empty when a dimension is negative, the rank is above kMaxRank, or
+// Product of the dimensions times the element size. Empty if a dimension is negative, the rank is above kMaxRank, or
 // the product of the dimensions other than 0 does not fit int64: strides of an empty tensor must not overflow either.
 inline std::optional<int64_t> extent_bytes(const std::vector<int64_t>& shape, DType dtype) {
   if (shape.size() > kMaxRank) return std::nullopt;

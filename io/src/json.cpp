@@ -1,5 +1,5 @@
-// JSON text to a value, stricter than nlohmann's own reader: no duplicate keys, no nesting deep enough to exhaust a
-// stack.
+// Parses JSON more strictly than nlohmann's parser: duplicate keys and nesting deep enough to exhaust a stack are
+// errors.
 #include <fmt/format.h>
 
 #include <string>

@@ -14,7 +14,7 @@
 namespace rf::io {
 namespace {
 
-// True if `fd` is still the file of that name: another process may have renamed it before it was locked.
+// True if `fd` is still the file with that name: another process may have renamed it before it was locked.
 bool is_file_of_name(int fd, const std::string& name) {
   struct stat opened {
   }, named{};

@@ -1,5 +1,5 @@
-// Writer of safetensors files (R-HF-01). Tensors are in the order given, wider elements first, so that every tensor
-// begins at a multiple of its element size; offsets leave no hole.
+// Writer of safetensors files (R-HF-01). Tensors keep the given order, but wider elements come first, so every tensor
+// begins at a multiple of its element size, without gaps.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>

@@ -15,7 +15,7 @@ namespace {
 struct Character {
   uint32_t code;
   size_t bytes;
-  bool valid;  // false: one byte that begins no character
+  bool valid;  // false: one byte that does not begin a character
 };
 
 // The first character of a text that is not empty.

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAverage = "average";
 
-// What the average does not take over: weights in any number of files, and what belongs to a step of training.
+// Files that are not copied: weights in any number of files, and the training state of one step.
 bool is_of_weights_or_training(const std::string& name) {
   return name.ends_with(".safetensors") || name == "model.safetensors.index.json" || name == "state.json";
 }
@@ -40,7 +40,7 @@ void check_same_tensor(const io::TensorView& first, const CheckpointFiles& files
   }
 }
 
-// The bytes of the mean.
+// The bytes of the mean tensor.
 std::vector<std::byte> mean_of(const io::TensorView& first,
                                const std::vector<std::unique_ptr<CheckpointFiles>>& files) {
   std::vector<std::byte> bytes(first.data.begin(), first.data.end());
@@ -74,7 +74,7 @@ std::vector<std::byte> mean_of(const io::TensorView& first,
 void average_checkpoints(const std::vector<std::string>& model_dirs, const std::string& output_dir) {
   if (model_dirs.empty()) fail(kAverage, "there must be at least one model directory, got none");
   const fs::path path = fs::path(output_dir).lexically_normal();
-  const fs::path output = path.has_filename() ? path : path.parent_path();  // without a slash at its end
+  const fs::path output = path.has_filename() ? path : path.parent_path();  // without a trailing slash
   if (fs::exists(output)) fail(kAverage, "the output must not exist, got {}", output_dir);
   const nlohmann::json config = io::read_json(model_dirs[0] + "/config.json");
   std::vector<std::unique_ptr<CheckpointFiles>> files;

@@ -1,4 +1,4 @@
-// Finding and opening the files of a checkpoint (see the header).
+// Finds and opens the files of a checkpoint (see the header).
 #include "rf/model/checkpoint_files.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::set<std::string> shard_names(const fs::path& index) {
   return names;
 }
 
-// The name in the model of what torch.nn.DataParallel ("module.") and torch.compile ("_orig_mod.") wrapped.
+// The name in the model without the prefixes of torch.nn.DataParallel ("module.") and torch.compile ("_orig_mod.").
 std::string without_wrappers(std::string name) {
   constexpr std::string_view kCompiled = "_orig_mod.", kParallel = "module.";
   while (name.starts_with(kCompiled) || name.starts_with(kParallel)) {
@@ -44,7 +44,7 @@ std::string without_wrappers(std::string name) {
   return name;
 }
 
-// Also true of a link that leads nowhere, so that opening it says why.
+// Also true for a dangling link, so that opening it reports the reason.
 bool has_entry(const fs::path& path) {
   std::error_code error;
   return fs::exists(fs::symlink_status(path, error));

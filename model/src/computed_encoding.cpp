@@ -1,4 +1,4 @@
-// Encodings that are computed (computed_encoding.h): their names, and who reads their keys.
+// Computed encodings (computed_encoding.h): their names, and the readers of their keys.
 #include "rf/model/computed_encoding.h"
 
 #include <algorithm>

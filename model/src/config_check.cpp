@@ -15,8 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxSize = int64_t{1} << 31;
-constexpr int64_t kMaxLayers = 1 << 16;  // the names of the weights are made before any is read
-constexpr int64_t kMaxLabels = 1 << 20;  // likewise those of the labels
+constexpr int64_t kMaxLayers = 1 << 16;  // the names of all weights are created before any weight is read
+constexpr int64_t kMaxLabels = 1 << 20;  // as are the names of the labels
 
 void check_range(std::string_view where, std::string_view key, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high) fail(where, "{} must be in [{}, {}], got {}", key, low, high, value);

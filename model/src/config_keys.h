@@ -1,6 +1,6 @@
-// What a key of config.json does that the reader of a model's family does not read: one rule for all families. A key
-// that changes the result is refused unless its value means that nothing is changed; a key that is known to be harmless
-// is ignored, whatever its value; a key that nobody knows is refused or warned of.
+// Handles keys of config.json that a model family does not read, with one rule for all families. A key that changes the
+// result is refused unless its value changes nothing. A known harmless key is ignored, regardless of its value. An
+// unknown key is refused or causes a warning.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace rf {
 
-// What a reader does with a key that nobody knows.
+// How a reader treats an unknown key.
 enum class UnknownKeys {
-  kRefused,  // in a file that a person writes for this program
+  kRefused,  // in a file that a user writes for this program
   kWarned,   // in a model directory, which other programs write
 };
 
-// What a value is compared with; 0 and "": not known.
+// The value for the comparison; 0 and "": unknown.
 struct KeyContext {
-  std::string_view where;  // of messages
+  std::string_view where;  // for messages
   UnknownKeys unknown = UnknownKeys::kWarned;
   bool causal = false;
   int64_t hidden_size = 0, heads = 0, head_dim = 0, max_position_embeddings = 0;
@@ -30,14 +30,14 @@ struct KeyContext {
   std::vector<std::string_view> hints = {};  // keys that the reader reads, for "did you mean"
 };
 
-// A key of config.json that no model reads, whatever its value.
+// A key of config.json that no model reads, regardless of its value.
 enum class Harmless {
-  kKept,     // written back as it was read
-  kDropped,  // about the file it came from: its place, its dtype
+  kKept,     // written back unchanged
+  kDropped,  // describes the original file: its place, its dtype
 };
 std::optional<Harmless> harmless_key(std::string_view key);
 
-// Throws Error, or warns, for a key that the reader does not read.
+// Throws Error, or warns, for a key that is not read.
 void check_unread_key(std::string_view key, const nlohmann::json& value, const KeyContext& context);
 
 }  // namespace rf

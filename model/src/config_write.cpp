@@ -1,4 +1,4 @@
-// A ModelConfig to config.json, with the keys and the order (by name) of transformers.
+// Writes a ModelConfig to config.json, with the keys and the order (by name) of transformers.
 #include <nlohmann/json.hpp>
 
 #include "config_keys.h"
@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 void add_labels(const ModelConfig& config, json& object) {
-  // transformers leaves out the default, two labels called LABEL_0 and LABEL_1.
+  // transformers omits the default, two labels called LABEL_0 and LABEL_1.
   if (config.id2label.empty() && config.num_labels == ModelConfig{}.num_labels) return;
   json id2label = json::object(), label2id = json::object();
   for (int64_t id = 0; id < config.num_labels; ++id) {

@@ -1,5 +1,5 @@
-// Reading and checking the configuration of linear attention (linear_attention_config.h). The rules that one key alone
-// does not tell are here: which map has which keys, which placements of the rotation contradict each other.
+// Reads and checks the configuration of linear attention (linear_attention_config.h), including rules for combinations
+// of keys: which map has which keys, and which placements of the rotation are contradictory.
 #include "rf/model/linear_attention_config.h"
 
 #include <algorithm>
@@ -58,7 +58,7 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
   config.feature_map = options.choice(
       "feature_map", kElu,
       {by_name(kElu), by_name(kShenOriginal), by_name(kShen), by_name(kFavor), by_name(kRelu), by_name(kCosine)});
-  // 1 + cos stays non-negative under a rotation in both sums (R-LIN-07), which is the one before the normalisation.
+  // 1 + cos stays non-negative under a rotation in both sums (R-LIN-07), the rotation before the normalisation.
   const RopeSite site = config.feature_map == FeatureMap::kCosine ? RopeSite::kBeforeMap : RopeSite::kAfterMap;
   config.rope_site = options.choice(
       "rope_site", site, {by_name(RopeSite::kAfterMap), by_name(RopeSite::kBeforeMap), by_name(RopeSite::kNone)});

@@ -1,5 +1,5 @@
 // The sinusoid table of a checkpoint (spec R-ABS-04): [sin(m t_i) for all i, cos(m t_i) for all i], t_i =
-// 10000^(-2i/dim). This is the table as transformers stores it; the kernels make their own, more accurate one.
+// 10000^(-2i/dim). This is the table that transformers stores; the kernels compute a more accurate one.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

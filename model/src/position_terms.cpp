@@ -74,7 +74,7 @@ bool is_source(const std::string& name) {
   return false;
 }
 
-// The term of a tensor's name, and its layer; -1: of all.
+// The term of a tensor's name, and its layer; -1: shared by all layers.
 std::pair<std::string, int64_t> term_of(const std::string& name, int64_t layers, const std::string& path) {
   if (!name.starts_with(kLayerPrefix)) return {name, -1};
   const char* begin = name.data() + kLayerPrefix.size();
@@ -86,7 +86,7 @@ std::pair<std::string, int64_t> term_of(const std::string& name, int64_t layers,
   return {end + 1, layer};
 }
 
-// What reads a file and says where it is wrong.
+// Reads a file and reports where it is wrong.
 class TermsReader {
  public:
   TermsReader(const io::SafetensorsFile& file, const ModelConfig& config, std::string path)

@@ -1,6 +1,6 @@
-// Reading a RopeSpec, and its frequencies (rope_spec.h). Which keys a rope_type reads stands in one table; the defaults
-// and the attention factors are those of transformers' modeling_rope_utils. Stricter than that: what it warns of, or
-// takes in silence, is an Error here.
+// Reads a RopeSpec and computes its frequencies (rope_spec.h). One table lists the keys of each rope_type. Defaults and
+// attention factors are as in transformers' modeling_rope_utils, but values that it warns about or silently accepts are
+// errors here.
 #include "rf/model/rope_spec.h"
 
 #include <fmt/ranges.h>
@@ -91,7 +91,7 @@ class SpecReader {
     if (parameters != nullptr) json_ = *parameters;
     if (scaling != nullptr) json_ = *scaling;
     given_.emplace(json_, kWhere, path_);
-    // What transformers saves for a key that is not given.
+    // The value that transformers saves for a key that is not given.
     for (auto item = json_.begin(); item != json_.end();) item = item->is_null() ? json_.erase(item) : std::next(item);
   }
 
@@ -115,11 +115,11 @@ class SpecReader {
 
  private:
   void read_type() {
-    // "type" is the older spelling; files that carry both are common.
+    // "type" is the older spelling; files with both are common.
     const json* old_name = given_->find("type");
     const json* new_name = given_->find("rope_type");
     if (old_name != nullptr && new_name != nullptr && *old_name != *new_name) {
-      // Qwen2-VL's own files: {"type": "mrope", "rope_type": "default"}.
+      // Original Qwen2-VL files: {"type": "mrope", "rope_type": "default"}.
       if (!(is_mrope(*old_name) && *new_name == "default")) {
         fail(kWhere, "{0}.type and {0}.rope_type must agree, got {1} and {2}", path_, old_name->dump(),
              new_name->dump());
@@ -199,7 +199,7 @@ class SpecReader {
   void read_trained_length() {
     spec_.trained_length = shape_.max_position_embeddings;
     if (!contains(row_of(spec_.type).required, kOriginal)) return;
-    // Two is the least whose logarithm is positive, for longrope's attention factor.
+    // Two is the smallest integer with a positive logarithm, for longrope's attention factor.
     const double length = twice_or_once(kOriginal, 0, {2, static_cast<double>(kMaxLength)});
     if (length != std::floor(length)) fail(kWhere, "{} must be an integer, got {}", kOriginal, length);
     spec_.trained_length = static_cast<int64_t>(length);
@@ -244,7 +244,7 @@ class SpecReader {
     spec_.short_factor = divisors("short_factor");
     spec_.long_factor = divisors("long_factor");
     if (json_.contains("attention_factor")) {
-      // There, factor would have no other use.
+      // factor would be unused there.
       if (json_.contains("factor")) {
         fail(kWhere, "{}.factor must be absent where attention_factor is given, got {}", path_, json_["factor"].dump());
       }
@@ -328,7 +328,7 @@ class SpecReader {
   RopeSpec spec_;
 };
 
-// The slowest pairs times numbers that fall from 1 to 0; products in double-double.
+// Multiplies the slowest pairs by numbers that fall from 1 to 0; products in double-double.
 void clip_slow_pairs(const RopeSpec& spec, RopeFrequencies& theta) {
   const size_t count = static_cast<size_t>(spec.clip_low_n), first = theta.hi.size() - count;
   for (size_t j = 0; j < count; ++j) {

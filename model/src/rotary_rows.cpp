@@ -23,13 +23,13 @@ constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
 constexpr int64_t kMropeAxes = 3;
 
 constexpr double kGamma = 0.4;  // of xpos
-// What a product q . k may come to before xPos (dy . v in the backward), so that it is still a number after it. Half of
-// float16's exponents are left for it, and more than enough in the others.
+// The limit of a product q . k before xPos (dy . v in the backward), so that it is finite after xPos. It gets half of
+// float16's exponents, and more than enough in other dtypes.
 constexpr double kProductRoom = 0x1p20, kHalfProductRoom = 0x1p8;
 
 struct Range {
   const char* name;
-  double lowest, highest;  // of numbers with all their digits
+  double lowest, highest;  // range of numbers with full precision
   double room;
 };
 
@@ -57,7 +57,7 @@ void core_table(const double* hi, const double* lo, int64_t pairs, double scale,
   check_core(rf_rope_table_f64(hi, lo, pairs, scale, positions, tokens, cos, sin));
 }
 
-// Cosine and sine of angles that float32 holds: those of positions at frequency 1.
+// Cosine and sine of angles that are exact in float32: of positions at frequency 1.
 void rounded_cos_sin(const float* angles, int64_t count, float* cos, float* sin) {
   const std::vector<double> exact(angles, angles + count);
   constexpr double kOne = 1;
@@ -68,7 +68,7 @@ int64_t floor_divided(int64_t a, int64_t b) {
   return a / b - (a % b < 0 ? 1 : 0);  // b > 0
 }
 
-// Of a flat index in a grid, the last axis fastest; the first axis takes what is left.
+// Coordinates of a flat index in a grid, the last axis fastest; the first axis takes the rest.
 int64_t coordinate(int64_t position, const std::vector<int64_t>& shape, size_t axis) {
   for (size_t inner = shape.size() - 1; inner > axis; --inner) position = floor_divided(position, shape[inner]);
   return axis == 0 ? position : position - floor_divided(position, shape[axis]) * shape[axis];
@@ -110,8 +110,8 @@ bool RotaryRows::depends_on_sequence(int64_t end) const {
   return settings_.spec.changes_with_length() && end > settings_.spec.trained_length;
 }
 
-// The smallest zeta, that of pair 0, is the first to leave the range: upwards in products of a query and a later key,
-// downwards in the vectors themselves, over half of the length.
+// The smallest zeta, of pair 0, leaves the range first: upwards in products of a query and a later key, downwards in
+// the vectors, over half of the length.
 void RotaryRows::check_span(int64_t positions, io::DType dtype) const {
   if (settings_.form != RotaryForm::kXpos) return;
   const Range range = range_of(dtype);
@@ -140,7 +140,7 @@ void RotaryRows::check_on_grid(int64_t position) const {
   }
 }
 
-// Of axial-nd: those of each axis, one after the other.
+// For axial-nd: the values of each axis, concatenated.
 RopeFrequencies RotaryRows::of_length(int64_t sequence_length) const {
   if (settings_.form == RotaryForm::kAxialNd) {
     RopeFrequencies all;
@@ -182,12 +182,13 @@ void RotaryRows::table(const RopeFrequencies& theta, Section section, const doub
   }
 }
 
-// Rows [count, section.count] at these positions, each with the frequencies of its own sequence's length.
+// Rows [count, section.count] at these positions, each with the frequencies for the length of its sequence.
 template <class T>
 void RotaryRows::fill_axis(const RotaryTokens& tokens, Section section, const double* positions, T* cos, T* sin) const {
   const RopeSpec& spec = settings_.spec;
   if (!spec.changes_with_length()) return table(initial_, section, positions, tokens.count, cos, sin);
-  // Lengths that share their frequencies are one: those within the training length, and for longrope those beyond it.
+  // Lengths with equal frequencies are merged: all lengths within the training length, and for longrope all lengths
+  // beyond it.
   const auto length_of = [&](int64_t t) {
     const int64_t length = tokens.end == nullptr ? spec.trained_length : std::max(tokens.end[t], spec.trained_length);
     return spec.type == RopeType::kLongrope ? std::min(length, spec.trained_length + 1) : length;
@@ -260,7 +261,7 @@ void RotaryRows::fill_rows(RotarySide side, const RotaryTokens& tokens, T* cos, 
     const std::vector<double> positions = exact_positions(tokens.ids, tokens.count);
     return fill_axis(tokens, {0, pairs()}, positions.data(), cos, sin);
   }
-  // The pairs of a row are those of one axis after those of another.
+  // The pairs of a row are ordered by axis.
   std::vector<int64_t> ids(static_cast<size_t>(tokens.count));
   std::vector<T> cosines, sines;
   int64_t first = 0;
@@ -284,7 +285,7 @@ void RotaryRows::fill_rows(RotarySide side, const RotaryTokens& tokens, T* cos, 
                    [&](int64_t p) { return p - floor_divided(p, width) * width; });
     return fill_part({0, pairs() / 2});
   }
-  if (axial_nd && tokens.axes == nullptr) check_on_grid(0);  // that there is one
+  if (axial_nd && tokens.axes == nullptr) check_on_grid(0);  // that a grid was given
   const int64_t axes = axial_nd ? std::ssize(settings_.axes_dims) : kMropeAxes;
   for (int64_t axis = 0; axis < axes; ++axis) {
     const auto of_axis = static_cast<size_t>(axis);

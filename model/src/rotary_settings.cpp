@@ -19,7 +19,7 @@ RotaryLayout read_layout(io::StrictObject& options, RotaryLayout fallback) {
   return options.choice("layout", fallback, {{"pairs", RotaryLayout::kPairs}, {"halves", RotaryLayout::kHalves}});
 }
 
-// Its logarithm divides.
+// Its logarithm is a divisor.
 void check_log_n_length(const std::string& key, int64_t length) {
   if (length < 2) fail(kSettingsWhere, "{} must be at least 2 for log n, got {}", key, length);
 }
@@ -70,7 +70,7 @@ void read_xpos(io::StrictObject& options, RotarySettings& settings) {
   settings.layout = read_layout(options, RotaryLayout::kPairs);
 }
 
-// Empty where the key is absent. The first size may be -1 where `open` says so.
+// Empty if the key is absent. If `open`, the first size may be -1.
 std::vector<int64_t> read_axis_sizes(io::StrictObject& options, const char* key, bool open) {
   constexpr int64_t kMostAxes = 8, kMostSize = int64_t{1} << 31;
   const nlohmann::json* given = options.find(key);
@@ -90,7 +90,7 @@ std::vector<int64_t> read_axis_sizes(io::StrictObject& options, const char* key,
   return sizes;
 }
 
-// Equal parts of the head.
+// Divides the head into equal parts.
 std::vector<int64_t> equal_dims(int64_t head_dim, int64_t axes) {
   if (head_dim % (2 * axes) != 0) {
     fail(kSettingsWhere, "head_dim must be a multiple of {}, a pair for each axis, or axes_dims_rope given, got {}",
@@ -193,7 +193,7 @@ RotarySettings read_rotary(RotaryForm form, io::StrictObject& options, int64_t h
       break;
     case RotaryForm::kAxialNd:
     case RotaryForm::kLogN:
-      break;  // above
+      break;  // handled above
   }
   return settings;
 }

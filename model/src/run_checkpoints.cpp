@@ -1,4 +1,4 @@
-// Finding the checkpoints of a run (rf/model/run_checkpoints.h).
+// Finds the checkpoints of a run (rf/model/run_checkpoints.h).
 #include "rf/model/run_checkpoints.h"
 
 #include <algorithm>

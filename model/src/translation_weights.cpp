@@ -1,4 +1,4 @@
-// The tensors of an encoder-decoder, by Marian's names (translation_config.h). Letters: V vocabulary, C d_model, F
+// The tensors of an encoder-decoder with Marian's names (translation_config.h). Letters: V vocabulary, C d_model, F
 // inner width of the feed-forward layers.
 #include <fmt/format.h>
 

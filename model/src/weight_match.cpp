@@ -1,8 +1,8 @@
-// Sorts the tensors of a checkpoint out against a model's (R-HF-03). The rules:
+// Matches the tensors of a checkpoint with a model's (R-HF-03). The rules:
 //   a  encoder.embed_positions.weight may be absent (converted checkpoints): computed instead
-//   b  cls.predictions.decoder.* may be present although tied: a copy to compare, or in place of what it copies
+//   b  cls.predictions.decoder.* may be present although tied: a copy to compare, or a replacement for the original
 //   c  embeddings_project.* may be present although E == C: ignored; so is a pooler that the head does not use,
-//      and what other versions store in addition to the weights
+//      and additional tensors stored by other versions
 //   d  every other difference of names or shapes is an error
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kBodyModules[] = {"embeddings.", "embeddings_project.", "encoder.", "pooler."};
 constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs."};
-// What programs store that is not a weight: indices, and tables of encodings that are computed.
+// Tensors that programs store but are not weights: indices, and tables of computed encodings.
 constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids", "embeddings.token_type_ids",
                                              "encoder.embed_positions.weight",
                                              "self.relative_positions_encoding.positions_encoding"};
@@ -74,7 +74,7 @@ class Matcher {
   }
 
  private:
-  // Bare and prefixed names in one file are left as they are: one of the two kinds then belongs to nothing.
+  // If a file has bare and prefixed names, they stay unchanged: one of the two kinds then remains unmatched.
   void choose_prefix() {
     const auto any = [this](const auto& predicate) { return std::any_of(file_.begin(), file_.end(), predicate); };
     file_prefix_ = prefix_;
@@ -87,7 +87,7 @@ class Matcher {
     if (bare) file_prefix_ = "";
   }
 
-  // The model's name of a tensor of the file.
+  // The name in the model for a tensor of the file.
   std::string model_name(const std::string& name) const {
     if (file_prefix_ == prefix_ || !name.starts_with(file_prefix_)) return current_name(name);
     const std::string body = name.substr(file_prefix_.size());
@@ -119,7 +119,7 @@ class Matcher {
     }
   }
 
-  // Untied decoder tensors are among the specs and do not come here.
+  // Untied decoder tensors are in the specs and are not handled here.
   bool is_tied_copy(const std::string& name) const {
     const bool has_decoder = head_ == Head::kMaskedLm || head_ == Head::kCausalLm || head_ == Head::kPreTraining;
     return has_decoder && !tied_source(config_, name).empty();
@@ -142,13 +142,13 @@ class Matcher {
     return "; the file holds another head: load that head or none, or allow a fresh one";
   }
 
-  // A pooler is above the encoder, and absent from files of heads that do without it.
+  // A pooler follows the encoder; files of heads that do not use it omit it.
   bool is_of_head(const WeightSpec& spec) const {
     return starts_with_any(spec.name, kHeadModules) || spec.name.starts_with(prefix_ + "pooler.");
   }
 
-  // What is above a sequence as a whole, which a model that was trained without pairs lacks: the pooler of a prefix
-  // language model, and that of pretraining with its layer of pairs.
+  // Layers for a whole sequence, which are missing in a model trained without pairs: the pooler of a prefix language
+  // model, and the pooler of pretraining with its layer of pairs.
   bool is_of_sentences(const WeightSpec& spec) const {
     if (head_ != Head::kPreTraining && !config_.prefix_lm) return false;
     return spec.name.starts_with(prefix_ + "pooler.") || spec.name.starts_with(kPairLayer);

@@ -1,5 +1,5 @@
 // Names, shapes and roles of the tensors that transformers' RoFormer and BERT classes save (spec R-HF-03), in the order
-// of their modules, and those of RoFormerV2's port. Letters: V vocabulary, E embedding_size, C hidden_size, F
+// of their modules, and the tensors of RoFormerV2's port. Letters: V vocabulary, E embedding_size, C hidden_size, F
 // intermediate_size, D head size.
 #include "rf/model/weights.h"
 
@@ -17,12 +17,12 @@ class Builder {
   void add(std::string name, std::vector<int64_t> shape, WeightRole role) {
     specs_.push_back({std::move(name), std::move(shape), role});
   }
-  // A product of the encoder or of the language model's head.
+  // A linear layer of the encoder or of the language model's head.
   void linear(const std::string& name, int64_t out, int64_t in) {
     add(name + ".weight", {out, in}, WeightRole::kMatrix);
     if (use_bias_) add(name + ".bias", {out}, WeightRole::kBias);
   }
-  // A product of a task's head.
+  // A linear layer of a task's head.
   void task_linear(const std::string& name, int64_t out, int64_t in) {
     add(name + ".weight", {out, in}, WeightRole::kMatrix);
     add(name + ".bias", {out}, WeightRole::kBias);
@@ -121,7 +121,7 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
       to.task_linear("classifier", config.num_labels, config.hidden_size);
       break;
     case Head::kQuestionAnswering:
-      to.task_linear("qa_outputs", 2, config.hidden_size);  // start and end, whatever num_labels is
+      to.task_linear("qa_outputs", 2, config.hidden_size);  // start and end, for any num_labels
       break;
   }
   return to.take();

@@ -1,8 +1,8 @@
-// The part of a context that answers a question (SQuAD), as in transformers' run_qa: rows [CLS] question [SEP] window
-// of the context [SEP]; the loss is the mean of the cross-entropies of first and last token, which are [CLS] in a
-// window without the whole answer (run_qa counts padding among the choices, this does not); the pairs of the 20 best
-// first and last tokens with the best sums are kept. Scores: [null score] then (first byte, last byte + 1, score) of
-// each candidate, the best first. Targets: first and last token in each row.
+// Extracts the part of a context that answers a question (SQuAD), as in transformers' run_qa. Rows are [CLS] question
+// [SEP] window of the context [SEP]. The loss is the mean of the cross-entropies of first and last token, which are
+// [CLS] in a window without the whole answer (unlike run_qa, padding is not among the choices). Of the pairs of the 20
+// best first and last tokens, the pairs with the best sums are kept. Scores: [null score], then (first byte, last byte
+// + 1, score) for each candidate, best first. Targets: first and last token in each row.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,12 +18,12 @@ namespace rf::tasks {
 
 namespace {
 
-constexpr size_t kBest = 20;             // first tokens and last tokens that are tried, and candidates that are kept
+constexpr size_t kBest = 20;             // number of first and last tokens tried, and of candidates kept
 constexpr size_t kMaxAnswerTokens = 30;  // of an answer
-constexpr int64_t kClsPosition = 0;      // means: no answer in this row
+constexpr int64_t kClsPosition = 0;      // means "no answer in this row"
 constexpr std::array<int32_t, 2> kNoSpan = {-1, -1};
 
-// The byte where a character begins, counted in code points; the size of the text for the one after the last.
+// The byte at which a character begins, counted in code points; the size of the text for one past the last.
 std::optional<size_t> byte_of_character(const std::string& text, int64_t character) {
   int64_t seen = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -43,8 +43,8 @@ struct Answer {
   size_t begin, end;  // bytes of the context
 };
 
-// SQuAD's {"text": [..], "answer_start": [..]}, or a text with its beginning in another column; starts are in code
-// points. None where there is no answer.
+// SQuAD's {"text": [..], "answer_start": [..]}, or a text with its start in another column; starts are in code points.
+// Empty without an answer.
 std::vector<Answer> answers_of(const data::Record& record, const TaskSettings& settings, const std::string& context) {
   const std::string &column = settings.columns.at("answers"), &start_column = settings.columns.at("start");
   const nlohmann::json& value = record.at(column);
@@ -81,7 +81,7 @@ std::vector<Answer> answers_of(const data::Record& record, const TaskSettings& s
   return answers;
 }
 
-// First and last token of a row that cover the bytes; both are kClsPosition if some of the bytes are not in it.
+// First and last token of a row that cover the bytes; both are kClsPosition unless the row contains all of them.
 std::array<int64_t, 2> span_in(std::span<const std::array<int32_t, 2>> places, const Answer& answer) {
   std::array<int64_t, 2> span = {-1, -1};
   for (size_t i = 0; i < places.size(); ++i) {
@@ -99,7 +99,7 @@ struct Candidate {
   double score;
 };
 
-// Indices of the greatest values, the best first.
+// Indices of the greatest values, best first.
 std::vector<size_t> best_of(std::span<const double> values) {
   std::vector<size_t> order(values.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -121,10 +121,10 @@ void add_candidates(std::span<const std::array<int32_t, 2>> places, std::span<co
   }
 }
 
-// Logits of first and of last tokens: the columns of a row's lines.
+// Logits of first and last tokens: the columns of a row's lines.
 constexpr std::array<size_t, 2> kEnds = {0, 1};
 
-// The logits of one end of an answer, for the tokens of a row whose first line is given.
+// The logits of one end of an answer, for the tokens of a row that starts at the given line.
 Scores logits_of_end(const Logits& logits, size_t first, const TokenRow& row, size_t end) {
   Scores of_end;
   for (size_t i = 0; i < row.ids.size(); ++i) of_end.push_back(logits.values[logits.index(first + i, end)]);
@@ -147,7 +147,7 @@ class Answers : public Task {
   }
 
   Example example(const data::Record& record, Targets targets) override;
-  // A term for each row: the mean of the cross-entropies of both ends.
+  // One term per row: the mean of the cross-entropies of both ends.
   Loss loss(const Example& example, const Logits& logits, double label_smoothing) const override {
     Loss loss{.terms = std::ssize(example.rows), .gradient = std::vector<double>(logits.values.size())};
     auto target = example.targets.begin();
@@ -172,12 +172,12 @@ class Answers : public Task {
   }
 
  private:
-  // The question is never cut.
+  // The question is never truncated.
   static TaskSettings with_windows(TaskSettings settings) {
     settings.truncation = text::Truncation::kOnlySecond;
     return settings;
   }
-  // "" for no answer.
+  // "" means no answer.
   std::string answer_text(const data::Record& record, const Scores& scores) const {
     const bool is_null = scores.size() == 1 || (settings_.no_answer && scores[0] > scores[3]);
     if (is_null) return "";
@@ -226,7 +226,7 @@ Scores Answers::scores(const Example& example, const Logits& logits) const {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
   Scores scores = {null_score};
-  std::set<std::array<int32_t, 2>> seen;  // two windows may have the same part
+  std::set<std::array<int32_t, 2>> seen;  // two windows may contain the same part
   for (const Candidate& candidate : candidates) {
     if (seen.size() == kBest || !seen.insert({candidate.begin, candidate.end}).second) continue;
     scores.insert(scores.end(),

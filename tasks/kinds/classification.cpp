@@ -1,4 +1,4 @@
-// Classes of texts and of pairs: cross-entropy over the labels of the training file.
+// Classes of texts and pairs: cross-entropy over the labels of the training file.
 // Scores: the logits. Targets: the class.
 #include "bag_of_words.h"
 #include "losses.h"

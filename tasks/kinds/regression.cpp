@@ -1,5 +1,6 @@
 // A number for a text or a pair of texts: mean squared error of one logit, as transformers' problem_type regression.
-// Scores: the number. A model that is trained here has no activation; that of a CrossEncoder makes its score.
+// Scores: the number. Models trained here do not use an activation; a CrossEncoder's activation is applied to the
+// score.
 #include <cmath>
 
 #include "bag_of_words.h"
@@ -14,7 +15,7 @@ namespace rf::tasks {
 
 namespace {
 
-constexpr double kMaxNumber = 1e15;  // the sum of squares over a batch, and of its gradients, fits a float32
+constexpr double kMaxNumber = 1e15;  // so that the sum of squares over a batch, and of its gradients, fits a float32
 
 class Regression : public Task {
  public:

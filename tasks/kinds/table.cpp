@@ -6,7 +6,7 @@
 #include "rf/io/printable.h"
 #include "rf/tasks/task.h"
 
-// One line for each kind, which is defined in its own file.
+// One line for each kind, which its file defines.
 #define RF_TASK_KINDS(X) \
   X(classification)      \
   X(multi_label)         \

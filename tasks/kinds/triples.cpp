@@ -1,5 +1,5 @@
-// Which of two texts is more like a third (CAIL2019-SCM, spec R-CFG-6, R-MET-06): the pairs (A, B) and (A, C) each get
-// one logit and a binary cross-entropy of their own, 1 for the pair that is more alike; the greater logit wins.
+// Which of two texts is more similar to a third (CAIL2019-SCM, spec R-CFG-6, R-MET-06): each of the pairs (A, B) and
+// (A, C) gets one logit and a binary cross-entropy, with target 1 for the more similar pair. The greater logit wins.
 // Scores: the logits of B and of C. Targets: 0 for B, 1 for C.
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ class Triples : public Task {
   void set_outputs(ModelConfig& config) const override {
     config.num_labels = 1;
     config.id2label.clear();
-    config.problem_type = "multi_label_classification";  // transformers' name for binary cross-entropy of each logit
+    config.problem_type = "multi_label_classification";  // transformers' name for binary cross-entropy per logit
   }
 
   Example example(const data::Record& record, Targets targets) override {

@@ -13,7 +13,7 @@ namespace {
 
 using Counts = std::map<int32_t, double>;  // by token
 
-// For each input, the counts of its rows' tokens from one of its texts: 0, the first, or 1.
+// For each input, the token counts of its rows from one of its texts: 0, the first, or 1.
 std::vector<Counts> counts_of(const Example& example, int8_t text) {
   std::vector<Counts> counts;
   auto row = example.rows.begin();
@@ -28,14 +28,14 @@ std::vector<Counts> counts_of(const Example& example, int8_t text) {
   return counts;
 }
 
-// Weights of tokens by the number of texts that have them.
+// Weights of tokens by the number of texts that contain them.
 class InverseFrequencies {
  public:
   void add(const Counts& text) {
     ++texts_;
     for (const auto& [token, count] : text) ++texts_with_[token];
   }
-  // The tf-idf vector of a text, of length 1; empty where no token is known.
+  // The tf-idf vector of a text, normalised to length 1; empty if all its tokens are unknown.
   Counts weighted(const Counts& text) const {
     Counts vector;
     double squares = 0;

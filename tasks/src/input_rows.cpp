@@ -1,5 +1,5 @@
-// Rows of texts (input_rows.h). Both ends of a text are taken from two truncations, one that keeps its beginning and
-// one that keeps its end: the rows have the same shape, and differ only in the tokens of texts that were cut.
+// Rows of texts (input_rows.h). To keep both ends of a text, two truncations are combined, one that keeps the beginning
+// and one that keeps the end. Their rows have the same shape, and differ only in the tokens of truncated texts.
 #include "input_rows.h"
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Texts and pairs to the rows that a model reads: truncation, and windows over texts that are too long.
+// Converts texts and pairs to model rows: truncation, and windows over overlong texts.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@ TokenRow token_row(const text::Row& row);
 
 class InputRows {
  public:
-  // Overflow::kRows: all of a text that is too long, in windows, whatever settings.windows says.
+  // Overflow::kRows: splits overlong texts into windows, regardless of settings.windows.
   InputRows(std::shared_ptr<const text::Tokenizer> tokenizer, const TaskSettings& settings, text::Overflow overflow);
-  // One row, or with settings.windows > 1 as many as a long text needs, at most that many: in the order of
-  // BatchEncoder, for pairs with two long texts every window of one with every one of the other. `place` begins
+  // One row, or with settings.windows > 1 as many as a long text needs, up to that limit, in the order of BatchEncoder.
+  // For pairs with two long texts, every window of one is combined with every window of the other. `place` begins
   // messages about the text. Valid until the next call.
   std::span<const text::Row> rows(const std::string& place, const text::TextPair& texts);
 
@@ -26,7 +26,7 @@ class InputRows {
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   size_t max_rows_;
   text::BatchEncoder encoder_;
-  std::unique_ptr<text::BatchEncoder> tail_encoder_;  // keeps the ends; of Keep::kHeadTail
+  std::unique_ptr<text::BatchEncoder> tail_encoder_;  // keeps the ends; for Keep::kHeadTail
   std::vector<text::Row> joined_;
 };
 

@@ -17,7 +17,7 @@ double ratio_or_zero(double numerator, double denominator) {
   return denominator == 0 ? 0 : numerator / denominator;
 }
 
-// Ranks from 1; equal numbers have the mean of theirs.
+// Ranks from 1; equal numbers get their mean rank.
 std::vector<double> ranks(std::span<const double> values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -30,7 +30,7 @@ std::vector<double> ranks(std::span<const double> values) {
   return ranks;
 }
 
-// Gorodkin's R_K: the covariance of gold and predicted classes over the root of their variances.
+// Gorodkin's R_K: the covariance of gold and predicted classes divided by the root of the product of their variances.
 double matthews_correlation(const std::vector<double>& gold, const std::vector<double>& predicted, double right,
                             double all) {
   double products = 0, gold_squares = 0, predicted_squares = 0;
@@ -99,7 +99,7 @@ double pearson(std::span<const double> gold, std::span<const double> predicted) 
   const auto all_equal = [](std::span<const double> values) {
     return std::all_of(values.begin(), values.end(), [&](double value) { return value == values.front(); });
   };
-  if (all_equal(gold) || all_equal(predicted)) return kNone;  // exactly, where the sums are only nearly 0
+  if (all_equal(gold) || all_equal(predicted)) return kNone;  // exact test, because the sums may be only nearly 0
   return std::clamp(products / (std::sqrt(gold_squares) * std::sqrt(predicted_squares)), -1.0, 1.0);
 }
 

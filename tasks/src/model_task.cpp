@@ -1,6 +1,6 @@
-// Tasks of directories (see the header). Without task.json it is the one for which transformers' pipelines use the
-// head: text-classification applies Sigmoid to one logit or several labels, nothing to a regression, else softmax;
-// question-answering reads windows of 384 tokens that share 128.
+// Tasks of directories (see the header). Without task.json, the task is the one for which transformers' pipelines use
+// the head: text-classification applies Sigmoid to one logit or several labels, no activation to a regression,
+// otherwise softmax; question-answering reads windows of 384 tokens that share 128.
 #include "model_task.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace rf::tasks {
 
 namespace {
 
-constexpr int64_t kNoLimit = int64_t{1} << 24;  // the most that check_settings lets through
+constexpr int64_t kNoLimit = int64_t{1} << 24;  // the maximum that check_settings accepts
 constexpr int64_t kAnswerTokens = 384, kAnswerStride = 128;
 
 std::vector<std::string> labels_of(const ModelConfig& config, const std::string& where) {

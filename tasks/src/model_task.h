@@ -1,4 +1,4 @@
-// The task of a model directory: task.json, or what config.json of transformers says about its head.
+// The task of a model directory: task.json, or derived from the head in transformers' config.json.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 namespace rf::tasks {
 
 struct ModelTask {
-  std::string model_dir;  // with config.json: a module's folder in some directories of sentence-transformers
+  std::string model_dir;  // contains config.json: the folder of a module in some directories of sentence-transformers
   TaskSettings settings;
 };
 
-// Throws Error for a directory without task.json whose model has no head of a task, or one that is not computed.
+// Throws Error for a directory without task.json whose model lacks a task head, or whose task is not supported.
 ModelTask task_of_model(const std::string& model_dir, const std::function<void(const std::string&)>& note);
 
-// The most tokens of a row, as transformers' tokenizer and the positions allow; at most `limit`.
+// The maximum number of tokens in a row, limited by transformers' tokenizer and the positions; at most `limit`.
 int64_t row_length(const std::string& model_dir, const ModelConfig& config, int64_t limit);
 
 }  // namespace rf::tasks

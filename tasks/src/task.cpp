@@ -1,4 +1,4 @@
-// Logits of several examples, cut into those of each (rf/tasks/task.h).
+// Splits logits of several examples by example (rf/tasks/task.h).
 #include "rf/tasks/task.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the tasks share that give labels to a text or a pair of texts: what they read, the head, and logits as scores.
+// Shared by tasks that label a text or a pair of texts: fields, head, and logits as scores.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace rf::tasks {
 
-// Of a text, a pair if the records have one, and the target.
+// The fields: a text, a second one if the records contain pairs, and the target.
 std::vector<TaskColumn> text_columns(const char* target);
 
 class TextLabels : public Task {

@@ -22,7 +22,7 @@ struct OwnLogits {
 
 class TunedModel {
  public:
-  // Throws Error for a directory without a task, or with one that does not go with the model.
+  // Throws Error for a directory without a task, or with a task that does not match the model.
   explicit TunedModel(const PredictOptions& options);
 
   const TaskSettings& settings() const { return settings_; }

@@ -1,4 +1,4 @@
-// Errors of angles (angles.h): rows of rf/model/rotary_rows.h against its exact ones.
+// Errors of angles (angles.h): compares rows of rf/model/rotary_rows.h with its exact rows.
 #include "angles.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace rf {
 namespace {
 
 constexpr int64_t kCheckedPositions = 4096, kMinPositions = 16;
-constexpr int64_t kCheckedAngles = int64_t{1} << 19;  // of all positions together, where heads are large
+constexpr int64_t kCheckedAngles = int64_t{1} << 19;  // limit for all positions together, if heads are large
 constexpr double kMaxError = 2;
 
 // As torch casts an integer; infinity beyond the range.

@@ -1,5 +1,5 @@
-// The report of a GGUF file (parts.h). What llama.cpp does with its keys is read off its sources (llama-model.cpp:
-// llama_model_rope_type, load_hparams; ggml: rope_yarn), of 2025 and 2026.
+// The report of a GGUF file (parts.h). The behaviour of llama.cpp is taken from its sources of 2025 and 2026
+// (llama-model.cpp: llama_model_rope_type, load_hparams; ggml: rope_yarn).
 #include "rf/io/gguf.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-// Architectures by llama_model_rope_type: NORM, NEOX, none. Those whose axes of text and image differ are not here.
+// Architectures by llama_model_rope_type: NORM, NEOX, none. Architectures with separate axes for text and image are not
+// included.
 constexpr std::string_view kPairArchitectures[] = {
     "llama",      "llama4",        "deci",      "baichuan",   "starcoder", "internlm2",   "minicpm",   "xverse",
     "command-r",  "cohere2",       "olmo",      "arctic",     "deepseek",  "deepseek2",   "chatglm",   "granite",
@@ -37,7 +38,7 @@ constexpr std::string_view kUnrotatedArchitectures[] = {
     "mamba",      "mamba2",        "jamba",      "jina-bert-v2", "t5",     "t5encoder",
     "jais",       "rwkv6",         "rwkv6qwen2", "rwkv7",        "arwkv7", "wavtokenizer-dec",
     "nemotron_h", "nemotron_h_moe"};
-// Those that llama.cpp refuses where a part of a head rotates.
+// Architectures that llama.cpp refuses with partial rotation.
 constexpr std::string_view kWholeArchitectures[] = {"llama", "deci", "falcon", "llama-embed"};
 
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
@@ -53,7 +54,7 @@ class GgufReport {
     report_.version = file_.version();
     report_.tensors = std::ssize(file_.tensors());
     report_.model_type = keys_.text({"general.architecture"});
-    if (report_.model_type.empty()) file_.check_whole();  // only the first part says it
+    if (report_.model_type.empty()) file_.check_whole();  // only the first part contains it
     if (report_.model_type.empty()) fail(report_.path, "general.architecture must be given, got none");
     if (is_one_of(kUnrotatedArchitectures, report_.model_type)) {
       fail(report_.path, "the model must rotate queries and keys, got {}, which llama.cpp does not rotate",
@@ -73,7 +74,7 @@ class GgufReport {
     return keys_.integer({key(name).c_str()}, low, high);
   }
 
-  // One number for all layers; 0 where it is absent, or where layers differ.
+  // One number for all layers; 0 if it is absent, or if layers differ.
   int64_t of_layers(std::string_view name) const {
     const json* const value = given(file_.metadata(), key(name));
     if (value == nullptr || !value->is_array()) return integer(name, 0, kMaxHeads);
@@ -138,7 +139,7 @@ class GgufReport {
     report_.rotations.push_back(std::move(rotation));
   }
 
-  // The keys of llama.cpp in the words of transformers.
+  // Translates the keys of llama.cpp to those used by transformers.
   json scaling(const RotationShape& shape) {
     json dictionary = json::object();
     const json* const named = given(file_.metadata(), key("rope.scaling.type"));
@@ -186,7 +187,7 @@ class GgufReport {
     return products;
   }
 
-  // Divisors of the frequencies that are stored as tensors: those of llama3 (rope_freqs) and longrope.
+  // Divisors of the frequencies that are stored as tensors, for llama3 (rope_freqs) and longrope.
   bool add_divisors(const RotationShape& shape, const std::string& type, double factor, int64_t trained,
                     json& dictionary) {
     const io::GgufTensor* const all = file_.find("rope_freqs.weight");

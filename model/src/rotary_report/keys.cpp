@@ -20,13 +20,13 @@ constexpr std::string_view kRotaryKeys[] = {
     "rotary_base",           "rope_base",        "qk_rope_head_dim",  "rotary_emb_interleaved",
     "rotary_scaling_factor", "rope_interleave",  "rope_percentage",   "rotary_percentage"};
 
-// The bounds that RopeSpec's reader has for a base.
+// The same bounds for a base as in the reader of RopeSpec.
 constexpr io::NumberRange kBaseRange = {0, 1e100, io::NumberRange::Ends::kOpenLow};
 
 bool is_read_by(const RotaryFamily& family, std::string_view key) {
   const bool scaling = key == "rope_parameters" || key == "rope_scaling";
   if (scaling) return family.reads_scaling;
-  // Whether transformers rotates as it says is what "ignored-share" tells.
+  // The finding "ignored-share" tells whether transformers follows this value.
   if (key == "partial_rotary_factor") return family.reads_scaling && family.part_key != "rotary_pct";
   return key == family.base_key || key == family.local_base_key || key == family.part_key || key == family.head_key ||
          key == family.pairs_key;
@@ -36,7 +36,7 @@ bool has_layer_types(const nlohmann::json& dictionary) {
   return std::ranges::any_of(dictionary, [](const nlohmann::json& value) { return value.is_object(); });
 }
 
-// Both dictionaries, with what is the same said in the same words.
+// Both dictionaries, with equivalent spellings unified.
 nlohmann::json comparable(const nlohmann::json& dictionary) {
   nlohmann::json same = nlohmann::json::object();
   for (const auto& [key, value] : dictionary.items()) {
@@ -168,7 +168,7 @@ std::vector<GivenRotation> given_rotations(const Keys& keys, const std::string& 
   const bool nested = parameters != nullptr && has_layer_types(*parameters);
   const nlohmann::json none = nlohmann::json::object();
   if (layers == LayerTypes::kOne && !nested) {
-    // An empty rope_scaling counts as none.
+    // An empty rope_scaling counts as absent.
     const bool follows_old = scaling != nullptr && !scaling->empty();
     nlohmann::json dictionary = follows_old ? *scaling : parameters != nullptr ? *parameters : none;
     return {{"all", follows_old ? old_path : new_path, std::move(dictionary)}};
@@ -210,7 +210,7 @@ std::vector<int64_t> unrotated_layers(const Keys& keys, UnrotatedLayers rule, in
   std::vector<int64_t> found;
   constexpr int64_t kEveryFourth = 4;
   const auto every = [&](const char* key) {
-    // EXAONE's own files: "LLLG", where G is full attention.
+    // Original EXAONE files: "LLLG", where G is full attention.
     if (const nlohmann::json* const letters = given(keys.json(), key); letters != nullptr && letters->is_string()) {
       const auto pattern = letters->get<std::string>();
       for (int64_t i = 0; i < layers && !pattern.empty(); ++i) {

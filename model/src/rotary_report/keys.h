@@ -14,16 +14,16 @@ namespace rf {
 // Typed reading of an object, where null means absent. Throws Error naming the file, the key and its value.
 class Keys {
  public:
-  // prefix: what the names of keys begin with in messages, "" or "text_config."
+  // prefix: prepended to the names of keys in messages, "" or "text_config."
   Keys(const nlohmann::json& object, const std::string& file, std::string prefix)
       : object_(object), file_(file), prefix_(std::move(prefix)) {}
 
-  // The first of these keys that is there; 0, "", the fallback where none is.
+  // The first given key that exists; 0, "", or the fallback if all are missing.
   int64_t integer(std::initializer_list<const char*> names, int64_t low, int64_t high) const;
   std::string text(std::initializer_list<const char*> names) const;
   bool boolean(const char* name, bool fallback) const;
   double number(const char* name, double fallback, io::NumberRange range) const;
-  // The object or list of that name; nullptr where it is absent.
+  // The object or list of that name; nullptr if it is absent.
   const nlohmann::json* object(const char* name) const;
   const nlohmann::json* list(const char* name) const;
 
@@ -37,13 +37,13 @@ class Keys {
   std::string prefix_;
 };
 
-// The keys by which a model says that it rotates, those of all families.
+// The keys by which a model describes its rotation, for all families.
 std::span<const std::string_view> rotary_keys();
-// A note for each of them that is there and that the family does not read; a problem for a scaling.
+// Adds a note for each existing key that the family does not read; a problem for a scaling.
 void note_unread_keys(const nlohmann::json& config, const std::string& prefix, const std::string& model_type,
                       const RotaryFamily* family, Findings& findings);
 
-// The base of a dictionary: its own rope_theta, otherwise top_key at the top level, otherwise fallback.
+// The base of a dictionary: its rope_theta, otherwise top_key at the top level, otherwise fallback.
 double base_of(const nlohmann::json& dictionary, const std::string& path, const Keys& top, std::string_view top_key,
                double fallback, Findings& findings);
 
@@ -52,7 +52,7 @@ struct GivenRotation {
   std::string path;
   nlohmann::json dictionary;
 };
-// The dictionaries of rope_parameters and rope_scaling, one for each rotation that the model has.
+// The dictionaries of rope_parameters and rope_scaling, one per rotation of the model.
 std::vector<GivenRotation> given_rotations(const Keys& keys, const std::string& model_type, const RotaryFamily* family,
                                            LayerTypes layers, Findings& findings);
 

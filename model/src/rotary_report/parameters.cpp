@@ -1,5 +1,5 @@
-// One dictionary of rotary parameters (parts.h): the rules are those of transformers' modeling_rope_utils, where what
-// that leaves open or only warns of becomes a finding. The formulas of the scalings are those of rf/model/rope_spec.h.
+// One dictionary of rotary parameters (parts.h). The rules follow transformers' modeling_rope_utils; values that it
+// leaves undefined or only warns about become findings. rf/model/rope_spec.h has the formulas of the scalings.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ class ParametersReader {
     }
     if (old_name == nullptr && new_name == nullptr) return "default";
     std::string type = (new_name != nullptr ? new_name : old_name)->get<std::string>();
-    // Qwen2-VL's own files have {"type": "mrope", "rope_type": "default"}; the axes of a text are equal.
+    // Original Qwen2-VL files have {"type": "mrope", "rope_type": "default"}; the axes of a text are equal.
     const bool is_mrope = old_name != nullptr && *old_name == "mrope";
     if (old_name != nullptr && new_name != nullptr && *old_name != *new_name && !is_mrope) {
       findings_.problem("types-differ", "{}.type is {} and {}.rope_type is {}; transformers 5 follows rope_type", path_,
@@ -80,7 +80,7 @@ class ParametersReader {
     return is_phi3 && (type == "su" || type == "yarn") ? "longrope" : type;
   }
 
-  // The elements that rotate; nullopt after a problem.
+  // The number of rotated elements; nullopt after a problem.
   std::optional<int64_t> size_of_rotation() {
     const double head = static_cast<double>(shape_.head_size);
     const int64_t size = shape_.share ? static_cast<int64_t>(std::floor(head * *shape_.share)) : shape_.rotary_dim;
@@ -98,7 +98,7 @@ class ParametersReader {
     return size;
   }
 
-  // What transformers fills in; false after a problem.
+  // Applies the defaults of transformers; false after a problem.
   bool fill_missing() {
     const bool needs_length = listed_in(type_->required, kOriginalLength);
     if (needs_length && shape_.original_length) {
@@ -128,7 +128,7 @@ class ParametersReader {
     dictionary_.erase(key);
   }
 
-  // Keys that transformers does not read, which read_rope_spec() would refuse.
+  // Keys that transformers ignores and read_rope_spec() would refuse.
   void drop_unread() {
     std::vector<std::string> unread;
     for (const auto& [key, value] : dictionary_.items()) {
@@ -170,7 +170,7 @@ class ParametersReader {
 
   bool factor_is_usable() {
     const json* const value = given(dictionary_, "factor");
-    if (value == nullptr || !value->is_number()) return true;  // read_rope_spec() names the wrong type
+    if (value == nullptr || !value->is_number()) return true;  // read_rope_spec() reports the wrong type
     const auto factor = value->get<double>();
     if (factor > 0 && factor < 1) {
       findings_.problem("factor", "{} must be at least 1, and is {}", path_of("factor"), factor);
@@ -227,7 +227,7 @@ class ParametersReader {
     rotation_.spec->head_dim = shape_.head_size;
   }
 
-  // What llama.cpp's converter (conversion/base.py) does not write into a GGUF file.
+  // Keys that llama.cpp's converter (conversion/base.py) does not write to a GGUF file.
   void note_converter() {
     constexpr const char* kRule = "not-in-gguf";
     if (type_->type == RopeType::kDynamic) {

@@ -1,4 +1,4 @@
-// What the parts of the report share: findings as they are collected, and the parts themselves.
+// Shared by the parts of the report: the collected findings, and the parts themselves.
 #pragma once
 
 #include <fmt/format.h>
@@ -32,41 +32,41 @@ class Findings {
   std::vector<Finding>& all_;
 };
 
-// Sizes are bounded so that no product of them leaves int64, and no table of a report is large.
+// Sizes are bounded so that their products fit int64, and all tables of a report are small.
 constexpr int64_t kMaxHeadSize = int64_t{1} << 16, kMaxHeads = int64_t{1} << 20, kMaxReportedLayers = int64_t{1} << 16,
                   kMaxReportedLength = int64_t{1} << 40, kMaxWidth = int64_t{1} << 36;
 
-// The value, nullptr where it is absent or null.
+// The value, or nullptr if it is absent or null.
 const nlohmann::json* given(const nlohmann::json& object, const std::string& key);
 // A value from a file, cut to a readable length.
 std::string shown_value(const nlohmann::json& value);
 
-// What a dictionary of rotary parameters is read with.
+// Inputs for reading a dictionary of rotary parameters.
 struct RotationShape {
   std::string file;
   std::string model_type;
-  const RotaryFamily* family = nullptr;  // nullptr: not known
+  const RotaryFamily* family = nullptr;  // nullptr: unknown
   int64_t head_size = 0, length = 0;
-  double base = 0;                         // that applies
-  std::optional<double> share;             // of the head that rotates; nullopt: rotary_dim says it
-  int64_t rotary_dim = 0;                  // where share is absent
+  double base = 0;                         // the base to use
+  std::optional<double> share;             // rotated share of the head; nullopt: rotary_dim gives it
+  int64_t rotary_dim = 0;                  // if share is absent
   std::optional<int64_t> original_length;  // original_max_position_embeddings at the top level
-  // How findings call what is read here.
+  // How findings refer to the dictionary.
   std::string reader = "transformers", length_key = "max_position_embeddings";
   std::string original_key = "original_max_position_embeddings";
-  std::vector<std::string> scalings;  // that the reader knows; empty: those of transformers
+  std::vector<std::string> scalings;  // supported by the reader; empty: as in transformers
 };
-// The rotation of a dictionary as transformers reads it. path: the dictionary's, for findings. Throws Error for values
-// that no rotation can have.
+// The rotation of a dictionary as transformers reads it. path: of the dictionary, for findings. Throws Error for
+// impossible values.
 Rotation read_rotation(nlohmann::json dictionary, const std::string& path, const RotationShape& shape,
                        Findings& findings);
 
-// Frequencies and errors of angles of a rotation with a spec, for sequences of that many tokens (0: not known).
+// Frequencies and angle errors of a rotation with a spec, for sequences of that many tokens (0: unknown).
 void complete(Rotation& rotation, int64_t length);
-// Notes on what the rotation computes: large errors of angles, frequencies that change with length.
+// Notes on the rotation: large errors of angles, and frequencies that change with length.
 void note_angles(const RotaryReport& report, Findings& findings);
 
-// What weights are compared with.
+// Inputs for the comparison with the weights.
 struct WeightFacts {
   const RotaryFamily* family = nullptr;
   const nlohmann::json* config = nullptr;  // the object that describes the text model

@@ -1,4 +1,5 @@
-// The report as a whole (rotary_report.h): which file is read, what follows from its rotations, and its JSON.
+// The complete report (rotary_report.h): selects the file to read, derives findings from its rotations, and writes
+// JSON.
 #include "rf/model/rotary_report.h"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ json known(int64_t number) {
   return number == 0 ? json() : json(number);
 }
 
-// The numbers that a scaling computes with, named as in rope_parameters.
+// The numbers that a scaling uses, named as in rope_parameters.
 json scaling_numbers(const RopeSpec& spec) {
   json numbers = json::object();
   const RopeTypeKeys* const keys = find_rope_type(name(spec.type));

@@ -17,7 +17,7 @@ inline float float_of_half(uint16_t x) {
 
 inline constexpr float kLargestHalf = 65504;
 
-// To nearest, ties to even; above the range infinity.
+// To nearest, ties to even; infinity above the range.
 inline uint16_t half_of_float(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
@@ -38,7 +38,7 @@ inline float float_of_bf16(uint16_t x) {
 // To nearest, ties to even.
 inline uint16_t bf16_of_float(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
-  if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((bits >> 16) | 0x40);  // NaN stays one
+  if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((bits >> 16) | 0x40);  // NaN stays NaN
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 

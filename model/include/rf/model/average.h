@@ -6,10 +6,10 @@
 
 namespace rf {
 
-// Writes a model directory with the mean of the weights of model directories of the same configuration, float32, summed
-// in double precision. Tensors of integers, which are not trained, must be equal. What else lies in the first one is
-// copied, but not the state of training and the terms of its position encoding, which belong to its own weights. Throws
-// Error, naming directory and tensor, for other configurations, names, shapes or dtypes than float32, and for an output
+// Writes a model directory with the mean of the float32 weights of model directories with the same configuration,
+// summed in double precision. Integer tensors, which are not trained, must be equal. Other files are copied from the
+// first directory, except its training state and its position terms, which belong to its weights. Throws Error, naming
+// directory and tensor, for different configurations, names or shapes, for dtypes other than float32, and for an output
 // that exists.
 void average_checkpoints(const std::vector<std::string>& model_dirs, const std::string& output_dir);
 

@@ -10,7 +10,7 @@
 
 namespace rf {
 
-template <typename Result>  // has a number `score`
+template <typename Result>  // requires a number `score`
 class BeamResults {
  public:
   BeamResults(int64_t beams, double length_penalty)
@@ -21,7 +21,7 @@ class BeamResults {
   }
   bool is_full() const { return results_.size() == beams_; }
   bool wants(float score) const { return !is_full() || score > results_.back().score; }
-  // One that is wanted; of equal ones the first stays ahead.
+  // Adds a result that is good enough; equal results keep their order.
   void add(Result result) {
     const auto is_above = [](double score, const Result& other) { return score > other.score; };
     if (is_full()) results_.pop_back();

@@ -13,11 +13,11 @@ namespace rf {
 
 class CheckpointFiles {
  public:
-  // Throws Error for a directory without such files, a damaged file, an index that is not one, and a tensor in two
-  // shards. `where`: of messages about the directory.
+  // Throws Error for a directory without such files, a damaged file, an invalid index, and a tensor in two shards.
+  // `where`: for messages about the directory.
   CheckpointFiles(const std::string& model_dir, const std::string& where);
 
-  // By name, without what wrappers of torch put in front; valid as long as this object.
+  // By name, without the prefixes of torch wrappers; valid as long as this object.
   const std::map<std::string, const io::TensorView*>& tensors() const { return tensors_; }
   const io::TensorView& at(const std::string& name) const { return *tensors_.at(name); }
   std::vector<NamedShape> shapes() const;
@@ -29,12 +29,12 @@ class CheckpointFiles {
   std::map<std::string, const io::TensorView*> tensors_;
 };
 
-// The one rule for an output matrix (or bias) that config.json ties to another tensor while the file stores both: equal
-// ones are one tensor; of different ones both are used, as in transformers 5 (PreTrainedModel.tie_weights), and the
-// warning that this returns is shown. nullopt for equal ones.
+// The rule for an output matrix (or bias) that config.json ties to another tensor although the file stores both. Equal
+// tensors are treated as one, and the result is nullopt. If they differ, both are used, as in transformers 5
+// (PreTrainedModel.tie_weights), and the result is a warning to show.
 std::optional<std::string> untied_warning(const CheckpointFiles& files, const std::string& copy,
                                           const std::string& source);
-// Adds the tied tensors of an encoder that the file has of its own to match.names; returns the warnings.
+// Adds tied tensors that the file of an encoder stores separately to match.names; returns the warnings.
 std::vector<std::string> add_untied(const CheckpointFiles& files, const ModelConfig& config, WeightMatch& match);
 
 }  // namespace rf

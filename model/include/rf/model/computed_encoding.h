@@ -1,6 +1,5 @@
-// The encodings whose vectors, rotations and tables follow from config.json and a position alone, so that a program
-// without torch computes them when it needs them. The terms of all others are stored when a model is saved
-// (rf/model/position_terms.h).
+// Encodings whose vectors, rotations and tables depend only on config.json and a position, so a program without torch
+// can compute them. The terms of all other encodings are stored when a model is saved (rf/model/position_terms.h).
 #pragma once
 
 #include <cstdint>
@@ -27,22 +26,22 @@ struct NezhaTable {
 };
 using ComputedEncoding = std::variant<NoPosition, LearnedInput, SinusoidalInput, NezhaTable, RotarySettings>;
 
-// nullopt for an encoding whose terms are stored, and for a name that is not known here. Throws Error for an unknown
-// key and a value out of range.
+// nullopt for an encoding with stored terms, and for an unknown name. Throws Error for an unknown key and a value out
+// of range.
 std::optional<ComputedEncoding> computed_encoding(const EncodingConfig& encoding, const ModelConfig& config);
 
-// What the encodings of the model multiply word embeddings by. Throws Error where two of them do.
+// The factor by which the model's encodings multiply word embeddings. Throws Error if two encodings set it.
 double word_scale(const ModelConfig& config);
 
-// Throws Error where an encoding scales scores by log n: linear attention, which has no scores, would scale its
-// outputs.
+// Throws Error if an encoding scales scores by log n and attention is linear: without scores, the factor would
+// scale its outputs.
 void check_no_log_n(const ModelConfig& config);
 
-// Whether the model's directory must have position_terms.safetensors: it has an encoding that is not computed, or a
-// rotation of precision float32 whose frequencies are not trained.
+// Whether the model's directory must contain position_terms.safetensors: for an encoding that is not computed, or a
+// rotation of precision float32 with fixed frequencies.
 bool needs_position_terms(const ModelConfig& config);
 
-// Reads "max_position_embeddings" of an encoding that has a table of positions.
+// Reads "max_position_embeddings" for an encoding with a table of positions.
 int64_t read_table_positions(io::StrictObject& options, int64_t max_position_embeddings);
 
 }  // namespace rf

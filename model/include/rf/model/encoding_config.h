@@ -1,5 +1,5 @@
-// Which position encoding and which attention a model uses, as config.json says it: a name, and keys that only the
-// named thing knows how to read. Nothing here knows any name.
+// The position encoding and the attention of a model in config.json: a name, and keys that only the named encoding or
+// attention interprets. This file does not depend on any name.
 #pragma once
 
 #include <string>

@@ -1,12 +1,12 @@
-// Decoders of other families that rotate queries and keys: what config.json of a Hugging Face directory, or the keys of
-// a GGUF file, say of them, and their tensors. Two layouts, of which the blocks are (x: the residual stream)
+// Decoders of other families that rotate queries and keys: their configuration, from config.json of a Hugging Face
+// directory or the keys of a GGUF file, and their tensors. Two block layouts are supported (x: the residual stream):
 //
 //   kLlama    x += attention(rms(x)),  x += down(silu(gate(h)) * up(h)), h = rms(x)      Touvron et al. 2023,
 //             grouped keys (Ainslie et al. 2023, arXiv 2305.13245)                       arXiv 2302.13971
 //   kGptNeox  x += attention(norm1(x)) + mlp(norm2(x)), mlp(h) = down(gelu(up(h)))       Black et al. 2022,
-//             with biases; without parallel_residual the two one after the other         arXiv 2204.06745
+//             with biases; sequential without parallel_residual                          arXiv 2204.06745
 //
-// The rotation is that of rotary_report.h, with every scaling. Mixtures of experts, windows, quantised weights of
+// The rotation is described in rotary_report.h, with every scaling. Mixtures of experts, windows, quantised weights of
 // Hugging Face and other model types are refused by name.
 #pragma once
 
@@ -30,7 +30,7 @@ enum class FusedRows {
 };
 
 struct DecoderConfig {
-  std::string path;  // of the file that says this, for messages
+  std::string path;  // file of the configuration, for messages
   DecoderLayout layout = DecoderLayout::kLlama;
   std::string model_type;    // "llama", "mistral", "qwen2" or "gpt_neox"; general.architecture of a GGUF file
   std::string architecture;  // the class in transformers, "LlamaForCausalLM"
@@ -43,35 +43,35 @@ struct DecoderConfig {
   FusedRows fused_rows = FusedRows::kParts;
   RotarySettings rotary;
   std::vector<int32_t> stop_ids;      // tokens that end a text
-  std::vector<std::string> problems;  // what files contradict each other in, a sentence each
+  std::vector<std::string> problems;  // contradictions between files, one sentence each
 
   int64_t query_width() const { return heads * head_dim; }
   int64_t key_width() const { return key_heads * head_dim; }
 };
 
-// The GGUF file that a path means: the file itself, or the only one of a directory without config.json. nullopt for
-// other directories.
+// The GGUF file of a path: the file itself, or the only GGUF file of a directory without config.json. nullopt for other
+// directories.
 std::optional<std::string> gguf_path(const std::string& path);
-// Whether read_decoder_config reads the path.
+// Whether read_decoder_config supports the path.
 bool is_rotary_decoder(const std::string& path);
 
-// Reads the configuration of a directory with config.json. Throws Error, naming file, key and value, for what is not
-// supported.
+// Reads the configuration of a directory with config.json. Throws Error, naming file, key and value, for unsupported
+// models.
 DecoderConfig read_decoder_config(const std::string& model_dir);
-// Reads that of a GGUF file.
+// Reads the configuration of a GGUF file.
 DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& file);
 
 // A tensor of a decoder, [out, in] or [n].
 struct DecoderTensor {
   std::string name;                     // as in a GGUF file: "blk.0.attn_q.weight"
-  std::vector<std::string> file_names;  // in a Hugging Face directory; the first that is there
+  std::vector<std::string> file_names;  // in a Hugging Face directory; the first existing one is used
   std::vector<int64_t> shape;
 };
-// All of them, the embedding first; the output matrix is absent where it is the embedding.
+// All tensors, the embedding first; the output matrix is omitted if it equals the embedding.
 std::vector<DecoderTensor> decoder_tensors(const DecoderConfig& config);
-// The names of the output matrix in a Hugging Face directory, of which a file has one.
+// Possible names of the output matrix in a Hugging Face directory; a file contains one.
 std::vector<std::string> decoder_head_names(DecoderLayout layout);
-// Whether a tensor of a Hugging Face directory is no weight: tables and masks that old versions stored.
+// Whether a tensor of a Hugging Face directory is not a weight: tables and masks stored by old versions.
 bool is_decoder_buffer(const std::string& name);
 
 }  // namespace rf

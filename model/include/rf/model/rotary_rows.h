@@ -1,22 +1,22 @@
-// Rotary encodings as data, and the cosines and sines that they give tokens. nn and the engine both compute with this:
-// what it returns for a token is a function of the token's position and of where its sequence begins and ends.
+// Parameters of rotary encodings, and the cosines and sines of tokens, for both nn and the engine. The result for a
+// token depends only on its position and on the first and last position of its sequence.
 //
 //   rope   pair i is rotated by p theta_i (rf/model/rope_spec.h has the frequencies)
 //   axial  the first half of the pairs by floor(p / grid_width) theta_i, the second by (p mod grid_width) theta_i
-//   mrope  pair i by the position on the axis of its section; the axes of a text are equal, which makes it rope
+//   mrope  pair i by the position on the axis of its section; for text, all axes are equal, as in rope
 //   xpos   rope whose cosines and sines are multiplied by zeta_i^(e / scale_base) for queries, and divided by it for
 //          keys; zeta_i = (2i/R + 0.4) / 1.4, and e counts from the middle of the token's sequence
-//   axial-nd  the first axes_dims[0] / 2 pairs by the position on axis 0, the next axes_dims[1] / 2 by that on axis 1,
-//          and so on, each axis with the frequencies of a rotary embedding of its own size. Positions come with axes,
+//   axial-nd  the first axes_dims[0] / 2 pairs by the position on axis 0, the next axes_dims[1] / 2 by axis 1,
+//          and so on, each axis with the frequencies of a rotary embedding of its size. Positions come with axes,
 //          or are flat indices in a grid, the last axis fastest
 //   log-n  no rotation
 //
 // rope and log-n may multiply the rows of queries by a factor that grows with the logarithm of the tokens (LogN), which
 // scales the scores of a query.
 //
-// nn/posenc has a file for each, with its sources. Precision float32 is defined by what torch's operators return, so
-// that its frequencies come from outside (nn computes them, and the file of rf/model/position_terms.h holds them), and
-// nn gives its own cosine and sine.
+// nn/posenc has a file for each, with its sources. Precision float32 is defined by the results of torch operators. So
+// nn computes its frequencies, the file of rf/model/position_terms.h stores them, and nn passes cosine and sine
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -35,80 +35,81 @@ enum class RotaryForm { kRope, kAxial, kMrope, kXpos, kAxialNd, kLogN };
 enum class RotaryLayout { kPairs, kHalves };  // pair i is (2i, 2i+1), or (i, i + R/2)
 const char* name(RotaryLayout layout);
 
-// What multiplies the rows of queries, L being the training length: nothing; max(1, ln(p + 1) / ln L) at position p; or
+// The factor of the rows of queries, where L is the training length: none; max(1, ln(p + 1) / ln L) at position p; or
 // ln n / ln L in a sequence whose positions span n.
 enum class LogN { kNone, kPosition, kLength };
 
-// "trainable": false, true or "log". kRaw: the frequencies are a parameter; kLog: their logarithms are, so that an
-// optimizer whose steps are of one size, such as Adam, changes frequencies of every size by the same factor.
+// "trainable": false, true or "log". kRaw: the frequencies are a parameter; kLog: their logarithms are, so an optimizer
+// with steps of constant size, such as Adam, changes all frequencies by the same factor.
 enum class TrainedFrequencies { kNone, kRaw, kLog };
 // The parameter's name, float32 [R/2]: "freqs" or "log_freqs"; "" for kNone.
 const char* parameter_name(TrainedFrequencies trained);
 
 struct RotarySettings {
   RotaryForm form = RotaryForm::kRope;
-  RopeSpec spec;  // axial: of one axis; axial-nd: of all
+  RopeSpec spec;  // axial: of one axis; axial-nd: of all axes
   RotaryLayout layout = RotaryLayout::kPairs;
   bool rotates_values = false;
   TrainedFrequencies trained = TrainedFrequencies::kNone;
   int64_t grid_width = 1;   // axial
   double scale_base = 512;  // xpos
   LogN log_n = LogN::kNone;
-  std::vector<int64_t> axes_dims;   // axial-nd: elements of a head that turn by each axis, even
-  std::vector<int64_t> grid_shape;  // axial-nd: sizes of the axes, the first -1 where it has no end; empty: none given
+  std::vector<int64_t> axes_dims;   // axial-nd: elements of a head rotated by each axis, even
+  std::vector<int64_t> grid_shape;  // axial-nd: sizes of the axes, the first -1 if unlimited; empty: not given
 };
 
-// Reads the keys of an encoding. Throws Error for values out of range and for combinations that make no encoding.
+// Reads the keys of an encoding. Throws Error for values out of range and invalid combinations.
 RotarySettings read_rotary(RotaryForm form, io::StrictObject& options, int64_t head_dim,
                            int64_t max_position_embeddings);
 
-enum class RotarySide { kQuery, kKey };  // xpos and LogN tell them apart
+enum class RotarySide { kQuery, kKey };  // differ for xpos and LogN
 
 struct RotaryTokens {
   int64_t count = 0;
   const int64_t* ids = nullptr;  // [count], positions, |p| <= 2^53
-  // [count], the lowest position of each token's sequence and one past its highest; read where depends_on_sequence().
+  // [count], the lowest position of each token's sequence and one past its highest; used if depends_on_sequence().
   const int64_t *first = nullptr, *end = nullptr;
-  const int64_t* axes = nullptr;  // mrope: [count, 3], axial-nd: [count, axes]; nullptr: of ids alone
+  const int64_t* axes = nullptr;  // mrope: [count, 3], axial-nd: [count, axes]; nullptr: use ids only
 };
 
-// The frequencies [R/2] of a sequence of that many tokens.
+// The frequencies [R/2] for a sequence of that many tokens.
 using GivenFrequencies = std::function<std::vector<float>(int64_t sequence_length)>;
 // The cosine and the sine of each of `count` angles.
 using Float32CosSin = std::function<void(const float* angles, int64_t count, float* cos, float* sin)>;
 
 class RotaryRows {
  public:
-  // given: where the frequencies are trained, or precision is float32. cos_sin: for precision float32; absent:
+  // frequencies: given if they are trained, or if precision is float32. cos_sin: for precision float32; absent:
   // correctly rounded.
   explicit RotaryRows(RotarySettings settings, GivenFrequencies given = {}, Float32CosSin cos_sin = {});
 
   const RotarySettings& settings() const { return settings_; }
-  int64_t pairs() const;  // elements of a row
+  int64_t pairs() const;  // elements per row
   // Whether the rotation of a token may change as its sequence grows.
   bool changes_with_length() const;
-  // Whether rows depend on more than a token's position in sequences that end at `end` or before it.
+  // Whether rows depend on more than a token's position, for sequences that end at or before `end`.
   bool depends_on_sequence(int64_t end) const;
   // Whether queries and keys at one position have different rows.
   bool sides_differ() const;
-  // Throws Error where products of queries and keys of that dtype, in a sequence whose positions span so many, leave
-  // the dtype's range (xpos).
+  // Throws Error if products of queries and keys of that dtype overflow in a sequence whose positions span that many
+  // (xpos).
   void check_span(int64_t positions, io::DType dtype) const;
-  // Throws Error where an index is outside the grid (axial-nd), or none was given. fill() goes on beyond a grid.
+  // Throws Error if an index is outside the grid (axial-nd), or if no grid was given. fill() also supports positions
+  // beyond a grid.
   void check_on_grid(int64_t position) const;
 
   // cos and sin [count, pairs()], T float or double.
   template <class T>
   void fill(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const;
-  // Frequencies of every length, or of lengths within the training length where they depend on it.
+  // Frequencies for every length, or for lengths within the training length if they depend on it.
   std::vector<double> initial_frequencies() const { return initial_.hi; }
 
  private:
-  // Pairs begin .. begin + count - 1 of one axis.
+  // Pairs begin .. begin + count - 1, rotated by one axis.
   struct Section {
     int64_t begin, count;
   };
-  // Tokens in the same sequence length, which therefore have the same frequencies.
+  // Tokens in sequences of equal length, which therefore share frequencies.
   struct Run {
     int64_t begin, count;
     const RopeFrequencies* theta;

@@ -15,8 +15,8 @@ std::vector<int64_t> checkpoint_steps(const std::string& run_dir);
 // The newest checkpoint's path.
 std::optional<std::string> newest_checkpoint(const std::string& run_dir);
 
-// The directory to open a model from: `dir`, or if that is a pretraining run that has not finished, its newest
-// checkpoint, with a message to `note`. Throws Error for a run without a checkpoint.
+// The directory to load a model from: `dir`, or, if it is an unfinished pretraining run, its newest checkpoint, with a
+// message to `note`. Throws Error for a run without a checkpoint.
 std::string model_of_run(const std::string& dir, const std::function<void(const std::string&)>& note);
 
 }  // namespace rf

@@ -1,5 +1,5 @@
 // Vaswani's sinusoids (arXiv 2104.09864 Eq. 4), p[t] = sin and cos of position * 10000^(-2t/width), with the accuracy
-// of rf/rope.h, and the table of NEZHA that is made of them. An odd width ends with a sine.
+// of rf/rope.h, and NEZHA's table of sinusoids. An odd width ends with a sine.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace rf {
 
 enum class SinusoidLayout {
   kInterleaved,  // sin, cos, sin, cos, ..: Eq. 4
-  kHalf,         // all sines, then all cosines (Marian, transformers' RoFormer); an odd width has a sine more
+  kHalf,         // all sines, then all cosines (Marian, transformers' RoFormer); an odd width has one more sine
   kSineOnly,     // element j is sin(position * 10000^(-j/width))
 };
 SinusoidLayout read_sinusoid_layout(io::StrictObject& options);

@@ -1,5 +1,4 @@
-// Names, shapes and roles of an encoder checkpoint's tensors (spec R-HF-03), described once for every reader and
-// writer.
+// Names, shapes and roles of an encoder checkpoint's tensors (spec R-HF-03), shared by all readers and writers.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +13,20 @@
 namespace rf {
 
 enum class WeightRole {
-  kMatrix,        // starts as initial_values() says, weight decay
+  kMatrix,        // starts as initial_values() defines; weight decay
   kEmbedding,     // the same; the pad row of word_embeddings starts at 0
   kBias,          // starts at 0, no decay
   kNormGain,      // starts at 1, no decay
   kNormBias,      // starts at 0, no decay
-  kEncoding,      // a position encoding's, which initialises it; decays when it has two dimensions or more
-  kEncodingBias,  // what an encoding adds to scores, queries or keys, or multiplies scores by; initialised by it, no
-                  // decay
+  kEncoding,      // parameter of a position encoding, which initialises it; decays if it has two or more dimensions
+  kEncodingBias,  // added by an encoding to scores, queries or keys, or multiplied with scores; initialised by the
+                  // encoding, no decay
   kTable,         // encoder.embed_positions.weight: the frozen sin|cos table, not trained
-  kBuffer,        // state of the attention that is not trained, for example random features
+  kBuffer,        // untrained state of the attention, for example random features
 };
 // Whether weight decay applies.
 bool decays(WeightRole role, size_t dimensions);
-// kEncodingBias where the parameter of an encoding is called "gate" or its name ends in "bias", otherwise kEncoding.
+// kEncodingBias if the parameter of an encoding is called "gate" or its name ends in "bias", otherwise kEncoding.
 WeightRole encoding_role(const std::string& name);
 
 struct WeightSpec {
@@ -36,34 +35,32 @@ struct WeightSpec {
   WeightRole role;
 };
 
-// All tensors that transformers 5, or RoFormerV2's port, writes for this head, in order of the model's definition; bare
-// names (without "roformer." or "bert.") for Head::kNone. Position encodings are there only as far as transformers has
-// a name for them: a roformer's frozen table and a bert's trained one. The tied decoder tensors
-// (cls.predictions.decoder.*) are not among them when tie_word_embeddings is true. When it is false,
-// cls.predictions.bias is stored as well as cls.predictions.decoder.bias, and transformers computes with the latter
-// only.
+// All tensors that transformers 5, or RoFormerV2's port, writes for this head, in the order of the model's definition;
+// bare names (without "roformer." or "bert.") for Head::kNone. Only position encodings that transformers supports are
+// included: a roformer's frozen table and a bert's trained one. With tie_word_embeddings, the tied decoder tensors
+// (cls.predictions.decoder.*) are omitted. Without it, both cls.predictions.bias and cls.predictions.decoder.bias are
+// stored, and transformers uses only the latter.
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
 
-// Whether pooler.dense is among them: a vector of the first token.
+// Whether the list includes pooler.dense, the vector of the first token.
 bool has_pooler(const ModelConfig& config, Head head);
-// Whether encoder.embed_positions.weight is among them: of a roformer and of a roformer_v2.
+// Whether the list includes encoder.embed_positions.weight: for roformer and roformer_v2.
 bool has_position_table(const ModelConfig& config);
 
-// The standard deviation with which a matrix or an embedding starts, and whether values beyond two of it are drawn
-// again. RoFormerV2's is bert4keras': 1.13684723 / sqrt(n L) for L layers, truncated, whose deviation is 1 / sqrt(n L);
-// n is a matrix's number of inputs, and of embeddings [V, E] their width E where V > 10000 or V < 10, otherwise V.
-inline constexpr double kTruncation = 1.13684723;  // over the deviation of N(0, 1) between -2 and 2
+// The initial standard deviation of a matrix or an embedding, and whether values beyond two deviations are drawn again.
+// RoFormerV2 follows bert4keras: 1.13684723 / sqrt(n L) for L layers, which is 1 / sqrt(n L) after truncation. For a
+// matrix, n is the number of inputs. For embeddings [V, E], n is E if V > 10000 or V < 10, otherwise V.
+inline constexpr double kTruncation = 1.13684723;  // 1 over the deviation of N(0, 1) truncated to -2 .. 2
 struct InitialValues {
   double deviation = 0;
   bool truncated = false;
 };
 InitialValues initial_values(const ModelConfig& config, const WeightSpec& spec);
 
-// What the names of the encoder's tensors begin with in a model with a head: "roformer." or "bert.".
+// Prefix of the encoder's tensors in a model with a head: "roformer." or "bert.".
 std::string body_prefix(const ModelConfig& config);
 
-// What the names of tensors begin with that are not in that list: those of a position encoding, and the buffers of
-// linear attention.
+// Prefixes of tensors outside that list: of a position encoding, and of the buffers of linear attention.
 inline constexpr const char* kEncodingPrefix = "position_encoding.";
 inline constexpr const char* kLinearAttentionPrefix = "linear_attention.";
 bool is_added_name(const std::string& name);
@@ -75,24 +72,24 @@ inline constexpr const char* kPairLayer = "cls.seq_relationship";
 inline constexpr const char* kLearnedPositions = "embeddings.position_embeddings.weight";
 
 // The tensor that a tied decoder tensor copies: cls.predictions.decoder.weight ->
-// <prefix>embeddings.word_embeddings.weight, cls.predictions.decoder.bias -> cls.predictions.bias. Empty for every
-// other name.
+// <prefix>embeddings.word_embeddings.weight, cls.predictions.decoder.bias -> cls.predictions.bias. Empty for other
+// names.
 std::string tied_source(const ModelConfig& config, const std::string& name);
 
-// The half-layout sinusoid that encoder.embed_positions.weight [rows, dim] holds (R-ABS-04): row m is sin(m t_0), ...,
+// The half-layout sinusoid stored in encoder.embed_positions.weight [rows, dim] (R-ABS-04): row m is sin(m t_0), ...,
 // sin(m t_{dim/2-1}), cos(m t_0), ..., with t_i = 10000^(-2i/dim); computed in double, rounded once. dim must be even.
 std::vector<float> position_table(int64_t rows, int64_t dim);
-// The warning of a loader that found another table than that in a checkpoint, which is then used as transformers does:
-// one whose [rows, dim] numbers differ by more than 1e-6. nullopt for the computed table.
+// The warning of a loader whose checkpoint contains a table [rows, dim] that differs from the computed one by more than
+// 1e-6; the stored table is then used, as in transformers. nullopt for the computed table.
 std::optional<std::string> stored_table_warning(const std::string& model_dir, std::span<const double> stored,
                                                 int64_t dim);
 
-// A checkpoint's tensor names sorted out against the model's: which spec each file tensor fills, which specs may be
-// left out (the position table), which file tensors are ignored (tied copies, a projection where E == D, a pooler that
-// no head uses, a layer of pairs, stored indices, computed tables, the head of another task when the bare encoder
-// is asked for or a fresh head is allowed). Prefixes are added and removed, "nezha." is read as "bert.", and a layer
-// norm's old names gamma and beta as weight and bias. Throws Error on a missing or unexpected tensor, and on a wrong
-// shape, with both shapes.
+// Matches a checkpoint's tensor names with the model's: which spec each file tensor fills, which specs may be missing
+// (the position table), and which file tensors are ignored (tied copies, a projection if E == D, an unused pooler, a
+// layer of pairs, stored indices, computed tables, and the head of another task if the bare encoder is requested or a
+// fresh head is allowed). Prefixes are added and removed, "nezha." is read as "bert.", and a layer norm's old names
+// gamma and beta as weight and bias. Throws Error on a missing or unexpected tensor, and on a wrong shape, with both
+// shapes.
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
@@ -101,9 +98,10 @@ struct WeightMatch {
   std::vector<std::string> load;             // tensors to copy: names of the specs
   std::map<std::string, std::string> names;  // of each loaded tensor: in the model -> in the file
   std::vector<std::string> computed;         // names of specs absent from the file that are computed instead
-  std::vector<std::string> tied_copies;      // names in the file: present although tied, beside their tied_source
+  std::vector<std::string> tied_copies;      // names in the file: present although tied, in addition to their
+                                             // tied_source
   std::vector<std::string> ignored;          // names in the file: present, harmless, not used
-  std::vector<std::string> fresh;            // names of specs: the head when it is absent from the file and may be
+  std::vector<std::string> fresh;            // names of specs: the head, if it is missing from the file and may be
 };
 enum class FreshHead { kForbidden, kAllowed };
 WeightMatch match_weights(const ModelConfig& config, Head head, const std::vector<NamedShape>& file,

@@ -1,4 +1,4 @@
-// Texts that a causal language model continues: prompts to tokens, and the new tokens back to text.
+// Continues texts with a causal language model: converts prompts to tokens, and new tokens back to text.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ContinuerOptions {
   std::function<void(const std::string&)> note{};  // receives warnings; may be empty
 };
 
-// What was added to a prompt; the numbers are those of engine::Generated.
+// The continuation of a prompt; its numbers are as in engine::Generated.
 struct Continuation {
   std::string text;  // of the new tokens; a word piece may continue the prompt's last word
   std::vector<int32_t> ids;
@@ -32,27 +32,28 @@ struct Continuation {
   bool stopped = false;
 };
 
-// What ends a text: one of the tokens, or a new text with one of the strings in it.
+// Conditions that end a text: one of the tokens, or a new text that contains one of the strings.
 struct Stops {
   std::vector<int32_t> ids;
   std::vector<std::string> texts;
 };
 
-// A prompt without a token: an empty text, where the tokenizer puts no special token before it.
+// A prompt without tokens: an empty text, if the tokenizer adds no special token before it.
 enum class EmptyPrompts {
   kRefused,
-  kWithoutResult  // it has no sequence in the result
+  kWithoutResult  // its result is empty
 };
 
-// The text of one sequence, as it is found.
+// The text of one sequence, while it is generated.
 class ContinuationStream {
  public:
   ~ContinuationStream();
   ContinuationStream(ContinuationStream&&) noexcept;
   ContinuationStream& operator=(ContinuationStream&&) noexcept;
 
-  // The next part of the text, in whole characters; nothing at its end. The parts together are the text of the result:
-  // what further tokens may change, as the space of "a ." in a tokenizer that cleans up, waits.
+  // The next part of the text, in whole characters; nullopt at its end. The parts together equal the text of the
+  // result. Text that further tokens may change is held back, for example the space of "a ." with a tokenizer that
+  // cleans up.
   std::optional<std::string> next();
   const Continuation& result() const;  // after the end
 
@@ -63,28 +64,28 @@ class ContinuationStream {
   std::unique_ptr<Impl> impl_;
 };
 
-// May be used by several threads at once.
+// Thread-safe.
 class Continuer {
  public:
-  // Throws Error for a model that is not causal, or whose vocabulary is another one.
+  // Throws Error for a model that is not causal, or with a different vocabulary.
   explicit Continuer(const std::string& model_dir, const ContinuerOptions& options = {});
   ~Continuer();
   Continuer(Continuer&&) noexcept;
   Continuer& operator=(Continuer&&) noexcept;
 
-  // The tokens that end a text in the form of the tokenizer: [SEP] in "[CLS] text [SEP]".
+  // The end tokens in the tokenizer's format: [SEP] in "[CLS] text [SEP]".
   Stops default_stops() const;
-  // Any strings: each ends a text that has it, counted from the first new character, and one that is the text of a
-  // token of the vocabulary, such as "[SEP]", ends it as that token. `name`: of the option, for messages. Throws
-  // ArgumentError for empty strings and such that are not UTF-8.
+  // Arbitrary strings: each ends a text that contains it after the first new character. A string that is the text of a
+  // token in the vocabulary, such as "[SEP]", ends the text as that token. `name`: of the option, for messages. Throws
+  // ArgumentError for empty strings and invalid UTF-8.
   Stops stops_of(std::span<const std::string> given, const std::string& name) const;
 
-  // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, unless `empty` says otherwise, and
-  // as engine::Generator does.
+  // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, unless `empty` allows it, and as
+  // engine::Generator does.
   std::vector<std::vector<Continuation>> continue_prompts(std::span<const std::string> prompts,
                                                           const engine::GenerationOptions& options, const Stops& stops,
                                                           EmptyPrompts empty = EmptyPrompts::kRefused) const;
-  // One sequence for a prompt, not of beams. The stream must not outlive the Continuer.
+  // One sequence for a prompt, without beam search. The stream must not outlive the Continuer.
   ContinuationStream stream(const std::string& prompt, const engine::GenerationOptions& options,
                             const Stops& stops) const;
 

@@ -1,4 +1,5 @@
-// Records to examples, and a model's scores and loss for them: what training, prediction and evaluation share.
+// Converts records to examples, and computes a model's scores and loss for them; shared by training, prediction and
+// evaluation.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,9 @@
 
 namespace rf::tasks {
 
-// The field of every column that the task reads: those given, otherwise the columns' own names; optional columns if the
-// training records have them, and always "id", which any record may have. Throws Error for a column that the task does
-// not have, and if only some records have an optional one.
+// The field of each column that the task reads: the given field, otherwise the column's name. Optional columns are
+// included if the training records contain them, and "id", which is optional in every record, always. Throws Error for
+// a column that the task does not use, and if only some records contain an optional one.
 std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
                                                    const std::map<std::string, std::string>& given,
                                                    const std::vector<data::Record>& train);
@@ -25,33 +26,33 @@ void rename_columns(const std::map<std::string, std::string>& given, TaskSetting
 
 // A model's tokenizer. Throws Error for a vocabulary that is larger than the model's, or without [PAD].
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::string& model_dir, const text::LoadOptions& load);
-// The Error of a length that a model cannot read, with the model's own reason.
+// The Error for a length that a model does not support, with the model's reason.
 [[noreturn]] void fail_length(int64_t max_length, const std::string& reason);
 
-// Throws Error, naming the files, if they have no record; `name`: "train".
+// Throws Error, naming the files, if they contain no records; `name`: "train".
 std::vector<data::Record> read_records(const data::RecordOptions& options, const std::string& name);
 
-// Records with their examples.
+// Records and their examples.
 struct Split {
   std::vector<data::Record> records;
   std::vector<Example> examples;
 
   std::vector<Scored> with(std::vector<Scores> scores) const;
-  // At most `count` of its records, at equal distances.
+  // At most `count` records, at equal distances.
   Split sample(size_t count) const;
 };
 Split make_split(Task& task, std::vector<data::Record> records);
 
 struct Evaluated {
-  std::vector<Scores> scores;  // of each example
-  double loss = 0;             // the mean over the terms of all examples, whatever the batches
+  std::vector<Scores> scores;  // for each example
+  double loss = 0;             // the mean over the terms of all examples, regardless of batches
 };
-// Collects them from logits, some examples at a time.
+// Collects scores and loss from logits, some examples at a time.
 class Evaluation {
  public:
   Evaluation(const Task& task, std::span<const Example> examples)
       : task_(task), examples_(examples), scores_(examples.size()), loss_sums_(examples.size()) {}
-  // The logits of the examples with these indices; every one is added once.
+  // Adds the logits of the examples with these indices; each example must be added once.
   void add(std::span<const size_t> indices, const Logits& logits);
   Evaluated result() &&;
 
@@ -59,7 +60,7 @@ class Evaluation {
   const Task& task_;
   std::span<const Example> examples_;
   std::vector<Scores> scores_;
-  std::vector<double> loss_sums_;  // of each example
+  std::vector<double> loss_sums_;  // for each example
   int64_t terms_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The most probable tokens for each mask of a text, by a masked language model.
+// Predicts the most probable tokens for each mask of a text with a masked language model.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace rf::tasks {
 
 struct MaskFillerOptions {
   engine::Precision precision{};  // kFloat32
-  int64_t token_budget = 4096;    // tokens that are computed at once
+  int64_t token_budget = 4096;    // tokens per batch
   text::LoadOptions load{};
   std::function<void(const std::string&)> note{};  // receives warnings; may be empty
 };
@@ -29,20 +29,20 @@ struct MaskCandidate {
 };
 
 struct FilledMask {
-  int64_t token_index;                    // of the mask, among the tokens of the text and its special tokens
-  std::vector<MaskCandidate> candidates;  // the most probable first; of equal ones the lower id
+  int64_t token_index;                    // of the mask, counted with special tokens
+  std::vector<MaskCandidate> candidates;  // most probable first; for ties, the lower id first
 };
 
-// May be used by several threads at once.
+// Thread-safe.
 class MaskFiller {
  public:
-  // Throws Error for a causal model, and for one without such a head or whose vocabulary is another one.
+  // Throws Error for a causal model, a model without this head, and a different vocabulary.
   explicit MaskFiller(const std::string& model_dir, const MaskFillerOptions& options = {});
   ~MaskFiller();
   MaskFiller(MaskFiller&&) noexcept;
   MaskFiller& operator=(MaskFiller&&) noexcept;
 
-  // The candidates for each mask, in order. Throws ArgumentError for a text without one.
+  // The candidates for each mask, in order. Throws ArgumentError for a text without a mask.
   std::vector<FilledMask> fill(const std::string& text, int64_t top_k) const;
 
  private:
