@@ -5,6 +5,7 @@ or the file of one; `valid_fraction`; and if they are not the defaults `document
 them) and `dictionary`, a file of jieba's words, which whole-word masking masks.
 """
 
+import json
 import shutil
 
 from .run import identity_of
@@ -28,6 +29,11 @@ def prepared(context, corpus):
 
     context.share("corpus", [corpus["name"]], lambda _: context.kept(folder / "corpus.json", made_of, make))
     return folder / "data"
+
+
+def identity(data):
+    """A hash of the files that a data directory was made of."""
+    return json.loads((data.parent / "corpus.json").read_text(encoding="utf-8"))["settings"]["data"]
 
 
 def _make(context, corpus, folder):
