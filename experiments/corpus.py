@@ -32,6 +32,11 @@ def prepared(context, corpus):
     return folder / "data"
 
 
+def identity(data):
+    """A hash of the files that a data directory was made of."""
+    return json.loads((data.parent / "corpus.json").read_text(encoding="utf-8"))["settings"]["data"]
+
+
 def _make(context, corpus, folder):
     vocabulary = folder / "vocabulary"
     vocabulary.mkdir(parents=True, exist_ok=True)

@@ -157,8 +157,6 @@ def train(context, of_design, arms=None, read=None):
 
 def _train_arm(context, of_design, data, arm, read):
     def trained(seed, rate, is_short=False):
-        kind = "a short run" if is_short else f"seed {seed}"
-        context.note(f"{of_design['runs']}, {arm}: {kind}" + (f" at the rate {rate:g}" if rate else ""))
         return _train_run(context, of_design, data, arm, seed, rate, is_short)
 
     search, seeds, rate, rows = of_design["search"], of_design["seeds"], None, []
@@ -186,17 +184,22 @@ def _train_run(context, of_design, data, arm, seed, rate, is_short):
     output = context.path("runs", runs) if rate is None else context.path("runs", runs, f"{rate:g}")
     config, encoding = Path(f"{output}.run.json"), of_design["arms"][arm]
     directory = output / re.sub(r"[^A-Za-z0-9_.=-]", "+", encoding) / f"seed-{seed}"
-    settings = {"encoding": encoding, "run": run, "seed": seed, "lengths": lengths}
+    # Of other data, a run is not finished, and the program refuses to continue it.
+    made_of = {"data": corpus.identity(data)}
+    settings = made_of | {"encoding": encoding, "run": run, "seed": seed, "lengths": lengths}
     # Not in the output, which must be empty before the comparison.
     with context.recorded(Path(f"{output}.records") / directory.relative_to(output), settings) as record:
         if not record["finished"]:
+            what = "a short run" if is_short else f"seed {seed}"
+            context.note(f"{runs}, {arm}: {what} at the rate {run['schedule']['learning_rate']:g}")
             write_json(config, run)
             options = {"seed": seed, "seeds": 1, "lengths": lengths}
             context.roformer("compare", encodings=encoding, config=config, data=data, output=output, **options)
     result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
     costs = {key: result[key] for key in ("losses", "parameters", "peak_bytes")}
-    rate = run["schedule"]["learning_rate"] if rate is None else rate
-    return Run(arm, seed, rate, directory, record, **costs, diverged="diverged_at_step" in result)
+    return Run(
+        arm, seed, run["schedule"]["learning_rate"], directory, record, **costs, diverged="diverged_at_step" in result
+    )
 
 
 def _with_reading(context, run, data, name, settings, read):

@@ -127,9 +127,13 @@ def _arm_rows(context, settings, task, arm):
     def scores(rate, seed, steps, name):
         about = {"arm": settings["arms"][arm], "task": task, "seed": seed, "rate": rate}
         about |= {"run": run | {"steps": steps}, "lengths": settings["lengths"], "asked": settings["held_out_rows"]}
-        with context.recorded(folder / name, about) as record:
+
+        def make():
             context.note(f"{arm} on {task}, seed {seed}, rate {rate:g}")
-            return context.kept(folder / f"{name}.json", about, lambda: train(**about)), record
+            return train(**about)
+
+        with context.recorded(folder / name, about) as record:
+            return context.kept(folder / f"{name}.json", about, make), record
 
     def loss(*given):
         found, _ = scores(*given)

@@ -221,6 +221,12 @@ def test_stages_from_end_to_end(data, tmp_path):
     assert all(0 <= value <= 1 for value in same.values())
     after = [row for row in rows if row["measure"] == "held-out loss after stage 6"]
     assert [row["arm"] for row in after] == list(same) and all(row["value"] > 0 for row in after)
+    # A run of other data is refused.
+    other = tmp_path / "data" / "en_books"
+    other.mkdir(parents=True)
+    (other / "books_valid.jsonl").write_text((data / "en_books" / "books_valid.jsonl").read_text().replace("o", "a"))
+    with pytest.raises(RuntimeError, match=r"roformer compare .* must end with code 0, got 1"):
+        list(table4_staged.run(run.Context(tmp_path, tmp_path / "data", "tiny", threads=1), settings))
 
 
 def test_rows_of_the_same_masked_tokens():
