@@ -78,6 +78,7 @@ MODULES = (  # in the order in which they run: what trains models before what re
     "synthetic",
     "atlas",
     "table4_staged",
+    "table1_translation",
 )
 
 SCHEMA = pyarrow.schema(
