@@ -2,7 +2,8 @@
 
 A corpus is a dict: `name`; `files` of --data; `tokens`: "bytes", the size of a vocabulary that is trained on the files,
 or the file of one; `valid_fraction`; and if they are not the defaults `documents`, `field` (as `roformer prepare` takes
-them) and `dictionary`, a file of jieba's words, which whole-word masking masks.
+them) and `dictionary`, a file of jieba's words, which whole-word masking masks; with `pipeline` "roformer" they are
+tokens, and `add_words` of them, the most frequent, are new to the vocabulary.
 """
 
 import json
@@ -54,6 +55,12 @@ def _make(context, corpus, folder):
     words = {}
     if "dictionary" in corpus:
         words = {"words": "jieba", "dict": context.data / corpus["dictionary"]}
+    if "add_words" in corpus:
+        characters, vocabulary = vocabulary, folder / "words"
+        how = {"words": corpus["add_words"], "kind": corpus["pipeline"], "dict": words["dict"]}
+        context.roformer("add-words", model=characters, output=vocabulary, **how, **given)
+    elif "pipeline" in corpus:
+        (vocabulary / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RoFormerTokenizer"}))
     options = {"documents": corpus.get("documents"), "valid_fraction": corpus["valid_fraction"]}
     context.roformer("prepare", model=vocabulary, output=folder / "data", **given, **options, **words)
 

@@ -78,6 +78,10 @@ MODULES = (  # in the order in which they run: what trains models before what re
     "synthetic",
     "atlas",
     "table4_staged",
+    "table3_chinese_models",
+    "table5_long_texts",
+    "table2_glue",
+    "real_weights",
     "table1_translation",
 )
 

@@ -1,0 +1,254 @@
+"""The experiments on tasks at scale tiny, on made-up sets: their rows, their task files, and their controls."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+from scipy import stats
+
+import tolerances as tol
+from experiment_sets import CHARACTERS, chinese, english, rows_of, values, write_lines, write_table
+from experiments import judge, real_weights, run, table2_glue, table5_long_texts, tuned_models
+
+LETTERS = "abcdefghijklm"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LATIN = [*SPECIAL, *LETTERS, *("##" + letter for letter in LETTERS)]
+
+
+def report_of(directory):
+    return json.loads((directory / "report.json").read_text())
+
+
+def save_body(folder, tokens):
+    """A BERT of transformers' making, with weights that are not those of the start."""
+    torch.manual_seed(4)
+    small = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40)
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=len(tokens), **small))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=tol.PERTURBED)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer")))
+    return folder
+
+
+def make_tables(folder, name, draw, label, *columns):
+    for split, number in dict(train=64, dev=20, test=20).items():
+        values_of = {"score": 6, "label": 2}[label]
+        rows = [{key: draw() for key in columns} | {label: i % values_of} for i in range(number)]
+        write_table(folder / f"{name}_{split}.tsv", rows)
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("sets"), random.Random(8)
+    pair = ("sentence1", "sentence2")
+    make_tables(folder / "glue", "mrpc", lambda: english(rng), "label", *pair)
+    make_tables(folder / "glue", "stsb", lambda: english(rng), "score", *pair)
+    make_tables(folder / "zh_cls", "chnsenticorp", lambda: chinese(rng, 30), "label", "text")
+    # Some of a test file's texts are in the train file, with another label.
+    path = folder / "zh_cls" / "chnsenticorp_test.tsv"
+    trained = (folder / "zh_cls" / "chnsenticorp_train.tsv").read_text().splitlines()[1:4]
+    path.write_text(path.read_text() + "".join(f"{line.split(chr(9))[0]}\t1\n" for line in trained))
+    save_body(folder / "all_minilm_l6_v2", LATIN)
+    save_body(folder / "characters", [*SPECIAL, *CHARACTERS])
+    judgments = [
+        dict(split=split, domain=domain, cause=f"{domain}{cause}", text=f"{split} {domain}{cause} " + chinese(rng, 150))
+        for split in ("dev", "test")
+        for domain in ("civil", "criminal")
+        for cause in range(4)
+        for _ in range(12)
+    ]
+    # A judgment of the test part is in the training part, too.
+    judgments.append(dict(next(row for row in judgments if row["split"] == "test"), split="dev"))
+    rng.shuffle(judgments)
+    write_lines(folder / "cjrc_legal_docs" / "cjrc_docs.jsonl", judgments)
+    documents = [dict(doc=i, text=f"scm {i} " + chinese(rng, 150)) for i in range(30)]
+    write_lines(folder / "cail2019_scm" / "docs.jsonl", documents)
+    rows = []
+    for side, numbers in [("train", range(10)), ("test", range(10, 20)), ("mixed", range(20, 30))]:
+        for _ in range(7):
+            a, b, c = rng.sample(numbers, 3)
+            rows.append(dict(id=len(rows), A=a, B=b, C=c, label=rng.choice("BC"), anchor_fold=0, doc_side=side))
+    write_table(folder / "cail2019_scm" / "triples.tsv", rows)
+    return folder
+
+
+# ---- task files
+
+
+def test_task_files_are_the_sets_without_what_was_trained_on(sets, tmp_path):
+    (task,) = (task for task in table2_glue.tasks("tiny") if task["name"] == "ChnSentiCorp")
+    files = tuned_models.task_files(run.Context(tmp_path, sets, "tiny"), task | {"most": 40})
+    assert list(files) == ["train", "valid", "test"]
+    for split, name, count in (("train", "train", 40), ("valid", "dev", 20), ("test", "test", 20)):
+        lines = (sets / "zh_cls" / f"chnsenticorp_{name}.tsv").read_text().splitlines()[1 : count + 1]
+        expected = [dict(zip(("text", "label"), line.split("\t"), strict=True)) for line in lines]
+        assert tuned_models.read_lines(files[split]) == expected
+
+
+def test_quotation_marks_are_text(tmp_path):
+    (tmp_path / "a.tsv").write_text('text\tlabel\n"so\u2028 he" said\t1\r\n"\t0\n')
+    assert tuned_models.read_table(tmp_path / "a.tsv") == [
+        {"text": '"so\u2028 he" said', "label": "1"},
+        {"text": '"', "label": "0"},
+    ]
+
+
+def test_triples_have_one_cause_and_parts_share_no_document(sets):
+    found = table5_long_texts.records_of(sets, dict(train=64, valid=16, test=64))
+    train, valid, test = found.values()
+    own = [row for row in train if not row["A"].startswith("scm")]
+    assert len(own) == 64 and len(train) == 64 + 7 and len(valid) == 16 and len(test) == 64
+    for row in [*own, *valid, *test]:
+        a, alike, other = (row[name].split()[1] for name in ("A", row["label"], "BC".replace(row["label"], "")))
+        assert a == alike != other and a.rstrip("0123") == other.rstrip("0123")
+        assert len({row["A"], row["B"], row["C"]}) == 3
+    labels = [row["label"] for row in own]
+    assert 16 < labels.count("B") < 48
+    documents = [{row[name] for row in rows for name in "ABC"} for rows in (train, valid, test)]
+    assert not (documents[0] & documents[1] or documents[0] & documents[2] or documents[1] & documents[2])
+    assert {text.split()[0] for text in documents[2]} == {"test"}
+    assert "test" not in {text.split()[0] for text in documents[0] | documents[1]}
+    # Every cause has a pair of twelve judgments to choose by.
+    assert len({row["A"].split()[1] for row in valid}) > 4 and len(documents[1]) <= 18
+    scm = [row[name] for row in table5_long_texts.scm_triples(sets, "test") for name in "ABC"]
+    assert len(scm) == 3 * 7 and {int(text.split()[1]) for text in scm} <= set(range(10, 20))
+
+
+# ---- tuned models
+
+TASKS = {
+    "MRPC": ("all_minilm_l6_v2", "f1"),
+    "STS-B": ("all_minilm_l6_v2", "spearman"),
+    "ChnSentiCorp": ("characters", "accuracy"),
+    "triples": ("characters", "accuracy"),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_bags_of_words_are_those_of_the_program(name, sets, tmp_path):
+    """scikit-learn's and the closed forms of `roformer finetune`, of tokens that are cut to 20."""
+    context, (body, metric) = run.Context(tmp_path, sets, "tiny", threads=1), TASKS[name]
+    if name == "triples":
+        task, counts = table5_long_texts.TASK, dict(train=32, valid=16, test=32)
+        records = table5_long_texts.records_of(sets, counts)
+        files = tuned_models.made_files(context, name, "", [table5_long_texts.DOCUMENTS], lambda: records)
+    else:
+        (task,) = (task for task in table2_glue.tasks("tiny") if task["name"] == name)
+        files = tuned_models.task_files(context, task)
+    tuning = dict(epochs=1, batch=32, learning_rates=[1e-3], max_length=20)
+    directory = tmp_path / "tuned"
+    tuned = tuned_models.tune(context, task, tuning, files, sets / body, directory, 1)
+    report = report_of(directory)
+    for split in files:
+        assert tuned.metrics[split] == (report["chosen"][split][metric] or 0)
+    assert tuned.baseline["test"] == (report["baseline"]["test"][metric] or 0)
+    words = tuned_models.bag_of_words(task, files, sets / body, 20)
+    assert words == pytest.approx(report["bag_of_words"]["test"][metric], abs=1e-12)
+
+
+def small_tuning(settings):
+    return {"tuning": settings["tuning"] | {"learning_rates": [1e-3, 1e-2], "max_length": 20}}
+
+
+def check_rates(rows, arm, chosen):
+    tried = {
+        row["learning_rate"]: row["value"] for row in rows if (row["measure"], row["arm"]) == (judge.SHORT_RUN, arm)
+    }
+    assert list(tried) == [1e-3, 1e-2] and min(tried.values()) == tried[chosen]
+
+
+class Body:
+    def __init__(self, directory, seed):
+        self.directory, self.seed = directory, seed
+
+
+def test_the_first_body_of_an_arm_chooses_the_rate(sets, tmp_path):
+    context = run.Context(tmp_path, sets, "tiny", threads=1)
+    (task,) = (task for task in table2_glue.tasks("tiny") if task["name"] == "MRPC")
+    files = tuned_models.task_files(context, task)
+    bodies = [Body(save_body(tmp_path / f"body-{seed}", LATIN), seed) for seed in (1, 2)]
+    tuning = dict(epochs=1, batch=32, learning_rates=[1e-3, 1e-2], max_length=20)
+    rows = list(tuned_models.tuned_rows(context, task, tuning, files, "rope", bodies, tmp_path / "tuned", "MRPC, F1"))
+    found = values(rows)
+    for arm, suffix in {"rope": "", "rope, random body": "-random-body"}.items():
+        reports = [report_of(tmp_path / "tuned" / f"seed-{seed}{suffix}") for seed in (1, 2)]
+        chosen = reports[0]["chosen"]["learning_rate"]
+        check_rates(rows, f"{arm} on MRPC", chosen)
+        assert [rate["learning_rate"] for rate in reports[1]["rates"]] == [chosen]
+        for seed, report in zip((1, 2), reports, strict=True):
+            assert found["MRPC, F1", arm, seed] == report["chosen"]["test"]["f1"]
+            assert found["MRPC, F1 on training records", arm, seed] == report["chosen"]["train"]["f1"]
+            assert ("random-body" in report["model"]) == (suffix != "")
+            assert found["MRPC, F1", "rope, baseline", seed] == report["baseline"]["test"]["f1"]
+            assert found["MRPC, F1", "rope, bag of words", seed] == pytest.approx(report["bag_of_words"]["test"]["f1"])
+    drawn, trained = (load_file(tmp_path / "body-1" / name / "model.safetensors") for name in ("random-body", "."))
+    assert drawn.keys() == trained.keys()
+    name = next(name for name in drawn if name.endswith("word_embeddings.weight"))
+    assert not np.allclose(trained[name], drawn[name]) and 0.015 < drawn[name].std() < 0.025
+
+
+def test_rules_name_what_the_experiments_measure():
+    """Those of the experiments whose rows are `tuned_rows`."""
+    settings = {name: experiment.settings_at("small") for name, (experiment, _) in run.experiments().items()}
+    measured = {
+        (f"{task['name']}, {table2_glue.METRICS.get(task['metric'], task['metric'])}", arm, f"{arm} on {task['name']}")
+        for task in settings["fine-tuning"]["tasks"]
+        for arm in table2_glue.ARMS
+    }
+    measured |= {
+        ("ChnSentiCorp, accuracy", name, f"{name} on ChnSentiCorp") for name in settings["chinese-models"]["models"]
+    }
+    arms = [f"{name} at {length}" for name, _, length in settings["long-texts"]["arms"]]
+    measured |= {("triples, accuracy", arm, f"{arm} on triples") for arm in arms}
+    controls = {
+        (measure, f"{arm}, {name}")
+        for measure, arm, _ in measured
+        for name in ("bag of words", "random body", "baseline")
+    }
+    for experiment in ("fine-tuning", "chinese-models", "long-texts"):
+        for rule in judge.rules_of(experiment):
+            assert set(rule.tuned) <= {name for *_, name in measured}
+            for each in (*rule.parts, *rule.preconditions):
+                named = {(measure, arm) for measure, arm, _ in measured}
+                assert (each.measure, each.arm) in named and (each.measure, each.against) in named | controls
+
+
+# ---- real weights
+
+
+def test_the_control_of_fine_tuning(sets, tmp_path):
+    rows = rows_of(real_weights, "real-weights", tmp_path, sets, small_tuning)
+    found, runs = values(rows), tmp_path / "runs" / "real-weights"
+    for arm, folder in {"[CLS]": "cls", "[CLS], random body": "cls", "mean of tokens": "mean"}.items():
+        suffix = "-random-body" if "random" in arm else ""
+        report = report_of(runs / folder / f"seed-1{suffix}")
+        for name, split in {"training records": "train", "dev": "valid", "test": "test"}.items():
+            assert found[f"STS-B {name}, Spearman's correlation", arm, 1] == (report["chosen"][split]["spearman"] or 0)
+        assert ("random-body" in report["model"]) == ("random" in arm)
+    check_rates(rows, "[CLS] on STS-B-real-weights", report_of(runs / "cls" / "seed-1")["chosen"]["learning_rate"])
+    assert len(report_of(runs / "cls" / "seed-1-random-body")["rates"]) == 1
+    assert json.loads((runs / "mean" / "seed-1" / "config.json").read_text())["classifier_pooling"] == "mean"
+    body = sets / "all_minilm_l6_v2"
+    published, drawn = (load_file(each / "model.safetensors") for each in (body, runs / "random-body" / "seed-1"))
+    assert published.keys() == drawn.keys() and "pooler.dense.weight" in drawn
+    assert not np.allclose(published["pooler.dense.weight"], drawn["pooler.dense.weight"])
+    # Means that are not tuned are those of transformers.
+    model = transformers.BertModel.from_pretrained(body).eval()
+    tokenizer = transformers.BertTokenizer.from_pretrained(body)
+    test = tuned_models.read_lines(tmp_path / "corpus" / "tasks" / "STS-B-real-weights" / "test.jsonl")
+
+    def mean(text):
+        with torch.no_grad():
+            return model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).double()
+
+    cosines = [torch.cosine_similarity(mean(row["text"]), mean(row["pair"]), dim=0).item() for row in test]
+    expected = stats.spearmanr(cosines, [float(row["label"]) for row in test]).statistic
+    own = found["STS-B test, Spearman's correlation", "mean, not tuned", 1]
+    assert own == pytest.approx(expected, abs=tol.RANKS_OF_NEAR_TIES)
