@@ -52,17 +52,18 @@ def _make(context, corpus, folder):
         context.roformer("vocab", size=tokens, output=vocabulary / "vocab.txt", **given)
     else:
         shutil.copyfile(context.data / tokens, vocabulary / "vocab.txt")
-    words = {}
-    if "dictionary" in corpus:
-        words = {"words": "jieba", "dict": context.data / corpus["dictionary"]}
+    dictionary = context.data / corpus["dictionary"] if "dictionary" in corpus else None
     if "add_words" in corpus:
         characters, vocabulary = vocabulary, folder / "words"
-        how = {"words": corpus["add_words"], "kind": corpus["pipeline"], "dict": words["dict"]}
+        how = {"words": corpus["add_words"], "kind": corpus["pipeline"], "dict": dictionary}
         context.roformer("add-words", model=characters, output=vocabulary, **how, **given)
     elif "pipeline" in corpus:
         (vocabulary / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RoFormerTokenizer"}))
+    if dictionary is not None:  # where prepare looks for it
+        shutil.copyfile(dictionary, vocabulary / "dict.txt")
     options = {"documents": corpus.get("documents"), "valid_fraction": corpus["valid_fraction"]}
-    context.roformer("prepare", model=vocabulary, output=folder / "data", **given, **options, **words)
+    options["words"] = None if dictionary is None else "jieba"
+    context.roformer("prepare", model=vocabulary, output=folder / "data", **given, **options)
 
 
 def books(scale):
