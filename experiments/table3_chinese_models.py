@@ -34,7 +34,8 @@ def corpus_of(scale, tokens):
 def run_file(scale, family, encoding):
     """Scale paper: without the warm start and the stages of the paper's models."""
     run = masked_run(scale, 600)
-    model = run["model"] | {"model_type": family, "position_encoding": encoding}
+    model = {key: value for key, value in run["model"].items() if key != "model_type"}
+    model |= {"family": family, "position_encoding": encoding}
     return run | {"model": model, "mask": {"unit": "whole-word"}}
 
 
@@ -82,7 +83,7 @@ def run(context, settings):
         characters = counts["characters"] / counts[model["tokens"]]
         for body in bodies[name]:
             about = {"seed": body.seed, "made": body.record}
-            loss = metrics(body.directory, "evaluate")[-1]["loss"]
+            loss = metrics(body.directory, "evaluation")[-1]["loss"]
             yield row(HELD_OUT, name, loss, **about)
             yield row(BY_CHARACTER, name, loss / characters, **about)
             curve = [(line["step"], line["loss"]) for line in metrics(body.directory, "train")]

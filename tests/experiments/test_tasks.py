@@ -12,7 +12,15 @@ from scipy import stats
 
 import tolerances as tol
 from experiment_sets import CHARACTERS, chinese, english, rows_of, values, write_lines, write_table
-from experiments import judge, real_weights, run, table2_glue, table5_long_texts, tuned_models
+from experiments import (
+    judge,
+    real_weights,
+    run,
+    table2_glue,
+    table3_chinese_models,
+    table5_long_texts,
+    tuned_models,
+)
 
 LETTERS = "abcdefghijklm"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -252,3 +260,47 @@ def test_the_control_of_fine_tuning(sets, tmp_path):
     expected = stats.spearmanr(cosines, [float(row["label"]) for row in test]).statistic
     own = found["STS-B test, Spearman's correlation", "mean, not tuned", 1]
     assert own == pytest.approx(expected, abs=tol.RANKS_OF_NEAR_TIES)
+
+
+# ---- chinese models
+
+
+def test_chinese_models(sets, tmp_path):
+    """Tokens of the same laws are characters of one vocabulary, or words of that with words added."""
+    words, rng = ["天地", "玄黄", "宇宙", "洪荒", "日月"], random.Random(3)
+    laws = [dict(text=chinese(rng, 1500)) for _ in range(8)]
+    write_lines(sets / "zh_laws" / "laws_valid.jsonl", laws)
+    (sets / "vocabs").mkdir()
+    dictionary = "".join(f"{word} 1000 n\n" for word in [*words, *CHARACTERS])
+    (sets / "vocabs" / "jieba_dict.txt").write_text(dictionary)
+
+    def smaller(settings):
+        models = {name: settings["models"][name] for name in ("NEZHA", "RoFormer")}
+        for model in models.values():
+            size = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32}
+            stages = [{"max_length": 32, "batch": 8, "steps": 6}]
+            model["run"] |= {"model": model["run"]["model"] | size, "stages": stages, "log_every_steps": 2}
+        return {"models": models, "tuning": settings["tuning"] | {"max_length": 20}}
+
+    rows = rows_of(table3_chinese_models, "chinese-models", tmp_path, sets, smaller)
+    found, data = values(rows), {}
+    for tokens in ("characters", "words"):
+        data[tokens] = json.loads((tmp_path / "corpus" / f"laws-{tokens}" / "data" / "data.json").read_text())
+        assert data[tokens]["words"] == "jieba"
+    assert data["words"]["vocab_size"] == data["characters"]["vocab_size"] + len(words)
+    counts = {tokens: of["splits"]["valid"]["tokens"] for tokens, of in data.items()}
+    assert counts["words"] < counts["characters"] == 4 * 1500
+    for name, tokens, family in (("NEZHA", "characters", "rf_encoder"), ("RoFormer", "words", "roformer")):
+        directory = tmp_path / "runs" / "chinese-models" / name / "seed-1"
+        assert json.loads((directory / "run.json").read_text())["mask"]["unit"] == "whole-word"
+        config = json.loads((directory / "config.json").read_text())
+        assert (config["model_type"], config["vocab_size"]) == (family, data[tokens]["vocab_size"])
+        loss = json.loads((directory / "metrics.jsonl").read_text().splitlines()[-1])["loss"]
+        assert found["held-out loss, nats per token", name, 1] == loss
+        by_character = found["held-out loss, nats per character token", name, 1]
+        assert by_character == pytest.approx(loss * counts[tokens] / counts["characters"])
+        report = report_of(tmp_path / "runs" / "chinese-models" / "tuned" / name / "seed-1")
+        assert found["ChnSentiCorp, accuracy", name, 1] == report["chosen"]["test"]["accuracy"]
+        assert ("ChnSentiCorp, accuracy", f"{name}, random body", 1) in found
+        words_of_bag = found["ChnSentiCorp, accuracy", f"{name}, bag of words", 1]
+        assert words_of_bag == pytest.approx(report["bag_of_words"]["test"]["accuracy"])
