@@ -304,3 +304,53 @@ def test_chinese_models(sets, tmp_path):
         assert ("ChnSentiCorp, accuracy", f"{name}, random body", 1) in found
         words_of_bag = found["ChnSentiCorp, accuracy", f"{name}, bag of words", 1]
         assert words_of_bag == pytest.approx(report["bag_of_words"]["test"]["accuracy"])
+
+
+# ---- fine-tuning and long texts
+
+
+def small_design(design, arms):
+    model = design["run"]["model"] | {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32}
+    stages = [{"max_length": 32, "batch": 8, "steps": 6}]
+    run_file = design["run"] | {"model": model, "stages": stages, "evaluate_batches": 1}
+    return design | {"run": run_file, "search": None, "arms": {arm: arm for arm in arms}}
+
+
+def test_fine_tuning(sets, tmp_path):
+    rng = random.Random(5)
+    write_lines(sets / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
+
+    def smaller(settings):
+        design = small_design(settings["designs"]["convergence"], table2_glue.ARMS)
+        tasks = [task for task in settings["tasks"] if task["name"] == "MRPC"]
+        tuning = settings["tuning"] | {"max_length": 20}
+        return {"designs": {"convergence": design}, "tasks": tasks, "tuning": tuning}
+
+    found = values(rows_of(table2_glue, "fine-tuning", tmp_path, sets, smaller))
+    for arm in table2_glue.ARMS:
+        report = report_of(tmp_path / "runs" / "fine-tuning" / "MRPC" / arm / "seed-1")
+        assert report["model"].endswith(f"runs/convergence/{arm}/seed-1")
+        assert found["MRPC, F1", arm, 1] == report["chosen"]["test"]["f1"]
+    for rule in judge.rules_of("fine-tuning"):
+        for each in (*rule.parts, *rule.preconditions):
+            assert each.measure != "MRPC, F1" or {(each.measure, arm, 1) for arm in (each.arm, each.against)} <= set(
+                found
+            )
+
+
+def test_long_texts(sets, tmp_path):
+    write_lines(sets / "zh_laws" / "laws_valid.jsonl", [dict(text=chinese(random.Random(3), 1500)) for _ in range(8)])
+
+    def smaller(settings):
+        design = small_design(settings["designs"]["chinese"], ["rope"])
+        return {"designs": {"chinese": design}, "arms": settings["arms"][2:], "read_at": [128, 256]}
+
+    rows = rows_of(table5_long_texts, "long-texts", tmp_path, sets, smaller)
+    found, arm = values(rows), "RoFormer at 256"
+    directory = tmp_path / "runs" / "long-texts" / "RoFormer-256" / "seed-1"
+    assert json.loads((directory / "task.json").read_text())["max_length"] == 256
+    accuracy = report_of(directory)["chosen"]["test"]["accuracy"]
+    assert found["triples, accuracy", arm, 1] == accuracy
+    assert 0 <= found["SCM, accuracy", arm, 1] <= 1 and round(7 * found["SCM, accuracy", arm, 1], 9) % 1 == 0
+    by_length = {row["step"]: row["value"] for row in rows if row["measure"] == table5_long_texts.BY_LENGTH}
+    assert list(by_length) == [128, 256] and by_length[256] == accuracy
