@@ -45,7 +45,13 @@ def settings(scale):
 def _base_run():
     # A step has eight micro-batches, as on fairseq's eight machines.
     every = {"checkpoint_every_steps": 1000, "evaluate_every_steps": 1000}
-    return {"model": {}, "steps": 100000, "max_tokens": 3584, "accumulate": 8, "schedule": {}} | every
+    return {
+        "model": {},
+        "steps": 100000,
+        "max_tokens": 3584,
+        "accumulate": 8,
+        "schedule": _schedule(5e-4, 4000),
+    } | every
 
 
 def _small_run(tiny):
@@ -56,10 +62,14 @@ def _small_run(tiny):
         "steps": 30 if tiny else 8000,
         "max_tokens": 1024 if tiny else 4096,
         "max_length": 128,
-        "schedule": {"learning_rate": 5e-3, "warmup_steps": 10 if tiny else 2000},
+        "schedule": _schedule(5e-3, 10 if tiny else 2000),
         "evaluate_every_steps": 30 if tiny else 1000,
         "checkpoint_every_steps": 6 if tiny else 250,
     }
+
+
+def _schedule(rate, warmup_steps):
+    return {"kind": "inverse_sqrt", "learning_rate": rate, "warmup_steps": warmup_steps, "initial_rate": 1e-7}
 
 
 def run(context, settings):

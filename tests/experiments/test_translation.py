@@ -1,5 +1,6 @@
 """The experiment of translation from end to end, on pairs made here; its BLEU against sacreBLEU's."""
 
+import json
 import random
 
 import numpy as np
@@ -43,8 +44,8 @@ def test_test_files_of_different_lengths(side, data, tmp_path):
 
 def smaller(settings):
     model = settings["run"]["model"] | {"d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    sizes = {"steps": 60, "max_tokens": 256, "checkpoint_every_steps": 12, "evaluate_every_steps": 60}
-    schedule = {"learning_rate": 2e-2, "warmup_steps": 8}
+    sizes = {"steps": 160, "max_tokens": 256, "checkpoint_every_steps": 32, "evaluate_every_steps": 160}
+    schedule = settings["run"]["schedule"] | {"learning_rate": 2e-2, "warmup_steps": 20}
     search = {"rates": [1e-2, 2e-2], "steps": 8, "seed": 1000, "beyond": 0, "lower": 0}
     return {
         "run": settings["run"] | sizes | {"model": model, "schedule": schedule},
@@ -64,7 +65,9 @@ def test_translation(data, tmp_path):
         expected = sacrebleu.corpus_bleu(translations, [references]).score
         assert found["BLEU", arm, 1] == pytest.approx(expected, rel=tol.T1_RTOL)
         assert found["BLEU above the least of the scale", arm, 1] == pytest.approx(expected - 33, rel=tol.T1_RTOL)
-        assert [row["step"] for row in rows if row["arm"] == arm and row["step"] is not None][-1] == 60
+        assert [row["step"] for row in rows if row["arm"] == arm and row["step"] is not None][-1] == 160
+    written = json.loads((tmp_path / "out" / "runs" / "translation" / "rope" / "seed-1" / "run.json").read_text())
+    assert written["translation"]["schedule"]["kind"] == "inverse_sqrt"
     assert max(found["BLEU", arm, 1] for arm in ("sinusoidal", "rope")) > 0
     low, high = (
         found[f"BLEU, paired bootstrap over lines: {end}", "rope less sinusoidal", None] for end in ("low", "high")
