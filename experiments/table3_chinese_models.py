@@ -97,7 +97,7 @@ def run(context, settings):
 def _pretrained(context, name, run, data, seed):
     directory = context.path("runs", "chinese-models", name, f"seed-{seed}")
     context.note(f"chinese models, {name}, seed {seed}")
-    made_of = {"run": run, "seed": seed, "data": json.loads((data.parent / "corpus.json").read_text())["settings"]}
+    made_of = {"run": run, "seed": seed, "data": corpus.identity(data)}
     with context.recorded(directory, made_of) as record:
         if not record["finished"]:
             config = Path(f"{directory}.run.json")
