@@ -328,10 +328,14 @@ def test_evaluate_choices_by_ids(tmp_path):
     questions = [("a", ["b", "c d", "e"]), ("a b c", ["d", "x y"])]
     records = []
     for text, choices in questions:
-        pairs = encoded(tmp_path, [text] * len(choices), choices, padding=True, return_tensors="pt")
+        pairs = encoded(tmp_path, [text] * len(choices), choices)
+        rows = zip(pairs["input_ids"], pairs["token_type_ids"], strict=True)
         with torch.no_grad():
-            logits = model(**{name: ids[None] for name, ids in pairs.items()}).logits[0]
-        records.append({"text": text, "choices": choices, "label": logits.argmax().item()})
+            logits = [
+                model(input_ids=torch.tensor([[ids]]), token_type_ids=torch.tensor([[types]])).logits.item()
+                for ids, types in rows
+            ]
+        records.append({"text": text, "choices": choices, "label": int(np.argmax(logits))})
     for written in (int, str):
         rows = [record | {"label": written(record["label"])} for record in records]
         (tmp_path / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
