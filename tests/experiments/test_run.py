@@ -130,6 +130,9 @@ def part_of(folder, part):
 
 
 def shared(folder):
+    (folder / f"{os.getpid()}.started").touch()
+    while len(list(folder.glob("*.started"))) < 2:
+        time.sleep(0.05)
     context = run.Context(folder, None, "tiny")
     return context.share("parts", ["a", "b", "c", "d"], lambda part: part_of(folder, part))
 
@@ -144,7 +147,8 @@ def test_a_signal_reaches_the_program(tmp_path, monkeypatch):
     """The program is told once, and this process waits until it has written its checkpoint."""
     program = tmp_path / "roformer"
     program.write_text(
-        "#!/bin/bash\ntrap 'sleep 0.3; touch stopped; exit 130' INT\ntouch started\nwhile :; do sleep 0.05; done\n"
+        "#!/bin/bash\ntrap 'sleep 0.3; touch stopped; exit 130' INT\nsleep 1; touch started\n"
+        "while :; do sleep 0.05; done\n"
     )
     program.chmod(0o755)
     code = (
