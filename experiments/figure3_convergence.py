@@ -1,9 +1,9 @@
 """X-03 (C-17, the paper's Figure 3, left): the masked-LM loss of the same body with BERT's learned table, with
 sinusoids that are added to scaled words, with RoPE, and without positions.
 
-Data order, masks and initial weights are the same. The paper's learning rate of 1e-5 is too low for so few steps; at
-scale small each arm has its own. The arm without an encoding shows what positions are worth. Training losses are
-smoothed by means over a twentieth of the run, so no ratio of steps can be below 0.05.
+Data order, masks and initial weights are the same. Scale paper is R-CFG-2; its learning rate of 1e-5 is too low for few
+steps, so at scale small each arm has its own. The arm without an encoding shows what positions are worth. Training
+losses are smoothed by means over a twentieth of the run, so no ratio of steps can be below 0.05.
 """
 
 from . import corpus

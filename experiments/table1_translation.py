@@ -1,10 +1,10 @@
-"""X-10 and C-19, the paper's Table 1: translation from English to German with sinusoids and with RoPE in both
-self-attentions, equal otherwise. The learning rate of each arm is searched for in the same way. The weights of the last
-checkpoints are averaged, and the test set is translated once.
+"""X-10 and C-19, the paper's Table 1 (R-TAB-1): translation from English to German with sinusoids and with RoPE in
+both self-attentions, equal otherwise. The learning rate of each arm is searched for in the same way. The weights of
+the last checkpoints are averaged, and the test set is translated once.
 
 Scale small: Multi30k with a narrow model and 8,000 steps, for which a dropout of 0.3, usual for small corpora, is too
-much (docs/reproduce.md has the figures). Scale paper: WMT 2014 with Transformer-base as fairseq trains it. BLEU is
-sacreBLEU's, of texts as they are written; the paper's is of tokenized texts.
+much (docs/reproduce.md has the figures). Scale paper: R-CFG-1, WMT 2014 with Transformer-base as fairseq trains it.
+BLEU is sacreBLEU's, of texts as they are written; the paper's is of tokenized texts.
 """
 
 import math

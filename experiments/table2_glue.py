@@ -1,6 +1,6 @@
-"""X-09 and C-20, the paper's Table 2: the models of X-03 and their Chinese counterparts, with BERT's learned table and
-with RoPE, tuned on classes of texts, on paraphrases and on graded similarity. Where GLUE's test files are not public,
-the valid file is measured, which also chose the epoch. Spearman's correlations are fractions.
+"""X-09 and C-20, the paper's Table 2 (R-TAB-2): the models of X-03 and their Chinese counterparts, with BERT's learned
+table and with RoPE, tuned on classes of texts, on paraphrases and on graded similarity. Where GLUE's test files are
+not public, the valid file is measured, which also chose the epoch. Spearman's correlations are fractions.
 """
 
 from .figure3_convergence import convergence_design
@@ -34,7 +34,7 @@ def tasks(scale):
 
 
 def tuning(scale):
-    """Scale paper: BERT's. A small model of random weights needs a higher rate than its four."""
+    """Scale paper: BERT's (R-CFG-3). A small model of random weights needs a higher rate than its four."""
     if scale == "paper":
         return {"epochs": 3, "batch": 32, "learning_rates": [2e-5, 3e-5, 4e-5, 5e-5], "max_length": 512}
     epochs = 1 if scale == "tiny" else 3

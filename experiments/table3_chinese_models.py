@@ -1,6 +1,7 @@
-"""The Chinese models of the paper's Table 3, characters or words as tokens, and three position encodings: BERT, WoBERT,
-NEZHA and RoFormer. Each is the same body, trained on the same laws for the same number of steps with whole-word
-masking, and tuned on reviews of at most 128 tokens. On such short texts the paper has RoFormer equal to WoBERT (C-22).
+"""The Chinese models of the paper's Table 3 (R-TAB-3), characters or words as tokens, and three position encodings:
+BERT, WoBERT, NEZHA and RoFormer. Each is the same body, trained on the same laws for the same number of steps with
+whole-word masking, and tuned on reviews of at most 128 tokens. On such short texts the paper has RoFormer equal to
+WoBERT (C-22).
 """
 
 import json
@@ -32,7 +33,7 @@ def corpus_of(scale, tokens):
 
 
 def run_file(scale, family, encoding):
-    """Scale paper: without the warm start and the stages of the paper's models."""
+    """Scale paper: R-CFG-5 without the warm start and the stages of the paper's models."""
     run = masked_run(scale, 600)
     model = {key: value for key, value in run["model"].items() if key != "model_type"}
     model |= {"family": family, "position_encoding": encoding}

@@ -1,7 +1,7 @@
-"""X-08 (C-16, C-22; the paper's Table 5): which of two judgments is like a third, by 128 tokens of the pair and by 256,
-with BERT's learned table (which ends at the 128 it was pretrained on) and with RoPE. Training triples are two judgments
-of one cause of action and one of another cause, and those of CAIL2019-SCM whose documents are in no other part; they
-are tested on triples of other judgments, and on SCM's of other documents. Characters are tokens.
+"""X-08 (C-16, C-22; the paper's Table 5, R-TAB-5): which of two judgments is like a third, by 128 tokens of the pair
+and by 256, with BERT's learned table (which ends at the 128 it was pretrained on) and with RoPE. Training triples are
+two judgments of one cause of action and one of another cause, and those of CAIL2019-SCM whose documents are in no
+other part; they are tested on triples of other judgments, and on SCM's of other documents. Characters are tokens.
 """
 
 from collections import defaultdict
@@ -20,6 +20,7 @@ BY_LENGTH = "triples, accuracy by the tokens that are read"
 
 
 def settings(scale):
+    """Scale paper: R-CFG-6."""
     tiny, is_paper = scale == "tiny", scale == "paper"
     shorter = 512 if is_paper else 128
     tuning = {"epochs": 1, "batch": 16, "learning_rates": tuning_rates(scale)}

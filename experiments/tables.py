@@ -1,4 +1,7 @@
-"""The RoFormer paper's Tables 1 to 5, with our numbers in every cell that was measured."""
+"""The RoFormer paper's Tables 1 to 5, with our numbers in every cell that was measured.
+
+The register also has R-TAB-6 (a learned table, T5's bias and RoPE) and R-TAB-7 (RoFormerV2 and WoBERT).
+"""
 
 from dataclasses import dataclass
 from statistics import fmean

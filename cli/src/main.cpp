@@ -158,7 +158,19 @@ void configure_command(CLI::App& app, const Command& command, const Common& comm
     say(fmt::format("the help of {} lacks its own options: {}", command.name, error.what()));
   }
   if (CLI::Option* const model = app.get_option_no_throw("--model"); model != nullptr) {
-    model->transform([](std::string path) { return located_model(path); });
+    model->transform([](std::string path) {
+      std::error_code error;
+      return std::filesystem::exists(path, error) ? path : cached_model(path).value_or(path);
+    });
+    // If the model does not exist, that is the reason, whichever of its files was looked for first.
+    run_command = [model, run = std::move(run_command)] {
+      try {
+        return run();
+      } catch (const MissingFileError&) {
+        if (model->count() > 0) static_cast<void>(located_model(model->results().front()));
+        throw;
+      }
+    };
     app.add_flag_callback("--strict", make_warnings_errors,
                           "Refuse what is a warning otherwise, such as a key of config.json that is not known");
   }

@@ -40,6 +40,13 @@ void check_model_type(const std::string& model_dir, Opens opens) {
   if (opens == Opens::kEncodersAndDecoders && gguf_path(model_dir)) return;
   check_model_directory(model_dir);
   const std::string path = model_dir + "/config.json";
+  if (!io::has_file(path)) {
+    fail<MissingFileError>("model", "a directory must hold the files of a model, such as config.json, got {} in {}",
+                           io::has_file(model_dir + "/adapter_config.json")
+                               ? "an adapter of PEFT (adapter_config.json; merge it with its model and save that)"
+                               : "none",
+                           model_dir);
+  }
   const nlohmann::json object = io::read_json(path);
   if (!object.is_object() || object.empty()) {
     fail(path, "must be a JSON object with the keys of a model, got {}", shown(object));

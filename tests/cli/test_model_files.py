@@ -335,6 +335,7 @@ def test_the_first_error_of_each_command(file, tmp_path, monkeypatch):
 def test_models_that_do_not_exist(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     for command in [*(each for kind in OPENING.values() for each in kind), ["tokenize"], ["doctor"]]:
         error = refused(*command, *(["--model"] if command != ["doctor"] else []), name)
         assert error.startswith("[model] a model must be a directory"), command

@@ -213,7 +213,7 @@ def test_another_model_is_refused(house, tmp_path):
         (["--columns", "text=nothing"], ["nothing", "pairs.tsv line 2"]),
         (["--max-length", 2], ["max-length must be from 3"]),
         (["--mask", 2], ["mask must be from 0 to 1, got 2"]),
-        (["--learning-rate", 0], ["learning-rate must be above 0"]),
+        (["--learning-rate", 0], ["learning-rate must be a finite number above 0"]),
     ],
 )
 def test_bad_options(change, words, house, tmp_path):

@@ -117,7 +117,7 @@ def test_bad_indices_of_pickles(tmp_path):
     index = tmp_path / "a" / "pytorch_model.bin.index.json"
     for content, error, message in (
         ({}, ValueError, "must have an object weight_map, got NoneType"),
-        ({"weight_map": {"a": "../b.bin"}}, ValueError, "a shard must be the name of a file beside .*'../b.bin'"),
+        ({"weight_map": {"a": "../b.bin"}}, ValueError, "a shard must be the name of a file next to .*'../b.bin'"),
         ({"weight_map": {"a": "b.bin"}}, FileNotFoundError, "the source must have b.bin, got none"),
     ):
         index.write_text(json.dumps(content))

@@ -212,8 +212,8 @@ def test_predict_texts(tmp_path):
     (tmp_path / "task.json").write_text(json.dumps(task))
     engine = Engine(tmp_path, precision="bfloat16")
     lines = results("predict", "--model", tmp_path, "--precision", "bfloat16", "--text", "abc", "the cat")
-    assert [dict(p, line=i + 1) for i, p in enumerate(engine.predict(["abc", "the cat"]))] == lines
-    assert dict(engine.predict("abc"), line=1) == lines[0]
+    assert [dict(p, index=i, line=i + 1) for i, p in enumerate(engine.predict(["abc", "the cat"]))] == lines
+    assert dict(engine.predict("abc"), index=0, line=1) == lines[0]
 
 
 @pytest.fixture(scope="module")
