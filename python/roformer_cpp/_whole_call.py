@@ -76,7 +76,13 @@ def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., li
         keys = torch._C._ForceDispatchKeyGuard(_INCLUDED, _EXCLUDED)
         with keys, torch.enable_grad(), torch.autocast("cpu", enabled=False):
             leaves = [x.detach().requires_grad_(need) for x, need in zip(tensors, needs, strict=True)]
+            before = torch.get_rng_state()
             found = compute(words, grouped(names, leaves), numbers, reals)
+            if not torch.equal(before, torch.get_rng_state()):
+                raise NotImplementedError(
+                    f"[{name}] an encoding that draws random numbers, as dropout does, must not be trained in compiled "
+                    "code, because the backward would draw others. Hint: train it without torch.compile"
+                )
             pairs = [(x, g) for x, g in zip(found, grads, strict=True) if x.requires_grad]
             wanted = [x for x in leaves if x.requires_grad]
             if not pairs:

@@ -404,6 +404,26 @@ def test_the_mode_reaches_the_module(tmp_path):
     assert torch.equal(model.eval()(IDS)["hidden"], once)
 
 
+def test_dropout_of_an_encoding_is_not_trained_in_compiled_code():
+    """The backward would draw other numbers than the forward."""
+    roformer_cpp.register_encoding("dropping", Dropping)
+    encoding = roformer_cpp.encoding("dropping", num_attention_heads=2, head_dim=8)
+    q = torch.randn(1, 8, 2, 8, requires_grad=True)
+
+    def attended(q):
+        return roformer_cpp.attention(q, q, q, encoding.terms(torch.arange(8)))
+
+    compiled = torch.compile(attended, fullgraph=True, backend="aot_eager")
+    with pytest.raises(NotImplementedError, match=r"\[attention\] an encoding that draws random numbers"):
+        compiled(q).sum().backward()
+    encoding.eval()
+    torch._dynamo.reset()
+    gradients = [
+        torch.autograd.grad(f(q).pow(2).sum(), q)[0] for f in (attended, torch.compile(attended, backend="aot_eager"))
+    ]
+    assert close(*gradients)
+
+
 def test_errors_of_an_encoding_pass_through_save(tmp_path):
     class Failing(roformer_cpp.CustomEncoding):
         def __init__(self, shape):
