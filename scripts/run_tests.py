@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # In seconds: several times the needs of a slow machine, so a test that reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT, GDB_LIMIT = 900, 3600, 900, 120
 # Folders of tests that run in parallel with the others.
-FIRST_GROUP = {"build", "cli", "data", "docs", "ops", "train"}
+FIRST_GROUP = {"build", "cli", "data", "docs", "engine", "experiments", "nn", "ops", "text", "train"}
 
 
 class Totals:
