@@ -124,7 +124,7 @@ def test_every_test_is_in_one_group():
 
 
 def test_both_groups_are_counted_and_shown(tmp_path, capfd):
-    for name, body in (("cli", "def test_a(): pass\ndef test_b(): assert 0\n"), ("text", "def test_c(): pass\n")):
+    for name, body in (("cli", "def test_a(): pass\ndef test_b(): assert 0\n"), ("oracles", "def test_c(): pass\n")):
         (tmp_path / "tests" / name).mkdir(parents=True)
         (tmp_path / "tests" / name / f"test_{name}.py").write_text(body)
     totals = run_tests.Totals()
