@@ -129,7 +129,7 @@ def test_whole_dict_of_transformers_is_read(tmp_path):
 @pytest.mark.parametrize("family", [None, "roformer", "bert"])
 def test_defaults_are_those_of_transformers(family, tmp_path):
     """Also of keys that count in training alone."""
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": family} if family else {}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
     seen = io_probe("config", tmp_path)
     defaults = transformers.AutoConfig.for_model(family or "roformer").to_dict()
     for key in seen.keys() - {"dtype"}:
