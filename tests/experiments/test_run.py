@@ -3,8 +3,8 @@
 import json
 import multiprocessing
 import os
-import signal
 import shutil
+import signal
 import subprocess
 import sys
 import time
