@@ -77,6 +77,7 @@ class Case:
     torch: Function | None  # None: torch has no such call
     leaves: int = 0  # the first inputs, which get gradients; 0: forward only
     plain: Function | None = None  # the formula if `torch` is not one
+    with_mask: Callable[[Tensor], Function] | None = None  # the formula for the factors of a dropout mask
     copies: bool = False  # also time a copy of the first input
 
     @property
@@ -118,9 +119,8 @@ def rope_cases(tiny: bool) -> Iterator[Case]:
         rows = rows if heads_first else rows[:, None]
         shape = (1, HEADS, tokens, HEAD_DIM) if heads_first else (1, tokens, HEADS, HEAD_DIM)
         ours = functools.partial(
-            lambda x, positions, **options: roformer_cpp.rope(x, positions, **options),
-            positions=positions, layout=layout, heads_first=heads_first, inplace=place == "in-place",
-        )  # fmt: skip
+            roformer_cpp.rope, positions=positions, layout=layout, heads_first=heads_first, inplace=place == "in-place"
+        )
 
         def formula(x, rows=rows, layout=layout):
             return rotated(x, rows.cos().to(x.dtype), rows.sin().to(x.dtype), layout)
@@ -192,15 +192,15 @@ def linear_attention_cases(tiny: bool) -> Iterator[Case]:
     shapes = [(7, 2)] if tiny else [(8192, 1), (8192, 12), (65536, 1)]
     for direction, (tokens, heads), which in itertools.product(("bidirectional", "causal"), shapes, PASSES):
         rows = angles(tokens)
-        rotation = Rotation(rows.cos().float()[None], rows.sin().float()[None])
+        cos, sin = rows.cos().float(), rows.sin().float()
+        rotation = Rotation(cos[None], sin[None])
         terms, causal = Terms(query=rotation, key=rotation, layout="halves"), direction == "causal"
 
-        def ours(q, k, v, terms=terms, causal=causal):
+        def ours(q, k, v, cos, sin, terms=terms, causal=causal):
             return roformer_cpp.linear_attention(q, k, v, "elu", terms, is_causal=causal, kernel="fused")
 
-        def einsum(q, k, v, rows=rows[:, None], causal=causal):
+        def einsum(q, k, v, cos, sin, causal=causal):
             f, g = F.elu(q) + 1, F.elu(k) + 1
-            cos, sin = rows.cos().to(q.dtype), rows.sin().to(q.dtype)
             over_f, over_g = rotated(f, cos, sin, "halves"), rotated(g, cos, sin, "halves")
             if causal:
                 under = torch.einsum("bthf,bthf->bth", f, g.cumsum(1))
@@ -213,14 +213,16 @@ def linear_attention_cases(tiny: bool) -> Iterator[Case]:
             f"linear-attention/{direction}/{tokens}x{heads}/float32/{which}",
             (4 if which == "forward" else 12) * tokens * heads * HEAD_DIM**2,
             False,
-            lambda shape=shape: [torch.randn(shape) for _ in range(3)],
+            lambda shape=shape, rows=(cos[:, None], sin[:, None]): [*(torch.randn(shape) for _ in range(3)), *rows],
             ours,
             einsum,
             leaves=0 if which == "forward" else 3,
         )
 
 
-def row_case(name, rows, columns, dtype, which, arrays, ours, peer, parameters=0, residual=False, plain=None):
+def row_case(
+    name, rows, columns, dtype, which, arrays, ours, peer, parameters=0, residual=False, plain=None, with_mask=None
+):
     """A case over arrays [rows, columns] with vectors of parameters after them."""
 
     def inputs():
@@ -236,6 +238,7 @@ def row_case(name, rows, columns, dtype, which, arrays, ours, peer, parameters=0
         peer,
         leaves=0 if which == "forward" else 1 + residual + parameters,
         plain=plain,
+        with_mask=with_mask,
     )
 
 
@@ -265,14 +268,26 @@ def norm_cases(tiny: bool) -> Iterator[Case]:
     def torch_block(x, residual, bias, gamma, beta):
         return torch_layer(residual + F.dropout(x + bias, DROPOUT), gamma, beta)
 
-    def block_formula(x, residual, bias, gamma, beta):
-        return torch_layer(residual + (x + bias) * kept.to(x.dtype), gamma, beta)
+    def block_formula(factors):
+        return lambda x, residual, bias, gamma, beta: torch_layer(
+            residual + (x + bias) * factors.to(x.dtype), gamma, beta
+        )
 
     for dtype, which in itertools.product(DTYPES, PASSES):
         size = (rows, columns, dtype, which)
         yield row_case("norm/layer", *size, (2, 5), layer, torch_layer, 2)
         yield row_case("norm/rms", *size, (2, 5), rms, torch_rms, 1)
-        yield row_case("norm/block", *size, (3, 8), block, torch_block, 3, residual=True, plain=block_formula)
+        yield row_case(
+            "norm/block",
+            *size,
+            (3, 8),
+            block,
+            torch_block,
+            3,
+            residual=True,
+            plain=block_formula(kept),
+            with_mask=block_formula,
+        )
 
 
 def gelu_cases(tiny: bool) -> Iterator[Case]:
@@ -280,7 +295,7 @@ def gelu_cases(tiny: bool) -> Iterator[Case]:
     for dtype, which in itertools.product(DTYPES, PASSES):
         size = (rows, columns, dtype, which, (2, 5))
         for form, approximate in (("erf", "none"), ("tanh", "tanh")):
-            ours = functools.partial(lambda x, form: operators.gelu(x, form=form), form=form)
+            ours = functools.partial(operators.gelu, form=form)
             yield row_case(f"gelu/{form}", *size, ours, functools.partial(F.gelu, approximate=approximate))
         biased = lambda x, bias: operators.gelu(x, bias.float())  # noqa: E731
         yield row_case("gelu/bias-erf", *size, biased, lambda x, bias: F.gelu(x + bias), 1)
@@ -361,11 +376,16 @@ def verify(case: Case) -> None:
     grad = torch.randn(output.shape).to(output.dtype)
     truth = Truth.of(case.formula, inputs, case.leaves, grad)
     for name, function in case.sides().items():
-        # A copy is not the formula, and torch draws another dropout mask.
-        if name == "copy" or (name == "torch" and case.name.startswith("norm/block")):
+        if name == "copy":
             continue
+        side_truth = truth
+        if name == "torch" and case.with_mask:  # torch draws another mask
+            torch.manual_seed(SEED)
+            factors = F.dropout(torch.ones_like(inputs[0]), DROPOUT)
+            side_truth = Truth.of(case.with_mask(factors), inputs, case.leaves, grad)
+            torch.manual_seed(SEED)
         fresh = [x.clone() for x in inputs]  # a call may work in place
-        fault = truth.fault(results(function, fresh, case.leaves, grad))
+        fault = side_truth.fault(results(function, fresh, case.leaves, grad))
         if fault:
             raise SystemExit(f"[kernels] {name} of {case.name}: {fault}")
 

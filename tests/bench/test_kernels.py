@@ -78,6 +78,14 @@ def test_wrong_results_are_refused(kernels, kernel, wrong):
             kernels.verify(case)
 
 
+@pytest.mark.parametrize("kernel", ["norm/block", "linear-attention"])
+def test_a_wrong_peer_is_refused(kernels, kernel):
+    for case in kernels.cases(f"^{kernel}/", tiny=True):
+        case.torch, case.plain = zeros(case.torch, 0), case.formula
+        with pytest.raises(SystemExit, match=f"torch of {re.escape(case.name)}: the .* must be within"):
+            kernels.verify(case)
+
+
 def test_bad_filters():
     for pattern, message in (("(", "must be a regular expression"), ("nothing", "must match a case")):
         done = run("--tiny", "--list", "--filter", pattern)
