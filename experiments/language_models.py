@@ -16,13 +16,13 @@ from pathlib import Path
 
 from . import corpus
 from .rate_search import rows_of_search, search_rate
+from .record_runs import thinned
 from .run import row, write_json
 
 HELD_OUT, LATE = "held-out loss, nats per token", "late training loss, nats per token"
 CURVE, PARAMETERS, PEAK = "training loss, nats per token", "parameters", "peak memory of training, MiB"
 STEPS_OF = "steps to the loss that both reach, of those of {}"
 SINUSOIDS = "sinusoidal:scale_embedding=true"  # Vaswani's, added to scaled words as he adds them
-_MAX_POINTS = 200  # of a curve in the rows
 
 
 def design(runs, of_corpus, seeds, arms, run, lengths=(1,), search=None):
@@ -254,9 +254,3 @@ def _smoothed(steps, losses):
 def _steps_to(curve, goal):
     above = [i for i, loss in enumerate(curve[1]) if loss > goal]
     return curve[0][above[-1] + 1 if above else 0]
-
-
-def thinned(points):
-    """At most 200 of them, spread evenly, with the last."""
-    every = -(-len(points) // _MAX_POINTS) or 1
-    return points[::-1][::every][::-1]

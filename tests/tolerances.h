@@ -56,18 +56,6 @@ inline constexpr double kRisesHalf = 0.2;
 // A loss in double, of values of order 10, against its formula written in another way.
 inline constexpr double kFloat64Formula = 1e-13;
 
-// ---- reproduce ----
-// Slopes and ranks of a handful of numbers in double.
-inline constexpr double kStatistics = 1e-12;
-// The epsilon of a layer norm, 1e-12, and what float64 sums leave, beside a variance of 1.
-inline constexpr double kNormEpsilonShare = 1e-6;
-// Means of 12 products of powers of two or of 1/sqrt(8).
-inline constexpr double kExactWeights = 1e-12;
-// A softmax over 8 keys: a few eps of 1.
-inline constexpr double kSoftmaxF64 = 1e-15;
-// What a part of a model with weights of order 1 is at least, where it must not vanish.
-inline constexpr double kPlain = 0.1;
-
 // ---- core: dropout ----
 // Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.
 inline constexpr double kBinomialSigmas = 5;

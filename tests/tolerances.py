@@ -190,23 +190,9 @@ ROWS_F32, ROWS_F64 = 1e-5, 1e-13
 # The bag-of-words baseline: closed forms in float64, summed in another order than scikit-learn's.
 BAG_OF_WORDS = 1e-9
 
-# ---- reproduce ----
-# Student's t in double: an incomplete beta function by a continued fraction, to some hundred eps, against scipy's.
+# ---- cli: compare ----
+# The loss of token frequencies in double, from counts that two commands make.
 STATISTICS_RTOL = 1e-9
-# A number of an experiment in float64 against NumPy's, summed over at most a thousand terms in another order.
-EXPERIMENT_RTOL = 1e-9
-# Sums of weights of either sign that cancel to a hundredth of themselves, over a denominator that does too.
-CANCELLED_SUM_RTOL = 1e-7
-# Scores of unit vectors of 64 elements: some eps of 1 for the sum and the angles of the test's own.
-UNIT_SCORE_F64 = 1e-13
-# The largest error of float32 angles as torch's cosine sees them: that of two libraries' cosines beside it.
-FLOAT32_COSINE_RTOL = 1e-3
-# A mean over 40 draws beside another of few draws.
-FEATURE_ERROR_RTOL = 0.25
-# The mean loss that an experiment reads off its runs beside that of `evaluate`, whose batches differ.
-EVALUATED_LOSS_RTOL = 1e-3
-# The mean over four bands of positions beside that over all, of a model that has hardly learned, near 5 nats.
-LOSS_BY_POSITION = 0.3
 
 # ---- cli: doctor ----
 # transformers' frequencies are float32 powers, off by a few eps where the report's are rounded once: over 4096

@@ -7,6 +7,7 @@
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/model_folder.h"
 #include "rf/io/nearest_name.h"
 #include "rf/model/hub_cache.h"
 #include "rf/model/rotary_decoder.h"
@@ -42,10 +43,7 @@ void check_model_type(const std::string& model_dir, Opens opens) {
   const std::string path = model_dir + "/config.json";
   if (!io::has_file(path)) {
     fail<MissingFileError>("model", "a directory must hold the files of a model, such as config.json, got {} in {}",
-                           io::has_file(model_dir + "/adapter_config.json")
-                               ? "an adapter of PEFT (adapter_config.json; merge it with its model and save that)"
-                               : "none",
-                           model_dir);
+                           io::found_without_model(model_dir), model_dir);
   }
   const nlohmann::json object = io::read_json(path);
   if (!object.is_object() || object.empty()) {

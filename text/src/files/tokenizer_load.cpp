@@ -20,6 +20,7 @@
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/model_folder.h"
 #include "rf/io/nearest_name.h"
 #include "rf/text/segmenter.h"
 
@@ -138,9 +139,7 @@ DirectoryClass Loader::find_class_of_directory() const {
   if (!has("vocab.json") && !has("vocab.txt") && !has("config.json")) {
     fail<MissingFileError>(
         "tokenizer", "a directory must hold the files of a model or a tokenizer, such as config.json, got {} in {}",
-        has("adapter_config.json") ? "an adapter of PEFT (adapter_config.json; merge it with its model and save that)"
-                                   : "none",
-        dir_.string());
+        io::found_without_model(dir_.string()), dir_.string());
   }
   return *class_of_name(has("vocab.json") && !has("vocab.txt") ? "GPT2Tokenizer" : "BertTokenizer");
 }
