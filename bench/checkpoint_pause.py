@@ -44,9 +44,7 @@ def run_file(directory, name, options, every):
             intermediate_size=4 * options.width,
             max_position_embeddings=LENGTH,
         ),
-        stages=[
-            dict(max_length=LENGTH, batch=options.batch, accumulate=options.processes, steps=options.steps),
-        ],
+        stages=[dict(max_length=LENGTH, batch=options.batch, accumulate=options.processes, steps=options.steps)],
         log_every_steps=1,
         checkpoint_every_steps=every,
         keep_checkpoints=1,

@@ -17,11 +17,7 @@ def operator(name: str, domain: str, inputs: list[Tensor | None], result: Tensor
         from onnx import TensorProto, helper
     except ImportError as error:
         raise LeftOut(str(error)) from error
-    elements = {
-        torch.float32: TensorProto.FLOAT,
-        torch.bfloat16: TensorProto.BFLOAT16,
-        torch.int64: TensorProto.INT64,
-    }
+    elements = {torch.float32: TensorProto.FLOAT, torch.bfloat16: TensorProto.BFLOAT16, torch.int64: TensorProto.INT64}
     given = {f"x{i}": tensor for i, tensor in enumerate(inputs) if tensor is not None}
 
     def info(label, tensor):

@@ -146,9 +146,7 @@ def train(context, of_design, arms=None, read=None):
     """
     data = corpus.prepared(context, of_design["corpus"])
     trained = context.share(
-        of_design["runs"],
-        list(arms or of_design["arms"]),
-        lambda arm: _train_arm(context, of_design, data, arm, read),
+        of_design["runs"], list(arms or of_design["arms"]), lambda arm: _train_arm(context, of_design, data, arm, read)
     )
     return [run for runs, _ in trained.values() for run in runs], [
         each for _, rows in trained.values() for each in rows

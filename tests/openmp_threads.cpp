@@ -35,21 +35,13 @@ bool take_chunk(long* first, long* last) {
 // Names and types are those of omp.h and of GCC's calls into libgomp.
 extern "C" {
 
-int omp_get_max_threads() {
-  return wanted_threads;
-}
+int omp_get_max_threads() { return wanted_threads; }
 
-void omp_set_num_threads(int threads) {
-  wanted_threads = threads;
-}
+void omp_set_num_threads(int threads) { wanted_threads = threads; }
 
-int omp_get_num_threads() {
-  return self.team_size;
-}
+int omp_get_num_threads() { return self.team_size; }
 
-int omp_get_thread_num() {
-  return self.number;
-}
+int omp_get_thread_num() { return self.number; }
 
 // `threads` 0: as many as are set.
 void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned) {
@@ -79,9 +71,7 @@ bool GOMP_loop_dynamic_start(long first, long end, long, long chunk, long* from,
   return take_chunk(from, to);
 }
 
-bool GOMP_loop_dynamic_next(long* from, long* to) {
-  return take_chunk(from, to);
-}
+bool GOMP_loop_dynamic_next(long* from, long* to) { return take_chunk(from, to); }
 
 void GOMP_loop_end_nowait() {}
 

@@ -20,12 +20,7 @@ LENGTHS = (1, 13, 7, 2, 40)
 SCALINGS = {
     "default": {},
     "linear": {"factor": 4.0},
-    "llama3": {
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 16,
-    },
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16},
     "yarn": {"factor": 4.0, "original_max_position_embeddings": 16},
 }
 FAMILIES = {
@@ -111,10 +106,7 @@ def gguf_names(oracle):
     pairs = config.model_type == "llama"
     changes = {"attn_qkv": (by_part, config.num_attention_heads)}
     if pairs:
-        changes |= {
-            "attn_q": (as_pairs, config.num_attention_heads),
-            "attn_k": (as_pairs, config.num_key_value_heads),
-        }
+        changes |= {"attn_q": (as_pairs, config.num_attention_heads), "attn_k": (as_pairs, config.num_key_value_heads)}
     ends = {"token_embd": "embed_in", "output_norm": "final_layer_norm"} if neox else {}
     ends = ends or {"token_embd": "embed_tokens", "output_norm": "norm"}
     modules = {file: (f"{body}.{name}", None, 0) for file, name in ends.items()}

@@ -71,11 +71,7 @@ def answers(rng):
     place = rng.randrange(len(words))
     words[place] = "abba"
     context = " ".join(words)
-    return dict(
-        question="gaga",
-        context=context,
-        answers=dict(text=["abba"], answer_start=[context.index("abba")]),
-    )
+    return dict(question="gaga", context=context, answers=dict(text=["abba"], answer_start=[context.index("abba")]))
 
 
 KINDS = dict(

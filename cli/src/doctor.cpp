@@ -19,9 +19,7 @@ struct DoctorOptions {
   bool families = false, strict = false, json = false;
 };
 
-std::string or_unknown(int64_t number) {
-  return number == 0 ? "not given" : fmt::format("{}", number);
-}
+std::string or_unknown(int64_t number) { return number == 0 ? "not given" : fmt::format("{}", number); }
 
 // A line of the table: a name and its value.
 std::string fact_line(std::string_view name, const std::string& value) {

@@ -81,9 +81,7 @@ engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common&
   return engine::Embedder(model_of_run(arguments.model_dir, say), options);
 }
 
-std::string name_of(Pooling pooling) {
-  return name_in(kPoolings, pooling);
-}
+std::string name_of(Pooling pooling) { return name_in(kPoolings, pooling); }
 
 void say_about_texts(int64_t full_texts, int64_t max_length, int64_t replaced_bytes) {
   if (full_texts > 0) {

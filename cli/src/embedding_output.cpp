@@ -75,9 +75,7 @@ void append_halves(const float* vectors, size_t count, std::string& bytes) {
 
 // A row of an incomplete Parquet file: the size of the id in 4 bytes, the id, zeros up to a multiple of 4 bytes, and
 // the vector.
-size_t padded(size_t bytes) {
-  return (bytes + 3) / 4 * 4;
-}
+size_t padded(size_t bytes) { return (bytes + 3) / 4 * 4; }
 
 void append_row(std::string_view id, std::span<const float> vector, std::string& bytes) {
   const auto size = static_cast<uint32_t>(id.size());
@@ -116,9 +114,7 @@ VectorFormat vector_format_of(const std::string& path) {
   fail(kOutputWhere, "the file must be named .npy, .jsonl or .parquet, got {}", path);
 }
 
-bool holds_ids(VectorFormat format) {
-  return format != VectorFormat::kNpy;
-}
+bool holds_ids(VectorFormat format) { return format != VectorFormat::kNpy; }
 
 std::string vector_line(int64_t index, std::string_view id, const float* vector, int64_t dimensions) {
   std::string line = fmt::format("{{\"index\":{}", index);

@@ -35,9 +35,7 @@ struct Integers {
   std::vector<int64_t> values;
 };
 
-std::string shape_text(const Shape& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 Integers read_integers(const std::string& path) {
   const io::NpyArray array = io::read_npy(path);

@@ -221,9 +221,7 @@ int run_program(int argc, char** argv, const char* process_group, Misuses misuse
 
 }  // namespace
 
-std::span<const Command> all_commands() {
-  return kCommands;
-}
+std::span<const Command> all_commands() { return kCommands; }
 
 }  // namespace rf::cli
 
@@ -239,6 +237,4 @@ extern "C" int rf_cli_main_of_job(int argc, char** argv, const char* group, int 
 }
 
 // What program.cpp runs.
-extern "C" int rf_cli_main(int argc, char** argv) {
-  return rf_cli_main_of_job(argc, argv, "", 1);
-}
+extern "C" int rf_cli_main(int argc, char** argv) { return rf_cli_main_of_job(argc, argv, "", 1); }

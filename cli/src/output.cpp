@@ -42,17 +42,11 @@ void write_line(const std::string& line) {
 
 }  // namespace
 
-void emit_part(const std::string& json) {
-  write_part(io::json_text(json));
-}
+void emit_part(const std::string& json) { write_part(io::json_text(json)); }
 
-void emit_line(const std::string& json) {
-  write_line(io::json_text(json));
-}
+void emit_line(const std::string& json) { write_line(io::json_text(json)); }
 
-void emit_text(const std::string& text) {
-  write_line(io::terminal_text(text));
-}
+void emit_text(const std::string& text) { write_line(io::terminal_text(text)); }
 
 void emit_lines(const std::string& lines) {
   write_part(stdout_is_terminal() ? io::terminal_text(lines) : lines);
@@ -63,9 +57,7 @@ void emit(const nlohmann::json& result) {
   emit_line(result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-bool shows_text(bool as_json) {
-  return !as_json && stdout_is_terminal();
-}
+bool shows_text(bool as_json) { return !as_json && stdout_is_terminal(); }
 
 void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json) {
   if (!shows_text(as_json)) {
@@ -103,9 +95,7 @@ io::Progress& progress() {
   return one;
 }
 
-void say(const std::string& text) {
-  progress().message(text);
-}
+void say(const std::string& text) { progress().message(text); }
 
 namespace {
 
@@ -118,9 +108,7 @@ struct StrictError : Error {
 
 }  // namespace
 
-void make_warnings_errors() {
-  warnings_are_errors = true;
-}
+void make_warnings_errors() { warnings_are_errors = true; }
 
 void warn_user(const std::string& text) {
   static std::set<std::string> said;

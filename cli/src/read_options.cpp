@@ -188,9 +188,7 @@ void add_precision(CLI::App& app, engine::Precision& precision) {
              kPrecisions);
 }
 
-std::string name_of(engine::Precision precision) {
-  return name_in(kPrecisions, precision);
-}
+std::string name_of(engine::Precision precision) { return name_in(kPrecisions, precision); }
 
 void add_batch_tokens(CLI::App& app, int64_t& batch_tokens) {
   app.add_option("--batch-tokens", batch_tokens, "Tokens that are computed together; a longer row is computed alone")

@@ -39,9 +39,7 @@ std::vector<const CLI::Option*> options_of(const CLI::App& command) {
   return options;
 }
 
-bool takes_value(const CLI::Option& option) {
-  return option.get_items_expected_min() > 0;
-}
+bool takes_value(const CLI::Option& option) { return option.get_items_expected_min() > 0; }
 
 // What a group of which some options must be given has got; "" if that is right.
 std::string rule_of_group(const CLI::App& group) {

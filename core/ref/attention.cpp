@@ -67,12 +67,9 @@ double position_score(const Head& head, int64_t m, int64_t n) {
   const rf_attention_args& x = head.args;
   const int64_t h = head.h;
   switch (position_term(head, m, n)) {
-    case PositionTerm::kRow:
-      return element(x.reset_row, h);
-    case PositionTerm::kColumn:
-      return element(x.reset_col, h);
-    case PositionTerm::kBias:
-      break;
+    case PositionTerm::kRow: return element(x.reset_row, h);
+    case PositionTerm::kColumn: return element(x.reset_col, h);
+    case PositionTerm::kBias: break;
   }
   double product = 0;
   if (x.position_query != nullptr) {

@@ -38,12 +38,9 @@ void position_score_backward(const Head& head, int64_t m, int64_t n, double g, c
   const rf_attention_args& x = head.args;
   const int64_t h = head.h;
   switch (position_term(head, m, n)) {
-    case PositionTerm::kRow:
-      return add(grads.reset_row, h, g);
-    case PositionTerm::kColumn:
-      return add(grads.reset_col, h, g);
-    case PositionTerm::kBias:
-      break;
+    case PositionTerm::kRow: return add(grads.reset_row, h, g);
+    case PositionTerm::kColumn: return add(grads.reset_col, h, g);
+    case PositionTerm::kBias: break;
   }
   add(grads.bias, row_of(x.bias, h, head.distance(m, n)), g);
   if (x.position_query == nullptr) return;

@@ -62,9 +62,7 @@ Pair pair_of(rf_rope_layout layout, int64_t pairs, int64_t i);
 int64_t row_of(const rf_attention_table& table, int64_t h, int64_t distance);
 
 // Index in a row of element d: rows of one element, as a gate may have, serve for every d.
-inline int64_t column_of(const rf_attention_table& table, int64_t d) {
-  return table.width == 1 ? 0 : d;
-}
+inline int64_t column_of(const rf_attention_table& table, int64_t d) { return table.width == 1 ? 0 : d; }
 
 // The number that `scores` adds to score(m,n).
 double added_score(const rf_attention_scores& scores, const Head& head, int64_t m, int64_t n);

@@ -62,28 +62,20 @@ void set_element(void* data, int64_t index, T value) {
 
 double load(rf_dtype dtype, const void* data, int64_t index) {
   switch (dtype) {
-    case RF_F32:
-      return static_cast<double>(element<float>(data, index));
-    case RF_F64:
-      return element<double>(data, index);
-    case RF_BF16:
-      return decode(kBfloat16, element<uint16_t>(data, index));
-    case RF_F16:
-      return decode(kFloat16, element<uint16_t>(data, index));
+    case RF_F32: return static_cast<double>(element<float>(data, index));
+    case RF_F64: return element<double>(data, index);
+    case RF_BF16: return decode(kBfloat16, element<uint16_t>(data, index));
+    case RF_F16: return decode(kFloat16, element<uint16_t>(data, index));
   }
   return 0;
 }
 
 void store(rf_dtype dtype, void* data, int64_t index, double value) {
   switch (dtype) {
-    case RF_F32:
-      return set_element(data, index, static_cast<float>(value));
-    case RF_F64:
-      return set_element(data, index, value);
-    case RF_BF16:
-      return set_element(data, index, encode(kBfloat16, value));
-    case RF_F16:
-      return set_element(data, index, encode(kFloat16, value));
+    case RF_F32: return set_element(data, index, static_cast<float>(value));
+    case RF_F64: return set_element(data, index, value);
+    case RF_BF16: return set_element(data, index, encode(kBfloat16, value));
+    case RF_F16: return set_element(data, index, encode(kFloat16, value));
   }
 }
 

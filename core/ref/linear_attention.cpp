@@ -33,31 +33,23 @@ Rows load_rows(rf_dtype dtype, const void* data, int64_t offset, int64_t stride,
 
 double mapped(rf_feature_map map, double x) {
   switch (map) {
-    case RF_FEATURES_GIVEN:
-      return x;
-    case RF_FEATURES_ELU_PLUS_ONE:
-      return x > 0 ? x + 1 : std::exp(x);
-    case RF_FEATURES_RELU:
-      return std::max(x, 0.0);
+    case RF_FEATURES_GIVEN: return x;
+    case RF_FEATURES_ELU_PLUS_ONE: return x > 0 ? x + 1 : std::exp(x);
+    case RF_FEATURES_RELU: return std::max(x, 0.0);
   }
   return x;
 }
 
 double slope(rf_feature_map map, double x) {
   switch (map) {
-    case RF_FEATURES_GIVEN:
-      return 1;
-    case RF_FEATURES_ELU_PLUS_ONE:
-      return x > 0 ? 1 : std::exp(x);
-    case RF_FEATURES_RELU:
-      return x > 0 ? 1 : 0;
+    case RF_FEATURES_GIVEN: return 1;
+    case RF_FEATURES_ELU_PLUS_ONE: return x > 0 ? 1 : std::exp(x);
+    case RF_FEATURES_RELU: return x > 0 ? 1 : 0;
   }
   return 1;
 }
 
-rf_dtype row_dtype(const rf_linear_attention_args& x) {
-  return x.dtype == RF_F64 ? RF_F64 : RF_F32;
-}
+rf_dtype row_dtype(const rf_linear_attention_args& x) { return x.dtype == RF_F64 ? RF_F64 : RF_F32; }
 
 // Where the rows of a sequence lie in an entry of the batch.
 struct Place {

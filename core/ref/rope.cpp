@@ -30,12 +30,9 @@ double position_of(const rf_rope_args& args, int64_t b, int64_t t) {
 // The 2 x 2 matrix of one pair: [[cos, -sin], [sin, cos]] times scale, its transpose or its inverse.
 Rotation directed(Rotation r, double scale, rf_rope_direction direction) {
   switch (direction) {
-    case RF_ROPE_FORWARD:
-      return {r.cos * scale, r.sin * scale};
-    case RF_ROPE_TRANSPOSE:
-      return {r.cos * scale, -r.sin * scale};
-    case RF_ROPE_INVERSE:
-      return {r.cos / scale, -r.sin / scale};
+    case RF_ROPE_FORWARD: return {r.cos * scale, r.sin * scale};
+    case RF_ROPE_TRANSPOSE: return {r.cos * scale, -r.sin * scale};
+    case RF_ROPE_INVERSE: return {r.cos / scale, -r.sin / scale};
   }
   return r;
 }

@@ -37,9 +37,7 @@ struct Drawn {
   std::optional<MaskCandidate> least = {};
 };
 
-bool has_places(const std::optional<Drawn>& drawn) {
-  return drawn && !drawn->batch.places.empty();
-}
+bool has_places(const std::optional<Drawn>& drawn) { return drawn && !drawn->batch.places.empty(); }
 
 // Chooses the smallest draw; if several are equal, the first.
 void choose_least(const Masking& masking, std::vector<std::optional<Drawn>>& drawn) {
@@ -50,9 +48,7 @@ void choose_least(const Masking& masking, std::vector<std::optional<Drawn>>& dra
   if (closest != nullptr) choose(masking, *closest->least, closest->batch);
 }
 
-const ChunkForm& form_of(Pairs pairs) {
-  return pairs == Pairs::kNone ? kSingle : kPair;
-}
+const ChunkForm& form_of(Pairs pairs) { return pairs == Pairs::kNone ? kSingle : kPair; }
 
 int64_t checked_max_length(const BatchOptions& options) {
   const ChunkForm& form = form_of(options.pairs);

@@ -192,21 +192,16 @@ std::unique_ptr<Unpacker> make_unpacker(const std::string& path, RawInput& input
   const Packing packing = packing_by_content(input);
   check_name(path, packing);
   switch (packing) {
-    case Packing::kGzip:
-      return std::make_unique<GzipBytes>();
-    case Packing::kZstd:
-      return std::make_unique<ZstdBytes>();
-    case Packing::kNone:
-      break;
+    case Packing::kGzip: return std::make_unique<GzipBytes>();
+    case Packing::kZstd: return std::make_unique<ZstdBytes>();
+    case Packing::kNone: break;
   }
   return std::make_unique<PlainBytes>();
 }
 
 }  // namespace
 
-std::string source_name(const std::string& path) {
-  return path == kStandardInput ? "standard input" : path;
-}
+std::string source_name(const std::string& path) { return path == kStandardInput ? "standard input" : path; }
 
 struct ByteSource::Impl {
   explicit Impl(const std::string& path) : input(path), unpacker(make_unpacker(path, input)) {}
@@ -217,12 +212,8 @@ struct ByteSource::Impl {
 ByteSource::ByteSource(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
 ByteSource::~ByteSource() = default;
 
-std::string_view ByteSource::next() {
-  return impl_->unpacker->next(impl_->input);
-}
+std::string_view ByteSource::next() { return impl_->unpacker->next(impl_->input); }
 
-int64_t ByteSource::bytes_read() const {
-  return impl_->input.bytes_read();
-}
+int64_t ByteSource::bytes_read() const { return impl_->input.bytes_read(); }
 
 }  // namespace rf::data

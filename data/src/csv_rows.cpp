@@ -87,9 +87,7 @@ void CsvRows::end_line(int64_t number) {
   view_.line = lines_ + 1;
 }
 
-int64_t CsvRows::last_line() const {
-  return text_.ends_with('\n') ? lines_ : lines_ + 1;
-}
+int64_t CsvRows::last_line() const { return text_.ends_with('\n') ? lines_ : lines_ + 1; }
 
 bool CsvRows::finish() {
   if (state_ == State::kQuoted) return false;

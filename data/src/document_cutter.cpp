@@ -8,9 +8,7 @@ namespace {
 constexpr std::string_view kWhitespace{" \t\r\n\f\v"};
 constexpr size_t kMaxPieceBytes = size_t{1} << 22;
 
-bool is_continuation(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 // Letters, recognised by the first one or two bytes of a character: ASCII, Greek to Arabic, kana, Chinese and Hangul.
 // These ranges include some punctuation, which is harmless in running text.
@@ -50,12 +48,8 @@ size_t last_resort(std::string_view text) {
 
 }  // namespace
 
-size_t leading_blanks(std::string_view text) {
-  return std::min(text.find_first_not_of(kWhitespace), text.size());
-}
-bool is_blank(std::string_view text) {
-  return leading_blanks(text) == text.size();
-}
+size_t leading_blanks(std::string_view text) { return std::min(text.find_first_not_of(kWhitespace), text.size()); }
+bool is_blank(std::string_view text) { return leading_blanks(text) == text.size(); }
 
 void DocumentCutter::add(std::string_view text) {
   while (!text.empty()) {

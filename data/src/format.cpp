@@ -27,9 +27,7 @@ constexpr Description kFormats[] = {{Format::kAuto, "auto", "", {}, 0},
                                     {Format::kTsv, "tsv", "TSV", {".tsv", ".tab"}, '\t'},
                                     {Format::kParquet, "parquet", "Parquet", {".parquet"}, 0}};
 
-const Description& description(Format format) {
-  return *std::ranges::find(kFormats, format, &Description::format);
-}
+const Description& description(Format format) { return *std::ranges::find(kFormats, format, &Description::format); }
 
 std::string lower_extension(const std::filesystem::path& path) {
   std::string extension = path.extension().string();
@@ -57,9 +55,7 @@ Format format(const std::string& name) {
   fail("input", "the format must be {}, got {}", io::listed(names, "or"), io::printable(name));
 }
 
-const char* format_name(Format format) {
-  return description(format).name;
-}
+const char* format_name(Format format) { return description(format).name; }
 
 std::optional<Format> format_of(const std::string& path) {
   const std::string extension = format_extension(path);
@@ -85,8 +81,6 @@ std::string searched_formats(Format format) {
   return io::listed(titles, "or");
 }
 
-char delimiter_of(Format format) {
-  return description(format).delimiter;
-}
+char delimiter_of(Format format) { return description(format).delimiter; }
 
 }  // namespace rf::data

@@ -36,9 +36,7 @@ std::vector<std::string> files_in(const std::string& directory, Format format) {
   return files;
 }
 
-bool is_pattern(const std::string& text) {
-  return text.find_first_of("*?[") != std::string::npos;
-}
+bool is_pattern(const std::string& text) { return text.find_first_of("*?[") != std::string::npos; }
 
 // Adds the files that `rest`, the components of a pattern from `begin` on, matches below `directory` ("" for here).
 void match(const fs::path& directory, const std::vector<std::string>& components, size_t begin,

@@ -40,9 +40,7 @@ Masking::Masking(const MaskOptions& options, const text::SpecialIds& special, in
   mask_or_random_ = threshold(options.mask_fraction + options.random_fraction);
 }
 
-bool Masking::is_special(int64_t id) const {
-  return std::binary_search(special_.begin(), special_.end(), id);
-}
+bool Masking::is_special(int64_t id) const { return std::binary_search(special_.begin(), special_.end(), id); }
 
 uint32_t Masking::selection(int64_t epoch, int64_t chunk, int64_t t) const {
   return draw(seed_, Stream::kMask, static_cast<uint32_t>(t), epoch, chunk)[0];

@@ -21,13 +21,9 @@ void read_parquet(const std::string& path, const ReadOptions&,
   refuse(path);
 }
 
-std::string arrow_version() {
-  return {};
-}
+std::string arrow_version() { return {}; }
 
-void check_parquet_output() {
-  refuse("Parquet as output");
-}
+void check_parquet_output() { refuse("Parquet as output"); }
 
 void write_parquet_vectors(const std::string& path, int64_t, int64_t, IdColumn, const std::function<VectorRow()>&) {
   refuse(path);

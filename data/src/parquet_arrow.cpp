@@ -29,9 +29,7 @@ namespace {
 
 constexpr int64_t kBatchRows = 1024;
 
-std::string dotted(const parquet::ColumnDescriptor& column) {
-  return column.path()->ToDotString();
-}
+std::string dotted(const parquet::ColumnDescriptor& column) { return column.path()->ToDotString(); }
 
 // The index of the column with this name; nullopt if it is missing.
 std::optional<int> find_column(const parquet::SchemaDescriptor& schema, const std::string& field) {
@@ -70,13 +68,10 @@ bool holds_ids(const parquet::ColumnDescriptor& column) {
   if (column.max_repetition_level() > 0) return false;
   switch (column.physical_type()) {
     case Type::INT32:
-    case Type::INT64:
-      return is_plain(column);
+    case Type::INT64: return is_plain(column);
     case Type::BYTE_ARRAY:
-    case Type::DOUBLE:
-      return true;
-    default:
-      return false;
+    case Type::DOUBLE: return true;
+    default: return false;
   }
 }
 
@@ -121,12 +116,8 @@ std::string_view text_of(const parquet::ByteArray& value) {
   return {reinterpret_cast<const char*>(value.ptr), value.len};
 }
 
-std::string json_of(const parquet::ByteArray& value) {
-  return io::quoted_json(text_of(value));
-}
-std::string json_of(double value) {
-  return std::isfinite(value) ? fmt::format("{}", value) : "";
-}
+std::string json_of(const parquet::ByteArray& value) { return io::quoted_json(text_of(value)); }
+std::string json_of(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }
 template <typename Integer>
 std::string json_of(Integer value) {
   return std::to_string(value);
@@ -162,10 +153,8 @@ NextId ids_of(std::shared_ptr<parquet::ColumnReader> column, const parquet::Colu
     case parquet::Type::INT64:
       return is_unsigned ? ids_of<parquet::Int64Type, uint64_t>(std::move(column), descriptor)
                          : ids_of<parquet::Int64Type>(std::move(column), descriptor);
-    case parquet::Type::DOUBLE:
-      return ids_of<parquet::DoubleType>(std::move(column), descriptor);
-    default:
-      return ids_of<parquet::ByteArrayType>(std::move(column), descriptor);
+    case parquet::Type::DOUBLE: return ids_of<parquet::DoubleType>(std::move(column), descriptor);
+    default: return ids_of<parquet::ByteArrayType>(std::move(column), descriptor);
   }
 }
 
@@ -262,9 +251,7 @@ void write_row_group(parquet::ParquetFileWriter& file, Rows rows, int64_t column
 
 }  // namespace
 
-std::string arrow_version() {
-  return ARROW_VERSION_STRING;
-}
+std::string arrow_version() { return ARROW_VERSION_STRING; }
 
 void check_parquet_output() {}
 

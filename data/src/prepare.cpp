@@ -279,9 +279,7 @@ std::vector<std::string> save_tokenizer(const text::Tokenizer& tokenizer, const 
 
 }  // namespace
 
-const char* word_rule_name(WordRule rule) {
-  return rule == WordRule::kJieba ? "jieba" : "tokenizer";
-}
+const char* word_rule_name(WordRule rule) { return rule == WordRule::kJieba ? "jieba" : "tokenizer"; }
 
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   check(options);

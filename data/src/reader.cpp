@@ -97,9 +97,7 @@ DocumentReader::DocumentReader(ReadOptions options) : options_(std::move(options
   if (options_.field.empty()) fail("input", "the field must have a name, got none");
 }
 
-int64_t DocumentReader::total_bytes() const {
-  return data::total_bytes(files_);
-}
+int64_t DocumentReader::total_bytes() const { return data::total_bytes(files_); }
 
 void DocumentReader::keep_files(size_t begin, size_t end) {
   files_ = {files_.begin() + static_cast<ptrdiff_t>(begin), files_.begin() + static_cast<ptrdiff_t>(end)};

@@ -37,11 +37,9 @@ class FileRecords {
 
   void read() {
     switch (format()) {
-      case Format::kJsonLines:
-        return read_json_lines();
+      case Format::kJsonLines: return read_json_lines();
       case Format::kCsv:
-      case Format::kTsv:
-        return read_table(delimiter_of(format()));
+      case Format::kTsv: return read_table(delimiter_of(format()));
       case Format::kText:
         if (!options_.text_field.empty()) return read_text();
         [[fallthrough]];
@@ -135,9 +133,7 @@ std::optional<std::string> text_of(const nlohmann::json& value) {
   return std::nullopt;
 }
 
-std::string Record::place() const {
-  return fmt::format("{} line {}", *source, line);
-}
+std::string Record::place() const { return fmt::format("{} line {}", *source, line); }
 
 const nlohmann::json* Record::find(const std::string& name) const {
   const auto found = fields.find(name);
@@ -187,8 +183,6 @@ void RecordReader::read(const std::function<void(Record&)>& record) {
   for (const std::string& path : files_) FileRecords(options_, path, record, bytes_read_).read();
 }
 
-int64_t RecordReader::total_bytes() const {
-  return data::total_bytes(files_);
-}
+int64_t RecordReader::total_bytes() const { return data::total_bytes(files_); }
 
 }  // namespace rf::data

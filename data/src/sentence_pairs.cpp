@@ -17,9 +17,7 @@ namespace {
 constexpr size_t kPairPieceBytes = size_t{1} << 20;
 constexpr const char* kPairsWhere = "sentence pairs";
 
-bool has_text(std::string_view line) {
-  return line.find_first_not_of(" \t\r\f\v") != std::string_view::npos;
-}
+bool has_text(std::string_view line) { return line.find_first_not_of(" \t\r\f\v") != std::string_view::npos; }
 
 void add_pair(SentencePairs& pairs, std::string source, std::string target, int64_t line, const PairFiles& files) {
   const bool source_has_text = has_text(source);

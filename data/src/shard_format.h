@@ -29,12 +29,8 @@ struct ShardHeader {
 };
 static_assert(sizeof(ShardHeader) == 128 && offsetof(ShardHeader, checksum) == 120);
 
-constexpr uint64_t shard_token_bytes(uint64_t vocab_size) {
-  return vocab_size <= 65536 ? 2 : 4;
-}
-constexpr size_t align_up(size_t bytes) {
-  return (bytes + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
-}
+constexpr uint64_t shard_token_bytes(uint64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
+constexpr size_t align_up(size_t bytes) { return (bytes + kShardAlignment - 1) / kShardAlignment * kShardAlignment; }
 
 // The starts of the sections and the end of the file, in bytes.
 struct ShardLayout {

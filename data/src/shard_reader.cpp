@@ -156,24 +156,12 @@ ShardReader::ShardReader(const std::string& path) : impl_(std::make_unique<Impl>
 ShardReader::~ShardReader() = default;
 ShardReader::ShardReader(ShardReader&&) noexcept = default;
 
-int64_t ShardReader::tokens() const {
-  return static_cast<int64_t>(impl_->header.tokens);
-}
-int64_t ShardReader::documents() const {
-  return static_cast<int64_t>(impl_->header.documents);
-}
-int64_t ShardReader::vocab_size() const {
-  return static_cast<int64_t>(impl_->header.vocab_size);
-}
-const std::string& ShardReader::vocab_hash() const {
-  return impl_->vocab_hash;
-}
-int64_t ShardReader::bytes() const {
-  return static_cast<int64_t>(impl_->file.bytes().size());
-}
-const std::string& ShardReader::path() const {
-  return impl_->path;
-}
+int64_t ShardReader::tokens() const { return static_cast<int64_t>(impl_->header.tokens); }
+int64_t ShardReader::documents() const { return static_cast<int64_t>(impl_->header.documents); }
+int64_t ShardReader::vocab_size() const { return static_cast<int64_t>(impl_->header.vocab_size); }
+const std::string& ShardReader::vocab_hash() const { return impl_->vocab_hash; }
+int64_t ShardReader::bytes() const { return static_cast<int64_t>(impl_->file.bytes().size()); }
+const std::string& ShardReader::path() const { return impl_->path; }
 
 void ShardReader::verify() const {
   if (impl_->is_verified.load(std::memory_order_acquire)) return;
@@ -183,13 +171,9 @@ void ShardReader::verify() const {
   impl_->is_verified.store(true, std::memory_order_release);
 }
 
-void ShardReader::release_pages() const {
-  io::release_pages(impl_->file.bytes());
-}
+void ShardReader::release_pages() const { io::release_pages(impl_->file.bytes()); }
 
-int64_t ShardReader::document_begin(int64_t document) const {
-  return static_cast<int64_t>(impl_->offsets[document]);
-}
+int64_t ShardReader::document_begin(int64_t document) const { return static_cast<int64_t>(impl_->offsets[document]); }
 
 void ShardReader::document_lengths(int64_t first, std::span<int64_t> lengths) const {
   const uint64_t* offset = impl_->offsets + first;
@@ -226,8 +210,6 @@ void ShardReader::check_whole() const {
   fail_cut_short(impl_->path);
 }
 
-bool ShardReader::starts_word(int64_t index) const {
-  return (impl_->words[index / 8] >> (index % 8) & 1) != 0;
-}
+bool ShardReader::starts_word(int64_t index) const { return (impl_->words[index / 8] >> (index % 8) & 1) != 0; }
 
 }  // namespace rf::data

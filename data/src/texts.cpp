@@ -28,9 +28,7 @@ TextReader::TextReader(ReadOptions options) : options_(std::move(options)) {
   if (options_.field.empty() || options_.id_field.empty()) fail("input", "the field must have a name, got none");
 }
 
-int64_t TextReader::total_bytes() const {
-  return data::total_bytes(files_);
-}
+int64_t TextReader::total_bytes() const { return data::total_bytes(files_); }
 
 void TextReader::read_file(const std::string& path, const std::function<void(const SourceText&)>& take) {
   constexpr size_t kPieceBytes = 4096;  // small: the caller asks for bytes_read() after each text

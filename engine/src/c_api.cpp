@@ -116,9 +116,7 @@ extern "C" rf_status rf_engine_open(const char* model_dir, const rf_engine_optio
   });
 }
 
-extern "C" void rf_engine_close(rf_engine* engine) {
-  delete engine;
-}
+extern "C" void rf_engine_close(rf_engine* engine) { delete engine; }
 
 extern "C" rf_status rf_engine_describe(const rf_engine* engine, rf_engine_info* info) {
   return guarded([&] {
@@ -206,9 +204,7 @@ extern "C" rf_status rf_engine_decoder_open(const rf_engine* engine, int64_t seq
   });
 }
 
-extern "C" void rf_engine_decoder_close(rf_engine_decoder* decoder) {
-  delete decoder;
-}
+extern "C" void rf_engine_decoder_close(rf_engine_decoder* decoder) { delete decoder; }
 
 extern "C" rf_status rf_engine_decoder_append(rf_engine_decoder* decoder, const int64_t* sequences,
                                               const rf_engine_tokens* added, float* logits) {
@@ -228,6 +224,4 @@ extern "C" rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int6
   return guarded([&] { decoder_of(decoder).truncate(sequence, tokens); });
 }
 
-extern "C" const char* rf_engine_last_error(void) {
-  return rf::engine::last_error().c_str();
-}
+extern "C" const char* rf_engine_last_error(void) { return rf::engine::last_error().c_str(); }

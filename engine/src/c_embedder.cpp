@@ -48,9 +48,7 @@ extern "C" rf_status rf_engine_embedder_open(const char* model_dir, const rf_eng
   });
 }
 
-extern "C" void rf_engine_embedder_close(rf_engine_embedder* embedder) {
-  delete embedder;
-}
+extern "C" void rf_engine_embedder_close(rf_engine_embedder* embedder) { delete embedder; }
 
 extern "C" rf_status rf_engine_embedder_dimensions(const rf_engine_embedder* embedder, int64_t* dimensions) {
   return guarded([&] {

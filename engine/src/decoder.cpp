@@ -94,13 +94,9 @@ Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
-int64_t Decoder::sequences() const {
-  return impl_->cache->sequences();
-}
+int64_t Decoder::sequences() const { return impl_->cache->sequences(); }
 
-int64_t Decoder::max_tokens() const {
-  return impl_->cache->capacity();
-}
+int64_t Decoder::max_tokens() const { return impl_->cache->capacity(); }
 
 std::span<const int32_t> Decoder::ids(int64_t sequence) const {
   impl_->check_sequence(sequence);

@@ -98,9 +98,7 @@ void DecoderWeights::add(const DecoderTensor& wanted, Tensor found) {
   tensors_.emplace(wanted.name, std::move(found));
 }
 
-const DecoderWeights::Tensor& DecoderWeights::at(const std::string& name) const {
-  return tensors_.at(name);
-}
+const DecoderWeights::Tensor& DecoderWeights::at(const std::string& name) const { return tensors_.at(name); }
 
 void DecoderWeights::read(const std::string& name, float* to) const {
   const Tensor& tensor = at(name);

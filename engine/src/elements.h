@@ -14,8 +14,6 @@ using io::float_of_half;
 
 // Floats without initial values.
 using Floats = std::unique_ptr<float[]>;
-inline Floats make_floats(int64_t count) {
-  return std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count));
-}
+inline Floats make_floats(int64_t count) { return std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count)); }
 
 }  // namespace rf::engine

@@ -286,17 +286,11 @@ Embedder::~Embedder() = default;
 Embedder::Embedder(Embedder&&) noexcept = default;
 Embedder& Embedder::operator=(Embedder&&) noexcept = default;
 
-const EmbedderInfo& Embedder::info() const {
-  return impl_->info;
-}
+const EmbedderInfo& Embedder::info() const { return impl_->info; }
 
-const Model& Embedder::model() const {
-  return impl_->model;
-}
+const Model& Embedder::model() const { return impl_->model; }
 
-void Embedder::use_prompt(const std::string& prompt) {
-  impl_->info.prompt = prompt;
-}
+void Embedder::use_prompt(const std::string& prompt) { impl_->info.prompt = prompt; }
 
 std::string Embedder::identity() const {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);

@@ -53,9 +53,7 @@ void check_range(const T* values, int64_t count, int64_t end, const char* name) 
 
 }  // namespace
 
-void Workspace::Free::operator()(void* memory) const {
-  std::free(memory);
-}
+void Workspace::Free::operator()(void* memory) const { std::free(memory); }
 
 void* Workspace::buffer(int index, int64_t bytes) {
   Buffer& buffer = buffers_[index];

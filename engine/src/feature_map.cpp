@@ -28,9 +28,7 @@ void cosine(const float* x, int64_t count, float* y) {
   y[count] = 1;
 }
 
-bool is_left(const uint8_t* mask, int64_t t) {
-  return mask == nullptr || mask[t] != 0;
-}
+bool is_left(const uint8_t* mask, int64_t t) { return mask == nullptr || mask[t] != 0; }
 
 }  // namespace
 
@@ -54,12 +52,9 @@ void FeatureMapper::map_queries(HeadVectors<const float> q, HeadVectors<float> f
     const float* x = q.row(t);
     float* y = f.row(t);
     switch (config.feature_map) {
-      case FeatureMap::kElu:
-        break;  // inside the kernel
+      case FeatureMap::kElu: break;  // inside the kernel
       case FeatureMap::kShenOriginal:
-      case FeatureMap::kShen:
-        softmax_of(x, sizes.head_dim, y);
-        break;
+      case FeatureMap::kShen: softmax_of(x, sizes.head_dim, y); break;
       case FeatureMap::kFavor: {
         const float half_norm = project(x, y), largest = *std::max_element(y, y + sizes.features);
         for (int64_t j = 0; j < sizes.features; ++j) y[j] = (std::exp(y[j] - half_norm - largest) + eps) / root;
@@ -69,9 +64,7 @@ void FeatureMapper::map_queries(HeadVectors<const float> q, HeadVectors<float> f
         project(x, y);
         for (int64_t j = 0; j < sizes.features; ++j) y[j] = std::max(y[j], 0.0f) + eps;
         break;
-      case FeatureMap::kCosine:
-        cosine(x, sizes.head_dim, y);
-        break;
+      case FeatureMap::kCosine: cosine(x, sizes.head_dim, y); break;
     }
   }
 }
@@ -79,15 +72,12 @@ void FeatureMapper::map_queries(HeadVectors<const float> q, HeadVectors<float> f
 void FeatureMapper::map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g,
                              const RunningMaximum* running) const {
   switch (config.feature_map) {
-    case FeatureMap::kShenOriginal:
-      return map_softmax_of_keys(k, mask, g);
+    case FeatureMap::kShenOriginal: return map_softmax_of_keys(k, mask, g);
     case FeatureMap::kShen:
-    case FeatureMap::kFavor:
-      return map_exponentials(k, mask, g, running);
+    case FeatureMap::kFavor: return map_exponentials(k, mask, g, running);
     case FeatureMap::kElu:
     case FeatureMap::kRelu:
-    case FeatureMap::kCosine:
-      return map_queries(k, g);  // f = g
+    case FeatureMap::kCosine: return map_queries(k, g);  // f = g
   }
 }
 

@@ -227,13 +227,9 @@ void Generator::begin(std::vector<std::vector<int32_t>> prompts, const Generatio
   impl_->run->prompts = std::move(prompts);
 }
 
-bool Generator::step() {
-  return impl_->step_run();
-}
+bool Generator::step() { return impl_->step_run(); }
 
-std::vector<std::vector<Generated>> Generator::take() {
-  return std::move(impl_->run->results);
-}
+std::vector<std::vector<Generated>> Generator::take() { return std::move(impl_->run->results); }
 
 void Generator::next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out) {
   check_options(options, impl_->vocab_size);

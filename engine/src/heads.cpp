@@ -25,8 +25,7 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
   const auto linear = [&](const std::string& name) { return read_linear(weights, name, precision_); };
   if (weights.has(prefix + "pooler.dense.weight")) pooler_ = linear(prefix + "pooler.dense");
   switch (head) {
-    case Head::kNone:
-      return;
+    case Head::kNone: return;
     case Head::kMaskedLm:
     case Head::kPreTraining:  // the engine computes only its language model
     case Head::kCausalLm: {
@@ -49,12 +48,8 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
       }
       [[fallthrough]];
     case Head::kMultipleChoice:
-    case Head::kTokenClassification:
-      last_ = linear("classifier");
-      return;
-    case Head::kQuestionAnswering:
-      last_ = linear("qa_outputs");
-      return;
+    case Head::kTokenClassification: last_ = linear("classifier"); return;
+    case Head::kQuestionAnswering: last_ = linear("qa_outputs"); return;
   }
 }
 

@@ -15,9 +15,7 @@ InterruptScope::InterruptScope(std::function<void()> check) : check_(std::move(c
   check_of_thread = &check_;
 }
 
-InterruptScope::~InterruptScope() {
-  check_of_thread = before_;
-}
+InterruptScope::~InterruptScope() { check_of_thread = before_; }
 
 void check_interrupt() {
   if (check_of_thread != nullptr) (*check_of_thread)();

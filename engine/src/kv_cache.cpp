@@ -8,9 +8,7 @@
 
 namespace rf::engine {
 
-void KeyValueCache::Free::operator()(void* memory) const {
-  std::free(memory);
-}
+void KeyValueCache::Free::operator()(void* memory) const { std::free(memory); }
 
 KeyValueCache::KeyValueCache(const Shape& shape) : SequenceCache(shape.sequences, shape.capacity), shape_(shape) {
   int64_t bytes = 2 * shape.element_bytes;

@@ -18,14 +18,11 @@ constexpr int64_t kParallelElements = 65536;  // below them one thread is as fas
 
 float activated(Activation activation, float x) {
   switch (activation) {
-    case Activation::kSilu:
-      return x / (1 + std::exp(-x));
-    case Activation::kTanh:
-      return std::tanh(x);
+    case Activation::kSilu: return x / (1 + std::exp(-x));
+    case Activation::kTanh: return std::tanh(x);
     case Activation::kRelu:
     case Activation::kGelu:
-    case Activation::kGeluTanh:
-      break;
+    case Activation::kGeluTanh: break;
   }
   fail("model", "unknown activation, got {}", static_cast<int>(activation));
 }

@@ -13,9 +13,7 @@
 namespace rf::engine {
 
 // The type of activations.
-inline rf_dtype activation_dtype(Precision precision) {
-  return precision == Precision::kBfloat16 ? RF_BF16 : RF_F32;
-}
+inline rf_dtype activation_dtype(Precision precision) { return precision == Precision::kBfloat16 ? RF_BF16 : RF_F32; }
 
 struct DestroyPacked {
   void operator()(rf_linear_packed* packed) const { rf_linear_packed_destroy(packed); }
@@ -73,8 +71,6 @@ void note_largest(int64_t rows, const float* x, std::vector<float>& largest);
 // Conversions of activations.
 void from_floats(rf_dtype dtype, int64_t count, const float* from, void* to);
 void to_floats(rf_dtype dtype, int64_t count, const void* from, float* to);
-inline int64_t bytes_of(rf_dtype dtype) {
-  return dtype == RF_F32 ? 4 : 2;
-}
+inline int64_t bytes_of(rf_dtype dtype) { return dtype == RF_F32 ? 4 : 2; }
 
 }  // namespace rf::engine

@@ -29,33 +29,23 @@ constexpr const char* kModelWhere = "input";
 
 Head wanted_head(const ModelConfig& config, ModelOptions::Head head) {
   switch (head) {
-    case ModelOptions::Head::kConfigured:
-      return config.head();
-    case ModelOptions::Head::kBare:
-      return Head::kNone;
-    case ModelOptions::Head::kMaskedLm:
-      return Head::kMaskedLm;
+    case ModelOptions::Head::kConfigured: return config.head();
+    case ModelOptions::Head::kBare: return Head::kNone;
+    case ModelOptions::Head::kMaskedLm: return Head::kMaskedLm;
   }
   fail("model", "head must be a known one, got {}", static_cast<int>(head));
 }
 
 Task task_of(Head head) {
   switch (head) {
-    case Head::kNone:
-      return Task::kNone;
+    case Head::kNone: return Task::kNone;
     case Head::kMaskedLm:
-    case Head::kPreTraining:
-      return Task::kMaskedLm;
-    case Head::kCausalLm:
-      return Task::kCausalLm;
-    case Head::kSequenceClassification:
-      return Task::kSequenceClassification;
-    case Head::kMultipleChoice:
-      return Task::kMultipleChoice;
-    case Head::kTokenClassification:
-      return Task::kTokenClassification;
-    case Head::kQuestionAnswering:
-      return Task::kQuestionAnswering;
+    case Head::kPreTraining: return Task::kMaskedLm;
+    case Head::kCausalLm: return Task::kCausalLm;
+    case Head::kSequenceClassification: return Task::kSequenceClassification;
+    case Head::kMultipleChoice: return Task::kMultipleChoice;
+    case Head::kTokenClassification: return Task::kTokenClassification;
+    case Head::kQuestionAnswering: return Task::kQuestionAnswering;
   }
   return Task::kNone;
 }
@@ -313,13 +303,9 @@ Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 
-const ModelInfo& Model::info() const {
-  return impl_->info;
-}
+const ModelInfo& Model::info() const { return impl_->info; }
 
-LoadedModel Model::loaded() const {
-  return {*impl_->encoder, impl_->layers};
-}
+LoadedModel Model::loaded() const { return {*impl_->encoder, impl_->layers}; }
 
 void Model::check_length(int64_t tokens) const {
   if (tokens < 1) fail(kModelWhere, "a sequence must have at least one token, got {}", tokens);
@@ -333,9 +319,7 @@ void Model::hidden(const Tokens& tokens, float* out) const {
   });
 }
 
-void Model::pooled(const Tokens& tokens, Pooling pooling, float* out) const {
-  pooled(tokens, {&pooling, 1}, out);
-}
+void Model::pooled(const Tokens& tokens, Pooling pooling, float* out) const { pooled(tokens, {&pooling, 1}, out); }
 
 void Model::pooled(const Tokens& tokens, std::span<const Pooling> poolings, float* out) const {
   const int64_t width = impl_->info.hidden_size, stride = width * static_cast<int64_t>(poolings.size());
@@ -353,9 +337,7 @@ void Model::pooled(const Tokens& tokens, std::span<const Pooling> poolings, floa
   });
 }
 
-int64_t Model::logits_per_row() const {
-  return impl_->layers.logits();
-}
+int64_t Model::logits_per_row() const { return impl_->layers.logits(); }
 
 bool Model::logits_of_tokens() const {
   return impl_->head != Head::kSequenceClassification && impl_->head != Head::kMultipleChoice;

@@ -176,9 +176,7 @@ void Position::check(const Sequences&) const {}
 void Position::add_input(const Sequences&, float*, int64_t) const {}
 void Position::prepare(const Sequences&, PositionRows&) const {}
 void Position::set_terms(int64_t, const PositionRows&, rf_attention_args&) const {}
-bool Position::changes_within(int64_t) const {
-  return false;
-}
+bool Position::changes_within(int64_t) const { return false; }
 
 std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string& model_dir,
                                          const Weights& weights, const std::string& prefix,

@@ -144,9 +144,7 @@ class StoredRotation : public Position {
 
 }  // namespace
 
-std::unique_ptr<Position> make_rotary(RotaryRows rows) {
-  return std::make_unique<Rotary>(std::move(rows));
-}
+std::unique_ptr<Position> make_rotary(RotaryRows rows) { return std::make_unique<Rotary>(std::move(rows)); }
 
 std::unique_ptr<Position> make_stored_rotation(std::vector<float> table, int64_t dim) {
   return std::make_unique<StoredRotation>(std::move(table), dim);

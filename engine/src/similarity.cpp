@@ -25,14 +25,10 @@ double sum_of_differences(std::span<const float> a, std::span<const float> b, co
 
 double similarity(Similarity function, std::span<const float> a, std::span<const float> b) {
   switch (function) {
-    case Similarity::kDot:
-      return dot(a, b);
-    case Similarity::kEuclidean:
-      return -std::sqrt(sum_of_differences(a, b, [](double x) { return x * x; }));
-    case Similarity::kManhattan:
-      return -sum_of_differences(a, b, [](double x) { return std::abs(x); });
-    case Similarity::kCosine:
-      break;
+    case Similarity::kDot: return dot(a, b);
+    case Similarity::kEuclidean: return -std::sqrt(sum_of_differences(a, b, [](double x) { return x * x; }));
+    case Similarity::kManhattan: return -sum_of_differences(a, b, [](double x) { return std::abs(x); });
+    case Similarity::kCosine: break;
   }
   const double lengths = std::sqrt(dot(a, a)) * std::sqrt(dot(b, b));
   return lengths > 0 ? dot(a, b) / lengths : 0;

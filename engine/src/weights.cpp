@@ -89,17 +89,12 @@ bool holds_floats(const io::TensorView& view) {
 void read_elements(const io::TensorView& view, int64_t begin, int64_t count, float* to) {
   const std::byte* from = view.data.data() + begin * static_cast<int64_t>(io::size_of(view.dtype));
   switch (view.dtype) {
-    case io::DType::kF32:
-      std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
-      return;
-    case io::DType::kBF16:
-      return convert_elements<uint16_t>(from, count, to, float_of_bf16);
-    case io::DType::kF16:
-      return convert_elements<uint16_t>(from, count, to, float_of_half);
+    case io::DType::kF32: std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float)); return;
+    case io::DType::kBF16: return convert_elements<uint16_t>(from, count, to, float_of_bf16);
+    case io::DType::kF16: return convert_elements<uint16_t>(from, count, to, float_of_half);
     case io::DType::kF64:
       return convert_elements<double>(from, count, to, [](double x) { return static_cast<float>(x); });
-    default:
-      throw std::logic_error("read_elements: elements that are not floats");
+    default: throw std::logic_error("read_elements: elements that are not floats");
   }
 }
 
@@ -116,9 +111,7 @@ TensorFloats::TensorFloats(std::shared_ptr<const CheckpointFiles> files, const i
   check_finite(view, data_, size_);
 }
 
-TensorFloats::~TensorFloats() {
-  io::release_pages(view_.data);
-}
+TensorFloats::~TensorFloats() { io::release_pages(view_.data); }
 
 std::vector<float> finite_elements(const io::TensorView& view) {
   const TensorFloats values(nullptr, view);
@@ -174,9 +167,7 @@ const io::TensorView& Weights::view(const std::string& name) const {
   return *found;
 }
 
-std::vector<float> Weights::vector(const std::string& name) const {
-  return finite_elements(view(name));
-}
+std::vector<float> Weights::vector(const std::string& name) const { return finite_elements(view(name)); }
 
 MappedRows Weights::rows(const std::string& name) const {
   floats(name);  // for its check

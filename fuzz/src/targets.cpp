@@ -15,9 +15,7 @@ constexpr Target kTargets[] = {
 
 }  // namespace
 
-std::span<const Target> targets() {
-  return kTargets;
-}
+std::span<const Target> targets() { return kTargets; }
 
 const Target* find_target(std::string_view name) {
   for (const Target& target : kTargets) {

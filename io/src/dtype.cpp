@@ -20,9 +20,7 @@ constexpr TypeEntry kEntries[] = {
     {DType::kF64, "F64", 8},
 };
 
-const TypeEntry& entry_of(DType dtype) {
-  return kEntries[static_cast<size_t>(dtype)];
-}
+const TypeEntry& entry_of(DType dtype) { return kEntries[static_cast<size_t>(dtype)]; }
 
 constexpr bool entries_in_enum_order() {
   for (size_t i = 0; i < std::size(kEntries); ++i) {
@@ -34,13 +32,9 @@ static_assert(entries_in_enum_order());
 
 }  // namespace
 
-size_t size_of(DType dtype) {
-  return entry_of(dtype).bytes;
-}
+size_t size_of(DType dtype) { return entry_of(dtype).bytes; }
 
-std::string_view safetensors_name(DType dtype) {
-  return entry_of(dtype).name;
-}
+std::string_view safetensors_name(DType dtype) { return entry_of(dtype).name; }
 
 DType dtype_of_safetensors_name(std::string_view name, std::string_view where) {
   for (const TypeEntry& entry : kEntries) {

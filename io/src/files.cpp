@@ -95,9 +95,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   size_ += bytes.size();
 }
 
-void AtomicFile::write(std::string_view text) {
-  write(std::as_bytes(std::span(text)));
-}
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void AtomicFile::write_at(size_t offset, std::span<const std::byte> bytes) {
   check_patch(path_, offset, bytes.size(), size_);

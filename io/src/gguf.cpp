@@ -155,34 +155,20 @@ class GgufReader {
  private:
   nlohmann::json value(uint32_t type, const std::string& what, int depth) {
     switch (type) {
-      case kGgufU8:
-        return in_.number<uint8_t>(what);
-      case kGgufI8:
-        return in_.number<int8_t>(what);
-      case kGgufU16:
-        return in_.number<uint16_t>(what);
-      case kGgufI16:
-        return in_.number<int16_t>(what);
-      case kGgufU32:
-        return in_.number<uint32_t>(what);
-      case kGgufI32:
-        return in_.number<int32_t>(what);
-      case kGgufF32:
-        return static_cast<double>(in_.number<float>(what));
-      case kGgufBool:
-        return in_.number<uint8_t>(what) != 0;
-      case kGgufString:
-        return as_utf8(in_.text(what));
-      case kGgufArray:
-        return array(what, depth);
-      case kGgufU64:
-        return in_.number<uint64_t>(what);
-      case kGgufI64:
-        return in_.number<int64_t>(what);
-      case kGgufF64:
-        return in_.number<double>(what);
-      default:
-        fail(path_, "{} must have a type from 0 to {}, got {}", what, kGgufTypes - 1, type);
+      case kGgufU8: return in_.number<uint8_t>(what);
+      case kGgufI8: return in_.number<int8_t>(what);
+      case kGgufU16: return in_.number<uint16_t>(what);
+      case kGgufI16: return in_.number<int16_t>(what);
+      case kGgufU32: return in_.number<uint32_t>(what);
+      case kGgufI32: return in_.number<int32_t>(what);
+      case kGgufF32: return static_cast<double>(in_.number<float>(what));
+      case kGgufBool: return in_.number<uint8_t>(what) != 0;
+      case kGgufString: return as_utf8(in_.text(what));
+      case kGgufArray: return array(what, depth);
+      case kGgufU64: return in_.number<uint64_t>(what);
+      case kGgufI64: return in_.number<int64_t>(what);
+      case kGgufF64: return in_.number<double>(what);
+      default: fail(path_, "{} must have a type from 0 to {}, got {}", what, kGgufTypes - 1, type);
     }
   }
 
@@ -360,9 +346,7 @@ std::span<const std::byte> GgufFile::bytes(const GgufTensor& tensor) const {
   return all.subspan(data_ + static_cast<size_t>(tensor.offset), static_cast<size_t>(bytes));
 }
 
-void GgufFile::check(const GgufTensor& tensor) const {
-  bytes(tensor);
-}
+void GgufFile::check(const GgufTensor& tensor) const { bytes(tensor); }
 
 void GgufFile::read(const GgufTensor& tensor, uint64_t begin, uint64_t count, float* to) const {
   const GgufBlock& block = *find_gguf_block(tensor.type);

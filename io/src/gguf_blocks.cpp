@@ -21,19 +21,11 @@ T read_value(const std::byte* from) {
   return value;
 }
 
-float read_half(const std::byte* from) {
-  return float_of_half(read_value<uint16_t>(from));
-}
+float read_half(const std::byte* from) { return float_of_half(read_value<uint16_t>(from)); }
 
-void read_f32(const std::byte* from, float* to) {
-  *to = read_value<float>(from);
-}
-void read_f16(const std::byte* from, float* to) {
-  *to = read_half(from);
-}
-void read_bf16(const std::byte* from, float* to) {
-  *to = float_of_bf16(read_value<uint16_t>(from));
-}
+void read_f32(const std::byte* from, float* to) { *to = read_value<float>(from); }
+void read_f16(const std::byte* from, float* to) { *to = read_half(from); }
+void read_bf16(const std::byte* from, float* to) { *to = float_of_bf16(read_value<uint16_t>(from)); }
 
 void read_q8_0(const std::byte* from, float* to) {
   const float scale = read_half(from);

@@ -109,12 +109,8 @@ class EndTokens {
 
 }  // namespace
 
-bool is_gguf_end_text(std::string_view token) {
-  return is_one_of(kEnds, token);
-}
+bool is_gguf_end_text(std::string_view token) { return is_one_of(kEnds, token); }
 
-std::vector<int32_t> gguf_end_tokens(const GgufFile& file) {
-  return EndTokens(file).find();
-}
+std::vector<int32_t> gguf_end_tokens(const GgufFile& file) { return EndTokens(file).find(); }
 
 }  // namespace rf::io

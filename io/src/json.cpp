@@ -78,8 +78,6 @@ json parse_json(std::string_view text, std::string_view where) {
   return handler.take();
 }
 
-json read_json(const std::string& path) {
-  return parse_json(read_file(path), path);
-}
+json read_json(const std::string& path) { return parse_json(read_file(path), path); }
 
 }  // namespace rf::io

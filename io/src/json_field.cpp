@@ -75,12 +75,8 @@ class Scanner {
   FieldValue any_value(int depth, OnPaths on) {
     FieldValue value{.kind = FieldValue::Kind::kOther};
     switch (*at_) {
-      case '{':
-        object(depth, on);
-        break;
-      case '[':
-        list(depth, on);
-        break;
+      case '{': object(depth, on); break;
+      case '[': list(depth, on); break;
       case '"': {
         const String text = string();
         value = {FieldValue::Kind::kText, text.raw, text.escaped};
@@ -90,20 +86,11 @@ class Scanner {
         value.kind = FieldValue::Kind::kNull;
         word("null");
         break;
-      case 't':
-        word("true");
-        break;
-      case 'f':
-        word("false");
-        break;
-      case 'N':
-        word("NaN");
-        break;
-      case 'I':
-        word("Infinity");
-        break;
-      default:
-        number();
+      case 't': word("true"); break;
+      case 'f': word("false"); break;
+      case 'N': word("NaN"); break;
+      case 'I': word("Infinity"); break;
+      default: number();
     }
     return value;
   }
@@ -228,12 +215,8 @@ uint32_t hex4(const char* digits) {
   return value;
 }
 
-bool is_high(uint32_t code) {
-  return code >= 0xD800 && code < 0xDC00;
-}
-bool is_low(uint32_t code) {
-  return code >= 0xDC00 && code < 0xE000;
-}
+bool is_high(uint32_t code) { return code >= 0xD800 && code < 0xDC00; }
+bool is_low(uint32_t code) { return code >= 0xDC00 && code < 0xE000; }
 
 // `rest` begins after "\u". Takes the digits, and the second half of a surrogate pair.
 void unescape_unicode(std::string_view& rest, std::string& out) {
@@ -355,9 +338,7 @@ JsonField::Result JsonField::find(std::string_view json) {
       unescape(found.raw, unescaped_);
       result.text = unescaped_;
       break;
-    case FieldValue::Kind::kNull:
-      result.kind = Result::Kind::kNull;
-      break;
+    case FieldValue::Kind::kNull: result.kind = Result::Kind::kNull; break;
     case FieldValue::Kind::kOther:
       result.problem = fmt::format("must have a text or null as {}, got another value", printable(field_));
       break;

@@ -194,24 +194,15 @@ std::vector<int64_t> widen(const std::vector<std::byte>& data, const std::string
 std::vector<int64_t> NpyArray::to_int64(const std::string& where) const {
   switch (dtype) {
     case DType::kBool:
-    case DType::kU8:
-      return widen<uint8_t>(data, where);
-    case DType::kI8:
-      return widen<int8_t>(data, where);
-    case DType::kU16:
-      return widen<uint16_t>(data, where);
-    case DType::kI16:
-      return widen<int16_t>(data, where);
-    case DType::kU32:
-      return widen<uint32_t>(data, where);
-    case DType::kI32:
-      return widen<int32_t>(data, where);
-    case DType::kU64:
-      return widen<uint64_t>(data, where);
-    case DType::kI64:
-      return widen<int64_t>(data, where);
-    default:
-      fail(where, "must be an integer or bool array, got {}", safetensors_name(dtype));
+    case DType::kU8: return widen<uint8_t>(data, where);
+    case DType::kI8: return widen<int8_t>(data, where);
+    case DType::kU16: return widen<uint16_t>(data, where);
+    case DType::kI16: return widen<int16_t>(data, where);
+    case DType::kU32: return widen<uint32_t>(data, where);
+    case DType::kI32: return widen<int32_t>(data, where);
+    case DType::kU64: return widen<uint64_t>(data, where);
+    case DType::kI64: return widen<int64_t>(data, where);
+    default: fail(where, "must be an integer or bool array, got {}", safetensors_name(dtype));
   }
 }
 

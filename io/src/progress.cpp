@@ -84,9 +84,7 @@ std::string duration_text(double seconds) {
 TimeEstimate::TimeEstimate(double size, double done, Clock clock)
     : size_(size), first_(done), clock_(std::move(clock)), start_ns_(clock_()) {}
 
-double TimeEstimate::seconds() const {
-  return static_cast<double>(clock_() - start_ns_) * 1e-9;
-}
+double TimeEstimate::seconds() const { return static_cast<double>(clock_() - start_ns_) * 1e-9; }
 
 std::string TimeEstimate::left(double done) const {
   if (done <= first_ || done > size_) return "";

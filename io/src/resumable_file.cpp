@@ -59,9 +59,7 @@ void ResumableFile::write(std::span<const std::byte> bytes) {
   size_ += bytes.size();
 }
 
-void ResumableFile::write(std::string_view text) {
-  write(std::as_bytes(std::span(text)));
-}
+void ResumableFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void ResumableFile::write_at(size_t offset, std::span<const std::byte> bytes) {
   check_patch(partial_, offset, bytes.size(), size_);
@@ -72,9 +70,7 @@ void ResumableFile::sync() {
   if (::fdatasync(fd_) != 0) fail_errno(partial_, "sync");
 }
 
-void ResumableFile::commit() {
-  publish(fd_, partial_, path_);
-}
+void ResumableFile::commit() { publish(fd_, partial_, path_); }
 
 void ResumableFile::remove() {
   if (::unlink(partial_.c_str()) != 0) fail_errno(partial_, "remove");

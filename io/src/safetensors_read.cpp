@@ -124,12 +124,9 @@ class HeaderHandler final : public JsonHandler {
 
   std::string place() const {
     switch (level_) {
-      case Level::kFile:
-        return "the header";
-      case Level::kTop:
-        return fmt::format("tensor {}", printable(entry_.name));
-      default:
-        return fmt::format("{} of {}", printable(key_), printable(entry_.name));
+      case Level::kFile: return "the header";
+      case Level::kTop: return fmt::format("tensor {}", printable(entry_.name));
+      default: return fmt::format("{} of {}", printable(key_), printable(entry_.name));
     }
   }
 

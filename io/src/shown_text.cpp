@@ -25,9 +25,7 @@ Character first_character(std::string_view text) {
   return {decoded.code, static_cast<size_t>(decoded.length), true};
 }
 
-bool is_ascii(char c) {
-  return c >= ' ' && c <= '~';
-}
+bool is_ascii(char c) { return c >= ' ' && c <= '~'; }
 
 bool is_terminal_control(const Character& c) {
   if (!c.valid) return true;

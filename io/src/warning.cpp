@@ -13,9 +13,7 @@ WarningScope::WarningScope(TakeWarning take) : take_(std::move(take)), before_(i
   if (take_) innermost = &take_;
 }
 
-WarningScope::~WarningScope() {
-  innermost = before_;
-}
+WarningScope::~WarningScope() { innermost = before_; }
 
 void warn_text(const std::string& text) {
   if (innermost != nullptr) (*innermost)(text);

@@ -11,9 +11,7 @@ namespace rf::io {
 namespace {
 
 // A file or a directory; pipes and devices store nothing that writing could replace.
-bool is_kept(const struct stat& status) {
-  return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
-}
+bool is_kept(const struct stat& status) { return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode); }
 
 }  // namespace
 

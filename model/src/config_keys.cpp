@@ -318,44 +318,30 @@ bool is_near(const json& value, double wanted) {
   return value.is_number() && wanted != 0 && std::abs(value.get<double>() - wanted) <= kShare * std::abs(wanted);
 }
 
-bool are_all(const json& list, auto&& holds) {
-  return list.is_array() && std::ranges::all_of(list, holds);
-}
+bool are_all(const json& list, auto&& holds) { return list.is_array() && std::ranges::all_of(list, holds); }
 
 bool is_neutral(Neutral neutral, const json& value, const KeyContext& context) {
   if (value.is_null()) return true;
   switch (neutral) {
-    case Neutral::kNull:
-      return false;
-    case Neutral::kOff:
-      return is_off(value);
-    case Neutral::kOffOrOne:
-      return is_off(value) || value == 1;
-    case Neutral::kOne:
-      return value == 1;
-    case Neutral::kTrue:
-      return value == true;
+    case Neutral::kNull: return false;
+    case Neutral::kOff: return is_off(value);
+    case Neutral::kOffOrOne: return is_off(value) || value == 1;
+    case Neutral::kOne: return value == 1;
+    case Neutral::kTrue: return value == true;
     case Neutral::kFullAttention:
       return are_all(value, [](const json& type) { return type == "full_attention" || type == "attention"; });
-    case Neutral::kAllOnes:
-      return are_all(value, [](const json& rotates) { return !is_off(rotates); });
+    case Neutral::kAllOnes: return are_all(value, [](const json& rotates) { return !is_off(rotates); });
     case Neutral::kWindow:
       return value.is_number_integer() && context.max_position_embeddings > 0 &&
              value >= context.max_position_embeddings;
-    case Neutral::kCausal:
-      return value == context.causal;
-    case Neutral::kBothWays:
-      return value == !context.causal;
-    case Neutral::kHeadDim:
-      return is_near(value, static_cast<double>(context.head_dim));
+    case Neutral::kCausal: return value == context.causal;
+    case Neutral::kBothWays: return value == !context.causal;
+    case Neutral::kHeadDim: return is_near(value, static_cast<double>(context.head_dim));
     case Neutral::kHeadScale:
       return context.head_dim > 0 && is_near(value, 1 / std::sqrt(static_cast<double>(context.head_dim)));
-    case Neutral::kHidden:
-      return is_near(value, static_cast<double>(context.hidden_size));
-    case Neutral::kHeads:
-      return is_near(value, static_cast<double>(context.heads));
-    case Neutral::kBase:
-      return is_near(value, context.rope_base);
+    case Neutral::kHidden: return is_near(value, static_cast<double>(context.hidden_size));
+    case Neutral::kHeads: return is_near(value, static_cast<double>(context.heads));
+    case Neutral::kBase: return is_near(value, context.rope_base);
     case Neutral::kActivation:
       return value.is_string() && activation_of_name(value.get<std::string>()) != std::nullopt &&
              activation_of_name(value.get<std::string>()) == activation_of_name(context.activation);
@@ -363,8 +349,7 @@ bool is_neutral(Neutral neutral, const json& value, const KeyContext& context) {
       return value.is_object() && std::ranges::none_of(value.items(), [](const auto& item) {
                return item.key().starts_with("AutoModel") || item.key().starts_with("TFAuto");
              });
-    case Neutral::kAbsolute:
-      return value == "absolute";
+    case Neutral::kAbsolute: return value == "absolute";
   }
   return false;
 }

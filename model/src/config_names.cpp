@@ -183,9 +183,7 @@ std::vector<std::string_view> encoder_types() {
   return types;
 }
 
-Head head_of_architecture(const std::string& architecture) {
-  return parse_architecture(architecture).head;
-}
+Head head_of_architecture(const std::string& architecture) { return parse_architecture(architecture).head; }
 
 std::string architecture_of(const ModelConfig& config, Head head) {
   const std::string type = model_type(config);

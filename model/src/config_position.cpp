@@ -96,22 +96,18 @@ TrainingPositions read_training_positions(const json& given, std::string_view wh
 
 json training_positions_to_json(const TrainingPositions& positions) {
   switch (positions.kind) {
-    case TrainingPositions::Kind::kShifted:
-      return {{"type", "shifted"}, {"max_shift", positions.most}};
+    case TrainingPositions::Kind::kShifted: return {{"type", "shifted"}, {"max_shift", positions.most}};
     case TrainingPositions::Kind::kAugmented:
       return {{"type", "augmented"},
               {"max_global_shift", positions.global_shift},
               {"max_local_shift", positions.local_shift},
               {"max_global_scaling", positions.global_scaling}};
-    default:
-      return {{"type", "randomized"}, {"max_positions", positions.most}};
+    default: return {{"type", "randomized"}, {"max_positions", positions.most}};
   }
 }
 
 // Whether transformers' classes of model_type `type` compute without any of kRopeKeys.
-bool has_fixed_rotation(std::string_view type) {
-  return family_of_name(type).has_value() || type == "nezha";
-}
+bool has_fixed_rotation(std::string_view type) { return family_of_name(type).has_value() || type == "nezha"; }
 
 // The key that transformers' classes of model_type `type` would not honour, and its value.
 struct Unlike {

@@ -196,9 +196,7 @@ void read_words(const Reader& reader, UnknownKeys unknown, ModelConfig& config) 
   }
 }
 
-std::string default_label(int64_t id) {
-  return fmt::format("LABEL_{}", id);
-}
+std::string default_label(int64_t id) { return fmt::format("LABEL_{}", id); }
 
 void read_id2label(const json& map, const Reader& reader, ModelConfig& config) {
   const char* const expected = "an object that names the labels \"0\" to \"n-1\"";
@@ -259,9 +257,7 @@ ModelConfig parse(const json& object, std::string_view where, UnknownKeys unknow
 
 }  // namespace
 
-ModelConfig parse_config(const json& object) {
-  return parse(object, "config", UnknownKeys::kRefused);
-}
+ModelConfig parse_config(const json& object) { return parse(object, "config", UnknownKeys::kRefused); }
 
 ModelConfig load_config(const std::string& model_dir) {
   check_model_type(model_dir, Opens::kEncoders);

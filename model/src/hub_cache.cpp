@@ -39,9 +39,7 @@ bool is_hub_id(const std::string& text) {
          text.find("..") == std::string::npos && std::ranges::all_of(text, fits);
 }
 
-std::string first_word(const std::string& text) {
-  return text.substr(0, text.find_first_of(" \t\r\n"));
-}
+std::string first_word(const std::string& text) { return text.substr(0, text.find_first_of(" \t\r\n")); }
 
 }  // namespace
 

@@ -75,37 +75,26 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
 
 const char* name(FeatureMap map) {
   switch (map) {
-    case FeatureMap::kElu:
-      return "elu";
-    case FeatureMap::kShenOriginal:
-      return "shen_original";
-    case FeatureMap::kShen:
-      return "shen";
-    case FeatureMap::kFavor:
-      return "favor";
-    case FeatureMap::kRelu:
-      return "relu";
-    case FeatureMap::kCosine:
-      return "cosine";
+    case FeatureMap::kElu: return "elu";
+    case FeatureMap::kShenOriginal: return "shen_original";
+    case FeatureMap::kShen: return "shen";
+    case FeatureMap::kFavor: return "favor";
+    case FeatureMap::kRelu: return "relu";
+    case FeatureMap::kCosine: return "cosine";
   }
   return "";
 }
 
 const char* name(RopeSite site) {
   switch (site) {
-    case RopeSite::kNone:
-      return "none";
-    case RopeSite::kBeforeMap:
-      return "before_map";
-    case RopeSite::kAfterMap:
-      return "after_map";
+    case RopeSite::kNone: return "none";
+    case RopeSite::kBeforeMap: return "before_map";
+    case RopeSite::kAfterMap: return "after_map";
   }
   return "";
 }
 
-bool has_linear_attention(const ModelConfig& config) {
-  return config.attention.type == "linear";
-}
+bool has_linear_attention(const ModelConfig& config) { return config.attention.type == "linear"; }
 
 int64_t num_features(const LinearAttentionConfig& config, int64_t head_dim) {
   if (config.num_features > 0) return config.num_features;

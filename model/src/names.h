@@ -14,9 +14,7 @@ namespace rf {
 std::optional<Family> family_of_name(std::string_view name);
 std::optional<Activation> activation_of_name(std::string_view name);
 std::string_view name_of_activation(Activation activation);
-inline std::string_view norm_name(NormKind kind) {
-  return kind == NormKind::kRms ? "rms_norm" : "layer_norm";
-}
+inline std::string_view norm_name(NormKind kind) { return kind == NormKind::kRms ? "rms_norm" : "layer_norm"; }
 
 // A key that changes the result unless it has one of these values (JSON text).
 struct FixedKey {

@@ -56,13 +56,9 @@ const Known* known_term(std::string_view name) {
   return found == std::end(kKnown) ? nullptr : found;
 }
 
-std::string path_in(const std::string& model_dir) {
-  return (fs::path(model_dir) / kPositionTermsFile).string();
-}
+std::string path_in(const std::string& model_dir) { return (fs::path(model_dir) / kPositionTermsFile).string(); }
 
-std::string length_text(int64_t tokens) {
-  return tokens == kAllTokens ? "all" : std::to_string(tokens);
-}
+std::string length_text(int64_t tokens) { return tokens == kAllTokens ? "all" : std::to_string(tokens); }
 
 bool is_source(const std::string& name) {
   if (name.starts_with(kEncodingPrefix)) return true;

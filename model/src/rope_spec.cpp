@@ -64,9 +64,7 @@ const std::vector<TypeRow>& type_rows() {
   return table;
 }
 
-const TypeRow& row_of(RopeType type) {
-  return *std::ranges::find(type_rows(), type, &TypeRow::type);
-}
+const TypeRow& row_of(RopeType type) { return *std::ranges::find(type_rows(), type, &TypeRow::type); }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -343,18 +341,14 @@ void clip_slow_pairs(const RopeSpec& spec, RopeFrequencies& theta) {
 
 }  // namespace
 
-const char* name(RopeType type) {
-  return row_of(type).name;
-}
+const char* name(RopeType type) { return row_of(type).name; }
 
 const RopeTypeKeys* find_rope_type(std::string_view name) {
   const auto found = std::ranges::find(type_rows(), name, &TypeRow::name);
   return found == type_rows().end() ? nullptr : &*found;
 }
 
-RopeSpec read_rope_spec(io::StrictObject& options, const RopeShape& shape) {
-  return SpecReader(options, shape).read();
-}
+RopeSpec read_rope_spec(io::StrictObject& options, const RopeShape& shape) { return SpecReader(options, shape).read(); }
 
 RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length) {
   const bool is_long = sequence_length > spec.trained_length;

@@ -101,9 +101,7 @@ bool RotaryRows::changes_with_length() const {
          settings_.spec.changes_with_length();
 }
 
-bool RotaryRows::sides_differ() const {
-  return settings_.form == RotaryForm::kXpos || settings_.log_n != LogN::kNone;
-}
+bool RotaryRows::sides_differ() const { return settings_.form == RotaryForm::kXpos || settings_.log_n != LogN::kNone; }
 
 bool RotaryRows::depends_on_sequence(int64_t end) const {
   if (settings_.form == RotaryForm::kXpos || settings_.log_n == LogN::kLength) return true;

@@ -151,18 +151,13 @@ RotarySettings read_log_n(io::StrictObject& options, int64_t head_dim, int64_t m
 
 const char* parameter_name(TrainedFrequencies trained) {
   switch (trained) {
-    case TrainedFrequencies::kRaw:
-      return "freqs";
-    case TrainedFrequencies::kLog:
-      return "log_freqs";
-    default:
-      return "";
+    case TrainedFrequencies::kRaw: return "freqs";
+    case TrainedFrequencies::kLog: return "log_freqs";
+    default: return "";
   }
 }
 
-const char* name(RotaryLayout layout) {
-  return layout == RotaryLayout::kPairs ? "pairs" : "halves";
-}
+const char* name(RotaryLayout layout) { return layout == RotaryLayout::kPairs ? "pairs" : "halves"; }
 
 RotarySettings read_rotary(RotaryForm form, io::StrictObject& options, int64_t head_dim,
                            int64_t max_position_embeddings) {
@@ -179,21 +174,12 @@ RotarySettings read_rotary(RotaryForm form, io::StrictObject& options, int64_t h
                 .max_position_embeddings = max_position_embeddings,
                 .mrope_section = form == RotaryForm::kMrope ? MropeSection::kRequired : MropeSection::kUnknown});
   switch (form) {
-    case RotaryForm::kRope:
-      read_rope(options, settings);
-      break;
-    case RotaryForm::kAxial:
-      read_axial(options, settings);
-      break;
-    case RotaryForm::kMrope:
-      settings.layout = read_layout(options, RotaryLayout::kHalves);
-      break;
-    case RotaryForm::kXpos:
-      read_xpos(options, settings);
-      break;
+    case RotaryForm::kRope: read_rope(options, settings); break;
+    case RotaryForm::kAxial: read_axial(options, settings); break;
+    case RotaryForm::kMrope: settings.layout = read_layout(options, RotaryLayout::kHalves); break;
+    case RotaryForm::kXpos: read_xpos(options, settings); break;
     case RotaryForm::kAxialNd:
-    case RotaryForm::kLogN:
-      break;  // handled above
+    case RotaryForm::kLogN: break;  // handled above
   }
   return settings;
 }

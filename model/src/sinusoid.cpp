@@ -22,12 +22,8 @@ rf_status table(const std::vector<double>& hi, const std::vector<double>& lo, co
   return rf_rope_table_f64(hi.data(), lo.data(), std::ssize(hi), 1, positions.data(), std::ssize(positions), cos, sin);
 }
 
-std::vector<double> as_doubles(const int64_t* positions, int64_t count) {
-  return exact_positions(positions, count);
-}
-std::vector<double> as_doubles(const double* positions, int64_t count) {
-  return {positions, positions + count};
-}
+std::vector<double> as_doubles(const int64_t* positions, int64_t count) { return exact_positions(positions, count); }
+std::vector<double> as_doubles(const double* positions, int64_t count) { return {positions, positions + count}; }
 
 void require_computed(rf_status status) {
   if (status != RF_OK) fail("sinusoid", "sinusoids must be computable, got {}", rf_last_error());
@@ -39,11 +35,8 @@ void arrange(const T* cos, const T* sin, int64_t sines, int64_t width, SinusoidL
     case SinusoidLayout::kInterleaved:
       for (int64_t j = 0; j < width; ++j) row[j] = j % 2 == 0 ? sin[j / 2] : cos[j / 2];
       return;
-    case SinusoidLayout::kHalf:
-      std::copy_n(cos, width - sines, std::copy_n(sin, sines, row));
-      return;
-    case SinusoidLayout::kSineOnly:
-      std::copy_n(sin, width, row);
+    case SinusoidLayout::kHalf: std::copy_n(cos, width - sines, std::copy_n(sin, sines, row)); return;
+    case SinusoidLayout::kSineOnly: std::copy_n(sin, width, row);
   }
 }
 

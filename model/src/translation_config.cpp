@@ -167,9 +167,7 @@ std::string model_type(const TranslationConfig& config) {
   return config.position_encodings == std::vector{marian_sinusoids()} ? kMarian : kOwnType;
 }
 
-std::vector<std::string_view> translation_types() {
-  return {kMarian, kOwnType};
-}
+std::vector<std::string_view> translation_types() { return {kMarian, kOwnType}; }
 
 TranslationConfig parse_translation_config(const json& object) {
   return parse_translation(object, "config", UnknownKeys::kRefused);

@@ -54,14 +54,10 @@ void for_each_module(const TranslationConfig& config, TranslationSide side, cons
 
 std::vector<int64_t> shape_of_module(const BodyModule& module, int64_t width, int64_t inner) {
   switch (module.kind) {
-    case BodyModule::Kind::kProjection:
-      return {width, width};
-    case BodyModule::Kind::kUp:
-      return {inner, width};
-    case BodyModule::Kind::kDown:
-      return {width, inner};
-    case BodyModule::Kind::kNorm:
-      break;
+    case BodyModule::Kind::kProjection: return {width, width};
+    case BodyModule::Kind::kUp: return {inner, width};
+    case BodyModule::Kind::kDown: return {width, inner};
+    case BodyModule::Kind::kNorm: break;
   }
   return {width};
 }

@@ -29,9 +29,7 @@ bool starts_with_any(std::string_view name, const std::string_view (&modules)[N]
   return std::any_of(std::begin(modules), std::end(modules), [name](auto module) { return name.starts_with(module); });
 }
 
-std::string shown(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string shown(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 std::vector<std::string_view> file_prefixes(Family family) {
   if (family == Family::kBert) return {"bert.", "nezha."};

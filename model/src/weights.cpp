@@ -96,12 +96,9 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
   add_encoder(to, config, head == Head::kNone ? "" : body_prefix(config));
   add_pooler(to, config, head);
   switch (head) {
-    case Head::kNone:
-      break;
+    case Head::kNone: break;
     case Head::kMaskedLm:
-    case Head::kCausalLm:
-      add_language_model_head(to, config);
-      break;
+    case Head::kCausalLm: add_language_model_head(to, config); break;
     case Head::kPreTraining:
       add_language_model_head(to, config);
       to.task_linear(kPairLayer, 2, config.hidden_size);
@@ -114,12 +111,8 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
         to.task_linear("classifier.out_proj", config.num_labels, config.hidden_size);
       }
       break;
-    case Head::kMultipleChoice:
-      to.task_linear("classifier", 1, config.hidden_size);
-      break;
-    case Head::kTokenClassification:
-      to.task_linear("classifier", config.num_labels, config.hidden_size);
-      break;
+    case Head::kMultipleChoice: to.task_linear("classifier", 1, config.hidden_size); break;
+    case Head::kTokenClassification: to.task_linear("classifier", config.num_labels, config.hidden_size); break;
     case Head::kQuestionAnswering:
       to.task_linear("qa_outputs", 2, config.hidden_size);  // start and end, for any num_labels
       break;
@@ -151,12 +144,9 @@ InitialValues initial_values(const ModelConfig& config, const WeightSpec& spec) 
 bool decays(WeightRole role, size_t dimensions) {
   switch (role) {
     case WeightRole::kMatrix:
-    case WeightRole::kEmbedding:
-      return true;
-    case WeightRole::kEncoding:
-      return dimensions > 1;
-    default:
-      return false;
+    case WeightRole::kEmbedding: return true;
+    case WeightRole::kEncoding: return dimensions > 1;
+    default: return false;
   }
 }
 
@@ -169,9 +159,7 @@ bool is_added_name(const std::string& name) {
   return name.starts_with(kEncodingPrefix) || name.starts_with(kLinearAttentionPrefix);
 }
 
-std::string body_prefix(const ModelConfig& config) {
-  return config.family == Family::kBert ? "bert." : "roformer.";
-}
+std::string body_prefix(const ModelConfig& config) { return config.family == Family::kBert ? "bert." : "roformer."; }
 
 std::string tied_source(const ModelConfig& config, const std::string& name) {
   if (name == "cls.predictions.decoder.weight") return body_prefix(config) + "embeddings.word_embeddings.weight";

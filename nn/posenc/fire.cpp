@@ -75,13 +75,9 @@ variable_list gradients_of(const variable_list& net, const at::Tensor& query_BT,
   return grads;
 }
 
-double number_of(const at::Tensor& tensor) {
-  return tensor.item<double>();
-}
+double number_of(const at::Tensor& tensor) { return tensor.item<double>(); }
 
-double sign(double value) {
-  return value > 0 ? 1 : value < 0 ? -1 : 0;
-}
+double sign(double value) { return value > 0 ? 1 : value < 0 ? -1 : 0; }
 
 at::Tensor tensor_of(const std::vector<double>& numbers, const at::Tensor& like) {
   const at::Tensor result = at::empty(like.sizes(), like.options().dtype(at::kDouble));

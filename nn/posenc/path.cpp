@@ -52,9 +52,7 @@ constexpr int64_t kTaps = 3;              // of the convolution
 constexpr double kSmallestSquare = 1e-6;  // added to |v|^2, as in the authors' code
 constexpr int64_t kBlock = 128;           // tokens
 
-at::Tensor transposed(const at::Tensor& x) {
-  return x.transpose(-2, -1);
-}
+at::Tensor transposed(const at::Tensor& x) { return x.transpose(-2, -1); }
 
 // Tokens [B,H,S,D] as blocks [B,H,blocks,block,D], padded with zeros on both sides.
 at::Tensor in_blocks(const at::Tensor& x_BHSD, int64_t before, int64_t block) {

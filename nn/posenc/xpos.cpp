@@ -24,14 +24,10 @@ namespace {
 
 io::DType range_dtype(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble:
-      return io::DType::kF64;
-    case at::kHalf:
-      return io::DType::kF16;
-    case at::kBFloat16:
-      return io::DType::kBF16;
-    default:
-      return io::DType::kF32;
+    case at::kDouble: return io::DType::kF64;
+    case at::kHalf: return io::DType::kF16;
+    case at::kBFloat16: return io::DType::kBF16;
+    default: return io::DType::kF32;
   }
 }
 

@@ -150,21 +150,15 @@ Kernel kernel_of_name(std::string_view name) {
 
 std::string_view name_of(Kernel kernel) {
   switch (kernel) {
-    case Kernel::kAuto:
-      return "auto";
-    case Kernel::kFused:
-      return "fused";
-    case Kernel::kExplicit:
-      return "explicit";
-    case Kernel::kRef:
-      return "ref";
+    case Kernel::kAuto: return "auto";
+    case Kernel::kFused: return "fused";
+    case Kernel::kExplicit: return "explicit";
+    case Kernel::kRef: return "ref";
   }
   fail("attention", "unknown kernel, got {}", static_cast<int>(kernel));
 }
 
-Kernel automatic_kernel(at::ScalarType dtype) {
-  return choose(Kernel::kAuto, at::kCPU, dtype, {});
-}
+Kernel automatic_kernel(at::ScalarType dtype) { return choose(Kernel::kAuto, at::kCPU, dtype, {}); }
 
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout) {
   if (!rotation.defined()) return x_BTHD;

@@ -89,9 +89,7 @@ at::Tensor gathered(const at::Tensor& x_BHxR, const at::Tensor& index_Bxy) {
 
 }  // namespace
 
-at::ScalarType sum_type(at::ScalarType dtype) {
-  return at::isReducedFloatingType(dtype) ? at::kFloat : dtype;
-}
+at::ScalarType sum_type(at::ScalarType dtype) { return at::isReducedFloatingType(dtype) ? at::kFloat : dtype; }
 
 at::Tensor query_dot_rows(const at::Tensor& x_BHTD, const DistanceTable& table, AttentionContext::State& state) {
   if (state.steps()) {

@@ -18,9 +18,7 @@ namespace {
   fail("position_encoding", "each term must be set by one encoding, got {} from two", name);
 }
 
-bool rotates(const Terms& terms) {
-  return terms.query.defined() || terms.key.defined() || terms.value.defined();
-}
+bool rotates(const Terms& terms) { return terms.query.defined() || terms.key.defined() || terms.value.defined(); }
 
 void add_terms(Terms& all, Terms part) {
   if (rotates(part)) {

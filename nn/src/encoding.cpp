@@ -33,17 +33,13 @@ void check_vectors(const Positions& positions, const Projections& given) {
 
 }  // namespace
 
-at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
-  return {};
-}
+at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) { return {}; }
 
 at::Tensor Encoding::words(const at::Tensor& words_BTE, const at::Tensor&, const TokenPositions&) const {
   return words_BTE;
 }
 
-at::Tensor Encoding::layer_input(int64_t, const Shared&) const {
-  return {};
-}
+at::Tensor Encoding::layer_input(int64_t, const Shared&) const { return {}; }
 
 Shared Encoding::shared(const Positions& positions, at::ScalarType dtype) {
   Shared shared = compute_shared(positions, dtype);
@@ -68,18 +64,12 @@ Terms Encoding::terms(int64_t layer, const Shared& shared, const Projections& pr
   return terms;
 }
 
-Shared Encoding::compute_shared(const Positions&, at::ScalarType) {
-  return {};
-}
+Shared Encoding::compute_shared(const Positions&, at::ScalarType) { return {}; }
 
 void Encoding::check_length(int64_t) const {}
 
-at::Tensor Encoding::token_numbers(int64_t, const at::Tensor&) const {
-  return {};
-}
+at::Tensor Encoding::token_numbers(int64_t, const at::Tensor&) const { return {}; }
 
-Terms Encoding::compute_terms(int64_t, const Shared& shared, const Projections&) {
-  return shared.terms;
-}
+Terms Encoding::compute_terms(int64_t, const Shared& shared, const Projections&) { return shared.terms; }
 
 }  // namespace rf::nn

@@ -48,12 +48,9 @@ bool has_vector_gates(const std::vector<ops::Terms>& layers) {
 
 const char* name_of(EncodingBehaviour::Lengths lengths) {
   switch (lengths) {
-    case EncodingBehaviour::Lengths::kAll:
-      return "all";
-    case EncodingBehaviour::Lengths::kStored:
-      return "stored";
-    case EncodingBehaviour::Lengths::kTable:
-      return "table";
+    case EncodingBehaviour::Lengths::kAll: return "all";
+    case EncodingBehaviour::Lengths::kStored: return "stored";
+    case EncodingBehaviour::Lengths::kTable: return "table";
   }
   return "";
 }

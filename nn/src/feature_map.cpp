@@ -19,9 +19,7 @@ namespace rf::nn {
 namespace {
 
 // Like elu(x) + 1, which is 0 in float32 below x = -17, but positive down to -87.
-at::Tensor elu_plus_one(const at::Tensor& x) {
-  return at::where(x.gt(0), x + 1, x.clamp_max(0).exp());
-}
+at::Tensor elu_plus_one(const at::Tensor& x) { return at::where(x.gt(0), x + 1, x.clamp_max(0).exp()); }
 
 at::Tensor cosine(const at::Tensor& x) {
   constexpr double kMinNorm = 1e-12;  // a zero vector stays zero
@@ -42,9 +40,7 @@ at::Tensor relu_features(const LinearAttentionConfig& config, const MapInput& in
   return at::relu(project(input).products_BTHF) + config.feature_eps;
 }
 
-double root(const at::Tensor& features) {
-  return std::sqrt(static_cast<double>(features.size(-1)));
-}
+double root(const at::Tensor& features) { return std::sqrt(static_cast<double>(features.size(-1))); }
 
 at::Tensor masked(const at::Tensor& x_BSHF, const at::Tensor& mask_BS, double value) {
   if (!mask_BS.defined()) return x_BSHF;
@@ -86,21 +82,17 @@ at::Tensor softmax_of_keys(const at::Tensor& x_BSHD, const at::Tensor& mask_BS) 
 
 at::Tensor query_features(const LinearAttentionConfig& config, const MapInput& queries) {
   switch (config.feature_map) {
-    case FeatureMap::kElu:
-      return elu_plus_one(queries.x_BTHD);
+    case FeatureMap::kElu: return elu_plus_one(queries.x_BTHD);
     case FeatureMap::kShenOriginal:
-    case FeatureMap::kShen:
-      return at::softmax(queries.x_BTHD, -1);
+    case FeatureMap::kShen: return at::softmax(queries.x_BTHD, -1);
     case FeatureMap::kFavor: {
       const Projected of = project(queries);
       const at::Tensor largest = of.products_BTHF.amax(-1, /*keepdim=*/true);
       const at::Tensor rows = (of.products_BTHF - of.half_norm_BTH1 - largest).exp() + config.feature_eps;
       return rows / root(rows);
     }
-    case FeatureMap::kRelu:
-      return relu_features(config, queries);
-    case FeatureMap::kCosine:
-      return cosine(queries.x_BTHD);
+    case FeatureMap::kRelu: return relu_features(config, queries);
+    case FeatureMap::kCosine: return cosine(queries.x_BTHD);
   }
   return {};
 }
@@ -109,22 +101,12 @@ KeyFeatures key_features(const LinearAttentionConfig& config, const MapInput& ke
                          Direction direction, const at::Tensor& earlier_BH) {
   KeyFeatures features;
   switch (config.feature_map) {
-    case FeatureMap::kElu:
-      features.rows_BSHF = elu_plus_one(keys.x_BTHD);
-      break;
-    case FeatureMap::kShenOriginal:
-      features.rows_BSHF = softmax_of_keys(keys.x_BTHD, mask_BS);
-      break;
+    case FeatureMap::kElu: features.rows_BSHF = elu_plus_one(keys.x_BTHD); break;
+    case FeatureMap::kShenOriginal: features.rows_BSHF = softmax_of_keys(keys.x_BTHD, mask_BS); break;
     case FeatureMap::kShen:
-    case FeatureMap::kFavor:
-      features = exponentials(config, keys, mask_BS, direction, earlier_BH);
-      break;
-    case FeatureMap::kRelu:
-      features.rows_BSHF = relu_features(config, keys);
-      break;
-    case FeatureMap::kCosine:
-      features.rows_BSHF = cosine(keys.x_BTHD);
-      break;
+    case FeatureMap::kFavor: features = exponentials(config, keys, mask_BS, direction, earlier_BH); break;
+    case FeatureMap::kRelu: features.rows_BSHF = relu_features(config, keys); break;
+    case FeatureMap::kCosine: features.rows_BSHF = cosine(keys.x_BTHD); break;
   }
   features.rows_BSHF = masked(features.rows_BSHF, mask_BS, 0);
   return features;

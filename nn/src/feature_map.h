@@ -22,9 +22,7 @@ namespace rf::nn {
 
 // The maximum over zero keys. It is finite, so that the difference of two such maxima is not NaN, and so low that
 // exponentials relative to any other number are 0.
-inline double lowest_maximum(at::ScalarType dtype) {
-  return dtype == at::kDouble ? -8e307 : -1.5e38;
-}
+inline double lowest_maximum(at::ScalarType dtype) { return dtype == at::kDouble ? -8e307 : -1.5e38; }
 
 struct MapInput {
   at::Tensor x_BTHD;

@@ -12,15 +12,9 @@ namespace {
 thread_local int empty_scopes = 0;
 }
 
-EmptyParameters::EmptyParameters() {
-  ++empty_scopes;
-}
-EmptyParameters::~EmptyParameters() {
-  --empty_scopes;
-}
-bool EmptyParameters::wanted() {
-  return empty_scopes > 0;
-}
+EmptyParameters::EmptyParameters() { ++empty_scopes; }
+EmptyParameters::~EmptyParameters() { --empty_scopes; }
+bool EmptyParameters::wanted() { return empty_scopes > 0; }
 
 std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::string& name) {
   const auto children = parent.named_children();

@@ -25,9 +25,7 @@ bool kernels_take(at::ScalarType dtype) {
   return (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf) && !ops::reference_is_asked_for();
 }
 
-bool kernels_take(const at::Tensor& x) {
-  return x.device().is_cpu() && kernels_take(x.scalar_type());
-}
+bool kernels_take(const at::Tensor& x) { return x.device().is_cpu() && kernels_take(x.scalar_type()); }
 
 bool kernel_takes(const Linear& layer, const at::Tensor& x) {
   const int64_t rows = layer.weight->size(1) == 0 ? 0 : x.numel() / layer.weight->size(1);
@@ -41,9 +39,7 @@ std::string_view gelu_name(Activation activation) {
   return activation == Activation::kGelu ? "gelu_erf" : activation == Activation::kGeluTanh ? "gelu_tanh" : "";
 }
 
-std::optional<at::Tensor> optional(const at::Tensor& x) {
-  return x.defined() ? std::optional(x) : std::nullopt;
-}
+std::optional<at::Tensor> optional(const at::Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
 
 }  // namespace
 
@@ -53,16 +49,11 @@ std::string linear_backend(c10::ScalarType dtype, int64_t rows) {
 
 at::Tensor activate(Activation activation, const at::Tensor& x) {
   switch (activation) {
-    case Activation::kGelu:
-      return kernels_take(x) ? ops::gelu(x, {}, "erf") : at::gelu(x);
-    case Activation::kGeluTanh:
-      return kernels_take(x) ? ops::gelu(x, {}, "tanh") : at::gelu(x, "tanh");
-    case Activation::kRelu:
-      return at::relu(x);
-    case Activation::kSilu:
-      return at::silu(x);
-    case Activation::kTanh:
-      return at::tanh(x);
+    case Activation::kGelu: return kernels_take(x) ? ops::gelu(x, {}, "erf") : at::gelu(x);
+    case Activation::kGeluTanh: return kernels_take(x) ? ops::gelu(x, {}, "tanh") : at::gelu(x, "tanh");
+    case Activation::kRelu: return at::relu(x);
+    case Activation::kSilu: return at::silu(x);
+    case Activation::kTanh: return at::tanh(x);
   }
   fail("model", "unknown activation, got {}", static_cast<int>(activation));
 }

@@ -78,9 +78,7 @@ Kernel choose(Kernel wanted, const Facts& facts) {
   return wanted;
 }
 
-at::ScalarType dtype_of_sums(Kernel kernel) {
-  return kernel == Kernel::kRef ? at::kDouble : at::kFloat;
-}
+at::ScalarType dtype_of_sums(Kernel kernel) { return kernel == Kernel::kRef ? at::kDouble : at::kFloat; }
 
 // One sequence per row.
 at::Tensor attend(const LinearProblem& problem, Kernel kernel) {
@@ -241,9 +239,7 @@ at::Tensor for_query_heads(const at::Tensor& x_BSHD, int64_t heads) {
   return group == 1 ? x_BSHD : x_BSHD.repeat_interleave(group, 2);
 }
 
-Kernel automatic_linear_kernel(at::ScalarType dtype) {
-  return choose(Kernel::kAuto, {at::kCPU, dtype});
-}
+Kernel automatic_linear_kernel(at::ScalarType dtype) { return choose(Kernel::kAuto, {at::kCPU, dtype}); }
 
 at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                             const ops::Terms& terms, const LinearAttentionConfig& config, const at::Tensor& projection,

@@ -17,9 +17,7 @@ at::Tensor rotated_features(const at::Tensor& features, const Rotation& rotation
   return rotated(features, rotation, layout);
 }
 
-at::Tensor heads_first(const at::Tensor& x_BTHD) {
-  return x_BTHD.transpose(1, 2);
-}
+at::Tensor heads_first(const at::Tensor& x_BTHD) { return x_BTHD.transpose(1, 2); }
 
 // num / den, 0 with gradient 0 where den is 0.
 at::Tensor quotient(const at::Tensor& num_BHTD, const at::Tensor& den_BHT1) {

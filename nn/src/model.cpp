@@ -40,22 +40,18 @@ at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
   if (EmptyParameters::wanted()) return value;
   switch (spec.role) {
-    case WeightRole::kMatrix:
-      return draw(value, initial_values(config, spec));
+    case WeightRole::kMatrix: return draw(value, initial_values(config, spec));
     case WeightRole::kEmbedding:
       draw(value, initial_values(config, spec));
       if (spec.name.ends_with("word_embeddings.weight")) value[config.pad_token_id].zero_();
       return value;
-    case WeightRole::kNormGain:
-      return value.fill_(1);
+    case WeightRole::kNormGain: return value.fill_(1);
     case WeightRole::kBias:
-    case WeightRole::kNormBias:
-      return value.zero_();
+    case WeightRole::kNormBias: return value.zero_();
     case WeightRole::kEncoding:
     case WeightRole::kEncodingBias:
     case WeightRole::kTable:
-    case WeightRole::kBuffer:
-      break;
+    case WeightRole::kBuffer: break;
   }
   fail("model", "a weight must have a role that defines its initial value, got none for {}", spec.name);
 }
@@ -121,11 +117,8 @@ struct Model::Impl {
 void Model::Impl::bind_head(const Parameters& parameters, const std::string& prefix) {
   if (has_pooler(config, head)) pooler = parameters.linear(prefix + "pooler.dense");
   switch (head) {
-    case Head::kNone:
-      return;
-    case Head::kPreTraining:
-      pair_classifier = parameters.linear(kPairLayer);
-      [[fallthrough]];
+    case Head::kNone: return;
+    case Head::kPreTraining: pair_classifier = parameters.linear(kPairLayer); [[fallthrough]];
     case Head::kMaskedLm:
     case Head::kCausalLm:
       if (parameters.has("cls.predictions.transform.dense.weight")) {
@@ -144,12 +137,8 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
       }
       [[fallthrough]];
     case Head::kMultipleChoice:
-    case Head::kTokenClassification:
-      classifier = parameters.linear("classifier");
-      return;
-    case Head::kQuestionAnswering:
-      classifier = parameters.linear("qa_outputs");
-      return;
+    case Head::kTokenClassification: classifier = parameters.linear("classifier"); return;
+    case Head::kQuestionAnswering: classifier = parameters.linear("qa_outputs"); return;
   }
 }
 
@@ -223,18 +212,10 @@ Model::Model(const ModelConfig& config, Head head, std::shared_ptr<Encoding> enc
   impl_->bind_head(parameters, prefix);
 }
 
-const ModelConfig& Model::config() const {
-  return impl_->config;
-}
-Head Model::head() const {
-  return impl_->head;
-}
-const std::vector<WeightSpec>& Model::weight_specs() const {
-  return impl_->specs;
-}
-at::Tensor Model::position_table() const {
-  return impl_->table_MD;
-}
+const ModelConfig& Model::config() const { return impl_->config; }
+Head Model::head() const { return impl_->head; }
+const std::vector<WeightSpec>& Model::weight_specs() const { return impl_->specs; }
+at::Tensor Model::position_table() const { return impl_->table_MD; }
 
 void Model::set_position_table(const at::Tensor& table_MD) {
   const at::IntArrayRef shape = table_MD.sizes();
@@ -245,9 +226,7 @@ void Model::set_position_table(const at::Tensor& table_MD) {
   impl_->body.set_encoding(make_stored_rotation(table_MD));
 }
 
-void Model::check_length(int64_t tokens) const {
-  impl_->body.encoding().check_length(tokens);
-}
+void Model::check_length(int64_t tokens) const { impl_->body.encoding().check_length(tokens); }
 
 std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
   const c10::NoGradGuard no_grad;
@@ -273,9 +252,7 @@ std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
   return layers;
 }
 
-const Encoding& Model::position_encoding() const {
-  return impl_->body.encoding();
-}
+const Encoding& Model::position_encoding() const { return impl_->body.encoding(); }
 
 at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
   check_input(input, impl_->config, impl_->body.dtype(), cache);
@@ -333,16 +310,11 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
   if (begins && impl_->pooler.weight->defined()) out.pooled_BC = impl_->pooled(read_BC);
   const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
   switch (impl_->head) {
-    case Head::kNone:
-      break;
+    case Head::kNone: break;
     case Head::kMaskedLm:
     case Head::kCausalLm:
-    case Head::kPreTraining:
-      out.logits = masked_lm_logits(out.hidden_BTC);
-      break;
-    case Head::kSequenceClassification:
-      out.logits = impl_->sequence_logits(read_BC, out, drop, p);
-      break;
+    case Head::kPreTraining: out.logits = masked_lm_logits(out.hidden_BTC); break;
+    case Head::kSequenceClassification: out.logits = impl_->sequence_logits(read_BC, out, drop, p); break;
     case Head::kMultipleChoice: {
       // A RoFormer's has no dropout.
       const at::Tensor summary_BC = impl_->summary(out);
@@ -350,9 +322,7 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
       out.logits = scores_B1.view({input.ids_BT.size(0) / num_choices, num_choices});
       break;
     }
-    case Head::kTokenClassification:
-      out.logits = impl_->classifier(drop(out.hidden_BTC, p));
-      break;
+    case Head::kTokenClassification: out.logits = impl_->classifier(drop(out.hidden_BTC, p)); break;
     case Head::kQuestionAnswering: {
       const at::Tensor both = impl_->classifier(out.hidden_BTC);
       out.start_logits_BT = both.select(-1, 0);

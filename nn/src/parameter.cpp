@@ -13,9 +13,7 @@ ParameterScope::ParameterScope(const std::vector<at::Tensor>& registered, const 
   innermost = this;
 }
 
-ParameterScope::~ParameterScope() {
-  innermost = outer_;
-}
+ParameterScope::~ParameterScope() { innermost = outer_; }
 
 const at::Tensor& Parameter::current() const {
   if (innermost == nullptr || !registered_.defined()) return registered_;

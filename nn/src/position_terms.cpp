@@ -53,15 +53,11 @@ struct Baked {
   }
 };
 
-bool same(const at::Tensor& a, const at::Tensor& b) {
-  return a.equal(b);
-}
+bool same(const at::Tensor& a, const at::Tensor& b) { return a.equal(b); }
 bool same(const ops::DistanceTable& a, const ops::DistanceTable& b) {
   return a.lo == b.lo && a.hi == b.hi && same(a.rows, b.rows);
 }
-bool same(const Rotation&, const Rotation&) {
-  return true;
-}
+bool same(const Rotation&, const Rotation&) { return true; }
 
 void add_term(Baked& baked, PositionTerms::Terms& to, const std::string& name, const at::Tensor& numbers) {
   baked.add(to, name, numbers);
@@ -87,19 +83,11 @@ bool is_of_tokens(std::string_view name) {
   return false;
 }
 
-std::string named(const char* name, const char* symbol) {
-  return fmt::format("{} ({})", name, symbol);
-}
+std::string named(const char* name, const char* symbol) { return fmt::format("{} ({})", name, symbol); }
 
-bool is_finite(const at::Tensor& numbers) {
-  return at::isfinite(numbers).all().item<bool>();
-}
-bool is_finite(const ops::DistanceTable& table) {
-  return is_finite(table.rows);
-}
-bool is_finite(const Rotation&) {
-  return true;
-}
+bool is_finite(const at::Tensor& numbers) { return at::isfinite(numbers).all().item<bool>(); }
+bool is_finite(const ops::DistanceTable& table) { return is_finite(table.rows); }
+bool is_finite(const Rotation&) { return true; }
 
 // What no file has of these terms: numbers of tokens, rotations that are computed here alone, infinity, and what
 // differs between layers in a way that a file cannot say; empty: there is none.
@@ -153,9 +141,7 @@ bool serves(const ops::DistanceTable& stored, const ops::DistanceTable& own, int
   };
   return near(rows(stored), rows(own));
 }
-bool serves(const Rotation&, const Rotation&, int64_t, Direction) {
-  return true;
-}
+bool serves(const Rotation&, const Rotation&, int64_t, Direction) { return true; }
 
 // The first term whose rows for a short sequence are not among those for the length of `layers`; empty: none is.
 std::string changing_with_length(const Model& model, const std::vector<ops::Terms>& layers, int64_t length) {

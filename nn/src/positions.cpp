@@ -138,9 +138,7 @@ Positions packed_positions(const at::Tensor& ids, const at::Tensor& sequences_BT
   return positions;
 }
 
-Positions ends_of_sequence(int64_t tokens) {
-  return make_positions(at::tensor({int64_t{0}, tokens - 1}, at::kLong));
-}
+Positions ends_of_sequence(int64_t tokens) { return make_positions(at::tensor({int64_t{0}, tokens - 1}, at::kLong)); }
 
 std::pair<int64_t, int64_t> distance_range(const Positions& positions, int64_t farthest) {
   const at::Tensor &query = positions.query.ids, &key = positions.key.ids;

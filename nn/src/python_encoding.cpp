@@ -141,9 +141,7 @@ class PythonEncoding : public Encoding {
 
 }  // namespace
 
-bool is_python_encoding(const Encoding& encoding) {
-  return dynamic_cast<const PythonEncoding*>(&encoding) != nullptr;
-}
+bool is_python_encoding(const Encoding& encoding) { return dynamic_cast<const PythonEncoding*>(&encoding) != nullptr; }
 
 bool is_python_encoding(const std::string& name) {
   return find_in_python("knows") && call_python("knows", name).at(0).toBool();

@@ -26,18 +26,12 @@ namespace {
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
 // number / tensor, as Python's operator computes it.
-at::Tensor over(double number, const at::Tensor& tensor) {
-  return tensor.reciprocal() * number;
-}
+at::Tensor over(double number, const at::Tensor& tensor) { return tensor.reciprocal() * number; }
 
 // 2i / dim for i < pairs.
-at::Tensor exponents(int64_t pairs, int64_t dim) {
-  return at::arange(0, 2 * pairs, 2, at::kLong).to(at::kFloat) / dim;
-}
+at::Tensor exponents(int64_t pairs, int64_t dim) { return at::arange(0, 2 * pairs, 2, at::kLong).to(at::kFloat) / dim; }
 
-at::Tensor of_base(double base, int64_t dim) {
-  return over(1.0, at::pow(at::Scalar(base), exponents(dim / 2, dim)));
-}
+at::Tensor of_base(double base, int64_t dim) { return over(1.0, at::pow(at::Scalar(base), exponents(dim / 2, dim))); }
 
 // Beyond the training length the base is a float32 tensor, because transformers has the length as a tensor.
 at::Tensor dynamic(const RopeSpec& spec, int64_t sequence_length) {
@@ -109,25 +103,16 @@ at::Tensor clipped_frequencies(const RopeSpec& spec) {
 at::Tensor float32_frequencies(const RopeSpec& spec, int64_t sequence_length) {
   const double dim = static_cast<double>(spec.rotary_dim);
   switch (spec.type) {
-    case RopeType::kLinear:
-      return of_base(spec.theta, spec.rotary_dim) / spec.factor;
-    case RopeType::kNtk:
-      return of_base(spec.theta * std::pow(spec.factor, dim / (dim - 2)), spec.rotary_dim);
-    case RopeType::kDynamic:
-      return dynamic(spec, sequence_length);
-    case RopeType::kYarn:
-      return yarn(spec);
-    case RopeType::kLongrope:
-      return longrope(spec, sequence_length);
-    case RopeType::kLlama3:
-      return llama3(spec);
+    case RopeType::kLinear: return of_base(spec.theta, spec.rotary_dim) / spec.factor;
+    case RopeType::kNtk: return of_base(spec.theta * std::pow(spec.factor, dim / (dim - 2)), spec.rotary_dim);
+    case RopeType::kDynamic: return dynamic(spec, sequence_length);
+    case RopeType::kYarn: return yarn(spec);
+    case RopeType::kLongrope: return longrope(spec, sequence_length);
+    case RopeType::kLlama3: return llama3(spec);
     case RopeType::kProportional:
-    case RopeType::kHope:
-      return proportional(spec);
-    case RopeType::kClipped:
-      return clipped_frequencies(spec);
-    case RopeType::kDefault:
-      break;
+    case RopeType::kHope: return proportional(spec);
+    case RopeType::kClipped: return clipped_frequencies(spec);
+    case RopeType::kDefault: break;
   }
   return of_base(spec.theta, spec.rotary_dim);
 }

@@ -40,14 +40,10 @@ at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::
   });
 }
 
-TORCH_LIBRARY_FRAGMENT(roformer, library) {
-  library.def(kAttentionSchema, script_attention);
-}
+TORCH_LIBRARY_FRAGMENT(roformer, library) { library.def(kAttentionSchema, script_attention); }
 
 // This key tells torch.vmap how to decompose a call.
-TORCH_LIBRARY_IMPL(roformer, FuncTorchBatchedDecomposition, library) {
-  library.impl("attention", script_attention);
-}
+TORCH_LIBRARY_IMPL(roformer, FuncTorchBatchedDecomposition, library) { library.impl("attention", script_attention); }
 
 }  // namespace
 

@@ -75,9 +75,7 @@ struct ScriptCache : torch::CustomClassHolder {
   KeyValueCache cache;
 };
 using MaybeCache = std::optional<c10::intrusive_ptr<ScriptCache>>;
-KeyValueCache* pointer(const MaybeCache& cache) {
-  return cache ? &(*cache)->cache : nullptr;
-}
+KeyValueCache* pointer(const MaybeCache& cache) { return cache ? &(*cache)->cache : nullptr; }
 
 using Tensors = std::vector<at::Tensor>;
 

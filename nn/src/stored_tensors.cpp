@@ -17,14 +17,10 @@ namespace {
 
 at::ScalarType scalar_type(const io::TensorView& view, WeightRole role) {
   switch (view.dtype) {
-    case io::DType::kF16:
-      return at::kHalf;
-    case io::DType::kBF16:
-      return at::kBFloat16;
-    case io::DType::kF32:
-      return at::kFloat;
-    case io::DType::kF64:
-      return at::kDouble;
+    case io::DType::kF16: return at::kHalf;
+    case io::DType::kBF16: return at::kBFloat16;
+    case io::DType::kF32: return at::kFloat;
+    case io::DType::kF64: return at::kDouble;
     case io::DType::kI64:
       if (role == WeightRole::kBuffer) return at::kLong;
       [[fallthrough]];
@@ -37,16 +33,11 @@ at::ScalarType scalar_type(const io::TensorView& view, WeightRole role) {
 // The dtype in which a weight (float32) or a buffer is stored.
 io::DType stored_dtype(const at::Tensor& tensor, const std::string& name) {
   switch (tensor.scalar_type()) {
-    case at::kLong:
-      return io::DType::kI64;
-    case at::kDouble:
-      return io::DType::kF64;
-    case at::kFloat:
-      return io::DType::kF32;
-    case at::kBFloat16:
-      return io::DType::kBF16;
-    case at::kHalf:
-      return io::DType::kF16;
+    case at::kLong: return io::DType::kI64;
+    case at::kDouble: return io::DType::kF64;
+    case at::kFloat: return io::DType::kF32;
+    case at::kBFloat16: return io::DType::kBF16;
+    case at::kHalf: return io::DType::kF16;
     default:
       fail("save_model", "buffers must be floating-point or int64, got {} for {}", toString(tensor.scalar_type()),
            name);

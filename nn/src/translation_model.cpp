@@ -19,9 +19,7 @@ namespace rf::nn {
 
 namespace {
 
-double xavier_bound(int64_t rows, int64_t columns) {
-  return std::sqrt(6.0 / static_cast<double>(rows + columns));
-}
+double xavier_bound(int64_t rows, int64_t columns) { return std::sqrt(6.0 / static_cast<double>(rows + columns)); }
 
 at::Tensor initial_translation_value(const WeightSpec& spec, const TranslationConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
@@ -35,10 +33,8 @@ at::Tensor initial_translation_value(const WeightSpec& spec, const TranslationCo
       const double bound = xavier_bound(spec.shape[0], spec.shape[1]);
       return value.uniform_(-bound, bound);
     }
-    case WeightRole::kNormGain:
-      return value.fill_(1);
-    default:
-      return value.zero_();
+    case WeightRole::kNormGain: return value.fill_(1);
+    default: return value.zero_();
   }
 }
 
@@ -110,12 +106,8 @@ TranslationModel::TranslationModel(const TranslationConfig& config) : impl_(std:
   impl_->decoder = impl_->make_side(*encodings, TranslationSide::kDecoder, by_name);
 }
 
-const TranslationConfig& TranslationModel::config() const {
-  return impl_->config;
-}
-const std::vector<WeightSpec>& TranslationModel::weight_specs() const {
-  return impl_->specs;
-}
+const TranslationConfig& TranslationModel::config() const { return impl_->config; }
+const std::vector<WeightSpec>& TranslationModel::weight_specs() const { return impl_->specs; }
 
 void TranslationModel::check_length(int64_t tokens) const {
   impl_->encoder.encoding->check_length(tokens);

@@ -30,9 +30,7 @@ void check_differentiable(const at::Tensor& x, const at::Tensor& positions, cons
   check_no_gradient("rope", "positions", positions);
 }
 
-bool frequencies_are_trained(const RopeOptions& options) {
-  return options.freqs && needs_gradient(*options.freqs);
-}
+bool frequencies_are_trained(const RopeOptions& options) { return options.freqs && needs_gradient(*options.freqs); }
 
 // Saves positions, frequencies and the options of the transposed operator for the backward.
 void save_transposed(AutogradContext* ctx, const at::Tensor& positions, const RopeOptions& o) {

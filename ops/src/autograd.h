@@ -8,9 +8,7 @@
 
 namespace rf::ops {
 
-inline bool needs_gradient(const at::Tensor& tensor) {
-  return at::GradMode::is_enabled() && tensor.requires_grad();
-}
+inline bool needs_gradient(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
 
 // Without this check a tangent would be dropped silently.
 inline void check_no_tangent(const char* where, const char* name, const std::optional<at::Tensor>& tensor) {

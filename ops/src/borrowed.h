@@ -27,12 +27,8 @@ static_assert(!std::is_convertible_v<at::Tensor, Borrowed<at::Tensor>>);
 static_assert(!std::is_convertible_v<const at::Tensor, Borrowed<at::Tensor>>);
 
 // Null without a tensor.
-inline const void* data_or_null(Borrowed<at::Tensor> x) {
-  return x->defined() ? x->const_data_ptr() : nullptr;
-}
+inline const void* data_or_null(Borrowed<at::Tensor> x) { return x->defined() ? x->const_data_ptr() : nullptr; }
 
-inline void* mutable_or_null(Borrowed<at::Tensor> x) {
-  return x->defined() ? x->mutable_data_ptr() : nullptr;
-}
+inline void* mutable_or_null(Borrowed<at::Tensor> x) { return x->defined() ? x->mutable_data_ptr() : nullptr; }
 
 }  // namespace rf::ops

@@ -50,9 +50,7 @@ class StackReader {
 };
 
 // None where undefined.
-inline c10::IValue none_or(const at::Tensor& x) {
-  return x.defined() ? c10::IValue(x) : c10::IValue();
-}
+inline c10::IValue none_or(const at::Tensor& x) { return x.defined() ? c10::IValue(x) : c10::IValue(); }
 
 template <size_t kCount>
 c10::List<bool> list_of(const std::array<bool, kCount>& flags) {

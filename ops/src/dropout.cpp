@@ -48,12 +48,8 @@ at::Tensor dropout(const at::Tensor& x, double p, int64_t seed, int64_t stream) 
   return dispatch_dropout(x, p, seed, stream);
 }
 
-TORCH_LIBRARY_IMPL(roformer, CPU, library) {
-  library.impl("dropout", dropout_cpu);
-}
+TORCH_LIBRARY_IMPL(roformer, CPU, library) { library.impl("dropout", dropout_cpu); }
 
-TORCH_LIBRARY_IMPL(roformer, Meta, library) {
-  library.impl("dropout", dropout_meta);
-}
+TORCH_LIBRARY_IMPL(roformer, Meta, library) { library.impl("dropout", dropout_meta); }
 
 }  // namespace rf::ops

@@ -165,9 +165,7 @@ at::Tensor gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_vie
   return dispatch_gelu(x, bias, form);
 }
 
-at::Tensor softmax(const at::Tensor& x) {
-  return dispatch_softmax(x);
-}
+at::Tensor softmax(const at::Tensor& x) { return dispatch_softmax(x); }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) {
   library.impl("gelu", gelu_cpu);

@@ -17,9 +17,7 @@ std::string target() {
   TORCH_CHECK_VALUE(!name.empty(), rf_last_error());
   return name;
 }
-void set_target(std::string_view name) {
-  check_status(rf_set_target(std::string(name).c_str()));
-}
+void set_target(std::string_view name) { check_status(rf_set_target(std::string(name).c_str())); }
 
 std::tuple<int64_t, int64_t> memory_held() {
   const rf_memory held = rf_memory_held();

@@ -173,8 +173,6 @@ TORCH_LIBRARY_IMPL(roformer, Meta, library) {
   library.impl("linear_backward", backward_meta);
 }
 
-TORCH_LIBRARY_IMPL(roformer, AutocastCPU, library) {
-  library.impl("linear", linear_autocast);
-}
+TORCH_LIBRARY_IMPL(roformer, AutocastCPU, library) { library.impl("linear", linear_autocast); }
 
 }  // namespace rf::ops

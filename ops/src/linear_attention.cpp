@@ -272,9 +272,7 @@ std::vector<at::Tensor> backward_meta(const LinearAttentionCall& call, const Lin
   return defined_ones(empty_gradients(call, given.wanted));
 }
 
-MaybeTensor maybe(const at::Tensor& x) {
-  return x.defined() ? MaybeTensor(x) : std::nullopt;
-}
+MaybeTensor maybe(const at::Tensor& x) { return x.defined() ? MaybeTensor(x) : std::nullopt; }
 
 }  // namespace
 

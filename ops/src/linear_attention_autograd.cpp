@@ -36,12 +36,8 @@ enum Saved : size_t {
   kDenominators
 };
 
-at::Tensor or_undefined(const MaybeTensor& x) {
-  return x.value_or(at::Tensor());
-}
-MaybeTensor if_defined(const at::Tensor& x) {
-  return x.defined() ? MaybeTensor(x) : std::nullopt;
-}
+at::Tensor or_undefined(const MaybeTensor& x) { return x.value_or(at::Tensor()); }
+MaybeTensor if_defined(const at::Tensor& x) { return x.defined() ? MaybeTensor(x) : std::nullopt; }
 
 void save_call(AutogradContext* ctx, const LinearAttentionCall& call, const LinearAttentionResult& result) {
   ctx->save_for_backward({call.q, call.k, call.v, or_undefined(call.query_cos), or_undefined(call.query_sin),

@@ -4,9 +4,7 @@
 namespace rf::ops {
 namespace {
 
-MaybeTensor read_maybe(StackReader& stack) {
-  return stack.next().toOptional<at::Tensor>();
-}
+MaybeTensor read_maybe(StackReader& stack) { return stack.next().toOptional<at::Tensor>(); }
 
 void push_call(torch::jit::Stack& stack, const LinearAttentionCall& call) {
   torch::jit::push(stack, call.q, call.k, call.v, call.feature_map, call.direction, call.denominator, call.query_cos,

@@ -14,9 +14,7 @@ namespace {
 constexpr const char* kWhere = "norm";
 
 // The tensor that gives the result its shape and dtype.
-const at::Tensor& stream_of(const NormCall& call) {
-  return call.residual ? *call.residual : call.x;
-}
+const at::Tensor& stream_of(const NormCall& call) { return call.residual ? *call.residual : call.x; }
 
 void check(const NormCall& call) {
   const at::Tensor& x = call.x;

@@ -158,12 +158,8 @@ std::pair<at::Tensor, at::Tensor> rope_table(const at::Tensor& positions, const 
   return {cos, sin};
 }
 
-TORCH_LIBRARY_IMPL(roformer, CPU, library) {
-  library.impl("rope_table", rope_table_cpu);
-}
+TORCH_LIBRARY_IMPL(roformer, CPU, library) { library.impl("rope_table", rope_table_cpu); }
 
-TORCH_LIBRARY_IMPL(roformer, Meta, library) {
-  library.impl("rope_table", rope_table_meta);
-}
+TORCH_LIBRARY_IMPL(roformer, Meta, library) { library.impl("rope_table", rope_table_meta); }
 
 }  // namespace rf::ops

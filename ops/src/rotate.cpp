@@ -52,9 +52,7 @@ void check_arguments(const at::Tensor& x, const at::Tensor& cos, const at::Tenso
 }
 
 // Rows with contiguous numbers.
-at::Tensor with_whole_rows(const at::Tensor& rows) {
-  return rows.stride(-1) == 1 ? rows : rows.contiguous();
-}
+at::Tensor with_whole_rows(const at::Tensor& rows) { return rows.stride(-1) == 1 ? rows : rows.contiguous(); }
 
 at::Tensor rotate_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
                       std::string_view direction) {
@@ -95,12 +93,8 @@ at::Tensor rotate(const at::Tensor& x_BTHD, const at::Tensor& cos, const at::Ten
   return dispatch_rotate(x_BTHD, cos, sin, layout, direction);
 }
 
-TORCH_LIBRARY_IMPL(roformer, CPU, library) {
-  library.impl("rotate", rotate_cpu);
-}
+TORCH_LIBRARY_IMPL(roformer, CPU, library) { library.impl("rotate", rotate_cpu); }
 
-TORCH_LIBRARY_IMPL(roformer, Meta, library) {
-  library.impl("rotate", rotate_meta);
-}
+TORCH_LIBRARY_IMPL(roformer, Meta, library) { library.impl("rotate", rotate_meta); }
 
 }  // namespace rf::ops

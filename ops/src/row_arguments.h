@@ -64,8 +64,6 @@ inline at::Tensor ready_parameter(const OptionalTensor& parameter, const at::Ten
   return parameter ? parameter->to(parameter_type(x)).contiguous() : at::Tensor();
 }
 
-inline at::Tensor empty_like_rows(const at::Tensor& x) {
-  return at::empty_symint(x.sym_sizes(), x.options());
-}
+inline at::Tensor empty_like_rows(const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); }
 
 }  // namespace rf::ops

@@ -21,18 +21,12 @@ void check_first_derivative(const char* where) {
                               "RF_KERNEL=ref, and float64, take torch's own operators in models, which have more");
 }
 
-bool is_trained(const OptionalTensor& x) {
-  return x && needs_gradient(*x);
-}
+bool is_trained(const OptionalTensor& x) { return x && needs_gradient(*x); }
 
 // The same with gradients disabled, as inside the forward of a function.
-bool requires_grad(const OptionalTensor& x) {
-  return x && x->requires_grad();
-}
+bool requires_grad(const OptionalTensor& x) { return x && x->requires_grad(); }
 
-OptionalTensor optional(const at::Tensor& x) {
-  return x.defined() ? OptionalTensor(x) : std::nullopt;
-}
+OptionalTensor optional(const at::Tensor& x) { return x.defined() ? OptionalTensor(x) : std::nullopt; }
 
 // The wanted gradients in their places, `size` in all.
 template <size_t kCount>
@@ -140,9 +134,7 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
 };
 
 // A tensor's shape and dtype without its memory.
-at::Tensor without_numbers(const at::Tensor& x) {
-  return at::empty({}, x.options()).expand_symint(x.sym_sizes());
-}
+at::Tensor without_numbers(const at::Tensor& x) { return at::empty({}, x.options()).expand_symint(x.sym_sizes()); }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,

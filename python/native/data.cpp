@@ -13,9 +13,7 @@ namespace nb = nanobind;
 namespace {
 
 // Throws Error for what the program would refuse: data.json, each shard's layout and checksum, and their agreement.
-void check_split(const std::string& data_dir, const std::string& name) {
-  data::Split(data_dir, name, "").verify();
-}
+void check_split(const std::string& data_dir, const std::string& name) { data::Split(data_dir, name, "").verify(); }
 
 }  // namespace
 

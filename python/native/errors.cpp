@@ -42,8 +42,6 @@ void give_warning(const std::string& text) {
   if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw nanobind::python_error();
 }
 
-void register_errors() {
-  nanobind::register_exception_translator(translate);
-}
+void register_errors() { nanobind::register_exception_translator(translate); }
 
 }  // namespace rf::python

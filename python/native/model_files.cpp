@@ -39,18 +39,10 @@ namespace {
 
 constexpr const char* kFilesWhere = "model";
 
-json described(const NoPosition&) {
-  return {{"kind", "none"}};
-}
-json described(const LearnedInput& learned) {
-  return {{"kind", "learned"}, {"rows", learned.positions}};
-}
-json described(const SinusoidalInput&) {
-  return {{"kind", "sinusoidal"}};
-}
-json described(const NezhaTable& nezha) {
-  return {{"kind", "nezha"}, {"clip", nezha.clip}};
-}
+json described(const NoPosition&) { return {{"kind", "none"}}; }
+json described(const LearnedInput& learned) { return {{"kind", "learned"}, {"rows", learned.positions}}; }
+json described(const SinusoidalInput&) { return {{"kind", "sinusoidal"}}; }
+json described(const NezhaTable& nezha) { return {{"kind", "nezha"}, {"clip", nezha.clip}}; }
 json described(const RotarySettings& settings) {
   return {{"kind", "rotary"},
           {"layout", name(settings.layout)},

@@ -27,17 +27,10 @@ Models::Models(ModelsOptions options) : options_(std::move(options)) {
   const io::WarningScope scope(note());
   options_.model_dir = model_of_run(options_.model_dir, note());
   switch (options_.first == First::kAuto ? main_part() : options_.first) {
-    case First::kFillMask:
-      mask_filler();
-      return;
-    case First::kGenerate:
-      continuer();
-      return;
-    case First::kPredict:
-      predictor();
-      return;
-    default:
-      embedder();
+    case First::kFillMask: mask_filler(); return;
+    case First::kGenerate: continuer(); return;
+    case First::kPredict: predictor(); return;
+    default: embedder();
   }
 }
 

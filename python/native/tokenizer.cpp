@@ -80,13 +80,9 @@ text::Padding padding_of(const std::string& name) {
                                 : text::Padding::kNone;
 }
 
-text::Side side_of(const std::string& name) {
-  return name == "left" ? text::Side::kLeft : text::Side::kRight;
-}
+text::Side side_of(const std::string& name) { return name == "left" ? text::Side::kLeft : text::Side::kRight; }
 
-std::string name_of(text::Side side) {
-  return side == text::Side::kLeft ? "left" : "right";
-}
+std::string name_of(text::Side side) { return side == text::Side::kLeft ? "left" : "right"; }
 
 class Tokenizer {
  public:

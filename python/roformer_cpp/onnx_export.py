@@ -73,12 +73,7 @@ def export_onnx(
     target = _target(path, model_dir)
     graph, properties = _build(model_dir, opset, task, length)
     size = _save(graph, properties, target, external_data)
-    return {
-        "outputs": graph.output_names,
-        "length": int(properties["max_tokens"]),
-        "opset": opset,
-        "bytes": size,
-    }
+    return {"outputs": graph.output_names, "length": int(properties["max_tokens"]), "opset": opset, "bytes": size}
 
 
 def _target(path: str | os.PathLike, model_dir: str) -> Path:

@@ -114,14 +114,7 @@ def pretrain(
         raise ValueError("[pretrain] a run file must be given unless the run is resumed, got None")
     with run_file(run) as config:
         options = _child.options(
-            where,
-            config=config,
-            data=data,
-            output=output,
-            resume=resume,
-            seed=seed,
-            threads=threads,
-            profile=profile,
+            where, config=config, data=data, output=output, resume=resume, seed=seed, threads=threads, profile=profile
         )
         follower = _Follower(where, NewLines(Path(output)), callback)
         child, is_finished = _child.run(where, options, verbose=verbose, look=follower.look)

@@ -64,13 +64,9 @@ double dot(const Counts& a, const Counts& b) {
 }
 
 // Counts of the tokens of the first text of an example's first input.
-Counts text_of(const Example& example) {
-  return std::move(counts_of(example, 0).front());
-}
+Counts text_of(const Example& example) { return std::move(counts_of(example, 0).front()); }
 
-size_t class_of(const Example& example) {
-  return static_cast<size_t>(example.targets[0]);
-}
+size_t class_of(const Example& example) { return static_cast<size_t>(example.targets[0]); }
 
 }  // namespace
 

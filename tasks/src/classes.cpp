@@ -100,9 +100,7 @@ void Labels::set_outputs(ModelConfig& config) const {
   for (size_t i = 0; i < names_.size(); ++i) config.id2label[static_cast<int64_t>(i)] = names_[i];
 }
 
-double sigmoid(double logit) {
-  return 1 / (1 + std::exp(-logit));
-}
+double sigmoid(double logit) { return 1 / (1 + std::exp(-logit)); }
 
 std::vector<double> softmax(std::span<const double> logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());

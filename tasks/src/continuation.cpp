@@ -266,9 +266,7 @@ std::optional<std::string> ContinuationStream::next() {
   return std::nullopt;
 }
 
-const Continuation& ContinuationStream::result() const {
-  return impl_->result;
-}
+const Continuation& ContinuationStream::result() const { return impl_->result; }
 
 Continuer::Continuer(const std::string& model_dir, const ContinuerOptions& options)
     : impl_(std::make_unique<Impl>(model_dir, options)) {}
@@ -276,9 +274,7 @@ Continuer::~Continuer() = default;
 Continuer::Continuer(Continuer&&) noexcept = default;
 Continuer& Continuer::operator=(Continuer&&) noexcept = default;
 
-Stops Continuer::default_stops() const {
-  return {impl_->ends.after, {}};
-}
+Stops Continuer::default_stops() const { return {impl_->ends.after, {}}; }
 
 Stops Continuer::stops_of(std::span<const std::string> given, const std::string& name) const {
   Stops stops;

@@ -100,9 +100,7 @@ CrossEncoder::~CrossEncoder() = default;
 CrossEncoder::CrossEncoder(CrossEncoder&&) noexcept = default;
 CrossEncoder& CrossEncoder::operator=(CrossEncoder&&) noexcept = default;
 
-const CrossEncoderInfo& CrossEncoder::info() const {
-  return impl_->info;
-}
+const CrossEncoderInfo& CrossEncoder::info() const { return impl_->info; }
 
 std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
                                         std::optional<ScoreActivation> activation,

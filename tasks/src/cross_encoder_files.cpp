@@ -131,14 +131,10 @@ bool is_cross_encoder(const std::string& model_dir) {
 
 double activated(ScoreActivation activation, double logit) {
   switch (activation) {
-    case ScoreActivation::kIdentity:
-      return logit;
-    case ScoreActivation::kSigmoid:
-      return sigmoid(logit);
-    case ScoreActivation::kTanh:
-      return std::tanh(logit);
-    case ScoreActivation::kRelu:
-      return std::isnan(logit) ? logit : std::max(0.0, logit);
+    case ScoreActivation::kIdentity: return logit;
+    case ScoreActivation::kSigmoid: return sigmoid(logit);
+    case ScoreActivation::kTanh: return std::tanh(logit);
+    case ScoreActivation::kRelu: return std::isnan(logit) ? logit : std::max(0.0, logit);
   }
   return logit;
 }

@@ -47,9 +47,7 @@ text::Row both_ends(const text::Row& head, const text::Row& tail) {
 
 }  // namespace
 
-TokenRow token_row(const text::Row& row) {
-  return {row.tokens.ids, row.types, row.text_index};
-}
+TokenRow token_row(const text::Row& row) { return {row.tokens.ids, row.types, row.text_index}; }
 
 InputRows::InputRows(std::shared_ptr<const text::Tokenizer> tokenizer, const TaskSettings& settings,
                      text::Overflow overflow)

@@ -22,9 +22,7 @@ void for_each_input(const Example& example, const Visit& visit) {
 }
 
 // NaN if any element is NaN.
-double larger(double a, double b) {
-  return a >= b || std::isnan(a) ? a : b;
-}
+double larger(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
 
 }  // namespace
 

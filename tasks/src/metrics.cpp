@@ -13,9 +13,7 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-double ratio_or_zero(double numerator, double denominator) {
-  return denominator == 0 ? 0 : numerator / denominator;
-}
+double ratio_or_zero(double numerator, double denominator) { return denominator == 0 ? 0 : numerator / denominator; }
 
 // Ranks from 1; equal numbers get their mean rank.
 std::vector<double> ranks(std::span<const double> values) {
@@ -113,8 +111,6 @@ double mean_squared_error(std::span<const double> gold, std::span<const double> 
   return gold.empty() ? kNone : sum / static_cast<double>(gold.size());
 }
 
-nlohmann::json number_or_null(double value) {
-  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
-}
+nlohmann::json number_or_null(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); }
 
 }  // namespace rf::tasks

@@ -63,9 +63,7 @@ TaskSettings settings_of(const ModelConfig& config, const CrossEncoderFiles& fil
   const bool cuts_left = text::read_row_settings(model_dir).truncation_side == text::Side::kLeft;
   if (cuts_left) settings.keep = Keep::kTail;
   switch (config.head()) {
-    case Head::kSequenceClassification:
-      set_sequence_task(config, files, where, settings);
-      break;
+    case Head::kSequenceClassification: set_sequence_task(config, files, where, settings); break;
     case Head::kTokenClassification:
       settings.kind = "tokens";
       settings.columns = {{"tokens", "tokens"}, {"labels", "labels"}};

@@ -45,9 +45,7 @@ bool is_head_of_task(Head head) {
          head == Head::kQuestionAnswering || head == Head::kMultipleChoice;
 }
 
-bool is_of_tokens(Head head) {
-  return head != Head::kSequenceClassification && head != Head::kMultipleChoice;
-}
+bool is_of_tokens(Head head) { return head != Head::kSequenceClassification && head != Head::kMultipleChoice; }
 
 std::vector<Scores> scores_of(const Task& task, std::span<const Example* const> examples, const Logits& logits) {
   std::vector<Scores> scores;

@@ -288,12 +288,7 @@ def test_one_process_a_run(prepared, tmp_path):
 
 def test_unreadable_standard_input(model):
     descriptor = os.open(model, os.O_RDONLY)
-    done = subprocess.run(
-        [PROGRAM, "tokenize", "--model", model],
-        stdin=descriptor,
-        capture_output=True,
-        text=True,
-    )
+    done = subprocess.run([PROGRAM, "tokenize", "--model", model], stdin=descriptor, capture_output=True, text=True)
     os.close(descriptor)
     assert (done.returncode, done.stdout) == (1, "") and "is a directory" in done.stderr.lower()
 

@@ -50,14 +50,7 @@ def write_inputs(folder):
 def test_inputs(model, vectors, tmp_path):
     write_inputs(tmp_path)
     output = tmp_path / "out.npy"
-    for name, *more in (
-        ["a.txt"],
-        ["b.txt.gz"],
-        ["crlf.txt"],
-        ["c.jsonl"],
-        ["d.csv"],
-        ["e.tsv", "--field", "1"],
-    ):
+    for name, *more in (["a.txt"], ["b.txt.gz"], ["crlf.txt"], ["c.jsonl"], ["d.csv"], ["e.tsv", "--field", "1"]):
         report = embed(model, output, tmp_path / name, *more)
         assert report["rows"] == len(TEXTS) and report["output"] == str(output), name
         assert np.array_equal(np.load(output), vectors), name
@@ -279,12 +272,7 @@ def test_interrupted_run_continues(model, tmp_path, number, name):
     arguments = ["embed", "--model", model, "--input", "-", "--output", output, "--overwrite"]
     pipe = subprocess.PIPE
     child = subprocess.Popen(
-        [PROGRAM, *map(str, arguments)],
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        preexec_fn=hear_interrupts,
+        [PROGRAM, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True, preexec_fn=hear_interrupts
     )
     child.stdin.write("".join(line + "\n" for line in lines[:5000]))
     child.stdin.flush()

@@ -79,11 +79,7 @@ def test_threads_that_may_not_come_are_warned_of(command, settings, got):
 @COMMANDS
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"OMP_DYNAMIC": "true", "OMP_NUM_THREADS": "1"},
-        {"OMP_THREAD_LIMIT": "2", "OMP_NUM_THREADS": "2"},
-    ],
+    [{}, {"OMP_DYNAMIC": "true", "OMP_NUM_THREADS": "1"}, {"OMP_THREAD_LIMIT": "2", "OMP_NUM_THREADS": "2"}],
     ids=["nothing set", "one thread", "enough threads"],
 )
 def test_no_warning_where_every_thread_comes(command, settings):

@@ -30,10 +30,7 @@ def arguments(trained, tmp_path_factory):
         "vocab": (["vocab", "--input", folder / "corpus", "--size", 50, "--output", folder / "vocab.txt"], None),
         "prepare": (["prepare", "--input", folder / "corpus", "--model", trained, "--output", folder / "data"], None),
         "fill-mask": (["fill-mask", "--model", trained, "--text", "abc [MASK]"], None),
-        "forward": (
-            ["forward", "--model", trained, "--ids", folder / "ids.npy", "--output", folder / "out.npy"],
-            None,
-        ),
+        "forward": (["forward", "--model", trained, "--ids", folder / "ids.npy", "--output", folder / "out.npy"], None),
     }
 
 

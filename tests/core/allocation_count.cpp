@@ -12,16 +12,12 @@ std::atomic<int64_t> count = 0;
 }  // namespace
 
 namespace rf::tests {
-int64_t allocations() {
-  return count;
-}
+int64_t allocations() { return count; }
 }  // namespace rf::tests
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-bool rf::tests::counts_allocations() {
-  return true;
-}
+bool rf::tests::counts_allocations() { return true; }
 
 extern "C" {
 void* __libc_malloc(size_t size);
@@ -47,9 +43,7 @@ void* memalign(size_t alignment, size_t size) {
   if (memory != nullptr) std::memset(memory, 0xff, size);
   return memory;
 }
-void* aligned_alloc(size_t alignment, size_t size) {
-  return memalign(alignment, size);
-}
+void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 int posix_memalign(void** memory, size_t alignment, size_t size) {
   *memory = memalign(alignment, size);
   return *memory == nullptr ? ENOMEM : 0;
@@ -58,8 +52,6 @@ int posix_memalign(void** memory, size_t alignment, size_t size) {
 
 #else
 
-bool rf::tests::counts_allocations() {
-  return false;
-}
+bool rf::tests::counts_allocations() { return false; }
 
 #endif

@@ -55,9 +55,7 @@ double largest_difference(const std::vector<double>& x, const std::vector<double
   return most;
 }
 
-double eps_of(rf_dtype dtype) {
-  return dtype == RF_F32 ? kEpsF32 : dtype == RF_BF16 ? kEpsBf16 : kEpsF16;
-}
+double eps_of(rf_dtype dtype) { return dtype == RF_F32 ? kEpsF32 : dtype == RF_BF16 ? kEpsBf16 : kEpsF16; }
 
 }  // namespace
 

@@ -37,9 +37,7 @@ class LinearErrors : public testing::Test {
   LinearLayerCase linear_{RF_F32, 4, 6, 5};
 };
 
-const void* misaligned(const void* data) {
-  return static_cast<const char*>(data) + 1;
-}
+const void* misaligned(const void* data) { return static_cast<const char*>(data) + 1; }
 
 TEST_F(LinearErrors, Struct) {
   EXPECT_EQ(rf_linear_forward(nullptr), RF_INVALID_ARGUMENT);

@@ -121,12 +121,9 @@ struct Int8Case {
 double activated(rf_linear_activation activation, double t) {
   const double kTanh = std::sqrt(2 / M_PI);
   switch (activation) {
-    case RF_LINEAR_NONE:
-      break;
-    case RF_LINEAR_GELU_ERF:
-      return t / 2 * std::erfc(-t / std::sqrt(2.0));
-    case RF_LINEAR_GELU_TANH:
-      return t / 2 * (1 + std::tanh(kTanh * (t + 0.044715 * t * t * t)));
+    case RF_LINEAR_NONE: break;
+    case RF_LINEAR_GELU_ERF: return t / 2 * std::erfc(-t / std::sqrt(2.0));
+    case RF_LINEAR_GELU_TANH: return t / 2 * (1 + std::tanh(kTanh * (t + 0.044715 * t * t * t)));
   }
   return t;
 }

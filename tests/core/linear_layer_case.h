@@ -16,9 +16,7 @@ struct PackedDeleter {
 };
 using Packed = std::unique_ptr<rf_linear_packed, PackedDeleter>;
 
-inline rf_dtype bias_dtype(rf_dtype dtype) {
-  return dtype == RF_F64 ? RF_F64 : RF_F32;
-}
+inline rf_dtype bias_dtype(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64 : RF_F32; }
 
 struct LinearLayerCase {
   rf_dtype dtype;

@@ -41,9 +41,7 @@ inline Rope make_rope(const Frequencies& frequencies, double scale = 1, int64_t 
   return Rope(rope);
 }
 
-inline int64_t bytes_of(rf_dtype dtype) {
-  return dtype == RF_F64 ? 8 : dtype == RF_F32 ? 4 : 2;
-}
+inline int64_t bytes_of(rf_dtype dtype) { return dtype == RF_F64 ? 8 : dtype == RF_F32 ? 4 : 2; }
 
 inline double eps_of(rf_dtype dtype) {
   return dtype == RF_F64 ? kEpsF64 : dtype == RF_F32 ? kEpsF32 : dtype == RF_BF16 ? kEpsBf16 : kEpsF16;

@@ -22,9 +22,7 @@ constexpr int64_t kBatch = 2, kTokens = 5, kHeads = 3;
 // |c x_a| + |s x_b| for |x| <= 2 and |c|, |s| <= 2.
 constexpr double kMagnitude = 8;
 
-rf_dtype row_type(rf_dtype dtype) {
-  return dtype == RF_F64 ? RF_F64 : RF_F32;
-}
+rf_dtype row_type(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64 : RF_F32; }
 
 // A call on contiguous data, [kBatch, kTokens, kHeads, head_dim], with rows [kBatch, kTokens, num_freqs].
 struct RowsCase {

@@ -40,9 +40,7 @@ struct Rows {
   }
 };
 
-inline rf_dtype parameter_type(rf_dtype dtype) {
-  return dtype == RF_F64 ? RF_F64 : RF_F32;
-}
+inline rf_dtype parameter_type(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64 : RF_F32; }
 
 // |got - want| <= bound eps magnitude(row, column), and the rounding of the element where it is narrow. Gaps between
 // rows hold what they held.

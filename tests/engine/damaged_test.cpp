@@ -11,13 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-json roformer() {
-  return small_config("roformer", "RoFormerForMaskedLM", {{"embedding_size", 16}});
-}
+json roformer() { return small_config("roformer", "RoFormerForMaskedLM", {{"embedding_size", 16}}); }
 
-json bert() {
-  return small_config("bert", "BertModel");
-}
+json bert() { return small_config("bert", "BertModel"); }
 
 // The table of positions may be left out, and a pooler too; what is not a tensor may be anything.
 bool may_be_absent(const std::string& name) {
@@ -38,9 +34,7 @@ class Damaged : public ::testing::TestWithParam<json (*)()> {
 INSTANTIATE_TEST_SUITE_P(Families, Damaged, ::testing::Values(&roformer, &bert),
                          [](const auto& info) { return info.index == 0 ? "RoFormer" : "Bert"; });
 
-TEST_P(Damaged, WholeModelsOpen) {
-  EXPECT_EQ(refusal(model.path()), "");
-}
+TEST_P(Damaged, WholeModelsOpen) { EXPECT_EQ(refusal(model.path()), ""); }
 
 TEST_P(Damaged, TruncatedWeights) {
   const std::string& good = model.weights();

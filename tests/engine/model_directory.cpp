@@ -46,9 +46,7 @@ void write_random_weights(const json& config_json, const std::string& path) {
 }
 
 // Not synced, because thousands are written.
-void write(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
+void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
 uint64_t header_length(const std::string& bytes) {
   uint64_t length = 0;
@@ -82,13 +80,9 @@ ModelDirectory::ModelDirectory(const json& config) : config_(config) {
   weights_ = io::read_file(dir_.file("model.safetensors"));
 }
 
-void ModelDirectory::write_config(const json& config) const {
-  write(dir_.file("config.json"), config.dump());
-}
+void ModelDirectory::write_config(const json& config) const { write(dir_.file("config.json"), config.dump()); }
 
-void ModelDirectory::write_weights(const std::string& bytes) const {
-  write(dir_.file("model.safetensors"), bytes);
-}
+void ModelDirectory::write_weights(const std::string& bytes) const { write(dir_.file("model.safetensors"), bytes); }
 
 std::string ModelDirectory::with_header(const json& header) const {
   const std::string text = header.dump();
@@ -97,9 +91,7 @@ std::string ModelDirectory::with_header(const json& header) const {
   return bytes + text + weights_.substr(kLengthBytes + header_length(weights_));
 }
 
-json ModelDirectory::header() const {
-  return json::parse(weights_.substr(kLengthBytes, header_length(weights_)));
-}
+json ModelDirectory::header() const { return json::parse(weights_.substr(kLengthBytes, header_length(weights_))); }
 
 std::pair<size_t, size_t> ModelDirectory::data_of(const std::string& tensor) const {
   const size_t start = kLengthBytes + header_length(weights_);

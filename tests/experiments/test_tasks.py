@@ -12,15 +12,7 @@ from scipy import stats
 
 import tolerances as tol
 from experiment_sets import CHARACTERS, chinese, english, rows_of, values, write_lines, write_table
-from experiments import (
-    judge,
-    real_weights,
-    run,
-    table2_glue,
-    table3_chinese_models,
-    table5_long_texts,
-    tuned_models,
-)
+from experiments import judge, real_weights, run, table2_glue, table3_chinese_models, table5_long_texts, tuned_models
 
 LETTERS = "abcdefghijklm"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

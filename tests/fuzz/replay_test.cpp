@@ -70,21 +70,11 @@ class Mutator {
     const size_t at = below(bytes.size() + 1);
     const std::string& other = files_[below(files_.size())];
     switch (below(6)) {
-      case 0:
-        bytes.insert(at, kWords[below(std::size(kWords))]);
-        return;
-      case 1:
-        bytes.erase(at, 1 + below(16));
-        return;
-      case 2:
-        bytes.insert(at, bytes.substr(below(bytes.size() + 1), below(64)));
-        return;
-      case 3:
-        bytes.insert(at, other.substr(below(other.size() + 1), below(64)));
-        return;
-      case 4:
-        bytes.resize(at);
-        return;
+      case 0: bytes.insert(at, kWords[below(std::size(kWords))]); return;
+      case 1: bytes.erase(at, 1 + below(16)); return;
+      case 2: bytes.insert(at, bytes.substr(below(bytes.size() + 1), below(64))); return;
+      case 3: bytes.insert(at, other.substr(below(other.size() + 1), below(64))); return;
+      case 4: bytes.resize(at); return;
       default:
         if (at < bytes.size()) bytes[at] = static_cast<char>(random_());
     }

@@ -8,9 +8,7 @@
 namespace rf::io {
 namespace {
 
-float float_of(uint16_t half) {
-  return static_cast<float>(std::bit_cast<_Float16>(half));
-}
+float float_of(uint16_t half) { return static_cast<float>(std::bit_cast<_Float16>(half)); }
 
 void expect_half(float x) {
   const auto theirs = std::bit_cast<uint16_t>(static_cast<_Float16>(x));

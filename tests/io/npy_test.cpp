@@ -27,9 +27,7 @@ std::string with(std::string_view descr, std::string_view shape, std::string_vie
   return fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': {}, }}\n", descr, order, shape);
 }
 
-NpyArray read(const std::string& bytes) {
-  return read_npy(MemoryFile(bytes).path());
-}
+NpyArray read(const std::string& bytes) { return read_npy(MemoryFile(bytes).path()); }
 
 template <typename T>
 std::string data_of(std::initializer_list<T> values) {

@@ -82,14 +82,9 @@ TEST(SafetensorsDamage, RandomEditsAreSurvived) {
     for (size_t edits = 1 + below(3); edits > 0; --edits) {
       const size_t at = 8 + below(bad.size() - 8);
       switch (below(3)) {
-        case 0:
-          bad.insert(at, words[below(std::size(words))]);
-          break;
-        case 1:
-          bad.erase(at, 1 + below(10));
-          break;
-        default:
-          bad.insert(8 + below(bad.size() - 8), bad.substr(at, below(40)));
+        case 0: bad.insert(at, words[below(std::size(words))]); break;
+        case 1: bad.erase(at, 1 + below(10)); break;
+        default: bad.insert(8 + below(bad.size() - 8), bad.substr(at, below(40)));
       }
     }
     // Half of them with a header length that fits the edit, so that the JSON and not the length is what is wrong.

@@ -14,9 +14,7 @@
 namespace rf::nn {
 namespace {
 
-LinearAttentionConfig config_of(const std::string& options) {
-  return parse_linear_attention({"linear", options});
-}
+LinearAttentionConfig config_of(const std::string& options) { return parse_linear_attention({"linear", options}); }
 
 TEST(LinearAttentionConfig, HasTheDefaultsOfThePapers) {
   const LinearAttentionConfig elu = config_of("{}");

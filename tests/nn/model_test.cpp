@@ -20,9 +20,7 @@ using namespace rf::tests;
 #define EXPECT_ERROR(call, text) \
   EXPECT_NE(error_of([&] { (void)(call); }).find(text), std::string::npos) << error_of([&] { (void)(call); })
 
-double largest(const at::Tensor& x) {
-  return x.abs().max().item<double>();
-}
+double largest(const at::Tensor& x) { return x.abs().max().item<double>(); }
 
 // R-HF-14.
 TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {

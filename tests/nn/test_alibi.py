@@ -28,11 +28,7 @@ def test_pair_loops(heads, is_causal):
     encoding = roformer_cpp.encoding("alibi", num_attention_heads=heads, head_dim=4, is_decoder=is_causal)
     slopes = SLOPES[heads]
     expected = pair_loops(
-        q,
-        k,
-        v,
-        lambda h, i, j, q_i, k_j: q_i @ k_j / np.sqrt(4) - slopes[h] * abs(i - j),
-        is_causal=is_causal,
+        q, k, v, lambda h, i, j, q_i, k_j: q_i @ k_j / np.sqrt(4) - slopes[h] * abs(i - j), is_causal=is_causal
     )
     terms = encoding.terms(torch.arange(5), dtype=torch.float64)
     assert_t1(roformer_cpp.attention(q, k, v, terms, is_causal=is_causal), expected)

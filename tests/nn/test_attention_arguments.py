@@ -134,14 +134,7 @@ def test_what_is_refused(run, message):
 
 # ---- positions of terms ----
 
-ENCODINGS = {
-    "t5": {},
-    "alibi": {},
-    "rope": {},
-    "tupe-a": {"max_position_embeddings": 64},
-    "shaw": {},
-    "none": {},
-}
+ENCODINGS = {"t5": {}, "alibi": {}, "rope": {}, "tupe-a": {"max_position_embeddings": 64}, "shaw": {}, "none": {}}
 
 
 def encoded(name, positions, key_positions=None):

@@ -91,10 +91,7 @@ def zeros(*shape):
             "key_cos and key_sin must be [1 or batch, 4, R/2] or [1 or batch, 4, 1 or 2, R/2], got [1, 3, 2]",
         ),
         ({"value": Rotation(zeros(2, 4, 2), zeros(2, 4, 1))}, "value_cos and value_sin must be"),
-        (
-            {"query": Rotation(zeros(1, 3, 2, 2), zeros(1, 3, 2, 2))},
-            "[1 or batch, 3, 1 or 4, R/2], got [1, 3, 2, 2]",
-        ),
+        ({"query": Rotation(zeros(1, 3, 2, 2), zeros(1, 3, 2, 2))}, "[1 or batch, 3, 1 or 4, R/2], got [1, 3, 2, 2]"),
         ({"key": Rotation(zeros(3, 4, 2, 2), zeros(3, 4, 2, 2))}, "key.batch must be 1 or batch = 2, got 3"),
         (
             {"position_query": zeros(4, 9, 6)},

@@ -281,10 +281,7 @@ def test_shen_equals_its_equation_18_only_for_equal_sums():
     different = linear_attention(q, k, v, "shen_original") - linear_attention(q, k, v, "shen")
     assert different.abs().max() > tolerances.SHEN_GAP
     equal_sums = k - torch.logsumexp(k, 1, keepdim=True)
-    close(
-        linear_attention(q, equal_sums, v, "shen_original"),
-        linear_attention(q, equal_sums, v, "shen").numpy(),
-    )
+    close(linear_attention(q, equal_sums, v, "shen_original"), linear_attention(q, equal_sums, v, "shen").numpy())
 
 
 @pytest.mark.parametrize("name", ["shen", "favor"])

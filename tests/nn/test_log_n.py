@@ -62,10 +62,7 @@ def test_beside_an_encoding_that_does_not_rotate():
     terms = roformer_cpp.combine_encodings([alibi, log_n()]).terms(POSITIONS, dtype=torch.float64)
     at, slopes = POSITIONS.tolist(), [2**-4, 2**-8]
     expected = pair_loops(
-        q,
-        k,
-        v,
-        lambda h, i, j, q_i, k_j: scale[i] * (q_i @ k_j) / np.sqrt(D) - slopes[h] * abs(at[i] - at[j]),
+        q, k, v, lambda h, i, j, q_i, k_j: scale[i] * (q_i @ k_j) / np.sqrt(D) - slopes[h] * abs(at[i] - at[j])
     )
     assert_t1(roformer_cpp.attention(q, k, v, terms, positions=POSITIONS), expected)
 

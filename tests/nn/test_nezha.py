@@ -33,11 +33,7 @@ def test_pair_loops(clip):
         return rows[min(max(j - i, -clip), clip) + clip]
 
     expected = pair_loops(
-        q,
-        k,
-        v,
-        lambda h, i, j, q_i, k_j: q_i @ (k_j + row(i, j)) / np.sqrt(D),
-        lambda h, i, j, v_j: v_j + row(i, j),
+        q, k, v, lambda h, i, j, q_i, k_j: q_i @ (k_j + row(i, j)) / np.sqrt(D), lambda h, i, j, v_j: v_j + row(i, j)
     )
     terms = encoding.terms(torch.arange(T), dtype=torch.float64)
     assert_t1(roformer_cpp.attention(q, k, v, terms), expected)

@@ -26,11 +26,7 @@ def test_pair_loops(positions, heads, bar_d, is_causal):
     ratio = np.arange(1, heads + 1) * 8 / heads
     rows = [sinusoids(position, bar_d) for position in positions.tolist()]
     expected = pair_loops(
-        q,
-        k,
-        v,
-        lambda h, i, j, q_i, k_j: q_i @ k_j / np.sqrt(4) + rows[i] @ rows[j] / ratio[h],
-        is_causal=is_causal,
+        q, k, v, lambda h, i, j, q_i, k_j: q_i @ k_j / np.sqrt(4) + rows[i] @ rows[j] / ratio[h], is_causal=is_causal
     )
     shape = {"num_attention_heads": heads, "head_dim": 4, "is_decoder": is_causal}
     keys = {} if bar_d == 128 else {"bar_d": bar_d}

@@ -255,10 +255,7 @@ BAD = {
     "loss_type": (lambda: ops.cross_entropy(X, torch.zeros(2)), "[cross_entropy] targets must be int64, got Float"),
     "loss_count": (lambda: ops.cross_entropy(X, torch.arange(3)), "[cross_entropy] targets must be [2], got [3]"),
     "loss_classes": (lambda: ops.cross_entropy(X[:, :0], torch.zeros(2).long()), "[cross_entropy] logits must have a"),
-    "norm_meta": (
-        lambda: norm(X.to("meta"), dropout=2.0),
-        "[norm] dropout must be in [0, 1 - 2^-17), got 2",
-    ),
+    "norm_meta": (lambda: norm(X.to("meta"), dropout=2.0), "[norm] dropout must be in [0, 1 - 2^-17), got 2"),
     "loss_target": (
         lambda: ops.cross_entropy(X, torch.tensor([0, 6])),
         "[cross_entropy] targets[1] must be in 0..5 or ignore_index = -100, got 6",

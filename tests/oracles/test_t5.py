@@ -32,10 +32,7 @@ def test_buckets(buckets, max_distance, causal):
     relative = torch.arange(-5000, 5001)  # key - query
     theirs = T5Attention._relative_position_bucket(relative, not causal, buckets, max_distance)
     encoding = roformer_cpp.encoding(
-        "t5",
-        is_decoder=causal,
-        relative_attention_num_buckets=buckets,
-        relative_attention_max_distance=max_distance,
+        "t5", is_decoder=causal, relative_attention_num_buckets=buckets, relative_attention_max_distance=max_distance
     )
     with torch.no_grad():
         encoding.relative_attention_bias.copy_(torch.arange(buckets)[:, None])

@@ -89,12 +89,7 @@ def test_lines_of_several_runs_come_in_order(tmp_path):
     os.utime(new / "metrics.jsonl", ns=(1, 1))
     write_lines(newer, [10], text='{"step": 2')
     found = [(line["run"], line["step"]) for line in lines.take()]
-    assert found == [
-        ("lr-0.4/seed-1", 15),
-        ("lr-0.2/seed-1", 10),
-        ("lr-0.2/seed-1", 20),
-        ("lr-0.1/seed-1", 10),
-    ]
+    assert found == [("lr-0.4/seed-1", 15), ("lr-0.2/seed-1", 10), ("lr-0.2/seed-1", 20), ("lr-0.1/seed-1", 10)]
     write_lines(newer, [], text="0}\n")
     assert [line["step"] for line in lines.take()] == [20] and lines.take() == []
 

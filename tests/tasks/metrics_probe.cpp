@@ -15,9 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-json number(double value) {
-  return std::isnan(value) ? json() : json(value);
-}
+json number(double value) { return std::isnan(value) ? json() : json(value); }
 
 json answer(const json& in) {
   const std::string of = in.at("of");

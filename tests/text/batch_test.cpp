@@ -11,9 +11,7 @@
 namespace rf::text {
 namespace {
 
-Tokenizer make_tokenizer() {
-  return {Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"}), {}};
-}
+Tokenizer make_tokenizer() { return {Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"}), {}}; }
 
 // Texts of many lengths, pairs and an ill-formed one among them.
 class Samples {

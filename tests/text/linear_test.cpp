@@ -40,30 +40,14 @@ void release(void* memory) {
 
 }  // namespace
 
-void* operator new(size_t bytes) {
-  return allocate(bytes);
-}
-void* operator new[](size_t bytes) {
-  return allocate(bytes);
-}
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes);
-}
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes);
-}
-void operator delete(void* memory) noexcept {
-  release(memory);
-}
-void operator delete[](void* memory) noexcept {
-  release(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  release(memory);
-}
-void operator delete[](void* memory, size_t) noexcept {
-  release(memory);
-}
+void* operator new(size_t bytes) { return allocate(bytes); }
+void* operator new[](size_t bytes) { return allocate(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, size_t) noexcept { release(memory); }
+void operator delete[](void* memory, size_t) noexcept { release(memory); }
 
 namespace rf::text {
 namespace {

@@ -15,9 +15,7 @@ namespace {
 const std::vector<std::string> kTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un",    "##aff", "##able",
                                           "##a",   "a",     ",",     "Un",    "na",     "##ive", "\u4E2D"};
 
-Tokenizer tokenizer(TokenizerOptions options = {}) {
-  return {Vocabulary(kTokens), options};
-}
+Tokenizer tokenizer(TokenizerOptions options = {}) { return {Vocabulary(kTokens), options}; }
 
 Encoding encode(const Tokenizer& tokenizer, std::string_view text) {
   Encoding out;
@@ -132,9 +130,7 @@ class TokenizerConfig : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(TokenizerConfig, MayBeMissing) {
-  EXPECT_EQ(Tokenizer::load(dir_.path()).options().letter_case, Case::kLower);
-}
+TEST_F(TokenizerConfig, MayBeMissing) { EXPECT_EQ(Tokenizer::load(dir_.path()).options().letter_case, Case::kLower); }
 
 TEST_F(TokenizerConfig, WhatTransformersWritesIsRead) {
   const auto loaded = load(R"({

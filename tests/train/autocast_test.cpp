@@ -7,9 +7,7 @@
 namespace rf::train {
 namespace {
 
-bool is_enabled() {
-  return at::autocast::is_autocast_enabled(at::kCPU);
-}
+bool is_enabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
 
 TEST(AutocastScope, IsOnWhileItLives) {
   ASSERT_FALSE(is_enabled());

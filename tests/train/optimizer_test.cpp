@@ -35,9 +35,7 @@ Parameter parameter(const char* name, std::vector<float> values, Decay decay) {
   return {name, at::tensor(values).requires_grad_(true), decay};
 }
 
-void set_gradient(const Parameter& p, std::vector<float> values) {
-  p.weight.mutable_grad() = at::tensor(values);
-}
+void set_gradient(const Parameter& p, std::vector<float> values) { p.weight.mutable_grad() = at::tensor(values); }
 
 TEST(AdamW, TwentyStepsOfTheFormula) {
   const AdamWOptions options{0.1, 0.9, 0.98, 1e-6, /*clip_norm=*/2.0};

@@ -31,9 +31,7 @@ bool gives_large_blocks_back() {
   return with_block == before + 1 && ::mallinfo2().hblks == before;
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream(path) << text;
-}
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
 std::string make_data(const TemporaryPath& folder) {
   std::filesystem::create_directory(folder / "v");

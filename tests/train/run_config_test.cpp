@@ -12,9 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-json minimal() {
-  return {{"stages", {{{"max_length", 64}, {"batch", 8}, {"steps", 10}}}}};
-}
+json minimal() { return {{"stages", {{{"max_length", 64}, {"batch", 8}, {"steps", 10}}}}}; }
 
 json with(const json& patch) {
   json run = minimal();

@@ -207,13 +207,9 @@ void expect_cross_entropy(double smoothing) {
   EXPECT_NEAR(loss.item<double>(), expected, rf::tests::kFloat32Primitive * expected);
 }
 
-TEST(TrainStep, CrossEntropyAndItsGradient) {
-  expect_cross_entropy(0);
-}
+TEST(TrainStep, CrossEntropyAndItsGradient) { expect_cross_entropy(0); }
 
-TEST(TrainStep, CrossEntropyWithLabelSmoothing) {
-  expect_cross_entropy(0.1);
-}
+TEST(TrainStep, CrossEntropyWithLabelSmoothing) { expect_cross_entropy(0.1); }
 
 TEST(TrainStep, BiasesAndNormsDoNotDecay) {
   const auto m = model();

@@ -35,9 +35,7 @@ nlohmann::json value_of(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> split_arms(const std::string& text) {
-  return split(text, ',');
-}
+std::vector<std::string> split_arms(const std::string& text) { return split(text, ','); }
 
 EncodingConfig parse_arm(const std::string& text) {
   const std::vector<std::string> pieces = split(text, ':');

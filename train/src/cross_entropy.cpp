@@ -13,9 +13,7 @@ namespace rf::train {
 
 namespace {
 
-void check(rf_status status) {
-  TORCH_CHECK(status == RF_OK, rf_last_error());
-}
+void check(rf_status status) { TORCH_CHECK(status == RF_OK, rf_last_error()); }
 
 enum class Gradient { kNone, kInLogits };
 

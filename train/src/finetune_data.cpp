@@ -23,9 +23,7 @@ std::string dumped(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-uint64_t hash_of(const std::string& text) {
-  return XXH3_64bits(text.data(), text.size());
-}
+uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
 // Whether a field is one of several with the column's name: choices0, choices1, ..
 bool is_numbered(const std::string& name, const std::string& column) {

@@ -72,9 +72,7 @@ GradientSum::~GradientSum() {
   }
 }
 
-void GradientSum::send_in_next_backward() {
-  sending_ = overlap_ == Overlap::kBackward && !buckets_.empty();
-}
+void GradientSum::send_in_next_backward() { sending_ = overlap_ == Overlap::kBackward && !buckets_.empty(); }
 
 void GradientSum::mark_ready(size_t bucket) {
   if (!sending_) return;
@@ -128,8 +126,6 @@ void GradientSum::finish() {
   sent_ = 0;
 }
 
-CommunicationTime GradientSum::take_time() {
-  return std::exchange(time_, {});
-}
+CommunicationTime GradientSum::take_time() { return std::exchange(time_, {}); }
 
 }  // namespace rf::train

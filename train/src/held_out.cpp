@@ -22,9 +22,7 @@ data::BatchOptions batch_options(const RunConfig& run, int64_t max_length, int64
   return {max_length, batch_size, run.packing, run.objective, run.mask, run.seed, run.pairs, run.least_masks};
 }
 
-int64_t batch_tokens(const Stage& stage) {
-  return stage.max_length * (stage.batch / stage.accumulate);
-}
+int64_t batch_tokens(const Stage& stage) { return stage.max_length * (stage.batch / stage.accumulate); }
 
 HeldOut::HeldOut(std::shared_ptr<const data::Split> train, const std::string& data_dir, const std::string& split,
                  const text::Vocabulary& vocabulary)

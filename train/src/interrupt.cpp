@@ -5,9 +5,7 @@ namespace rf::train {
 
 namespace {
 volatile std::sig_atomic_t received_signal = 0;
-extern "C" void remember_signal(int number) {
-  received_signal = number;
-}
+extern "C" void remember_signal(int number) { received_signal = number; }
 }  // namespace
 
 InterruptScope::InterruptScope(Process process) {
@@ -25,8 +23,6 @@ InterruptScope::~InterruptScope() {
   sigaction(SIGTERM, &old_term_, nullptr);
 }
 
-int InterruptScope::received() const {
-  return received_signal;
-}
+int InterruptScope::received() const { return received_signal; }
 
 }  // namespace rf::train

@@ -33,9 +33,7 @@ nlohmann::json build_identity() {
   return hashes;
 }
 
-double megabytes(int64_t bytes) {
-  return 1e-6 * static_cast<double>(bytes);
-}
+double megabytes(int64_t bytes) { return 1e-6 * static_cast<double>(bytes); }
 
 }  // namespace
 

@@ -111,9 +111,7 @@ MetricsLog::MetricsLog(std::string path, int64_t last_step, const std::function<
   if (fd_ < 0) fail("train", "{} must be writable, got: {}", path_, std::strerror(errno));
 }
 
-MetricsLog::~MetricsLog() {
-  ::close(fd_);
-}
+MetricsLog::~MetricsLog() { ::close(fd_); }
 
 void MetricsLog::append(const nlohmann::json& line) {
   const std::string text = line.dump() + "\n";

@@ -23,9 +23,7 @@ namespace {
 // Numbers of all ranks that are gathered together: 64 MiB.
 constexpr int64_t kGathered = int64_t{16} << 20;
 
-int64_t part_size(int64_t elements, const Ranks& ranks) {
-  return (elements + ranks.size() - 1) / ranks.size();
-}
+int64_t part_size(int64_t elements, const Ranks& ranks) { return (elements + ranks.size() - 1) / ranks.size(); }
 
 }  // namespace
 
@@ -153,13 +151,9 @@ void AdamW::gather_weights() {
   }
 }
 
-int64_t AdamW::moments_of_all() const {
-  return 2 * std::ssize(groups_[0].names) + 2 * std::ssize(groups_[1].names);
-}
+int64_t AdamW::moments_of_all() const { return 2 * std::ssize(groups_[0].names) + 2 * std::ssize(groups_[1].names); }
 
-std::vector<MomentPart> AdamW::moments() const {
-  return moments_to_write(ranks_);
-}
+std::vector<MomentPart> AdamW::moments() const { return moments_to_write(ranks_); }
 
 std::vector<MomentPart> AdamW::moments_to_write(const Ranks& ranks) const {
   const bool is_divided = ranks_.size() > 1;

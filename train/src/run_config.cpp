@@ -279,14 +279,12 @@ double learning_rate(const ScheduleConfig& schedule, int64_t step, int64_t total
   }
   const double done = static_cast<double>(step - warmup) / static_cast<double>(total_steps - warmup);
   switch (schedule.kind) {
-    case Schedule::kLinear:
-      return peak + (schedule.final_rate - peak) * done;
+    case Schedule::kLinear: return peak + (schedule.final_rate - peak) * done;
     case Schedule::kCosine:
       return schedule.final_rate + (peak - schedule.final_rate) * 0.5 * (1 + std::cos(std::numbers::pi * done));
     case Schedule::kInverseSqrt:
       return peak * std::sqrt(static_cast<double>(std::max<int64_t>(warmup, 1)) / static_cast<double>(step));
-    default:
-      return peak;
+    default: return peak;
   }
 }
 

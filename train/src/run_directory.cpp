@@ -62,13 +62,9 @@ RunDirectory::RunDirectory(std::string path, Use use) : RunDirectory(std::move(p
   remove_temporaries(path_);
 }
 
-bool RunDirectory::has(const std::string& name) const {
-  return io::has_file(file(name));
-}
+bool RunDirectory::has(const std::string& name) const { return io::has_file(file(name)); }
 
-bool RunDirectory::is_empty() const {
-  return first_entry(path_).empty();
-}
+bool RunDirectory::is_empty() const { return first_entry(path_).empty(); }
 
 nlohmann::json RunDirectory::settings_or(const std::string& name, const nlohmann::json& settings) const {
   return has(name) ? io::read_json(file(name)) : settings;

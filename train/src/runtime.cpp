@@ -45,13 +45,9 @@ void set_threads(int threads) {
   omp_set_num_threads(threads);
 }
 
-int threads() {
-  return at::get_num_threads();
-}
+int threads() { return at::get_num_threads(); }
 
-std::string openmp_warning() {
-  return ops::openmp_warning();
-}
+std::string openmp_warning() { return ops::openmp_warning(); }
 
 void keep_freed_memory() {
 #ifdef __GLIBC__
@@ -93,8 +89,6 @@ RuntimeFacts runtime_facts() {
   return facts;
 }
 
-nlohmann::json encodings() {
-  return nn::encodings_json();
-}
+nlohmann::json encodings() { return nn::encodings_json(); }
 
 }  // namespace rf::train

@@ -5,8 +5,6 @@
 
 namespace rf::train {
 
-inline double now_seconds() {
-  return 1e-9 * static_cast<double>(io::steady_ns());
-}
+inline double now_seconds() { return 1e-9 * static_cast<double>(io::steady_ns()); }
 
 }  // namespace rf::train

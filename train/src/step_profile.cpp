@@ -36,9 +36,7 @@ const std::set<profiling::ActivityType>& activities() {
   return cpu;
 }
 
-profiling::ProfilerConfig profiler_config() {
-  return profiling::ProfilerConfig(profiling::ProfilerState::KINETO);
-}
+profiling::ProfilerConfig profiler_config() { return profiling::ProfilerConfig(profiling::ProfilerState::KINETO); }
 
 // An integer in decimal digits.
 std::optional<int64_t> whole(std::string_view text) {

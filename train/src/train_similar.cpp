@@ -235,9 +235,7 @@ void SimilarRun::check_settings() {
   }
 }
 
-std::string SimilarRun::report_path() const {
-  return options_.output_dir + "/report.json";
-}
+std::string SimilarRun::report_path() const { return options_.output_dir + "/report.json"; }
 
 // Whether an earlier call finished the run; its report is then returned, but other held-out pairs are evaluated.
 bool SimilarRun::is_finished() {

@@ -44,9 +44,7 @@ struct PassSums {
 };
 constexpr size_t kSums = sizeof(PassSums) / sizeof(double);
 
-bool predicts(const LanguageBatch& batch) {
-  return batch.places_N.numel() > 0 || batch.pairs() > 0;
-}
+bool predicts(const LanguageBatch& batch) { return batch.places_N.numel() > 0 || batch.pairs() > 0; }
 
 // The loss of a micro-batch, a scalar with a gradient: its share of the means over the step. Adds to `sums`.
 at::Tensor pass_loss(nn::Model& model, const LanguageBatch& batch, const StepResult& step, PassSums& sums) {

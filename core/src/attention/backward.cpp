@@ -185,9 +185,7 @@ int64_t attention_backward_bytes(const AttentionProblem& problem) {
   return HWY_DYNAMIC_DISPATCH(backward_space_bytes)(problem);
 }
 
-int64_t attention_query_sums(const AttentionProblem& problem) {
-  return HWY_DYNAMIC_DISPATCH(query_sums)(problem);
-}
+int64_t attention_query_sums(const AttentionProblem& problem) { return HWY_DYNAMIC_DISPATCH(query_sums)(problem); }
 
 void attention_backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
                               int64_t key_head, const KeyPart& part, const HeadTermGradients* terms, void* space) {

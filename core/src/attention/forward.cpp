@@ -363,9 +363,7 @@ int64_t forward_space_bytes(const AttentionProblem& problem) {
   return arena.used();
 }
 
-int64_t query_tile() {
-  return kQueryTile;
-}
+int64_t query_tile() { return kQueryTile; }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rf::core
@@ -378,9 +376,7 @@ HWY_EXPORT(forward_tiles);
 HWY_EXPORT(forward_space_bytes);
 HWY_EXPORT(query_tile);
 
-int64_t attention_query_tile() {
-  return HWY_DYNAMIC_DISPATCH(query_tile)();
-}
+int64_t attention_query_tile() { return HWY_DYNAMIC_DISPATCH(query_tile)(); }
 
 int64_t attention_forward_bytes(const AttentionProblem& problem) {
   return HWY_DYNAMIC_DISPATCH(forward_space_bytes)(problem);

@@ -63,9 +63,7 @@ class ForwardTasks {
 };
 
 // Tasks that a thread takes together: neighbours share pages, and a task reads rows that the previous task prefetched.
-int64_t neighbouring_tasks(int64_t tasks) {
-  return std::max<int64_t>(1, tasks / (8 * int64_t{omp_get_max_threads()}));
-}
+int64_t neighbouring_tasks(int64_t tasks) { return std::max<int64_t>(1, tasks / (8 * int64_t{omp_get_max_threads()})); }
 
 }  // namespace
 

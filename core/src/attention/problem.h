@@ -44,14 +44,10 @@ struct AttentionProblem {
 };
 
 // Keys at the start of an entry that the window does not exclude.
-inline int64_t prefix_of(const rf_attention_args& x, int64_t b) {
-  return x.prefix == nullptr ? 0 : x.prefix[b];
-}
+inline int64_t prefix_of(const rf_attention_args& x, int64_t b) { return x.prefix == nullptr ? 0 : x.prefix[b]; }
 
 // Whether the window has a limit on that side: RF_WINDOW_LEFT or RF_WINDOW_RIGHT.
-inline bool is_limited(const rf_attention_args& x, uint32_t side) {
-  return (x.window & side) != 0;
-}
+inline bool is_limited(const rf_attention_args& x, uint32_t side) { return (x.window & side) != 0; }
 
 // Whether the mask is the same for every query and every head, as a mask of padding is.
 inline bool is_padding_mask(const rf_attention_args& x) {

@@ -152,9 +152,7 @@ inline HWY_NOINLINE void add_key_score_gradients(const Span& queries, const Span
 HWY_INLINE const float* edge_row(const TableRows& table, Reach reach) {
   return reach == Reach::kBelow ? table.rows : table.row(table.hi);
 }
-HWY_INLINE float* edge_of(float* edges, Reach reach) {
-  return edges + (reach == Reach::kBelow ? 0 : kQueryTile);
-}
+HWY_INLINE float* edge_of(float* edges, Reach reach) { return edges + (reach == Reach::kBelow ? 0 : kQueryTile); }
 
 // K and V of a tile. `tile`: s dscore for K, f p for V. rows: q + w, or y, [queries][stride]. Sums for the first and
 // the last row stay in `edges` until the query tile is done. out: [queries][stride], d(q + w); nullptr for V.

@@ -37,9 +37,7 @@ struct Span {
   }
 };
 
-HWY_INLINE bool steps(const Span& queries, const Span& keys) {
-  return queries.steps && keys.steps;
-}
+HWY_INLINE bool steps(const Span& queries, const Span& keys) { return queries.steps && keys.steps; }
 
 // Tokens of one side, and their rows before rotation, [count][width].
 struct RawSide {

@@ -9,9 +9,7 @@ namespace rf::core {
 // Rows of floats in work space are whole vectors of the widest instruction set.
 inline constexpr int64_t kRowFloats = 16;
 
-inline int64_t padded(int64_t columns) {
-  return (columns + kRowFloats - 1) / kRowFloats * kRowFloats;
-}
+inline int64_t padded(int64_t columns) { return (columns + kRowFloats - 1) / kRowFloats * kRowFloats; }
 
 // Divides work space into arrays aligned to 64 bytes. Without space it only counts.
 class Arena {

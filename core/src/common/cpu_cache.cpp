@@ -28,15 +28,11 @@ int64_t largest_cache(unsigned leaf) {
   return largest;
 }
 
-int64_t described_by_processor() {
-  return std::max(largest_cache(4), largest_cache(0x8000001D));
-}
+int64_t described_by_processor() { return std::max(largest_cache(4), largest_cache(0x8000001D)); }
 
 #else
 
-int64_t described_by_processor() {
-  return 0;
-}
+int64_t described_by_processor() { return 0; }
 
 #endif
 

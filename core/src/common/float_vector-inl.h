@@ -24,9 +24,7 @@ inline constexpr float kLog2e = 1.44269504088896340736f;
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 #if HWY_TARGET != HWY_SCALAR
-HWY_INLINE FloatVec load_vector(const float* from) {
-  return hn::LoadU(FloatTag(), from);
-}
+HWY_INLINE FloatVec load_vector(const float* from) { return hn::LoadU(FloatTag(), from); }
 HWY_INLINE FloatVec load_vector(const BFloat16* from) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
@@ -34,9 +32,7 @@ HWY_INLINE FloatVec load_vector(const BFloat16* from) {
   const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from));
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
 }
-HWY_INLINE void store_vector(FloatVec value, float* to) {
-  hn::StoreU(value, FloatTag(), to);
-}
+HWY_INLINE void store_vector(FloatVec value, float* to) { hn::StoreU(value, FloatTag(), to); }
 // With AVX512_BF16 a result below 2^-126 in magnitude is 0.
 HWY_INLINE void store_vector(FloatVec value, BFloat16* to) {
 #if RF_HAVE_BF16_INSTRUCTION
@@ -52,9 +48,7 @@ HWY_INLINE void store_vector(FloatVec value, BFloat16* to) {
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, bits)), d16, reinterpret_cast<uint16_t*>(to));
 }
 #if RF_HAVE_F16
-HWY_INLINE FloatVec load_vector(const Float16* from) {
-  return VectorElement<Float16>::load(FloatTag(), from);
-}
+HWY_INLINE FloatVec load_vector(const Float16* from) { return VectorElement<Float16>::load(FloatTag(), from); }
 HWY_INLINE void store_vector(FloatVec value, Float16* to) {
   VectorElement<Float16>::store<Stores::kPlain>(FloatTag(), value, to);
 }
@@ -70,14 +64,10 @@ inline constexpr bool kHasVectors = HWY_TARGET != HWY_SCALAR &&
 template <class Action>
 HWY_INLINE void with_element(rf_dtype dtype, const Action& action) {
   switch (dtype) {
-    case RF_F32:
-      return action(float{});
-    case RF_BF16:
-      return action(BFloat16{});
-    case RF_F16:
-      return action(Float16{});
-    case RF_F64:
-      break;
+    case RF_F32: return action(float{});
+    case RF_BF16: return action(BFloat16{});
+    case RF_F16: return action(Float16{});
+    case RF_F64: break;
   }
 }
 

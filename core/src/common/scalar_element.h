@@ -29,15 +29,9 @@ struct ArithmeticOf<double> {
 template <class T>
 using Arithmetic = typename ArithmeticOf<T>::type;
 
-inline float to_arithmetic(float value) {
-  return value;
-}
-inline double to_arithmetic(double value) {
-  return value;
-}
-inline float to_arithmetic(BFloat16 value) {
-  return std::bit_cast<float>(uint32_t{value.bits} << 16);
-}
+inline float to_arithmetic(float value) { return value; }
+inline double to_arithmetic(double value) { return value; }
+inline float to_arithmetic(BFloat16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
 
 inline float to_arithmetic(Float16 value) {
   const uint32_t sign = uint32_t{value.bits & 0x8000u} << 16;

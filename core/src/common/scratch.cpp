@@ -74,9 +74,7 @@ Scratch::~Scratch() {
   slot.in_use.unlock();
 }
 
-int64_t scratch_bytes() noexcept {
-  return all_bytes;
-}
+int64_t scratch_bytes() noexcept { return all_bytes; }
 
 void release_scratch() noexcept {
   const std::lock_guard lock(all_slots.mutex);

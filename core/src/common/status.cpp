@@ -38,17 +38,11 @@ void set_last_error(const char* where, const char* what) noexcept {
 
 }  // namespace rf::core
 
-extern "C" const char* rf_version(void) {
-  return RF_VERSION;
-}
+extern "C" const char* rf_version(void) { return RF_VERSION; }
 
-extern "C" const char* rf_last_error(void) {
-  return rf::core::last_error;
-}
+extern "C" const char* rf_last_error(void) { return rf::core::last_error; }
 
-extern "C" rf_memory rf_memory_held(void) {
-  return {rf::core::scratch_bytes(), rf::core::table_bytes()};
-}
+extern "C" rf_memory rf_memory_held(void) { return {rf::core::scratch_bytes(), rf::core::table_bytes()}; }
 
 extern "C" void rf_release_memory(void) {
   rf::core::guarded("memory", [] { rf::core::release_tables(); });

@@ -28,9 +28,7 @@ std::atomic<bool>& reference_switch() {
 }
 
 // The instruction sets compiled here that this machine has, best first (a lower bit is a better one).
-int64_t usable_targets() {
-  return hwy::SupportedTargets() & HWY_TARGETS;
-}
+int64_t usable_targets() { return hwy::SupportedTargets() & HWY_TARGETS; }
 
 int64_t find_best_target() {
   const int64_t targets = usable_targets();
@@ -90,28 +88,19 @@ const char* target_description() {
   if (use_reference()) return "plain loops in float64";
   if (use_amx()) return "AVX-512 with AMX tiles for bf16 products";
   switch (best_target()) {
-    case HWY_AVX3:
-      return has_bf16_instruction() ? "AVX-512 with bf16 products" : "AVX-512";
-    case HWY_AVX2:
-      return "AVX2 with FMA";
-    case HWY_SSE4:
-      return "SSE4.2";
-    case HWY_NEON:
-      return "NEON";
-    default:
-      return "no vectors";
+    case HWY_AVX3: return has_bf16_instruction() ? "AVX-512 with bf16 products" : "AVX-512";
+    case HWY_AVX2: return "AVX2 with FMA";
+    case HWY_SSE4: return "SSE4.2";
+    case HWY_NEON: return "NEON";
+    default: return "no vectors";
   }
 }
 
 }  // namespace
 
-bool use_reference() {
-  return reference_switch();
-}
+bool use_reference() { return reference_switch(); }
 
-bool use_amx() {
-  return amx_switch() && best_target() == HWY_AVX3 && may_use_amx();
-}
+bool use_amx() { return amx_switch() && best_target() == HWY_AVX3 && may_use_amx(); }
 
 }  // namespace rf::core
 

@@ -141,9 +141,7 @@ void set_tile(const Gemm& gemm, const Task& task, const TaskSpace& space, int64_
 }
 
 // Sums of a task: panel by panel, [panel][kTileRows][columns of the panel].
-float* sums_of(const TaskSpace& space, int64_t block) {
-  return space.sums + block * kBlockColumns * kTileRows;
-}
+float* sums_of(const TaskSpace& space, int64_t block) { return space.sums + block * kBlockColumns * kTileRows; }
 
 // Sums, [rows][stride], to elements of C.
 void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums, int64_t stride) {
@@ -222,9 +220,7 @@ int64_t blocks_of_group(const Gemm& gemm) {
 
 }  // namespace
 
-void pack_b(const Gemm& gemm, uint32_t* to) {
-  pack_blocks(gemm, {to, 0, gemm.blocks()}, to);
-}
+void pack_b(const Gemm& gemm, uint32_t* to) { pack_blocks(gemm, {to, 0, gemm.blocks()}, to); }
 
 void multiply(const Gemm& gemm) {
   if (gemm.rows == 0 || gemm.columns == 0) return;

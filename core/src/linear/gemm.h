@@ -67,9 +67,7 @@ struct Gemm {
 };
 
 // Units of all of B, packed.
-inline int64_t packed_units(const Gemm& gemm) {
-  return gemm.units() * gemm.blocks() * kBlockColumns;
-}
+inline int64_t packed_units(const Gemm& gemm) { return gemm.units() * gemm.blocks() * kBlockColumns; }
 // to: aligned to 64 bytes.
 void pack_b(const Gemm& gemm, uint32_t* to);
 

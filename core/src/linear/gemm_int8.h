@@ -24,12 +24,8 @@ inline constexpr int64_t kDepthStep = 64;  // the depth is rounded up to it: an 
 // 255 * 127 * 2^16, the largest sum, is below 2^31.
 inline constexpr int64_t kMaxInt8Depth = int64_t{1} << 16;
 
-inline int64_t int8_units(int64_t depth) {
-  return (depth + kDepthStep - 1) / kDepthStep * (kDepthStep / kUnitDepth);
-}
-inline int64_t int8_panels(int64_t columns) {
-  return (columns + kPanelColumns - 1) / kPanelColumns;
-}
+inline int64_t int8_units(int64_t depth) { return (depth + kDepthStep - 1) / kDepthStep * (kDepthStep / kUnitDepth); }
+inline int64_t int8_panels(int64_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
 
 struct Int8Weight {
   int64_t in = 0, out = 0;

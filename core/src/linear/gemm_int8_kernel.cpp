@@ -38,9 +38,7 @@ HWY_INLINE IntVec nearest(FloatVec value, int32_t plus) {
 }
 
 // As integers, the bits of magnitudes sort like the magnitudes, with infinity and NaN last.
-HWY_INLINE IntVec magnitude_bits(FloatVec value) {
-  return hn::BitCast(IntTag(), hn::Abs(value));
-}
+HWY_INLINE IntVec magnitude_bits(FloatVec value) { return hn::BitCast(IntTag(), hn::Abs(value)); }
 
 // Elements i.. of a row, times their factors if given; zeros behind the last.
 template <class T>
@@ -246,13 +244,9 @@ void pack_panel(const Int8Source& from, int64_t panel, Int8Weight& to, uint32_t*
   HWY_DYNAMIC_DISPATCH(pack_panel)(from, panel, to, space);
 }
 
-void multiply_panel(const Int8Tile& tile) {
-  HWY_DYNAMIC_DISPATCH(multiply_panel)(tile);
-}
+void multiply_panel(const Int8Tile& tile) { HWY_DYNAMIC_DISPATCH(multiply_panel)(tile); }
 
-void scale_panel(const Int8Finish& finish) {
-  HWY_DYNAMIC_DISPATCH(scale_panel)(finish);
-}
+void scale_panel(const Int8Finish& finish) { HWY_DYNAMIC_DISPATCH(scale_panel)(finish); }
 
 void store_panel(const float* from, int64_t rows, int64_t columns, rf_dtype dtype, void* y, int64_t y_stride) {
   HWY_DYNAMIC_DISPATCH(store_panel)(from, rows, columns, dtype, y, y_stride);

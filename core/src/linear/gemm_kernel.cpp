@@ -253,9 +253,7 @@ void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64
   std::copy_n(total, columns, sums);
 }
 
-bool multiplies_bf16_pairs() {
-  return RF_HAVE_BF16_INSTRUCTION && has_bf16_instruction();
-}
+bool multiplies_bf16_pairs() { return RF_HAVE_BF16_INSTRUCTION && has_bf16_instruction(); }
 
 bool is_avx512() {
 #if HWY_ARCH_X86
@@ -288,9 +286,7 @@ void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, ui
   HWY_DYNAMIC_DISPATCH(pack_block)(gemm, block, chunk, to, space);
 }
 
-void multiply_tile(const TileProduct& product) {
-  HWY_DYNAMIC_DISPATCH(multiply_tile)(product);
-}
+void multiply_tile(const TileProduct& product) { HWY_DYNAMIC_DISPATCH(multiply_tile)(product); }
 
 void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, const float* bias,
                  const float* sums, int64_t stride) {
@@ -302,13 +298,9 @@ void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64
   HWY_DYNAMIC_DISPATCH(sum_rows)(dtype, x, stride, rows, column, columns, sums);
 }
 
-bool multiplies_bf16_pairs() {
-  return HWY_DYNAMIC_DISPATCH(multiplies_bf16_pairs)();
-}
+bool multiplies_bf16_pairs() { return HWY_DYNAMIC_DISPATCH(multiplies_bf16_pairs)(); }
 
-bool is_avx512() {
-  return HWY_DYNAMIC_DISPATCH(is_avx512)();
-}
+bool is_avx512() { return HWY_DYNAMIC_DISPATCH(is_avx512)(); }
 
 }  // namespace rf::core
 #endif

@@ -4,9 +4,7 @@
 
 namespace rf::core {
 
-bool has_onednn(Unit /*unit*/) {
-  return false;
-}
+bool has_onednn(Unit /*unit*/) { return false; }
 
 void multiply_tile_onednn(const TileProduct& /*product*/) {
   throw NotImplemented("[linear] backend onednn must be in the build, got a build without oneDNN");

@@ -63,12 +63,8 @@ struct Int8InstructionDot {
     return has;
 #endif
   }
-  static HWY_INLINE IntVec row(const uint8_t* from) {
-    return broadcast_unit(from);
-  }
-  static HWY_INLINE IntVec columns(const int8_t* from) {
-    return load_units(from);
-  }
+  static HWY_INLINE IntVec row(const uint8_t* from) { return broadcast_unit(from); }
+  static HWY_INLINE IntVec columns(const int8_t* from) { return load_units(from); }
   static HWY_INLINE IntVec add(IntVec row, IntVec columns, IntVec sum) {
 #if HWY_TARGET == HWY_AVX3
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(row.raw), "v"(columns.raw));

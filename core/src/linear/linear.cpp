@@ -40,9 +40,7 @@ bool onednn_can(rf_dtype dtype) {
                          : dtype == RF_BF16 && multiplies_bf16_pairs() && has_onednn(Unit::kBf16Pair);
 }
 
-bool is_reference(rf_dtype dtype) {
-  return dtype == RF_F64 || use_reference();
-}
+bool is_reference(rf_dtype dtype) { return dtype == RF_F64 || use_reference(); }
 
 GemmBackend backend_of(rf_dtype dtype, int64_t rows) {
   // Fewer rows do not fill a tile of oneDNN's kernels; tiles of the plain product may have any number of rows.
@@ -57,9 +55,7 @@ GemmBackend backend_of_packed(Unit unit) {
 }
 
 // The same for all backends, so that packed weights serve any number of rows.
-Unit unit_of(rf_dtype dtype) {
-  return dtype == RF_BF16 && multiplies_bf16_pairs() ? Unit::kBf16Pair : Unit::kFloat;
-}
+Unit unit_of(rf_dtype dtype) { return dtype == RF_BF16 && multiplies_bf16_pairs() ? Unit::kBf16Pair : Unit::kFloat; }
 
 using Contiguous = GemmOperand::Contiguous;
 
@@ -230,9 +226,7 @@ extern "C" rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* w
   });
 }
 
-extern "C" void rf_linear_packed_destroy(rf_linear_packed* packed) {
-  delete packed;
-}
+extern "C" void rf_linear_packed_destroy(rf_linear_packed* packed) { delete packed; }
 
 extern "C" const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out) {
   const char* name = "";

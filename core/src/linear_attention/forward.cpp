@@ -106,9 +106,7 @@ HWY_EXPORT(forward);
 HWY_EXPORT(forward_bytes);
 HWY_EXPORT(add_block_sums);
 
-int64_t linear_forward_bytes(const LinearProblem& problem) {
-  return HWY_DYNAMIC_DISPATCH(forward_bytes)(problem);
-}
+int64_t linear_forward_bytes(const LinearProblem& problem) { return HWY_DYNAMIC_DISPATCH(forward_bytes)(problem); }
 
 void linear_forward(const LinearProblem& problem, const LinearTask& task, void* space) {
   HWY_DYNAMIC_DISPATCH(forward)(problem, task, space);

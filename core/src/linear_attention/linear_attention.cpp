@@ -19,9 +19,7 @@
 namespace rf::core {
 namespace {
 
-bool in_loops(const rf_linear_attention_args& args) {
-  return use_reference() || args.dtype == RF_F64;
-}
+bool in_loops(const rf_linear_attention_args& args) { return use_reference() || args.dtype == RF_F64; }
 
 // One pass of a call.
 struct PassCall {
@@ -31,31 +29,23 @@ struct PassCall {
 
   int64_t space_bytes() const {
     switch (pass) {
-      case LinearPass::kForward:
-        return linear_forward_bytes(problem);
-      case LinearPass::kQueryGradient:
-        return linear_query_gradient_bytes(problem);
-      case LinearPass::kKeyGradient:
-        return linear_key_gradient_bytes(problem);
+      case LinearPass::kForward: return linear_forward_bytes(problem);
+      case LinearPass::kQueryGradient: return linear_query_gradient_bytes(problem);
+      case LinearPass::kKeyGradient: return linear_key_gradient_bytes(problem);
     }
     return 0;
   }
   void run(const LinearTask& task, void* space) const {
     switch (pass) {
-      case LinearPass::kForward:
-        return linear_forward(problem, task, space);
-      case LinearPass::kQueryGradient:
-        return linear_query_gradient(problem, *grads, task, space);
-      case LinearPass::kKeyGradient:
-        return linear_key_gradient(problem, *grads, task, space);
+      case LinearPass::kForward: return linear_forward(problem, task, space);
+      case LinearPass::kQueryGradient: return linear_query_gradient(problem, *grads, task, space);
+      case LinearPass::kKeyGradient: return linear_key_gradient(problem, *grads, task, space);
     }
   }
 };
 
 // Key heads of all sequences.
-int64_t heads_of(const rf_linear_attention_args& x) {
-  return sequence_count(x) * x.key_heads;
-}
+int64_t heads_of(const rf_linear_attention_args& x) { return sequence_count(x) * x.key_heads; }
 
 int64_t blocks_of(const rf_linear_attention_args& x, int64_t sequence) {
   return ChunkPlan(x.direction, sequence_of(x, sequence)).blocks();

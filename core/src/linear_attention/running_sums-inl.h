@@ -24,9 +24,7 @@ namespace HWY_NAMESPACE {
 // Lower exponents, -inf too, count as this one, so that differences are finite; e^-(a difference with it) is 0.
 inline constexpr float kLowestExponent = -1e30f;
 
-inline float decay_between(float from, float to) {
-  return std::exp(-std::abs(to - from));
-}
+inline float decay_between(float from, float to) { return std::exp(-std::abs(to - from)); }
 
 // x[i] *= factors[i] for rows of `stride` floats.
 inline HWY_NOINLINE void scale_rows(const float* factors, int64_t rows, int64_t stride, float* x) {

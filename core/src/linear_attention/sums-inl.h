@@ -33,12 +33,8 @@ struct Left {
   const float* data;
   int64_t row, step;
 };
-inline Left rows_of(const float* data, int64_t stride) {
-  return {data, stride, 1};
-}
-inline Left columns_of(const float* data, int64_t stride) {
-  return {data, 1, stride};
-}
+inline Left rows_of(const float* data, int64_t stride) { return {data, stride, 1}; }
+inline Left columns_of(const float* data, int64_t stride) { return {data, 1, stride}; }
 
 // c = start + a b; rows of b and c have a stride of `stride` floats.
 inline void multiply_into(const Left& a, const float* b, int64_t stride, int64_t rows, int64_t columns, int64_t depth,

@@ -44,14 +44,10 @@ CosSin cos_sin(double position, DoubleDouble frequency) {
   const double cos = c - s * angle.remainder.lo;
   const double sin = s + c * angle.remainder.lo;
   switch (angle.quadrant) {
-    case 0:
-      return {cos, sin};
-    case 1:
-      return {-sin, cos};
-    case 2:
-      return {-cos, -sin};
-    default:
-      return {sin, -cos};
+    case 0: return {cos, sin};
+    case 1: return {-sin, cos};
+    case 2: return {-cos, -sin};
+    default: return {sin, -cos};
   }
 }
 

@@ -56,18 +56,14 @@ struct Reservation {
 
 }  // namespace
 
-int64_t table_bytes() {
-  return owners().bytes;
-}
+int64_t table_bytes() { return owners().bytes; }
 
 void release_tables() {
   const std::lock_guard lock(owners().mutex);
   for (TableOwner* owner : owners().all) owner->release();
 }
 
-int64_t rows_computed() {
-  return computed;
-}
+int64_t rows_computed() { return computed; }
 
 void TableOwner::enter() {
   const std::lock_guard lock(owners().mutex);
@@ -79,9 +75,7 @@ void TableOwner::leave() {
   std::erase(owners().all, this);
 }
 
-void TableOwner::touch() {
-  last_use_ = ++owners().clock;
-}
+void TableOwner::touch() { last_use_ = ++owners().clock; }
 
 template <class T>
 RopeTable<T>::~RopeTable() {

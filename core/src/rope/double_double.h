@@ -39,9 +39,7 @@ inline DoubleDouble add(DoubleDouble a, DoubleDouble b) {
   return quick_two_sum(high.hi, high.lo + low.lo);
 }
 
-inline DoubleDouble negate(DoubleDouble a) {
-  return {-a.hi, -a.lo};
-}
+inline DoubleDouble negate(DoubleDouble a) { return {-a.hi, -a.lo}; }
 
 inline DoubleDouble multiply(DoubleDouble a, double b) {
   const DoubleDouble product = two_product(a.hi, b);

@@ -413,14 +413,10 @@ void rotate_f16(rf_rope_layout layout, const RopeTile& tile) {
 
 void rotate_any(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile) {
   switch (dtype) {
-    case RF_F32:
-      return rotate_layout<Pairs<float>, Halves<float>>(layout, tile);
-    case RF_F64:
-      return rotate_layout<Pairs<double>, Halves<double>>(layout, tile);
-    case RF_BF16:
-      return rotate_bf16(layout, tile);
-    case RF_F16:
-      return rotate_f16(layout, tile);
+    case RF_F32: return rotate_layout<Pairs<float>, Halves<float>>(layout, tile);
+    case RF_F64: return rotate_layout<Pairs<double>, Halves<double>>(layout, tile);
+    case RF_BF16: return rotate_bf16(layout, tile);
+    case RF_F16: return rotate_f16(layout, tile);
   }
 }
 
@@ -437,13 +433,9 @@ void rotate_tile(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile) {
   HWY_DYNAMIC_DISPATCH(rotate_any)(dtype, layout, tile);
 }
 
-int64_t rope_stage_bytes(int64_t head_bytes) {
-  return std::max(HWY_STATIC_DISPATCH(kStageBytes), head_bytes);
-}
+int64_t rope_stage_bytes(int64_t head_bytes) { return std::max(HWY_STATIC_DISPATCH(kStageBytes), head_bytes); }
 
-void finish_streaming() {
-  hwy::FlushStream();
-}
+void finish_streaming() { hwy::FlushStream(); }
 
 }  // namespace rf::core
 #endif

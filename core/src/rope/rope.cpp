@@ -217,9 +217,7 @@ extern "C" rf_status rf_rope_create(const double* hi, const double* lo, int64_t 
   });
 }
 
-extern "C" void rf_rope_destroy(rf_rope* rope) {
-  delete rope;
-}
+extern "C" void rf_rope_destroy(rf_rope* rope) { delete rope; }
 
 extern "C" rf_status rf_rope_apply(rf_rope* rope, const rf_rope_args* args) {
   return rf::core::guarded("rope", [&] { rf::core::apply(rope, args); });

@@ -16,13 +16,9 @@ namespace {
 constexpr int64_t kMaxRotaryDim = int64_t{1} << 20;
 constexpr DoubleDouble kTwoPi = {6.283185307179586, 2.4492935982947064e-16};
 
-DoubleDouble subtract(DoubleDouble a, DoubleDouble b) {
-  return add(a, negate(b));
-}
+DoubleDouble subtract(DoubleDouble a, DoubleDouble b) { return add(a, negate(b)); }
 
-bool less(DoubleDouble a, DoubleDouble b) {
-  return a.hi < b.hi || (a.hi == b.hi && a.lo < b.lo);
-}
+bool less(DoubleDouble a, DoubleDouble b) { return a.hi < b.hi || (a.hi == b.hi && a.lo < b.lo); }
 
 DoubleDouble floor(DoubleDouble x) {
   const double whole = std::floor(x.hi);

@@ -38,9 +38,7 @@ void RowChecks::optional_array(const void* data, int64_t stride, const char* nam
           "the size of ", name, " in bytes must fit in int64, got ", stride, " for ", name, "_stride");
 }
 
-int64_t RowChecks::parameter_bytes() const {
-  return row_element_bytes(dtype_);
-}
+int64_t RowChecks::parameter_bytes() const { return row_element_bytes(dtype_); }
 
 void RowChecks::parameter(const void* data, const char* name) const {
   require(is_aligned(data, parameter_bytes()), where_, name, " must be aligned to its element of ", parameter_bytes(),

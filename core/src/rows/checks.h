@@ -9,9 +9,7 @@
 namespace rf::core {
 
 // The element type of residual, y and their gradients.
-inline rf_dtype stream_type(const rf_norm_args& x) {
-  return x.stream_dtype == rf_dtype{} ? x.dtype : x.stream_dtype;
-}
+inline rf_dtype stream_type(const rf_norm_args& x) { return x.stream_dtype == rf_dtype{} ? x.dtype : x.stream_dtype; }
 
 class RowChecks {
  public:

@@ -186,14 +186,10 @@ void draw_any(int64_t block, int64_t count, uint64_t seed, uint64_t stream, uint
 void drop_any(rf_dtype dtype, const void* x, void* y, int64_t first, int64_t count, uint32_t threshold, uint64_t seed,
               uint64_t stream) {
   switch (dtype) {
-    case RF_F32:
-      return drop<float>(x, y, first, count, threshold, seed, stream);
-    case RF_F64:
-      return drop<double>(x, y, first, count, threshold, seed, stream);
-    case RF_BF16:
-      return drop<BFloat16>(x, y, first, count, threshold, seed, stream);
-    case RF_F16:
-      return drop<Float16>(x, y, first, count, threshold, seed, stream);
+    case RF_F32: return drop<float>(x, y, first, count, threshold, seed, stream);
+    case RF_F64: return drop<double>(x, y, first, count, threshold, seed, stream);
+    case RF_BF16: return drop<BFloat16>(x, y, first, count, threshold, seed, stream);
+    case RF_F16: return drop<Float16>(x, y, first, count, threshold, seed, stream);
   }
 }
 

@@ -135,9 +135,7 @@ namespace rf::core {
 HWY_EXPORT(forward_any);
 HWY_EXPORT(backward_any);
 
-void gelu_rows(const rf_gelu_args& args, RowRange rows) {
-  HWY_DYNAMIC_DISPATCH(forward_any)(args, rows);
-}
+void gelu_rows(const rf_gelu_args& args, RowRange rows) { HWY_DYNAMIC_DISPATCH(forward_any)(args, rows); }
 
 void gelu_backward_rows(const rf_gelu_args& args, const rf_gelu_grads& grads, RowRange rows, float* sums) {
   HWY_DYNAMIC_DISPATCH(backward_any)(args, grads, rows, sums);

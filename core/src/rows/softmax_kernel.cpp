@@ -38,9 +38,7 @@ HWY_INLINE float largest_of(const T* x, int64_t count) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
 }
 
-HWY_INLINE float subtracted(float largest) {
-  return largest == kMinusInfinity ? 0 : largest;
-}
+HWY_INLINE float subtracted(float largest) { return largest == kMinusInfinity ? 0 : largest; }
 
 // exp(x - from).
 HWY_INLINE FloatVec exp_from(FloatVec x, FloatVec from) {

@@ -77,9 +77,7 @@ class TensorList {
 
 }  // namespace
 
-std::vector<DecoderTensor> decoder_tensors(const DecoderConfig& config) {
-  return TensorList(config).all();
-}
+std::vector<DecoderTensor> decoder_tensors(const DecoderConfig& config) { return TensorList(config).all(); }
 
 std::vector<std::string> decoder_head_names(DecoderLayout layout) {
   if (layout == DecoderLayout::kGptNeox) return {"embed_out.weight", "lm_head.weight"};

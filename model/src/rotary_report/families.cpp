@@ -181,9 +181,7 @@ constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
 
 }  // namespace
 
-std::span<const RotaryFamily> rotary_families() {
-  return kFamilies;
-}
+std::span<const RotaryFamily> rotary_families() { return kFamilies; }
 
 const RotaryFamily* find_rotary_family(std::string_view model_type) {
   const auto* found = std::ranges::find(kFamilies, model_type, &RotaryFamily::model_type);

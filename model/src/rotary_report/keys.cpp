@@ -112,9 +112,7 @@ const nlohmann::json* Keys::list(const char* name) const {
   return value;
 }
 
-std::span<const std::string_view> rotary_keys() {
-  return kRotaryKeys;
-}
+std::span<const std::string_view> rotary_keys() { return kRotaryKeys; }
 
 void note_unread_keys(const nlohmann::json& config, const std::string& prefix, const std::string& model_type,
                       const RotaryFamily* family, Findings& findings) {

@@ -38,9 +38,7 @@ json json_of(const std::optional<AngleError>& error) {
   return {{"error", error->error}, {"position", error->position}, {"pair", error->pair}};
 }
 
-json known(int64_t number) {
-  return number == 0 ? json() : json(number);
-}
+json known(int64_t number) { return number == 0 ? json() : json(number); }
 
 // The numbers that a scaling uses, named as in rope_parameters.
 json scaling_numbers(const RopeSpec& spec) {
@@ -91,9 +89,7 @@ json json_of(const Rotation& rotation) {
 
 }  // namespace
 
-const char* name(Severity severity) {
-  return severity == Severity::kProblem ? "problem" : "note";
-}
+const char* name(Severity severity) { return severity == Severity::kProblem ? "problem" : "note"; }
 
 void complete(Rotation& rotation, int64_t length) {
   if (!rotation.spec) return;

@@ -27,20 +27,13 @@ std::optional<std::vector<double>> numbers_of(const TensorView& tensor) {
   };
   for (size_t i = 0; i < count; ++i) {
     switch (tensor.dtype) {
-      case DType::kF64:
-        numbers[i] = read.operator()<double>(i);
-        break;
-      case DType::kF32:
-        numbers[i] = static_cast<double>(read.operator()<float>(i));
-        break;
-      case DType::kF16:
-        numbers[i] = static_cast<double>(io::float_of_half(read.operator()<uint16_t>(i)));
-        break;
+      case DType::kF64: numbers[i] = read.operator()<double>(i); break;
+      case DType::kF32: numbers[i] = static_cast<double>(read.operator()<float>(i)); break;
+      case DType::kF16: numbers[i] = static_cast<double>(io::float_of_half(read.operator()<uint16_t>(i))); break;
       case DType::kBF16:
         numbers[i] = static_cast<double>(std::bit_cast<float>(uint32_t{read.operator()<uint16_t>(i)} << 16));
         break;
-      default:
-        return std::nullopt;
+      default: return std::nullopt;
     }
   }
   return numbers;

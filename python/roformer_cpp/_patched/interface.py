@@ -16,9 +16,7 @@ _MASK = ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset", "mask_f
 _PLACE = ("use_vmap", "device", "**kwargs")
 SIGNATURES = {
     sdpa_attention_forward: [(*_CALL, "**kwargs"), (*_CALL, "cache", "**kwargs")],
-    masking_utils.sdpa_mask: [
-        (*_MASK, "local_size", "allow_is_causal_skip", "allow_is_bidirectional_skip", *_PLACE),
-    ],
+    masking_utils.sdpa_mask: [(*_MASK, "local_size", "allow_is_causal_skip", "allow_is_bidirectional_skip", *_PLACE)],
     masking_utils.eager_mask: [(*_MASK, "dtype", "allow_is_bidirectional_skip", *_PLACE)],
 }
 

@@ -10,13 +10,9 @@
 namespace rf::text {
 namespace {
 
-bool is_white_space(const Decoded& decoded) {
-  return (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
-}
+bool is_white_space(const Decoded& decoded) { return (regex_classes(decoded.code) & kWhiteSpaceClass) != 0; }
 
-bool is_word(const Decoded& decoded) {
-  return (regex_classes(decoded.code) & kWordClass) != 0;
-}
+bool is_word(const Decoded& decoded) { return (regex_classes(decoded.code) & kWordClass) != 0; }
 
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
   const bool word_before = begin > 0 && is_word(decode_last_utf8(text.substr(0, begin)));

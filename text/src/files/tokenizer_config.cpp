@@ -104,9 +104,7 @@ constexpr size_t kShown = 120;
 
 constexpr std::array<std::string_view, 2> kExtraKeys = {"extra_special_tokens", "additional_special_tokens"};
 
-bool is_extra_key(std::string_view key) {
-  return std::ranges::find(kExtraKeys, key) != kExtraKeys.end();
-}
+bool is_extra_key(std::string_view key) { return std::ranges::find(kExtraKeys, key) != kExtraKeys.end(); }
 
 [[noreturn]] void refuse(const std::string& path, std::string_view key, std::string_view rule, const json& value) {
   fail("tokenizer_config", "{}: \"{}\" must be {}, got {}", path, key, rule, value.dump());

@@ -151,8 +151,6 @@ class GgufTokenizer {
 
 }  // namespace
 
-TokenizerParts read_gguf_tokenizer(const std::string& path) {
-  return GgufTokenizer(path).read();
-}
+TokenizerParts read_gguf_tokenizer(const std::string& path) { return GgufTokenizer(path).read(); }
 
 }  // namespace rf::text

@@ -22,9 +22,7 @@ constexpr char kWhere[] = "tokenizer_json";
 constexpr std::string_view kGpt2Expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-bool is_id(const json& value) {
-  return value.is_number_unsigned() && value <= INT32_MAX;
-}
+bool is_id(const json& value) { return value.is_number_unsigned() && value <= INT32_MAX; }
 
 class Reader {
  public:
@@ -413,8 +411,6 @@ std::vector<std::string> read_token_ids(const json& vocab, const std::string& wh
   return tokens;
 }
 
-TokenizerJson read_tokenizer_json(const std::string& path) {
-  return Reader(path).read();
-}
+TokenizerJson read_tokenizer_json(const std::string& path) { return Reader(path).read(); }
 
 }  // namespace rf::text

@@ -88,12 +88,9 @@ ordered_json format_post_processor(const Tokenizer& tokenizer) {
 
 ordered_json format_decoder(const DecodingOptions& decoding) {
   switch (decoding.join) {
-    case DecodingOptions::Join::kSpaces:
-      return nullptr;
-    case DecodingOptions::Join::kBytes:
-      return format_byte_level(true, true, true);
-    default:
-      return {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", decoding.cleanup}};
+    case DecodingOptions::Join::kSpaces: return nullptr;
+    case DecodingOptions::Join::kBytes: return format_byte_level(true, true, true);
+    default: return {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", decoding.cleanup}};
   }
 }
 

@@ -36,9 +36,7 @@ static_assert(kLetters[' '] == kSpaceLetter);
 
 }  // namespace
 
-char32_t letter_of_byte(uint8_t byte) {
-  return kLetters[byte];
-}
+char32_t letter_of_byte(uint8_t byte) { return kLetters[byte]; }
 
 bool append_bytes(std::string_view letters, std::string& bytes) {
   const size_t before = bytes.size();

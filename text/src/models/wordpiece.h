@@ -15,16 +15,11 @@ namespace rf::text {
 
 inline int32_t special_id(const SpecialIds& ids, Special special) {
   switch (special) {
-    case Special::kPad:
-      return ids.pad;
-    case Special::kCls:
-      return ids.cls;
-    case Special::kSep:
-      return ids.sep;
-    case Special::kMask:
-      return ids.mask;
-    default:
-      return ids.unk;
+    case Special::kPad: return ids.pad;
+    case Special::kCls: return ids.cls;
+    case Special::kSep: return ids.sep;
+    case Special::kMask: return ids.mask;
+    default: return ids.unk;
   }
 }
 

@@ -36,17 +36,11 @@ std::span<const Pipeline> all_pipelines() {
   return kTable;
 }
 
-bool Pipeline::segments_words() const {
-  return entry().segments_words;
-}
+bool Pipeline::segments_words() const { return entry().segments_words; }
 
-bool Pipeline::has_word_pieces() const {
-  return entry().model == PieceModel::kWordPieces;
-}
+bool Pipeline::has_word_pieces() const { return entry().model == PieceModel::kWordPieces; }
 
-std::string_view name(Pipeline pipeline) {
-  return pipeline.entry().name;
-}
+std::string_view name(Pipeline pipeline) { return pipeline.entry().name; }
 
 Pipeline pipeline_of_name(std::string_view given) {
   const auto found = std::ranges::find(all_pipelines(), given, name);

@@ -170,17 +170,11 @@ void Dictionary::save(const std::string& model_dir) const {
   if (user_text_) io::write_file(user.string(), *user_text_);
 }
 
-int64_t Dictionary::size() const {
-  return static_cast<int64_t>(image_->header->words);
-}
+int64_t Dictionary::size() const { return static_cast<int64_t>(image_->header->words); }
 
-int64_t Dictionary::total() const {
-  return static_cast<int64_t>(image_->header->total);
-}
+int64_t Dictionary::total() const { return static_cast<int64_t>(image_->header->total); }
 
-bool Dictionary::mapped() const {
-  return storage_->mapped();
-}
+bool Dictionary::mapped() const { return storage_->mapped(); }
 
 std::string find_dictionary(const std::string& model_dir, const std::string& given) {
   if (!given.empty()) return given;  // its errors are reported when it is read

@@ -135,9 +135,7 @@ class Packer {
   std::vector<uint32_t> bases_ = std::vector<uint32_t>(64, 1);
 };
 
-Hash128 content_hash(std::span<const std::byte> image) {
-  return hash_bytes(image.subspan(offsetof(ImageHeader, key)));
-}
+Hash128 content_hash(std::span<const std::byte> image) { return hash_bytes(image.subspan(offsetof(ImageHeader, key))); }
 
 // Look-up does not check, so every page must exist, and every base plus every code must be a node. The hash does not
 // prove that, because anybody can compute it.

@@ -15,13 +15,9 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr uint64_t kMaxTotal = uint64_t{1} << 53;  // sums are exact as doubles
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-bool is_lower(char c) {
-  return c >= 'a' && c <= 'z';
-}
+bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
 std::string_view strip(std::string_view line) {
   constexpr std::string_view kSpace = " \t\n\r\v\f";

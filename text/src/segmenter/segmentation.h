@@ -21,9 +21,7 @@ constexpr size_t kMaxWordChars = 255;  // of a dictionary word, so that a length
 constexpr double kNoWord = -std::numeric_limits<double>::infinity();  // the weight if no word ends here
 
 // The weight of a word: jieba's log(frequency or 1) - log(total).
-inline double word_weight(double frequency, double log_total) {
-  return std::log(frequency) - log_total;
-}
+inline double word_weight(double frequency, double log_total) { return std::log(frequency) - log_total; }
 
 // The code of a character in the dictionary, with its class in the two upper bits.
 constexpr uint32_t kInRun = uint32_t{1} << 31;

@@ -17,8 +17,6 @@ void Segmenter::cut(std::u32string_view text, std::vector<uint32_t>& ends) {
   segment(dictionary_->image(), text, *buffers_, ends);
 }
 
-bool Segmenter::may_part_after(char32_t c) {
-  return run_flags(c) == 0 && c != U'\r';
-}
+bool Segmenter::may_part_after(char32_t c) { return run_flags(c) == 0 && c != U'\r'; }
 
 }  // namespace rf::text

@@ -14,9 +14,7 @@ namespace {
 
 constexpr size_t kSplitStretchBytes = size_t{1} << 14;
 
-char fold(char c) {
-  return ascii_class(c) == Ascii::kCapital ? static_cast<char>(c + ('a' - 'A')) : c;
-}
+char fold(char c) { return ascii_class(c) == Ascii::kCapital ? static_cast<char>(c + ('a' - 'A')) : c; }
 
 }  // namespace
 
@@ -32,9 +30,7 @@ int64_t BertSplitter::split(std::string_view text, WordSink& sink) {
   while (scan.at < size && !sink.is_full()) {
     switch (ascii_class(text[static_cast<size_t>(scan.at)])) {
       case Ascii::kLetter:
-      case Ascii::kCapital:
-        scan_word(scan);
-        break;
+      case Ascii::kCapital: scan_word(scan); break;
       case Ascii::kSpace:
         flush(scan);
         ++scan.at;
@@ -48,9 +44,7 @@ int64_t BertSplitter::split(std::string_view text, WordSink& sink) {
         scan.chunk.changes = true;
         ++scan.at;
         break;
-      case Ascii::kNot:
-        scan_unicode(scan);
-        break;
+      case Ascii::kNot: scan_unicode(scan); break;
     }
   }
   flush(scan);

@@ -41,12 +41,8 @@ int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
   while (scan.at < size && !sink.is_full()) {
     switch (ascii_class(text[static_cast<size_t>(scan.at)])) {
       case Ascii::kLetter:
-      case Ascii::kCapital:
-        ++scan.at;
-        break;
-      case Ascii::kPunctuation:
-        scan_punctuation(scan);
-        break;
+      case Ascii::kCapital: ++scan.at; break;
+      case Ascii::kPunctuation: scan_punctuation(scan); break;
       case Ascii::kControl:
         scan.chunk.plain = false;
         ++scan.at;
@@ -55,9 +51,7 @@ int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
         flush(scan, scan.chunk, scan.at);
         scan.restart(scan.at + 1);
         break;
-      case Ascii::kNot:
-        scan_unicode(scan);
-        break;
+      case Ascii::kNot: scan_unicode(scan); break;
     }
   }
   flush(scan, scan.chunk, scan.at);

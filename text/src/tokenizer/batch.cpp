@@ -339,8 +339,6 @@ BatchEncoder::BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& optio
     : impl_(std::make_unique<Impl>(tokenizer, options)) {}
 BatchEncoder::~BatchEncoder() = default;
 
-std::span<const Row> BatchEncoder::encode(std::span<const TextPair> samples) {
-  return impl_->encode(samples);
-}
+std::span<const Row> BatchEncoder::encode(std::span<const TextPair> samples) { return impl_->encode(samples); }
 
 }  // namespace rf::text

@@ -77,12 +77,8 @@ size_t last_division(std::string_view text) {
 
 void TokenJoiner::add(std::string_view token) {
   switch (options_.join) {
-    case DecodingOptions::Join::kWordPieces:
-      add_word_piece(token);
-      break;
-    case DecodingOptions::Join::kBytes:
-      add_bytes(token);
-      break;
+    case DecodingOptions::Join::kWordPieces: add_word_piece(token); break;
+    case DecodingOptions::Join::kBytes: add_bytes(token); break;
     case DecodingOptions::Join::kSpaces:
       if (!is_first_) open_.push_back(' ');
       open_ += token;

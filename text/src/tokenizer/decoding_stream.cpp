@@ -15,12 +15,8 @@ void DecodingStream::add(int32_t id) {
   if (const auto token = tokenizer_->shown(id, skip_)) joiner_->add(*token);
 }
 
-const DecodedText& DecodingStream::text() {
-  return joiner_->result();
-}
+const DecodedText& DecodingStream::text() { return joiner_->result(); }
 
-int64_t DecodingStream::steps() const {
-  return joiner_->steps();
-}
+int64_t DecodingStream::steps() const { return joiner_->steps(); }
 
 }  // namespace rf::text

@@ -131,9 +131,7 @@ Tokenizer::Tokenizer(TokenizerParts parts)
   trie_ = std::make_shared<const PieceTrie>(vocabulary_);
 }
 
-const std::vector<AddedToken>& Tokenizer::added_tokens() const {
-  return added_->tokens();
-}
+const std::vector<AddedToken>& Tokenizer::added_tokens() const { return added_->tokens(); }
 
 const std::vector<Merge>& Tokenizer::merges() const {
   static const std::vector<Merge> kNone;
@@ -148,9 +146,7 @@ Vocabulary load_vocabulary(const std::string& model_dir) {
   return read_tokenizer(model_dir, {}, Dictionaries::kLeftOut).vocabulary;
 }
 
-void Tokenizer::save(const std::string& model_dir) const {
-  write_tokenizer(model_dir, *this);
-}
+void Tokenizer::save(const std::string& model_dir) const { write_tokenizer(model_dir, *this); }
 
 void Tokenizer::save_dictionary(const std::string& model_dir) const {
   if (options_.dictionary != nullptr) write_dictionary(model_dir, *options_.dictionary);

@@ -30,15 +30,11 @@ std::atomic<int> fork_count = 0;
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { ++fork_count; });
 
 // Forks between the first process and this one.
-int forks() {
-  return fork_count;
-}
+int forks() { return fork_count; }
 
 }  // namespace
 
-Workers::Workers(int threads) : shares_(static_cast<size_t>(threads)) {
-  start();
-}
+Workers::Workers(int threads) : shares_(static_cast<size_t>(threads)) { start(); }
 
 Workers::~Workers() {
   if (forks_ != forks()) {

@@ -26,12 +26,8 @@ constexpr std::array<Ascii, 256> make_ascii_classes() {
 }
 inline constexpr std::array<Ascii, 256> kAsciiClasses = make_ascii_classes();
 
-inline Ascii ascii_class(char c) {
-  return kAsciiClasses[static_cast<uint8_t>(c)];
-}
+inline Ascii ascii_class(char c) { return kAsciiClasses[static_cast<uint8_t>(c)]; }
 
-inline bool is_ascii_word(char c) {
-  return ascii_class(c) <= Ascii::kCapital;
-}
+inline bool is_ascii_word(char c) { return ascii_class(c) <= Ascii::kCapital; }
 
 }  // namespace rf::text

@@ -10,13 +10,9 @@ namespace {
 
 }  // namespace
 
-std::u32string_view BertCharacter::decomposition() const {
-  return {kPool + pool, decomposition_length};
-}
+std::u32string_view BertCharacter::decomposition() const { return {kPool + pool, decomposition_length}; }
 
-std::u32string_view BertCharacter::lower() const {
-  return {kPool + pool + decomposition_length, lower_length};
-}
+std::u32string_view BertCharacter::lower() const { return {kPool + pool + decomposition_length, lower_length}; }
 
 const BertCharacter& bert_character(char32_t code) {
   constexpr char32_t kLowMask = (1U << kBlockBits) - 1;

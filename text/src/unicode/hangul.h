@@ -7,8 +7,6 @@ constexpr char32_t kSyllableBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x11
 constexpr char32_t kLeads = 19, kVowels = 21, kTrails = 28;  // kTrails counts "no trailing consonant"
 constexpr char32_t kSyllables = kLeads * kVowels * kTrails;
 
-constexpr bool is_syllable(char32_t code) {
-  return code >= kSyllableBase && code - kSyllableBase < kSyllables;
-}
+constexpr bool is_syllable(char32_t code) { return code >= kSyllableBase && code - kSyllableBase < kSyllables; }
 
 }  // namespace rf::text

@@ -19,9 +19,7 @@ struct SourcedChar {
 };
 
 // Whether NFC may change a text that contains this character.
-inline bool may_change_under_nfc(char32_t code) {
-  return (unicode_record(code) & kNfcUnstable) != 0;
-}
+inline bool may_change_under_nfc(char32_t code) { return (unicode_record(code) & kNfcUnstable) != 0; }
 
 // Holds buffers: use one object per thread.
 class NfcNormalizer {

@@ -24,9 +24,7 @@ enum UnicodeFlag : uint32_t {
 
 // Flags of UnicodeFlag in the low 16 bits, canonical combining class above; code < 0x110000.
 uint32_t unicode_record(char32_t code);
-inline int combining_class(uint32_t record) {
-  return static_cast<int>(record >> 16);
-}
+inline int combining_class(uint32_t record) { return static_cast<int>(record >> 16); }
 
 // The full canonical decomposition (NFD) of a code point with kDecomposes.
 struct Decomposed {

@@ -128,8 +128,6 @@ std::string Vocabulary::hash() const {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-std::vector<std::string> read_lines(const std::string& path) {
-  return split_lines(io::read_file(path));
-}
+std::vector<std::string> read_lines(const std::string& path) { return split_lines(io::read_file(path)); }
 
 }  // namespace rf::text

@@ -14,9 +14,7 @@
 namespace rf::text {
 namespace {
 
-bool is_han(char32_t code) {
-  return bert_character(code).has(BertCharacter::kCjk);
-}
+bool is_han(char32_t code) { return bert_character(code).has(BertCharacter::kCjk); }
 
 // Whether a token is "##" and one Han character.
 bool is_redundant(std::string_view token) {
@@ -71,9 +69,7 @@ WordVocabularyBuilder::WordVocabularyBuilder(const Tokenizer& base, std::shared_
 
 WordVocabularyBuilder::~WordVocabularyBuilder() = default;
 
-void WordVocabularyBuilder::add(std::string_view text) {
-  counter_->add(text);
-}
+void WordVocabularyBuilder::add(std::string_view text) { counter_->add(text); }
 
 WordVocabulary WordVocabularyBuilder::build(int64_t words, int64_t min_frequency) const {
   if (words < 1) fail("vocab", "the number of words must be at least 1, got {}", words);

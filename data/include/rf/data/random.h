@@ -20,13 +20,9 @@ enum class Stream : uint32_t { kMask = 1, kChunkOrder, kRowOrder, kSplit, kExamp
 PhiloxBlock draw(uint64_t seed, Stream stream, uint32_t i, int64_t epoch, int64_t index);
 
 // Maps a uniform word to an integer in [0, n), n <= 2^32 (relative deviation from uniform at most n / 2^32).
-inline int64_t scale_to(uint32_t word, int64_t n) {
-  return static_cast<int64_t>((uint64_t{word} * uint64_t(n)) >> 32);
-}
+inline int64_t scale_to(uint32_t word, int64_t n) { return static_cast<int64_t>((uint64_t{word} * uint64_t(n)) >> 32); }
 // `uniform word < threshold(p)` is true with probability p, to 2^-32.
-inline uint64_t threshold(double probability) {
-  return static_cast<uint64_t>(probability * 4294967296.0);
-}
+inline uint64_t threshold(double probability) { return static_cast<uint64_t>(probability * 4294967296.0); }
 
 // A pseudo-random permutation of 0 ... size - 1 without a table: an 8-round Feistel network over the next even number
 // of bits, with `draw` as its round function. It is applied again to values outside the range (at most 4 times on

@@ -31,9 +31,7 @@ inline uint16_t half_of_float(float x) {
   return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
 }
 
-inline float float_of_bf16(uint16_t x) {
-  return std::bit_cast<float>(uint32_t{x} << 16);
-}
+inline float float_of_bf16(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
 // To nearest, ties to even.
 inline uint16_t bf16_of_float(float x) {

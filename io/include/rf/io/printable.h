@@ -23,8 +23,6 @@ inline std::string escaped(std::string_view text, size_t max_bytes) {
   return out;
 }
 
-inline std::string printable(std::string_view text) {
-  return fmt::format("\"{}\"", escaped(text, 120));
-}
+inline std::string printable(std::string_view text) { return fmt::format("\"{}\"", escaped(text, 120)); }
 
 }  // namespace rf::io

@@ -65,9 +65,7 @@ inline int64_t count_ill_formed(std::string_view text) {
   return count;
 }
 
-inline bool begins_character(char byte) {
-  return (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
-}
+inline bool begins_character(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; }
 
 // The number of characters of valid UTF-8.
 inline int32_t count_characters(std::string_view text) {

@@ -22,9 +22,7 @@ struct Rotation {
   bool defined() const { return cos.defined(); }
 };
 // The dtype of rows and tables that are computed for queries and keys of a dtype.
-inline at::ScalarType row_dtype(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
+inline at::ScalarType row_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
 // Rows by distance, query minus key: rows[.., d - lo] belongs to distance d; distances below lo take the first row,
 // distances above hi the last row.
