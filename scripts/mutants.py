@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Measures what the tests detect: changes one line of C++, builds, and names the test that fails.
+
+    scripts/mutants.py                     5 chosen mutants and 40 drawn ones; needs scripts/setup.sh --tests before
+    scripts/mutants.py --seed 7 --count 10
+    scripts/mutants.py --list              shows the mutants and builds nothing
+
+A mutant swaps an operator, changes a constant or a condition, or leaves out a statement. Mutants that do not compile
+are replaced by further ones. The C++ test programs run first, then the folders of tests in the order of FOLDERS, until
+one fails; a program that crashes or hangs fails too. Each result is appended to a file of JSON lines at once, and a
+second call with the same seed on the same commit continues. A mutant that survives is either not tested or equivalent
+(it changes no result, for example the size of a buffer): read it. A mutant takes 1 to 5 minutes, a survivor as long as
+the whole suite.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMIT = 2700  # seconds for a program or a folder of tests: a mutant that needs more hangs
+MODULES = ("core", "engine", "nn", "text", "data", "train")
+# The C++ test programs and folders of tests that run first for a module; all others follow.
+PROGRAMS = {"core": ("core", "engine"), "text": ("text", "data"), "data": ("data", "train")}
+FOLDERS = {
+    "core": ("core", "ops", "nn", "engine"),
+    "engine": ("engine", "python", "cli", "oracles"),
+    "nn": ("nn", "ops", "oracles", "python", "cli"),
+    "text": ("text", "oracles", "cli", "python"),
+    "data": ("data", "cli", "oracles", "python"),
+    "train": ("train", "cli", "oracles", "python"),
+}
+# Faults that once survived all tests.
+CHOSEN = (
+    ("nn/src/body.cpp", ": drop(embeddings_norm_(sum_BTE), p)", ": embeddings_norm_(sum_BTE)"),
+    ("nn/src/layers.cpp", "drop.key->next_stream()", "0"),
+    (
+        "nn/src/layer_parameters.cpp",
+        "normal_(mean, shape.initializer_range)",
+        "normal_(mean, 0.6 * shape.initializer_range)",
+    ),
+    ("data/src/batcher.cpp", "packed[epoch ? shuffle(i) : i]", "packed[i]"),
+    ("nn/src/translation_search.cpp", "std::floor(options_.max_ratio", "std::ceil(options_.max_ratio"),
+)
+SWAPS = [(" < ", " <= "), (" > ", " >= "), (" == ", " != "), (" && ", " || "), (" + ", " - "), (" * ", " / ")]
+SWAPS += [(" += ", " -= "), ("std::min", "std::max"), ("std::floor", "std::ceil"), ("continue;", "break;")]
+OPERATORS = [(re.compile(re.escape(a)), b) for pair in SWAPS for a, b in (pair, pair[::-1])]
+OPERATORS += [(re.compile(pattern), text) for pattern, text in [
+    (r"\btrue\b", "false"),
+    (r"\bfalse\b", "true"),
+    (r"(?<![\w.])0(?![\w.])", "1"),
+    (r"(?<![\w.])1(?![\w.])", "2"),
+    (r"(?<![\w.)])!(?=[\w(])", ""),
+    (r"^(\s*)[a-z][\w.:>-]*\([^;{}]*\);$", r"\1;"),
+]]  # fmt: skip
+# Lines that state no result: declarations, checks at compile time, and what only makes the program faster.
+NOT_RESULTS = re.compile(
+    r"\s*(#|//|\*|using |template|namespace|static_assert|extern|friend|class |struct |enum )|reserve\(|prefetch"
+    r"|_PRAGMA|omp_|kMin\w*Work|assert\("
+)
+GENERATED = re.compile(r"_tables?(\.cpp|\.h|-inl\.h)$|/ref/")
+
+
+def code_of(line):
+    """The line with spaces in place of its strings and its comment."""
+    line = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'', lambda found: " " * len(found[0]), line)
+    return re.sub(r"//.*", lambda found: " " * len(found[0]), line)
+
+
+def mutants_of(text):
+    """All mutants of a source as (number of the line, the changed line)."""
+    for number, line in enumerate(text.splitlines()):
+        if NOT_RESULTS.search(line):
+            continue
+        code = code_of(line)
+        for pattern, replacement in OPERATORS:
+            for found in pattern.finditer(code):
+                yield number, line[: found.start()] + found.expand(replacement) + line[found.end() :]
+
+
+def sources(module):
+    listed = subprocess.run(["git", "ls-files", module], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    return [path for path in listed.split() if path.endswith((".cpp", ".h")) and not GENERATED.search(path)]
+
+
+@functools.cache
+def mutants(module):
+    return [(path, *mutant) for path in sources(module) for mutant in mutants_of((ROOT / path).read_text())]
+
+
+def draws(seed):
+    """An endless series of (file, text, changed text), the modules in turn, the same for a seed and a commit."""
+    generator = random.Random(seed)
+    for module in itertools.cycle(MODULES):
+        path, number, changed = generator.choice(mutants(module))
+        lines = (ROOT / path).read_text().splitlines(keepends=True)
+        yield path, "".join(lines), "".join([*lines[:number], changed + "\n", *lines[number + 1 :]])
+
+
+def chosen():
+    for path, before, after in CHOSEN:
+        text = (ROOT / path).read_text()
+        if text.count(before) != 1:
+            sys.exit(f"mutants: {path} must contain the line of a chosen mutant once: {before}")
+        yield path, text, text.replace(before, after)
+
+
+def shown(mutant):
+    path, text, changed = mutant
+    pairs = zip(text.splitlines(), changed.splitlines(), strict=True)
+    number, before, after = next((i, a, b) for i, (a, b) in enumerate(pairs, 1) if a != b)
+    return {"file": path, "line": number, "before": before.strip(), "after": after.strip()}
+
+
+def run(command, **options):
+    """The output and the exit code, which is None for a program that reaches the limit."""
+    pipe = subprocess.PIPE
+    options |= dict(cwd=ROOT, text=True, errors="replace", stdout=pipe, stderr=subprocess.STDOUT)
+    with subprocess.Popen(list(map(str, command)), start_new_session=True, **options) as process:
+        try:
+            return process.communicate(timeout=LIMIT)[0], process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return "", None
+
+
+def end_of(code):
+    return "did not end" if code is None else f"exit code {code}"
+
+
+def first(names, all_names):
+    return [*(name for name in names if name in all_names), *(name for name in all_names if name not in names)]
+
+
+def killer(module):
+    """The test that fails, or None."""
+    built = (ROOT / "build/release/tests/programs.txt").read_text().split()
+    for program in first([f"{name}_test" for name in PROGRAMS.get(module, (module,))], built):
+        output, code = run([ROOT / "build/release/tests" / program, "--gtest_brief=1", "--gtest_fail_fast"])
+        if code != 0:
+            failed = re.search(r"\[  FAILED  \] (\S+)", output)
+            return f"{program}: {failed[1] if failed else end_of(code)}"
+    folders = sorted(path.name for path in (ROOT / "tests").iterdir() if any(path.glob("**/test_*.py")))
+    environment = dict(os.environ, PYTHONPATH=str(ROOT / "python"))
+    for folder in first(FOLDERS[module], folders):
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{folder}"]
+        output, code = run(command, env=environment)
+        if code != 0:
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+            return failed[1] if failed else f"tests/{folder}: {end_of(code)}"
+    return None
+
+
+def built():
+    return run(["cmake", "--build", "--preset", "release"])[1] == 0
+
+
+def try_out(mutant):
+    """The facts of the mutant and the test that kills it; "compiles": false if it does not."""
+    path, text, changed = mutant
+    start = time.monotonic()
+    try:
+        (ROOT / path).write_text(changed)
+        facts = {**shown(mutant), "compiles": built()}
+        if facts["compiles"]:
+            facts["killed_by"] = killer(path.split("/")[0])
+    finally:
+        (ROOT / path).write_text(text)
+    return {**facts, "seconds": round(time.monotonic() - start)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1, help="of the drawn mutants (default 1)")
+    parser.add_argument("--count", type=int, default=40, help="of drawn mutants (default 40)")
+    parser.add_argument("--output", type=Path, default=ROOT / "build/mutants.jsonl", help="default build/mutants.jsonl")
+    parser.add_argument("--list", action="store_true", help="show the mutants and build nothing")
+    arguments = parser.parse_args()
+
+    series = draws(arguments.seed)
+    if arguments.list:
+        for mutant in [*chosen(), *(next(series) for _ in range(arguments.count))]:
+            print("{file}:{line}\n  - {before}\n  + {after}".format(**shown(mutant)))
+        return 0
+    status = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT, text=True,
+                            capture_output=True, check=True).stdout  # fmt: skip
+    if status:
+        sys.exit(f"mutants: the checkout must have no changes, got\n{status}")
+    if not built():
+        sys.exit("mutants: build/release must build; run scripts/setup.sh --tests")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    head = {"commit": commit.strip(), "seed": arguments.seed}
+    done = [json.loads(line) for line in arguments.output.read_text().splitlines()] if arguments.output.exists() else []
+    done = [{key: each[key] for key in each if key not in head} for each in done if head.items() <= each.items()]
+
+    def result(mutant):
+        facts = next((each for each in done if shown(mutant).items() <= each.items()), None)
+        if facts is None:
+            facts = try_out(mutant)
+            with arguments.output.open("a") as file:
+                file.write(json.dumps({**head, **facts}) + "\n")
+        end = (facts["killed_by"] or "SURVIVED") if facts["compiles"] else "does not compile"
+        print("{file}:{line}\n  - {before}\n  + {after}\n  {seconds} s: ".format(**facts) + end, flush=True)
+        return facts if facts["compiles"] else None
+
+    results = [result(mutant) for mutant in chosen()]
+    drawn = []
+    while len(drawn) < arguments.count:
+        drawn += filter(None, [result(next(series))])
+    built()
+    survived = sum(each["killed_by"] is None for each in [*filter(None, results), *drawn])
+    print(f"{len(results) + len(drawn) - survived} killed, {survived} survived; results in {arguments.output}")
+    return int(survived > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
