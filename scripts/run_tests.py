@@ -28,8 +28,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # In seconds: several times the needs of a slow machine, so a test that reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT, GDB_LIMIT = 900, 3600, 900, 120
-# Folders of tests that run in parallel with the others.
-FIRST_GROUP = {"build", "cli", "data", "docs", "engine", "experiments", "nn", "ops", "text", "train"}
 
 
 class Totals:
@@ -124,58 +122,33 @@ def run_programs(build, totals, limit=PROGRAM_LIMIT):
         list(pool.map(run, names))
 
 
-def pytest_groups(root):
-    """The folders and files of tests in two groups that take about as long as each other."""
-    paths = sorted(
-        path.relative_to(root)
-        for path in (root / "tests").iterdir()
-        if path.is_dir() or (path.name.startswith("test_") and path.suffix == ".py")
-    )
-    first = [path for path in paths if path.name in FIRST_GROUP]
-    return [group for group in (first, [path for path in paths if path not in first]) if group]
-
-
 def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIMIT):
-    """Runs both groups in parallel; the output of the second follows the output of the first."""
-    groups = pytest_groups(root)
-    with tempfile.TemporaryFile() as kept, ThreadPoolExecutor() as pool:
-        outputs = [None, kept]
-        counts = list(
-            pool.map(lambda group, output: run_group(group, output, root, limit, test_limit), groups, outputs)
-        )
-        kept.seek(0)
-        print(kept.read().decode(errors="replace"), end="", flush=True)
-    for count in counts:
-        if isinstance(count, str):
-            print(count, flush=True)
-        totals.add("pytest", *((0, 1, 0) if isinstance(count, str) else count))
-
-
-def run_group(paths, output, root, limit, test_limit):
-    """(passed, failed, skipped), or the reason for a missing report."""
+    """Two processes of pytest, which take the files of tests in turn."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         environment = dict(os.environ, PYTHONPATH=str(root / "python"), TOKENIZERS_PARALLELISM="false")
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=10", "-p", "no:cacheprovider"]
-        # A test that reaches its limit ends the run, after the stacks of all threads.
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=30", "-p", "no:cacheprovider"]
+        command += ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
+        # A test that reaches its limit ends its process after showing the stacks of all threads.
         command += ["-o", f"faulthandler_timeout={test_limit}", "-o", "faulthandler_exit_on_timeout=true"]
 
         def abort(pid):  # faulthandler then shows the stacks
-            os.kill(pid, signal.SIGABRT)
+            os.killpg(pid, signal.SIGABRT)
             time.sleep(1)
 
-        command += [f"--junitxml={report}", *map(str, paths)]
-        code = call(command, limit, abort, cwd=root, env=environment, stdout=output)
+        command += [f"--junitxml={report}", "tests"]
+        code = call(command, limit, abort, cwd=root, env=environment)
         try:
             suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
         except (OSError, ElementTree.ParseError):
-            return f"pytest: {'too long' if code is None else f'exit code {code}'} and no report"
+            print(f"pytest: {'too long' if code is None else f'exit code {code}'} and no report", flush=True)
+            return totals.add("pytest", 0, 1, 0)
         count = {
             key: sum(int(suite.get(key)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
         }
         failed = count["failures"] + count["errors"]
         passed = count["tests"] - failed - count["skipped"]
-        return passed, max(failed, int(code != 0)), count["skipped"]
+        totals.add("pytest", passed, max(failed, int(code != 0)), count["skipped"])
 
 
 def packages(requirements):

@@ -115,25 +115,6 @@ def pytest_totals(folder, body, **limits):
     return totals
 
 
-def test_every_test_is_in_one_group():
-    groups = run_tests.pytest_groups(ROOT)
-    assert len(groups) == 2 and not set(groups[0]) & set(groups[1])
-    files = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
-    assert {path for path in files if any(group in path.parents for group in groups[0] + groups[1])} == files
-    assert {path.name for path in groups[0]} == run_tests.FIRST_GROUP
-
-
-def test_both_groups_are_counted_and_shown(tmp_path, capfd):
-    for name, body in (("cli", "def test_a(): pass\ndef test_b(): assert 0\n"), ("oracles", "def test_c(): pass\n")):
-        (tmp_path / "tests" / name).mkdir(parents=True)
-        (tmp_path / "tests" / name / f"test_{name}.py").write_text(body)
-    totals = run_tests.Totals()
-    run_tests.run_pytest(totals, tmp_path)
-    assert numbers(totals) == (2, 1, 0) and totals.failures == ["pytest: 1"]
-    shown = capfd.readouterr().out
-    assert shown.index("1 failed, 1 passed") < shown.index("1 passed in")
-
-
 def test_pytest_is_counted(tmp_path):
     totals = pytest_totals(tmp_path, "def test_a(): pass\ndef test_b(): assert 0\n")
     assert numbers(totals) == (1, 1, 0) and totals.failures == ["pytest: 1"]
@@ -142,10 +123,9 @@ def test_pytest_is_counted(tmp_path):
 @pytest.mark.parametrize("limit", ["test_limit", "limit"])
 def test_pytest_that_hangs_shows_its_stacks_and_fails(tmp_path, capfd, limit):
     body = f"import time\ndef stuck(): time.sleep({NEVER_S})\ndef test_a(): stuck()\n"
-    totals = pytest_totals(tmp_path, body, **{limit: 15})
-    assert numbers(totals) == (0, 1, 0)
-    shown = capfd.readouterr()
-    assert re.search(r"test_it\.py.* in stuck", shown.err) and "pytest: " in shown.out
+    totals = pytest_totals(tmp_path, body, **{limit: 12})
+    assert numbers(totals) == (0, 1, 0) and totals.failures == ["pytest: 1"]
+    assert re.search(r"test_it\.py.* in stuck", capfd.readouterr().err)
 
 
 def test_a_package_that_is_missing_is_a_failure(tmp_path, capsys):
