@@ -120,10 +120,10 @@ def test_pytest_is_counted(tmp_path):
     assert numbers(totals) == (1, 1, 0) and totals.failures == ["pytest: 1"]
 
 
-@pytest.mark.parametrize("limit", ["test_limit", "limit"])
-def test_pytest_that_hangs_shows_its_stacks_and_fails(tmp_path, capfd, limit):
+@pytest.mark.parametrize(("limit", "seconds"), [("test_limit", 3), ("limit", 20)])
+def test_pytest_that_hangs_shows_its_stacks_and_fails(tmp_path, capfd, limit, seconds):
     body = f"import time\ndef stuck(): time.sleep({NEVER_S})\ndef test_a(): stuck()\n"
-    totals = pytest_totals(tmp_path, body, **{limit: 12})
+    totals = pytest_totals(tmp_path, body, **{limit: seconds})
     assert numbers(totals) == (0, 1, 0) and totals.failures == ["pytest: 1"]
     assert re.search(r"test_it\.py.* in stuck", capfd.readouterr().err)
 
