@@ -61,6 +61,8 @@ function(rf_test module)
   set_target_properties(rf_${module}_test PROPERTIES OUTPUT_NAME ${module}_test RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_include_directories(rf_${module}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(rf_${module}_test PRIVATE rf_warnings ${T_LINKS} GTest::gtest GTest::gtest_main)
+  # Compiling most tests takes longer than running them.
+  target_compile_options(rf_${module}_test PRIVATE $<$<CONFIG:Release>:$<IF:$<STREQUAL:${module},core>,-O2,-O1>>)
   if(T_UNITY)
     rf_unity(rf_${module}_test ${T_UNITY})
   endif()
