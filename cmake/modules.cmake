@@ -52,11 +52,13 @@ function(rf_module name)
   endif()
 endfunction()
 
-# rf_test(<module> SOURCES ... LINKS ... [UNITY <files>]): one GoogleTest binary per module,
+# rf_test(<module> [SANITIZED] SOURCES ... LINKS ... [UNITY <files>]): one GoogleTest binary per module,
 # build/<preset>/tests/<module>_test. scripts/run_tests.py expects the list of all programs in tests/programs.txt of the
-# build.
+# build. SANITIZED: scripts/test.sh runs the program in the sanitizer build only; the target rf_sanitized_tests builds these
+# programs elsewhere, and tests/sanitized.txt lists them.
+add_custom_target(rf_sanitized_tests)
 function(rf_test module)
-  cmake_parse_arguments(T "" "UNITY" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(T "SANITIZED" "UNITY" "SOURCES;LINKS" ${ARGN})
   add_executable(rf_${module}_test ${T_SOURCES})
   set_target_properties(rf_${module}_test PROPERTIES OUTPUT_NAME ${module}_test RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_include_directories(rf_${module}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -66,6 +68,12 @@ function(rf_test module)
   if(T_UNITY)
     rf_unity(rf_${module}_test ${T_UNITY})
   endif()
-  add_test(NAME ${module} COMMAND rf_${module}_test)
-  set_property(GLOBAL APPEND_STRING PROPERTY rf_test_programs "${module}_test\n")
+  if(T_SANITIZED AND NOT ROFORMER_SANITIZE)
+    set_target_properties(rf_${module}_test PROPERTIES EXCLUDE_FROM_ALL ON)
+    add_dependencies(rf_sanitized_tests rf_${module}_test)
+    set_property(GLOBAL APPEND_STRING PROPERTY rf_sanitized_programs "${module}_test\n")
+  else()
+    add_test(NAME ${module} COMMAND rf_${module}_test)
+    set_property(GLOBAL APPEND_STRING PROPERTY rf_test_programs "${module}_test\n")
+  endif()
 endfunction()

@@ -143,7 +143,8 @@ def first(names, all_names):
 
 def killer(module):
     """The test that fails, or None."""
-    built = (ROOT / "build/release/tests/programs.txt").read_text().split()
+    lists = (ROOT / "build/release/tests" / name for name in ("programs.txt", "sanitized.txt"))
+    built = [name for file in lists for name in file.read_text().split()]
     for program in first([f"{name}_test" for name in PROGRAMS.get(module, (module,))], built):
         output, code = run([ROOT / "build/release/tests" / program, "--gtest_brief=1", "--gtest_fail_fast"])
         if code != 0:
@@ -161,7 +162,7 @@ def killer(module):
 
 
 def built():
-    return run(["cmake", "--build", "--preset", "release"])[1] == 0
+    return run(["cmake", "--build", "--preset", "release", "--target", "all", "rf_sanitized_tests"])[1] == 0
 
 
 def try_out(mutant):

@@ -102,10 +102,10 @@ def run_gtest(binary, totals, limit=PROGRAM_LIMIT):
     totals.add(binary.name, len(cases) - failed - skipped, max(failed, int(code != 0)), skipped)
 
 
-def run_programs(build, totals, limit=PROGRAM_LIMIT):
+def run_programs(build, totals, limit=PROGRAM_LIMIT, lists=("programs.txt",)):
     """The test programs that CMake declared for `build`."""
     try:
-        names = (build / "tests" / "programs.txt").read_text(encoding="utf-8").split()
+        names = [name for file in lists for name in (build / "tests" / file).read_text(encoding="utf-8").split()]
     except OSError as error:
         print(f"{build}: {error}", flush=True)
         names = []
@@ -189,8 +189,11 @@ def main():
 
     for file in ("requirements.txt", "requirements-dev.txt"):
         check_packages(ROOT / file, totals)
-    for build in ["release"] if arguments.quick else ["sanitize", "release"]:
-        run_programs(ROOT / "build" / build, totals)
+    if arguments.quick:
+        run_programs(ROOT / "build/release", totals, lists=("programs.txt", "sanitized.txt"))
+    else:
+        for build in ("sanitize", "release"):
+            run_programs(ROOT / "build" / build, totals)
     print("--- pytest", flush=True)
     run_pytest(totals)
     print("--- format", flush=True)
