@@ -1,10 +1,21 @@
 """Types of arguments, with messages `[where] rule, got value`. What values may be is checked in C++."""
 
 import os
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 _INT64 = 2**63
+
+
+def needed(module: str, rule: str, hint: str = "") -> ModuleType:
+    """A package that not every installation has. Raises ImportError with the rule, what was wrong, and the hint."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{rule}, got: {error}{hint}") from error
 
 
 def kind(value: object) -> str:
@@ -38,9 +49,9 @@ def integer(where: str, name: str, value: Any, least: int = -_INT64, end: int = 
     try:
         number = value.__index__()
     except (AttributeError, TypeError):
-        raise TypeError(f"[{where}] {name} must be a whole number, got {kind(value)}") from None
+        raise TypeError(f"[{where}] {name} must be an integer, got {kind(value)}") from None
     if isinstance(value, bool):
-        raise TypeError(f"[{where}] {name} must be a whole number, got {value}")
+        raise TypeError(f"[{where}] {name} must be an integer, got {value}")
     if not least <= number < end:
         bounds = f"at least {least}" if number < least else f"below {end}"
         raise ValueError(f"[{where}] {name} must be {bounds}, got {shown(number)}")
@@ -90,6 +101,28 @@ def engine_options(where: str, precision: Any, token_budget: Any, threads: Any) 
     if threads is not None:
         options["threads"] = integer(where, "threads", threads, 1, 1025)
     return options
+
+
+def prompt(where: str, prompts: dict[str, str], text_given: str | None, name: str | None) -> str:
+    """The prompt of a call: the text itself, or that of a name; without both none."""
+    if text_given is not None:
+        return text(where, "prompt", text_given)
+    if name is not None and name not in prompts:
+        known = ", ".join(sorted(prompts)) or "none"
+        raise ValueError(f"[{where}] the prompt must be one of the model's ({known}), got {shown(name)}")
+    return "" if name is None else prompts[name]
+
+
+_BLOCK = 1024  # texts or pairs per call of the engine
+
+
+def blocks(total: int, what: str, show: bool | None) -> Iterator[slice]:
+    """The parts of a list that the engine gets at a time, at least one. ``show``: progress on standard error."""
+    for begin in range(0, max(1, total), _BLOCK):
+        yield slice(begin, begin + _BLOCK)
+        if show:
+            done = min(begin + _BLOCK, total)
+            sys.stderr.write(f"\r{done}/{total} {what}" + "\n" * (done == total))
 
 
 def cpu(where: str, device: Any) -> None:

@@ -2,8 +2,7 @@
 
 A command runs in a separate session, so that Ctrl-C reaches only Python, which forwards it. Otherwise the command
 would receive two signals, and the second would end training before its checkpoint is written. If Python ends first, the
-program
-gets SIGTERM from the kernel (cli/src/program.cpp).
+program gets SIGTERM from the kernel (cli/src/program.cpp).
 """
 
 import errno
@@ -163,17 +162,26 @@ def run(
     return child, child.follow(look)
 
 
-def options(where: str, **given: Any) -> list[str]:
-    """The options of a command from keywords: None and False are left out, True is a flag, a list repeats the option,
-    and a dictionary repeats it with ``name=value``.
+# Arguments that are no options of a command, and the options with other names than their arguments.
+_NOT_OPTIONS = ("callback", "run", "verbose")
+_RENAMED = {"dictionary": "dict", "user_dictionaries": "user_dict"}
+
+
+def options(where: str, given: dict[str, Any]) -> list[str]:
+    """The options of a command from the arguments of its function: None and False are left out, True is a flag, a list
+    repeats the option, and a dictionary repeats it with ``name=value``. ``quotes=False`` is ``--no-quotes``.
 
     Raises:
         TypeError: a value is not a number, text, path or list of these.
         ValueError: an empty text, which the command line cannot give.
     """
     arguments = []
+    if "quotes" in given:
+        given = given | {"no_quotes": not _checks.boolean(where, "quotes", given["quotes"]), "quotes": None}
     for name, value in given.items():
-        option = "--" + name.replace("_", "-")
+        option = "--" + _RENAMED.get(name, name).replace("_", "-")
+        if name in _NOT_OPTIONS:
+            continue
         if value is True:
             arguments.append(option)
         elif value is not None and value is not False:

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from ._operator_call import operator_call
 from ._script_module import kept_script
+from ._whole_call import Call
 from .terms import Origin, Terms
 
 Groups = dict[str, Sequence[Tensor] | Tensor | None]
-TermsCall = tuple[list[str], Groups, list[int], list[float]]
+_VECTORS = ("hidden_states", "queries", "keys")
 
 
 class DeferredTerms:
@@ -39,44 +40,32 @@ class DeferredTerms:
 
 def terms_of_script(script: torch.ScriptObject, tensors: Groups, layer: int, dtype: int) -> Terms:
     """The terms of one layer; tensors: by the names that ``Encoding.terms`` gives them."""
-    made = operator_call(
-        "encoding",
-        script.terms,
-        list(tensors["encoding"]),
-        layer,
-        tensors["encoding_positions"],
-        tensors["encoding_key_positions"],
-        tensors["sequences"],
-        list(tensors["projections"]),
-        tensors["hidden_states"],
-        tensors["queries"],
-        tensors["keys"],
-        dtype,
-    )
-    terms = Terms.from_arguments(*made)
+    where = [tensors[name] for name in ("encoding_positions", "encoding_key_positions", "sequences")]
+    vectors = [tensors[name] for name in _VECTORS]
+    given = list(tensors["encoding"]), layer, *where, list(tensors["projections"]), *vectors, dtype
+    terms = Terms.from_arguments(*operator_call("encoding", script.terms, *given))
     terms._origin = Origin(script.made_for(), tensors["sequences"] is None and script.reads_sequences())
     return terms
 
 
-def terms_call(terms: Terms | DeferredTerms | None) -> TermsCall:
-    """Words, tensors, numbers and reals of an operator (_whole_call.py); ``called_terms`` makes the terms again."""
+def terms_call(terms: Terms | DeferredTerms | None) -> Call:
+    """The part of a call that has the terms; ``called_terms`` makes them again."""
     if isinstance(terms, DeferredTerms):
-        return [terms._text], terms._tensors, [terms._layer, terms._dtype], []
+        return Call([terms._text], terms._tensors, [terms._layer, terms._dtype])
     tensors, names, ranges, layout, scale = (Terms() if terms is None else terms).arguments()
-    return ["", layout, *names], {"terms": tensors}, ranges, [math.nan if scale is None else scale]
+    return Call(["", layout, *names], {"terms": tensors}, ranges, [math.nan if scale is None else scale])
 
 
-def called_terms(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> Terms:
+def called_terms(call: Call) -> Terms:
     """The terms of a ``terms_call``."""
+    words, _, numbers, reals = call
     if words[0]:
-        one = ("encoding_positions", "encoding_key_positions", "sequences", "hidden_states", "queries", "keys")
-        tensors = {name: groups[name][0] if name in groups else None for name in one}
-        lists = {name: groups.get(name, []) for name in ("encoding", "projections")}
-        return terms_of_script(kept_script("encoding", words[0]), tensors | lists, numbers[0], numbers[1])
+        one = ("encoding_positions", "encoding_key_positions", "sequences", *_VECTORS)
+        tensors = {name: call.one(name) for name in one}
+        tensors |= {name: call.several(name) for name in ("encoding", "projections")}
+        return terms_of_script(kept_script("encoding", words[0]), tensors, numbers[0], numbers[1])
     scale = None if math.isnan(reals[0]) else reals[0]
-    return Terms.from_arguments(groups.get("terms", []), list(words[2:]), list(numbers), words[1], scale)
+    return Terms.from_arguments(call.several("terms"), list(words[2:]), list(numbers), words[1], scale)
 
 
 def lowered(*tensors: Tensor) -> list[Tensor]:

@@ -36,11 +36,7 @@ def has_operators() -> bool:
 
 
 def program() -> str:
-    """The program `roformer` of the package, or of the build whose libraries it uses.
-
-    Raises:
-        ImportError: the program is missing.
-    """
+    """The program `roformer` of the package, or of the build whose libraries it uses."""
     places = [place for folder in folders() for place in (folder.parent / "bin", folder.parent)]
     for place in places:
         if (place / "roformer").is_file():
@@ -64,10 +60,7 @@ def program_environment(program: str) -> dict[str, str]:
 
 
 def check_given_folder() -> None:
-    """
-    Raises:
-        ImportError: $ROFORMER_LIB_DIR has neither the operators nor the module of the engine.
-    """
+    """Raises ImportError if $ROFORMER_LIB_DIR has neither the operators nor the module of the engine."""
     if not any(path.name == OPS or path.name.startswith("_engine.") for path in Path(given_folder()).glob("*")):
         raise ImportError(_missing())
 
@@ -81,14 +74,8 @@ def _missing() -> str:
 
 
 def load() -> bool:
-    """Loads the operators, and the models if their library is in the same folder.
-
-    Returns:
-        Whether the models were loaded.
-
-    Raises:
-        ImportError: no operators in any of the folders, or they do not fit this version of PyTorch.
-    """
+    """Loads the operators, and the models if their library is in the same folder; whether it is. ImportError: no
+    operators in any of the folders, or they do not fit this version of PyTorch."""
     import torch
 
     folder = next((f for f in folders() if (f / OPS).exists()), None)

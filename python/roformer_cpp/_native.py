@@ -21,10 +21,7 @@ def find() -> Path | None:
 
 
 def load() -> ModuleType:
-    """
-    Raises:
-        ImportError: it is missing or does not fit this Python; the message says what to build.
-    """
+    """The module. If it is missing or does not fit this Python, ImportError says what to build."""
     if _NAME in sys.modules:
         return sys.modules[_NAME]
     path = find()

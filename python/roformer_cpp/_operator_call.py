@@ -20,9 +20,9 @@ _KINDS = {
     "List[Tensor]": "tensors",
     "str": "a string",
     "float": "a number",
-    "int": "a whole number",
+    "int": "an integer",
     "bool": "True or False",
-    "List[int]": "whole numbers",
+    "List[int]": "integers",
 }
 
 

@@ -9,6 +9,7 @@ The backward computes the forward once more, with gradients, as ``torch.utils.ch
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,26 +19,41 @@ _KEY = torch._C.DispatchKey
 _INCLUDED = torch._C.DispatchKeySet(_KEY.BackendSelect) | torch._C.DispatchKeySet(_KEY.ADInplaceOrView)
 _EXCLUDED = torch._C.DispatchKeySet(_KEY.AutocastCPU)
 
-Compute = Callable[[Sequence[str], dict[str, list[Tensor]], Sequence[int], Sequence[float]], list[Tensor]]
+
+class Call(NamedTuple):
+    """The arguments of an operator, its tensors by name."""
+
+    words: Sequence[str]
+    groups: dict[str, Sequence[Tensor] | Tensor | None]
+    numbers: Sequence[int] = ()
+    reals: Sequence[float] = ()
+
+    @classmethod
+    def of(cls, words, tensors, names, numbers, reals) -> "Call":
+        """From what the operator gets: the tensors of each name, in their order."""
+        groups: dict[str, list[Tensor]] = {}
+        for name, tensor in zip(names, tensors, strict=True):
+            groups.setdefault(name, []).append(tensor)
+        return cls(words, groups, numbers, reals)
+
+    def flat(self) -> tuple[list[str], list[Tensor], list[str], list[int], list[float]]:
+        """What the operator gets: tensors and their names, without None."""
+        tensors: list[Tensor] = []
+        names: list[str] = []
+        for name, group in self.groups.items():
+            members = [] if group is None else [group] if isinstance(group, Tensor) else list(group)
+            tensors += members
+            names += [name] * len(members)
+        return list(self.words), tensors, names, list(self.numbers), list(self.reals)
+
+    def several(self, name: str) -> list[Tensor]:
+        return self.groups.get(name, [])
+
+    def one(self, name: str) -> Tensor | None:
+        return self.groups[name][0] if name in self.groups else None
 
 
-def grouped(names: Iterable[str], tensors: Iterable[Tensor]) -> dict[str, list[Tensor]]:
-    """The tensors of each name, in their order."""
-    groups: dict[str, list[Tensor]] = {}
-    for name, tensor in zip(names, tensors, strict=True):
-        groups.setdefault(name, []).append(tensor)
-    return groups
-
-
-def flat(groups: dict[str, Sequence[Tensor] | Tensor | None]) -> tuple[list[Tensor], list[str]]:
-    """Tensors and their names, without None; ``grouped`` makes the groups again."""
-    tensors: list[Tensor] = []
-    names: list[str] = []
-    for name, group in groups.items():
-        members = [] if group is None else [group] if isinstance(group, Tensor) else list(group)
-        tensors += members
-        names += [name] * len(members)
-    return tensors, names
+Compute = Callable[[Call], list[Tensor]]
 
 
 def _zeros(x: Tensor) -> Tensor:
@@ -60,16 +76,16 @@ def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., li
 
     Args:
         name: of the operator.
-        compute: gets words, tensors by name, numbers and reals; differentiable.
-        shapes: the same arguments, to empty tensors of the shapes and dtypes that ``compute`` returns.
+        compute: differentiable.
+        shapes: the same call, to empty tensors of the shapes and dtypes that ``compute`` returns.
 
     Returns:
-        The operator: words, tensors, names, numbers, reals to tensors.
+        The operator: words, tensors, names, numbers, reals (``Call.flat``) to tensors.
     """
 
     def forward(words, tensors, names, numbers, reals):
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            return _apart(compute(words, grouped(names, tensors), numbers, reals), tensors)
+            return _apart(compute(Call.of(words, tensors, names, numbers, reals)), tensors)
 
     def backward(words, tensors, names, numbers, reals, grads, needs):
         # A kernel of an operator runs below autograd; the pass that records starts with the keys of a plain call.
@@ -77,7 +93,7 @@ def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., li
         with keys, torch.enable_grad(), torch.autocast("cpu", enabled=False):
             leaves = [x.detach().requires_grad_(need) for x, need in zip(tensors, needs, strict=True)]
             before = torch.get_rng_state()
-            found = compute(words, grouped(names, leaves), numbers, reals)
+            found = compute(Call.of(words, leaves, names, numbers, reals))
             if not torch.equal(before, torch.get_rng_state()):
                 raise NotImplementedError(
                     f"[{name}] an encoding that draws random numbers, as dropout does, must not be trained in compiled "
@@ -96,15 +112,13 @@ def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., li
     schema = f"{_FORM}, Tensor[] grads, bool[] needs) -> Tensor[]"
     op_backward = torch.library.custom_op(f"roformer_python::{name}_backward", backward, mutates_args=(), schema=schema)
     op.register_fake(
-        lambda words, tensors, names, numbers, reals: shapes(words, grouped(names, tensors), numbers, reals)
+        lambda words, tensors, names, numbers, reals: shapes(Call.of(words, tensors, names, numbers, reals))
     )
-    op_backward.register_fake(
-        lambda words, tensors, names, numbers, reals, grads, needs: [
-            torch.empty_like(x, memory_format=torch.contiguous_format)
-            for x, need in zip(tensors, needs, strict=True)
-            if need
-        ]
-    )
+
+    @op_backward.register_fake
+    def _(words, tensors, names, numbers, reals, grads, needs):
+        needed = (x for x, need in zip(tensors, needs, strict=True) if need)
+        return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in needed]
 
     def setup_context(ctx, inputs, output):
         words, tensors, names, numbers, reals = inputs

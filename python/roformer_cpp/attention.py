@@ -1,9 +1,8 @@
 """Attention over terms; core/terms/rf/attention_terms.h has the equation, nn/include/rf/nn/attention.h its C++."""
 
 import math
-from collections.abc import Sequence
 from types import NoneType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,10 +10,20 @@ from torch import Tensor
 from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, called_terms, lowered, terms_call
 from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
-from ._whole_call import flat, whole_call
+from ._whole_call import Call, whole_call
 from .terms import Terms, check_terms, tokens_first
 
 _MASK_HINT = "for a mask that is added to scores, 0 and -inf, give mask == 0; for one of 0 and 1, mask != 0"
+
+
+class _Options(NamedTuple):
+    """Of a call, apart from its tensors."""
+
+    left: int
+    right: int
+    kernel: str
+    dropout: float
+    scale: float | None
 
 
 def attention(
@@ -130,57 +139,30 @@ def attention(
         "cu_seqlens_k": cu_seqlens_k,
         "prefix": prefix,
     }
-    seed = _seed(dropout)
+    seed, options = _seed(dropout), _Options(left, right, kernel, dropout, scale)
     if torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or seed is not None):
-        q, k, v = lowered(q, k, v)
-        out = _whole(q, k, v, terms, tensors | {"seed": seed}, left, right, kernel, dropout, scale)
+        out = _whole(*lowered(q, k, v), terms, tensors | {"seed": seed}, options)
     else:
-        out = _attend(q, k, v, terms, tensors, left, right, kernel, dropout, 0 if seed is None else int(seed), scale)
+        out = _attend(q, k, v, terms, tensors, options, 0 if seed is None else int(seed))
     return out.transpose(1, 2) if heads_first else out
 
 
 def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    terms: Terms | None,
-    given: dict[str, Tensor | None],
-    left: int,
-    right: int,
-    kernel: str,
-    dropout: float,
-    seed: int,
-    scale: float | None,
+    q: Tensor, k: Tensor, v: Tensor, terms: Terms | None, given: dict[str, Tensor | None], options: _Options, seed: int
 ) -> Tensor:
-    terms = _scaled(Terms() if terms is None else terms, scale)
+    terms = _scaled(Terms() if terms is None else terms, options.scale)
     positions, key_positions = given["positions"], given["key_positions"]
-    ends, key_ends = given["cu_seqlens"], given["cu_seqlens_k"]
+    mask, ends, key_ends, prefix = (given[name] for name in ("mask", "cu_seqlens", "cu_seqlens_k", "prefix"))
     if positions is None and key_positions is None:
         positions, key_positions = terms.positions, terms.key_positions
     sequences = 1 if ends is None else len(ends) - 1
-    is_causal = right == 0 and given["prefix"] is None
-    check_terms("attention", terms, q, sequences, has_mask=given["mask"] is not None, is_causal=is_causal)
+    is_causal = options.right == 0 and prefix is None
+    check_terms("attention", terms, q, sequences, has_mask=mask is not None, is_causal=is_causal)
     both = None if ends is None else (ends, ends if key_ends is None else key_ends)
-    positions, key_positions = _positions(q, k, positions, key_positions, both)
-    return operator_call(
-        "attention",
-        torch.ops.roformer.attention.default,
-        q,
-        k,
-        v,
-        *terms.arguments(),
-        positions,
-        key_positions,
-        given["mask"],
-        left,
-        right,
-        ends,
-        key_ends,
-        kernel,
-        dropout,
-        seed,
-        given["prefix"],
-    )
+    left, right, kernel, dropout, _ = options
+    places = *_positions(q, k, positions, key_positions, both), mask, left, right, ends, key_ends
+    operator = torch.ops.roformer.attention.default
+    return operator_call("attention", operator, q, k, v, *terms.arguments(), *places, kernel, dropout, seed, prefix)
 
 
 def _whole(
@@ -189,37 +171,30 @@ def _whole(
     v: Tensor,
     terms: Terms | DeferredTerms | None,
     given: dict[str, Tensor | None],
-    left: int,
-    right: int,
-    kernel: str,
-    dropout: float,
-    scale: float | None,
+    options: _Options,
 ) -> Tensor:
     words, groups, numbers, reals = terms_call(terms)
-    tensors, names = flat({"q": q, "k": k, "v": v} | given | groups)
+    left, right, kernel, dropout, scale = options
     reals = [dropout, math.nan if scale is None else scale, *reals]
-    return _operator([kernel, *words], tensors, names, [left, right, *numbers], reals)[0]
+    call = Call([kernel, *words], {"q": q, "k": k, "v": v} | given | groups, [left, right, *numbers], reals)
+    return _operator(*call.flat())[0]
 
 
-def _compute(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> list[Tensor]:
-    given = {name: groups[name][0] if name in groups else None for name in _GIVEN}
-    terms = called_terms(words[1:], groups, numbers[2:], reals[2:])
-    dropout, scale = reals[0], None if math.isnan(reals[1]) else reals[1]
-    q, k, v = (groups[name][0] for name in ("q", "k", "v"))
-    seed = int(groups["seed"][0]) if "seed" in groups else 0
-    return [_attend(q, k, v, terms, given, numbers[0], numbers[1], words[0], dropout, seed, scale)]
+def _compute(call: Call) -> list[Tensor]:
+    words, groups, numbers, reals = call
+    names = ("positions", "key_positions", "mask", "cu_seqlens", "cu_seqlens_k", "prefix")
+    terms = called_terms(Call(words[1:], groups, numbers[2:], reals[2:]))
+    options = _Options(numbers[0], numbers[1], words[0], reals[0], None if math.isnan(reals[1]) else reals[1])
+    seed = int(call.one("seed")) if "seed" in groups else 0
+    qkv = (call.one(name) for name in ("q", "k", "v"))
+    return [_attend(*qkv, terms, {name: call.one(name) for name in names}, options, seed)]
 
 
-def _shapes(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> list[Tensor]:
-    (q,), (v,) = groups["q"], groups["v"]
+def _shapes(call: Call) -> list[Tensor]:
+    q, v = call.one("q"), call.one("v")
     return [q.new_empty(*q.shape[:3], v.shape[3])]
 
 
-_GIVEN = ("positions", "key_positions", "mask", "cu_seqlens", "cu_seqlens_k", "prefix")
 _operator = whole_call("attention", _compute, _shapes)
 
 

@@ -16,9 +16,11 @@ from typing import Any, Literal
 
 from . import _checks
 from ._command import exit_code
+from ._convert import checkpoint, directory, pickles, tensorflow
+from ._convert.layout import change_layout, with_layout
+from ._model_files import ModelFiles, Stored
 
 WHERE = "convert"
-WEIGHTS = ("pytorch", "safetensors")
 # Endings of files that are not copied: weights, and other pickles of programs.
 _OTHER_WEIGHTS = (".bin", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot", ".pkl", ".pt", ".pth")
 
@@ -61,14 +63,12 @@ def convert(
     """
     if layout is not None:
         _checks.choice(WHERE, "layout", layout, ("pairs", "halves"))
-    _checks.choice(WHERE, "weights", weights, WEIGHTS)
+    _checks.choice(WHERE, "weights", weights, ("pytorch", "safetensors"))
     _checks.boolean(WHERE, "overwrite", overwrite)
     origin = Path(_checks.path(WHERE, "the source", source))
     folder = Path(_checks.path(WHERE, "the target", target))
 
-    from ._convert import checkpoint, directory, tensorflow
-
-    checkpoint.need_safetensors()
+    _checks.needed("safetensors", f"[{WHERE}] the package safetensors must be installed (pip install safetensors)")
     for name, value, names in (
         ("model_type", model_type, tensorflow.MODEL_TYPES),
         ("tokenizer", tokenizer, tensorflow.TOKENIZERS),
@@ -81,17 +81,12 @@ def convert(
         _copy(content, staged)
         result = _write_model(content, staged, layout)
         if weights == "pytorch":
-            from ._convert import pickles
-
             pickles.write(staged / pickles.FILE, content.tensors)
             (staged / "model.safetensors").unlink()
     return result | {"left_out": content.left_out}
 
 
-def _read(source: Path, model_type: str | None, tokenizer: str | None) -> Any:
-    from ._convert import checkpoint, pickles, tensorflow
-    from ._model_files import ModelFiles
-
+def _read(source: Path, model_type: str | None, tokenizer: str | None) -> checkpoint.Checkpoint:
     has_safetensors = any((source / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
     has_pickles = any((source / name).is_file() for name in (pickles.FILE, pickles.INDEX))
     if not has_safetensors and not has_pickles:
@@ -119,8 +114,6 @@ def _read(source: Path, model_type: str | None, tokenizer: str | None) -> Any:
 
 def _others(source: Path) -> dict[str, Path]:
     """The files of a model directory without its weights and configuration, by their paths in it."""
-    from ._convert import pickles
-
     replaced = {"config.json", "model.safetensors", "model.safetensors.index.json", pickles.FILE, pickles.INDEX}
     found = {}
     for path in sorted(source.rglob("*")):
@@ -135,29 +128,23 @@ def _others(source: Path) -> dict[str, Path]:
     return found
 
 
-def _copy(content: Any, folder: Path) -> None:
-    from ._convert import pickles
-    from ._convert.checkpoint import write_json, write_safetensors
-
+def _copy(content: checkpoint.Checkpoint, folder: Path) -> None:
     for name, path in content.copied.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if path.name == pickles.FILE:  # of a module of sentence-transformers
-            write_safetensors(folder / Path(name).with_name("model.safetensors"), pickles.read(path.parent))
+            checkpoint.write_safetensors(folder / Path(name).with_name("model.safetensors"), pickles.read(path.parent))
         else:
             shutil.copyfile(path, folder / name)
     for name, value in content.written.items():
-        write_json(folder / name, value)
+        checkpoint.write_json(folder / name, value)
 
 
 def _write_model(content: Any, folder: Path, layout: str | None) -> dict[str, Any]:
     """Writes the configuration and the weights, which the engine then opens."""
-    from ._convert.checkpoint import write_json, write_safetensors
-    from ._convert.layout import change_layout, with_layout
-    from ._model_files import ModelFiles
 
     def written(config: dict[str, Any]) -> ModelFiles:
-        write_json(folder / "config.json", config)
-        write_safetensors(folder / "model.safetensors", content.tensors)
+        checkpoint.write_json(folder / "config.json", config)
+        checkpoint.write_safetensors(folder / "model.safetensors", content.tensors)
         return ModelFiles(WHERE, folder)
 
     files = written(content.config)
@@ -177,8 +164,6 @@ def _write_model(content: Any, folder: Path, layout: str | None) -> dict[str, An
 def _settled(files: Any, content: Any, written: Any) -> Any:
     """With the names that follow from the configuration: its model_type, the class, and whether there is a RoFormer's
     table of positions, which transformers reads."""
-    from ._model_files import Stored
-
     config = files.written_config
     named = config.get("architectures") or []
     # The class that has a next-sentence layer is transformers' own, and the engine's only for reading.
@@ -207,11 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokenizer", help="of a TensorFlow checkpoint: bert, wobert or roformer")
     parser.add_argument("--overwrite", action="store_true", help="replace a model directory at TARGET")
     given = vars(parser.parse_args(arguments))
-
-    def work() -> None:
-        print(json.dumps(convert(given.pop("source"), given.pop("target"), **given), ensure_ascii=False))
-
-    return exit_code(work)
+    return exit_code(lambda: print(json.dumps(convert(**given), ensure_ascii=False)))
 
 
 if __name__ == "__main__":

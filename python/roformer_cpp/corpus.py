@@ -44,24 +44,10 @@ def vocab(
     Raises:
         ValueError, FileNotFoundError, RuntimeError, ImportError: as for :func:`prepare`.
     """
+    given = locals()
     if (input is None) != _checks.boolean("vocab", "bytes", bytes):
         raise ValueError(f"[vocab] the input must be given unless bytes is True, got {'both' if bytes else 'neither'}")
-    options = _child.options(
-        "vocab",
-        input=input,
-        output=_checks.path("vocab", "the output", output),
-        bytes=bytes,
-        size=size,
-        min_frequency=min_frequency,
-        max_alphabet=max_alphabet,
-        cased=cased,
-        format=format,
-        field=field,
-        no_quotes=not _checks.boolean("vocab", "quotes", quotes),
-        skip_bad_records=skip_bad_records,
-        threads=threads,
-    )
-    return _result("vocab", options, verbose)
+    return _result("vocab", given | {"output": _checks.path("vocab", "the output", output)})
 
 
 def prepare(
@@ -115,28 +101,9 @@ def prepare(
         RuntimeError: a file is damaged, or the program was killed.
         ImportError: the program is not there.
     """
-    options = _child.options(
-        "prepare",
-        input=input,
-        model=_checks.directory("prepare", model),
-        output=_checks.path("prepare", "the output", output),
-        documents=documents,
-        format=format,
-        field=field,
-        no_quotes=not _checks.boolean("prepare", "quotes", quotes),
-        skip_bad_records=skip_bad_records,
-        words=words,
-        dict=dictionary,
-        user_dict=user_dictionaries,
-        valid_fraction=valid_fraction,
-        valid_input=valid_input,
-        test_input=test_input,
-        shard_tokens=shard_tokens,
-        part=part,
-        seed=seed,
-        threads=threads,
-    )
-    return _result("prepare", options, verbose)
+    given = locals()
+    model, output = _checks.directory("prepare", model), _checks.path("prepare", "the output", output)
+    return _result("prepare", given | {"model": model, "output": output})
 
 
 def merge(input: Sequence[File], output: File, *, verbose: bool = False) -> dict[str, Any]:
@@ -156,12 +123,12 @@ def merge(input: Sequence[File], output: File, *, verbose: bool = False) -> dict
         FileNotFoundError, RuntimeError, ImportError: as for :func:`prepare`.
     """
     directories = [_checks.directory("merge", each, "part's") for each in input]
-    options = _child.options("merge", input=directories, output=_checks.path("merge", "the output", output))
-    return _result("merge", options, verbose)
+    output = _checks.path("merge", "the output", output)
+    return _result("merge", {"input": directories, "output": output, "verbose": verbose})
 
 
-def _result(command: str, options: list[str], verbose: bool) -> dict[str, Any]:
-    child, is_finished = _child.run(command, options, verbose=verbose)
+def _result(command: str, given: dict[str, Any]) -> dict[str, Any]:
+    child, is_finished = _child.run(command, _child.options(command, given), verbose=given["verbose"])
     if not is_finished:
         raise RuntimeError(f"[{command}] the program must end by itself, got a signal that stopped it")
     return child.results[-1]

@@ -5,7 +5,6 @@ from roformer_cpp import CrossEncoder
 
 import json
 import os
-import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -16,7 +15,6 @@ from . import _checks, _native
 
 _engine = _native.load()
 _WHERE = "predict"
-_BLOCK = 1024  # pairs per call of the engine
 ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
 
 
@@ -68,7 +66,7 @@ class CrossEncoder:
         self._info = json.loads(self._engine.info())
         self.prompts: dict[str, str] = self._info["prompts"] | (prompts or {})
         self.default_prompt_name: str | None = default_prompt_name or self._info["default_prompt_name"]
-        self._prompt(None, None)
+        _checks.prompt(_WHERE, self.prompts, None, self.default_prompt_name)
 
     def __repr__(self) -> str:
         return f"CrossEncoder({self._model_dir!r}, num_labels={self.num_labels})"
@@ -137,15 +135,12 @@ class CrossEncoder:
         listed = list(inputs)
         is_one = len(listed) > 0 and isinstance(listed[0], str)
         pairs = [_pair(pair, index) for index, pair in enumerate([listed] if is_one else listed)]
-        text = self._prompt(prompt, prompt_name)
+        named = self.default_prompt_name if prompt_name is None else prompt_name
+        text = _checks.prompt(_WHERE, self.prompts, prompt, named)
         blocks = []
-        for begin in range(0, max(1, len(pairs)), _BLOCK):
-            block = pairs[begin : begin + _BLOCK]
-            texts = [text + first for first, _ in block], [second for _, second in block]
-            blocks.append(self._engine.scores(*texts, "identity" if is_function else name, begin))
-            if show_progress_bar:
-                done = min(begin + _BLOCK, len(pairs))
-                sys.stderr.write(f"\r{done}/{len(pairs)} pairs" + "\n" * (done == len(pairs)))
+        for part in _checks.blocks(len(pairs), "pairs", show_progress_bar):
+            texts = [text + first for first, _ in pairs[part]], [second for _, second in pairs[part]]
+            blocks.append(self._engine.scores(*texts, "identity" if is_function else name, part.start))
         scores = np.concatenate(blocks)
         if is_function and pairs:
             import torch
@@ -210,17 +205,6 @@ class CrossEncoder:
         for result in results if return_documents else ():
             result["text"] = texts[result["corpus_id"]]
         return results
-
-    def _prompt(self, prompt: str | None, name: str | None) -> str:
-        if prompt is not None:
-            return _checks.text(_WHERE, "prompt", prompt)
-        name = self.default_prompt_name if name is None else name
-        if name is None:
-            return ""
-        if name not in self.prompts:
-            known = ", ".join(sorted(self.prompts)) or "none"
-            raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {_checks.shown(name)}")
-        return self.prompts[name]
 
 
 def _name_of(activation: Any) -> str:

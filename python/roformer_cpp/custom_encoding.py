@@ -231,21 +231,9 @@ def _adds_input(number: int) -> bool:
     return getattr(_kept[number].module.input, "__func__", None) is not CustomEncoding.input
 
 
-def _reads_vectors(number: int) -> bool:
-    return _kept[number].module.reads_vectors
-
-
-def _scales_scores(number: int) -> bool:
-    return _kept[number].module.scales_scores
-
-
-def _max_length(number: int) -> int | None:
-    return _checked_length(_kept[number].module.max_length)
-
-
 def _checked_length(length: object) -> int | None:
     if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
-        raise ValueError(f"[encoding] max_length must be a whole number >= 1 or None, got {_checks.shown(length)}")
+        raise ValueError(f"[encoding] max_length must be an integer >= 1 or None, got {_checks.shown(length)}")
     return length
 
 
@@ -274,9 +262,9 @@ for _schema, _function in (
     ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
     ("tensors(int module) -> (Tensor[], str[], int)", _tensors),
     ("adds_input(int module) -> bool", _adds_input),
-    ("reads_vectors(int module) -> bool", _reads_vectors),
-    ("scales_scores(int module) -> bool", _scales_scores),
-    ("max_length(int module) -> int?", _max_length),
+    ("reads_vectors(int module) -> bool", lambda number: _kept[number].module.reads_vectors),
+    ("scales_scores(int module) -> bool", lambda number: _kept[number].module.scales_scores),
+    ("max_length(int module) -> int?", lambda number: _checked_length(_kept[number].module.max_length)),
     ("input(int module, Tensor[] tensors, bool training, Tensor positions, int dtype) -> Tensor?", _input),
     (
         "shared(int module, Tensor[] tensors, bool training, Tensor positions, Tensor key_positions, int dtype) -> int",

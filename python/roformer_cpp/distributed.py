@@ -113,22 +113,13 @@ def pretrain(
         RuntimeError: training ended early; the reason is on standard error of the first process, and the exception has
             the program's exit code.
     """
+    arguments = locals()
     import torch.distributed
 
     there = torch.distributed.is_available() and torch.distributed.is_initialized()
     group = torch.distributed.group.WORLD.group_name if there else ""
     with run_file(run) as config:
-        options = _child.options(
-            "pretrain",
-            config=config,
-            data=data,
-            output=output,
-            resume=resume,
-            seed=seed,
-            threads=threads,
-            profile=profile,
-        )
-        code = _run(["pretrain", *options], group)
+        code = _run(["pretrain", *_child.options("pretrain", arguments | {"config": config})], group)
     if code != 0:
         raise RuntimeError(
             f"[distributed] pretrain must end with exit code 0, got {code}; standard error has the reason"
@@ -154,10 +145,6 @@ def _is_started_again(arguments: list[str]) -> bool:
 
 
 def _import(module: str) -> None:
-    """
-    Raises:
-        ImportError: the module is missing or raises an exception.
-    """
     try:
         importlib.import_module(module)
     except Exception as error:

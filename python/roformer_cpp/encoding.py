@@ -1,7 +1,7 @@
 """Position encodings as ``torch.nn.Module``; the C++ side is nn/posenc."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,12 +12,11 @@ from ._deferred_terms import DeferredTerms, terms_of_script
 from ._operator_call import check_devices, check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
 from ._script_module import ScriptModule, kept_script, script_maker
-from ._whole_call import flat, whole_call
+from ._whole_call import Call, whole_call
 from .terms import Terms
 
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size", "embedding_size")
 
-_SHAPE_LENGTH = len(_SHAPE)  # the place of max_position_embeddings, which follows them
 _EVALUATION = "eval "  # what a definition begins with in evaluation mode
 _AXES = (0, 2, 3)  # of positions; 0: a number for each token
 SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}  # c10::ScalarType
@@ -70,16 +69,7 @@ class Encoding(ScriptModule):
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
-        check_tensors("encoding", positions=positions)
-        check_values("encoding", positions=positions)
-        code = _scalar_type(dtype)
-        if not torch.compiler.is_compiling():
-            return self._script.input(self._tensors(), positions, code)
-        size = _input_size(self._text)
-        if size == 0:
-            return None
-        tensors, names = flat({"positions": positions, "encoding": self._tensors()})
-        return _input_operator([self._kept_text, "input"], tensors, names, [code, size], [])[0]
+        return self._added("input", positions, dtype)
 
     def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Word embeddings ``[B, T, E]`` of ``input_ids`` int64 ``[B, T]`` as the encoding changes them.
@@ -96,16 +86,19 @@ class Encoding(ScriptModule):
 
         ``None`` for encodings that add nothing there.
         """
+        return self._added("layer_input", positions, dtype, layer)
+
+    def _added(self, method: str, positions: Tensor, dtype: torch.dtype, *layer: int) -> Tensor | None:
         check_tensors("encoding", positions=positions)
         check_values("encoding", positions=positions)
         code = _scalar_type(dtype)
         if not torch.compiler.is_compiling():
-            return operator_call("encoding", self._script.layer_input, self._tensors(), layer, positions, code)
-        size = _layer_input_size(self._text)
+            return operator_call("encoding", getattr(self._script, method), self._tensors(), *layer, positions, code)
+        size = _added_size(self._text, method)
         if size == 0:
             return None
-        tensors, names = flat({"positions": positions, "encoding": self._tensors()})
-        return _input_operator([self._kept_text, "layer_input"], tensors, names, [code, size, layer], [])[0]
+        tensors = {"positions": positions, "encoding": self._tensors()}
+        return _input_operator(*Call([self._kept_text, method], tensors, [code, size, *layer]).flat())[0]
 
     def acts_on_input(self, *, in_layers: bool = False) -> str | None:
         """The name of the encoding, or of the part of a combination, that adds to the input embeddings or changes the
@@ -115,8 +108,8 @@ class Encoding(ScriptModule):
         parts = [part for part in self.children() if isinstance(part, Encoding)]
         if parts:
             return next(filter(None, (part.acts_on_input(in_layers=in_layers) for part in parts)), None)
-        acts = self._script.changes_words() or _input_size(self._text) or (in_layers and _layer_input_size(self._text))
-        return self.name if acts else None
+        adds = _added_size(self._text, "input") or (in_layers and _added_size(self._text, "layer_input"))
+        return self.name if self._script.changes_words() or adds else None
 
     def terms(
         self,
@@ -166,7 +159,7 @@ class Encoding(ScriptModule):
         check_tensors("encoding", **of_layer)
         check_devices("encoding", **read, hidden_states=hidden_states, queries=queries, keys=keys, **of_layer)
         if not isinstance(layer, int) or isinstance(layer, bool):
-            raise TypeError(f"[encoding] layer must be a whole number, got {type(layer).__name__}")
+            raise TypeError(f"[encoding] layer must be an integer, got {type(layer).__name__}")
         tensors = {
             "encoding": self._tensors(),
             "encoding_positions": positions,
@@ -200,57 +193,42 @@ def _is_combination(given: list) -> bool:
 
 
 @torch.compiler.assume_constant_result
-def _input_size(text: str) -> int:
-    """The size of the vectors that are added to the input embeddings; 0 where none are."""
-    return _added_size(text, 4, lambda script, *given: script.input(*given))
-
-
-@torch.compiler.assume_constant_result
-def _layer_input_size(text: str) -> int:
-    """The size of the vectors that are added to the input of a layer; 0 where none are."""
-    return _added_size(text, 3, lambda script, tensors, *given: script.layer_input(tensors, 0, *given))
-
-
-def _added_size(text: str, place: int, added: Callable[..., Tensor | None]) -> int:
+def _added_size(text: str, method: str) -> int:
+    """The size of the vectors that ``input`` or ``layer_input`` gives; 0 where it gives none."""
     given = json.loads(text)
     if _is_combination(given):
-        return max((_added_size(part, place, added) for part in given), default=0)
-    _, _, shape, _ = given
-    script = kept_script("encoding", text)
+        return max((_added_size(part, method) for part in given), default=0)
+    shape = dict(zip((*_SHAPE, "max_position_embeddings"), given[2], strict=False))
+    script, layer = kept_script("encoding", text), [0] * (method == "layer_input")
     with _disable_current_modes():
         tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
         tensors += [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in script.named_buffers().values()]
         refusal = None
         for axes in _AXES:
             try:
-                for tokens in (1, shape[_SHAPE_LENGTH]):
+                for tokens in (1, shape["max_position_embeddings"]):
                     size = (1, tokens, axes) if axes else (1, tokens)
                     positions = torch.zeros(size, dtype=torch.int64, device="cpu")
-                    if added(script, tensors, positions, SCALAR_TYPES[torch.float32]) is not None:
-                        return shape[place]
+                    code = SCALAR_TYPES[torch.float32]
+                    if getattr(script, method)(tensors, *layer, positions, code) is not None:
+                        return shape["embedding_size" if method == "input" else "hidden_size"]
                 return 0
             except ValueError as error:
                 refusal = refusal or error
     raise refusal
 
 
-def _compute_input(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> list[Tensor]:
-    script = kept_script("encoding", words[0])
-    tensors, positions = groups.get("encoding", []), groups["positions"][0]
-    if words[1] == "layer_input":
-        return [script.layer_input(tensors, numbers[2], positions, numbers[0])]
-    return [script.input(tensors, positions, numbers[0])]
+def _compute_input(call: Call) -> list[Tensor]:
+    (text, method), _, (code, _, *layer), _ = call
+    compute = getattr(kept_script("encoding", text), method)
+    return [compute(call.several("encoding"), *layer, call.one("positions"), code)]
 
 
-def _shape_of_input(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> list[Tensor]:
-    (positions,) = groups["positions"]
+def _shape_of_input(call: Call) -> list[Tensor]:
+    positions, (code, size, *_) = call.one("positions"), call.numbers
     rows, tokens = (1, positions.shape[0]) if positions.dim() == 1 else positions.shape[:2]
-    dtype = next(dtype for dtype, code in SCALAR_TYPES.items() if code == numbers[0])
-    return [positions.new_empty(rows, tokens, numbers[1], dtype=dtype)]
+    dtype = next(dtype for dtype, number in SCALAR_TYPES.items() if number == code)
+    return [positions.new_empty(rows, tokens, size, dtype=dtype)]
 
 
 _input_operator = whole_call("encoding_input", _compute_input, _shape_of_input)
@@ -258,7 +236,7 @@ _input_operator = whole_call("encoding_input", _compute_input, _shape_of_input)
 
 def _size(key: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"[encoding] {key} must be a whole number >= 1, got {_checks.shown(value)}")
+        raise ValueError(f"[encoding] {key} must be an integer >= 1, got {_checks.shown(value)}")
     return value
 
 

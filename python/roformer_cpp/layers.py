@@ -1,5 +1,6 @@
 """Attention with projections, an encoder layer and a gated attention unit, as torch.nn.Modules over ``attention``."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -33,6 +34,40 @@ def _check_encoding(where: str, encoding: Encoding | None, *, is_causal: bool, i
 
 def _row_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _positions(x: Tensor, given: Tensor | None, ends: Tensor | None) -> Tensor:
+    if given is not None:
+        return given
+    return default_positions(x.size(1), x.size(1), None if ends is None else (ends, ends), x.device)[0]
+
+
+def _attended(
+    layer: "Attention | GatedAttentionUnit",
+    x: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    positions: Tensor | None,
+    encoding: Encoding | None,
+    projections: Sequence[Tensor] = (),
+    **call,
+) -> Tensor:
+    """Attention of a layer with the terms of an encoding for its input ``x``; ``call``: arguments of ``attention``."""
+    terms = None
+    if encoding is not None:
+        terms = encoding.terms(
+            positions,
+            layer=layer.layer,
+            sequences=sequences_of(call["cu_seqlens"], x, call["mask"]),
+            projections=tuple(projections),
+            hidden_states=x,
+            queries=q,
+            keys=k,
+            dtype=q.dtype,
+        )
+    dropout = layer.dropout if layer.training else 0.0
+    return attention(q, k, v, terms, positions=positions, is_causal=layer.is_causal, dropout=dropout, **call)
 
 
 class Attention(nn.Module):
@@ -74,7 +109,7 @@ class Attention(nn.Module):
         super().__init__()
         for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_attention_heads)):
             if not isinstance(size, int):
-                raise TypeError(f"[attention] {name} must be a whole number, got {type(size).__name__}")
+                raise TypeError(f"[attention] {name} must be an integer, got {type(size).__name__}")
         heads, key_heads = num_attention_heads, num_key_value_heads or num_attention_heads
         if heads < 1 or key_heads < 1 or heads % key_heads:
             raise ValueError(
@@ -130,43 +165,18 @@ class Attention(nn.Module):
         check_optional_tensors("attention", states=states)
         projected, own = x, self.encoding is not None and states is None
         if own:
-            if positions is None:
-                ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens)
-                positions, _ = default_positions(x.size(1), x.size(1), ends, x.device)
+            positions = _positions(x, positions, cu_seqlens)
             added = self.encoding.layer_input(positions, layer=self.layer, dtype=_row_dtype(x))
             projected = x if added is None else x + added.to(x.dtype)
         context = projected if states is None else states
         q = self.query(projected).unflatten(-1, (self.heads, self.head_dim))
         k = self.key(context).unflatten(-1, (self.key_heads, self.head_dim))
         v = self.value(context).unflatten(-1, (self.key_heads, self.head_dim))
-        terms = None
-        if own:
-            linears = (self.query, self.key, self.value)
-            projections = [linear.weight for linear in linears] + [x.bias for x in linears if x.bias is not None]
-            terms = self.encoding.terms(
-                positions,
-                layer=self.layer,
-                sequences=sequences_of(cu_seqlens, x, mask),
-                projections=tuple(projections),
-                hidden_states=x,
-                queries=q,
-                keys=k,
-                dtype=q.dtype,
-            )
-        out = attention(
-            q,
-            k,
-            v,
-            terms,
-            positions=positions if states is None else None,
-            is_causal=self.is_causal,
-            window=window,
-            mask=mask,
-            cu_seqlens=cu_seqlens,
-            kernel=kernel,
-            dropout=self.dropout if self.training else 0.0,
-        )
-        return self.output(out.flatten(-2))
+        linears = (self.query, self.key, self.value)
+        projections = [linear.weight for linear in linears] + [x.bias for x in linears if x.bias is not None]
+        call = dict(window=window, mask=mask, cu_seqlens=cu_seqlens, kernel=kernel)
+        given = (positions, self.encoding if own else None) if states is None else (None, None)
+        return self.output(_attended(self, x, q, k, v, *given, projections, **call).flatten(-2))
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, key_heads={self.key_heads}, head_dim={self.head_dim}, layer={self.layer}"
@@ -210,7 +220,7 @@ class EncoderLayer(nn.Module):
                 f"[encoder_layer] activation must be one of {', '.join(activations)}, got {_checks.shown(activation)}"
             )
         if not isinstance(hidden_size, int):
-            raise TypeError(f"[encoder_layer] hidden_size must be a whole number, got {type(hidden_size).__name__}")
+            raise TypeError(f"[encoder_layer] hidden_size must be an integer, got {type(hidden_size).__name__}")
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
         self.attention = Attention(
             hidden_size, num_attention_heads, encoding, dropout=attention_dropout, **attention_arguments
@@ -307,33 +317,10 @@ class GatedAttentionUnit(nn.Module):
         if self.offset is not None:
             both = both + self.offset
         q, k = both[..., :1, :], both[..., 1:, :]
-        terms = None
         if self.encoding is not None:
-            if positions is None:
-                ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens)
-                positions, _ = default_positions(x.size(1), x.size(1), ends, x.device)
-            terms = self.encoding.terms(
-                positions,
-                layer=self.layer,
-                sequences=sequences_of(cu_seqlens, x, mask),
-                hidden_states=x,
-                queries=q,
-                keys=k,
-                dtype=q.dtype,
-            )
-        out = attention(
-            q,
-            k,
-            value.unsqueeze(-2),
-            terms,
-            positions=positions,
-            is_causal=self.is_causal,
-            window=window,
-            mask=mask,
-            cu_seqlens=cu_seqlens,
-            kernel=kernel,
-            dropout=self.dropout if self.training else 0.0,
-        )
+            positions = _positions(x, positions, cu_seqlens)
+        call = dict(window=window, mask=mask, cu_seqlens=cu_seqlens, kernel=kernel)
+        out = _attended(self, x, q, k, value.unsqueeze(-2), positions, self.encoding, **call)
         return self.output(gate * out.squeeze(-2))
 
     def extra_repr(self) -> str:

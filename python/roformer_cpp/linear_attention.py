@@ -1,6 +1,5 @@
 """Linear attention (arXiv 2104.09864 Eq. 18-19); the C++ side is nn/src/linear_attention.cpp."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Literal
@@ -12,10 +11,12 @@ from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, called_terms, terms_call
 from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
-from ._whole_call import flat, whole_call
+from ._whole_call import Call, whole_call
 from .terms import Terms, check_terms, shape_text, tokens_first
 
 _DRAWN = ("favor", "relu")
+# The tensors of a call; the terms have sequences too.
+_CALLED = tuple(f"call.{name}" for name in ("q", "k", "v", "projection", "key_mask", "sequences"))
 Kernel = Literal["auto", "fused", "explicit", "ref"]
 
 
@@ -80,17 +81,17 @@ def _attend(
     call: tuple,
     state: LinearAttentionState | None,
 ) -> Tensor:
+    is_causal, key_mask, sequences, _, kernel = call
     if isinstance(terms, DeferredTerms):
         if torch.compiler.is_compiling() and state is None:
-            is_causal, key_mask, sequences, _, kernel = call
             words, groups, numbers, reals = terms_call(terms)
-            given = {"q": q, "k": k, "v": v, "projection": projection, "key_mask": key_mask, "sequences": sequences}
-            tensors, names = flat({f"call.{name}": tensor for name, tensor in given.items()} | groups)
-            return _operator([options, kernel, *words], tensors, names, [int(is_causal), *numbers], reals)[0]
+            given = dict(zip(_CALLED, (q, k, v, projection, key_mask, sequences), strict=True))
+            whole = Call([options, kernel, *words], given | groups, [int(is_causal), *numbers], reals)
+            return _operator(*whole.flat())[0]
         terms = terms.made()
     terms = Terms() if terms is None else terms
-    sequences = 1 if call[2] is None or call[2].numel() == 0 else int(call[2].max()) + 1
-    check_terms("linear_attention", terms, q, sequences, has_mask=call[1] is not None)
+    count = 1 if sequences is None or sequences.numel() == 0 else int(sequences.max()) + 1
+    check_terms("linear_attention", terms, q, count, has_mask=key_mask is not None)
     arguments = terms.arguments()
     operator = torch.ops.roformer.linear_attention.default
     out, after = operator_call("linear_attention", operator, q, k, v, *arguments, options, projection, *call)
@@ -99,20 +100,16 @@ def _attend(
     return out
 
 
-def _compute(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> list[Tensor]:
-    names = ("q", "k", "v", "projection", "key_mask", "sequences")
-    q, k, v, projection, key_mask, sequences = (groups.get(f"call.{name}", [None])[0] for name in names)
-    terms = called_terms(words[2:], groups, numbers[1:], reals)
+def _compute(whole: Call) -> list[Tensor]:
+    words, groups, numbers, reals = whole
+    q, k, v, projection, key_mask, sequences = (whole.one(name) for name in _CALLED)
+    terms = called_terms(Call(words[2:], groups, numbers[1:], reals))
     call = bool(numbers[0]), key_mask, sequences, None, words[1]
     return [_attend(q, k, v, terms, words[0], projection, call, None)]
 
 
-def _shapes(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> list[Tensor]:
-    (q,), (v,) = groups["call.q"], groups["call.v"]
+def _shapes(whole: Call) -> list[Tensor]:
+    q, v = whole.one("call.q"), whole.one("call.v")
     return [q.new_empty(*q.shape[:3], v.shape[3])]
 
 
@@ -241,7 +238,7 @@ def linear_attention(
 def linear_feature_dim(head_dim: int, **options) -> int:
     """The ``head_dim`` of an encoding for these options of ``LinearAttention``: the size that is rotated."""
     if not isinstance(head_dim, int):
-        raise TypeError(f"[linear_attention] head_dim must be a whole number, got {type(head_dim).__name__}")
+        raise TypeError(f"[linear_attention] head_dim must be an integer, got {type(head_dim).__name__}")
     return torch.ops.roformer.linear_attention_feature_dim(options_json("linear_attention", options), head_dim)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Literal
@@ -14,7 +14,7 @@ from torch import Tensor
 from . import _checks, _hub, _torch  # noqa: F401 - it loads the operators
 from ._operator_call import check_devices, check_tensors, operator_call
 from ._script_module import ScriptModule, kept_script, script_maker
-from ._whole_call import flat, whole_call
+from ._whole_call import Call, whole_call
 
 HEADS = (
     "RoFormerModel",
@@ -153,9 +153,9 @@ class Model(ScriptModule):
             key = torch.randint(-(2**63), 2**63 - 1, ())
         mode = "train" if self.training else "eval"
         autocast = str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else ""
-        tensors, names = flat({"model": self._tensors(), "dropout_key": key} | given)
         numbers = [num_choices] if dropout_key is None else [num_choices, *dropout_key]
-        found = _operator([self._text, mode, method, autocast], tensors, names, numbers, [])
+        tensors = {"model": self._tensors(), "dropout_key": key} | given
+        found = _operator(*Call([self._text, mode, method, autocast], tensors, numbers).flat())
         return dict(zip(self._result_names if method == "forward" else ["hidden"], found, strict=True))
 
     def encode(
@@ -218,9 +218,7 @@ def _key(dropout_key: tuple[int, int] | None) -> tuple[int, int] | None:
     if dropout_key is None:
         return None
     if not isinstance(dropout_key, (tuple, list)) or not all(isinstance(number, int) for number in dropout_key):
-        raise TypeError(
-            f"[input] dropout_key must be two whole numbers, seed and step, got {_checks.shown(dropout_key)}"
-        )
+        raise TypeError(f"[input] dropout_key must be two integers, seed and step, got {_checks.shown(dropout_key)}")
     return dropout_key
 
 
@@ -247,13 +245,11 @@ def _result_names(script: torch.ScriptObject) -> list[str]:
     return ["hidden", *pooled] + ([] if head.endswith(("Model", "Encoder")) else ["logits"])
 
 
-def _compute(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> list[Tensor]:
-    text, mode, method, autocast = words
+def _compute(call: Call) -> list[Tensor]:
+    (text, mode, method, autocast), groups, numbers, _ = call
     script = kept_script("model", text, mode == "train")
     given = {name: tensors[0] for name, tensors in groups.items() if name not in ("model", "dropout_key")}
-    key = list(numbers[1:]) or ([_seed(int(groups["dropout_key"][0])), 0] if "dropout_key" in groups else None)
+    key = list(numbers[1:]) or ([_seed(int(call.one("dropout_key"))), 0] if "dropout_key" in groups else None)
     tensors, training = groups["model"], mode == "train"
     with torch.autocast("cpu", getattr(torch, autocast.removeprefix("torch.") or "bfloat16"), enabled=bool(autocast)):
         if method == "encode":
@@ -267,13 +263,11 @@ def _seed(drawn: int) -> int:
     return drawn + 2**63 if drawn < 0 else drawn - 2**63
 
 
-def _shapes(
-    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
-) -> list[Tensor]:
-    text, _, method, _ = words
+def _shapes(call: Call) -> list[Tensor]:
+    (text, _, method, _), groups, numbers, _ = call
     script = kept_script("model", text)
     config, head = json.loads(script.config_json()), script.head()
-    (ids,) = groups["input_ids"]
+    ids = call.one("input_ids")
     batch, tokens = ids.shape
     dtype = next(x.dtype for x in groups["model"] if x.is_floating_point())
     labels = config.get("num_labels", 2)

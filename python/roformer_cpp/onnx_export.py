@@ -101,10 +101,7 @@ def _weights_file(target: Path) -> Path:
 
 def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> tuple[Any, dict[str, str]]:
     """The graph, and what the file says of it."""
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"[{WHERE}] the package onnx must be installed (pip install onnx), got: {error}") from error
+    _checks.needed("onnx", f"[{WHERE}] the package onnx must be installed (pip install onnx)")
     from ._model_files import ModelFiles
     from ._onnx import heads
     from ._onnx.encoder import Encoder
@@ -123,7 +120,10 @@ def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> 
         files = ModelFiles(WHERE, modules.encoder_dir, bare=True)
     else:
         files = ModelFiles(WHERE, model_dir, bare=task == "hidden")
-    head = None if modules or task == "hidden" else _head(files.architecture, task)
+    head = None if modules or task == "hidden" else heads.head_of(files.architecture)
+    if head is None and task == "logits":
+        rule = "the head must be a language model's, one of classes, of tokens, of answers or of choices"
+        raise ValueError(f'[{WHERE}] {rule}, or task must be "hidden", got {files.architecture}')
     position = read_position(WHERE, files, length)
     graph = Graph(opset)
     encoder = Encoder(graph, files, position, choices=head == heads.MULTIPLE_CHOICE)
@@ -135,16 +135,6 @@ def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> 
     else:
         heads.add_hidden(graph, encoder, hidden)
     return graph, {"architecture": files.architecture, "max_tokens": str(position.tokens)}
-
-
-def _head(architecture: str, task: str | None) -> str | None:
-    from ._onnx.heads import head_of
-
-    head = head_of(architecture)
-    if head is None and task == "logits":
-        rule = "the head must be a language model's, one of classes, of tokens, of answers or of choices"
-        raise ValueError(f'[{WHERE}] {rule}, or task must be "hidden", got {architecture}')
-    return head
 
 
 def _save(graph: Any, properties: dict[str, str], target: Path, external: bool | None) -> int:
@@ -179,18 +169,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--task", help="embed, logits or hidden; default: the task of the directory")
     parser.add_argument("--length", type=int, help="tokens of the longest sequence; default: the model's")
     parser.add_argument("--external-data", action="store_true", help="weights in a second file, OUTPUT.data")
-    given = parser.parse_args(arguments)
+    given = vars(parser.parse_args(arguments))
+    model, output, external = (given.pop(name) for name in ("model", "output", "external_data"))
 
     def work() -> None:
-        done = export_onnx(
-            given.model,
-            given.output,
-            opset=given.opset,
-            task=given.task,
-            length=given.length,
-            external_data=given.external_data or None,
-        )
-        print(json.dumps({"output": given.output} | done))
+        print(json.dumps({"output": output} | export_onnx(model, output, external_data=external or None, **given)))
 
     return exit_code(work)
 

@@ -10,10 +10,11 @@ function is called.
 """
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
+
+from . import _checks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -118,12 +119,8 @@ def unpatch(model: Model) -> Model:
 
 
 def _imported(name: str):
-    try:
-        return import_module(f"._patched.{name}", __package__)
-    except ImportError as error:
-        raise ImportError(
-            f"[patch] transformers 5 must be installed, got: {error}. Hint: pip install transformers"
-        ) from None
+    rule, hint = "[patch] transformers 5 must be installed", ". Hint: pip install transformers"
+    return _checks.needed(f"{__package__}._patched.{name}", rule, hint)
 
 
 def _models(where: str, model: nn.Module) -> "Iterator[PreTrainedModel]":

@@ -4,7 +4,6 @@ from roformer_cpp import SentenceTransformer
 """
 
 import os
-import sys
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -14,15 +13,6 @@ from . import _checks
 from .engine import Engine
 
 _WHERE = "encode"
-_BLOCK = 1024  # texts per call of the engine
-
-
-def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a @ b.T
-
-
-def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return _unit(a) @ _unit(b).T
 
 
 def _euclidean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -33,7 +23,12 @@ def _manhattan(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.stack([-np.abs(row - b).sum(1) for row in a]) if len(a) else np.zeros((0, len(b)), a.dtype)
 
 
-SIMILARITIES = {"cosine": _cosine, "dot": _dot, "euclidean": _euclidean, "manhattan": _manhattan}
+SIMILARITIES = {
+    "cosine": lambda a, b: _unit(a) @ _unit(b).T,
+    "dot": lambda a, b: a @ b.T,
+    "euclidean": _euclidean,
+    "manhattan": _manhattan,
+}
 
 
 class SentenceTransformer:
@@ -74,7 +69,7 @@ class SentenceTransformer:
         self.prompts = {"query": "", "document": ""} | info["prompts"] | (prompts or {})
         named = [name for name, text in info["prompts"].items() if text == info["prompt"] != ""]
         self.default_prompt_name = default_prompt_name or (named[0] if named else None)
-        self._resolve_prompt(None, self.default_prompt_name)
+        _checks.prompt(_WHERE, self.prompts, None, self.default_prompt_name)
         self.similarity_fn_name = _checks.choice(
             _WHERE, "similarity_fn_name", similarity_fn_name or info["similarity"], SIMILARITIES
         )
@@ -134,14 +129,11 @@ class SentenceTransformer:
         _checks.choice(_WHERE, "precision", precision, ("float32",))
         _checks.choice(_WHERE, "output_value", output_value, ("sentence_embedding", "token_embeddings"))
         listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
-        text = self._resolve_prompt(prompt, prompt_name)
+        named = self.default_prompt_name if prompt_name is None else prompt_name
+        text = _checks.prompt(_WHERE, self.prompts, prompt, named)
         compute = self._engine.embed if output_value == "sentence_embedding" else self._engine.encode
-        blocks = []
-        for begin in range(0, max(1, len(listed)), _BLOCK):
-            blocks.append(compute(listed[begin : begin + _BLOCK], prompt=text))
-            if show_progress_bar:
-                done = min(begin + _BLOCK, len(listed))
-                sys.stderr.write(f"\r{done}/{len(listed)} sentences" + "\n" * (done == len(listed)))
+        parts = _checks.blocks(len(listed), "sentences", show_progress_bar)
+        blocks = [compute(listed[part], prompt=text) for part in parts]
         if output_value == "token_embeddings":
             states = [array for block in blocks for array in block]
             return states[0] if is_one else states
@@ -172,17 +164,6 @@ class SentenceTransformer:
         if options.get("prompt") is not None:
             return None
         return next((name for name in names if name in self.prompts), None)
-
-    def _resolve_prompt(self, prompt: str | None, name: str | None) -> str:
-        if prompt is not None:
-            return _checks.text(_WHERE, "prompt", prompt)
-        name = self.default_prompt_name if name is None else name
-        if name is None:
-            return ""
-        if name not in self.prompts:
-            known = ", ".join(sorted(self.prompts))
-            raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {_checks.shown(name)}")
-        return self.prompts[name]
 
     # ---- similarity
 

@@ -39,14 +39,12 @@ class TensorBoard:
 
     def __init__(self, log_dir: str | os.PathLike):
         self.log_dir = _checks.path(_WHERE, "log_dir", log_dir)
-        try:
-            from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError as error:
-            raise ImportError(
-                f"[{_WHERE}] the package tensorboard must be installed, got: {error}. Hint: pip install tensorboard"
-            ) from None
-        self._events, self._summaries, self._open_writer = event_pb2, summary_pb2, EventFileWriter
+        given = f"[{_WHERE}] the package tensorboard must be installed", ". Hint: pip install tensorboard"
+        self._events, self._summaries, writer = (
+            _checks.needed(f"tensorboard.{module}", *given)
+            for module in ("compat.proto.event_pb2", "compat.proto.summary_pb2", "summary.writer.event_file_writer")
+        )
+        self._open_writer = writer.EventFileWriter
         self._writers: dict[str, Any] = {}
 
     def __call__(self, metrics: dict[str, Any]) -> None:

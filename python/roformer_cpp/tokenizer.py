@@ -17,6 +17,18 @@ PADDINGS = ("longest", "max_length", "do_not_pad")
 SIDES = ("right", "left")
 
 
+def _special(name: str) -> tuple[property, property]:
+    """The properties of a special token: its text, and its id."""
+
+    def token(self: "Tokenizer") -> str | None:
+        return self._special[name]
+
+    def token_id(self: "Tokenizer") -> int | None:
+        return None if self._special[name] is None else self._tokenizer.find(self._special[name])
+
+    return property(token), property(token_id)
+
+
 class Tokenizer:
     """The tokenizer of a model directory (docs/tokenizers.md says which, and where rows differ from transformers').
 
@@ -216,65 +228,13 @@ class Tokenizer:
     def all_special_ids(self) -> list[int]:
         return sorted({self._tokenizer.find(token) for token in self.special_tokens_map.values()})
 
-    def _special_id(self, name: str) -> int | None:
-        token = self._special[name]
-        return None if token is None else self._tokenizer.find(token)
-
-    @property
-    def pad_token(self) -> str | None:
-        return self._special["pad_token"]
-
-    @property
-    def unk_token(self) -> str | None:
-        return self._special["unk_token"]
-
-    @property
-    def cls_token(self) -> str | None:
-        return self._special["cls_token"]
-
-    @property
-    def sep_token(self) -> str | None:
-        return self._special["sep_token"]
-
-    @property
-    def mask_token(self) -> str | None:
-        return self._special["mask_token"]
-
-    @property
-    def bos_token(self) -> str | None:
-        return self._special["bos_token"]
-
-    @property
-    def eos_token(self) -> str | None:
-        return self._special["eos_token"]
-
-    @property
-    def pad_token_id(self) -> int | None:
-        return self._special_id("pad_token")
-
-    @property
-    def unk_token_id(self) -> int | None:
-        return self._special_id("unk_token")
-
-    @property
-    def cls_token_id(self) -> int | None:
-        return self._special_id("cls_token")
-
-    @property
-    def sep_token_id(self) -> int | None:
-        return self._special_id("sep_token")
-
-    @property
-    def mask_token_id(self) -> int | None:
-        return self._special_id("mask_token")
-
-    @property
-    def bos_token_id(self) -> int | None:
-        return self._special_id("bos_token")
-
-    @property
-    def eos_token_id(self) -> int | None:
-        return self._special_id("eos_token")
+    pad_token, pad_token_id = _special("pad_token")
+    unk_token, unk_token_id = _special("unk_token")
+    cls_token, cls_token_id = _special("cls_token")
+    sep_token, sep_token_id = _special("sep_token")
+    mask_token, mask_token_id = _special("mask_token")
+    bos_token, bos_token_id = _special("bos_token")
+    eos_token, eos_token_id = _special("eos_token")
 
 
 def _reopen(

@@ -107,15 +107,13 @@ def pretrain(
         RuntimeError: files are damaged, or the program was killed; its checkpoints are kept.
         ImportError: the program, or its library for training, is not there.
     """
-    where = "pretrain"
+    where, arguments = "pretrain", locals()
     data = _checks.directory(where, data, "data")
     output = _checks.path(where, "the output", output)
     if run is None and not resume:
         raise ValueError("[pretrain] a run file must be given unless the run is resumed, got None")
     with run_file(run) as config:
-        options = _child.options(
-            where, config=config, data=data, output=output, resume=resume, seed=seed, threads=threads, profile=profile
-        )
+        options = _child.options(where, arguments | {"config": config, "data": data, "output": output})
         follower = _Follower(where, NewLines(Path(output)), callback)
         child, is_finished = _child.run(where, options, verbose=verbose, look=follower.look)
     summary = child.results[-1] if child.results else {}
@@ -191,49 +189,13 @@ def finetune(
         ValueError: an argument or a record breaks a rule; the output has runs with other settings.
         FileNotFoundError, RuntimeError, ImportError: as for :func:`pretrain`.
     """
-    where = "finetune"
+    where, arguments = "finetune", locals()
     model = _checks.directory(where, model)
     output = _checks.path(where, "the output", output)
     if (valid is None) == (valid_fraction is None):
         given = "neither" if valid is None else "both"
         raise ValueError(f"[finetune] one of valid and valid_fraction must be given, got {given}")
-    options = _child.options(
-        where,
-        model=model,
-        train=train,
-        output=output,
-        task=task,
-        valid=valid,
-        valid_fraction=valid_fraction,
-        test=test,
-        columns=columns,
-        metric=metric,
-        max_length=max_length,
-        truncation=truncation,
-        keep=keep,
-        windows=windows,
-        stride=stride,
-        pooling=pooling,
-        learning_rates=learning_rates,
-        seeds=seeds,
-        epochs=epochs,
-        batch=batch,
-        schedule=schedule,
-        warmup=warmup,
-        weight_decay=weight_decay,
-        clip_norm=clip_norm,
-        label_smoothing=label_smoothing,
-        classifier_pooling=classifier_pooling,
-        precision=precision,
-        evaluate_every_steps=evaluate_every_steps,
-        patience=patience,
-        format=format,
-        no_quotes=not _checks.boolean(where, "quotes", quotes),
-        dict=dictionary,
-        user_dict=user_dictionaries,
-        seed=seed,
-        threads=threads,
-    )
+    options = _child.options(where, arguments | {"model": model, "output": output})
     follower = _Follower(where, NewLinesOfRuns(Path(output)), callback)
     child, is_finished = _child.run(where, options, verbose=verbose, look=follower.look)
     runs = [line for line in child.results if "seed" in line]

@@ -12,10 +12,7 @@ from typing import Literal, NamedTuple, SupportsIndex
 import torch
 from torch import Tensor
 
-from . import (
-    _checks,
-    _torch,  # noqa: F401 - it loads the operators
-)
+from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._operator_call import check_optional_tensors, check_tensors
 from .model import _missing_files
 
@@ -33,7 +30,7 @@ def _token_id(token: SupportsIndex) -> int:
     try:
         number = index(token)
     except TypeError:
-        raise TypeError(f"[translate] token ids must be whole numbers, got {type(token).__name__}") from None
+        raise TypeError(f"[translate] token ids must be integers, got {type(token).__name__}") from None
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"[translate] token ids must be numbers of 64 bits, got {_checks.shown(number)}")
     return number

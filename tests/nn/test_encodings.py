@@ -157,7 +157,7 @@ def test_unknown_keys_are_refused(name):
 @pytest.mark.parametrize("size", ["num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size",
                                   "embedding_size", "max_position_embeddings"])  # fmt: skip
 def test_sizes_are_positive(size):
-    with pytest.raises(ValueError, match=f"{size} must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=f"{size} must be an integer >= 1, got 0"):
         roformer_cpp.encoding("none", **{size: 0})
 
 
@@ -422,8 +422,8 @@ def test_beyond_the_training_length(name, path):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"head_dim": 4.5}, "head_dim must be a whole number >= 1, got 4.5"),
-        ({"num_attention_heads": 0}, "num_attention_heads must be a whole number >= 1, got 0"),
+        ({"head_dim": 4.5}, "head_dim must be an integer >= 1, got 4.5"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be an integer >= 1, got 0"),
         ({"is_decoder": "no"}, "is_decoder must be true or false, got 'no'"),
         ({"initializer_range": float("nan")}, "initializer_range must be a number >= 0, got nan"),
         ({"initializer_range": -1}, "initializer_range must be a number >= 0, got -1"),

@@ -227,7 +227,7 @@ def test_refused_ids(token, any_model):
 def test_ids_of_another_type(token, any_model):
     with pytest.raises(TypeError) as refused:
         any_model.translate([[5, END], [6, token, END]])
-    assert str(refused.value) == f"[translate] token ids must be whole numbers, got {type(token).__name__}"
+    assert str(refused.value) == f"[translate] token ids must be integers, got {type(token).__name__}"
 
 
 @pytest.mark.parametrize("cache", (True, False))

@@ -127,11 +127,11 @@ def test_longer_than_stored_terms(tmp_path):
     "given, error, message",
     [
         ({"opset": 20}, ValueError, "opset must be 17 or 23, got 20"),
-        ({"opset": "23"}, TypeError, "opset must be a whole number, got str"),
+        ({"opset": "23"}, TypeError, "opset must be an integer, got str"),
         ({"task": "generate"}, ValueError, "task must be one of embed, hidden, logits, got 'generate'"),
         ({"task": "logits"}, ValueError, 'or task must be "hidden", got RoFormerModel'),
         ({"length": 0}, ValueError, "length must be at least 1, got 0"),
-        ({"length": True}, TypeError, "length must be a whole number, got True"),
+        ({"length": True}, TypeError, "length must be an integer, got True"),
         ({"external_data": 1}, TypeError, "external_data must be True or False, got 1"),
         ({"path": 3}, TypeError, "the file must be a path, got int"),
         ({"path": "."}, ValueError, "the file must not be a directory, got ."),

@@ -250,7 +250,7 @@ def test_directories_that_are_none(data, tmp_path):
     ("options", "kind", "message"),
     [
         (dict(max_length=2), ValueError, r"^\[shards\] max_length must be at least 3, got 2"),
-        (dict(max_length=8.0), TypeError, r"^\[shards\] max_length must be a whole number, got float"),
+        (dict(max_length=8.0), TypeError, r"^\[shards\] max_length must be an integer, got float"),
         (dict(split="dev"), ValueError, r"^\[shards\] split must be one of train, valid, test, got 'dev'"),
         (dict(check=1), TypeError, r"^\[shards\] check must be True or False, got 1"),
     ],
@@ -269,7 +269,7 @@ def test_bad_indices(data):
     with pytest.raises(IndexError, match=r"^\[shards\] a document must be in"):
         dataset.document(dataset.documents)
     for index in (slice(2), "0", 1.0, True):
-        with pytest.raises(TypeError, match=r"^\[shards\] a row must be a whole number, got"):
+        with pytest.raises(TypeError, match=r"^\[shards\] a row must be an integer, got"):
             dataset[index]
 
 

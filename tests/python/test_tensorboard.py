@@ -110,7 +110,7 @@ def test_bad_input(tmp_path, capsys, monkeypatch):
     assert "metrics.jsonl:2 must be a JSON object, got '7'" in capsys.readouterr().err
     board = TensorBoard(tmp_path / "logs")
     for line, message in (
-        (dict(loss=1.0), "the step of metrics must be a whole number, got NoneType"),
+        (dict(loss=1.0), "the step of metrics must be an integer, got NoneType"),
         (dict(step=1, run=3), "the run of metrics must be a string, got int"),
     ):
         with pytest.raises(TypeError, match=rf"^\[tensorboard\] {message}"):

@@ -258,7 +258,7 @@ def test_missing_and_damaged_files(bert, tmp_path):
         (("a",), dict(truncation="first"), ValueError, "truncation must be one of longest_first, "),
         (("a",), dict(truncation=1), TypeError, "truncation must be a string, got int"),
         (("a",), dict(truncation=True, max_length=1), ValueError, "at least the 2 special tokens of a row, got 1"),
-        (("a",), dict(truncation=True, max_length=1.5), TypeError, "max_length must be a whole number, got float"),
+        (("a",), dict(truncation=True, max_length=1.5), TypeError, "max_length must be an integer, got float"),
         (("a",), dict(max_length=3), ValueError, "max_length must be with truncation or padding to it, got neither"),
         (("a",), dict(padding="left"), ValueError, "padding must be one of longest, "),
         (("a",), dict(return_overflowing_tokens=True), ValueError, "overflowing rows need truncation"),
@@ -278,8 +278,8 @@ def test_bad_ids(bert):
     for ids, error, message in (
         ([10**6], ValueError, r"an id must be in 0\.\.\d+, got 1000000"),
         ([-1], ValueError, "got -1"),
-        (["a"], TypeError, "an id must be a whole number, got str"),
-        ("a", TypeError, "an id must be a whole number, got str"),
+        (["a"], TypeError, "an id must be an integer, got str"),
+        ("a", TypeError, "an id must be an integer, got str"),
     ):
         with pytest.raises(error, match=message):
             ours.decode(ids)

@@ -25,10 +25,7 @@ class Checkpoint:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """
-    Raises:
-        FileNotFoundError, ValueError: the file is missing, or not a JSON object.
-    """
+    """An object; FileNotFoundError and ValueError say what else there is."""
     if not path.is_file():
         raise FileNotFoundError(f"[{WHERE}] the source must have {path.name}, got none in {path.parent}")
     try:
@@ -52,11 +49,7 @@ def named(names: list[str], most: int = 5) -> str:
 
 def current_names(tensors: dict[str, Stored]) -> dict[str, Stored]:
     """With the names that transformers has now: ``weight`` and ``bias`` for a layer norm's ``gamma`` and ``beta``, and
-    ``bert.`` for ``nezha.``, whose class it no longer has.
-
-    Raises:
-        ValueError: two tensors would get one name.
-    """
+    ``bert.`` for ``nezha.``, whose class it no longer has. Two tensors of one name are a ValueError."""
     renamed: dict[str, Stored] = {}
     for name, tensor in tensors.items():
         new = name
@@ -72,10 +65,7 @@ def current_names(tensors: dict[str, Stored]) -> dict[str, Stored]:
 
 
 def write_safetensors(path: Path, tensors: dict[str, Stored]) -> None:
-    """
-    Raises:
-        ImportError: ml_dtypes is missing, and a tensor is bfloat16.
-    """
+    """Of bfloat16 it needs the package ml_dtypes."""
     from safetensors.numpy import save_file
 
     def array(stored: Stored) -> np.ndarray:
@@ -86,19 +76,5 @@ def write_safetensors(path: Path, tensors: dict[str, Stored]) -> None:
 
 
 def _bfloat16() -> np.dtype:
-    try:
-        import ml_dtypes
-    except ImportError as error:
-        raise ImportError(
-            f"[{WHERE}] weights of bfloat16 need the package ml_dtypes (pip install ml_dtypes), got: {error}"
-        ) from error
-    return np.dtype(ml_dtypes.bfloat16)
-
-
-def need_safetensors() -> None:
-    try:
-        import safetensors  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"[{WHERE}] the package safetensors must be installed (pip install safetensors), got: {error}"
-        ) from error
+    rule = f"[{WHERE}] weights of bfloat16 need the package ml_dtypes (pip install ml_dtypes)"
+    return np.dtype(_checks.needed("ml_dtypes", rule).bfloat16)

@@ -12,12 +12,8 @@ from .checkpoint import WHERE
 
 
 def check_target(source: Path, target: Path, *, overwrite: bool) -> None:
-    """
-    Raises:
-        ValueError: the target is the source or inside it, a file, or a directory with something in it that is not a
-            model directory or not to be overwritten.
-        FileNotFoundError: the folder of the target does not exist.
-    """
+    """Raises ValueError for a target that is the source or inside it, a file, or a directory with something in it that
+    is not a model directory or not to be overwritten; FileNotFoundError for one in a folder that does not exist."""
     folder, given = (source if source.is_dir() else source.parent).resolve(), target.resolve()
     if given == folder or given in folder.parents or (source.is_dir() and folder in given.parents):
         raise ValueError(f"[{WHERE}] target and source must not be, or lie inside, each other, got {target}")

@@ -10,8 +10,6 @@ import numpy as np
 from .._model_files import ModelFiles, Stored
 from .checkpoint import WHERE
 
-LAYOUTS = ("pairs", "halves")
-
 
 def order(rotary_dim: int, head_dim: int, layout: str) -> np.ndarray:
     """int64 [head_dim]: of each element in the layout that is named, its place in the other one. Elements beyond
@@ -22,14 +20,8 @@ def order(rotary_dim: int, head_dim: int, layout: str) -> np.ndarray:
 
 
 def change_layout(files: ModelFiles, tensors: dict[str, Stored], layout: str) -> bool:
-    """Moves rows of ``tensors``, which have the names of the file, to another layout.
-
-    Returns:
-        False if the model already has this layout; then nothing is changed.
-
-    Raises:
-        ValueError: the model does not rotate, or other parts of it also read these elements.
-    """
+    """Moves rows of ``tensors``, which have the names of the file, to another layout. False: the model has it already,
+    and nothing is changed. A model that does not rotate, or reads these elements elsewhere too, is a ValueError."""
     encoding = _rotation(files)
     if encoding["layout"] == layout:
         return False

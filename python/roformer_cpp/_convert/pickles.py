@@ -18,21 +18,12 @@ _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(f"[{WHERE}] {FILE} needs PyTorch to read or write it, got: {error}") from error
-    return torch
+    return _checks.needed("torch", f"[{WHERE}] {FILE} needs PyTorch to read or write it")
 
 
 def read(folder: Path) -> dict[str, Stored]:
-    """The tensors of a directory with pytorch_model.bin, or with shards and their index.
-
-    Raises:
-        ImportError: PyTorch is missing.
-        FileNotFoundError: a shard is missing.
-        ValueError: a file that asks for code, or holds something besides tensors.
-    """
+    """The tensors of a directory with pytorch_model.bin, or with shards and their index. A file that asks for code, or
+    holds something besides tensors, is a ValueError."""
     torch = _torch()
     tensors: dict[str, Stored] = {}
     for path in _files(folder):

@@ -8,7 +8,7 @@ the programs that wrote them, so there are two.
 import os
 import re
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -49,20 +49,8 @@ _OF_TRAINING = re.compile(
 )
 
 
-class Reader(Protocol):
-    """What is used of TensorFlow's CheckpointReader."""
-
-    def get_variable_to_shape_map(self) -> dict[str, list[int]]: ...
-
-    def get_tensor(self, name: str) -> np.ndarray: ...
-
-
 def find(source: Path) -> Path | None:
-    """The prefix of the checkpoint's files, if the source is one or a directory with one.
-
-    Raises:
-        ValueError: a directory with several.
-    """
+    """The prefix of the checkpoint's files, if the source is one or a directory with one; several are a ValueError."""
     if source.with_name(source.name + ".index").is_file():
         return source
     if source.suffix == ".index" and source.is_file():
@@ -76,14 +64,11 @@ def find(source: Path) -> Path | None:
     return found[0].with_suffix("") if found else None
 
 
-def open_reader(prefix: Path) -> Reader:
+def open_reader(prefix: Path) -> Any:
+    """TensorFlow's CheckpointReader."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        import tensorflow as tf
-    except ImportError as error:
-        raise ImportError(
-            f"[{WHERE}] a TensorFlow checkpoint needs TensorFlow to read it (pip install tensorflow-cpu), got: {error}"
-        ) from error
+    rule = f"[{WHERE}] a TensorFlow checkpoint needs TensorFlow to read it (pip install tensorflow-cpu)"
+    tf = _checks.needed("tensorflow", rule)
     try:
         return tf.train.load_checkpoint(str(prefix))
     except Exception as error:  # TensorFlow's own, of many kinds
@@ -107,23 +92,15 @@ def place(name: str, body: str) -> tuple[str, bool] | None:
     return None
 
 
-def read(
-    prefix: Path, model_type: str | None = None, tokenizer: str | None = None, reader: Reader | None = None
-) -> Checkpoint:
+def read(prefix: Path, model_type: str | None, tokenizer: str | None) -> Checkpoint:
     """
     Args:
         prefix: the checkpoint's path without ``.index``; bert_config.json (or config.json) and vocab.txt are next
             to it.
-        model_type: ``"bert"``, ``"roformer"``, ``"roformer_v2"`` or ``"nezha"``. Default: bert with a table of
-            positions, without one roformer, and roformer_v2 where no tensor is a bias.
-        tokenizer: ``"bert"``, ``"wobert"`` (the original RoFormer's, too) or ``"roformer"``. Default: wobert where the
-            vocabulary has Chinese words, else bert.
-        reader: in place of TensorFlow's.
-
-    Raises:
-        ImportError: TensorFlow is missing.
-        FileNotFoundError: a file is missing.
-        ValueError: a tensor without a place.
+        model_type: one of MODEL_TYPES. Default: bert with a table of positions, without one roformer, and roformer_v2
+            where no tensor is a bias.
+        tokenizer: one of TOKENIZERS; the original RoFormer's is wobert, too. Default: wobert where the vocabulary has
+            Chinese words, else bert.
     """
     folder = prefix.parent
     settings = folder / "bert_config.json"
@@ -135,7 +112,7 @@ def read(
     size = config.get("vocab_size")
     if isinstance(size, int) and len(words) > size:
         raise ValueError(f"[{WHERE}] {vocabulary} must have at most the {size} tokens of the model, got {len(words)}")
-    reader = open_reader(prefix) if reader is None else reader
+    reader = open_reader(prefix)
     names = sorted(name for name in reader.get_variable_to_shape_map() if not _OF_TRAINING.fullmatch(name))
     if model_type is None:
         has_positions = any(name.endswith("embeddings/position_embeddings") for name in names)

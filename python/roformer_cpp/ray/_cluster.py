@@ -16,35 +16,17 @@ _OWN_ERROR = re.compile(r"^(\w+): (\[[\w.]+\] .*)$", re.MULTILINE)
 
 
 def load(where: str) -> ModuleType:
-    """The package ray with ray.data.
-
-    Raises:
-        ImportError: it, or a package that ray.data needs, is not installed.
-    """
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise ImportError(
-            f"[{where}] the packages of the extra ray must be installed, got: {error}. "
-            "Hint: pip install 'roformer-cpp[ray]'"
-        ) from None
-    return ray
-
-
-def connect(ray: ModuleType) -> None:
-    """To the cluster that is named by the environment, or to a new one on this machine, as ray.data does."""
-    if not ray.is_initialized():
-        ray.init()
+    """The package ray with ray.data."""
+    rule, hint = "the packages of the extra ray must be installed", ". Hint: pip install 'roformer-cpp[ray]'"
+    _checks.needed("ray.data", f"[{where}] {rule}", hint)
+    return _checks.needed("ray", where)
 
 
 def processes(where: str, ray: ModuleType, name: str, number: int | None, cpus: int, spare: int) -> int:
-    """How many processes of ``cpus`` CPUs each to start: ``number``, or as many as leave ``spare`` CPUs.
-
-    Raises:
-        ValueError: the present cluster cannot hold them. Ray would wait for other machines forever.
-    """
-    connect(ray)
+    """How many processes of ``cpus`` CPUs each to start: ``number``, or as many as leave ``spare`` CPUs. More than the
+    present cluster can hold are a ValueError: Ray would wait for other machines forever."""
+    if not ray.is_initialized():
+        ray.init()  # the cluster that the environment names, or a new one on this machine, as ray.data does
     nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     total, slots = sum(nodes), sum(node // cpus for node in nodes)
     most = min(slots, (total - spare) // cpus)
@@ -70,10 +52,6 @@ def column_types(dataset: Any) -> dict[str, Any] | None:
 
 
 def check_text_column(where: str, column: str, types: dict[str, Any]) -> None:
-    """
-    Raises:
-        ValueError: the column is missing or does not contain text.
-    """
     if column not in types:
         raise ValueError(f"[{where}] the dataset must have a column {_checks.shown(column)}, got {', '.join(types)}")
     if not is_text(types[column]):
@@ -92,10 +70,6 @@ def is_text(kind: Any) -> bool:
 
 
 def check_new(where: str, output: Path) -> None:
-    """
-    Raises:
-        ValueError: the output exists and is not an empty directory.
-    """
     files = len(list(output.iterdir())) if output.is_dir() else None
     if files or (files is None and output.exists()):
         got = "a file" if files is None else f"{files} files"
@@ -104,11 +78,7 @@ def check_new(where: str, output: Path) -> None:
 
 @contextmanager
 def working_directory(where: str, output: Path) -> Iterator[Path]:
-    """``<output>.part`` to write into until ``output`` exists; it is removed at the end.
-
-    Raises:
-        ValueError: it exists.
-    """
+    """``<output>.part``, a new one, to write into until ``output`` exists; it is removed at the end."""
     part = output.with_name(output.name + ".part")
     try:
         part.mkdir(parents=True)

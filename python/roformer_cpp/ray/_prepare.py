@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .. import _checks, _child, corpus
+from .. import _checks, corpus
 from . import _cluster
 
 _WHERE = "prepare"
@@ -84,15 +84,8 @@ def _shards(ray: Any, texts: Path, model: str, folder: Path, parts: int, options
         return ray.get(task.remote(texts, model, folder / "data", options))
     names = [folder / f"part-{i}" for i in range(1, parts + 1)]
     ray.get([task.remote(texts, model, name, options | {"part": f"{i}/{parts}"}) for i, name in enumerate(names, 1)])
-    return _merge(names, folder / "data")
+    return corpus.merge(names, folder / "data")
 
 
 def _prepare(texts: Path, model: str, output: Path, options: dict[str, Any]) -> dict[str, Any]:
     return corpus.prepare(texts, model, output, **options)
-
-
-def _merge(parts: list[Path], output: Path) -> dict[str, Any]:
-    child, is_finished = _child.run("merge", _child.options("merge", input=parts, output=output))
-    if not is_finished:
-        raise RuntimeError("[merge] the program must end by itself, got a signal that stopped it")
-    return child.results[-1]

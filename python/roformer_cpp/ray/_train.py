@@ -59,7 +59,10 @@ def train(
         _cluster.check_new(_WHERE, final)
     number = _checks.integer(_WHERE, "workers", workers, 1)
     _cluster.processes(_WHERE, ray, "workers", number, given["threads"], 0)
-    trainer_class, settings = _ray_train()
+    rule = f"[{_WHERE}] PyTorch and the packages of the extra ray must be installed"
+    hint = ". Hint: pip install 'roformer-cpp[ray,torch]'"
+    trainer_class = _checks.needed("ray.train.torch", rule, hint).TorchTrainer
+    settings = ray.train
     final.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix=final.name + ".ray-", dir=final.parent, ignore_cleanup_errors=True
@@ -77,19 +80,6 @@ def train(
         )
         with _cluster.own_errors(settings.TrainingFailedError):
             return trainer.fit().return_value
-
-
-def _ray_train() -> tuple[Any, Any]:
-    """The trainer, and the module with its settings."""
-    try:
-        import ray.train
-        from ray.train.torch import TorchTrainer
-    except ImportError as error:
-        raise ImportError(
-            f"[{_WHERE}] PyTorch and the packages of the extra ray must be installed, got: {error}. "
-            "Hint: pip install 'roformer-cpp[ray,torch]'"
-        ) from None
-    return TorchTrainer, ray.train
 
 
 def pretrain_in_worker(given: dict[str, Any]) -> Any:
