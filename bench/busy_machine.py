@@ -11,9 +11,7 @@ the speed of the best count in the same round and state: 1.00 loses nothing.
 """
 
 import argparse
-import json
 import os
-import pathlib
 import signal
 import statistics
 import subprocess
@@ -21,16 +19,16 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "python"))
-
-import tables  # noqa: E402
+import harness
+import tables
+from harness import Server
 
 TABLES = ["busy_machine"]
 SPINS = [0, 300, 1000, 3000, 10000, 30000, 300000]
 ONE_THREAD = "one thread"
 FORWARD_SHAPE = (4, 64)
 STEPS = {"training": 3, "inference": 30}
+STATES = {"idle": signal.SIGSTOP, "busy": signal.SIGCONT}  # and what the load is sent
 SETTLE_S = 0.2  # until the previous state's processes have stopped and this state's run
 
 
@@ -49,39 +47,46 @@ def serve_forward(directory):
             for _ in range(steps):
                 model(ids)
             seconds = time.perf_counter() - start
-            print(json.dumps({"tokens": steps * ids.numel(), "seconds": seconds}), flush=True)
+            harness.shown([{"tokens": steps * ids.numel(), "seconds": seconds}])
 
 
-def start_servers(directory, binary, spins, threads):
+def tokens_per_second(server, steps):
+    answer = server.ask(f"steps {steps}")
+    return answer["tokens"] / answer["seconds"]
+
+
+def start_servers(spins, threads):
     """By kind of work and variant."""
-    from train_bench import Server, bench_command
+    import transformers
+    from train_bench import MODELS, SHAPES, bench_command, save_batches
 
+    transformers.logging.set_verbosity_error()
     servers = {}
-    for variant in [*spins, ONE_THREAD]:
-        count = 1 if variant == ONE_THREAD else threads
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-        environment |= {"OMP_NUM_THREADS": str(count), "GOMP_SPINCOUNT": str(0 if count == 1 else variant)}
-        commands = {
-            "training": bench_command(binary, directory, count),
-            "inference": [sys.executable, __file__, "--serve-forward", directory],
-        }
-        for kind, command in commands.items():
-            servers[kind, variant] = Server(command, environment)
-    for server in servers.values():
-        server.tokens_per_second(2)  # warm-up, and the model is read
+    with tempfile.TemporaryDirectory() as directory:
+        transformers.RoFormerForMaskedLM(transformers.RoFormerConfig(**MODELS["small"])).save_pretrained(directory)
+        save_batches(directory, MODELS["small"]["vocab_size"], SHAPES["small"])
+        for variant in [*spins, ONE_THREAD]:
+            count = 1 if variant == ONE_THREAD else threads
+            environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+            environment |= {"OMP_NUM_THREADS": str(count), "GOMP_SPINCOUNT": str(0 if count == 1 else variant)}
+            inference = [sys.executable, __file__, "--serve-forward", directory]
+            servers["training", variant] = Server(bench_command(directory, count), environment)
+            servers["inference", variant] = Server(inference, environment)
+        for server in servers.values():
+            server.ask("steps 2")  # warm-up, and the model is read
     return servers
 
 
 def measure(servers, load, rounds):
     """Tokens per second by kind of work, variant and state: a list over the rounds."""
-    speeds = {(*key, state): [] for key in servers for state in ("idle", "busy")}
+    speeds = {(*key, state): [] for key in servers for state in STATES}
     for _ in range(rounds):
-        for state, to_load in (("idle", signal.SIGSTOP), ("busy", signal.SIGCONT)):
+        for state, to_load in STATES.items():
             for process in load:
                 process.send_signal(to_load)
             time.sleep(SETTLE_S)
             for (kind, variant), server in servers.items():
-                speed = server.tokens_per_second(STEPS[kind])
+                speed = tokens_per_second(server, STEPS[kind])
                 speeds[kind, variant, state].append(speed)
                 print(f"{kind}, {state}, {variant}: {speed:,.0f} tokens/s", file=sys.stderr, flush=True)
     return speeds
@@ -98,57 +103,34 @@ def relative(speeds):
 
 
 def table(speeds):
-    columns = [(kind, state) for kind in STEPS for state in ("idle", "busy")]
-    lines = [["spin count", *(f"{kind}, {state}" for kind, state in columns)]]
-    shares = relative(speeds)
-    for variant in dict.fromkeys(variant for _, variant, _ in speeds):
-        cells = [
-            f"{shares[kind, variant, state]:.2f} ({statistics.median(speeds[kind, variant, state]):,.0f})"
-            for kind, state in columns
-        ]
-        lines.append([str(variant), *cells])
-    return lines
+    def entries():
+        for (kind, variant, state), share in relative(speeds).items():
+            median = statistics.median(speeds[kind, variant, state])
+            yield (str(variant),), f"{kind}, {state}", f"{share:.2f} ({median:,.0f})"
+
+    return tables.pivot(["spin count"], entries())
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, TABLES, rounds=9)
     parser.add_argument("--spins", type=int, nargs="+", default=SPINS)
-    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--load", type=int, default=os.cpu_count(), help="processes that compete (default: cores)")
     parser.add_argument("--serve-forward", metavar="DIR", help=argparse.SUPPRESS)
-    tables.add_option(parser)
-    arguments = parser.parse_args()
-    if arguments.serve_forward:
-        return serve_forward(arguments.serve_forward)
-
-    import numpy as np
-    import transformers
-    from peer_timing import machine
-    from train_bench import MODELS, SHAPES, make_batches
-
-    transformers.logging.set_verbosity_error()
-    binary = pathlib.Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "roformer"
+    given = parser.parse_args()
+    if given.serve_forward:
+        serve_forward(given.serve_forward)
+        return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the load ends with this program
-    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.load)]
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(given.load)]
     try:
         for process in load:
             process.send_signal(signal.SIGSTOP)
-        with tempfile.TemporaryDirectory() as directory:
-            transformers.RoFormerForMaskedLM(transformers.RoFormerConfig(**MODELS["small"])).save_pretrained(directory)
-            ids, labels = make_batches(MODELS["small"]["vocab_size"], SHAPES["small"], np.random.default_rng(1))
-            np.save(f"{directory}/ids.npy", ids)
-            np.save(f"{directory}/labels.npy", labels)
-            servers = start_servers(directory, binary, arguments.spins, os.cpu_count())
-        speeds = measure(servers, load, arguments.rounds)
+        speeds = measure(start_servers(given.spins, os.cpu_count()), load, given.rounds)
     finally:
         for process in load:
             process.kill()
-    lines = tables.markdown(table(speeds))
-    print(lines)
-    if arguments.update_docs:
-        tables.update_docs(TABLES[0], machine(), lines)
-    return 0
+    harness.finish(given, [[*key, values] for key, values in speeds.items()], {TABLES[0]: table(speeds)})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,24 +12,21 @@ Prints a JSON line: seconds of a step and outside of all steps, with checkpoints
 and the bytes of a checkpoint.
 """
 
-import argparse
 import json
 import os
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python"), str(ROOT / "bench")]
+import harness
+from distributed import make_data
+from harness import PROGRAM
 
-from distributed import make_data  # noqa: E402
-
-import cli_support  # noqa: E402
-from job_case import finish, job  # noqa: E402
+import cli_support
+from job_case import finish, job
 
 LENGTH = 64
 
@@ -84,17 +81,12 @@ def standstill(run_dir):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = harness.options(__doc__)
     parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--program", type=Path, default=cli_support.PROGRAM)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--every", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--program", type=Path, default=PROGRAM)
+    sizes = dict(processes=1, threads=1, width=512, layers=8, batch=8, steps=40, every=8, repeats=3)
+    for name, size in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--profile", action="store_true", help="the step of the second checkpoint")
     options = parser.parse_args()
     options.directory.mkdir(parents=True, exist_ok=True)
@@ -121,7 +113,7 @@ def main():
     }
     if still:
         result["profiled_ms"] = still
-    print(json.dumps(result))
+    harness.finish(options, harness.shown([result]), {})
 
 
 if __name__ == "__main__":

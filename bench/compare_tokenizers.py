@@ -10,20 +10,16 @@ string in a .jsonl file. Prints a line of JSON for each kind: how much was compa
 first difference. --megabytes limits the part of each file that is read.
 """
 
-import argparse
+import itertools
 import json
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+import harness
 import transformers
+from tokenizer_bench import our_server, our_tokens, peer_of, peer_tokens, tokens_of_file
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "oracles"))
-
-from wobert_reference import WobertReference  # noqa: E402  (found by the line above)
+from wobert_reference import WobertReference
 
 BATCH = 20000
 KINDS = {
@@ -59,36 +55,15 @@ def texts_of(path, max_bytes):
                 yield from (text for text in string.split("\n") if text.strip())
 
 
-def batches(paths, max_bytes):
-    batch = []
-    for path in paths:
-        for text in texts_of(path, max_bytes):
-            batch.append(text)
-            if len(batch) == BATCH:
-                yield batch
-                batch = []
-    if batch:
+def batches(texts):
+    while batch := list(itertools.islice(texts, BATCH)):
         yield batch
-
-
-def tokens_of_ours(server, kind, vocab, dictionary, texts):
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8", newline="\n") as file:
-        file.write("".join(text + "\n" for text in texts))
-        file.flush()
-        command = [server, kind, vocab, file.name, *([dictionary] if kind in ("roformer", "wobert") else [])]
-        done = subprocess.run(command, input=b"dump\n", stdout=subprocess.PIPE, check=True)
-    answers = [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
-    return [(answer["ids"], list(zip(answer["begin"], answer["end"], strict=True))) for answer in answers]
 
 
 def make_peer(cls, vocab):
     if cls is BertTokenizerLegacy:
         return cls(vocab)
-    tokens = Path(vocab).read_text(encoding="utf-8").split("\n")
-    tokens = tokens[:-1] if tokens[-1] == "" else tokens
-    if cls is WobertReference:
-        return cls(tokens, "lower")
-    return cls(vocab={token: i for i, token in enumerate(tokens)})
+    return cls(tokens_of_file(vocab), "lower") if cls is WobertReference else peer_of(cls, vocab)
 
 
 def tokens_of_peer(peer, texts):
@@ -97,16 +72,16 @@ def tokens_of_peer(peer, texts):
     if isinstance(peer, WobertReference):
         encodings = [list(peer.encode(text)) for text in texts]
         return [([id for id, _, _ in tokens], [(begin, end) for _, begin, end in tokens]) for tokens in encodings]
-    out = peer(texts, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
-    return list(zip(out["input_ids"], out["offset_mapping"], strict=True))
+    return peer_tokens(peer, texts)
 
 
-def compare(name, paths, vocabs, dictionary, server, max_bytes):
+def compare(name, paths, vocabs, dictionary, max_bytes):
     kind, vocab, cls = KINDS[name]
     peer = make_peer(cls, vocabs / vocab)
+    dictionary = dictionary if kind in ("roformer", "wobert") else None
     result = {"kind": name, "texts": 0, "megabytes": 0.0, "different": 0}
-    for texts in batches(paths, max_bytes):
-        ours = tokens_of_ours(server, kind, vocabs / vocab, dictionary, texts)
+    for texts in batches(text for path in paths for text in texts_of(path, max_bytes)):
+        ours = our_tokens(our_server(kind, vocabs / vocab, texts, dictionary), len(texts))
         for text, got, want in zip(texts, ours, tokens_of_peer(peer, texts), strict=True):
             if got[0] == want[0] and want[1] in (None, got[1]):
                 continue
@@ -116,27 +91,25 @@ def compare(name, paths, vocabs, dictionary, server, max_bytes):
         result["megabytes"] += sum(len(text.encode()) for text in texts) / 1e6
         print(f"\r{name}: {result['megabytes']:.0f} MB, {result['different']} differ", end="", file=sys.stderr)
     print(file=sys.stderr)
-    result["megabytes"] = round(result["megabytes"], 2)
-    return result
+    return result | {"megabytes": round(result["megabytes"], 2)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("--data", required=True, type=Path)
     parser.add_argument("--vocabs", required=True, type=Path)
     parser.add_argument("--dict", required=True, type=Path)
     parser.add_argument("--megabytes", type=float, default=float("inf"))
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--server", type=Path, default=ROOT / "build" / "release" / "bench" / "tokenize_server")
-    options = parser.parse_args()
+    given = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    paths = sorted(path for path in options.data.rglob("*") if path.suffix in (".txt", ".tsv", ".jsonl"))
-    different = 0
-    for kind in options.kinds.split(","):
-        result = compare(kind, paths, options.vocabs, options.dict, options.server, options.megabytes * 1e6)
-        print(json.dumps(result, ensure_ascii=False), flush=True)
-        different += result["different"]
-    return 1 if different else 0
+    paths = sorted(path for path in given.data.rglob("*") if path.suffix in (".txt", ".tsv", ".jsonl"))
+    max_bytes = given.megabytes * 1e6
+    results = harness.shown(
+        compare(kind, paths, given.vocabs, given.dict, max_bytes) for kind in given.kinds.split(",")
+    )
+    harness.finish(given, results, {})
+    return int(any(result["different"] for result in results))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ seconds of the passes of a micro-batch, and latency and bandwidth of an all-redu
 many processes. Prints one JSON line per job: the prediction and the median of the measured steps.
 """
 
-import argparse
 import json
 import os
 import random
@@ -17,11 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
+import harness
 
-import cli_support  # noqa: E402
-from job_case import finish, free_port, job, start  # noqa: E402
+import cli_support
+from job_case import finish, free_port, job, start
 
 MICRO_BATCHES, ROWS, LENGTH = 4, 8, 128
 MODEL = dict(
@@ -51,20 +49,11 @@ def all_reduce(processes):
     """Latency in seconds, and seconds per byte that a rank sends, of a sum over this many processes."""
     if processes == 1:
         return 0.0, 0.0
-    port = free_port()
+    environment = os.environ | dict(OMP_NUM_THREADS="1", WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1")
+    environment |= dict(MASTER_PORT=str(free_port()))
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", SUMS],
-            env=dict(
-                os.environ,
-                OMP_NUM_THREADS="1",
-                RANK=str(rank),
-                WORLD_SIZE=str(processes),
-                MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=str(port),
-            ),
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", SUMS], env=environment | dict(RANK=str(rank)), stdout=subprocess.PIPE, text=True
         )
         for rank in range(processes)
     ]
@@ -97,50 +86,55 @@ def measure(directory, name, processes, threads, steps, **keys):
         evaluate_batches=1,
         **keys,
     )
-    options = ("--config", config, "--data", directory / "data", "--output", directory / name, "--threads", threads)
-    if processes == 1:
-        finish([start(("pretrain", *options), None, 1, 0)])
-    else:
-        finish(job(processes, "pretrain", *options))
+    arguments = ("pretrain", "--config", config, "--data", directory / "data", "--output", directory / name)
+    arguments += ("--threads", threads)
+    finish([start(arguments, None, 1, 0)] if processes == 1 else job(processes, *arguments))
     lines = [json.loads(line) for line in (directory / name / "metrics.jsonl").read_text().splitlines()]
     train = [line for line in lines if line["type"] == "train"][2:]
     keys = ("seconds", "tokens_per_second", "communication_seconds", "exposed_seconds", "slowest_seconds")
     return {key: statistics.median(line[key] for line in train) for key in keys if key in train[0]}
 
 
+def predicted(processes, passes, weights):
+    """By the cost model, from the seconds of the passes of a micro-batch and the bytes of the weights."""
+    latency, per_byte = all_reduce(processes)
+    sent = 2 * (processes - 1) / processes * weights
+    slower = max(1, processes / os.cpu_count())
+    compute = -(-MICRO_BATCHES // processes) * passes * slower
+    communication = latency + sent * per_byte
+    # The sum can be hidden behind the backward pass of the last micro-batch, which is two thirds of its passes.
+    hidden = min(communication, 2 / 3 * passes * slower)
+    return {
+        "seconds": compute + communication - hidden,
+        "communication_seconds": communication,
+        "bytes_sent": round(sent),
+        "all_reduce_latency_us": 1e6 * latency,
+        "all_reduce_gb_per_s": 1e-9 / per_byte,
+    }
+
+
+def compare(directory, steps):
+    for threads in (2, 1):
+        alone = measure(directory, f"1x{threads}", 1, threads, steps)
+        yield {"processes": 1, "threads": threads, "measured": alone}
+    passes = alone["seconds"] / MICRO_BATCHES
+    weights = (directory / "1x1" / "model.safetensors").stat().st_size
+    for processes in (2, 4):
+        prediction, what = predicted(processes, passes, weights), {"processes": processes, "threads": 1}
+        measured = measure(directory, f"{processes}x1", processes, 1, steps)
+        yield what | {"predicted": prediction, "measured": measured}
+        after = measure(directory, f"{processes}x1-after", processes, 1, steps, reduce_overlap=False)
+        yield what | {"reduce_overlap": False, "measured": after}
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = harness.options(__doc__)
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=20)
-    options = parser.parse_args()
-    options.directory.mkdir(parents=True, exist_ok=True)
-    make_data(options.directory)
-    alone = measure(options.directory, "1x1", 1, 1, options.steps)
-    passes = alone["seconds"] / MICRO_BATCHES
-    weights = (options.directory / "1x1" / "model.safetensors").stat().st_size
-    cores = os.cpu_count()
-    print(json.dumps({"processes": 1, "threads": 1, "measured": alone}))
-    print(
-        json.dumps({"processes": 1, "threads": 2, "measured": measure(options.directory, "1x2", 1, 2, options.steps)})
-    )
-    for processes in (2, 4):
-        latency, per_byte = all_reduce(processes)
-        sent = 2 * (processes - 1) / processes * weights
-        compute = -(-MICRO_BATCHES // processes) * passes * max(1, processes / cores)
-        communication = latency + sent * per_byte
-        # The sum can be hidden behind the backward pass of the last micro-batch, which is two thirds of its passes.
-        hidden = min(communication, 2 / 3 * passes * max(1, processes / cores))
-        predicted = {
-            "seconds": compute + communication - hidden,
-            "communication_seconds": communication,
-            "bytes_sent": round(sent),
-            "all_reduce_latency_us": 1e6 * latency,
-            "all_reduce_gb_per_s": 1e-9 / per_byte,
-        }
-        measured = measure(options.directory, f"{processes}x1", processes, 1, options.steps)
-        print(json.dumps({"processes": processes, "threads": 1, "predicted": predicted, "measured": measured}))
-        after = measure(options.directory, f"{processes}x1-after", processes, 1, options.steps, reduce_overlap=False)
-        print(json.dumps({"processes": processes, "threads": 1, "reduce_overlap": False, "measured": after}))
+    given = parser.parse_args()
+    given.directory.mkdir(parents=True, exist_ok=True)
+    make_data(given.directory)
+    harness.finish(given, harness.shown(compare(given.directory, given.steps)), {})
 
 
 if __name__ == "__main__":

@@ -13,20 +13,18 @@ Finished runs are recorded in DIR/kills.jsonl: a call adds runs until the file c
 the present build. Each run is drawn from the seed and its number. After each run, the totals are printed.
 """
 
-import argparse
 import hashlib
 import json
 import random
 import shutil
-import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
+import harness
+from harness import PROGRAM
 
-import cli_support  # noqa: E402
-from job_case import RUN, finish, job, outcomes  # noqa: E402
+import cli_support
+from job_case import RUN, finish, job, outcomes
 
 STEPS = 150
 STARTED = "loss curves, at any time"
@@ -99,9 +97,9 @@ class Record:
         }
 
 
-def build_of(program):
+def build_of_program():
     """Changes when the program does."""
-    libraries = sorted((program.parent / "lib").glob("libroformer_*.so"))
+    libraries = sorted((PROGRAM.parent / "lib").glob("libroformer_*.so"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in libraries)).hexdigest()[:16]
 
 
@@ -118,33 +116,34 @@ def undisturbed(folder, size, arguments, build):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = harness.options(__doc__)
     parser.add_argument("--kills", type=int, default=200, help="of all calls with this directory and build")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after so long")
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    end = time.monotonic() + 60 * options.minutes
-    options.directory.mkdir(parents=True, exist_ok=True)
-    if not (options.directory / "data").exists():
-        cli_support.make_data(options.directory)
-    build = build_of(cli_support.PROGRAM)
-    record = Record(options.directory / "kills.jsonl", build)
-    while record.total()["kills"] < options.kills and time.monotonic() < end:
-        draw = random.Random(f"{options.seed} {len(record.runs)}")
+    given = parser.parse_args()
+    end = time.monotonic() + 60 * given.minutes
+    given.directory.mkdir(parents=True, exist_ok=True)
+    if not (given.directory / "data").exists():
+        cli_support.make_data(given.directory)
+    build = build_of_program()
+    record = Record(given.directory / "kills.jsonl", build)
+    while record.total()["kills"] < given.kills and time.monotonic() < end:
+        draw = random.Random(f"{given.seed} {len(record.runs)}")
         size, sharding = draw.choice((2, 4)), draw.choice(("none", "optimizer"))
         name = f"{size}-{sharding}"
-        config = cli_support.run_file(options.directory / f"{name}.json", **{**LONG, "sharding": sharding})
-        common = ("pretrain", "--config", config, "--data", options.directory / "data", "--output")
-        expected, seconds = undisturbed(options.directory / name, size, common, build)
-        output = options.directory / "disturbed"
+        config = cli_support.run_file(given.directory / f"{name}.json", **{**LONG, "sharding": sharding})
+        common = ("pretrain", "--config", config, "--data", given.directory / "data", "--output")
+        expected, seconds = undisturbed(given.directory / name, size, common, build)
+        output = given.directory / "disturbed"
         shutil.rmtree(output, ignore_errors=True)
         kills, during = run_disturbed(size, (*common, output), 1.3 * seconds, draw, output)
         same = (output / "model.safetensors").read_bytes() == expected
         record.add(processes=size, sharding=sharding, kills=kills, during_checkpoints=during, same=same)
         if not same:
-            output.rename(options.directory / f"different-{len(record.runs)}")
+            output.rename(given.directory / f"different-{len(record.runs)}")
         print(json.dumps(record.total()), flush=True)
+    harness.finish(given, record.runs, {})
     return 1 if record.total()["different"] else 0
 
 

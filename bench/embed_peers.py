@@ -15,46 +15,44 @@ sentence-transformers: the smallest cosine is reported, and a float32 side below
 
 import argparse
 import os
-import subprocess
+import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+import harness
 import numpy as np
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench")]
-
-import tables  # noqa: E402
+import tables
+from harness import PROGRAM
 
 TABLES = ["embed_peers"]
 BATCH = 64
 SMALLEST_COSINE = 0.9999
+ONNX_FOLDER = "EMBED_PEERS_ONNX"  # variable: the model as ONNX with its description files
 
 
-def sentence_transformers(model, texts, output):
+def sentence_transformers(model, texts):
     from sentence_transformers import SentenceTransformer
 
-    np.save(output, SentenceTransformer(model, device="cpu").encode(texts, batch_size=BATCH))
+    return SentenceTransformer(model, device="cpu").encode(texts, batch_size=BATCH)
 
 
-def fastembed(model, texts, output):
+def fastembed(model, texts):
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
     source = ModelSource(url="file:///none")
     TextEmbedding.add_custom_model("own", PoolingType.MEAN, True, source, dim=384, model_file="model.onnx")
-    embedding = TextEmbedding("own", specific_model_path=str(onnx_folder(model)), threads=os.cpu_count())
-    np.save(output, np.stack(list(embedding.embed(texts, batch_size=BATCH))))
+    embedding = TextEmbedding("own", specific_model_path=os.environ[ONNX_FOLDER], threads=os.cpu_count())
+    return np.stack(list(embedding.embed(texts, batch_size=BATCH)))
 
 
-def openvino(model, texts, output):
+def openvino(model, texts):
     import openvino
     from tokenizers import Tokenizer
 
     core = openvino.Core()
-    folder = onnx_folder(model)
+    folder = Path(os.environ[ONNX_FOLDER])
     settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
     network = core.compile_model(core.read_model(folder / "model.onnx"), "CPU", settings)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -65,89 +63,30 @@ def openvino(model, texts, output):
     vectors = np.zeros((len(rows), 384), np.float32)
     for begin in range(0, len(order), BATCH):
         batch = order[begin : begin + BATCH]
-        ids = np.zeros((len(batch), len(rows[batch[-1]])), np.int64)
-        mask = np.zeros_like(ids)
-        for place, i in enumerate(batch):
-            ids[place, : len(rows[i])] = rows[i]
-            mask[place, : len(rows[i])] = 1
+        ids, mask = harness.padded([rows[i] for i in batch])
         hidden = network([ids, mask, np.zeros_like(ids)])[0]
         mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
         vectors[batch] = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-    np.save(output, vectors)
+    return vectors
 
 
 PEERS = {"sentence-transformers": sentence_transformers, "fastembed": fastembed, "openvino": openvino}
 OURS = {f"roformer {precision}": precision for precision in ("float32", "bfloat16", "int8")}
 
 
-def onnx_folder(model):
-    """The model as ONNX with its description files, made once per comparing process."""
-    return Path(os.environ["EMBED_PEERS_ONNX"])
-
-
 def make_onnx(model, folder):
-    import shutil
-
-    import torch
-    import transformers
+    import onnx_files
 
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         shutil.copy(Path(model) / name, folder)
-
-    class Hidden(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = transformers.AutoModel.from_pretrained(model, attn_implementation="eager")
-
-        def forward(self, ids, mask, types):
-            return self.body(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
-
-    ids = torch.ones(2, 16, dtype=torch.int64)
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, "last_hidden_state"]}
-    torch.onnx.export(
-        Hidden().eval(),
-        (ids, torch.ones_like(ids), torch.zeros_like(ids)),
-        str(folder / "model.onnx"),
-        input_names=names,
-        output_names=["last_hidden_state"],
-        dynamic_axes=axes,
-        opset_version=17,
-        dynamo=False,
-    )
+    onnx_files.export(model, folder / "model.onnx", ["input_ids", "attention_mask", "token_type_ids"])
 
 
 def command(side, model, texts, output):
-    if side in OURS:
-        program = ROOT / "build" / "release" / "roformer"
-        parts = [
-            program,
-            "embed",
-            "--model",
-            model,
-            "--input",
-            texts,
-            "--output",
-            output,
-            "--overwrite",
-            "--precision",
-            OURS[side],
-        ]
-        return [*map(str, parts), "--format", "text", "--restart"]
-    return [sys.executable, __file__, str(texts), "--model", str(model), "--run", side, str(output)]
-
-
-def seconds_of(arguments, log):
-    """Wall seconds, and user and system seconds together, of a process that must succeed."""
-    start = time.perf_counter()
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=stderr)
-        _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - start
-    if status:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise RuntimeError(lines[-1] if lines else f"status {status}")
-    return wall, usage.ru_utime + usage.ru_stime
+    if side not in OURS:
+        return [sys.executable, __file__, texts, "--model", model, "--run", side, output]
+    files = ["--model", model, "--input", texts, "--output", output]
+    return [PROGRAM, "embed", *files, "--overwrite", "--precision", OURS[side], "--format", "text", "--restart"]
 
 
 def smallest_cosine(vectors, exact):
@@ -156,65 +95,61 @@ def smallest_cosine(vectors, exact):
 
 
 def compare(sides, model, texts, rounds, folder):
-    """{side: [(wall, cpu)]} and {side: smallest cosine}."""
-    figures, cosines, exact = {}, {}, None
+    """{side: (its fastest run, its smallest cosine)}; the other sides are compared with the first."""
+    best, exact, output = {}, None, folder / "vectors.npy"
     for _ in range(rounds):
         for side in list(sides):
-            output = folder / "vectors.npy"
             try:
-                figures.setdefault(side, []).append(seconds_of(command(side, model, texts, output), folder / "log"))
+                run = harness.measured(command(side, model, texts, output))
             except RuntimeError as error:
                 print(f"{side} is left out: {error}", file=sys.stderr)
                 sides.remove(side)
                 continue
             vectors = np.load(output)
             exact = vectors if exact is None else exact
-            cosines[side] = smallest_cosine(vectors, exact)
-            exactly = side not in OURS or OURS[side] == "float32"
-            if vectors.shape != exact.shape or (exactly and cosines[side] < SMALLEST_COSINE):
-                sys.exit(f"{side}: vectors {vectors.shape} with a cosine of {cosines[side]:.6f} to the first side's")
-            wall, cpu = figures[side][-1]
-            print(f"{side:24} {wall:8.1f} s  {cpu:8.1f} s of CPU  {cosines[side]:.6f}", flush=True)
-    return {side: figures[side] for side in sides}, cosines
+            cosine = smallest_cosine(vectors, exact)
+            exactly = OURS.get(side, "float32") == "float32"
+            if vectors.shape != exact.shape or (exactly and cosine < SMALLEST_COSINE):
+                sys.exit(f"{side}: vectors {vectors.shape} with a cosine of {cosine:.6f} to the first side's")
+            best[side] = min(best.get(side, (run, cosine)), (run, cosine), key=lambda found: found[0].wall_s)
+    return best
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, TABLES, rounds=1)
     parser.add_argument("texts", type=Path)
     parser.add_argument("--model", required=True)
     every = [*PEERS, *OURS]
     parser.add_argument("--sides", nargs="*", default=every, choices=every)
     parser.add_argument("--lines", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--run", nargs=2, metavar=("SIDE", "OUTPUT"), help=argparse.SUPPRESS)
-    tables.add_option(parser)
     given = parser.parse_args()
     lines = [line for line in given.texts.read_text(encoding="utf-8").split("\n") if line.strip()][: given.lines]
     if given.run:
-        return PEERS[given.run[0]](given.model, lines, given.run[1])
+        np.save(given.run[1], PEERS[given.run[0]](given.model, lines))
+        return
     with tempfile.TemporaryDirectory(prefix="embed-peers-") as temporary:
         folder = Path(temporary)
         texts = folder / "texts.txt"
         texts.write_text("\n".join(lines) + "\n", encoding="utf-8")
         (folder / "onnx").mkdir()
         make_onnx(given.model, folder / "onnx")
-        os.environ["EMBED_PEERS_ONNX"] = str(folder / "onnx")
-        # The other sides are compared with the first.
+        os.environ[ONNX_FOLDER] = str(folder / "onnx")
         sides = sorted(given.sides, key=lambda side: side != "sentence-transformers")
-        figures, cosines = compare(sides, given.model, texts, given.rounds, folder)
-    ours = min((wall for wall, _ in figures.get("roformer float32", [])), default=None)
-    rows = [["program", "wall, s", "CPU, s", "lines/s", "smallest cosine", "time relative to ours"]]
-    for side, runs in figures.items():
-        wall, cpu = min(runs)
-        ratio = f"{wall / ours:.2f}" if ours else "-"
-        cells = [f"{wall:.1f}", f"{cpu:.1f}", f"{len(lines) / wall:.0f}", f"{cosines[side]:.6f}"]
-        rows.append([side, *cells, ratio])
-    print(tables.markdown(rows))
-    if given.update_docs:
-        from peer_timing import machine
-
-        tables.update_docs(TABLES[0], machine(), f"{len(lines)} lines.\n\n{tables.markdown(rows)}")
-    return None
+        best = compare(sides, given.model, texts, given.rounds, folder)
+    ours = best["roformer float32"][0].wall_s if "roformer float32" in best else None
+    results = harness.shown(
+        {
+            "program": side,
+            "wall, s": f"{run.wall_s:.1f}",
+            "CPU, s": f"{run.cpu_s:.1f}",
+            "lines/s": f"{len(lines) / run.wall_s:.0f}",
+            "smallest cosine": f"{cosine:.6f}",
+            "time relative to ours": f"{run.wall_s / ours:.2f}" if ours else "-",
+        }
+        for side, (run, cosine) in best.items()
+    )
+    harness.finish(given, results, {TABLES[0]: f"{len(lines)} lines.\n\n{tables.of_dicts(results)}"})
 
 
 if __name__ == "__main__":

@@ -19,22 +19,18 @@ reported. The ceiling is the speed of packed products of the engine's library in
 second of the engine, which does not pad, and of the others, in batches of 16 in order of arrival and sorted by length.
 """
 
-import argparse
-import json
+import functools
 import multiprocessing
 import os
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import harness
 import numpy as np
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
-
-import tables  # noqa: E402
+import tables
+from harness import Windows
 
 TABLES = ["engine_peers", "engine_peers mixed"]
 LAYERS, HIDDEN, INNER, VOCAB = 12, 768, 3072, 21128
@@ -42,7 +38,7 @@ SHAPES = ["1x8", "1x32", "1x128", "8x128", "4x512", "1x1024"]
 MIXED_BATCH, MIXED_TEXTS, MIXED_LONGEST = 16, 128, 512
 CALIBRATION_ROWS, CALIBRATION_TOKENS = 8, 128
 T4_MAX, BFLOAT16_ERRORS = 2e-5, 3.0
-WINDOW_S, PAUSE_S = 0.3, 0.05
+WINDOW_S = 0.3
 
 
 def flops(lengths):
@@ -66,13 +62,7 @@ class Padded:
     """A side that takes rows of one length, with a mask."""
 
     def __call__(self, sequences):
-        longest = max(len(s) for s in sequences)
-        ids = np.zeros((len(sequences), longest), np.int64)
-        mask = np.zeros_like(ids)
-        for row, sequence in enumerate(sequences):
-            ids[row, : len(sequence)] = sequence
-            mask[row, : len(sequence)] = 1
-        hidden = self.run(ids, mask)
+        hidden = self.run(*harness.padded(sequences))
         return np.concatenate([hidden[row, : len(s)] for row, s in enumerate(sequences)])
 
 
@@ -102,22 +92,9 @@ def onnx_file(directory):
     """The model as ONNX, made once."""
     path = Path(directory) / "model.onnx"
     if not path.exists():
-        import torch
-        import transformers
+        import onnx_files
 
-        model = transformers.RoFormerModel.from_pretrained(directory, attn_implementation="eager").eval()
-        ids = torch.ones(2, 16, dtype=torch.int64)
-        axes = {0: "batch", 1: "tokens"}
-        torch.onnx.export(
-            model,
-            (ids, torch.ones_like(ids)),
-            str(path),
-            input_names=["input_ids", "attention_mask"],
-            output_names=["hidden"],
-            dynamic_axes={"input_ids": axes, "attention_mask": axes, "hidden": axes},
-            opset_version=17,
-            dynamo=False,
-        )
+        onnx_files.export(directory, path, ["input_ids", "attention_mask"])
     return path
 
 
@@ -177,24 +154,33 @@ class OpenVino(Padded):
         return np.asarray(self.model(inputs)[0], np.float32)
 
 
-class Compiled(Torch):
-    def __init__(self, directory, precision):
-        super().__init__(directory, precision, "inductor")
+class Ceiling:
+    """Packed products of the engine's own library, [1024, 3072] by [768, 3072] transposed."""
 
+    ROWS, IN, OUT = 1024, 3072, 768
 
-class Zentorch(Torch):
-    def __init__(self, directory, precision):
-        super().__init__(directory, precision, "zentorch")
+    def __init__(self, _, precision):
+        import packed_products
+
+        self.product = packed_products.PackedProduct(self.ROWS, self.IN, self.OUT, precision)
+
+    def __call__(self, _):
+        self.product()
+
+    @classmethod
+    def rate(cls, seconds):
+        return 2 * cls.ROWS * cls.IN * cls.OUT / seconds / 1e9
 
 
 SIDES = {
     "engine": (Engine, ["float32", "bfloat16", "int8"]),
     "transformers": (Torch, ["float32", "bfloat16"]),
-    "torch.compile": (Compiled, ["float32", "bfloat16"]),
+    "torch.compile": (functools.partial(Torch, backend="inductor"), ["float32", "bfloat16"]),
     "onnxruntime": (OnnxRuntime, ["float32", "int8"]),
     "openvino": (OpenVino, ["float32", "bfloat16", "int8"]),
-    "zentorch": (Zentorch, ["float32", "bfloat16"]),
+    "zentorch": (functools.partial(Torch, backend="zentorch"), ["float32", "bfloat16"]),
 }
+CEILING = "ceiling"
 
 
 def work(make, directory, precision, pipe):
@@ -226,13 +212,16 @@ def work(make, directory, precision, pipe):
             pipe.send(f"{type(error).__name__}: {error}")
 
 
-class Side:
+class Side(Windows):
+    """A side and its process."""
+
     def __init__(self, name, precision, directory):
-        self.name, self.precision, self.label = name, precision, f"{name} {precision}"
+        super().__init__(f"{name} {precision}", None)
+        self.program, self.precision = name, precision
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        arguments = (SIDES[name][0] if name != "ceiling" else Ceiling, directory, precision, theirs)
-        self.process = context.Process(target=work, args=arguments, daemon=True)
+        make = Ceiling if name == CEILING else SIDES[name][0]
+        self.process = context.Process(target=work, args=(make, directory, precision, theirs), daemon=True)
         self.process.start()
         theirs.close()
         try:
@@ -245,18 +234,12 @@ class Side:
         return self.pipe.recv()
 
 
-class Ceiling:
-    """Packed products of the engine's own library, [1024, 3072] by [768, 3072] transposed."""
-
-    ROWS, IN, OUT = 1024, 3072, 768
-
-    def __init__(self, _, precision):
-        import core_linear
-
-        self.product = core_linear.PackedProduct(self.ROWS, self.IN, self.OUT, precision)
-
-    def __call__(self, _):
-        self.product()
+def available(sides):
+    """The sides that can be used; says why others cannot."""
+    for side in sides:
+        if side.missing is not None:
+            print(f"{side.name} is left out: {side.missing}", file=sys.stderr)
+    return [side for side in sides if side.missing is None]
 
 
 def make_model(directory):
@@ -278,7 +261,7 @@ def random_sequences(lengths, seed=0):
 def verify(sides):
     """Removes sides whose results are wrong; returns their errors."""
     sequences = [random_sequences((32,)), random_sequences((7, 100, 64))]
-    plain = next(s for s in sides if s.label == "transformers float32")
+    plain = next(s for s in sides if s.name == "transformers float32")
     exact = np.concatenate(plain.ask("run", [[s] for batch in sequences for s in batch]))
     errors = {}
     for side in sides:
@@ -288,29 +271,25 @@ def verify(sides):
             continue
         ours = np.concatenate(result)
         cosine = (ours * exact).sum(-1) / np.linalg.norm(ours, axis=-1) / np.linalg.norm(exact, axis=-1)
-        errors[side.label] = (float(np.abs(ours - exact).max() / np.abs(exact).max()), float(cosine.min()))
+        errors[side.name] = (float(np.abs(ours - exact).max() / np.abs(exact).max()), float(cosine.min()))
     allowed = {"float32": T4_MAX, "bfloat16": BFLOAT16_ERRORS * errors["transformers bfloat16"][0], "int8": np.inf}
     for side in sides:
-        if side.missing is None and errors[side.label][0] > allowed[side.precision]:
-            side.missing = f"its error is {errors[side.label][0]:.2g}, and at most {allowed[side.precision]:.2g} counts"
+        if side.missing is None and errors[side.name][0] > allowed[side.precision]:
+            side.missing = f"its error is {errors[side.name][0]:.2g}, and at most {allowed[side.precision]:.2g} counts"
     return errors
 
 
-def timed(sides, work_of, rounds):
-    """Seconds of each side in each round; work_of(side): its batches."""
-    seconds = {side.label: [] for side in sides}
+def time_sides(sides, work_of, rounds):
+    """Notes the seconds of each side in each round; work_of(side): its batches."""
+    for side in sides:
+        side.seconds.clear()
     for _ in range(rounds):
         for side in sides:
-            time.sleep(PAUSE_S)
+            time.sleep(harness.PAUSE_S)
             result = side.ask("time", work_of(side))
             if isinstance(result, str):
-                sys.exit(f"{side.label}: {result}")
-            seconds[side.label].append(result)
-    return seconds
-
-
-def median_ratio(seconds, one, other):
-    return statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
+                sys.exit(f"{side.name}: {result}")
+            side.seconds.append(result)
 
 
 def in_batches(sequences, order):
@@ -318,102 +297,63 @@ def in_batches(sequences, order):
     return [rows[i : i + MIXED_BATCH] for i in range(0, len(rows), MIXED_BATCH)]
 
 
-def report(name, lengths, seconds, ceilings, sides):
-    """One line for each side: milliseconds, GFLOP/s, share of the ceiling, and the speed-up of the engine."""
-    rows = []
+def report(case, lengths, sides):
+    """A result for each side: milliseconds, rates, share of the ceiling, and the speed of the engine over it."""
+    by_name = {side.name: side for side in sides}
     for side in sides:
-        if side.name == "ceiling":
+        if side.program == CEILING:
             continue
-        best = min(seconds[side.label])
-        rate = flops(lengths) / best / 1e9
-        ceiling = ceilings.get(side.precision)
-        rows.append(
-            {
-                "case": name,
-                "side": side.name,
-                "precision": side.precision,
-                "ms": best * 1e3,
-                "gflops": rate,
-                "tokens_per_second": sum(lengths) / best,
-                "share_of_ceiling": rate / ceiling if ceiling else None,
-                "engine_is_faster_by": median_ratio(seconds, side.label, f"engine {side.precision}"),
-            }
-        )
-        share = f"{rows[-1]['share_of_ceiling']:.2f}" if ceiling else "-"
-        print(
-            f"{name:12} {side.label:24} {best * 1e3:9.2f} ms {rate:7.0f} GFLOP/s  of the ceiling {share}  "
-            f"engine: {rows[-1]['engine_is_faster_by']:.2f} times as fast",
-            flush=True,
-        )
-    return rows
+        best = min(side.seconds)
+        rate, share = flops(lengths) / best / 1e9, "-"
+        if ceiling := by_name.get(f"{CEILING} {side.precision}"):
+            share = f"{rate / Ceiling.rate(min(ceiling.seconds)):.2f}"
+        yield {
+            "sequences": case,
+            "side": f"{side.program}, {side.precision}",
+            "ms": f"{best * 1e3:.1f}",
+            "tokens/s": f"{sum(lengths) / best:.0f}",
+            "GFLOP/s": f"{rate:.0f}",
+            "of the ceiling": share,
+            "engine's speed over it": f"{harness.median_ratio(side, by_name[f'engine {side.precision}']):.2f}",
+        }
 
 
-def table(results):
-    """A row for each case and side."""
-    rows = [["sequences", "side", "ms", "tokens/s", "GFLOP/s", "of the ceiling", "engine's speed over it"]]
-    for r in results:
-        share = f"{r['share_of_ceiling']:.2f}" if r["share_of_ceiling"] else "-"
-        cells = [f"{r['ms']:.1f}", f"{r['tokens_per_second']:.0f}", f"{r['gflops']:.0f}", share]
-        rows.append([r["case"], f"{r['side']}, {r['precision']}", *cells, f"{r['engine_is_faster_by']:.2f}"])
-    return tables.markdown(rows)
+def open_sides(names, directory):
+    """The sides with these names that work and are exact enough."""
+    wanted = [(name, precision) for name in names for precision in SIDES[name][1]]
+    needed = [("transformers", precision) for precision in ("float32", "bfloat16")]
+    sides = available([Side(*each, directory) for each in dict.fromkeys([*wanted, *needed])])
+    errors = verify(sides)
+    return [side for side in available(sides) if side.program in names], errors
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = harness.options(__doc__, TABLES, rounds=5)
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--shapes", nargs="*", default=SHAPES)
     parser.add_argument("--mixed", type=Path, nargs="*", default=[])
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--model", help="directory for the model and what is made of it; default: a temporary one")
-    tables.add_option(parser)
     given = parser.parse_args()
     directory = given.model or tempfile.mkdtemp(prefix="engine-peers-")
     if not (Path(directory) / "config.json").exists():
         make_model(directory)
-    wanted = [(name, p) for name in given.sides for p in SIDES[name][1]]
-    for needed in (("transformers", "float32"), ("transformers", "bfloat16")):
-        if needed not in wanted:
-            wanted.append(needed)
-    sides = []
-    for name, precision in wanted:
-        side = Side(name, precision, directory)
-        if side.missing is None:
-            sides.append(side)
-        else:
-            print(f"{side.label} is left out: {side.missing}", file=sys.stderr)
-    errors = verify(sides)
-    for side in sides:
-        if side.missing is not None:
-            print(f"{side.label} is left out: {side.missing}", file=sys.stderr)
-    sides = [side for side in sides if side.missing is None and (side.name in given.sides)]
-    precisions = {side.precision for side in sides}
-    ceilings = [Side("ceiling", p, directory) for p in sorted(precisions)]
-    ceilings = [side for side in ceilings if side.missing is None]
+    sides, errors = open_sides(given.sides, directory)
+    ceilings = available([Side(CEILING, p, directory) for p in sorted({side.precision for side in sides})])
     results, mixed = [], []
-    work_flops = 2 * Ceiling.ROWS * Ceiling.IN * Ceiling.OUT
     for shape in given.shapes:
         batch, tokens = map(int, shape.split("x"))
         sequences = random_sequences([tokens] * batch)
-        seconds = timed(sides + ceilings, lambda side, s=sequences: [s], given.rounds)
-        rates = {c.precision: work_flops / min(seconds[c.label]) / 1e9 for c in ceilings}
-        results += report(shape, [tokens] * batch, seconds, rates, sides)
+        time_sides(sides + ceilings, lambda side, s=sequences: [s], given.rounds)
+        results += harness.shown(report(shape, [tokens] * batch, sides + ceilings))
     for path in given.mixed:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()][:MIXED_TEXTS]
         sequences = random_sequences([min(len(line) + 2, MIXED_LONGEST) for line in lines])
         for order in ("arrival", "sorted"):
             batches = in_batches(sequences, order)
-            seconds = timed(sides, lambda s, b=batches, q=sequences: [q] if s.name == "engine" else b, given.rounds)
-            mixed += report(f"{path.stem} {order}", [len(s) for s in sequences], seconds, {}, sides)
-    if given.update_docs:
-        from peer_timing import machine
-
-        for table_id, rows in zip(TABLES, (results, mixed), strict=True):
-            if rows:
-                tables.update_docs(table_id, machine(), table(rows))
-    if given.json:
-        written = {"errors": errors, "results": results, "mixed": mixed}
-        given.json.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+            time_sides(sides, lambda s, b=batches, q=sequences: [q] if s.program == "engine" else b, given.rounds)
+            mixed += harness.shown(report(f"{path.stem} {order}", [len(s) for s in sequences], sides))
+    texts = {name: tables.of_dicts(rows) for name, rows in zip(TABLES, (results, mixed), strict=True) if rows}
+    harness.finish(given, {"errors": errors, "results": results, "mixed": mixed}, texts)
 
 
 if __name__ == "__main__":

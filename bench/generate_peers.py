@@ -1,39 +1,32 @@
 #!/usr/bin/env python3
 """Causal generation, compared with transformers: tokens per second of a random RoFormer-base (12 x 768, 50,000 tokens).
 
-    bench/generate_peers.py [--precision float32 bfloat16] [--prompt 128] [--new 64] [--rounds 5]
+    bench/generate_peers.py [--precision float32 bfloat16] [--prompt 128] [--new 64] [--rounds 5] [--update-docs]
 
 Greedy search from one prompt, from eight prompts together, and with four beams. In float32 the new tokens are compared
 first; a difference ends the run. Then the sides take turns; the best round of each side counts, including prompts. The
 share compares the bytes of weights that a step must read, per second, with the bytes that a copy of 256 MiB reads and
-writes per second, in the same rounds. Prints JSON lines.
+writes per second, in the same rounds.
 """
 
-import argparse
 import ctypes
-import json
-import sys
 import tempfile
-import time
-from pathlib import Path
 
+import harness
 import numpy as np
+import tables
 import torch
 import transformers
+from harness import Windows
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
-
-import tables  # noqa: E402
-
-from rf_generation import CausalEngine  # noqa: E402
+from rf_generation import CausalEngine
 
 TABLES = ["generate_peers"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-CASES = {
-    "greedy": (1, {"do_sample": False}, {"search": "greedy"}),
-    "greedy, 8 prompts": (8, {"do_sample": False}, {"search": "greedy", "batch": 8}),
-    "4 beams": (1, {"do_sample": False, "num_beams": 4}, {"search": "beams", "beams": 4}),
+CASES = {  # prompts, their options and ours
+    "greedy": (1, {}, {"search": "greedy"}),
+    "greedy, 8 prompts": (8, {}, {"search": "greedy", "batch": 8}),
+    "4 beams": (1, {"num_beams": 4}, {"search": "beams", "beams": 4}),
 }
 
 
@@ -57,91 +50,58 @@ def weights_of_a_token(config):
     return layers + hidden * config.embedding_size + config.embedding_size * config.vocab_size
 
 
-def copy_bytes_per_second(source, target):
-    start = time.perf_counter()
-    target.copy_(source)
-    return 2 * source.numel() * source.element_size() / (time.perf_counter() - start)
-
-
-def seconds_of(call):
-    start = time.perf_counter()
-    result = call()
-    return time.perf_counter() - start, result
-
-
-def compare(name, model, engine, precision, options):
+def compare(name, model, engine, precision, given):
     count, theirs_options, ours_options = CASES[name]
-    generator = np.random.default_rng(2)
-    prompts = generator.integers(1, model.config.vocab_size, (count, options.prompt))
-    new = options.new
+    prompts = np.random.default_rng(2).integers(1, model.config.vocab_size, (count, given.prompt))
 
     def theirs():
-        out = model.generate(torch.tensor(prompts), max_new_tokens=new, eos_token_id=None, **theirs_options)
-        return out[:, options.prompt :].tolist()
+        options = {"max_new_tokens": given.new, "eos_token_id": None, "do_sample": False, **theirs_options}
+        return model.generate(torch.tensor(prompts), **options)[:, given.prompt :].tolist()
 
     def ours():
-        results = engine.generate(list(prompts), max_new_tokens=new, **ours_options)
+        results = engine.generate(list(prompts), max_new_tokens=given.new, **ours_options)
         return [of_prompt[0].ids for of_prompt in results]
 
     if precision == "float32" and ours() != theirs():
         raise SystemExit(f"{name}: the tokens must be those of transformers")
     source = torch.ones(64 << 20)
     target = torch.empty_like(source)
-    best = {"ours": float("inf"), "theirs": float("inf"), "copy": 0.0}
-    for _ in range(options.rounds):
-        for side, call in (("ours", ours), ("theirs", theirs)):
-            best[side] = min(best[side], seconds_of(call)[0])
-        best["copy"] = max(best["copy"], copy_bytes_per_second(source, target))
-    bytes_of_weights = weights_of_a_token(model.config) * DTYPES[precision].itemsize
-    tokens = count * new
-    line = {
+    sides = [
+        Windows("ours", ours, amount=count * given.new),
+        Windows("theirs", theirs, amount=count * given.new),
+        Windows("copy", lambda: target.copy_(source), amount=2 * source.nbytes),
+    ]
+    harness.take_turns(sides, given.rounds)
+    ours_s, theirs_s, copy_s = (min(side.seconds) for side in sides)
+    bytes_per_token = weights_of_a_token(model.config) * DTYPES[precision].itemsize / count
+    return {
         "case": name,
         "precision": precision,
-        "prompt_tokens": options.prompt,
-        "new_tokens": new,
-        "tokens_per_second": round(tokens / best["ours"], 1),
-        "transformers_tokens_per_second": round(tokens / best["theirs"], 1),
-        "ratio": round(best["theirs"] / best["ours"], 2),
-        "copy_gb_per_second": round(best["copy"] / 1e9, 1),
-        "share_of_copy_bandwidth": round(bytes_of_weights * new / best["ours"] / best["copy"], 2),
+        "tokens/s": round(1 / ours_s, 1),
+        "transformers": round(1 / theirs_s, 1),
+        "ratio": round(theirs_s / ours_s, 2),
+        "weights read, of a copy's bytes": round(bytes_per_token / ours_s * copy_s, 2),
     }
-    print(json.dumps(line), flush=True)
-    return line
-
-
-def table(lines):
-    """A row for each case."""
-    titles = ["case", "precision", "tokens/s", "transformers", "ratio", "weights read, of a copy's bytes"]
-    keys = ["case", "precision", "tokens_per_second", "transformers_tokens_per_second", "ratio"]
-    rows = [[*(str(line[key]) for key in keys), str(line["share_of_copy_bandwidth"])] for line in lines]
-    return tables.markdown([titles, *rows])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, TABLES, rounds=5)
     parser.add_argument("--precision", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--new", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    tables.add_option(parser)
-    options = parser.parse_args()
-    lines = []
-    torch.set_num_threads(options.threads)
-    ctypes.CDLL("libgomp.so.1").omp_set_num_threads(options.threads)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    ctypes.CDLL("libgomp.so.1").omp_set_num_threads(given.threads)
     transformers.logging.set_verbosity_error()
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(folder)
-        for precision in options.precision:
-            engine = CausalEngine(folder, precision)
-            model = model.to(DTYPES[precision])
-            for name in options.cases:
-                lines.append(compare(name, model, engine, precision, options))
-    if options.update_docs:
-        from peer_timing import machine
-
-        tables.update_docs(TABLES[0], machine(), table(lines))
+        for precision in given.precision:
+            engine, model = CausalEngine(folder, precision), model.to(DTYPES[precision])
+            results += harness.shown(compare(name, model, engine, precision, given) for name in given.cases)
+    harness.finish(given, results, {TABLES[0]: tables.of_dicts(results)})
 
 
 if __name__ == "__main__":

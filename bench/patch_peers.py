@@ -15,24 +15,18 @@ of the patched model must be at most twice the error of the unpatched model in t
 in windows of one process; a ratio is the median of the ratios within a round.
 """
 
-import argparse
 import copy
-import json
-import statistics
-import sys
+import itertools
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "python"))
+import harness
+import tables
 
-import roformer_cpp  # noqa: E402 - before torch
+import roformer_cpp  # before torch
 
-import tables  # isort: skip  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
-from peer_timing import Windows, keep_freed_memory, machine, median_ratio, take_turns  # noqa: E402
+import torch  # isort: skip
+import transformers  # isort: skip
 
 TABLES = ["patch_peers"]
 ALL_TOKENS, VOCAB = 2048, 1000
@@ -164,8 +158,8 @@ def compare(case: Case, rounds: int):
     for task, (make, dropout) in tasks.items():
         for model in sides.values():
             model.train(dropout)
-        windows = [Windows(name, make(case, model)) for name, model in sides.items()]
-        take_turns(windows, rounds, window_s=0.2)
+        windows = [harness.Windows(name, make(case, model)) for name, model in sides.items()]
+        harness.take_turns(windows, rounds, window_s=0.2)
         for side in windows:
             yield {
                 "family": case.family,
@@ -173,52 +167,39 @@ def compare(case: Case, rounds: int):
                 "dtype": str(case.dtype).removeprefix("torch."),
                 "task": task,
                 "side": side.name,
-                "ms": round(1e3 * statistics.median(side.seconds), 2),
-                "patched_times_as_fast": round(median_ratio(side, windows[0]), 2),
+                "ms": round(1e3 * side.median, 2),
+                "patched_times_as_fast": round(harness.median_ratio(side, windows[0]), 2),
             }
 
 
 def table(results: list[dict]) -> str:
     """A row for each family, task and dtype; a column for each number of tokens: times as fast as sdpa, as eager."""
-    lengths = sorted({r["tokens"] for r in results})
-    rows = [["family", "dtype", ""] + [f"{ALL_TOKENS // n} x {n}: ms" for n in lengths]]
-    rows[0] += [f"{n}: {other}" for n in lengths for other in ("sdpa", "eager")]
-    found = {(r["family"], r["dtype"], r["task"], r["tokens"], r["side"]): r for r in results}
-    for family, dtype, task in dict.fromkeys((r["family"], r["dtype"], r["task"]) for r in results):
-        at = lambda n, side: found.get((family, dtype, task, n, side))  # noqa: B023, E731
-        ours = [f"{at(n, 'patched')['ms']:.0f}" if at(n, "patched") else "" for n in lengths]
-        ratios = [
-            f"{at(n, side)['patched_times_as_fast']:.2f}" if at(n, side) else ""
-            for n in lengths
-            for side in ("sdpa", "eager")
-        ]
-        rows.append([family, dtype, task, *ours, *ratios])
-    return tables.markdown(rows)
+    lengths = sorted({result["tokens"] for result in results})
+
+    columns = {("patched", n): f"{ALL_TOKENS // n} x {n}: ms" for n in lengths}
+    columns |= {(other, n): f"{n}: {other}" for n in lengths for other in ("sdpa", "eager")}
+
+    def entries():
+        for (side, tokens), title in columns.items():
+            for result in results:
+                if (result["side"], result["tokens"]) == (side, tokens):
+                    figure = f"{result['ms']:.0f}" if side == "patched" else f"{result['patched_times_as_fast']:.2f}"
+                    yield (result["family"], result["dtype"], result["task"]), title, figure
+
+    return tables.pivot(["family", "dtype", ""], entries())
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, TABLES, rounds=3)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--tokens", nargs="+", type=int, default=[128, 512, 2048])
     parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", metavar="FILE", help="write machine, commit and results as JSON too")
-    tables.add_option(parser)
-    arguments = parser.parse_args()
-    keep_freed_memory()
-    print(json.dumps(machine()), flush=True)
+    given = parser.parse_args()
+    harness.keep_freed_memory()
     results = []
-    for dtype in arguments.dtypes:
-        for family in arguments.families:
-            for tokens in arguments.tokens:
-                for row in compare(Case(family, tokens, getattr(torch, dtype)), arguments.rounds):
-                    results.append(row)
-                    print(json.dumps(row), flush=True)
-    if arguments.update_docs:
-        tables.update_docs(TABLES[0], machine(), table(results))
-    if arguments.json:
-        document = {"machine": machine(), "rounds": arguments.rounds, "results": results}
-        Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    for dtype, family, tokens in itertools.product(given.dtypes, given.families, given.tokens):
+        results += harness.shown(compare(Case(family, tokens, getattr(torch, dtype)), given.rounds))
+    harness.finish(given, results, {TABLES[0]: table(results)})
 
 
 if __name__ == "__main__":

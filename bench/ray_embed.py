@@ -10,7 +10,6 @@ compared: its place, its text and the bits of its vector. The model is small, wi
 of JSON; exit code 1 if a row differs. Needs the extra ray, and transformers, which makes the model.
 """
 
-import argparse
 import json
 import os
 import random
@@ -21,17 +20,17 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import harness
 import numpy as np
 import pyarrow
 import pyarrow.json
 import pyarrow.parquet
+from harness import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
+import ray_case
+
 # For the workers, which Ray starts.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
-
-import ray_case  # noqa: E402
 
 FILES = 16
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -134,8 +133,8 @@ def embed_on_ray(folder, given):
     return seconds, kills
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main():
+    parser = harness.options(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--actors", type=int, default=3)
     parser.add_argument("--kill-every", type=float, default=5.0)
@@ -143,11 +142,7 @@ def arguments():
     parser.add_argument("--batch-size", type=int, default=4096)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path)
-    return parser.parse_args()
-
-
-def main():
-    given = arguments()
+    given = parser.parse_args()
     import engine_case
     import roformer_cpp
     import sentence_model
@@ -162,7 +157,7 @@ def main():
         found, different, alone = compare(folder / "rows", folder / "vectors", engine)
     result = dict(rows=given.rows, found=found, different=different, actors=given.actors, kills=len(kills))
     result |= dict(seconds=round(seconds, 1), seconds_of_one_process=round(alone, 1), killed_at=kills)
-    print(json.dumps(result))
+    harness.finish(given, harness.shown([result]), {})
     return int(found != given.rows or different > 0)
 
 

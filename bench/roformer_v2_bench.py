@@ -12,122 +12,83 @@ shown next to ours.
     bench/roformer_v2_bench.py --model base [--update-docs]       (the published shapes: 12 layers of 768)
 """
 
-import argparse
-import json
 import os
-import pathlib
 import statistics
-import sys
 import tempfile
-import time
+from pathlib import Path
 
+import harness
 import numpy as np
+import tables
+from harness import Server, Windows
+from train_bench import MODELS, bench_command, save_batches, stepping
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
-
-import tables  # noqa: E402
-from peer_timing import machine  # noqa: E402
-from train_bench import MODELS, Server, bench_command, make_batches  # noqa: E402
-
-import roformer_cpp  # noqa: E402
-from rf_engine import Engine  # noqa: E402
+import roformer_cpp
+from rf_engine import Engine
 
 TABLES = {"small": "roformer_v2_bench small", "base": "roformer_v2_bench base"}
 FAMILIES = {
-    "roformer": {"model_type": "roformer", "hidden_act": "gelu"},
-    "roformer_v2": {"model_type": "roformer_v2", "hidden_act": "relu"},
+    "RoFormer": {"model_type": "roformer", "hidden_act": "gelu"},
+    "RoFormerV2": {"model_type": "roformer_v2", "hidden_act": "relu"},
 }
 PUBLISHED = {128: 1.3, 512: 1.2}
 TOKENS_OF_BATCH = {"small": 4096, "base": 2048}
 
 
-class Inference:
-    def __init__(self, directory, ids, precision):
-        self.engine = Engine(directory, precision=precision, head="none")
-        self.rows = list(ids[0].astype(np.int32))
-        self.tokens = ids[0].size
+def inference(name, directory, ids, precision, steps):
+    engine = Engine(directory, precision=precision, head="none")
+    rows = list(ids.astype(np.int32))
 
-    def tokens_per_second(self, steps):
-        start = time.perf_counter()
+    def call():
         for _ in range(steps):
-            self.engine.hidden(self.rows)
-        return steps * self.tokens / (time.perf_counter() - start)
+            engine.hidden(rows)
+
+    return Windows(name, call, amount=steps * ids.size)
 
 
-def compared(sides, windows, steps):
-    """{name: tokens per second}, and the ratios second / first of the windows."""
-    for side in sides.values():
-        side.tokens_per_second(1)
-    speeds = {name: [] for name in sides}
-    for window in range(windows):
-        for name in list(sides) if window % 2 == 0 else reversed(list(sides)):
-            speeds[name].append(sides[name].tokens_per_second(steps))
-    first, second = speeds.values()
-    ratios = sorted(b / a for a, b in zip(first, second, strict=True))
-    return {name: round(statistics.median(values), 1) for name, values in speeds.items()}, ratios
+def pairs_of_sides(model, tokens, folder, steps, threads):
+    """{what is timed: the sides of both families}"""
+    sizes = MODELS[model]
+    shape = (max(1, TOKENS_OF_BATCH[model] // tokens), tokens)
+    pairs = {}
+    for name, keys in FAMILIES.items():
+        directory = str(folder / name)
+        roformer_cpp.build_model(sizes | keys, "RoFormerForMaskedLM", seed=1).save(directory)
+        ids, _ = save_batches(directory, sizes["vocab_size"], shape)
+        training = stepping(name, Server(bench_command(directory, threads)), steps, shape[0] * tokens)
+        pairs.setdefault("training step", []).append(training)
+        for precision in ("float32", "bfloat16"):
+            side = inference(name, directory, ids[0], precision, steps)
+            pairs.setdefault(f"inference, {precision}", []).append(side)
+    return pairs
 
 
-def docs_table(results):
-    titles = ["", "tokens of a row", "RoFormer", "RoFormerV2", "times as fast (quartiles)", "published, of a GPU"]
-    rows = []
-    for result in results:
-        speeds = [f"{speed:,.0f}" for speed in result["tokens_per_second"].values()]
-        low, high = result["quartiles"]
-        ratio = f"{result['times_as_fast']:.2f} ({low:.2f} - {high:.2f})"
-        rows.append([result["what"], str(result["batch"][1]), *speeds, ratio, str(result["published"] or "")])
-    return tables.markdown([titles, *rows])
+def compare(model, tokens, windows, steps, threads):
+    with tempfile.TemporaryDirectory() as folder:
+        for what, sides in pairs_of_sides(model, tokens, Path(folder), steps, threads).items():
+            harness.take_turns(sides, windows)
+            low, middle, high = statistics.quantiles(harness.ratios(*sides), n=4)
+            yield {
+                "": what,
+                "tokens of a row": tokens,
+                **{side.name: f"{1 / side.median:,.0f}" for side in sides},
+                "times as fast (quartiles)": f"{middle:.2f} ({low:.2f} - {high:.2f})",
+                "published, of a GPU": PUBLISHED.get(tokens, ""),
+            }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__, TABLES)
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--tokens", type=int, nargs="+", default=[128, 512], help="of a row")
     parser.add_argument("--windows", type=int, default=9)
     parser.add_argument("--steps", type=int, default=2, help="steps of a window")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    build = os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")
-    parser.add_argument("--binary", default=str(pathlib.Path(build) / "roformer"))
-    tables.add_option(parser)
-    arguments = parser.parse_args()
+    given = parser.parse_args()
     results = []
-    sizes = MODELS[arguments.model]
-    for tokens in arguments.tokens:
-        shape = (max(1, TOKENS_OF_BATCH[arguments.model] // tokens), tokens)
-        ids, labels = make_batches(sizes["vocab_size"], shape, np.random.default_rng(1))
-        with tempfile.TemporaryDirectory() as parent:
-            folders = {name: os.path.join(parent, name) for name in FAMILIES}  # noqa: PTH118
-            for name, folder in folders.items():
-                model = roformer_cpp.build_model(sizes | FAMILIES[name], "RoFormerForMaskedLM", seed=1)
-                model.save(folder)
-                np.save(f"{folder}/ids.npy", ids)
-                np.save(f"{folder}/labels.npy", labels)
-            sides = {
-                "training step": {
-                    n: Server(bench_command(arguments.binary, f, arguments.threads)) for n, f in folders.items()
-                }
-            }
-            for precision in ("float32", "bfloat16"):
-                sides[f"inference, {precision}"] = {n: Inference(f, ids, precision) for n, f in folders.items()}
-            for what, pair in sides.items():
-                speeds, ratios = compared(pair, arguments.windows, arguments.steps)
-                result = {
-                    "bench": "roformer_v2",
-                    "machine": machine(),
-                    "model": arguments.model,
-                    "what": what,
-                    "batch": shape,
-                    "threads": arguments.threads,
-                    "tokens_per_second": speeds,
-                    "times_as_fast": round(statistics.median(ratios), 3),
-                    "quartiles": [round(q, 3) for q in statistics.quantiles(ratios, n=4)[::2]],
-                    "published": PUBLISHED.get(tokens),
-                    "windows": arguments.windows,
-                }
-                print(json.dumps(result), flush=True)
-                results.append(result)
-    if arguments.update_docs:
-        tables.update_docs(TABLES[arguments.model], machine(), docs_table(results))
+    for tokens in given.tokens:
+        results += harness.shown(compare(given.model, tokens, given.windows, given.steps, given.threads))
+    harness.finish(given, results, {TABLES[given.model]: tables.of_dicts(results)})
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ script has several. The text between the two markers is replaced: the command, t
 table. A page is created with its first table; docs/benchmarks.md, which explains the tables, is written by hand.
 """
 
-import argparse
 import datetime
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,7 +21,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Rotary embedding: the operator and its peers": ["rope_peers"],
     "Attention: the kernel and torch": ["kernels attention"],
     "Attention: the operator and its peers": ["attention_peers"],
-    "Attention: the time of an encoding's terms, relative to RoPE's": ["attention_peers encodings"],
+    "Attention: the time of an encoding's terms, relative to RoPE's": ["encoding_cost terms"],
     "Attention with whole encodings, relative to RoPE": ["encoding_cost"],
     "Attention: memory": ["attention_memory"],
     "Models of transformers, patched": ["patch_peers"],
@@ -41,16 +41,25 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
 NOT_MEASURED = "Not measured on this CPU."
 
 
-def add_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--update-docs", action="store_true", help="replace this script's table on this CPU's page of docs/benchmarks"
-    )
-
-
 def markdown(rows: list[list[str]]) -> str:
     """The first row is the titles."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def of_dicts(rows: list[dict]) -> str:
+    """The keys of the first are the titles."""
+    return markdown([list(rows[0]), *([str(value) for value in row.values()] for row in rows)])
+
+
+def pivot(titles: list[str], entries: Iterable[tuple[tuple, str, str]]) -> str:
+    """A table of (key, column, cell): a row for each key, which fills the first columns, and a column for each title.
+    Cells that are not given are empty."""
+    rows, columns = {}, {}
+    for key, column, cell in entries:
+        rows.setdefault(key, {})[column] = cell
+        columns[column] = ""
+    return markdown([[*titles, *columns], *([*key, *(columns | row).values()] for key, row in rows.items())])
 
 
 def command() -> str:

@@ -7,46 +7,53 @@ Prints a JSON line for each way: seconds, and the lines that differ from the fir
 equal scores, another order of sums may decide (docs/translation.md).
 """
 
-import argparse
-import json
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+import harness
 
-from cli_support import run  # noqa: E402
+from cli_support import run
 
-WAYS = [("4096",), ("512",), ("32768",), ("4096", "--no-cache")]
+WAYS = [(4096,), (512,), (32768,), (4096, "--no-cache")]
+
+
+def translations(given, source, batch_tokens, *more):
+    options = ("--model", given.model, "--input", source, "--beams", given.beams, "--batch-tokens", batch_tokens)
+    done = run("translate", *options, *more, threads=given.threads)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return done.stdout.split("\n")[:-1]
+
+
+def compare(given, source):
+    first = None
+    for way in WAYS:
+        start = time.perf_counter()
+        lines = translations(given, source, *way)
+        seconds = round(time.perf_counter() - start, 1)
+        first = first or lines
+        different = sum(a != b for a, b in zip(first, lines, strict=True))
+        yield {
+            "batch_tokens": " ".join(map(str, way)),
+            "lines": len(lines),
+            "different": different,
+            "characters": sum(len(line) + 1 for line in lines),
+            "seconds": seconds,
+        }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--input", type=Path, nargs="+", required=True)
     parser.add_argument("--beams", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    text = "".join(path.read_text(encoding="utf-8") for path in options.input)
-    first = None
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source.txt"
-        source.write_text(text, encoding="utf-8")
-        for way in WAYS:
-            start = time.perf_counter()
-            done = run(
-                "translate", "--model", options.model, "--input", source, "--beams", options.beams,
-                "--batch-tokens", *way, threads=options.threads,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            lines = done.stdout.split("\n")[:-1]
-            first = first or lines
-            different = sum(a != b for a, b in zip(first, lines, strict=True))
-            seconds = round(time.perf_counter() - start, 1)
-            print(json.dumps({"batch_tokens": " ".join(way), "lines": len(lines), "different": different,
-                              "characters": len(done.stdout), "seconds": seconds}), flush=True)  # fmt: skip
+        source.write_text("".join(path.read_text(encoding="utf-8") for path in given.input), encoding="utf-8")
+        harness.finish(given, harness.shown(compare(given, source)), {})
 
 
 if __name__ == "__main__":

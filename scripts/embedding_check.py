@@ -8,36 +8,16 @@ Spearman correlation of the scores of pairs with human scores.
 import argparse
 import csv
 import json
-import subprocess
-import tempfile
+import sys
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
 
-PROGRAM = Path(__file__).resolve().parents[1] / "build/release/roformer"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
-
-def ours(model, sentences, program, precision):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "texts.txt"
-        path.write_text("".join(s + "\n" for s in sentences), encoding="utf-8")
-        output = Path(folder) / "vectors.npy"
-        command = [
-            program,
-            "embed",
-            "--model",
-            model,
-            "--input",
-            path,
-            "--output",
-            output,
-            "--overwrite",
-            "--precision",
-            precision,
-        ]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return np.load(output)
+import roformer_cpp
 
 
 def cosines(x, y):
@@ -48,24 +28,20 @@ def cosines(x, y):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="directory of a sentence encoder")
-    parser.add_argument("--data", required=True, help="tab-separated file with sentence1, sentence2 and score")
-    parser.add_argument("--program", default=PROGRAM)
+    parser.add_argument("--data", type=Path, required=True, help="tab-separated: sentence1, sentence2 and score")
     parser.add_argument("--precision", default="float32")
-    arguments = parser.parse_args()
-    with Path(arguments.data).open(encoding="utf-8", newline="") as file:
+    given = parser.parse_args()
+    with given.data.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     sentences = [row[name] for name in ("sentence1", "sentence2") for row in rows]
-    scores = [float(row["score"]) for row in rows]
-
-    from sentence_transformers import SentenceTransformer
-
-    vectors = ours(arguments.model, sentences, arguments.program, arguments.precision)
-    theirs = SentenceTransformer(arguments.model, device="cpu").encode(sentences, show_progress_bar=False)
-    same = cosines(vectors, theirs)
-    half = len(rows)
-    result = {"pairs": half, "precision": arguments.precision, "cosine_min": same.min(), "cosine_mean": same.mean()}
-    result["spearman"] = spearmanr(cosines(vectors[:half], vectors[half:]), scores).statistic
-    result["spearman_sentence_transformers"] = spearmanr(cosines(theirs[:half], theirs[half:]), scores).statistic
+    vectors = {
+        "": roformer_cpp.Engine(given.model, precision=given.precision).embed(sentences),
+        "_sentence_transformers": SentenceTransformer(given.model, device="cpu").encode(sentences),
+    }
+    same, pairs, scores = cosines(*vectors.values()), len(rows), [float(row["score"]) for row in rows]
+    result = {"pairs": pairs, "precision": given.precision, "cosine_min": same.min(), "cosine_mean": same.mean()}
+    for name, x in vectors.items():
+        result[f"spearman{name}"] = spearmanr(cosines(x[:pairs], x[pairs:]), scores).statistic
     print(json.dumps(result))
 
 

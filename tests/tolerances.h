@@ -1,4 +1,4 @@
-// Every tolerance of the C++ tests, with its reason (those of the benches: bench/src/cases.h). Tests name them; none
+// Every tolerance of the C++ tests, with its reason. Tests name them; none
 // writes a literal.
 #ifndef RF_TESTS_TOLERANCES_H_
 #define RF_TESTS_TOLERANCES_H_

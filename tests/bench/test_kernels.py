@@ -1,4 +1,4 @@
-"""bench/kernels.py: every case is verified and timed; wrong results are refused before they are timed."""
+"""bench: every case of kernels.py is verified and timed; wrong results are refused before they are timed."""
 
 import json
 import re
@@ -10,46 +10,34 @@ import pytest
 import torch
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+
+import busy_machine  # noqa: E402
+import kernels  # noqa: E402
+import linear_attention  # noqa: E402
+import verified  # noqa: E402
+
 KERNELS = {"rope", "attention", "linear-attention", "norm", "gelu", "softmax", "cross-entropy", "linear"}
 
 
-@pytest.fixture(scope="module")
-def kernels():
-    sys.path.insert(0, str(BENCH))
-    import kernels
-
-    yield kernels
-    sys.path.remove(str(BENCH))
-
-
-def run(*arguments):
-    command = [sys.executable, BENCH / "kernels.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_every_case_is_verified_and_timed(tmp_path):
-    path = tmp_path / "results.jsonl"
-    done = run("--tiny", "--rounds", 1, "--window-ms", 0, "--threads", 1, "--filter", "", "--json", path)
-    assert done.returncode == 0, done.stderr
-    first, *lines = map(json.loads, path.read_text().splitlines())
-    assert all(first["machine"].values()) and first["rounds"] == 1
+    path = tmp_path / "results.json"
+    options = ("--tiny", "--rounds", "1", "--window-ms", "0", "--threads", "1", "--filter", "", "--json", path)
+    subprocess.run([sys.executable, BENCH / "kernels.py", *options], stdout=subprocess.DEVNULL, check=True)
+    document = json.loads(path.read_text())
+    assert all(document["machine"].values())
     sides = {}
-    for line in lines:
-        rate = "gflop_per_s" if re.match("(linear-)?attention/|linear/", line["case"]) else "gigabytes_per_s"
-        assert line[rate] > 0 and line["median_us"] > 0
-        assert line["side"] != "ours" or line["ours_times_as_fast"] == 1
-        sides.setdefault(line["case"], []).append(line["side"])
+    for result in document["results"]:
+        assert result["unit"] == ("GFLOP/s" if re.match("(linear-)?attention/|linear/", result["case"]) else "GB/s")
+        assert result["rate"] > 0 and result["median_us"] > 0
+        assert result["side"] != "ours" or result["ours_times_as_fast"] == 1
+        sides.setdefault(result["case"], []).append(result["side"])
     assert {name.split("/")[0] for name in sides} == KERNELS
     for name, names in sides.items():
-        assert names == (["ours", "copy"] if name.startswith("rope/") else ["ours", "torch"])
+        assert names == ["ours", "copy" if name.startswith("rope/") else "torch"]
 
 
-def test_cases_have_the_sizes_of_their_names(kernels):
-    names = [case.name for case in kernels.cases("^attention/", tiny=False)]
-    for shape in ("8x128", "2x512", "1x2048"):
-        for dtype in ("float32", "bfloat16"):
-            for which in ("forward", "forward-backward"):
-                assert {f"attention/{bias}/{shape}/{dtype}/{which}" for bias in ("plain", "t5")} <= set(names)
+def test_cases_have_the_sizes_of_their_names():
     (case,) = kernels.cases("^attention/plain/2x512/float32/forward$", tiny=False)
     assert [list(x.shape) for x in case.inputs()] == 3 * [[2, 512, 12, 64]]
 
@@ -68,25 +56,56 @@ def not_numbers(function, dim):
 
 @pytest.mark.parametrize("kernel", sorted(KERNELS))
 @pytest.mark.parametrize("wrong", [zeros, exchanged, not_numbers])
-def test_wrong_results_are_refused(kernels, kernel, wrong):
+def test_wrong_results_are_refused(kernel, wrong):
     for case in kernels.cases(f"^{kernel}/", tiny=True):
-        kernels.verify(case)
         heads_first = case.name.startswith("rope/htd")
         tokens = (2 if heads_first else 1) if kernel in ("rope", "attention", "linear-attention") else 0
-        case.ours = wrong(case.ours, tokens)
-        with pytest.raises(SystemExit, match=f"ours of {re.escape(case.name)}: the .* must be within"):
-            kernels.verify(case)
+        case.sides["ours"] = wrong(case.sides["ours"], tokens)
+        with pytest.raises(SystemExit, match=f"ours of {re.escape(case.name)}: the output must be within"):
+            verified.verify(case)
 
 
 @pytest.mark.parametrize("kernel", ["norm/block", "linear-attention"])
-def test_a_wrong_peer_is_refused(kernels, kernel):
+def test_a_wrong_peer_is_refused(kernel):
     for case in kernels.cases(f"^{kernel}/", tiny=True):
-        case.torch, case.plain = zeros(case.torch, 0), case.formula
-        with pytest.raises(SystemExit, match=f"torch of {re.escape(case.name)}: the .* must be within"):
-            kernels.verify(case)
+        case.sides["torch"] = zeros(case.sides["torch"], 0)
+        with pytest.raises(SystemExit, match=f"torch of {re.escape(case.name)}: the output must be within"):
+            verified.verify(case)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_wrong_gradient_is_refused(dtype):
+    (case,) = kernels.cases(f"^attention/t5/.*/{dtype}/forward-backward", tiny=True)
+    inputs = case.inputs()
+    grad = torch.randn_like(inputs[0])
+    truth = verified.Truth.of(case.formula, inputs, case.leaves, grad)
+    ours = verified.results(case.sides["ours"], inputs, case.leaves, grad)
+    assert truth.fault(ours) is None and truth.fault(ours[:1]) is None
+    for i, name in enumerate(["output", *(f"gradient of input {i}" for i in range(3))]):
+        for wrong in (ours[i] * 0, ours[i].roll(1, 2), ours[i] + torch.nan, ours[i][:, :3]):
+            assert f"the {name} must be within" in truth.fault([*ours[:i], wrong, *ours[i + 1 :]])
 
 
 def test_bad_filters():
     for pattern, message in (("(", "must be a regular expression"), ("nothing", "must match a case")):
-        done = run("--tiny", "--list", "--filter", pattern)
-        assert done.returncode == 1 and message in done.stderr
+        with pytest.raises(SystemExit, match=message):
+            kernels.cases(pattern, tiny=True)
+
+
+def test_growth_of_linear_attention_is_measured_over_the_lengths(monkeypatch):
+    monkeypatch.setattr(linear_attention, "SCALING", [64, 128, 256])
+    grown = linear_attention.scaling(rounds=1)
+    assert list(grown["forward_ms"]) == ["64", "128", "256"] and min(grown["forward_ms"].values()) > 0
+    assert linear_attention.growth(grown).startswith("On one thread, causal, 64 / 128 / 256 positions take ")
+
+
+def test_a_spin_count_is_compared_with_the_best_of_its_round_and_state():
+    speeds = {
+        ("training", 0, "idle"): [90.0, 200.0, 95.0],
+        ("training", 0, "busy"): [50.0, 50.0, 50.0],
+        ("training", 3000, "idle"): [100.0, 100.0, 100.0],
+        ("training", 3000, "busy"): [40.0, 40.0, 40.0],
+    }
+    titles, _, at_once, spinning = busy_machine.table(speeds).splitlines()
+    assert titles == "| spin count | training, idle | training, busy |"
+    assert at_once == "| 0 | 0.95 (95) | 1.00 (50) |" and spinning == "| 3000 | 1.00 (100) | 0.80 (40) |"

@@ -1,6 +1,7 @@
-"""Runs one operator with ONNX Runtime, on as many threads as torch; idle threads sleep."""
+"""ONNX files for the benchmarks: one operator, run with ONNX Runtime, and models of transformers."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -11,7 +12,8 @@ class LeftOut(Exception):
 
 
 def operator(name: str, domain: str, inputs: list[Tensor | None], result: Tensor, **attributes) -> Callable[[], None]:
-    """A call that computes the operator of torch's tensors, and into one, in place. domain: "" for ai.onnx."""
+    """A call that computes the operator of torch's tensors, and into one, in place, on as many threads as torch; idle
+    threads sleep. domain: "" for ai.onnx."""
     try:
         import onnxruntime
         from onnx import TensorProto, helper
@@ -45,3 +47,28 @@ def operator(name: str, domain: str, inputs: list[Tensor | None], result: Tensor
         session.run_with_iobinding(binding)
 
     return call
+
+
+def export(model_dir: Path | str, path: Path, inputs: list[str]) -> None:
+    """Writes the hidden states of an encoder of transformers as a function of these inputs of any shape."""
+    import transformers
+
+    class Hidden(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = transformers.AutoModel.from_pretrained(model_dir, attn_implementation="eager")
+
+        def forward(self, *given):
+            return self.body(**dict(zip(inputs, given, strict=True))).last_hidden_state
+
+    samples = {"input_ids": 1, "attention_mask": 1, "token_type_ids": 0}
+    torch.onnx.export(
+        Hidden().eval(),
+        tuple(torch.full((2, 16), samples[name]) for name in inputs),
+        str(path),
+        input_names=inputs,
+        output_names=["hidden"],
+        dynamic_axes={name: {0: "batch", 1: "tokens"} for name in [*inputs, "hidden"]},
+        opset_version=17,
+        dynamo=False,
+    )
