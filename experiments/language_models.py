@@ -16,13 +16,13 @@ from pathlib import Path
 
 from . import corpus
 from .rate_search import rows_of_search, search_rate
-from .record_runs import thinned
 from .run import row, write_json
 
 HELD_OUT, LATE = "held-out loss, nats per token", "late training loss, nats per token"
 CURVE, PARAMETERS, PEAK = "training loss, nats per token", "parameters", "peak memory of training, MiB"
 STEPS_OF = "steps to the loss that both reach, of those of {}"
 SINUSOIDS = "sinusoidal:scale_embedding=true"  # Vaswani's, added to scaled words as he adds them
+MAX_POINTS = 200  # of a training curve
 
 
 def design(runs, of_corpus, seeds, arms, run, lengths=(1,), search=None):
@@ -131,6 +131,12 @@ def metrics(directory, kind):
     """The lines of a run's metrics of a type."""
     lines = map(json.loads, (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line["type"] == kind]
+
+
+def thinned(points):
+    """At most MAX_POINTS of them, spread evenly, with the last."""
+    every = -(-len(points) // MAX_POINTS) or 1
+    return points[::-1][::every][::-1]
 
 
 def train(context, of_design, arms=None, read=None):
