@@ -1,10 +1,10 @@
 """Comparisons of language models (`roformer compare`), whose runs the first experiment that needs them trains.
 
 A design is a dict, part of an experiment's settings: `runs`, the folder <scale>/runs/<runs>; `corpus` (corpus.py);
-`seeds`; `arms`, the encodings by the arms' names, as `roformer compare` takes them; `run`, the run file of them all
-(docs/pretraining.md); `lengths`, the multiples of the training length at which the held-out loss is measured; and
-`search` (rate_search.py), None: the run file's rate is taken. Runs of a rate are in <runs>/<rate>, short ones in
-<runs>-rates/<rate>.
+`seeds`, without a gap; `arms`, the encodings by the arms' names, as `roformer compare` takes them; `run`, the run file
+of them all (docs/pretraining.md); `lengths`, the multiples of the training length at which the held-out loss is
+measured; and `search` (rate_search.py), None: the run file's rate is taken. Runs of a rate are in <runs>/<rate>, short
+ones in <runs>-rates/<rate>.
 """
 
 import json
@@ -197,7 +197,9 @@ def _train_run(context, of_design, data, arm, seed, rate, is_short):
             what = "a short run" if is_short else f"seed {seed}"
             context.note(f"{runs}, {arm}: {what} at the rate {run['schedule']['learning_rate']:g}")
             write_json(config, run)
-            options = {"seed": seed, "seeds": 1, "lengths": lengths}
+            # A comparison keeps its first seed, with which it measures all runs, and the runs that are finished.
+            first = seed if is_short else of_design["seeds"][0]
+            options = {"seed": first, "seeds": seed - first + 1, "lengths": lengths}
             context.roformer("compare", encodings=encoding, config=config, data=data, output=output, **options)
     result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
     costs = {key: result[key] for key in ("losses", "parameters", "peak_bytes")}
