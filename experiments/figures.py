@@ -1,40 +1,39 @@
 """The report's pictures: the paper's Figures 2 and 3 with our curves, and the atlas as a scatter plot."""
 
-import re
-
 import numpy as np
 
 from roformer_cpp._style import COLOURS, DASHES, picture
 
-_SEED = re.compile(r"^(.*), seed \d+$")
+from .language_models import CURVE
+
 _SMOOTH = 100  # points of a curve of training losses
 SHORT, LONG = 128, 1024  # lengths of the atlas
 CORNER = (1.60, 1.70)  # most encodings have lower losses than these
 
 
-def figure_2(found, path):
+def figure_2(result, path):
     """The bound of Section 3.4.3 by distance, for the paper's base and three head sizes."""
-    series = {each["name"]: each for each in found.results["decay"]["series"]}
     with picture(path, 6.2, 2.8) as figure:
         axes = figure.subplots()
         for size in (64, 128, 256):
-            curve = series[f"head size {size}, base 10000"]
-            axes.plot(curve["x"], np.array(curve["y"]) / curve["y"][0], label=f"head size {size}")
+            (distances, bounds), *_ = result.curves("f by distance", f"head size {size}").values()
+            near = distances.index(256) + 1
+            axes.plot(distances[:near], np.array(bounds[:near]) / bounds[0], label=f"head size {size}")
         axes.set(xlabel="distance", ylabel="bound, as a share of that at 0", xlim=(0, 256), ylim=(0, 1))
         axes.legend()
 
 
 def figure_3(result, path, names):
     """Training loss by step, mean and range over seeds. `names`: {arm: label} in the order of the legend."""
-    curves = {}
-    for series in result["series"]:
-        match = _SEED.match(series["name"])
-        curves.setdefault(match[1] if match else series["name"], []).append(series)
     with picture(path, 6.2, 3.0) as figure:
         axes = figure.subplots()
         for i, (arm, label) in enumerate(names.items()):
-            x = np.array(curves[arm][0]["x"])
-            values = np.array([series["y"] for series in curves[arm]], dtype=float)
+            curves = list(result.curves(CURVE, arm).values())
+            if not curves:  # none was logged
+                continue
+            length = min(len(steps) for steps, _ in curves)  # a run that diverged ends earlier
+            x = np.array(curves[0][0][:length])
+            values = np.array([losses[:length] for _, losses in curves])
             every = max(1, len(x) // _SMOOTH)
             starts = np.arange(0, len(x) - every + 1, every)
             x = np.array([x[start : start + every].mean() for start in starts])
@@ -50,8 +49,8 @@ def atlas(entries, path):
 
     The larger a dot, the slower its attention.
     """
-    shown = [entry for entry in entries if entry.loss(LONG) is not None]
-    points = np.array([[entry.loss(SHORT), entry.loss(LONG), entry.time or 1.0] for entry in shown])
+    shown = [entry for entry in entries if entry.losses.get(LONG) is not None]
+    points = np.array([[entry.losses[SHORT], entry.losses[LONG], entry.time or 1.0] for entry in shown])
     near = (points[:, 0] < CORNER[0]) & (points[:, 1] < CORNER[1])
     with picture(path, 7.6, 4.4) as figure:
         whole, corner = figure.subplots(1, 2, width_ratios=(1, 1.15))
@@ -63,7 +62,8 @@ def atlas(entries, path):
         for names, x, y in _together([(*point[:2], entry.name) for entry, point in zip(shown, points, strict=True)]):
             if x >= CORNER[0] or y >= CORNER[1]:
                 whole.annotate(names, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=6.5)
-        whole.set(ylabel=f"loss at {LONG:,} bytes, nats", xlim=(1.45, 2.25))
+        limits = min(1.45, points[:, 0].min() - 0.05), max(2.25, points[:, 0].max() + 0.05)
+        whole.set(ylabel=f"loss at {LONG:,} bytes, nats", xlim=limits)
         whole.indicate_inset((1.48, 1.46, CORNER[0] - 1.48, CORNER[1] - 1.46), edgecolor=COLOURS[2], alpha=1.0)
         _label_on_the_right(
             corner, [(*point[:2], entry.name) for entry, point in zip(shown, points, strict=True)], near

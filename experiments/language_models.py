@@ -1,10 +1,10 @@
 """Comparisons of language models (`roformer compare`), whose runs the first experiment that needs them trains.
 
 A design is a dict, part of an experiment's settings: `runs`, the folder <scale>/runs/<runs>; `corpus` (corpus.py);
-`seeds`; `arms`, the encodings by the arms' names, as `roformer compare` takes them; `run`, the run file of them all
-(docs/pretraining.md); `lengths`, the multiples of the training length at which the held-out loss is measured; and
-`search` (rate_search.py), None: the run file's rate is taken. Runs of a rate are in <runs>/<rate>, short ones in
-<runs>-rates/<rate>.
+`seeds`, without a gap; `arms`, the encodings by the arms' names, as `roformer compare` takes them; `run`, the run file
+of them all (docs/pretraining.md); `lengths`, the multiples of the training length at which the held-out loss is
+measured; and `search` (rate_search.py), None: the run file's rate is taken. Runs of a rate are in <runs>/<rate>, short
+ones in <runs>-rates/<rate>.
 """
 
 import json
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from . import corpus
 from .rate_search import rows_of_search, search_rate
-from .record_runs import thinned
 from .run import row, write_json
 
 HELD_OUT, LATE = "held-out loss, nats per token", "late training loss, nats per token"
 CURVE, PARAMETERS, PEAK = "training loss, nats per token", "parameters", "peak memory of training, MiB"
 STEPS_OF = "steps to the loss that both reach, of those of {}"
 SINUSOIDS = "sinusoidal:scale_embedding=true"  # Vaswani's, added to scaled words as he adds them
+MAX_POINTS = 200  # of a training curve
 
 
 def design(runs, of_corpus, seeds, arms, run, lengths=(1,), search=None):
@@ -133,6 +133,12 @@ def metrics(directory, kind):
     return [line for line in lines if line["type"] == kind]
 
 
+def thinned(points):
+    """At most MAX_POINTS of them, spread evenly, with the last."""
+    every = -(-len(points) // MAX_POINTS) or 1
+    return points[::-1][::every][::-1]
+
+
 def train(context, of_design, arms=None, read=None):
     """Trains what is not trained yet of the arms, with each arm's rate of the design's search.
 
@@ -191,7 +197,9 @@ def _train_run(context, of_design, data, arm, seed, rate, is_short):
             what = "a short run" if is_short else f"seed {seed}"
             context.note(f"{runs}, {arm}: {what} at the rate {run['schedule']['learning_rate']:g}")
             write_json(config, run)
-            options = {"seed": seed, "seeds": 1, "lengths": lengths}
+            # A comparison keeps its first seed, with which it measures all runs, and the runs that are finished.
+            first = seed if is_short else of_design["seeds"][0]
+            options = {"seed": first, "seeds": seed - first + 1, "lengths": lengths}
             context.roformer("compare", encodings=encoding, config=config, data=data, output=output, **options)
     result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
     costs = {key: result[key] for key in ("losses", "parameters", "peak_bytes")}

@@ -1,5 +1,6 @@
 """Numbers, texts and tables as Markdown."""
 
+import math
 import re
 from html import escape
 
@@ -30,13 +31,16 @@ def fixed(value, decimals):
 
 
 def interval(check):
-    """A check's mean and 95 % interval: "1.45 [−0.14, 3.04]", fractions in per cent."""
-    factor = 100 if check.get("unit") else 1
-    values = [check[key] * factor for key in ("mean", "low", "high") if check.get(key) is not None]
-    decimals = 3 if max(map(abs, values)) < 1 else 2
-    mean, *ends = (fixed(value, decimals) for value in values)
-    unit = f" {check['unit']}" if check.get("unit") else ""
-    return (f"{mean} [{ends[0]}, {ends[1]}]" if ends else mean) + unit
+    """The mean and 95 % interval of judge.judge's check: "1.45 [−0.14, 3.04]"; accuracies in points."""
+    is_share = re.search(r"\baccuracy\b|, F1\b", check["text"])
+    mean, low, high = (check[key] * (100 if is_share else 1) for key in ("mean", "low", "high"))
+    unit = " points" if is_share else ""
+    if low == high:
+        return f"{mean:.2g}".replace("-", "\u2212") + unit
+    ends = [mean, low, high] if math.isfinite(low) else [mean]  # one value has no interval
+    largest = max(map(abs, ends))
+    mean, *ends = (fixed(value, 2 if largest >= 1 else 3 if largest >= 0.01 else 4) for value in ends)
+    return (f"{mean} [{', '.join(ends)}]" if ends else mean) + unit
 
 
 def table(columns, rows):

@@ -1,73 +1,77 @@
 """The page of an experiment on the documentation site, written from its result when the site is built."""
 
-from itertools import chain
-
+from . import judge
 from .markdown import NOTHING, duration, interval, number, table, text
 from .recorded import read_result
 
 
 def render(path):
-    """The page as Markdown. `path`: <scale>/<experiment>/result.json. Raises OSError, or ValueError naming the file."""
+    """The page as Markdown. `path`: <scale>/<experiment>.parquet. Raises OSError, or ValueError that names the file."""
     result = read_result(path)
     parts = [
-        f"# {text(result['title'])}",
-        f"Experiment `{result['name']}`, scale {result['scale']}, claims: {', '.join(result['claims']) or 'none'}.",
+        f"# {text(result.question)}",
+        f"Experiment `{result.name}`, scale {result.scale}, claims: {', '.join(result.verdicts) or 'none'}.",
         *(f"† {text(weakness[0].upper() + weakness[1:])}." for weakness in result.weaknesses),
-        "## Verdicts",
-        f"Expected before the run: {text(result['expected'])}",
-        *chain(*(_verdict(result, claim) for claim in result["verdicts"])),
+        "## Verdicts" if result.verdicts else "",
+        *(part for claim, judged in result.verdicts.items() for part in _verdict(claim, judged)),
         "## Numbers",
-        table([text(name) for name in result["table"]["columns"]], [_row(row) for row in result["table"]["rows"]]),
+        "Means over seeds. The file also has the values by seed, and the curves.",
+        table(["measure", "of", "mean", "lowest", "highest", "values"], _numbers(result)),
         "## Repeat it",
-        f"```sh\n{result['command']}\n```",
+        f"```sh\n{result.about['command']}\n```",
         _machines(result),
         _rates(result),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _row(cells):
-    return [number(cell) for cell in cells]
-
-
-def _verdict(result, claim):
-    yield f"**{claim}: {result['verdicts'][claim]}.** {text(result['figures'][claim])}."
-    checks = [*result.checks(claim, "precondition"), *result.checks(claim)]
+def _verdict(claim, judged):
+    reason = f" {text(judged['reason'])}." if judged["reason"] else ""
+    yield f"**{claim}: {judged['verdict']}.**{reason}"
     rows = [
         [
             check["role"],
             text(check["text"]),
-            interval(check) if check.get("mean") is not None else NOTHING,
+            interval(check) if "mean" in check else NOTHING,
             number(check.get("p_holm"), 2),
             text(check["outcome"]),
         ]
-        for check in checks
+        for check in judged["checks"]
     ]
-    if rows:
-        yield table(["", "rule", "mean [95 % interval]", "p, by Holm", "outcome"], rows)
+    yield table(["", "rule", "mean [95 % interval]", "p, by Holm", "outcome"], rows)
+
+
+def _numbers(result):
+    rows = []
+    keys = [(row["measure"], row["arm"]) for row in result.rows if row["step"] is None]
+    for measure, arm in dict.fromkeys(keys):
+        if measure in (judge.SHORT_RUN, judge.WHOLE_RUN):
+            continue
+        values = list(result.values(measure, arm).values())
+        ends = [number(end(values)) if values else NOTHING for end in (min, max)]
+        rows.append([text(measure), text(arm), number(result.mean(measure, arm)), *ends, str(len(values))])
+    return rows
 
 
 def _machines(result):
-    parts = list(chain(*(run.get("parts", []) for run in result.runs))) or [result["machine"]]
+    """Where the runs were made, and how long they took."""
+    about = result.about
     groups = {}
-    for part in parts:
-        key = ", ".join(
-            f"{name} {number(part[name])}" for name in ("cpu", "threads", "torch", "commit") if name in part
-        )
-        groups[key] = groups.get(key, 0.0) + part.get("seconds", 0.0)
-    lines = [f"- {text(key)}: {duration(seconds or result['seconds'])}" for key, seconds in groups.items()]
-    return "Computed on:\n\n" + "\n".join(lines)
+    for row in result.rows:
+        groups.setdefault((row["cpu"], row["commit"]), set()).add(row["seconds"] or 0.0)
+    lines = [f"- {text(cpu)}, commit {text(commit)}: {duration(sum(of))}" for (cpu, commit), of in groups.items()]
+    finished = [f"{name} {number(about[name])}" for name in ("date", "cores", "threads", "torch") if name in about]
+    return f"Computed in {duration(result.seconds)} ({text(', '.join(finished))}), on:\n\n" + "\n".join(lines)
 
 
 def _rates(result):
     rows = []
-    for tried in result.get("rates", []):
-        for kind, rates in (("short runs", tried), ("whole runs", tried.get("whole", {"rates": [], "losses": []}))):
-            found = (
-                f"{number(rate)}: {number(loss)}" for rate, loss in zip(rates["rates"], rates["losses"], strict=True)
-            )
-            if line := ", ".join(found):
-                rows.append([text(tried["arm"]), kind, line])
+    for measure, kind in ((judge.SHORT_RUN, "short runs"), (judge.WHOLE_RUN, "whole runs")):
+        tried = {}
+        for row in result.rows:
+            if row["measure"] == measure:
+                tried.setdefault(row["arm"], []).append(f"{row['learning_rate']:g}: {number(row['value'])}")
+        rows += [[text(arm), kind, ", ".join(losses)] for arm, losses in tried.items()]
     if not rows:
         return ""
     return "## Learning rates\n\n" + table(["arm", "", "rate: loss, or the metric negated"], rows)

@@ -1,4 +1,4 @@
-"""Writes docs/report.md: the paper's tables and figures beside our numbers, its claims, the atlas and the method."""
+"""Writes the report: the paper's tables and figures beside our numbers, its claims, the atlas and the method."""
 
 import os
 import re
@@ -7,13 +7,15 @@ from string import Template
 
 import yaml
 
-from . import atlas_table, figures, recorded, tables
+from . import atlas_table, figures, judge, recorded, run, tables
 from .markdown import NOTHING, duration, fixed, interval, number, table, text
 
 FINDINGS = Path(__file__).resolve().parent / "findings.yaml"
 TEMPLATE = Path(__file__).resolve().parent / "report_template.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARK = "†"
 PICTURES = Path("assets") / "report"  # in the folder of the report
+NOT_RUN = "not run"
 _LEFT = {
     "none": "no encoding",
     "learned": "learned table, as in BERT",
@@ -21,159 +23,185 @@ _LEFT = {
     "rope": "RoPE",
 }
 _RIGHT = {"none": "no encoding", "learned": "learned table", "rope": "RoPE"}
+_KINDS = ("training", "count", "proof")  # of rules: the effect of the first one is shown
 
 
-def write(results, output):
-    """Writes report.md and its pictures to `output`, and atlas.csv to `results`.
+def write(folders, output=None):
+    """Writes report.md and its pictures to `output`, and atlas.csv to the last of the folders of results.
+
+    Args:
+        output: default: docs/ of the repository for its own results, else the last of the folders.
 
     Raises OSError, or ValueError that names the file and what is wrong.
     """
-    found, output = recorded.read(results), Path(output)
-    pictures = output / PICTURES
-    pictures.mkdir(parents=True, exist_ok=True)
-    entries = atlas_table.entries(found)
-    drawn = _draw(found, entries, pictures)
-    atlas_table.write_csv(entries, Path(results) / "atlas.csv")
-    page = render(found, entries, drawn, os.path.relpath(results, output))
-    (output / "report.md").write_text(page, encoding="utf-8")
+    folders = list(map(Path, folders))
+    if output is None:
+        output = DOCS if folders == [recorded.RESULTS] else folders[-1]
+    found, output = recorded.read(folders), Path(output)
+    (output / PICTURES).mkdir(parents=True, exist_ok=True)
+    report = _Report(found, folders[-1], output)
+    (output / "report.md").write_text(report.page(), encoding="utf-8")
 
 
-def _draw(found, entries, folder):
-    """The names of the pictures that there are results for."""
-    drawn = []
-    for name, experiment, draw in (
-        ("figure2", "decay", lambda path: figures.figure_2(found, path)),
-        ("figure3-left", "convergence", lambda path: figures.figure_3(found.results["convergence"], path, _LEFT)),
-        (
-            "figure3-right",
-            "linear-language-model",
-            lambda path: figures.figure_3(found.results["linear-language-model"], path, _RIGHT),
-        ),
-        ("atlas", "atlas", lambda path: figures.atlas(entries, path)),
-    ):
-        if experiment in found.results:
-            draw(folder / f"{name}.svg")
-            drawn.append(name)
-    return drawn
+class _Report:
+    """The page of results, with what all of its parts need."""
+
+    def __init__(self, found, folder, output):
+        self.found, self.folder, self.output = found, folder, output
+        self.rules = {}
+        for rule in judge.rules():
+            self.rules.setdefault(rule.claim, []).append(rule)
+
+    def page(self):
+        """The page as Markdown; writes its pictures and atlas.csv."""
+        found, findings = self.found, self._findings()
+        entries = atlas_table.entries(found)
+        csv = ""
+        if found.get("atlas"):
+            atlas_table.write_csv(entries, self.folder / "atlas.csv")
+            csv = f"All columns: [atlas.csv]({self._relative(self.folder / 'atlas.csv')})."
+        parts = {
+            "summary": _summary(findings),
+            "marks": self._marks(),
+            "tables": "\n\n".join(map(self._comparison, tables.comparisons(found))),
+            "figure2": self._picture(
+                "figure2", "decay", "Upper bound of the rotated score by distance", figures.figure_2
+            ),
+            "figure3_left": self._picture(
+                "figure3-left",
+                "convergence",
+                "Masked-LM loss by training step",
+                lambda result, path: figures.figure_3(result, path, _LEFT),
+            ),
+            "figure3_right": self._picture(
+                "figure3-right",
+                "linear-language-model",
+                "Loss of linear attention by training step",
+                lambda result, path: figures.figure_3(result, path, _RIGHT),
+            ),
+            "claims": self._claims(findings),
+            "atlas_picture": self._picture(
+                "atlas",
+                "atlas",
+                "Loss at the training length and at eight times it, by encoding",
+                lambda _, path: figures.atlas(entries, path),
+            ),
+            "atlas_csv": csv,
+            "atlas": _atlas(entries) if found.get("atlas") or found.get("synthetic") else "",
+            "experiments": self._experiments(),
+        }
+        page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
+        return re.sub(r"\n{3,}", "\n\n", page)
+
+    def _relative(self, path):
+        return os.path.relpath(path, self.output)
+
+    def _findings(self):
+        """{claim: its entry of findings.yaml with text and source, and the verdict of these results}."""
+        findings = yaml.safe_load(FINDINGS.read_text(encoding="utf-8"))
+        for claim in (*judge.claims(), *self.rules):
+            if claim not in findings:
+                raise ValueError(f"[report] findings.yaml must have {claim}")
+        for claim, entry in findings.items():
+            of_paper = judge.claims().get(claim, {})
+            entry["text"] = of_paper.get("text") or entry["claim"]
+            entry["source"] = of_paper.get("source", "")
+            judged = [result for _, result in self._judged(claim)]
+            verdicts = "; ".join(result.verdicts[claim]["verdict"] for result in judged)
+            verdict = verdicts or (NOT_RUN if claim in self.rules else "no experiment")
+            if verdict != entry["verdict"] or not all(map(recorded.is_recorded, judged)):
+                entry["found"] = NOTHING  # the sentence is about other results
+            entry["verdict"] = verdict
+        return findings
+
+    def _judged(self, claim):
+        """(rule, result) of the claim's experiments that were run."""
+        found = ((rule, self.found.get(rule.experiment)) for rule in self.rules.get(claim, []))
+        return [(rule, result) for rule, result in found if result is not None and claim in result.verdicts]
+
+    def _marks(self):
+        """What the mark means, with the experiments that have it."""
+        reasons = {}
+        for name, result in self.found.results.items():
+            if result.weaknesses:
+                reasons.setdefault("; ".join(result.weaknesses), []).append(name)
+        if not reasons:
+            return ""
+        said = ". ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+        return f"{MARK} marks results that deserve less trust. {text(said)}."
+
+    def _comparison(self, each):
+        result, setting = self.found.get(each.experiment), f"{each.setting} {self._how(each.experiment)}"
+        if result and result.scale != "small":  # which the setting describes
+            setting += f" The results here are of scale {result.scale}."
+        return f"### {each.heading}\n\n{setting}\n\n{table(each.columns, each.rows)}"
+
+    def _how(self, experiment):
+        """Where the numbers of an experiment are, or how to get them."""
+        result = self.found.get(experiment)
+        if result:
+            return f"Experiment: {_link(result, self._relative(result.path))}."
+        command = f"python -m experiments {experiment} --scale small --output {self.folder} --data data"
+        return f"Not run yet: `{command}` adds our numbers."
+
+    def _picture(self, name, experiment, title, draw):
+        result = self.found.get(experiment)
+        if result is None:
+            return self._how(experiment)
+        draw(result, self.output / PICTURES / f"{name}.svg")
+        return f"![{title}]({PICTURES.as_posix()}/{name}.svg)"
+
+    def _claims(self, findings):
+        rows = []
+        for claim, entry in findings.items():
+            marks = f" {MARK}" if any(result.weaknesses for _, result in self._judged(claim)) else ""
+            source = f" ({text(entry['source'])})" if entry["source"] else ""
+            verdicts = text("; ".join(dict.fromkeys(entry["verdict"].split("; "))))
+            effect = self._effect(claim)
+            rows.append([claim, text(entry["text"]) + source, f"**{verdicts}**{marks}", effect, text(entry["found"])])
+        return table(["", "claim", "verdict", "effect [95 % interval]", "finding"], rows)
+
+    def _effect(self, claim):
+        for rule, result in sorted(self._judged(claim), key=lambda each: _KINDS.index(each[0].kind)):
+            checks = [
+                check for check in result.verdicts[claim]["checks"] if check["role"] == "part" and "mean" in check
+            ]
+            if checks:
+                shown = checks if rule.kind == "count" else checks[:1]
+                return "; ".join(f"{interval(check)}: {text(check['text'].rpartition(': ')[0])}" for check in shown)
+        return NOTHING
+
+    def _experiments(self):
+        rows = []
+        for result in self.found.results.values():
+            made = result.about
+            rows.append(
+                [
+                    _link(result, self._relative(result.path)),
+                    text(result.question),
+                    ", ".join(claim for claim in result.verdicts if claim in judge.claims()) or NOTHING,
+                    number(len(made["settings"].get("seeds", [])) or None),
+                    duration(result.seconds),
+                    f"{result.date[:10] or NOTHING}, {text(made['commit'])}, {text(made['cpu'])}",
+                ]
+            )
+        missing = [name for name in run.experiments() if name not in self.found.results]
+        others = f"\n\nNot run yet: {', '.join(missing)}." if missing else ""
+        return table(["experiment", "question", "claims", "seeds", "time", "date, commit, CPU"], rows) + others
 
 
-def render(found, entries, drawn, results):
-    """The page as Markdown. `results`: the folder of the results, relative to the page."""
-    findings = _findings(found)
-    parts = {
-        "results": results,
-        "summary": _summary(found, findings),
-        "marks": _marks(found),
-        "tables": "\n\n".join(_comparison(found, each, results) for each in tables.comparisons(found)),
-        "figure2": _picture("figure2", "Upper bound of the rotated score by distance", drawn),
-        "figure3_left": _picture("figure3-left", "Masked-LM loss by training step", drawn),
-        "figure3_right": _picture("figure3-right", "Loss of linear attention by training step", drawn),
-        "claims": _claims(found, findings),
-        "atlas_picture": _picture("atlas", "Loss at the training length and at eight times it, by encoding", drawn),
-        "atlas": _atlas(entries),
-        "experiments": _experiments(found, results),
-    }
-    page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
-    return re.sub(r"\n{3,}", "\n\n", page)
+def _link(result, path):
+    return f"[{text(result.name)}]({path})" + (f" {MARK}" if result.weaknesses else "")
 
 
-def verdict_of(found, claim, experiments):
-    """The verdicts of a claim's experiments, each once: "proved; refuted"."""
-    verdicts = [found.results[name]["verdicts"].get(claim) for name in experiments if name in found.results]
-    return "; ".join(filter(None, verdicts)) or ("not run" if experiments else "no experiment")
-
-
-def _findings(found):
-    """{claim: its entry of findings.yaml with text, experiments and source, and the verdict of these results}."""
-    findings = yaml.safe_load(FINDINGS.read_text(encoding="utf-8"))
-    claims = {claim["id"]: claim for claim in found.claims}
-    asked = {}
-    for result in found.results.values():
-        for claim in result["verdicts"]:
-            asked.setdefault(claim, []).append(result["name"])
-    for claim in (*claims, *asked):
-        if claim not in findings:
-            raise ValueError(f"[report] findings.yaml must have {claim}")
-    for claim, entry in findings.items():
-        of_paper = claims.get(claim, {})
-        entry["experiments"] = of_paper.get("experiments", asked.get(claim, []))
-        entry["text"] = of_paper.get("text") or entry["claim"]
-        entry["source"] = of_paper.get("source", "")
-        verdict = verdict_of(found, claim, entry["experiments"])
-        if verdict != entry["verdict"]:
-            entry["found"] = NOTHING  # the sentence is about other results
-        entry["verdict"] = verdict
-    return findings
-
-
-def _summary(found, findings):
+def _summary(findings):
     counts = {}
-    for claim in found.claims:
-        verdicts = dict.fromkeys(findings[claim["id"]]["verdict"].split("; "))
-        verdict = next(iter(verdicts)) if len(verdicts) == 1 else "split between experiments"
-        counts.setdefault(verdict, []).append(claim["id"])
+    for claim in judge.claims():
+        verdicts = set(findings[claim]["verdict"].split("; "))
+        verdict = verdicts.pop() if len(verdicts) == 1 else "split between experiments"
+        counts.setdefault(verdict, []).append(claim)
     lines = [[f"**{verdict}**", str(len(which)), ", ".join(which)] for verdict, which in counts.items()]
     return table(["verdict", "claims", "which"], lines)
-
-
-def _marks(found):
-    """What the mark means, with the experiments that have it."""
-    weak = [(name, result.weaknesses) for name, result in found.results.items() if result.weaknesses]
-    if not weak:
-        return ""
-    reasons = {}
-    for name, why in weak:
-        reasons.setdefault("; ".join(why), []).append(name)
-    said = ". ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
-    return f"{MARK} marks results that deserve less trust. {text(said)}."
-
-
-def _mark(found, experiment):
-    return f" {MARK}" if experiment in found.results and found.results[experiment].weaknesses else ""
-
-
-def _comparison(found, each, results):
-    setting = f"{each.setting} Experiment: {_link(found, each.experiment, results)}{_mark(found, each.experiment)}."
-    return f"### {each.heading}\n\n{setting}\n\n{table(each.columns, each.rows)}"
-
-
-def _link(found, experiment, results):
-    if experiment not in found.results:
-        return f"{text(experiment)} (not run)"
-    scale = found.results[experiment]["scale"]
-    return f"[{text(experiment)}]({results}/{scale}/{experiment}/result.json)"
-
-
-def _picture(name, title, drawn):
-    return f"![{title}]({PICTURES.as_posix()}/{name}.svg)" if name in drawn else ""
-
-
-def _claims(found, findings):
-    rows = []
-    for claim, entry in findings.items():
-        marks = "".join(dict.fromkeys(_mark(found, name) for name in entry["experiments"]))
-        source = f" ({text(entry['source'])})" if entry["source"] else ""
-        rows.append(
-            [
-                claim,
-                text(entry["text"]) + source,
-                f"**{text('; '.join(dict.fromkeys(entry['verdict'].split('; '))))}**{marks}",
-                _effect(found, claim, entry["experiments"]),
-                text(entry["found"]),
-            ]
-        )
-    return table(["", "claim", "verdict", "effect [95 % interval]", "finding"], rows)
-
-
-def _effect(found, claim, experiments):
-    for name in experiments:
-        for check in found.results[name].checks(claim) if name in found.results else []:
-            if check.get("mean") is not None:
-                what = re.split(": (?=above|below|between)", check["text"])[0]
-                return f"{interval(check)}: {text(what)}"
-    measured = [found.results[name] for name in experiments if name in found.results]
-    measured = [result for result in measured if result.get("kind", "") == "measurement"]
-    return text(measured[0]["figures"][claim]) if measured else NOTHING
 
 
 def _atlas(entries):
@@ -185,27 +213,11 @@ def _atlas(entries):
         rows.append(
             [
                 f"`{entry.name}`",
-                *(fixed(entry.loss(length), 3) for length in atlas_table.LENGTHS),
+                *(fixed(entry.losses.get(length), 3) for length in atlas_table.MULTIPLES),
                 difference,
                 fixed(entry.time, 2),
                 *(fixed(None if value is None else 100 * value, 0) for value in accuracies),
             ]
         )
-    columns = ["encoding", *map(str, atlas_table.LENGTHS), "vs RoPE", "time", "copy, %", "first, %", "count, %"]
+    columns = ["encoding", *map(str, atlas_table.MULTIPLES), "vs RoPE", "time", "copy, %", "first, %", "count, %"]
     return table(columns, rows)
-
-
-def _experiments(found, results):
-    rows = []
-    for name, result in found.results.items():
-        seconds = sum(part.get("seconds", 0.0) for run in result.runs for part in run.get("parts", []))
-        rows.append(
-            [
-                _link(found, name, results) + _mark(found, name),
-                text(result["title"]),
-                ", ".join(result["claims"]) or NOTHING,
-                number(len(result.get("seeds", [])) or None),
-                duration(max(seconds, result["seconds"])),
-            ]
-        )
-    return table(["experiment", "question", "claims", "seeds", "time"], rows)

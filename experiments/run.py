@@ -46,6 +46,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -381,12 +382,17 @@ def missing_files(experiment, scale, data):
 
 
 def read(path):
-    """(rows, about) of an experiment's Parquet file, where `about` is a dict: name, scale, settings, seeds, seconds,
-    commit, cpu, cores, command. (None, None): there is no such file."""
+    """(rows, about) of an experiment's Parquet file, where `about` is a dict: name, scale, settings, seconds, date
+    (UTC), commit, cpu, cores, command. (None, None): there is no such file."""
     if not Path(path).exists():
         return None, None
     table = parquet.read_table(path)
     return table.to_pylist(), json.loads(table.schema.metadata[_KEY])
+
+
+def read_about(path):
+    """The `about` of `read` alone."""
+    return json.loads(parquet.read_schema(path).metadata[_KEY]) if Path(path).exists() else None
 
 
 def verdicts(experiment, rows, about):
@@ -422,7 +428,7 @@ def run(experiment, scale, output, data=None, threads=None):
         if (kept := line(is_kept=True)) is not None:
             return kept
         about = {"name": experiment.name, "scale": experiment.folder(scale), "settings": settings} | made_here()
-        about["seconds"] = time.monotonic() - start
+        about |= {"seconds": time.monotonic() - start, "date": datetime.now(UTC).isoformat(timespec="seconds")}
         _save(path, rows, about)
         return line(is_kept=False)
 

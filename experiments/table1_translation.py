@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .language_models import CURVE, metrics
+from .language_models import CURVE, metrics, thinned
 from .rate_search import rows_of_search, search_rate
-from .record_runs import thinned
 from .run import Experiment, identity_of, row, seeds_of, write_json
 
 ARMS = {"sinusoidal": {"type": "sinusoidal", "layout": "half"}, "rope": "rope"}

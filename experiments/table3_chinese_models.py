@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import corpus
-from .language_models import CURVE, HELD_OUT, masked_run, metrics
-from .record_runs import thinned
+from .language_models import CURVE, HELD_OUT, masked_run, metrics, thinned
 from .run import Experiment, row, seeds_of, write_json
 from .tuned_models import DICTIONARY, files_of, task_files, tuned_rows, tuning_rates
 

@@ -4,9 +4,12 @@ The register also has R-TAB-6 (a learned table, T5's bias and RoPE) and R-TAB-7 
 """
 
 from dataclasses import dataclass
-from statistics import fmean
 
 from .markdown import NOTHING, fixed, number, text
+from .table1_translation import BLEU
+from .table2_glue import METRICS
+from .table3_chinese_models import BY_CHARACTER
+from .table5_long_texts import TRIPLES
 
 
 @dataclass(frozen=True)
@@ -24,32 +27,27 @@ def comparisons(found):
     return [make(found) for make in makers]
 
 
-def _table_of(found, number_of_table):
-    return found.tables[f"R-TAB-{number_of_table}"]
+def _published(found, number_of_table):
+    return found.tables[f"R-TAB-{number_of_table}"]["rows"]
 
 
-def _cell(result, key, column, factor=1.0, decimals=1):
-    """The cell of the first row that has these values."""
-    for row in result.rows if result else []:
-        if all(row.get(name) == value for name, value in key.items()) and row.get(column) is not None:
-            return fixed(row[column] * factor, decimals)
-    return NOTHING
+def _cell(result, measure, arm, factor=1, decimals=1):
+    """The mean over seeds."""
+    mean = result.mean(measure, arm) if result else None
+    return fixed(None if mean is None else factor * mean, decimals)
 
 
-def _score_and_bag(result, key):
-    """The accuracy of a row, and that of a bag of words, in per cent."""
-    return [_cell(result, key, column, 100) for column in ("accuracy", "bag of words")]
+def _score_and_bag(result, measure, arm):
+    """The score of an arm, and that of a bag of words, in per cent."""
+    return [_cell(result, measure, name, 100) for name in (arm, f"{arm}, bag of words")]
 
 
 def _translation(found):
-    result = found.results.get("translation")
-    rows = []
-    for model, arm, published in zip(
-        ("Transformer-base", "RoFormer"), ("sinusoidal", "rope"), _table_of(found, 1)["rows"], strict=True
-    ):
-        bleu = list(result.measured("BLEU", arm).values()) if result else []
-        ours = f"{fmean(bleu):.2f} ({min(bleu):.2f} to {max(bleu):.2f})" if bleu else NOTHING
-        rows.append([model, number(published[1]), ours])
+    result, rows = found.get("translation"), []
+    for (model, published), arm in zip(_published(found, 1), ("sinusoidal", "rope"), strict=True):
+        bleu = list(result.values(BLEU, arm).values()) if result else []
+        ours = f"{_cell(result, BLEU, arm, decimals=2)} ({min(bleu):.2f} to {max(bleu):.2f})" if bleu else NOTHING
+        rows.append([model, number(published), ours])
     return Comparison(
         "Table 1: translation from English to German",
         "translation",
@@ -61,14 +59,13 @@ def _translation(found):
 
 
 def _glue(found):
-    result, published = found.results.get("fine-tuning"), _table_of(found, 2)
-    by_model = {row[0]: dict(zip(published["columns"], row, strict=True)) for row in published["rows"]}
-    rows = []
-    for task in published["columns"][1:]:
-        ours = [
-            _cell(result, {"task": task, "encoding": arm}, column, 100)
-            for arm, column in (("learned", "mean"), ("rope", "mean"), ("rope", "bag of words"))
-        ]
+    result, rows = found.get("fine-tuning"), []
+    metrics = {"SST-2": "accuracy", "MRPC": METRICS["f1"], "STS-B": METRICS["spearman"]}
+    tasks = found.tables["R-TAB-2"]["columns"][1:]
+    by_model = {model: dict(zip(tasks, values, strict=True)) for model, *values in _published(found, 2)}
+    for task in tasks:
+        measure = f"{task}, {metrics.get(task)}"
+        ours = [_cell(result, measure, "learned", 100), *_score_and_bag(result, measure, "rope")]
         rows.append([text(task), *(number(by_model[model][task]) for model in ("BERT", "RoFormer")), *ours])
     return Comparison(
         "Table 2: GLUE",
@@ -82,12 +79,10 @@ def _glue(found):
 
 
 def _chinese_models(found):
-    result = found.results.get("chinese-models")
-    rows = []
-    for row in _table_of(found, 3)["rows"]:
-        key = {"model": row[0]}
-        loss = _cell(result, key, "for a character", decimals=2)
-        rows.append([*map(text, row), loss, *_score_and_bag(result, key)])
+    result, rows = found.get("chinese-models"), []
+    for model, *how in _published(found, 3):
+        loss = _cell(result, BY_CHARACTER, model, decimals=2)
+        rows.append([text(model), *map(text, how), loss, *_score_and_bag(result, "ChnSentiCorp, accuracy", model)])
     return Comparison(
         "Table 3: Chinese models",
         "chinese-models",
@@ -99,15 +94,14 @@ def _chinese_models(found):
 
 
 def _stages(found):
-    result = found.results.get("staged-pretraining")
-    rows = []
-    for published in _table_of(found, 4)["rows"]:
-        stage = [row for row in result.rows if row["stage"] == published[0]] if result else []
-        ours = next((row for row in stage if row["trained on"] == row["measured on"]), {})
-        numbers = [number(ours.get(name)) for name in ("trained on", "steps")]
-        scores = [fixed(ours.get("loss"), 2), fixed(100 * ours["accuracy"] if ours else None, 1)]
+    result, rows = found.get("staged-pretraining"), []
+    stages = result.about["settings"]["designs"]["staged"]["run"]["stages"] if result else [{}] * 6
+    for published, stage in zip(_published(found, 4), stages, strict=True):
+        after, arm = f"after stage {published[0]}", f"{stage.get('max_length')} tokens"
+        scores = [_cell(result, f"held-out loss {after}", arm, decimals=2)]
+        scores.append(_cell(result, f"held-out accuracy {after}", arm, 100))
         theirs = [number(published[i]) for i in (0, 1, 3, 4, 5)]
-        rows.append([*theirs, *numbers, *scores])
+        rows.append([*theirs, *(number(stage.get(key)) for key in ("max_length", "steps")), *scores])
     return Comparison(
         "Table 4: staged pretraining",
         "staged-pretraining",
@@ -122,18 +116,13 @@ def _stages(found):
 
 
 def _long_texts(found):
-    result = found.results.get("long-texts")
-    ours = {
-        "BERT-512": ("BERT", 128),
-        "WoBERT-512": (None, None),
-        "RoFormer-512": ("RoFormer", 128),
-        "RoFormer-1024": ("RoFormer", 256),
-    }
-    rows = []
-    for name, *published in _table_of(found, 5)["rows"]:
-        model, tokens = ours[name]
-        scores = _score_and_bag(result, {"model": model, "tokens": tokens})
-        rows.append([name, *map(number, published[:2]), f"{model}-{tokens}" if model else NOTHING, *scores])
+    result, rows = found.get("long-texts"), []
+    arms = [f"{name} at {length}" for name, _, length in result.about["settings"]["arms"]] if result else [""] * 3
+    ours = dict(zip(("BERT-512", "RoFormer-512", "RoFormer-1024"), arms, strict=True))
+    for model, *published in _published(found, 5):
+        arm = ours.get(model)
+        scores = _score_and_bag(result, TRIPLES, arm)
+        rows.append([model, *map(number, published[:2]), arm.replace(" at ", "-") if arm else NOTHING, *scores])
     return Comparison(
         "Table 5: similar cases of law",
         "long-texts",

@@ -39,7 +39,7 @@ LANGUAGES = {
     ".txt": "text",
 }
 MAX_SOURCE_BYTES = 200_000
-RESULT = re.compile(r"experiments/results/\w+/[\w-]+/result\.json")
+RESULT = re.compile(r"experiments/results/(?!runs/)\w+/[\w-]+\.parquet")
 FENCE = re.compile(r"^(`{3,}|~{3,})")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 INLINE_MATH = re.compile(r"\$`([^`]+)`\$")

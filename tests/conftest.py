@@ -1,4 +1,4 @@
-"""Puts the package and the tests' own modules on the path; the data that tests of training share."""
+"""Puts the package, the experiments and the tests' own modules on the path; the data that tests of training share."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TESTS.parent / "python"), str(TESTS)]
+sys.path[:0] = [str(TESTS.parent / "python"), str(TESTS), str(TESTS.parent)]
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,8 @@
 
 import csv
 import json
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "python")]
-
-from experiments import judge, run  # noqa: E402
+from experiments import judge, run
 
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
 
@@ -32,6 +27,14 @@ def write_table(path, rows):
 def write_lines(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def small_design(design, **changes):
+    """A design of a smaller body, with few steps on short rows and without a search for rates."""
+    model = design["run"]["model"] | {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32}
+    stages = [{"max_length": 32, "batch": 8, "steps": 6}]
+    run_file = design["run"] | {"model": model, "stages": stages, "evaluate_batches": 1}
+    return design | {"run": run_file, "search": None} | changes
 
 
 def rows_of(module, name, folder, data, changes=None):

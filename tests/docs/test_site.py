@@ -83,8 +83,8 @@ def test_every_page_is_built(site):
         assert (site / name / "index.html").is_file()
 
 
-def test_an_experiment_has_a_page_in_place_of_its_json(site):
-    page = (site / "source/experiments/results/small/translation/result.json/index.html").read_text(encoding="utf-8")
+def test_an_experiment_has_a_page_in_place_of_its_rows(site):
+    page = (site / "source/experiments/results/small/translation.parquet/index.html").read_text(encoding="utf-8")
     assert "<h1" in page and "Translation with sinusoids" in page and "by Holm" in page
 
 

@@ -5,8 +5,6 @@ Commands in indented blocks are not run.
 """
 
 import importlib.util
-import json
-import math
 import os
 import re
 import subprocess
@@ -18,6 +16,7 @@ import pytest
 import roformer_cpp  # noqa: F401 - before torch, as the pages say
 from cli_support import PROGRAM
 from docs_pages import DOCS, FENCE, ROOT
+from experiments import atlas_table, pairwise, recorded
 from roformer_cpp._patched import attend
 
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?" + FENCE.pattern, re.MULTILINE | re.DOTALL)
@@ -97,14 +96,14 @@ def test_a_block_that_fails_is_named(tmp_path):
 
 def result_of(experiment, scale="small"):
     """Its committed result."""
-    path = DOCS.parent / "experiments" / "results" / scale / experiment / "result.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+    return recorded.read_result(recorded.RESULTS / scale / f"{experiment}.parquet")
 
 
-def rows_of(experiment, scale="small"):
-    """The rows of its committed result, by column."""
-    table = result_of(experiment, scale)["table"]
-    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+def means_of(experiment, scale="small"):
+    """{(measure, arm): mean over seeds}"""
+    result = result_of(experiment, scale)
+    keys = {(row["measure"], row["arm"]) for row in result.rows if row["step"] is None}
+    return {key: result.mean(*key) for key in keys if "to choose a rate" not in key[0]}
 
 
 def table_of(page, head):
@@ -115,36 +114,25 @@ def table_of(page, head):
 
 def test_the_tables_of_which_encoding_are_those_of_the_atlas():
     page = (DOCS / "tutorials" / "which-encoding.md").read_text(encoding="utf-8")
-    atlas = {row["encoding"]: row for row in rows_of("atlas")}
+    atlas = {entry.name: entry for entry in atlas_table.entries(recorded.read([recorded.RESULTS]))}
     losses = table_of(page, "| encoding | 128 bytes |")
     assert len(losses) == 18
     for name, (loss, less_rope, *longer, time) in losses.items():
-        row = atlas[name]
-        found = [row[f"loss at {length} tokens, nats per token"] for length in (128, 256, 512, 1024)]
+        entry = atlas[name]
+        found = [entry.losses[length] for length in (128, 256, 512, 1024)]
         assert [loss, *longer] == ["cannot read" if value is None else f"{value:.3f}" for value in found], name
-        assert time == "{:.1f}".format(row["time of attention at 1024 tokens, of rope's"]), name
+        assert time == f"{entry.time:.1f}", name
         if name != "rope":
-            interval = [
-                row[key] for key in ("loss at 128 tokens less rope's, nats per token", "from, 95 %", "to, 95 %")
-            ]
-            assert less_rope == "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval), name
-    battery = {(row["encoding"], row["task"]): row for row in rows_of("synthetic")}
+            assert less_rope == "{:+.3f} [{:+.3f}, {:+.3f}]".format(*entry.less_rope), name
+    battery = result_of("synthetic")
     wanted = [("copy back", 64), ("copy back", 128), ("copy back", 256), ("first occurrence", 64)]
     wanted += [("first occurrence", 256), ("count", 64), ("count", 128)]
     accuracies = table_of(page, "| encoding | copy back, 64 |")
     accuracies.pop("always the commonest answer")
     assert len(accuracies) == 17
     for name, cells in accuracies.items():
-        found = [battery[name, task][f"accuracy at {tokens} tokens"] for task, tokens in wanted]
-        assert cells == [f"{100 * x:.1f}" if isinstance(x, float) else "cannot read" for x in found], name
-
-
-def means_of(experiment):
-    """{(measure, arm): mean over seeds}"""
-    values = {}
-    for measure in result_of(experiment)["measures"]:
-        values.setdefault((measure["name"], measure["arm"]), []).append(measure["value"])
-    return {key: sum(each) / len(each) for key, each in values.items()}
+        found = [battery.mean(f"{task}, accuracy at {tokens} tokens", name) for task, tokens in wanted]
+        assert cells == ["cannot read" if x is None else f"{100 * x:.1f}" for x in found], name
 
 
 def test_which_one_of_the_encodings_quotes_the_atlas():
@@ -183,7 +171,7 @@ def test_which_one_of_the_encodings_quotes_the_atlas():
         assert accuracy == percent("copy back", 256, name), name
     none = " and ".join(percent(task, 64, "none") for task in ("first occurrence", "count"))
     assert f"`none` has {none} %" in others
-    times = {row["encoding"]: row["time of attention at 1024 tokens, of rope's"] for row in rows_of("atlas")}
+    times = {arm: mean for (name, arm), mean in losses.items() if name.startswith("time of attention at 1024")}
     slow = {name: each for name, each in times.items() if each > 4}
     listed = re.search(r"(\d+) to (\d+) times with ((?:`\w+`(?:, | and )?)+)", time)
     assert [listed[1], listed[2]] == [f"{end(slow.values()):.0f}" for end in (min, max)]
@@ -192,46 +180,53 @@ def test_which_one_of_the_encodings_quotes_the_atlas():
 
 def test_figures_of_which_encoding_are_those_of_the_experiments():
     page = (DOCS / "tutorials" / "which-encoding.md").read_text(encoding="utf-8")
+    result, held_out = result_of("encodings"), "held-out loss, nats per token"
     masked = {
-        re.sub(r":.*=(\d+)$", r", clip \1", re.sub(r':.*\["(\w+)"\]$', r", \1 alone", row["encoding"])): row
-        for row in rows_of("encodings")
+        re.sub(r":.*=(\d+)$", r", clip \1", re.sub(r':.*\["(\w+)"\]$', r", \1 alone", arm)): [
+            result.mean(held_out, arm),
+            min(result.values(held_out, arm).values()),
+            max(result.values(held_out, arm).values()),
+        ]
+        for arm in {row["arm"] for row in result.rows}
     }
     shown = table_of(page, "| encoding | held-out loss | lowest |")
-    assert shown == {
-        name: [f"{row[column]:.3f}" for column in ("held-out loss", "lowest", "highest")]
-        for name, row in masked.items()
-    }
-    assert list(shown) == sorted(masked, key=lambda name: masked[name]["held-out loss"])
-    verdicts = result_of("encodings")["verdicts"]
-    assert all(verdicts[claim] == "inconclusive" for claim in ("C-10", "C-12", "C-13"))
-    assert "and ends far above the best, at {:.3f} and {:.3f}.".format(
-        *(masked[name]["highest"] for name in ("rope", "huang-m4"))
-    ) in " ".join(page.split())
-    longer = {
-        f"{row['loss of the last tokens, nats per token']:.3f}" for row in rows_of("extrapolation") if row["lowest"]
-    }
+    assert shown == {name: [f"{value:.3f}" for value in values] for name, values in masked.items()}
+    assert list(shown) == sorted(masked, key=masked.get)
+    assert all(result.verdicts[claim]["verdict"] == "inconclusive" for claim in ("C-10", "C-12", "C-13"))
+    highest = [masked[name][-1] for name in ("rope", "huang-m4")]
+    assert "and ends far above the best, at {:.3f} and {:.3f}.".format(*highest) in " ".join(page.split())
+    means = means_of("extrapolation").items()
+    longer = {f"{mean:.3f}" for (measure, _), mean in means if re.match("loss of the last tokens after", measure)}
     sentences = re.findall(r"^\| (RoPE is defined.*|A scaling helps.*|xPos rises.*) \|.*$", page, re.MULTILINE)
     figures = re.findall(r"(?<![\d.])\d\.\d{3}(?!\d)", " ".join(sentences))
     assert len(figures) == 17 and set(figures) <= longer
-    checks = result_of("trained-frequencies")["checks"]
-    moved, alike = (check for claim in ("C-29", "X-16") for check in checks[claim] if check["role"] == "part")
+    verdicts = result_of("trained-frequencies").verdicts
+    checks = (check for claim in ("C-29", "X-16") for check in verdicts[claim]["checks"])
+    moved, alike = (check for check in checks if check["role"] == "part")
     frequencies = " ".join(page[page.index("- Frequencies of RoPE that may be trained") :].split())
     assert f"the median of them changes by {moved['mean']:.2f} in 10,000 steps" in frequencies
     difference = f"{alike['mean']:.3f} [{alike['low']:.3f}, {alike['high']:.3f}] nats"
     assert moved["outcome"] == "fails" and alike["outcome"] == "not shown" and difference in frequencies
-    bits = {row["model"]: row["held-out bits per byte"] for row in rows_of("linear-language-model")}
-    learned, linear, softmax = (f"{bits[name] * math.log(2):.3f}" for name in ("learned", "rope", "rope, softmax"))
+    result = result_of("linear-language-model")
+    learned, linear, softmax = (f"{result.mean(held_out, arm):.3f}" for arm in ("learned", "rope", "rope, softmax"))
     nats = f"in nats per byte: learned table {learned}, linear RoPE {linear}, softmax RoPE {softmax})"
     assert nats in " ".join(page.split())
     assert "better than a learned table on 2 of 5 tasks" in " ".join(page.split())
-    assert "better on 2 of 5 tasks" in result_of("fine-tuning")["recorded"]["C-20"]
-    columns = ("encoding", "a term for each pair", "states for 512 tokens", "those for 512, of those for half as many")
-    states = [[row[name] for name in (*columns, "taken by this program")] for row in rows_of("pairwise", "any")]
-    paired = [(count, growth) for _, is_paired, count, growth, _ in states if is_paired == "yes"]
+    tuned = means_of("fine-tuning")
+    gains = [
+        mean > tuned[measure, "learned"]
+        for (measure, arm), mean in tuned.items()
+        if arm == "rope" and not measure.endswith(("lowest", "highest"))
+    ]
+    assert (len(gains), sum(gains)) == (5, 2)
+    result = result_of("pairwise", "any")
+    states = [row for row in result.rows if row["step"] == 512]
+    paired = [
+        (row["value"], result.mean(pairwise.GROWTH, row["arm"])) for row in states if row["task"] == pairwise.WITH
+    ]
     fixed = [count for count, growth in paired if growth == 1]
     slow = [growth for _, growth in paired if 1 < growth < 1.5]
     counts = [len(states) - len(paired), sum(growth >= 1.5 for _, growth in paired), len(fixed), len(slow)]
-    assert [name for name, is_paired, *_, taken in states if (is_paired == "yes") == (taken == "yes")] == ["log-n"]
     sizes = table_of(page, "| encodings | size of the state |")
     assert f"for {len(states)} encodings." in " ".join(page.split())
     assert [int(name.split()[0]) for name in sizes] == counts

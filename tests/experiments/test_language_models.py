@@ -3,29 +3,29 @@
 import json
 import math
 import random
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+import roformer_cpp
 from cli_support import needs_program
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from experiments import (  # noqa: E402
+from experiment_sets import write_lines
+from experiments import (
     corpus,
     encoding_arms,
     figure3_performer,
     language_models,
     layer_parts,
     rate_search,
+    recorded,
     run,
     table4_staged,
     trained_scores,
 )
+
+REGISTER = json.loads((recorded.RESULTS / "register.json").read_text())
 
 
 def line(begin, end):
@@ -51,23 +51,6 @@ def test_steps_to_the_loss_that_both_reach():
     assert ratio(lucky, slow) == 1
 
 
-def search(short, whole, lower=3):
-    """The chosen rate, and the whole runs in order. Rates without a loss must not be tried."""
-    tried = []
-
-    def loss_of(losses, rate):
-        return next(loss for known, loss in losses.items() if math.isclose(rate, known))
-
-    def whole_run(rate):
-        tried.append(rate)
-        return loss_of(whole, rate)
-
-    given = {"rates": [3e-4, 1e-3, 3e-3], "beyond": 2, "lower": lower, "tie": 0.05}
-    chosen, short_losses, _ = rate_search.search_rate(given, lambda rate: loss_of(short, rate), whole_run)
-    assert len(short_losses) == len(short)
-    return chosen, pytest.approx(tried)
-
-
 @pytest.mark.parametrize(
     ("short", "whole", "lower", "chosen", "order"),
     [
@@ -89,8 +72,20 @@ def search(short, whole, lower=3):
     ],
 )
 def test_rates_are_searched_for(short, whole, lower, chosen, order):
-    found, tried = search(short, whole, lower)
-    assert found == pytest.approx(chosen) and order == tried
+    """`order`: of the whole runs. Rates without a loss must not be tried."""
+    tried = []
+
+    def loss_of(losses, rate):
+        return next(loss for known, loss in losses.items() if math.isclose(rate, known))
+
+    def whole_run(rate):
+        tried.append(rate)
+        return loss_of(whole, rate)
+
+    given = {"rates": [3e-4, 1e-3, 3e-3], "beyond": 2, "lower": lower, "tie": 0.05}
+    found, short_losses, _ = rate_search.search_rate(given, lambda rate: loss_of(short, rate), whole_run)
+    assert len(short_losses) == len(short)
+    assert found == pytest.approx(chosen) and tried == pytest.approx(order)
 
 
 def test_designs_are_those_of_the_recorded_results():
@@ -106,13 +101,12 @@ def test_designs_are_those_of_the_recorded_results():
             elif (key, value) != ("attention", "softmax"):  # the default, which is not written
                 assert value == theirs[key], f"{where}/{key}"
 
-    register = json.loads((ROOT / "experiments" / "results" / "register.json").read_text())
-    recorded = {
-        each["name"]: each["settings"]["small"] for each in register["experiments"] if each["kind"] == "training"
+    recorded_of = {
+        each["name"]: each["settings"]["small"] for each in REGISTER["experiments"] if each["kind"] == "training"
     }
     names = ["convergence", "word-position", "trained-scores", "trained-frequencies", "encodings", "extrapolation"]
     for name in [*names, "linear-language-model", "atlas", "staged-pretraining"]:
-        settings, theirs = run.chosen([name])[0].settings_at("small"), recorded[name]
+        settings, theirs = run.chosen([name])[0].settings_at("small"), recorded_of[name]
         assert settings["seeds"] == theirs["seeds"] and set(settings["files"]) == set(theirs["files"])
         designs = theirs.get("designs", {"only": theirs.get("design")}).values()
         for ours in settings["designs"].values():
@@ -124,12 +118,11 @@ def test_designs_are_those_of_the_recorded_results():
 
 
 def test_arms_of_all_encodings_are_those_recorded():
-    register = json.loads((ROOT / "experiments" / "results" / "register.json").read_text())
-    recorded = {each["name"]: each["settings"] for each in register["experiments"]}
+    recorded_of = {each["name"]: each["settings"] for each in REGISTER["experiments"]}
     of_experiments = {
-        "atlas": (recorded["atlas"]["small"]["design"]["arms"], 32, 128),
-        "synthetic": (recorded["synthetic"]["small"]["arms"], 32, 64),
-        "pairwise": (recorded["pairwise"]["any"]["encodings"], 16, 64),
+        "atlas": (recorded_of["atlas"]["small"]["design"]["arms"], 32, 128),
+        "synthetic": (recorded_of["synthetic"]["small"]["arms"], 32, 64),
+        "pairwise": (recorded_of["pairwise"]["any"]["encodings"], 16, 64),
     }
     for arms, head_dim, tokens in of_experiments.values():
         names = {arm.split(":")[0]: arm for arm in arms if arm != "t5:scale=sqrt"}
@@ -144,36 +137,37 @@ def test_arms_of_all_encodings_are_those_recorded():
 def data(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("data"), random.Random(7)
     words = ["".join(rng.choices("etaoinshr", k=rng.randint(1, 6))) for _ in range(200)]
-    for name in ("enwiki_xml", "en_books"):
-        (folder / name).mkdir()
+    (folder / "enwiki_xml").mkdir()
     text = "\n\n".join(" ".join(rng.choices(words, k=600)) for _ in range(40))
     (folder / "enwiki_xml" / "enwiki_head.xml").write_text(text)
-    books = [json.dumps({"text": " ".join(rng.choices(words, k=6000))}) for _ in range(8)]
-    (folder / "en_books" / "books_valid.jsonl").write_text("\n".join(books))
+    books = [{"text": " ".join(rng.choices(words, k=6000))} for _ in range(8)]
+    write_lines(folder / "en_books" / "books_valid.jsonl", books)
     return folder
 
 
-def small(settings, width=16):
-    """Settings with smaller bodies and fewer steps."""
+def small(settings):
+    """Settings with smaller bodies, fewer steps, and one rate that is tried."""
     for design in settings["designs"].values():
-        design["run"]["model"] |= {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": 2}
+        design["run"]["model"] |= {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
         for stage in design["run"]["stages"]:
             stage["steps"] = 4
+        if design["search"]:
+            design["search"] |= {"rates": [1e-3], "lower": 0}
     return settings
 
 
 def test_linear_language_models_from_end_to_end(data, tmp_path):
     needs_program()
     context = run.Context(tmp_path, data, "tiny", threads=1)
-    rows = list(figure3_performer.run(context, small(figure3_performer.settings("tiny"))))
+    settings = small(figure3_performer.settings("tiny"))
+    rows = list(figure3_performer.run(context, settings))
     values = {(row["measure"], row["arm"]): row for row in rows if row["step"] is None and row["seed"] == 1}
     for arm in ("none", "learned", "rope", "rope, softmax"):
         found = values[language_models.HELD_OUT, arm]
         folder = "linear-language-model" + ("-softmax" if arm == "rope, softmax" else "")
         directory = tmp_path / "runs" / folder / f"{found['learning_rate']:g}" / arm.split(",")[0] / "seed-1"
         assert found["value"] == json.loads((directory / "result.json").read_text())["losses"][0]
-        lines = [json.loads(text) for text in (directory / "metrics.jsonl").read_text().splitlines()]
-        late = [line["loss"] for line in lines if line["type"] == "train" and line["step"] > 4 // 3]
+        late = [line["loss"] for line in language_models.metrics(directory, "train") if line["step"] > 4 // 3]
         assert values[language_models.LATE, arm]["value"] == pytest.approx(np.mean(late))
         assert found["commit"] and found["seconds"] > 0
     # At its start a model's queries and keys are small: the weight of a key is nearly that of two zero vectors, the
@@ -183,31 +177,7 @@ def test_linear_language_models_from_end_to_end(data, tmp_path):
     for path in tmp_path.rglob("*.safetensors"):
         path.unlink()
     context.roformer = None
-    assert list(figure3_performer.run(context, small(figure3_performer.settings("tiny")))) == rows
-
-
-def test_layer_inputs_are_those_of_the_model():
-    """The last layer's input is the output of a model without it, and the first is the embeddings'."""
-    import torch
-
-    import roformer_cpp
-
-    config = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
-    config |= {"num_hidden_layers": 1, "position_encoding": "learned", "max_position_embeddings": 12}
-    model = roformer_cpp.build_model(config, "RfEncoderForMaskedLM", seed=1).double()
-    ids_BT = torch.arange(24).view(2, 12) % 20
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
-        (found,) = layer_parts.layer_inputs(model, ids_BT)
-        parameters = dict(model.named_parameters())
-        name = next(key for key in parameters if key.endswith("embeddings.word_embeddings.weight"))
-        prefix = name.removesuffix("word_embeddings.weight")
-        table = parameters["position_encoding.weight"]
-        words = parameters[name][ids_BT] + parameters[prefix + "token_type_embeddings.weight"][0] + table[:12]
-        norm = [parameters[f"{prefix}LayerNorm.{key}"] for key in ("weight", "bias")]
-        expected = torch.nn.functional.layer_norm(words, (16,), *norm, eps=model.config["layer_norm_eps"])
-    assert found == pytest.approx(expected, rel=1e-10, abs=1e-12)
+    assert list(figure3_performer.run(context, settings)) == rows
 
 
 def test_stages_from_end_to_end(data, tmp_path):
@@ -222,17 +192,15 @@ def test_stages_from_end_to_end(data, tmp_path):
     after = [row for row in rows if row["measure"] == "held-out loss after stage 6"]
     assert [row["arm"] for row in after] == list(same) and all(row["value"] > 0 for row in after)
     # A run of other data is refused.
-    other = tmp_path / "data" / "en_books"
-    other.mkdir(parents=True)
-    (other / "books_valid.jsonl").write_text((data / "en_books" / "books_valid.jsonl").read_text().replace("o", "a"))
+    other, books = tmp_path / "data", "en_books/books_valid.jsonl"
+    (other / "en_books").mkdir(parents=True)
+    (other / books).write_text((data / books).read_text().replace("o", "a"))
     with pytest.raises(RuntimeError, match=r"roformer compare .* must end with code 0, got 1"):
-        list(table4_staged.run(run.Context(tmp_path, tmp_path / "data", "tiny", threads=1), settings))
+        list(table4_staged.run(run.Context(tmp_path, other, "tiny", threads=1), settings))
 
 
 def test_rows_of_the_same_masked_tokens():
     """A shorter row is the middle of the longest one between [CLS] and [SEP], and asks for the same tokens."""
-    import torch
-
     text_BT, asked = torch.arange(28).view(2, 14), torch.zeros(2, 14, dtype=torch.bool)
     asked[:, 5:9] = True
     middle = table4_staged._middle(text_BT, 6)
@@ -243,10 +211,6 @@ def test_rows_of_the_same_masked_tokens():
 
 
 def test_held_out_rows_must_be_long_enough(monkeypatch):
-    import torch
-
-    import roformer_cpp
-
     documents = [torch.arange(5), torch.arange(7)]
     found = SimpleNamespace(documents=2, document=lambda i: (documents[i], None))
     monkeypatch.setattr(roformer_cpp, "ShardDataset", lambda *_, **__: found)
@@ -259,9 +223,6 @@ def test_held_out_rows_must_be_long_enough(monkeypatch):
 @pytest.fixture
 def position_model(monkeypatch):
     """A model with the encoding, of which the readings are taken."""
-    import torch
-
-    import roformer_cpp
 
     def of(encoding):
         config = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
@@ -278,15 +239,20 @@ def position_model(monkeypatch):
 
 
 def test_the_four_terms_add_up_to_the_scores(position_model):
-    """Those of the first layer, by the input that the model itself makes of words and positions."""
-    import torch
-
+    """Those of the first layer, whose input is that of the embeddings: words and positions."""
     model, ids_BT = position_model("learned"), torch.arange(32).view(2, 16)
     with torch.no_grad():
+        inputs_BTC = layer_parts.layer_inputs(model, ids_BT)[0]
         content, position = layer_parts.input_parts(model, ids_BT)
         sides = layer_parts.projected(model, 0, content), layer_parts.projected(model, 0, position, with_bias=False)
         terms = [query @ key.mT for query, _ in sides for _, key in sides]
-        query, key = layer_parts.projected(model, 0, layer_parts.layer_inputs(model, ids_BT)[0])
+        query, key = layer_parts.projected(model, 0, inputs_BTC)
+        of = {key.split(".", 1)[1]: value for key, value in model.named_parameters()}
+        words = of["embeddings.word_embeddings.weight"][ids_BT] + of["embeddings.token_type_embeddings.weight"][0]
+        words = words + dict(model.named_parameters())["position_encoding.weight"]
+        norm = [of[f"embeddings.LayerNorm.{key}"] for key in ("weight", "bias")]
+        expected = torch.nn.functional.layer_norm(words, (16,), *norm, eps=model.config["layer_norm_eps"])
+    assert inputs_BTC == pytest.approx(expected, rel=1e-10, abs=1e-12)
     assert sum(terms) == pytest.approx(query @ key.mT, rel=1e-9, abs=1e-10)
     spreads = [np.mean([np.std(term[:, head].numpy()) for head in range(2)]) for term in terms]
     reading = trained_scores.read_words(SimpleNamespace(directory="x"), "data", 2, 16)
@@ -295,8 +261,6 @@ def test_the_four_terms_add_up_to_the_scores(position_model):
 
 def test_scores_by_distance(position_model):
     """Rotated by complex numbers, of the layers' inputs; means by plain loops."""
-    import torch
-
     model, ids_BT = position_model("rope"), torch.arange(32).view(2, 16)
     run_of = SimpleNamespace(directory="x", seed=1)
     reading = trained_scores.read_scores(run_of, "data", 2, 16, near=[1, 3], far=[8, 15], reach=2)

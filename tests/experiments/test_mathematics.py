@@ -1,82 +1,142 @@
-"""The experiments without training find what the recorded results of the C++ program have."""
+"""The experiments without training: they find what was recorded, and count and time what they say."""
 
 import json
-import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from experiment_sets import rows_of
+from experiments import chinese_tokens, cost, random_features, recorded, run, timing
 
-from experiments import run  # noqa: E402
-
-RECORDED = ROOT / "experiments" / "results" / "any"
 NAMES = ["permutation", "relative-score", "norm", "bilinear", "any-position", "sinusoid", "linear-attention"]
 NAMES += ["pairwise", "decay", "score-by-distance"]
+FEWER = {
+    "permutation": {"seeds": [1]},
+    "pairwise": {
+        "encodings": {arm: arm for arm in ("none", "shaw", "music", "transformer-xl", "fox", "log-n")},
+        "tokens": [64, 128, 256],
+    },
+    "sinusoid": {"positions": 2000},
+    "score-by-distance": {"samples": 40000, "distances": [0, 10, 1000]},
+}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Of a name: the verdicts, and the rows."""
-    output, kept = tmp_path_factory.mktemp("mathematics"), {}
+    """The rows of a name."""
+    kept = {}
 
-    def of(name, scale="tiny"):
+    def of(name):
         if name not in kept:
-            (experiment,) = run.chosen([name])
-            line = run.run(experiment, scale, output)
-            kept[name] = line["verdicts"], run.read(output / experiment.folder(scale) / f"{name}.parquet")[0]
+            experiment, _ = run.experiments()[name]
+            changes = FEWER.get(name, {})
+            kept[name] = list(experiment.run(None, experiment.settings_at("tiny") | changes))
         return kept[name]
 
     return of
 
 
-def recorded(name):
-    return json.loads((RECORDED / name / "result.json").read_text())
+def recorded_of(name):
+    return recorded.read_result(recorded.RESULTS / "any" / f"{name}.parquet")
 
 
-def table(name):
-    """{first column: the row} of a recorded table."""
-    return {row[0]: row for row in recorded(name)["table"]["rows"]}
+def by_key(rows, measure):
+    return {(row["arm"], row["step"]): row["value"] for row in rows if row["measure"] == measure}
 
 
-def values(rows, measure):
-    """{arm: value} of rows without a step."""
-    return {row["arm"]: row["value"] for row in rows if row["measure"] == measure and row["step"] is None}
+def values(rows, measure, arm):
+    return [row["value"] for row in rows if (row["measure"], row["arm"]) == (measure, arm)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_verdicts_are_those_recorded(found, name):
-    assert found(name)[0] == recorded(name)["verdicts"]
+    about = {"settings": {}, "scale": "any"}
+    judged, before = run.verdicts(name, found(name), about), recorded_of(name).verdicts
+    assert {claim: each["verdict"] for claim, each in judged.items()} == {
+        claim: each["verdict"] for claim, each in before.items()
+    }
 
 
 def test_pairwise_states(found):
-    rows = [row for row in found("pairwise")[1] if row["measure"] == "states by tokens"]
-    states = {arm: [row["value"] for row in rows if row["arm"] == arm] for arm in {row["arm"] for row in rows}}
-    expected = {arm: row[3:7] for arm, row in table("pairwise").items()}
-    assert {arm: states[arm] for arm in expected} == expected
+    states, before = (by_key(rows, "states by tokens") for rows in (found("pairwise"), recorded_of("pairwise").rows))
+    assert len(states) == 18 and states == {key: before[key] for key in states}
 
 
 def test_decay(found):
-    rows = found("decay")[1]
-    columns = {"steps on which f rises": 5, "lowest f beyond 512 tokens": 7, "highest f beyond 512 tokens": 8}
-    for head_dim, base, *_ in (recorded_rows := recorded("decay")["table"]["rows"]):
-        arm = f"head size {head_dim}" + ("" if base == 10000 else f", base {int(base)}")
-        expected = next(row for row in recorded_rows if row[:2] == [head_dim, base])
-        for measure, column in columns.items():
-            assert values(rows, measure)[arm] == pytest.approx(expected[column], rel=1e-9)
+    for measure in ("steps on which f rises", "lowest f beyond 512 tokens", "f by distance"):
+        expected = by_key(recorded_of("decay").rows, measure)
+        assert len(expected) >= 7 and by_key(found("decay"), measure) == pytest.approx(expected, rel=1e-9)
 
 
 def test_worked_example_of_linear_attention(found):
-    rows = [row for row in found("linear-attention")[1] if row["measure"] == "outputs of the worked example"]
-    for column, form in enumerate(("Eq. 18", "Eq. 19", "both sums rotated"), 1):
-        expected = [row[column] for name, row in table("linear-attention").items() if "output" in name]
-        assert [row["value"] for row in rows if row["arm"] == form] == pytest.approx(expected, rel=1e-9)
+    measure = "outputs of the worked example"
+    expected = by_key(recorded_of("linear-attention").rows, measure)
+    assert len(expected) == 18 and by_key(found("linear-attention"), measure) == pytest.approx(expected, rel=1e-9)
 
 
-def test_random_features_are_better_if_orthogonal(found):
-    verdicts, rows = found("random-features")
-    powers = values(rows, "power of m with which the error grows")
-    assert verdicts == {"X-17": "smoke run"} and all(-0.65 < power < -0.35 for power in powers.values())
-    errors = [row["value"] for row in rows if row["measure"] == "relative error of attention"]
-    assert len(errors) == 14 and sorted(errors[:7], reverse=True) == errors[:7]
+def test_random_features_are_better_if_orthogonal(tmp_path):
+    rows = rows_of(random_features, "random-features", tmp_path, None, lambda _: {"features": [16, 64, 256, 1024]})
+    for arm in ("independent", "orthogonal"):
+        (power,) = values(rows, random_features.POWER, arm)
+        errors = values(rows, random_features.ERROR, arm)
+        assert -0.65 < power < -0.35 and len(errors) == 4 and sorted(errors, reverse=True) == errors
+
+
+# ---- counts and times
+
+
+def test_chinese_tokens_are_counted(tmp_path):
+    words, characters = ["今天", "天气"], ["今", "天", "气", "好"]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    texts = {
+        chinese_tokens.CHARACTERS: "\n".join([*special, *characters]) + "\n",
+        chinese_tokens.WORDS: "\n".join([*special, *characters, *words]) + "\n",
+        chinese_tokens.DICTIONARY: "".join(f"{word} 1000 n\n" for word in [*words, *characters]),
+        chinese_tokens.TEXTS[0]: "".join(json.dumps({"text": text}) + "\n" for text in ("今天好", "天气好好")),
+    } | dict.fromkeys(chinese_tokens.TEXTS[1:], "今天\n天气今天")
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    rows = rows_of(chinese_tokens, "chinese-tokens", tmp_path / "out", tmp_path)
+    # Laws: 7 characters, 5 words. The novel: 6 characters beside a line's end, 3 words.
+    assert values(rows, "word tokens by character tokens", chinese_tokens.TEXTS[0]) == [pytest.approx(5 / 7)]
+    assert values(rows, "word tokens by character tokens", chinese_tokens.TEXTS[1]) == [0.5]
+    assert values(rows, "character tokens per 1,000 characters", chinese_tokens.TEXTS[1]) == [pytest.approx(6000 / 7)]
+    assert values(rows, "word tokens by character tokens: largest", "texts") == [pytest.approx(5 / 7)]
+
+
+def test_seconds_by_round(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def call_of(seconds):
+        def call():
+            now[0] += seconds
+
+        return call
+
+    fast, slow = timing.seconds_by_round([call_of(0.25), call_of(2.0)], rounds=3, window_seconds=1.0)
+    assert fast == [0.25] * 3 and slow == [2.0] * 3
+
+
+def test_the_power_of_times(monkeypatch, tmp_path):
+    """Times that grow with the square of the tokens, and with the tokens, from power_from on."""
+    tokens = iter(cost.attention_settings("tiny")["tokens"])
+
+    def times(calls, rounds, _):
+        count = next(tokens)
+        linear = 1.0 if count == 128 else count
+        return [[count**2] * rounds, [linear] * rounds]
+
+    monkeypatch.setattr(cost, "seconds_by_round", times)
+    rows = rows_of(cost, "attention-time", tmp_path, None)
+    assert values(rows, cost.POWER, "softmax") == pytest.approx([2] * 3)
+    assert values(rows, cost.POWER, "linear") == pytest.approx([1] * 3)
+
+
+def test_the_product_with_the_matrix_is_the_rotation(tmp_path):
+    rows = rows_of(cost, "rotation-cost", tmp_path, None, lambda _: {"tokens": 16, "window_seconds": 0.0})
+    assert values(rows, "difference of the product from the rotation", "product with the matrix R")[0] < 1e-5
+    rope, dense = (values(rows, "milliseconds", arm) for arm in ("rotation", "product with the matrix R"))
+    expected = [one / other for one, other in zip(dense, rope, strict=True)]
+    assert values(rows, "time, of that of the rotation", "product with the matrix R") == pytest.approx(expected)

@@ -1,54 +1,43 @@
-"""docs/report.md is written from experiments/results, and says what they say."""
+"""The report: docs/report.md is that of the recorded results, and a user gets one of the runs in his own folders."""
 
 import csv
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from statistics import fmean
 
+import pyarrow
 import pytest
+from pyarrow import parquet
+
+from experiments import __main__ as command
+from experiments import pages, recorded, report, run
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDED = ROOT / "experiments" / "results"
 REPORT = ROOT / "docs" / "report.md"
 
 
-def write_report(results, output):
-    command = [sys.executable, "-m", "experiments", "report", "--results", results, "--output", output]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def result_of(experiment, root=RECORDED):
-    (path,) = root.glob(f"*/{experiment}/result.json")
-    return path, json.loads(path.read_text(encoding="utf-8"))
-
-
-def some_results(folder, *experiments):
-    """A copy of the register and of these results."""
-    folder.mkdir()
-    shutil.copy(RECORDED / "register.json", folder)
-    for name in experiments:
-        path, _ = result_of(name)
-        target = folder / path.relative_to(RECORDED)
-        target.parent.mkdir(parents=True)
-        shutil.copy(path, target)
-    return folder
-
-
-def rows_of(page, first_cell):
+def lines_of(page, first_cell):
     return [line for line in page.splitlines() if line.startswith(f"| {first_cell} |")]
+
+
+def copied(folder, *experiments, scale=None, **changes):
+    """A folder with these recorded results, whose metadata are changed."""
+    for name in experiments:
+        (path,) = recorded.RESULTS.glob(f"[as]*/{name}.parquet")
+        rows, about = run.read(path)
+        about |= {"scale": scale or about["scale"], **changes}
+        target = folder / about["scale"] / path.name
+        run._save(target, rows, about)
+    return folder
 
 
 def test_the_committed_report_is_that_of_its_results(tmp_path):
     results = tmp_path / "experiments" / "results"  # as far from the page as in the repository
-    shutil.copytree(RECORDED, results, ignore=shutil.ignore_patterns("runs", "atlas.csv"))
-    done = write_report(results, tmp_path / "docs")
-    assert done.returncode == 0, done.stderr
+    shutil.copytree(recorded.RESULTS, results, ignore=shutil.ignore_patterns("runs", "atlas.csv"))
+    report.write([results], tmp_path / "docs")
     assert (tmp_path / "docs" / "report.md").read_text() == REPORT.read_text()
-    assert (results / "atlas.csv").read_text() == (RECORDED / "atlas.csv").read_text()
+    assert (results / "atlas.csv").read_text() == (recorded.RESULTS / "atlas.csv").read_text()
     drawn = {path.name for path in (tmp_path / "docs" / "assets" / "report").iterdir()}
     assert drawn == {path.name for path in (ROOT / "docs" / "assets" / "report").iterdir()}
 
@@ -56,95 +45,118 @@ def test_the_committed_report_is_that_of_its_results(tmp_path):
 def test_the_report_is_for_three_minutes():
     page = REPORT.read_text(encoding="utf-8")
     assert len(page.splitlines()) <= 400 and len(page.split()) <= 8000
-    for table in range(1, 6):
-        assert f"### Table {table}:" in page
+    assert re.findall("^### Table (.):", page, re.MULTILINE) == list("12345")
 
 
 def test_cells_are_those_of_the_results():
+    """Numbers that the earlier program reported, and those of the files."""
     page = REPORT.read_text(encoding="utf-8")
-    _, translation = result_of("translation")
-    bleu = [m["value"] for m in translation["measures"] if (m["name"], m["arm"]) == ("BLEU", "rope")]
-    assert f"| RoFormer | 27.5 | {fmean(bleu):.2f} ({min(bleu):.2f} to {max(bleu):.2f}) |" in page
-    _, glue = result_of("fine-tuning")  # an early run: shown, with a mark
-    (sts,) = [row for row in glue["table"]["rows"] if row[0] == "STS-B" and row[3] == "rope"]
-    assert rows_of(page, "STS-B") == [f"| STS-B | 85.8 | 87 | 25.8 | {100 * sts[4]:.1f} | {100 * sts[8]:.1f} |"]
-    assert "[fine-tuning](../experiments/results/small/fine-tuning/result.json) †" in page
-    (claim,) = rows_of(page, "C-19")
-    _, *_, check = translation["checks"]["C-19"]
-    interval = "[{low:.2f}, {high:.2f}]".format(**check).replace("-", "\u2212")
-    assert "**inconclusive**" in claim and f"{check['mean']:.2f} {interval}" in claim
-    ids = {claim["id"] for claim in json.loads((RECORDED / "register.json").read_text())["claims"]}
-    assert ids <= set(re.findall(r"^\| (C-\d+) \|", page, re.MULTILINE))
+    assert "| RoFormer | 27.5 | 40.04 (39.67 to 40.29) |" in page
+    assert lines_of(page, "STS-B") == ["| STS-B | 85.8 | 87 | 25.8 | 24.4 | 69.8 |"]
+    assert "| 6 | 512 | 30,000 | 1.66 | 66.2 | 128 | 100 | 4.30 | 26.0 |" in page
+    assert "| RoFormer-1024 | 66.07 | 69.79 | RoFormer-256 | 51.1 | 78.2 |" in page
+    assert "| RoFormer | words | RoPE | 3.12 | 88.7 | 84.6 |" in page
+    assert "[fine-tuning](../experiments/results/small/fine-tuning.parquet) †" in page
+    effects = {"C-19": "1.45 [−0.14, 3.04]", "C-21": "−0.051 [−0.473, 0.371] points", "C-07": "7.21 [6.01, 8.41]"}
+    for claim, effect in effects.items():
+        assert "**inconclusive**" in lines_of(page, claim)[0] and f"| {effect}: " in lines_of(page, claim)[0]
     assert not re.findall(r"^\| [CX]-\d+ \|.*\| – \|$", page, re.MULTILINE)  # each has its sentence
+    (path,) = recorded.RESULTS.glob("any/chinese-tokens.parquet")
+    ratios = [row["value"] for row in run.read(path)[0] if row["measure"] == "word tokens by character tokens"]
+    low, *others, high = sorted(ratios)
+    assert f"to {low:.2f} of the character tokens, novels to {others[0]:.2f} to {high:.2f}." in page
 
 
 def test_the_atlas_has_every_encoding():
-    register = json.loads((RECORDED / "register.json").read_text())
-    with (RECORDED / "atlas.csv").open(newline="") as file:
+    register = json.loads((recorded.RESULTS / "register.json").read_text())
+    with (recorded.RESULTS / "atlas.csv").open(newline="") as file:
         rows = {row["encoding"]: row for row in csv.DictReader(file)}
     assert list(rows) == [encoding["name"] for encoding in register["encodings"]]
-    _, atlas = result_of("atlas")
-    for name, row in rows.items():
-        losses = [m["value"] for m in atlas["measures"] if (m["arm"], m["name"][:12]) == (name, "loss at 1024")]
-        assert (float(row["loss_1024"]) if row["loss_1024"] else None) == (fmean(losses) if losses else None)
     assert sum(bool(row["loss_1024"]) for row in rows.values()) > 30
 
 
-def test_some_results_give_a_report_of_them(tmp_path):
-    done = write_report(some_results(tmp_path / "results", "decay", "translation"), tmp_path / "docs")
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "docs" / "report.md").read_text()
-    assert "fine-tuning (not run)" in page and rows_of(page, "MRPC") == ["| MRPC | 88.9 | 89.5 | – | – | – |"]
-    assert "**not run**" in rows_of(page, "C-16")[0] and "**inconclusive**" in rows_of(page, "C-19")[0]
-    assert {path.stem for path in (tmp_path / "docs" / "assets" / "report").iterdir()} == {"figure2"}
+def test_files_of_results_stay_small():
+    files = [path for path in recorded.RESULTS.rglob("*") if path.is_file()]
+    assert len(files) <= 60 and sum(path.stat().st_size for path in files) <= 8e6
 
 
-def test_a_smoke_run_is_marked(tmp_path):
-    results = some_results(tmp_path / "results", "decay")
-    _, tiny = result_of("translation")
-    (results / "tiny" / "translation").mkdir(parents=True)
-    tiny = tiny | {"scale": "tiny", "verdicts": dict.fromkeys(tiny["verdicts"], "smoke run")}
-    (results / "tiny" / "translation" / "result.json").write_text(json.dumps(tiny))
-    done = write_report(results, tmp_path / "docs")
-    assert done.returncode == 0, done.stderr
-    page = (tmp_path / "docs" / "report.md").read_text()
-    assert "**smoke run** †" in rows_of(page, "C-19")[0] and "only shows that the program works" in page
-
-
-def test_a_sentence_on_another_verdict_is_left_out(tmp_path):
-    results = some_results(tmp_path / "results", "translation")
-    path, value = result_of("translation", results)
-    value["verdicts"]["C-19"] = "supported"
-    path.write_text(json.dumps(value))
-    assert write_report(results, tmp_path / "docs").returncode == 0
-    (row,) = rows_of((tmp_path / "docs" / "report.md").read_text(), "C-19")
-    assert "**supported**" in row and row.endswith("| – |")
+def test_a_run_of_ones_own(tmp_path, monkeypatch):
+    """From the command that runs experiments to the page, which says what is missing; later with recorded results."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["experiments", "decay", "attention-time", "--scale", "tiny"])
+    command.main(["decay", "attention-time", "--scale", "tiny", "--output", "runs"])
+    command.main(["report", "--results", "runs"])
+    page = Path("runs/report.md").read_text()
+    _, about = run.read(Path("runs/any/decay.parquet"))
+    cells = lines_of(page, r"[decay](any/decay.parquet)" + (" †" if "-dirty" in about["commit"] else ""))[0].split(
+        " | "
+    )
+    assert cells[-1].startswith(f"{about['date'][:10]}, {about['commit']}, ")
+    assert "**smoke run** †" in lines_of(page, "C-09")[0] and "only shows that the program works" in page
+    assert "0.72: head size 64" in lines_of(page, "C-04")[0] and lines_of(page, "C-04")[0].endswith("| – |")
+    assert "**not run**" in lines_of(page, "C-16")[0] and lines_of(page, "MRPC") == [
+        "| MRPC | 88.9 | 89.5 | – | – | – |"
+    ]
+    assert "`python -m experiments fine-tuning --scale small --output runs --data data` adds our numbers" in page
+    assert re.search(r"^Not run yet: permutation, .*, translation\.$", page, re.MULTILINE)
+    assert [path.name for path in Path("runs/assets/report").iterdir()] == ["figure2.svg"]
+    # With the recorded ones: of decay the newer, of attention-time that of the larger scale.
+    found = recorded.read(["runs", recorded.RESULTS])
+    assert (found.get("decay").path, found.get("attention-time").scale) == (Path("runs/any/decay.parquet"), "small")
+    assert found.results.keys() == run.experiments().keys()
 
 
 @pytest.mark.parametrize(
-    "spoil, message",
+    ("dates", "scales", "chosen"),
     [
-        (lambda folder, _: (folder / "register.json").unlink(), "register.json"),
-        (lambda _, path: path.write_text("{"), "must be JSON"),
-        (lambda _, path: path.write_text('{"name": "decay"}'), "must have the key title"),
-        (lambda _, path: path.unlink(), "must hold results, got none"),
+        (("2026-01-01", "2026-01-02"), ("small", "small"), 1),
+        (("2026-01-02", "2026-01-01"), ("small", "small"), 0),
+        (("2026-01-01", "2026-01-02"), ("small", "tiny"), 0),
+        (("2026-01-02", "2026-01-01"), ("small", "paper"), 1),
+    ],
+)
+def test_which_result_decides(tmp_path, dates, scales, chosen):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder, date, scale in zip(folders, dates, scales, strict=True):
+        copied(folder, "translation", date=date, scale=scale)
+    found = recorded.read(folders).results["translation"]
+    assert found.path.is_relative_to(folders[chosen]) and found.scale == scales[chosen]
+
+
+def test_tables_of_results_of_ones_own(tmp_path):
+    """Numbers are shown, with the scale; sentences about the recorded results are not."""
+    results = copied(tmp_path, "translation", "staged-pretraining", scale="paper", commit="0123-dirty")
+    report.write([results])
+    page = (tmp_path / "report.md").read_text()
+    assert "40.04 (39.67 to 40.29)" in page and page.count("The results here are of scale paper.") == 2
+    assert "**inconclusive** †" in lines_of(page, "C-19")[0] and lines_of(page, "C-19")[0].endswith("| – |")
+    assert "† marks" in page and "translation: made by a program with uncommitted changes" in page
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: path.write_bytes(b"PAR1"), r"decay.parquet must be a result of python -m experiments"),
+        (lambda path: parquet.write_table(pyarrow.table({"arm": ["a"]}), path), r"decay.parquet must be a result"),
+        (lambda path: path.unlink(), r"must hold results, got none. Hint: python -m experiments all"),
     ],
 )
 def test_damaged_results_are_named(tmp_path, spoil, message):
-    results = some_results(tmp_path / "results", "decay")
-    spoil(results, result_of("decay", results)[0])
-    done = write_report(results, tmp_path / "docs")
-    assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
+    copied(tmp_path, "decay")
+    spoil(tmp_path / "any" / "decay.parquet")
+    with pytest.raises(SystemExit, match=message):
+        command.main(["report", "--results", str(tmp_path)])
 
 
-def test_the_page_of_an_experiment():
-    """The site has it in place of the JSON."""
-    code = "import sys; from pathlib import Path; from experiments import pages; print(pages.render(Path(sys.argv[1])))"
-    for path in RECORDED.glob("*/*/result.json"):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if value["name"] not in ("translation", "decay", "fine-tuning"):
-            continue
-        done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True, check=True)
-        assert f"```sh\n{value['command']}\n```" in done.stdout
-        for claim, verdict in value["verdicts"].items():
-            assert f"**{claim}: {verdict}.**" in done.stdout
+@pytest.mark.parametrize("name", ["small/translation", "any/decay", "small/fine-tuning"])
+def test_the_page_of_an_experiment(name):
+    """The site has it in place of the rows."""
+    result = recorded.read_result(recorded.RESULTS / f"{name}.parquet")
+    page = pages.render(result.path)
+    assert f"```sh\n{result.about['command']}\n```" in page and f"# {result.question.split('?')[0]}"[:20] in page
+    for claim, judged in result.verdicts.items():
+        assert f"**{claim}: {judged['verdict']}.**" in page
+    if name == "small/translation":
+        assert "| rope | short runs | 0.00125: 2.223, 0.0025: 1.985, 0.005: 1.958, 0.01: 2.164 |" in page
+        assert "| part | rope less sinusoidal, BLEU: above 0 | 1.45 [−0.14, 3.04] | 0.029 | not shown |" in page
+        assert "| BLEU | rope | 40.04 | 39.67 | 40.29 | 3 |" in page and "commit 6d0f3d7c3c22: 57 minutes" in page

@@ -1,25 +1,23 @@
 """experiments/run.py: results are kept, interrupted work continues, and processes share it."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from pathlib import Path
+from multiprocessing.pool import ThreadPool
 from types import SimpleNamespace
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from experiments import judge, run  # noqa: E402
+from experiments import __main__ as command
+from experiments import judge, run
 
 
-def experiment(calls, number=1.0, **options):
+def experiment(calls, number=1.0, name="table9-things"):
     def rows(context, settings):
         calls.append(settings)
         yield from (run.row("loss", "rope", settings["number"] + seed, seed=seed) for seed in settings["seeds"])
@@ -27,7 +25,7 @@ def experiment(calls, number=1.0, **options):
         yield run.row("loss", "rope", 99.0, seed=1, step=10, made=made)  # of a curve, which no rule reads
 
     settings = lambda scale: {"number": number, "seeds": run.seeds_of(scale), "files": []}  # noqa: E731
-    return run.Experiment("table9-things", "Do things?", rows, settings, **options)
+    return run.Experiment(name, "Do things?", rows, settings)
 
 
 @pytest.fixture
@@ -62,7 +60,7 @@ def test_rows_have_their_provenance(tmp_path):
     if shutil.which("git") is None:
         assert rows[0]["commit"] == "unknown"
     else:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=run.ROOT, capture_output=True, text=True).stdout.strip()
         assert head.startswith(rows[0]["commit"].removesuffix("-dirty"))
     assert {"commit": "c", "cpu": "x", "command": "y", "seconds": 2.0}.items() <= rows[3].items()
     assert about["settings"]["seeds"] == [1, 2, 3] and about["scale"] == "small"
@@ -85,15 +83,34 @@ def test_names(registry):
         run.chosen(["table"])
 
 
-def test_missing_data(registry, tmp_path, capsys):
-    needs = run.Experiment("needs", "?", None, lambda: {"files": ["a/b.txt"]}, has_scale=False)
-    registry(needs=[needs])
-    command = SimpleNamespace(list=False, names=["all"], scale="tiny", output=tmp_path, data=tmp_path, threads=None)
-    run.command(command)
-    assert json.loads(capsys.readouterr().out) == {"name": "needs", "scale": "any", "missing_data": ["a/b.txt"]}
-    command.names = ["needs"]
-    with pytest.raises(FileNotFoundError, match=r"\[run\] needs must find its data"):
-        run.command(command)
+def test_all_experiments(registry, tmp_path, capsys):
+    """All that have their data are run, and kept by the next command; a signal in one keeps those before it."""
+
+    def interrupted(context, settings):
+        if not (tmp_path / "again").exists():
+            signal.raise_signal(signal.SIGTERM)
+        yield run.row("loss", "rope", 1.0)
+
+    registry(
+        first=[experiment([], name="first")],
+        needs=[run.Experiment("needs", "?", None, lambda: {"files": ["a/b.txt"]}, has_scale=False)],
+        last=[run.Experiment("last", "?", interrupted, dict, has_scale=False)],
+    )
+
+    def lines():
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    arguments = ["all", "--scale", "tiny", "--output", str(tmp_path), "--data", str(tmp_path)]
+    with pytest.raises(SystemExit, match="143"):
+        command.main(arguments)
+    first, needs = lines()
+    assert (first["name"], first["kept"]) == ("first", False)
+    assert needs == {"name": "needs", "scale": "any", "missing_data": ["a/b.txt"]}
+    (tmp_path / "again").touch()
+    command.main(arguments)
+    assert [line.get("kept") for line in lines()] == [True, None, False]
+    with pytest.raises(SystemExit, match=r"\[run\] needs must find its data in the folder of --data, got none of"):
+        command.main(["needs", *arguments[1:]])
 
 
 def test_kept_values(tmp_path):
@@ -125,56 +142,59 @@ def test_records_have_the_parts_of_all_processes(tmp_path):
     assert again == context.record(directory) == record
 
 
-def part_of(folder, part):
-    path = folder / f"{part}.txt"
-    if not path.exists():  # another process has not done it
-        time.sleep(0.2)
-        with path.open("x") as file:
-            file.write(str(os.getpid()))
-    return path.read_text()
-
-
-def shared(folder):
-    (folder / f"{os.getpid()}.started").touch()
-    while len(list(folder.glob("*.started"))) < 2:
-        time.sleep(0.05)
-    context = run.Context(folder, None, "tiny")
-    return context.share("parts", ["a", "b", "c", "d"], lambda part: part_of(folder, part))
-
-
 def test_processes_share_parts(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        first, second = pool.map(shared, [tmp_path] * 2, chunksize=1)
+    """Locks are of open files, so threads are as good as processes."""
+    both = threading.Barrier(2)
+
+    def part_of(part):
+        path = tmp_path / f"{part}.txt"
+        if not path.exists():  # another one has not done it
+            time.sleep(0.1)
+            with path.open("x") as file:
+                file.write(str(threading.get_ident()))
+        return path.read_text()
+
+    def shared(_):
+        both.wait()
+        return run.Context(tmp_path, None, "tiny").share("parts", ["a", "b", "c", "d"], part_of)
+
+    with ThreadPool(2) as pool:
+        first, second = pool.map(shared, range(2), chunksize=1)
     assert first == second and len(set(first.values())) == 2
+
+
+def program_of(monkeypatch, path, text):
+    """A program in the place of roformer."""
+    path.write_text(f"#!/bin/bash\n{text}")
+    path.chmod(0o755)
+    monkeypatch.setattr(run, "_program", lambda: str(path))
+    return run.Context(path.parent, None, "tiny", threads=1)
 
 
 def test_a_signal_reaches_the_program(tmp_path, monkeypatch):
     """The program is told once, and this process waits until it has written its checkpoint."""
-    program = tmp_path / "roformer"
-    program.write_text(
-        "#!/bin/bash\ntrap 'sleep 0.3; touch stopped; exit 130' INT\nsleep 1; touch started\n"
-        "while :; do sleep 0.05; done\n"
-    )
-    program.chmod(0o755)
-    code = (
-        "from experiments import run; run._program = lambda: 'ROFORMER'; run.Context('.', None, 'tiny').roformer('x')"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen(
-        [sys.executable, "-c", code.replace("ROFORMER", str(program))], cwd=tmp_path, env=environment
-    )
-    while not (tmp_path / "started").exists():
-        time.sleep(0.05)
-    child.send_signal(signal.SIGINT)
-    assert child.wait(30) != 0 and (tmp_path / "stopped").exists()
+    started, stopped = tmp_path / "started", tmp_path / "stopped"
+    text = f"trap 'sleep 0.3; touch {stopped}; exit 130' INT\ntouch {started}\nwhile :; do sleep 0.05; done\n"
+    context = program_of(monkeypatch, tmp_path / "roformer", text)
+
+    def interrupt():
+        while not started.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            context.roformer("x")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stopped.exists()
 
 
 def test_the_command_of_the_program(tmp_path, monkeypatch):
-    program = tmp_path / "roformer"
-    program.write_text('#!/bin/bash\nprintf \'{"arguments": "%s"}\\n\' "$*"\n[ "$1" != bad ]\n')
-    program.chmod(0o755)
-    monkeypatch.setattr(run, "_program", lambda: str(program))
-    context = run.Context(tmp_path, None, "tiny", threads=1)
+    text = 'printf \'{"arguments": "%s"}\\n\' "$*"\n[ "$1" != bad ]\n'
+    context = program_of(monkeypatch, tmp_path / "roformer", text)
     (line,) = context.roformer("compare", seeds=1, resume=True, config=None, lengths=[1, 2], valid_fraction=0.5)
     assert line["arguments"] == "compare --seeds 1 --resume --lengths 1 2 --valid-fraction 0.5 --threads 1"
     with pytest.raises(RuntimeError, match=r"\[run\] roformer bad --threads 1 must end with code 0, got 1"):

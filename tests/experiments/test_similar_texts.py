@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from cli_support import results
-from experiment_sets import CHARACTERS, check_rules, rows_of, values
+from experiment_sets import CHARACTERS, check_rules, rows_of, small_design, values
 from experiments import sentence_vectors, similar_texts
 
 TIES = 5e-3  # what a correlation changes where equal cosines are rounded apart
@@ -36,12 +36,11 @@ def counts(text, symbols):
 
 
 def smaller(settings):
-    design = settings["designs"]["zh-sentences"]
-    model = design["run"]["model"] | {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32}
-    stages = [{"max_length": 32, "batch": 8, "steps": 8}]
-    run = design["run"] | {"model": model, "stages": stages, "evaluate_batches": 1}
-    search = settings["search"] | {"rates": [1e-4, 1e-3, 1e-2], "beyond": 0}
-    return {"designs": {"zh-sentences": design | {"run": run}}, "search": search}
+    design = small_design(settings["designs"]["zh-sentences"])
+    return {
+        "designs": {"zh-sentences": design},
+        "search": settings["search"] | {"rates": [1e-4, 1e-3, 1e-2], "beyond": 0},
+    }
 
 
 def test_similar_texts(tmp_path):

@@ -11,7 +11,17 @@ from safetensors.numpy import load_file
 from scipy import stats
 
 import tolerances as tol
-from experiment_sets import CHARACTERS, chinese, english, rows_of, values, write_lines, write_table
+from experiment_sets import (
+    CHARACTERS,
+    check_rules,
+    chinese,
+    english,
+    rows_of,
+    small_design,
+    values,
+    write_lines,
+    write_table,
+)
 from experiments import judge, real_weights, run, table2_glue, table3_chinese_models, table5_long_texts, tuned_models
 
 LETTERS = "abcdefghijklm"
@@ -123,39 +133,6 @@ def test_triples_have_one_cause_and_parts_share_no_document(sets):
 
 # ---- tuned models
 
-TASKS = {
-    "MRPC": ("all_minilm_l6_v2", "f1"),
-    "STS-B": ("all_minilm_l6_v2", "spearman"),
-    "ChnSentiCorp": ("characters", "accuracy"),
-    "triples": ("characters", "accuracy"),
-}
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_bags_of_words_are_those_of_the_program(name, sets, tmp_path):
-    """scikit-learn's and the closed forms of `roformer finetune`, of tokens that are cut to 20."""
-    context, (body, metric) = run.Context(tmp_path, sets, "tiny", threads=1), TASKS[name]
-    if name == "triples":
-        task, counts = table5_long_texts.TASK, dict(train=32, valid=16, test=32)
-        records = table5_long_texts.records_of(sets, counts)
-        files = tuned_models.made_files(context, name, "", [table5_long_texts.DOCUMENTS], lambda: records)
-    else:
-        (task,) = (task for task in table2_glue.tasks("tiny") if task["name"] == name)
-        files = tuned_models.task_files(context, task)
-    tuning = dict(epochs=1, batch=32, learning_rates=[1e-3], max_length=20)
-    directory = tmp_path / "tuned"
-    tuned = tuned_models.tune(context, task, tuning, files, sets / body, directory, 1)
-    report = report_of(directory)
-    for split in files:
-        assert tuned.metrics[split] == (report["chosen"][split][metric] or 0)
-    assert tuned.baseline["test"] == (report["baseline"]["test"][metric] or 0)
-    words = tuned_models.bag_of_words(task, files, sets / body, 20)
-    assert words == pytest.approx(report["bag_of_words"]["test"][metric], abs=1e-12)
-
-
-def small_tuning(settings):
-    return {"tuning": settings["tuning"] | {"learning_rates": [1e-3, 1e-2], "max_length": 20}}
-
 
 def check_rates(rows, arm, chosen):
     tried = {
@@ -164,34 +141,18 @@ def check_rates(rows, arm, chosen):
     assert list(tried) == [1e-3, 1e-2] and min(tried.values()) == tried[chosen]
 
 
-class Body:
-    def __init__(self, directory, seed):
-        self.directory, self.seed = directory, seed
-
-
-def test_the_first_body_of_an_arm_chooses_the_rate(sets, tmp_path):
-    context = run.Context(tmp_path, sets, "tiny", threads=1)
-    (task,) = (task for task in table2_glue.tasks("tiny") if task["name"] == "MRPC")
-    files = tuned_models.task_files(context, task)
-    bodies = [Body(save_body(tmp_path / f"body-{seed}", LATIN), seed) for seed in (1, 2)]
-    tuning = dict(epochs=1, batch=32, learning_rates=[1e-3, 1e-2], max_length=20)
-    rows = list(tuned_models.tuned_rows(context, task, tuning, files, "rope", bodies, tmp_path / "tuned", "MRPC, F1"))
-    found = values(rows)
-    for arm, suffix in {"rope": "", "rope, random body": "-random-body"}.items():
-        reports = [report_of(tmp_path / "tuned" / f"seed-{seed}{suffix}") for seed in (1, 2)]
-        chosen = reports[0]["chosen"]["learning_rate"]
-        check_rates(rows, f"{arm} on MRPC", chosen)
-        assert [rate["learning_rate"] for rate in reports[1]["rates"]] == [chosen]
-        for seed, report in zip((1, 2), reports, strict=True):
-            assert found["MRPC, F1", arm, seed] == report["chosen"]["test"]["f1"]
-            assert found["MRPC, F1 on training records", arm, seed] == report["chosen"]["train"]["f1"]
-            assert ("random-body" in report["model"]) == (suffix != "")
-            assert found["MRPC, F1", "rope, baseline", seed] == report["baseline"]["test"]["f1"]
-            assert found["MRPC, F1", "rope, bag of words", seed] == pytest.approx(report["bag_of_words"]["test"]["f1"])
-    drawn, trained = (load_file(tmp_path / "body-1" / name / "model.safetensors") for name in ("random-body", "."))
-    assert drawn.keys() == trained.keys()
-    name = next(name for name in drawn if name.endswith("word_embeddings.weight"))
-    assert not np.allclose(trained[name], drawn[name]) and 0.015 < drawn[name].std() < 0.025
+def check_tuned(found, measure, arm, directory, metric):
+    """The rows of a tuned model and of its controls are what `roformer finetune` reports; its report."""
+    report, seed = report_of(directory), int(directory.name[-1])
+    drawn = report_of(directory.with_name(f"{directory.name}-random-body"))
+    for name, each in ((arm, report), (f"{arm}, random body", drawn)):
+        assert found[measure, name, seed] == each["chosen"]["test"][metric]
+        assert found[f"{measure} on training records", name, seed] == each["chosen"]["train"][metric]
+    assert "random-body" in drawn["model"] and "random-body" not in report["model"]
+    assert found[measure, f"{arm}, baseline", seed] == report["baseline"]["test"][metric]
+    words = report["bag_of_words"]["test"][metric]  # of our program; the row is scikit-learn's
+    assert found[measure, f"{arm}, bag of words", seed] == pytest.approx(words, abs=1e-12)
+    return report
 
 
 def test_rules_name_what_the_experiments_measure():
@@ -220,29 +181,34 @@ def test_rules_name_what_the_experiments_measure():
                 assert (each.measure, each.arm) in named and (each.measure, each.against) in named | controls
 
 
-# ---- real weights
-
-
 def test_the_control_of_fine_tuning(sets, tmp_path):
+    def small_tuning(settings):
+        return {"tuning": settings["tuning"] | {"learning_rates": [1e-3, 1e-2], "max_length": 20}}
+
     rows = rows_of(real_weights, "real-weights", tmp_path, sets, small_tuning)
-    found, runs = values(rows), tmp_path / "runs" / "real-weights"
+    found, runs, body = values(rows), tmp_path / "runs" / "real-weights", sets / "all_minilm_l6_v2"
+    check_rules("real-weights", rows)
     for arm, folder in {"[CLS]": "cls", "[CLS], random body": "cls", "mean of tokens": "mean"}.items():
-        suffix = "-random-body" if "random" in arm else ""
-        report = report_of(runs / folder / f"seed-1{suffix}")
+        report = report_of(runs / folder / ("seed-1-random-body" if "random" in arm else "seed-1"))
         for name, split in {"training records": "train", "dev": "valid", "test": "test"}.items():
             assert found[f"STS-B {name}, Spearman's correlation", arm, 1] == (report["chosen"][split]["spearman"] or 0)
         assert ("random-body" in report["model"]) == ("random" in arm)
-    check_rates(rows, "[CLS] on STS-B-real-weights", report_of(runs / "cls" / "seed-1")["chosen"]["learning_rate"])
+    report = report_of(runs / "cls" / "seed-1")
+    check_rates(rows, "[CLS] on STS-B-real-weights", report["chosen"]["learning_rate"])
     assert len(report_of(runs / "cls" / "seed-1-random-body")["rates"]) == 1
     assert json.loads((runs / "mean" / "seed-1" / "config.json").read_text())["classifier_pooling"] == "mean"
-    body = sets / "all_minilm_l6_v2"
     published, drawn = (load_file(each / "model.safetensors") for each in (body, runs / "random-body" / "seed-1"))
     assert published.keys() == drawn.keys() and "pooler.dense.weight" in drawn
     assert not np.allclose(published["pooler.dense.weight"], drawn["pooler.dense.weight"])
+    assert 0.015 < drawn["embeddings.word_embeddings.weight"].std() < 0.025
+    task = run.experiments()["real-weights"][0].settings("tiny")["task"]
+    files = {split: tmp_path / f"corpus/tasks/STS-B-real-weights/{split}.jsonl" for split in ("train", "test")}
+    words = tuned_models.bag_of_words(task, files, body, 20)
+    assert words == pytest.approx(report["bag_of_words"]["test"]["spearman"], abs=1e-12)
     # Means that are not tuned are those of transformers.
     model = transformers.BertModel.from_pretrained(body).eval()
     tokenizer = transformers.BertTokenizer.from_pretrained(body)
-    test = tuned_models.read_lines(tmp_path / "corpus" / "tasks" / "STS-B-real-weights" / "test.jsonl")
+    test = tuned_models.read_lines(files["test"])
 
     def mean(text):
         with torch.no_grad():
@@ -254,24 +220,20 @@ def test_the_control_of_fine_tuning(sets, tmp_path):
     assert own == pytest.approx(expected, abs=tol.RANKS_OF_NEAR_TIES)
 
 
-# ---- chinese models
+def write_laws(sets):
+    write_lines(sets / "zh_laws" / "laws_valid.jsonl", [dict(text=chinese(random.Random(3), 1500)) for _ in range(8)])
 
 
 def test_chinese_models(sets, tmp_path):
     """Tokens of the same laws are characters of one vocabulary, or words of that with words added."""
-    words, rng = ["天地", "玄黄", "宇宙", "洪荒", "日月"], random.Random(3)
-    laws = [dict(text=chinese(rng, 1500)) for _ in range(8)]
-    write_lines(sets / "zh_laws" / "laws_valid.jsonl", laws)
+    words = ["天地", "玄黄", "宇宙", "洪荒", "日月"]
+    write_laws(sets)
     (sets / "vocabs").mkdir()
     dictionary = "".join(f"{word} 1000 n\n" for word in [*words, *CHARACTERS])
     (sets / "vocabs" / "jieba_dict.txt").write_text(dictionary)
 
     def smaller(settings):
-        models = {name: settings["models"][name] for name in ("NEZHA", "RoFormer")}
-        for model in models.values():
-            size = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32}
-            stages = [{"max_length": 32, "batch": 8, "steps": 6}]
-            model["run"] |= {"model": model["run"]["model"] | size, "stages": stages, "log_every_steps": 2}
+        models = {name: small_design(settings["models"][name]) for name in ("NEZHA", "RoFormer")}
         return {"models": models, "tuning": settings["tuning"] | {"max_length": 20}}
 
     rows = rows_of(table3_chinese_models, "chinese-models", tmp_path, sets, smaller)
@@ -291,58 +253,45 @@ def test_chinese_models(sets, tmp_path):
         assert found["held-out loss, nats per token", name, 1] == loss
         by_character = found["held-out loss, nats per character token", name, 1]
         assert by_character == pytest.approx(loss * counts[tokens] / counts["characters"])
-        report = report_of(tmp_path / "runs" / "chinese-models" / "tuned" / name / "seed-1")
-        assert found["ChnSentiCorp, accuracy", name, 1] == report["chosen"]["test"]["accuracy"]
-        assert ("ChnSentiCorp, accuracy", f"{name}, random body", 1) in found
-        words_of_bag = found["ChnSentiCorp, accuracy", f"{name}, bag of words", 1]
-        assert words_of_bag == pytest.approx(report["bag_of_words"]["test"]["accuracy"])
+        tuned = tmp_path / "runs" / "chinese-models" / "tuned" / name / "seed-1"
+        check_tuned(found, "ChnSentiCorp, accuracy", name, tuned, "accuracy")
 
 
-# ---- fine-tuning and long texts
-
-
-def small_design(design, arms):
-    model = design["run"]["model"] | {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32}
-    stages = [{"max_length": 32, "batch": 8, "steps": 6}]
-    run_file = design["run"] | {"model": model, "stages": stages, "evaluate_batches": 1}
-    return design | {"run": run_file, "search": None, "arms": {arm: arm for arm in arms}}
-
-
-def test_fine_tuning(sets, tmp_path):
+def test_fine_tuning(sets, tmp_path, monkeypatch):
+    """The first body of an arm chooses the rate of the others."""
     rng = random.Random(5)
     write_lines(sets / "en_books" / "books_valid.jsonl", [dict(text=english(rng) * 40) for _ in range(8)])
+    monkeypatch.setattr(table2_glue, "ARMS", ("rope",))
 
     def smaller(settings):
-        design = small_design(settings["designs"]["convergence"], table2_glue.ARMS)
+        design = small_design(settings["designs"]["convergence"], seeds=[1, 2])
         tasks = [task for task in settings["tasks"] if task["name"] == "MRPC"]
-        tuning = settings["tuning"] | {"max_length": 20}
+        tuning = settings["tuning"] | {"max_length": 20, "learning_rates": [1e-3, 1e-2]}
         return {"designs": {"convergence": design}, "tasks": tasks, "tuning": tuning}
 
-    found = values(rows_of(table2_glue, "fine-tuning", tmp_path, sets, smaller))
-    for arm in table2_glue.ARMS:
-        report = report_of(tmp_path / "runs" / "fine-tuning" / "MRPC" / arm / "seed-1")
-        assert report["model"].endswith(f"runs/convergence/{arm}/seed-1")
-        assert found["MRPC, F1", arm, 1] == report["chosen"]["test"]["f1"]
-    for rule in judge.rules_of("fine-tuning"):
-        for each in (*rule.parts, *rule.preconditions):
-            assert each.measure != "MRPC, F1" or {(each.measure, arm, 1) for arm in (each.arm, each.against)} <= set(
-                found
-            )
+    rows = rows_of(table2_glue, "fine-tuning", tmp_path, sets, smaller)
+    runs = tmp_path / "runs" / "fine-tuning" / "MRPC" / "rope"
+    for seed in (1, 2):
+        report = check_tuned(values(rows), "MRPC, F1", "rope", runs / f"seed-{seed}", "f1")
+        assert report["model"].endswith(f"runs/convergence/rope/seed-{seed}")
+    for arm, suffix in {"rope": "", "rope, random body": "-random-body"}.items():
+        first, second = (report_of(runs / f"seed-{seed}{suffix}") for seed in (1, 2))
+        check_rates(rows, f"{arm} on MRPC", first["chosen"]["learning_rate"])
+        assert [rate["learning_rate"] for rate in second["rates"]] == [first["chosen"]["learning_rate"]]
 
 
 def test_long_texts(sets, tmp_path):
-    write_lines(sets / "zh_laws" / "laws_valid.jsonl", [dict(text=chinese(random.Random(3), 1500)) for _ in range(8)])
+    write_laws(sets)
 
     def smaller(settings):
-        design = small_design(settings["designs"]["chinese"], ["rope"])
+        design = small_design(settings["designs"]["chinese"], arms={"rope": "rope"})
         return {"designs": {"chinese": design}, "arms": settings["arms"][2:], "read_at": [128, 256]}
 
     rows = rows_of(table5_long_texts, "long-texts", tmp_path, sets, smaller)
     found, arm = values(rows), "RoFormer at 256"
     directory = tmp_path / "runs" / "long-texts" / "RoFormer-256" / "seed-1"
+    check_tuned(found, "triples, accuracy", arm, directory, "accuracy")
     assert json.loads((directory / "task.json").read_text())["max_length"] == 256
-    accuracy = report_of(directory)["chosen"]["test"]["accuracy"]
-    assert found["triples, accuracy", arm, 1] == accuracy
     assert 0 <= found["SCM, accuracy", arm, 1] <= 1 and round(7 * found["SCM, accuracy", arm, 1], 9) % 1 == 0
     by_length = {row["step"]: row["value"] for row in rows if row["measure"] == table5_long_texts.BY_LENGTH}
-    assert list(by_length) == [128, 256] and by_length[256] == accuracy
+    assert list(by_length) == [128, 256] and by_length[256] == found["triples, accuracy", arm, 1]

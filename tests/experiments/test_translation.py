@@ -30,23 +30,20 @@ def data(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("side", ("en", "de"))
-def test_test_files_of_different_lengths(side, data, tmp_path):
+def test_test_files_of_different_lengths(data, tmp_path):
     """They are refused before training."""
-    with (data / "multi30k_en_de" / f"test2016.{side}").open("a") as file:
+    with (data / "multi30k_en_de" / "test2016.de").open("a") as file:
         file.write("a\n")
-    lines = {"en": 10, "de": 10} | {side: 11}
-    message = rf"got {lines['en']} lines in \S+/test2016.en and {lines['de']} in \S+/test2016.de"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"got 10 lines in \S+/test2016.en and 11 in \S+/test2016.de"):
         rows_of(table1, "translation", tmp_path / "out", data)
     assert not (tmp_path / "out").exists()
 
 
 def smaller(settings):
     model = settings["run"]["model"] | {"d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    sizes = {"steps": 160, "max_tokens": 256, "checkpoint_every_steps": 32, "evaluate_every_steps": 160}
+    sizes = {"steps": 100, "max_tokens": 256, "checkpoint_every_steps": 20, "evaluate_every_steps": 100}
     schedule = settings["run"]["schedule"] | {"learning_rate": 2e-2, "warmup_steps": 20}
-    search = {"rates": [1e-2, 2e-2], "steps": 8, "seed": 1000, "beyond": 0, "lower": 0}
+    search = {"rates": [2e-2], "steps": 8, "seed": 1000, "beyond": 0, "lower": 0}
     return {
         "run": settings["run"] | sizes | {"model": model, "schedule": schedule},
         "search": search,
@@ -65,7 +62,7 @@ def test_translation(data, tmp_path):
         expected = sacrebleu.corpus_bleu(translations, [references]).score
         assert found["BLEU", arm, 1] == pytest.approx(expected, rel=tol.T1_RTOL)
         assert found["BLEU above the least of the scale", arm, 1] == pytest.approx(expected - 33, rel=tol.T1_RTOL)
-        assert [row["step"] for row in rows if row["arm"] == arm and row["step"] is not None][-1] == 160
+        assert [row["step"] for row in rows if row["arm"] == arm and row["step"] is not None][-1] == 100
     written = json.loads((tmp_path / "out" / "runs" / "translation" / "rope" / "seed-1" / "run.json").read_text())
     assert written["translation"]["schedule"]["kind"] == "inverse_sqrt"
     assert max(found["BLEU", arm, 1] for arm in ("sinusoidal", "rope")) > 0
