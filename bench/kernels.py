@@ -51,7 +51,7 @@ FILTERS = {
     "rope-cached": "^rope/.*/4096/",
     "attention": f"^(attention|{YARDSTICK})/",
     "linear-attention": "^linear-attention/",
-    "rows": "^(norm|gelu|softmax|cross-entropy)/",
+    "rows": "^(norm|gelu)/",
     "linear": "^linear/",
 }
 HEADS, HEAD_DIM, BASE = 12, 64, 10000.0
@@ -301,23 +301,6 @@ def gelu_cases(tiny: bool) -> Iterator[Case]:
         yield row_case("gelu/bias-erf", *size, biased, lambda x, bias: F.gelu(x + bias), 1)
 
 
-def softmax_cases(tiny: bool) -> Iterator[Case]:
-    rows, columns = (5, 24) if tiny else (12 * 512, 512)
-    for dtype, which in itertools.product(DTYPES, PASSES):
-        peer = functools.partial(torch.softmax, dim=-1)
-        yield row_case("softmax", rows, columns, dtype, which, (2, 5), operators.softmax, peer)
-
-
-def cross_entropy_cases(tiny: bool) -> Iterator[Case]:
-    """Over the vocabulary at the masked positions of a pretraining batch."""
-    shapes = [(5, 24)] if tiny else [(614, 8000), (154, 50000)]
-    for (rows, columns), dtype, which in itertools.product(shapes, DTYPES, PASSES):
-        targets = torch.randint(columns, (rows,))
-        ours = functools.partial(lambda x, targets: operators.cross_entropy(x, targets)[0], targets=targets)
-        peer = functools.partial(F.cross_entropy, target=targets, reduction="none")
-        yield row_case("cross-entropy", rows, columns, dtype, which, (1, 3), ours, peer)
-
-
 def linear_cases(tiny: bool) -> Iterator[Case]:
     """The linear layers of the base model on 8 x 128 tokens."""
     base = [(768, 2304, "none"), (768, 768, "none"), (768, 3072, "none"), (768, 3072, "gelu"), (3072, 768, "none")]
@@ -351,8 +334,7 @@ def linear_cases(tiny: bool) -> Iterator[Case]:
 
 
 CASES = (
-    rope_cases, attention_cases, linear_attention_cases, norm_cases, gelu_cases, softmax_cases, cross_entropy_cases,
-    linear_cases,
+    rope_cases, attention_cases, linear_attention_cases, norm_cases, gelu_cases, linear_cases,
 )  # fmt: skip
 
 

@@ -40,10 +40,6 @@ TORCH_LIBRARY(roformer, library) {
   library.def(kNormBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def(kGeluSchema, {at::Tag::pt2_compliant_tag});
   library.def(kGeluBackwardSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kSoftmaxSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kSoftmaxBackwardSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kCrossEntropySchema, {at::Tag::pt2_compliant_tag});
-  library.def(kCrossEntropyBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def(kLinearSchema, {at::Tag::pt2_compliant_tag});
   library.def(kLinearBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def("openmp_warning() -> str", openmp_warning);

@@ -100,39 +100,6 @@ struct GeluFunction : torch::autograd::Function<GeluFunction> {
   }
 };
 
-struct SoftmaxFunction : torch::autograd::Function<SoftmaxFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor y = dispatch_softmax(x);
-    ctx->save_for_backward({y});
-    return y;
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    check_first_derivative("softmax");
-    return {dispatch_softmax_backward(grads[0], ctx->get_saved_variables()[0])};
-  }
-};
-
-struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets,
-                               int64_t ignore_index) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const auto [loss, log_sum] = dispatch_cross_entropy(logits, targets, ignore_index);
-    ctx->save_for_backward({logits, targets, log_sum});
-    ctx->saved_data["ignore_index"] = ignore_index;
-    ctx->mark_non_differentiable({log_sum});
-    return {loss, log_sum};
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    check_first_derivative("cross_entropy");
-    const variable_list saved = ctx->get_saved_variables();
-    return {dispatch_cross_entropy_backward(grads[0], saved[0], saved[1], saved[2],
-                                            ctx->saved_data["ignore_index"].toInt()),
-            {},
-            {}};
-  }
-};
-
 // A tensor's shape and dtype without its memory.
 at::Tensor without_numbers(const at::Tensor& x) { return at::empty({}, x.options()).expand_symint(x.sym_sizes()); }
 
@@ -180,23 +147,6 @@ at::Tensor gelu_autograd(const at::Tensor& x, const OptionalTensor& bias, std::s
   return dispatch_gelu(x, bias, form);
 }
 
-at::Tensor softmax_autograd(const at::Tensor& x) {
-  check_no_tangent("softmax", "x", x);
-  if (needs_gradient(x)) return SoftmaxFunction::apply(x);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_softmax(x);
-}
-
-CrossEntropyResult cross_entropy_autograd(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
-  check_no_tangent("cross_entropy", "logits", logits);
-  if (needs_gradient(logits)) {
-    const variable_list results = CrossEntropyFunction::apply(logits, targets, ignore_index);
-    return {results[0], results[1]};
-  }
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_cross_entropy(logits, targets, ignore_index);
-}
-
 at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                            std::string_view activation) {
   check_no_tangent("linear", "x", x);
@@ -217,8 +167,6 @@ at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, const 
 TORCH_LIBRARY_IMPL(roformer, Autograd, library) {
   library.impl("norm", NormKernel<norm_autograd>::run);
   library.impl("gelu", gelu_autograd);
-  library.impl("softmax", softmax_autograd);
-  library.impl("cross_entropy", cross_entropy_autograd);
   library.impl("linear", linear_autograd);
 }
 

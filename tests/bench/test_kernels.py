@@ -10,7 +10,7 @@ import pytest
 import torch
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-KERNELS = {"rope", "attention", "linear-attention", "norm", "gelu", "softmax", "cross-entropy", "linear"}
+KERNELS = {"rope", "attention", "linear-attention", "norm", "gelu", "linear"}
 
 
 @pytest.fixture(scope="module")
