@@ -1,25 +1,27 @@
 // roformer::gelu on CPU and Meta tensors: rf_gelu_* behind PyTorch's dispatcher.
 #include <torch/library.h>
 
-#include "find_operator.h"
 #include "rf/rows.h"
 #include "row_arguments.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {
 
+rf_gelu_form parse_form(std::string_view form) {
+  return parse_name<rf_gelu_form>("gelu", "form", form, {{"erf", RF_GELU_ERF}, {"tanh", RF_GELU_TANH}});
+}
+
 void check_gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_view form) {
   check_rows("gelu", "x", x);
   check_parameter("gelu", "bias", bias, x.sym_size(-1), x.device());
-  TORCH_CHECK_VALUE(form == "erf" || form == "tanh", "[gelu] form must be \"erf\" or \"tanh\", got \"", form, "\"");
+  parse_form(form);
 }
 
 rf_gelu_args gelu_args(Borrowed<RowView> x, Borrowed<at::Tensor> bias, std::string_view form) {
   rf_gelu_args args{};
   args.struct_size = sizeof args;
   args.dtype = *core_dtype(x->rows_NC.scalar_type());
-  args.form = form == "tanh" ? RF_GELU_TANH : RF_GELU_ERF;
+  args.form = parse_form(form);
   args.rows = x->rows();
   args.columns = x->columns();
   args.x = x->data();
@@ -85,22 +87,15 @@ std::vector<at::Tensor> gelu_backward_meta(const at::Tensor& grad, std::array<bo
 
 }  // namespace
 
-at::Tensor dispatch_gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_view form) {
-  using Signature = at::Tensor(const at::Tensor&, const OptionalTensor&, std::string_view);
-  static const auto op = find_operator<Signature>("roformer::gelu");
+at::Tensor gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_view form) {
+  static const auto op = find_operator<decltype(gelu)>("roformer::gelu");
   return op.call(x, bias, form);
 }
 
 std::vector<at::Tensor> dispatch_gelu_backward(const at::Tensor& grad, std::array<bool, 2> wanted, const at::Tensor& x,
                                                const OptionalTensor& bias, std::string_view form) {
-  using Signature = std::vector<at::Tensor>(const at::Tensor&, std::array<bool, 2>, const at::Tensor&,
-                                            const OptionalTensor&, std::string_view);
-  static const auto op = find_operator<Signature>("roformer::gelu_backward");
+  static const auto op = find_operator<decltype(dispatch_gelu_backward)>("roformer::gelu_backward");
   return op.call(grad, wanted, x, bias, form);
-}
-
-at::Tensor gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_view form) {
-  return dispatch_gelu(x, bias, form);
 }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) {

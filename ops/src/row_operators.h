@@ -1,12 +1,11 @@
 // The operators of rf/ops/rows.h: schemas, flat argument lists, and calls through the dispatcher.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <array>
 #include <string>
 #include <vector>
 
+#include "dispatcher.h"
 #include "rf/ops/rows.h"
 
 namespace rf::ops {
@@ -30,12 +29,8 @@ inline constexpr const char* kLinearBackwardSchema =
 using OptionalTensor = std::optional<at::Tensor>;
 
 // The arguments of roformer::norm.
-struct NormCall {
+struct NormCall : NormOptions {
   at::Tensor x;
-  OptionalTensor bias, residual, gamma, beta;
-  std::string kind;
-  double eps, dropout;
-  c10::SymInt seed, stream;
 };
 
 // Makes a kernel for the dispatcher from one that takes a NormCall, followed by the schema's earlier arguments.
@@ -47,7 +42,7 @@ struct NormKernel<kKernel, Result (*)(const NormCall&, Before...)> {
                     const OptionalTensor& gamma, const OptionalTensor& beta, std::string_view kind, double eps,
                     double dropout, c10::SymInt seed, c10::SymInt stream) {
     return kKernel(
-        {x, bias, residual, gamma, beta, std::string(kind), eps, dropout, std::move(seed), std::move(stream)},
+        {{bias, residual, gamma, beta, std::string(kind), eps, dropout, std::move(seed), std::move(stream)}, x},
         before...);
   }
 };
@@ -55,11 +50,8 @@ struct NormKernel<kKernel, Result (*)(const NormCall&, Before...)> {
 at::Tensor dispatch_norm(const NormCall& call);
 std::vector<at::Tensor> dispatch_norm_backward(const NormCall& call, const at::Tensor& grad,
                                                std::array<bool, 5> wanted);
-at::Tensor dispatch_gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_view form);
 std::vector<at::Tensor> dispatch_gelu_backward(const at::Tensor& grad, std::array<bool, 2> wanted, const at::Tensor& x,
                                                const OptionalTensor& bias, std::string_view form);
-at::Tensor dispatch_linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                           std::string_view activation);
 std::vector<at::Tensor> dispatch_linear_backward(const at::Tensor& grad, std::array<bool, 3> wanted,
                                                  const at::Tensor& x, const at::Tensor& weight);
 

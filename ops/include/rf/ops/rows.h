@@ -7,11 +7,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/SymInt.h>
 
-#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
-#include <utility>
 
 namespace rf::ops {
 
@@ -20,10 +20,10 @@ struct NormOptions {
   std::optional<at::Tensor> bias = {};      // [C]
   std::optional<at::Tensor> residual = {};  // the shape of x; the result has its dtype, that of x or float32
   std::optional<at::Tensor> gamma = {}, beta = {};
-  std::string_view kind = "layer";  // or "rms"
+  std::string kind = "layer";  // or "rms"
   double eps = 1e-12;
   double dropout = 0;  // the probability, as in ops::dropout, of x
-  int64_t seed = 0, stream = 0;
+  c10::SymInt seed = 0, stream = 0;
 };
 // The result has the shape of x. The backward keeps only the arguments.
 at::Tensor norm(const at::Tensor& x, const NormOptions& options);
