@@ -41,7 +41,7 @@ FILTERS = {
     "rope-cached": "^rope/.*/4096/",
     "attention": f"^(attention|{YARDSTICK})/",
     "linear-attention": "^linear-attention/",
-    "rows": "^(norm|gelu|softmax|cross-entropy)/",
+    "rows": "^(norm|gelu)/",
     "linear": "^linear/",
 }
 HEADS, HEAD_DIM, BASE = 12, 64, 10000.0
@@ -245,20 +245,6 @@ def gelu_cases(tiny: bool) -> Iterator[Case]:
     yield from row_cases("gelu/bias-erf", *size, biased, lambda x, bias: F.gelu(x + bias), 1)
 
 
-def softmax_cases(tiny: bool) -> Iterator[Case]:
-    peer = functools.partial(torch.softmax, dim=-1)
-    yield from row_cases("softmax", *((5, 24) if tiny else (12 * 512, 512)), (2, 5), operators.softmax, peer)
-
-
-def cross_entropy_cases(tiny: bool) -> Iterator[Case]:
-    """Over the vocabulary at the masked positions of a pretraining batch."""
-    for rows, columns in [(5, 24)] if tiny else [(614, 8000), (154, 50000)]:
-        targets = torch.randint(columns, (rows,))
-        ours = lambda x, targets=targets: operators.cross_entropy(x, targets)[0]  # noqa: E731
-        peer = functools.partial(F.cross_entropy, target=targets, reduction="none")
-        yield from row_cases("cross-entropy", rows, columns, (1, 3), ours, peer)
-
-
 def linear_cases(tiny: bool) -> Iterator[Case]:
     """The linear layers of the base model on 8 x 128 tokens."""
     base = [(768, 2304, False), (768, 768, False), (768, 3072, False), (768, 3072, True), (3072, 768, False)]
@@ -290,8 +276,7 @@ def linear_cases(tiny: bool) -> Iterator[Case]:
 
 
 CASES = (
-    rope_cases, attention_cases, linear_attention_cases, norm_cases, gelu_cases, softmax_cases, cross_entropy_cases,
-    linear_cases,
+    rope_cases, attention_cases, linear_attention_cases, norm_cases, gelu_cases, linear_cases,
 )  # fmt: skip
 
 

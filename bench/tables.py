@@ -27,7 +27,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Models of transformers, patched": ["patch_peers"],
     "Linear attention: the kernel and torch": ["kernels linear-attention"],
     "Linear attention: long sequences": ["linear_attention"],
-    "Rows: norms, GELU, softmax, cross-entropy": ["kernels rows"],
+    "Rows: norms, GELU": ["kernels rows"],
     "Linear layers": ["kernels linear"],
     "Engine: RoFormer-base and its peers": ["engine_peers", "engine_peers mixed"],
     "Engine: vectors of a file of texts, whole processes": ["embed_peers"],

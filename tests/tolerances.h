@@ -17,8 +17,6 @@ inline constexpr double kEpsBf16 = 0.0078125;
 inline constexpr double kEpsF16 = 0.0009765625;
 // The golden numbers carry 12 decimals.
 inline constexpr double kGoldenDecimals = 6e-12;
-// 1e-12 of scores up to 70.
-inline constexpr double kGoldenScore = 7.1e-11;
 // R^-1 R and R^T R on values below 2: some eps of their magnitude; scale 0.3 and its inverse add two roundings.
 inline constexpr double kRoundTripF64 = 16 * 2.220446049250313e-16;
 // R-ROPE-08.

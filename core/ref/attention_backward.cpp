@@ -9,7 +9,7 @@
 // order.
 #include <algorithm>
 
-#include "attention/reference.h"
+#include "attention/implementations.h"
 #include "attention/terms.h"
 #include "attention_head.h"
 

@@ -1,7 +1,6 @@
 // One query head of one batch entry, and the equation's quantities for a query and a key. Shared by the forward and the
 // backward.
-#ifndef RF_CORE_REF_ATTENTION_HEAD_H_
-#define RF_CORE_REF_ATTENTION_HEAD_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -82,4 +81,3 @@ AttentionRow attention_row(const Head& head, int64_t m);
 double value(const Head& head, int64_t m, int64_t n, int64_t e);
 
 }  // namespace rf::ref
-#endif

@@ -1,7 +1,6 @@
 // Elements of the four types as doubles and back, rounded once to nearest even, straight from the definition of the
 // formats (IEEE 754 binary16/32/64, bfloat16 = the upper half of a binary32).
-#ifndef RF_CORE_REF_CONVERT_H_
-#define RF_CORE_REF_CONVERT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -13,4 +12,3 @@ double load(rf_dtype dtype, const void* data, int64_t index);
 void store(rf_dtype dtype, void* data, int64_t index, double value);
 
 }  // namespace rf::ref
-#endif

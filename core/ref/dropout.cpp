@@ -1,5 +1,4 @@
 // Dropout in plain loops (see the header).
-#include "dropout.h"
 
 #include "convert.h"
 #include "rows/philox.h"

@@ -8,7 +8,6 @@
 
 #include "common/element.h"
 #include "convert.h"
-#include "linear/checks.h"
 #include "rows/reference.h"
 
 namespace rf::ref {

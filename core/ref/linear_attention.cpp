@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "convert.h"
-#include "linear_attention/sequence.h"
+#include "linear_attention/problem.h"
 
 namespace rf::ref {
 namespace {

@@ -4,8 +4,6 @@
 
 #include "common/element.h"
 #include "convert.h"
-#include "dropout.h"
-#include "rows/checks.h"
 #include "rows/reference.h"
 
 namespace rf::ref {

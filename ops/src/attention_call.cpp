@@ -2,15 +2,12 @@
 #include "attention_call.h"
 
 #include <ATen/core/Formatting.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "dtype.h"
 #include "layout.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {

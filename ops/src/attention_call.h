@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "borrowed.h"
+#include "core_call.h"
 #include "rf/attention.h"
 #include "rf/ops/attention.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "attention_call.h"
-#include "boxed.h"
+#include "dispatcher.h"
 
 namespace rf::ops {
 

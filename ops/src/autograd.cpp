@@ -15,7 +15,6 @@
 
 #include "autograd.h"
 #include "dispatch.h"
-#include "rf/ops/ops.h"
 
 namespace rf::ops {
 namespace {
@@ -55,7 +54,7 @@ at::Tensor apply_transposed(AutogradContext* ctx, const at::Tensor& grad) {
   options.rotary_dim = data["rotary_dim"].toOptional<int64_t>();
   options.heads_first = data["heads_first"].toBool();
   options.direction = direction;
-  return dispatch_rope(grad, saved[0], options);
+  return rope(grad, saved[0], options);
 }
 
 // One undefined gradient for each argument of forward, except the first tensor's.
@@ -70,7 +69,7 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
                             const RopeOptions& options) {
     save_transposed(ctx, positions, options);
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return dispatch_rope(x, positions, options);
+    return rope(x, positions, options);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     return gradients(apply_transposed(ctx, grads[0]), 3);
@@ -84,7 +83,7 @@ struct RopeInplaceFunction : torch::autograd::Function<RopeInplaceFunction> {
     ctx->mark_dirty({x});
     {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      dispatch_rope_inplace(x, positions, options);
+      rope_(x, positions, options);
     }
     return x;
   }
@@ -114,7 +113,7 @@ at::Tensor rope_autograd(const at::Tensor& x, const at::Tensor& positions, const
   if (frequencies_are_trained(options)) return rope_by_rows(x, positions, options);
   if (needs_gradient(x)) return RopeFunction::apply(x, positions, options);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_rope(x, positions, options);
+  return rope(x, positions, options);
 }
 
 void rope_autograd_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
@@ -130,14 +129,14 @@ void rope_autograd_inplace(const at::Tensor& x, const at::Tensor& positions, con
     return;
   }
   const at::AutoDispatchBelowAutograd guard;
-  dispatch_rope_inplace(x, positions, options);
+  rope_(x, positions, options);
 }
 
 // The version of x counts its changes; autograd refuses a backward through a value that was overwritten.
 void rope_version_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
   {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    dispatch_rope_inplace(x, positions, options);
+    rope_(x, positions, options);
   }
   torch::autograd::increment_version(x);
 }

@@ -1,8 +1,12 @@
-// Schemas of the operators, their flat argument lists, and calls through the dispatcher.
+// The operators of rf/ops/ops.h, and rope: schemas, flat argument lists, and calls through the dispatcher, so that
+// autograd, torch.compile and every backend see the call.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <optional>
+#include <string_view>
+#include <tuple>
 
+#include "dispatcher.h"
 #include "rf/ops/ops.h"
 
 namespace rf::ops {
@@ -22,16 +26,21 @@ inline constexpr const char* kRopeTableSchema =
 // seed and stream are SymInt, so that a compiled training step is not specialised on the numbers of one step.
 inline constexpr const char* kDropoutSchema = "dropout(Tensor x, float p, SymInt seed, SymInt stream) -> Tensor";
 
+// Rotary position embedding (core/include/rf/rope.h has the equation).
+struct RopeOptions {
+  std::string_view layout;  // "pairs" or "halves"; no default
+  double base = 10000.0;
+  std::optional<at::Tensor> freqs;         // float64 [R/2], in place of base; may be trained
+  double scale = 1.0;                      // multiplies cos and sin
+  std::optional<int64_t> rotary_dim;       // default: the whole head, or 2 * freqs
+  bool heads_first = false;                // x is [..,H,T,D] instead of [..,T,H,D]
+  std::string_view direction = "forward";  // "forward", "transpose" or "inverse"
+};
+
 template <class Result>
 using RopeSignature = Result(const at::Tensor& x, const at::Tensor& positions, std::string_view layout, double base,
                              const std::optional<at::Tensor>& freqs, double scale, std::optional<int64_t> rotary_dim,
                              bool heads_first, std::string_view direction);
-
-using RotateSignature = at::Tensor(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                                   std::string_view layout, std::string_view direction);
-using RopeTableSignature = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& positions, const at::Tensor& freqs,
-                                                              const std::optional<at::Tensor>& freqs_lo, double scale,
-                                                              at::ScalarType dtype);
 
 // Makes a kernel for the dispatcher from one that takes RopeOptions.
 template <class Result, Result (*kKernel)(const at::Tensor&, const at::Tensor&, const RopeOptions&)>
@@ -41,17 +50,20 @@ Result rope_kernel(const at::Tensor& x, const at::Tensor& positions, std::string
   return kKernel(x, positions, {layout, base, freqs, scale, rotary_dim, heads_first, direction});
 }
 
-// The operators through the dispatcher, so that autograd, torch.compile and every backend see the call.
-at::Tensor dispatch_rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
-void dispatch_rope_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
+// x: float32, float64, bfloat16 or float16, any strides with a contiguous last dimension (others are copied).
+// positions: [T] or [B,T], integers or float64. Gradients, of any order, to x and freqs. Result: a new contiguous
+// tensor of x's shape and dtype.
+at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
+// The same in place. As with PyTorch's in-place operators, autograd refuses a leaf that requires grad.
+void rope_(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 
-at::Tensor dispatch_rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
-                           std::string_view direction);
+// rope_table of rf/ops/ops.h with the operator's types.
 std::tuple<at::Tensor, at::Tensor> dispatch_rope_table(const at::Tensor& positions, const at::Tensor& freqs,
                                                        const std::optional<at::Tensor>& freqs_lo, double scale,
                                                        at::ScalarType dtype);
 
-at::Tensor dispatch_dropout(const at::Tensor& x, double p, const c10::SymInt& seed, const c10::SymInt& stream);
+// dropout of rf/ops/ops.h for any p, with the operator's types.
+at::Tensor dispatch_dropout(const at::Tensor& x, double p, c10::SymInt seed, c10::SymInt stream);
 
 // The rules of rope's arguments.
 void check_rope_arguments(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);

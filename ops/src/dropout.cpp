@@ -4,13 +4,10 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include "core_call.h"
 #include "dispatch.h"
-#include "dtype.h"
-#include "find_operator.h"
 #include "rf/dropout.h"
-#include "rf/ops/ops.h"
 #include "row_arguments.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {
@@ -37,10 +34,9 @@ at::Tensor dropout_meta(const at::Tensor& x, double p, c10::SymInt /*seed*/, c10
 
 }  // namespace
 
-at::Tensor dispatch_dropout(const at::Tensor& x, double p, const c10::SymInt& seed, const c10::SymInt& stream) {
-  using Signature = at::Tensor(const at::Tensor&, double, c10::SymInt, c10::SymInt);
-  static const auto op = find_operator<Signature>("roformer::dropout");
-  return op.call(x, p, seed, stream);
+at::Tensor dispatch_dropout(const at::Tensor& x, double p, c10::SymInt seed, c10::SymInt stream) {
+  static const auto op = find_operator<decltype(dispatch_dropout)>("roformer::dropout");
+  return op.call(x, p, std::move(seed), std::move(stream));
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, int64_t seed, int64_t stream) {

@@ -2,15 +2,13 @@
 #include "rf/ops/kernels.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <string_view>
 
-#include "dtype.h"
+#include "core_call.h"
 #include "rf/linear.h"
 #include "rf/rope.h"
-#include "status.h"
 
 namespace rf::ops {
 

@@ -3,11 +3,11 @@
 #include <torch/library.h>
 
 #include "attention_operator.h"
+#include "core_call.h"
 #include "dispatch.h"
 #include "linear_attention_operator.h"
 #include "rf/ops/openmp.h"
 #include "row_operators.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {
@@ -27,25 +27,13 @@ std::tuple<int64_t, int64_t> memory_held() {
 }  // namespace
 
 TORCH_LIBRARY(roformer, library) {
-  library.def(kRopeSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kRopeInplaceSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kRotateSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kRopeTableSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kDropoutSchema, {at::Tag::pt2_compliant_tag});
-  library.def(attention_schema().c_str(), {at::Tag::pt2_compliant_tag});
-  library.def(attention_backward_schema().c_str(), {at::Tag::pt2_compliant_tag});
-  library.def(kLinearAttentionSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kLinearAttentionBackwardSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kNormSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kNormBackwardSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kGeluSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kGeluBackwardSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kSoftmaxSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kSoftmaxBackwardSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kCrossEntropySchema, {at::Tag::pt2_compliant_tag});
-  library.def(kCrossEntropyBackwardSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kLinearSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kLinearBackwardSchema, {at::Tag::pt2_compliant_tag});
+  const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
+  for (const char* schema : {kRopeSchema, kRopeInplaceSchema, kRotateSchema, kRopeTableSchema, kDropoutSchema,
+                             kLinearAttentionSchema, kLinearAttentionBackwardSchema, kNormSchema, kNormBackwardSchema,
+                             kGeluSchema, kGeluBackwardSchema, kLinearSchema, kLinearBackwardSchema}) {
+    library.def(schema, tags);
+  }
+  for (const std::string& schema : {attention_schema(), attention_backward_schema()}) library.def(schema.c_str(), tags);
   library.def("openmp_warning() -> str", openmp_warning);
   library.def("target() -> str", target);
   library.def("set_target(str name) -> ()", set_target);

@@ -5,9 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
-#include "find_operator.h"
 #include "row_arguments.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {
@@ -15,10 +13,9 @@ namespace {
 constexpr const char* kWhere = "linear";
 
 rf_linear_activation parse_activation(std::string_view name) {
-  if (name == "none") return RF_LINEAR_NONE;
-  if (name == "gelu_erf") return RF_LINEAR_GELU_ERF;
-  if (name == "gelu_tanh") return RF_LINEAR_GELU_TANH;
-  TORCH_CHECK_VALUE(false, "[linear] activation must be \"none\", \"gelu_erf\" or \"gelu_tanh\", got \"", name, "\"");
+  return parse_name<rf_linear_activation>(
+      kWhere, "activation", name,
+      {{"none", RF_LINEAR_NONE}, {"gelu_erf", RF_LINEAR_GELU_ERF}, {"gelu_tanh", RF_LINEAR_GELU_TANH}});
 }
 
 void check(const at::Tensor& x, const at::Tensor& weight) {
@@ -136,31 +133,22 @@ at::Tensor linear_autocast(const at::Tensor& x, const at::Tensor& weight, const 
     return tensor.scalar_type() == at::kDouble || !tensor.is_floating_point() ? tensor : tensor.to(dtype);
   };
   const at::Tensor cast_x = cast(x);
-  return dispatch_linear(cast_x,
-                         weight.scalar_type() == at::kFloat && cast_x.scalar_type() == dtype ? weight : cast(weight),
-                         bias, activation);
+  return linear(cast_x, weight.scalar_type() == at::kFloat && cast_x.scalar_type() == dtype ? weight : cast(weight),
+                bias, activation);
 }
 
 }  // namespace
 
-at::Tensor dispatch_linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                           std::string_view activation) {
-  using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, std::string_view);
-  static const auto op = find_operator<Signature>("roformer::linear");
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                  std::string_view activation) {
+  static const auto op = find_operator<decltype(linear)>("roformer::linear");
   return op.call(x, weight, bias, activation);
 }
 
 std::vector<at::Tensor> dispatch_linear_backward(const at::Tensor& grad, std::array<bool, 3> wanted,
                                                  const at::Tensor& x, const at::Tensor& weight) {
-  using Signature =
-      std::vector<at::Tensor>(const at::Tensor&, std::array<bool, 3>, const at::Tensor&, const at::Tensor&);
-  static const auto op = find_operator<Signature>("roformer::linear_backward");
+  static const auto op = find_operator<decltype(dispatch_linear_backward)>("roformer::linear_backward");
   return op.call(grad, wanted, x, weight);
-}
-
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                  std::string_view activation) {
-  return dispatch_linear(x, weight, bias, activation);
 }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) {

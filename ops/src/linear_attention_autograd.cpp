@@ -36,14 +36,10 @@ enum Saved : size_t {
   kDenominators
 };
 
-at::Tensor or_undefined(const MaybeTensor& x) { return x.value_or(at::Tensor()); }
-MaybeTensor if_defined(const at::Tensor& x) { return x.defined() ? MaybeTensor(x) : std::nullopt; }
-
 void save_call(AutogradContext* ctx, const LinearAttentionCall& call, const LinearAttentionResult& result) {
-  ctx->save_for_backward({call.q, call.k, call.v, or_undefined(call.query_cos), or_undefined(call.query_sin),
-                          or_undefined(call.key_cos), or_undefined(call.key_sin), or_undefined(call.key_mask),
-                          or_undefined(call.key_exponents), or_undefined(call.cu_seqlens_q),
-                          or_undefined(call.cu_seqlens_k), std::get<0>(result), std::get<1>(result)});
+  ctx->save_for_backward({call.q, call.k, call.v, call.query.cos, call.query.sin, call.key.cos, call.key.sin,
+                          call.key_mask_BS, call.key_exponents_BSH, call.packed.cu_seqlens_q, call.packed.cu_seqlens_k,
+                          std::get<0>(result), std::get<1>(result)});
   auto& data = ctx->saved_data;
   data["feature_map"] = call.feature_map;
   data["direction"] = call.direction;
@@ -54,41 +50,38 @@ void save_call(AutogradContext* ctx, const LinearAttentionCall& call, const Line
 
 LinearAttentionCall saved_call(AutogradContext* ctx, const variable_list& saved) {
   auto& data = ctx->saved_data;
-  return {.q = saved[kQ],
-          .k = saved[kK],
-          .v = saved[kV],
-          .feature_map = data["feature_map"].toStringRef(),
-          .direction = data["direction"].toStringRef(),
-          .denominator = data["denominator"].toStringRef(),
-          .query_cos = if_defined(saved[kQueryCos]),
-          .query_sin = if_defined(saved[kQuerySin]),
-          .key_cos = if_defined(saved[kKeyCos]),
-          .key_sin = if_defined(saved[kKeySin]),
-          .layout = data["layout"].toStringRef(),
-          .key_mask = if_defined(saved[kKeyMask]),
-          .eps = data["eps"].toDouble(),
-          .key_exponents = if_defined(saved[kKeyExponents]),
-          .cu_seqlens_q = if_defined(saved[kEndsQ]),
-          .cu_seqlens_k = if_defined(saved[kEndsK]),
-          .state = std::nullopt,
-          .state_exponents = std::nullopt};
+  return {{.feature_map = data["feature_map"].toStringRef(),
+           .direction = data["direction"].toStringRef(),
+           .denominator = data["denominator"].toStringRef(),
+           .query = {saved[kQueryCos], saved[kQuerySin]},
+           .key = {saved[kKeyCos], saved[kKeySin]},
+           .layout = data["layout"].toStringRef(),
+           .key_mask_BS = saved[kKeyMask],
+           .eps = data["eps"].toDouble(),
+           .key_exponents_BSH = saved[kKeyExponents],
+           .packed = {saved[kEndsQ], saved[kEndsK]}},
+          saved[kQ],
+          saved[kK],
+          saved[kV],
+          {},
+          {}};
 }
 
 // The gradient of the exponents c: a weight has the factor e^(c_n - c_m'), m' the last key that query m may see, so the
 // gradient of c_n is k_n . dk_n - sum of q_m . dq_m over the queries with m' = n.
 at::Tensor exponents_gradient(const LinearAttentionCall& call, const at::Tensor& dq, const at::Tensor& dk) {
   const int64_t queries = call.q.size(1), keys = call.k.size(1), key_heads = call.k.size(2);
-  const at::ScalarType dtype = call.key_exponents->scalar_type();
+  const at::ScalarType dtype = call.key_exponents_BSH.scalar_type();
   const at::Tensor of_queries_BTHk =
       (call.q.to(dtype) * dq).sum(-1).unflatten(-1, {key_heads, call.q.size(2) / key_heads}).sum(-1);
   at::Tensor gradient_BSHk = (call.k.to(dtype) * dk).sum(-1);
-  if (!call.cu_seqlens_q) {
+  if (!call.packed.defined()) {
     const int64_t pairs = std::min(queries, keys);
     gradient_BSHk.narrow(1, keys - pairs, pairs).sub_(of_queries_BTHk.narrow(1, queries - pairs, pairs));
     return gradient_BSHk;
   }
   // Queries and keys of a sequence end together.
-  const at::Tensor ends_q = call.cu_seqlens_q->to(at::kLong), ends_k = call.cu_seqlens_k->to(at::kLong);
+  const at::Tensor ends_q = call.packed.cu_seqlens_q.to(at::kLong), ends_k = call.packed.cu_seqlens_k.to(at::kLong);
   const at::Tensor of_query = at::arange(queries, ends_q.options());
   const at::Tensor sequence = at::searchsorted(ends_q, of_query, /*out_int32=*/false, /*right=*/true) - 1;
   const at::Tensor key = of_query - ends_q.index_select(0, sequence + 1) + ends_k.index_select(0, sequence + 1);
@@ -140,23 +133,24 @@ LinearAttentionResult linear_attention_autograd(const LinearAttentionCall& call)
     check_no_tangent("linear_attention", name, *x);
     trained = trained || needs_gradient(*x);
   }
-  check_no_tangent("linear_attention", "key_exponents", call.key_exponents);
-  trained = trained || (call.key_exponents && needs_gradient(*call.key_exponents));
-  for (const auto& [x, name] : {std::pair{&call.query_cos, "query_cos"},
-                                {&call.query_sin, "query_sin"},
-                                {&call.key_cos, "key_cos"},
-                                {&call.key_sin, "key_sin"},
+  check_no_tangent("linear_attention", "key_exponents", call.key_exponents_BSH);
+  trained = trained || needs_gradient(call.key_exponents_BSH);
+  for (const auto& [x, name] : {std::pair{&call.query.cos, "query_cos"},
+                                {&call.query.sin, "query_sin"},
+                                {&call.key.cos, "key_cos"},
+                                {&call.key.sin, "key_sin"},
                                 {&call.state, "state"},
                                 {&call.state_exponents, "state_exponents"}}) {
     check_no_tangent("linear_attention", name, *x);
     check_no_gradient("linear_attention", name, *x);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(!(trained && call.state),
+  TORCH_CHECK_NOT_IMPLEMENTED(!(trained && call.state.defined()),
                               "[linear_attention] q, k and v must not require grad with a state, got tensors that "
                               "do. Hint: torch.no_grad()");
   if (trained) {
     // An argument must be a tensor.
-    const at::Tensor exponents = call.key_exponents.value_or(at::empty({0}, call.q.options()));
+    const at::Tensor exponents =
+        call.key_exponents_BSH.defined() ? call.key_exponents_BSH : at::empty({0}, call.q.options());
     const variable_list results = LinearAttentionFunction::apply(call.q, call.k, call.v, exponents, call);
     return {results[0], results[1], results[2]};
   }

@@ -2,16 +2,13 @@
 // dispatcher.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <array>
-#include <optional>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "boxed.h"
+#include "dispatcher.h"
+#include "rf/ops/linear_attention.h"
 
 namespace rf::ops {
 
@@ -29,17 +26,9 @@ inline constexpr const char* kLinearAttentionBackwardSchema =
     "Tensor? query_sin=None, Tensor? key_cos=None, Tensor? key_sin=None, str layout=\"pairs\", Tensor? key_mask=None, "
     "float eps=0.0, Tensor? key_exponents=None, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None) -> Tensor[]";
 
-using MaybeTensor = std::optional<at::Tensor>;
-
-struct LinearAttentionCall {
+struct LinearAttentionCall : LinearAttentionOptions {
   at::Tensor q, k, v;
-  std::string feature_map, direction, denominator;
-  MaybeTensor query_cos, query_sin, key_cos, key_sin;
-  std::string layout;
-  MaybeTensor key_mask;
-  double eps = 0;
-  MaybeTensor key_exponents, cu_seqlens_q, cu_seqlens_k;
-  MaybeTensor state, state_exponents;  // of the forward
+  at::Tensor state, state_exponents;  // of the forward
 };
 
 using LinearAttentionResult = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // out, denominators, state_after

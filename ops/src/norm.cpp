@@ -3,15 +3,17 @@
 
 #include <cmath>
 
-#include "find_operator.h"
 #include "rf/rows.h"
 #include "row_arguments.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {
 
 constexpr const char* kWhere = "norm";
+
+rf_norm_kind parse_kind(std::string_view kind) {
+  return parse_name<rf_norm_kind>(kWhere, "kind", kind, {{"layer", RF_NORM_LAYER}, {"rms", RF_NORM_RMS}});
+}
 
 // The tensor that gives the result its shape and dtype.
 const at::Tensor& stream_of(const NormCall& call) { return call.residual ? *call.residual : call.x; }
@@ -31,8 +33,7 @@ void check(const NormCall& call) {
   check_parameter(kWhere, "bias", call.bias, size, x.device());
   check_parameter(kWhere, "gamma", call.gamma, size, x.device());
   check_parameter(kWhere, "beta", call.beta, size, x.device());
-  TORCH_CHECK_VALUE(call.kind == "layer" || call.kind == "rms", "[norm] kind must be \"layer\" or \"rms\", got \"",
-                    call.kind, "\"");
+  parse_kind(call.kind);
   TORCH_CHECK_VALUE(call.eps >= 0 && std::isfinite(call.eps), "[norm] eps must be >= 0 and finite, got ", call.eps);
   check_dropout(kWhere, "dropout", call.dropout);
 }
@@ -53,7 +54,7 @@ struct Ready {
     args.struct_size = sizeof args;
     args.dtype = *core_dtype(call.x.scalar_type());
     args.stream_dtype = *core_dtype(stream_of(call).scalar_type());
-    args.kind = call.kind == "rms" ? RF_NORM_RMS : RF_NORM_LAYER;
+    args.kind = parse_kind(call.kind);
     args.rows = x.rows();
     args.columns = x.columns();
     args.x = x.data();
@@ -153,10 +154,7 @@ std::vector<at::Tensor> dispatch_norm_backward(const NormCall& c, const at::Tens
   return op.call(grad, wanted, c.x, c.bias, c.residual, c.gamma, c.beta, c.kind, c.eps, c.dropout, c.seed, c.stream);
 }
 
-at::Tensor norm(const at::Tensor& x, const NormOptions& o) {
-  return dispatch_norm(
-      {x, o.bias, o.residual, o.gamma, o.beta, std::string(o.kind), o.eps, o.dropout, o.seed, o.stream});
-}
+at::Tensor norm(const at::Tensor& x, const NormOptions& options) { return dispatch_norm({options, x}); }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) {
   library.impl("norm", NormKernel<norm_cpu>::run);

@@ -8,26 +8,25 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
 
+#include "core_call.h"
 #include "dispatch.h"
-#include "dtype.h"
-#include "find_operator.h"
 #include "layout.h"
-#include "rf/ops/ops.h"
 #include "rf/rope.h"
-#include "rope_registry.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {
 
 rf_rope_direction parse_direction(std::string_view direction) {
-  if (direction == "forward") return RF_ROPE_FORWARD;
-  if (direction == "transpose") return RF_ROPE_TRANSPOSE;
-  if (direction == "inverse") return RF_ROPE_INVERSE;
-  TORCH_CHECK_VALUE(false, "[rope] direction must be \"forward\", \"transpose\" or \"inverse\", got \"", direction,
-                    "\"");
+  return parse_name<rf_rope_direction>(
+      "rope", "direction", direction,
+      {{"forward", RF_ROPE_FORWARD}, {"transpose", RF_ROPE_TRANSPOSE}, {"inverse", RF_ROPE_INVERSE}});
 }
 
 void check_device(const at::Tensor& x, const at::Tensor& other, const char* name) {
@@ -95,14 +94,59 @@ at::Tensor as_BTHD(const at::Tensor& x, bool heads_first) {
   return heads_first ? flat.transpose(1, 2) : flat;
 }
 
-std::shared_ptr<rf_rope> find_rope(const at::Tensor& x, const RopeOptions& o) {
-  if (!o.freqs) return rope_registry().get({o.base, {}, o.rotary_dim.value_or(x.size(-1)), o.scale});
+// The parameters of an rf_rope.
+struct RopeKey {
+  double base;                // of theta_i = base^(-2i/rotary_dim); 0 when freqs are given
+  std::vector<double> freqs;  // [rotary_dim/2], or empty
+  int64_t rotary_dim;
+  double scale;
+
+  bool operator==(const RopeKey&) const = default;
+};
+
+RopeKey key_of(const at::Tensor& x, const RopeOptions& o) {
+  if (!o.freqs) return {o.base, {}, o.rotary_dim.value_or(x.size(-1)), o.scale};
   const at::Tensor freqs = o.freqs->contiguous();
   const double* first = freqs.const_data_ptr<double>();
-  return rope_registry().get({0.0, {first, first + freqs.numel()}, 2 * freqs.numel(), o.scale});
+  return {0.0, {first, first + freqs.numel()}, 2 * freqs.numel(), o.scale};
 }
 
-void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor& positions, const RopeOptions& o) {
+std::shared_ptr<rf_rope> create(const RopeKey& key) {
+  const int64_t num_freqs = key.rotary_dim / 2;
+  std::vector<double> hi = key.freqs, lo(static_cast<size_t>(num_freqs));
+  if (hi.empty()) {
+    hi.resize(lo.size());
+    check_status(rf_rope_frequencies(key.base, key.rotary_dim, hi.data(), lo.data()));
+  }
+  rf_rope* rope = nullptr;
+  check_status(rf_rope_create(hi.data(), lo.data(), num_freqs, key.scale, 0, &rope));
+  return {rope, rf_rope_destroy};
+}
+
+// The rf_rope objects of this process by their parameters. An rf_rope keeps the frequencies and table rows used so far,
+// so a call in the steady state finds its object and builds nothing. At most 64 are kept, and core bounds the total
+// bytes of their tables. The least recently used object is removed first; its current users keep it alive.
+std::shared_ptr<rf_rope> find_rope(const RopeKey& key) {
+  constexpr size_t kMaxEntries = 64;
+  struct Registry {
+    std::mutex mutex;
+    std::list<std::pair<RopeKey, std::shared_ptr<rf_rope>>> entries;  // most recently used first
+  };
+  static auto& registry = *new Registry;  // never destroyed: threads may still use it at exit
+  auto& entries = registry.entries;
+  const std::lock_guard lock(registry.mutex);
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == key; });
+  if (found != entries.end()) {
+    entries.splice(entries.begin(), entries, found);
+  } else {
+    entries.emplace_front(key, create(key));
+    if (entries.size() > kMaxEntries) entries.pop_back();
+  }
+  return entries.front().second;
+}
+
+void apply(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor& positions, const RopeOptions& o) {
   const bool whole = positions.scalar_type() != at::kDouble;
   const at::Tensor ids = (whole ? positions.to(at::kLong) : positions).contiguous();
   auto args = data_args<rf_rope_args>(x_BTHD, y_BTHD);
@@ -114,13 +158,13 @@ void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor
     args.positions_i64 = ids.const_data_ptr<int64_t>();
   }
   args.position_stride_b = ids.dim() == 2 ? ids.size(1) : 0;
-  call_core(rf_rope_apply, find_rope(x_BTHD, o).get(), &args);
+  call_core(rf_rope_apply, find_rope(key_of(x_BTHD, o)).get(), &args);
 }
 
 at::Tensor rope_cpu(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
   check_rope_arguments(x, positions, options);
   at::Tensor y = at::empty(x.sizes(), x.options());
-  if (y.numel() > 0) rotate(as_BTHD(x, options.heads_first), as_BTHD(y, options.heads_first), positions, options);
+  if (y.numel() > 0) apply(as_BTHD(x, options.heads_first), as_BTHD(y, options.heads_first), positions, options);
   return y;
 }
 
@@ -130,7 +174,7 @@ void rope_cpu_inplace(const at::Tensor& x, const at::Tensor& positions, const Ro
   if (x.numel() == 0) return;
   const at::Tensor x_BTHD = as_BTHD(x, options.heads_first);
   // Positions that share the memory of x are read before the call changes it.
-  rotate(x_BTHD, x_BTHD, positions.is_alias_of(x) ? positions.clone() : positions, options);
+  apply(x_BTHD, x_BTHD, positions.is_alias_of(x) ? positions.clone() : positions, options);
   if (!x_BTHD.is_alias_of(x)) x.copy_((options.heads_first ? x_BTHD.transpose(1, 2) : x_BTHD).reshape(x.sizes()));
 }
 
@@ -153,23 +197,14 @@ void check_rope_arguments(const at::Tensor& x, const at::Tensor& positions, cons
   check_positions(x, positions, options);
 }
 
-at::Tensor dispatch_rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
+at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
   static const auto op = find_operator<RopeSignature<at::Tensor>>("roformer::rope");
   return op.call(x, positions, o.layout, o.base, o.freqs, o.scale, o.rotary_dim, o.heads_first, o.direction);
 }
 
-void dispatch_rope_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
+void rope_(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
   static const auto op = find_operator<RopeSignature<void>>("roformer::rope_");
   op.call(x, positions, o.layout, o.base, o.freqs, o.scale, o.rotary_dim, o.heads_first, o.direction);
-}
-
-at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  return dispatch_rope(x, positions, options);
-}
-
-at::Tensor& rope_(at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  dispatch_rope_inplace(x, positions, options);
-  return x;
 }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) {

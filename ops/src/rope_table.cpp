@@ -11,11 +11,9 @@
 #include <cmath>
 #include <type_traits>
 
+#include "core_call.h"
 #include "dispatch.h"
-#include "find_operator.h"
-#include "rf/ops/ops.h"
 #include "rf/rope.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {
@@ -147,7 +145,7 @@ std::tuple<at::Tensor, at::Tensor> rope_table_meta(const at::Tensor& positions, 
 std::tuple<at::Tensor, at::Tensor> dispatch_rope_table(const at::Tensor& positions, const at::Tensor& freqs,
                                                        const std::optional<at::Tensor>& freqs_lo, double scale,
                                                        at::ScalarType dtype) {
-  static const auto op = find_operator<RopeTableSignature>("roformer::rope_table");
+  static const auto op = find_operator<decltype(dispatch_rope_table)>("roformer::rope_table");
   return op.call(positions, freqs, freqs_lo, scale, dtype);
 }
 

@@ -4,22 +4,19 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include "dispatch.h"
-#include "dtype.h"
-#include "find_operator.h"
+#include "core_call.h"
+#include "dispatcher.h"
 #include "layout.h"
 #include "rf/ops/ops.h"
 #include "rf/ops/terms.h"
 #include "rf/rope.h"
-#include "status.h"
 
 namespace rf::ops {
 namespace {
 
 rf_rope_direction parse_direction(std::string_view direction) {
-  if (direction == "forward") return RF_ROPE_FORWARD;
-  if (direction == "transpose") return RF_ROPE_TRANSPOSE;
-  TORCH_CHECK_VALUE(false, "[rotate] direction must be \"forward\" or \"transpose\", got \"", direction, "\"");
+  return parse_name<rf_rope_direction>("rotate", "direction", direction,
+                                       {{"forward", RF_ROPE_FORWARD}, {"transpose", RF_ROPE_TRANSPOSE}});
 }
 
 void check_rows(const at::Tensor& x, const at::Tensor& rows, const char* name) {
@@ -82,15 +79,10 @@ at::Tensor rotate_meta(const at::Tensor& x, const at::Tensor& cos, const at::Ten
 
 }  // namespace
 
-at::Tensor dispatch_rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
-                           std::string_view direction) {
-  static const auto op = find_operator<RotateSignature>("roformer::rotate");
-  return op.call(x, cos, sin, layout, direction);
-}
-
 at::Tensor rotate(const at::Tensor& x_BTHD, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
                   std::string_view direction) {
-  return dispatch_rotate(x_BTHD, cos, sin, layout, direction);
+  static const auto op = find_operator<decltype(rotate)>("roformer::rotate");
+  return op.call(x_BTHD, cos, sin, layout, direction);
 }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) { library.impl("rotate", rotate_cpu); }

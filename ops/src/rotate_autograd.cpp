@@ -18,8 +18,6 @@
 
 #include "autograd.h"
 #include "dispatch.h"
-#include "dtype.h"
-#include "rf/ops/ops.h"
 #include "rf/ops/terms.h"
 
 namespace rf::ops {
@@ -49,7 +47,7 @@ struct RotateFunction : torch::autograd::Function<RotateFunction> {
     ctx->saved_data["layout"] = std::string(layout);
     ctx->saved_data["direction"] = std::string(direction);
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return dispatch_rotate(x, cos, sin, layout, direction);
+    return rotate(x, cos, sin, layout, direction);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -58,7 +56,7 @@ struct RotateFunction : torch::autograd::Function<RotateFunction> {
     const std::string layout = ctx->saved_data["layout"].toStringRef();
     const bool forward = ctx->saved_data["direction"].toStringRef() == "forward";
     at::Tensor dx, dcos, dsin;
-    if (ctx->needs_input_grad(0)) dx = dispatch_rotate(dy, cos, sin, layout, forward ? "transpose" : "forward");
+    if (ctx->needs_input_grad(0)) dx = rotate(dy, cos, sin, layout, forward ? "transpose" : "forward");
     if (x.defined()) {
       const PairElements from(x, cos, layout), to(dy, cos, layout);
       if (ctx->needs_input_grad(1)) {
@@ -101,7 +99,7 @@ at::Tensor rotate_autograd(const at::Tensor& x, const at::Tensor& cos, const at:
     return RotateFunction::apply(x, cos, sin, layout, direction);
   }
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_rotate(x, cos, sin, layout, direction);
+  return rotate(x, cos, sin, layout, direction);
 }
 
 std::tuple<at::Tensor, at::Tensor> rope_table_autograd(const at::Tensor& positions, const at::Tensor& freqs,
@@ -129,8 +127,7 @@ at::Tensor rope_by_rows(const at::Tensor& x, const at::Tensor& positions, const 
                                               std::nullopt, scale, row_dtype(x.scalar_type()));
   const at::Tensor tokens_first = o.heads_first ? x.transpose(-3, -2) : x;
   const at::Tensor x_BTHD = x.dim() == 3 ? tokens_first.unsqueeze(0) : tokens_first.flatten(0, x.dim() - 4);
-  const at::Tensor y_BTHD =
-      dispatch_rotate(x_BTHD, cos, sin, o.layout, o.direction == "forward" ? "forward" : "transpose");
+  const at::Tensor y_BTHD = rotate(x_BTHD, cos, sin, o.layout, o.direction == "forward" ? "forward" : "transpose");
   const at::Tensor y = y_BTHD.reshape_symint(tokens_first.sym_sizes());
   return o.heads_first ? y.transpose(-3, -2).contiguous() : y;
 }

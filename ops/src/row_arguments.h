@@ -1,12 +1,9 @@
 // Tensors as the row kernels of core take them, and the rules of their arguments.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
 
-#include "borrowed.h"
-#include "dtype.h"
+#include "core_call.h"
 #include "row_operators.h"
 
 namespace rf::ops {

@@ -1,13 +1,11 @@
 // The operators of rf/ops/rows.h: schemas, flat argument lists, and calls through the dispatcher.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <array>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "dispatcher.h"
 #include "rf/ops/rows.h"
 
 namespace rf::ops {
@@ -22,14 +20,6 @@ inline constexpr const char* kNormBackwardSchema =
 inline constexpr const char* kGeluSchema = "gelu(Tensor x, Tensor? bias=None, *, str form=\"erf\") -> Tensor";
 inline constexpr const char* kGeluBackwardSchema =
     "gelu_backward(Tensor grad, bool[2] wanted, Tensor x, Tensor? bias, *, str form=\"erf\") -> Tensor[]";
-inline constexpr const char* kSoftmaxSchema = "softmax(Tensor x) -> Tensor";
-inline constexpr const char* kSoftmaxBackwardSchema = "softmax_backward(Tensor grad, Tensor y) -> Tensor";
-// log_sum is for the backward.
-inline constexpr const char* kCrossEntropySchema =
-    "cross_entropy(Tensor logits, Tensor targets, *, int ignore_index=-100) -> (Tensor loss, Tensor log_sum)";
-inline constexpr const char* kCrossEntropyBackwardSchema =
-    "cross_entropy_backward(Tensor grad, Tensor logits, Tensor targets, Tensor log_sum, *, int ignore_index=-100) -> "
-    "Tensor";
 inline constexpr const char* kLinearSchema =
     "linear(Tensor x, Tensor weight, Tensor? bias=None, *, str activation=\"none\") -> Tensor";
 // Reads the numbers of x only for the gradient of weight, and the numbers of weight only for the gradient of x.
@@ -39,12 +29,8 @@ inline constexpr const char* kLinearBackwardSchema =
 using OptionalTensor = std::optional<at::Tensor>;
 
 // The arguments of roformer::norm.
-struct NormCall {
+struct NormCall : NormOptions {
   at::Tensor x;
-  OptionalTensor bias, residual, gamma, beta;
-  std::string kind;
-  double eps, dropout;
-  c10::SymInt seed, stream;
 };
 
 // Makes a kernel for the dispatcher from one that takes a NormCall, followed by the schema's earlier arguments.
@@ -56,26 +42,16 @@ struct NormKernel<kKernel, Result (*)(const NormCall&, Before...)> {
                     const OptionalTensor& gamma, const OptionalTensor& beta, std::string_view kind, double eps,
                     double dropout, c10::SymInt seed, c10::SymInt stream) {
     return kKernel(
-        {x, bias, residual, gamma, beta, std::string(kind), eps, dropout, std::move(seed), std::move(stream)},
+        {{bias, residual, gamma, beta, std::string(kind), eps, dropout, std::move(seed), std::move(stream)}, x},
         before...);
   }
 };
 
-using CrossEntropyResult = std::tuple<at::Tensor, at::Tensor>;
-
 at::Tensor dispatch_norm(const NormCall& call);
 std::vector<at::Tensor> dispatch_norm_backward(const NormCall& call, const at::Tensor& grad,
                                                std::array<bool, 5> wanted);
-at::Tensor dispatch_gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_view form);
 std::vector<at::Tensor> dispatch_gelu_backward(const at::Tensor& grad, std::array<bool, 2> wanted, const at::Tensor& x,
                                                const OptionalTensor& bias, std::string_view form);
-at::Tensor dispatch_softmax(const at::Tensor& x);
-at::Tensor dispatch_softmax_backward(const at::Tensor& grad, const at::Tensor& y);
-CrossEntropyResult dispatch_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index);
-at::Tensor dispatch_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits, const at::Tensor& targets,
-                                           const at::Tensor& log_sum, int64_t ignore_index);
-at::Tensor dispatch_linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
-                           std::string_view activation);
 std::vector<at::Tensor> dispatch_linear_backward(const at::Tensor& grad, std::array<bool, 3> wanted,
                                                  const at::Tensor& x, const at::Tensor& weight);
 

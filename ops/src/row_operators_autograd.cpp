@@ -62,19 +62,17 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
     check_first_derivative("norm");
     const variable_list saved = ctx->get_saved_variables();
     auto& data = ctx->saved_data;
-    const NormCall call{saved[0],
-                        optional(saved[1]),
-                        optional(saved[2]),
-                        optional(saved[3]),
-                        optional(saved[4]),
-                        data["kind"].toStringRef(),
-                        data["eps"].toDouble(),
-                        data["dropout"].toDouble(),
-                        data["seed"].toSymInt(),
-                        data["stream"].toSymInt()};
-    std::array<bool, 5> wanted{};
-    const auto trained = data["wanted"].toBoolList();
-    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = trained[i];
+    const NormCall call{{.bias = optional(saved[1]),
+                         .residual = optional(saved[2]),
+                         .gamma = optional(saved[3]),
+                         .beta = optional(saved[4]),
+                         .kind = data["kind"].toStringRef(),
+                         .eps = data["eps"].toDouble(),
+                         .dropout = data["dropout"].toDouble(),
+                         .seed = data["seed"].toSymInt(),
+                         .stream = data["stream"].toSymInt()},
+                        saved[0]};
+    const auto wanted = flags_of<5>(data["wanted"].toBoolList());
     return in_places(wanted, dispatch_norm_backward(call, grads[0], wanted), 6);
   }
 };
@@ -87,7 +85,7 @@ struct GeluFunction : torch::autograd::Function<GeluFunction> {
     ctx->saved_data["x"] = x.requires_grad();
     ctx->saved_data["bias"] = requires_grad(bias);
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return dispatch_gelu(x, bias, form);
+    return gelu(x, bias, form);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -97,39 +95,6 @@ struct GeluFunction : torch::autograd::Function<GeluFunction> {
     const std::array<bool, 2> wanted = {data["x"].toBool(), data["bias"].toBool()};
     const std::string form = data["form"].toStringRef();
     return in_places(wanted, dispatch_gelu_backward(grads[0], wanted, saved[0], optional(saved[1]), form), 3);
-  }
-};
-
-struct SoftmaxFunction : torch::autograd::Function<SoftmaxFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor y = dispatch_softmax(x);
-    ctx->save_for_backward({y});
-    return y;
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    check_first_derivative("softmax");
-    return {dispatch_softmax_backward(grads[0], ctx->get_saved_variables()[0])};
-  }
-};
-
-struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets,
-                               int64_t ignore_index) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    const auto [loss, log_sum] = dispatch_cross_entropy(logits, targets, ignore_index);
-    ctx->save_for_backward({logits, targets, log_sum});
-    ctx->saved_data["ignore_index"] = ignore_index;
-    ctx->mark_non_differentiable({log_sum});
-    return {loss, log_sum};
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    check_first_derivative("cross_entropy");
-    const variable_list saved = ctx->get_saved_variables();
-    return {dispatch_cross_entropy_backward(grads[0], saved[0], saved[1], saved[2],
-                                            ctx->saved_data["ignore_index"].toInt()),
-            {},
-            {}};
   }
 };
 
@@ -144,14 +109,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->saved_data["wanted"] = std::vector<bool>{x.requires_grad(), weight.requires_grad(), requires_grad(bias)};
     if (bias) ctx->saved_data["bias"] = bias->scalar_type();
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return dispatch_linear(x, weight, bias, "none");
+    return linear(x, weight, bias, "none");
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     check_first_derivative("linear");
     const variable_list saved = ctx->get_saved_variables();
-    std::array<bool, 3> wanted{};
-    const auto trained = ctx->saved_data["wanted"].toBoolList();
-    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = trained[i];
+    const auto wanted = flags_of<3>(ctx->saved_data["wanted"].toBoolList());
     variable_list result = in_places(wanted, dispatch_linear_backward(grads[0], wanted, saved[0], saved[1]), 3);
     if (wanted[2]) result[2] = result[2].to(ctx->saved_data["bias"].toScalarType());
     return result;
@@ -177,24 +140,7 @@ at::Tensor gelu_autograd(const at::Tensor& x, const OptionalTensor& bias, std::s
   check_no_tangent("gelu", "bias", bias);
   if (needs_gradient(x) || is_trained(bias)) return GeluFunction::apply(x, bias, form);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_gelu(x, bias, form);
-}
-
-at::Tensor softmax_autograd(const at::Tensor& x) {
-  check_no_tangent("softmax", "x", x);
-  if (needs_gradient(x)) return SoftmaxFunction::apply(x);
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_softmax(x);
-}
-
-CrossEntropyResult cross_entropy_autograd(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
-  check_no_tangent("cross_entropy", "logits", logits);
-  if (needs_gradient(logits)) {
-    const variable_list results = CrossEntropyFunction::apply(logits, targets, ignore_index);
-    return {results[0], results[1]};
-  }
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_cross_entropy(logits, targets, ignore_index);
+  return gelu(x, bias, form);
 }
 
 at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
@@ -204,12 +150,12 @@ at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, const 
   check_no_tangent("linear", "bias", bias);
   if (needs_gradient(x) || needs_gradient(weight) || is_trained(bias)) {
     const at::Tensor y = LinearFunction::apply(x, weight, bias);
-    if (activation == "gelu_erf") return dispatch_gelu(y, std::nullopt, "erf");
-    if (activation == "gelu_tanh") return dispatch_gelu(y, std::nullopt, "tanh");
+    if (activation == "gelu_erf") return gelu(y, std::nullopt, "erf");
+    if (activation == "gelu_tanh") return gelu(y, std::nullopt, "tanh");
     if (activation == "none") return y;
   }
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_linear(x, weight, bias, activation);
+  return linear(x, weight, bias, activation);
 }
 
 }  // namespace
@@ -217,8 +163,6 @@ at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, const 
 TORCH_LIBRARY_IMPL(roformer, Autograd, library) {
   library.impl("norm", NormKernel<norm_autograd>::run);
   library.impl("gelu", gelu_autograd);
-  library.impl("softmax", softmax_autograd);
-  library.impl("cross_entropy", cross_entropy_autograd);
   library.impl("linear", linear_autograd);
 }
 

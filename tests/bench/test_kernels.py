@@ -17,7 +17,7 @@ import kernels  # noqa: E402
 import linear_attention  # noqa: E402
 import verified  # noqa: E402
 
-KERNELS = {"rope", "attention", "linear-attention", "norm", "gelu", "softmax", "cross-entropy", "linear"}
+KERNELS = {"rope", "attention", "linear-attention", "norm", "gelu", "linear"}
 
 
 def test_every_case_is_verified_and_timed(tmp_path):

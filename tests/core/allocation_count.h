@@ -1,6 +1,5 @@
 // How often the test program, with its libraries, has allocated memory.
-#ifndef RF_TESTS_CORE_ALLOCATION_COUNT_H_
-#define RF_TESTS_CORE_ALLOCATION_COUNT_H_
+#pragma once
 
 #include <cstdint>
 
@@ -11,4 +10,3 @@ bool counts_allocations();
 int64_t allocations();
 
 }  // namespace rf::tests
-#endif

@@ -1,5 +1,5 @@
-// Attention of bfloat16 in AMX tiles: sizes that fill no register, every term, what is no number, and that it is AMX
-// that computes. The tests of every instruction set (attention_fused_test.cpp) hold it to the rest.
+// Attention of bfloat16 in AMX tiles: sizes that fill no register, what is no number, and that it is AMX that
+// computes. The tests of every instruction set (attention_fused_test.cpp) hold it to the rest.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,25 +65,6 @@ TEST_F(AttentionAmx, EverySizeEqualsLoopsAndPairs) {
     expect_both(shape_of(101, 150, head_dim, head_dim), 3);
     if (HasFatalFailure()) return;
   }
-}
-
-TEST_F(AttentionAmx, EveryTermEqualsLoopsAndPairs) {
-  const auto expect = [](auto change) {
-    AttentionShape shape = shape_of(101, 150, 24, 24);
-    shape.heads = 2, shape.lo = -30, shape.hi = 60;
-    change(shape);
-    expect_both(shape, 5);
-  };
-  expect([](AttentionShape& s) { s.query = s.key = s.value = true; });
-  expect([](AttentionShape& s) { s.content_bias = s.key_table = s.position_bias = true; });
-  expect([](AttentionShape& s) { s.query_table = true; });
-  expect([](AttentionShape& s) { s.value_table = true; });
-  expect([](AttentionShape& s) { s.bias = s.reset_row = s.reset_col = true; });
-  expect([](AttentionShape& s) { s.position_query = true; });
-  expect([](AttentionShape& s) { s.key_score = s.pair_bias = true; });
-  expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
-  expect([](AttentionShape& s) { s.mask = AttentionShape::Mask::kPadding; });
-  expect([](AttentionShape& s) { s.dropout = 0.25; });
 }
 
 // The logs of the sums of a call: floats, which show in what order scores were summed.

@@ -133,42 +133,6 @@ AttentionShape random_packed_shape(uint64_t seed) {
   return s;
 }
 
-namespace {
-
-const void* element_at(const void* data, int64_t index, int64_t bytes) {
-  return data == nullptr ? nullptr : static_cast<const char*>(data) + index * bytes;
-}
-
-void skip_tokens(rf_attention_rotation& rotation, int64_t heads, int64_t tokens, int64_t bytes) {
-  tokens *= std::max<int64_t>(heads, 1);
-  rotation.cos = element_at(rotation.cos, tokens * rotation.pairs, bytes);
-  rotation.sin = element_at(rotation.sin, tokens * rotation.pairs, bytes);
-}
-
-}  // namespace
-
-rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, float* log_sum) {
-  rf_attention_args x = packed;
-  const int64_t query = x.cu_seqlens_q[i], key = x.cu_seqlens_k[i];
-  const int64_t bytes = core::element_bytes(x.dtype), row_bytes = core::row_element_bytes(x.dtype);
-  x.cu_seqlens_q = x.cu_seqlens_k = nullptr;
-  x.queries = packed.cu_seqlens_q[i + 1] - query, x.keys = packed.cu_seqlens_k[i + 1] - key;
-  x.q = element_at(x.q, query * x.q_stride_t, bytes);
-  x.k = element_at(x.k, key * x.k_stride_t, bytes);
-  x.v = element_at(x.v, key * x.v_stride_t, bytes);
-  x.out = const_cast<void*>(element_at(x.out, query * x.out_stride_t, bytes));
-  x.log_sum = log_sum;
-  x.query_positions += query, x.key_positions += key;
-  skip_tokens(x.query, x.query_rotation_heads, query, row_bytes);
-  skip_tokens(x.key, x.key_rotation_heads, key, row_bytes);
-  skip_tokens(x.value, x.value_rotation_heads, key, row_bytes);
-  x.key_score.numbers = element_at(x.key_score.numbers, key, row_bytes);
-  x.pair_bias.numbers = element_at(x.pair_bias.numbers, query * x.pair_bias.stride_t + key, row_bytes);
-  if (x.mask != nullptr) x.mask += query * x.mask_stride_t + key * x.mask_stride_s;
-  if (x.prefix != nullptr) x.prefix += i;
-  return x;
-}
-
 TwinArray::TwinArray(rf_dtype dtype, std::vector<double> values)
     : dtype_(dtype), wide_(std::move(values)), narrow_(wide_.size() * static_cast<size_t>(core::element_bytes(dtype))) {
   const auto bytes = static_cast<size_t>(core::element_bytes(dtype));

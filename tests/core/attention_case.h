@@ -1,8 +1,7 @@
 // A call of attention over terms on the same numbers: in float64 for the loops, in another type for the tiles, and
 // where that has 16 bits, by the plain formula in it (attention_plain.h). Which terms there are, the shape and the
 // positions are drawn from a seed or set by hand.
-#ifndef RF_TESTS_CORE_ATTENTION_CASE_H_
-#define RF_TESTS_CORE_ATTENTION_CASE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -42,9 +41,6 @@ struct AttentionShape {
 AttentionShape random_shape(uint64_t seed);
 // A case of one row, which is cut into sequences; some may have no queries or no keys.
 AttentionShape random_packed_shape(uint64_t seed);
-
-// The call with packed sequence i alone. log_sum is [1,H,T] of its own then.
-rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, float* log_sum);
 
 // An array of doubles, each of which a number of the type is equal to, and the same numbers in that type.
 class TwinArray {
@@ -122,5 +118,3 @@ class AttentionCase {
 void expect_equal(const AttentionShape& shape, uint64_t seed);
 
 }  // namespace rf::tests
-
-#endif

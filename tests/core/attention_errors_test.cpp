@@ -1,20 +1,107 @@
 // Every rule of attention over terms, broken once: the status, and the text "[attention] rule, got value".
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
-#include "attention_reference_case.h"
+#include "rf/attention.h"
 
 namespace rf::tests {
 namespace {
+
+// Arrays with all terms set: every one of them, three rotations of part of the head, tables that are shorter than the
+// distances on either side, a mask, a window and a query without a key.
+struct ReferenceCase {
+  static constexpr int64_t kBatch = 2, kQueries = 3, kKeys = 4, kHeads = 4, kKeyHeads = 2, kDim = 6, kPairs = 2;
+  static constexpr int64_t kPositions = 7;
+
+  ReferenceCase() {
+    args.struct_size = sizeof args;
+    args.dtype = RF_F64;
+    args.layout = RF_ROPE_PAIRS;
+    args.batch = kBatch, args.queries = kQueries, args.keys = kKeys, args.heads = kHeads, args.key_heads = kKeyHeads;
+    args.head_dim = kDim, args.value_dim = kDim;
+    set_data();
+    args.query_rotation_heads = kHeads, args.key_rotation_heads = args.value_rotation_heads = kKeyHeads;
+    args.query = rotation(kBatch, kQueries * kHeads);
+    args.key = rotation(kBatch, kKeys * kKeyHeads);
+    args.value = rotation(kBatch, kKeys * kKeyHeads);
+    args.content_bias = draw(kHeads * kDim), args.position_bias = draw(kHeads * kDim);
+    args.key_table = table(-1, 2, kHeads, kDim);
+    args.query_table = table(0, 1, kHeads, kDim);
+    args.value_table = table(-2, 0, kHeads, kDim);
+    args.bias = table(-3, 3, kHeads, 1);
+    args.gate = table(-1, 1, kHeads, kDim);
+    args.position_query = draw(kHeads * kPositions * kDim), args.position_key = draw(kHeads * kPositions * kDim);
+    args.positions = kPositions;
+    args.reset_row = draw(kHeads), args.reset_col = draw(kHeads);
+    args.key_score = scores(kBatch, kHeads, 1);
+    args.pair_bias = scores(kBatch, kHeads, kQueries);
+    args.scale = 0.4;
+    for (uint8_t& attend : mask) attend = 1;
+    mask[1] = 0;                                                               // query 0 of the first entry
+    for (int64_t n = 0; n < kKeys; ++n) mask[(kQueries + 1) * kKeys + n] = 0;  // query 1 of the second: no key
+    args.mask = mask;
+    args.mask_stride_b = kQueries * kKeys, args.mask_stride_t = kKeys, args.mask_stride_s = 1;
+    args.window = RF_WINDOW_LEFT | RF_WINDOW_RIGHT, args.window_left = 2, args.window_right = 1;
+  }
+
+  void set_data() {
+    args.q = draw(kBatch * kQueries * kHeads * kDim);
+    args.q_stride_b = kQueries * kHeads * kDim, args.q_stride_t = kHeads * kDim, args.q_stride_h = kDim;
+    args.k = draw(kBatch * kKeys * kKeyHeads * kDim);
+    args.k_stride_b = kKeys * kKeyHeads * kDim, args.k_stride_t = kKeyHeads * kDim, args.k_stride_h = kDim;
+    args.v = draw(kBatch * kKeys * kKeyHeads * kDim);
+    args.v_stride_b = args.k_stride_b, args.v_stride_t = args.k_stride_t, args.v_stride_h = args.k_stride_h;
+    args.out = draw(kBatch * kQueries * kHeads * kDim);
+    args.out_stride_b = args.q_stride_b, args.out_stride_t = args.q_stride_t, args.out_stride_h = args.q_stride_h;
+    args.query_positions = query_positions, args.query_position_stride_b = kQueries;
+    args.key_positions = key_positions;
+  }
+
+  double* draw(int64_t count) {
+    std::normal_distribution<double> normal;
+    std::vector<double>& values = arrays.emplace_back(static_cast<size_t>(count));
+    for (double& value : values) value = normal(generator);
+    return values.data();
+  }
+  rf_attention_rotation rotation(int64_t batch, int64_t tokens) {
+    return {draw(batch * tokens * kPairs), draw(batch * tokens * kPairs), batch, kPairs};
+  }
+  rf_attention_table table(int64_t lo, int64_t hi, int64_t heads, int64_t width) {
+    return {draw(heads * (hi - lo + 1) * width), lo, hi, heads, width};
+  }
+
+  rf_attention_scores scores(int64_t batch, int64_t heads, int64_t rows) {
+    return {draw(batch * heads * rows * args.keys),
+            batch,
+            heads,
+            heads * rows * args.keys,
+            rows * args.keys,
+            rows == 1 ? 0 : args.keys};
+  }
+
+  rf_attention_args args{};
+  std::mt19937_64 generator{20241};
+  std::vector<std::vector<double>> arrays = [] {
+    std::vector<std::vector<double>> reserved;
+    reserved.reserve(64);
+    return reserved;
+  }();
+  uint8_t mask[kBatch * kQueries * kKeys];
+  int64_t query_positions[kBatch * kQueries] = {0, 2, 5, 3, 1, 0};
+  int64_t key_positions[kKeys] = {0, 4, 1, 6};
+};
 
 class AttentionErrors : public testing::Test {
  protected:
   // Changes one thing of a good call.
   void expect_refused(const std::function<void(rf_attention_args&)>& change, const std::string& rule,
                       const std::string& got) {
-    ReferenceCase problem(RF_ROPE_PAIRS);
+    ReferenceCase problem;
     change(problem.args);
     EXPECT_EQ(rf_attention_forward(&problem.args), RF_INVALID_ARGUMENT) << rule;
     const std::string text = rf_last_error();
@@ -28,7 +115,7 @@ TEST_F(AttentionErrors, WhatOneSideAloneComputes) {
   expect_refused([](rf_attention_args& x) { x.dtype = static_cast<rf_dtype>(0); }, "dtype must be RF_F32", "0");
   expect_refused([](rf_attention_args& x) { x.dropout = -0.5; }, "dropout must be in [0, 1 - 2^-17)", "-0.5");
   const auto expect_not_implemented = [](auto change, const char* text) {
-    ReferenceCase problem(RF_ROPE_PAIRS);
+    ReferenceCase problem;
     change(problem.args);
     EXPECT_EQ(rf_attention_forward(&problem.args), RF_NOT_IMPLEMENTED);
     EXPECT_STREQ(rf_last_error(), text);
@@ -162,7 +249,7 @@ TEST_F(AttentionErrors, PackedSequences) {
 
 // Other implementations of the equation know what the kernels here do not, and have results of their own.
 TEST_F(AttentionErrors, CheckForOthers) {
-  ReferenceCase problem(RF_ROPE_PAIRS);
+  ReferenceCase problem;
   rf_attention_args& x = problem.args;
   x.dropout = 0.1, x.out = nullptr;
   x.value_dim = 4, x.value_table.width = 4;
@@ -174,7 +261,7 @@ TEST_F(AttentionErrors, CheckForOthers) {
 }
 
 TEST_F(AttentionErrors, Gradients) {
-  ReferenceCase problem(RF_ROPE_PAIRS);
+  ReferenceCase problem;
   rf_attention_grads grads{};
   EXPECT_EQ(rf_attention_backward(&problem.args, nullptr), RF_INVALID_ARGUMENT);
   EXPECT_EQ(rf_attention_backward(&problem.args, &grads), RF_INVALID_ARGUMENT);

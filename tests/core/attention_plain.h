@@ -1,8 +1,7 @@
 // Attention over terms by the plain formula in 16 bits: operation by operation as a framework without a fused kernel
 // computes it, each result rounded to the type. What a fused kernel of that type is compared with: its errors against
 // float64 are at most some times these (tolerances.h).
-#ifndef RF_TESTS_CORE_ATTENTION_PLAIN_H_
-#define RF_TESTS_CORE_ATTENTION_PLAIN_H_
+#pragma once
 
 #include "rf/attention.h"
 
@@ -16,5 +15,3 @@ double rounded(rf_dtype dtype, double value);
 void plain_attention(rf_dtype dtype, const rf_attention_args& x, const rf_attention_grads& grads);
 
 }  // namespace rf::tests
-
-#endif

@@ -2,8 +2,6 @@
 // loops, and the promises of the header (in place, threads, element types, share of dropped elements).
 #include "rf/dropout.h"
 
-#include <omp.h>
-
 #include "core/rope_case.h"
 #include "rows/philox.h"
 #include "rows/reference.h"
@@ -22,16 +20,12 @@ TEST(Philox, KnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-class Dropout : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
-  void TearDown() override { rf_set_target(""); }
-};
+using Dropout = TargetTest;
 
 TEST_P(Dropout, EqualsPlainLoops) {
   constexpr uint64_t kSeed = 0x123456789abcdef0, kStream = 0xfedcba9876543210;
   for (const rf_dtype dtype : {RF_F32, RF_F64, RF_BF16, RF_F16}) {
-    for (const int64_t count : {1, 7, 8, 9, 31, 2047, 2048, 2049, 5000, 100003}) {
+    for (const int64_t count : {1, 8, 9, 31, 2047, 2048, 2049, 5000}) {
       for (const double p : {0.0, 0.1, 0.5, 0.99}) {
         Elements x(dtype, count), y(dtype, count), want(dtype, count);
         x.fill();
@@ -49,7 +43,6 @@ TEST_P(Dropout, EqualsPlainLoops) {
 }
 
 TEST_P(Dropout, InPlaceAndThreadsGiveTheSameBits) {
-  const int threads = omp_get_max_threads();
   for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
     Elements x(dtype, 200001), one = x;
     x.fill();
@@ -59,7 +52,6 @@ TEST_P(Dropout, InPlaceAndThreadsGiveTheSameBits) {
     ASSERT_EQ(rf_dropout(dtype, x.bytes.data(), x.bytes.data(), x.count(), 0.1, 3, 4), RF_OK);
     EXPECT_EQ(x.bytes, one.bytes);
   }
-  omp_set_num_threads(threads);
 }
 
 TEST_P(Dropout, DropsTheShareAskedForAndStreamsDiffer) {
@@ -78,14 +70,7 @@ TEST_P(Dropout, DropsTheShareAskedForAndStreamsDiffer) {
   EXPECT_NEAR(both / kCount, kP * kP, kBinomialSigmas * std::sqrt(kP * kP * (1 - kP * kP) / kCount));
 }
 
-std::vector<std::string> instruction_sets_and_reference() {
-  std::vector<std::string> names = instruction_sets();
-  names.push_back("ref");
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(InstructionSets, Dropout, testing::ValuesIn(instruction_sets_and_reference()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(InstructionSets, Dropout, testing::ValuesIn(instruction_sets_and_ref()), name_of_target);
 
 }  // namespace
 }  // namespace rf::tests

@@ -1,5 +1,6 @@
-// GELU: both forms against erf, erfc and tanh of the C library, gradients of the float64 loops against differences,
-// kernels of every instruction set against the float64 loops, and the promises and rules of the header.
+// GELU: both forms against erf, erfc and tanh of the C library, gradients of
+// the float64 loops against differences, kernels of every instruction set
+// against the float64 loops, and the promises and rules of the header.
 #include "core/row_case.h"
 
 namespace rf::tests {
@@ -22,22 +23,14 @@ struct GeluCase {
     dy.fill(2, 0.1, 1);
     bias.fill(3, 0, 0.5);
   }
-  rf_dtype dtype() const { return x.data.dtype; }
-  GeluCase in_float64() const {
-    GeluCase copy = *this;
-    for (Rows GeluCase::*rows :
-         {&GeluCase::x, &GeluCase::y, &GeluCase::dy, &GeluCase::dx, &GeluCase::bias, &GeluCase::dbias}) {
-      copy.*rows = (this->*rows).to(RF_F64);
-    }
-    return copy;
-  }
+  std::vector<Rows*> arrays() { return {&x, &y, &dy, &dx, &bias, &dbias}; }
+  std::vector<Rows*> results() { return {&y, &dx, &dbias}; }
+  static constexpr auto kForward = rf_gelu_forward;
+  static constexpr auto kBackward = rf_gelu_backward;
+
   rf_gelu_args args() {
-    rf_gelu_args a = {};
-    a.struct_size = sizeof(a);
-    a.dtype = dtype();
+    rf_gelu_args a = row_args<rf_gelu_args>(x);
     a.form = form;
-    a.rows = x.rows;
-    a.columns = x.columns;
     a.x = x.pointer();
     a.y = y.pointer();
     a.x_stride = a.y_stride = x.stride;
@@ -52,15 +45,6 @@ struct GeluCase {
     g.y_stride = g.x_stride = x.stride;
     g.bias = dbias.pointer();
     return g;
-  }
-  void forward() {
-    const rf_gelu_args a = args();
-    ASSERT_EQ(rf_gelu_forward(&a), RF_OK) << rf_last_error();
-  }
-  void backward() {
-    const rf_gelu_args a = args();
-    const rf_gelu_grads g = grads();
-    ASSERT_EQ(rf_gelu_backward(&a, &g), RF_OK) << rf_last_error();
   }
   double argument(int64_t r, int64_t c) const { return x.at(r, c) + (has_bias ? bias.at(0, c) : 0); }
   // What rounding x + bias adds to the result, in eps.
@@ -83,18 +67,19 @@ double flushed(double t) {
 
 constexpr rf_gelu_form kForms[] = {RF_GELU_ERF, RF_GELU_TANH};
 
-using Gelu = RowsTest;
+using Gelu = TargetTest;
 
-// -16..16 in fine steps, so the middle, both tails and what is 0 are seen; no bias, so nothing but the curve errs.
+// -16..16 in fine steps, so the middle, both tails and what is 0 are seen; no
+// bias, so nothing but the curve errs.
 TEST_P(Gelu, IsTheFormulaEverywhere) {
   for (const rf_gelu_form form : kForms) {
     for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16, RF_F64}) {
-      GeluCase c(dtype, form, 41, 4001, 0);
+      GeluCase c(dtype, form, 3, 4001, 0);
       c.has_bias = false;
       for (int64_t i = 0; i < c.x.data.count(); ++i) {
         c.x.data.set(i, 32 * (static_cast<double>(i) / static_cast<double>(c.x.data.count()) - 0.5));
       }
-      c.forward();
+      forward(c);
       Rows want = c.y.to(RF_F64);
       for (int64_t i = 0; i < want.data.count(); ++i) want.data.set(i, gelu(form, c.x.data.at(i)));
       expect_rows(
@@ -113,7 +98,7 @@ TEST_P(Gelu, GoldenNumbers) {
     GeluCase c(RF_F64, form, 1, 1, 0);
     c.has_bias = false;
     c.x.set(0, 0, 1);
-    c.forward();
+    forward(c);
     EXPECT_NEAR(c.y.at(0, 0), form == RF_GELU_ERF ? 0.8413447460685429 : 0.8411919906082768, kGoldenDecimals);
   }
 }
@@ -124,11 +109,11 @@ TEST_P(Gelu, KernelsGiveWhatTheFloat64LoopsGive) {
       for (const auto& [rows, columns, gap] :
            {std::array<int64_t, 3>{3, 1, 0}, {5, 7, 3}, {17, 67, 0}, {100, 129, 1}, {0, 8, 0}, {8, 0, 0}}) {
         GeluCase c(dtype, form, rows, columns, gap);
-        c.forward();
-        c.backward();
-        GeluCase want = c.in_float64();
-        want.forward();
-        want.backward();
+        forward(c);
+        backward(c);
+        GeluCase want = in_float64(c);
+        forward(want);
+        backward(want);
         const std::string what =
             "dtype " + std::to_string(dtype) + " form " + std::to_string(form) + " columns " + std::to_string(columns);
         const auto spread = [&](int64_t r, int64_t i) { return 1 + std::pow(want.argument(r, i), 2); };
@@ -157,8 +142,8 @@ TEST_P(Gelu, KernelsGiveWhatTheFloat64LoopsGive) {
 TEST_P(Gelu, ResultsMayGoOverInputs) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F64}) {
     GeluCase c(dtype, RF_GELU_ERF, 33, 71, 0);
-    c.forward();
-    c.backward();
+    forward(c);
+    backward(c);
     GeluCase in_place = c;
     rf_gelu_args args = in_place.args();
     rf_gelu_grads grads = in_place.grads();
@@ -174,15 +159,7 @@ TEST_P(Gelu, ResultsMayGoOverInputs) {
 TEST_P(Gelu, ThreadsGiveTheSameBits) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
     GeluCase c(dtype, RF_GELU_TANH, 331, 100, 0);
-    expect_same_bits_with_threads([&] {
-      c.forward();
-      c.backward();
-      std::vector<char> all = c.y.data.bytes;
-      for (const Rows* rows : {&c.dx, &c.dbias}) {
-        all.insert(all.end(), rows->data.bytes.begin(), rows->data.bytes.end());
-      }
-      return all;
-    });
+    expect_same_bits_with_threads(c);
   }
 }
 
@@ -195,8 +172,8 @@ TEST_P(Gelu, EndsOfTheRange) {
     c.x.set(0, 1, -3e38);
     c.x.set(0, 2, std::nan(""));
     c.x.set(0, 3, infinity);
-    c.forward();
-    c.backward();
+    forward(c);
+    backward(c);
     EXPECT_EQ(c.y.at(0, 0), c.x.at(0, 0));
     EXPECT_EQ(c.y.at(0, 1), 0);
     EXPECT_TRUE(std::isnan(c.y.at(0, 2)));
@@ -209,55 +186,33 @@ TEST_P(Gelu, EndsOfTheRange) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, Gelu, testing::ValuesIn(row_targets()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(InstructionSets, Gelu, testing::ValuesIn(instruction_sets_and_ref()), name_of_target);
 
 TEST(GeluReference, GradientsAreDifferences) {
   for (const rf_gelu_form form : kForms) {
     GeluCase c(RF_F64, form, 3, 5, 2);
-    c.backward();
-    const auto loss = [&] {
-      c.forward();
-      double sum = 0;
-      for (int64_t r = 0; r < 3; ++r) {
-        for (int64_t i = 0; i < 5; ++i) sum += c.y.at(r, i) * c.dy.at(r, i);
-      }
-      return sum;
-    };
-    using Member = Rows GeluCase::*;
-    for (const auto& [argument, gradient] :
-         {std::pair<Member, Member>{&GeluCase::x, &GeluCase::dx}, {&GeluCase::bias, &GeluCase::dbias}}) {
-      expect_differences(c.*argument, c.*gradient, loss);
-    }
+    expect_differences(c, c.y, c.dy, {{&c.x, &c.dx}, {&c.bias, &c.dbias}});
   }
 }
 
+// What all operations on rows check is in norm_test.cpp.
 TEST(GeluErrors, RulesAreNamed) {
   GeluCase c(RF_BF16, RF_GELU_ERF, 4, 8, 0);
-  const auto refused = [&](const std::function<void(rf_gelu_args&)>& spoil, const std::string& message) {
-    rf_gelu_args args = c.args();
-    spoil(args);
-    expect_refused(rf_gelu_forward(&args), message);
-  };
-  expect_refused(rf_gelu_forward(nullptr), "[gelu] args must not be NULL, got NULL");
-  refused([](auto& a) { a.struct_size = 8; }, "[gelu] struct_size of args must be in");
-  refused([](auto& a) { a.form = static_cast<rf_gelu_form>(3); },
-          "[gelu] form must be RF_GELU_ERF or RF_GELU_TANH, got 3");
-  refused([](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1");
-  refused([](auto& a) { a.x_stride = -8; }, "[gelu] x_stride must be at least columns = 8, got -8");
-  refused([](auto& a) { a.y_stride = 7; }, "[gelu] y_stride must be at least columns = 8, got 7");
-  refused([](auto& a) { a.x = nullptr; }, "[gelu] x must not be NULL, got NULL");
-  refused([](auto& a) { a.y = static_cast<char*>(a.y) + 1; }, "[gelu] y must be aligned to its element of 2 bytes");
-  refused([](auto& a) { a.bias = static_cast<const char*>(a.bias) + 2; },
-          "[gelu] bias must be aligned to its element of 4 bytes");
   const rf_gelu_args args = c.args();
-  rf_gelu_grads grads = c.grads();
-  expect_refused(rf_gelu_backward(&args, nullptr), "[gelu] grads must not be NULL, got NULL");
-  grads.y = nullptr;
-  expect_refused(rf_gelu_backward(&args, &grads), "[gelu] grads->y must not be NULL, got NULL");
-  grads = c.grads();
-  grads.x_stride = 2;
-  expect_refused(rf_gelu_backward(&args, &grads), "[gelu] grads->x_stride must be at least columns = 8, got 2");
+  expect_rules<rf_gelu_args>(
+      args, rf_gelu_forward,
+      {{[](auto& a) { a.form = static_cast<rf_gelu_form>(3); },
+        "[gelu] form must be RF_GELU_ERF or RF_GELU_TANH, got 3"},
+       {[](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1"},
+       {[](auto& a) { a.x_stride = -8; }, "[gelu] x_stride must be at least columns = 8, got -8"},
+       {[](auto& a) { a.y = static_cast<char*>(a.y) + 1; }, "[gelu] y must be aligned to its element of 2 bytes"},
+       {[](auto& a) { a.bias = static_cast<const char*>(a.bias) + 2; },
+        "[gelu] bias must be aligned to its element of 4 bytes"}});
+  expect_rules<rf_gelu_grads>(
+      c.grads(), [&](const rf_gelu_grads* grads) { return rf_gelu_backward(&args, grads); },
+      {{[](auto& g) { g.y = nullptr; }, "[gelu] grads->y must not be NULL, got NULL"},
+       {[](auto& g) { g.x_stride = 2; }, "[gelu] grads->x_stride must be at least columns = 8, got 2"},
+       {[](auto& g) { g.bias = static_cast<char*>(g.bias) + 2; }, "[gelu] grads->bias must be aligned"}});
 }
 
 }  // namespace

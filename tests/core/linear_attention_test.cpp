@@ -11,12 +11,7 @@
 namespace rf::tests {
 namespace {
 
-class LinearAttention : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { use_kernels(); }
-  void TearDown() override { rf_set_target(""); }
-  static void use_kernels() { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
-};
+using LinearAttention = TargetTest;
 
 // Elementwise, relative to the largest of the array or, as what adds up to less may cancel, to the 1 or so that values
 // and features are.
@@ -184,7 +179,6 @@ TEST_P(LinearAttention, PackedNeighboursDoNotChangeBits) {
 
 // Blocks of a head, shared by threads.
 TEST_P(LinearAttention, ThreadsThatShareAHeadDoNotChangeBits) {
-  const int threads = omp_get_max_threads();
   for (const auto direction : {RF_LINEAR_BIDIRECTIONAL, RF_LINEAR_CAUSAL}) {
     for (const double rise : {0.0, 3.0}) {
       if (rise > 0 && direction == RF_LINEAR_BIDIRECTIONAL) continue;
@@ -196,7 +190,6 @@ TEST_P(LinearAttention, ThreadsThatShareAHeadDoNotChangeBits) {
       one.forward(), one.backward();
       omp_set_num_threads(4);
       several.forward(), several.backward();
-      omp_set_num_threads(threads);
       EXPECT_EQ(one.out.elements.bytes, several.out.elements.bytes);
       EXPECT_EQ(one.denominators, several.denominators);
       EXPECT_EQ(one.dq.bytes, several.dq.bytes);
@@ -236,14 +229,12 @@ TEST_P(LinearAttention, MaskedRowsAreNotReadAndQueriesWithoutKeysAnswerZero) {
 }
 
 TEST_P(LinearAttention, ThreadsAndNeighboursDoNotChangeBits) {
-  const int threads = omp_get_max_threads();
   const LinearShape shape = {.batch = 3, .queries = 150, .keys = 150};
   LinearCase one(RF_F32, shape, {}), two(RF_F32, shape, {}), alone(RF_F32, shape, {});
   omp_set_num_threads(1);
   one.forward(), one.backward();
   omp_set_num_threads(2);
   two.forward(), two.backward();
-  omp_set_num_threads(threads);
   EXPECT_EQ(one.out.elements.bytes, two.out.elements.bytes);
   EXPECT_EQ(one.dq.bytes, two.dq.bytes);
   EXPECT_EQ(one.dk.bytes, two.dk.bytes);
@@ -378,8 +369,7 @@ TEST_P(LinearAttention, TheStateOfManyCallsKeepsItsPrecision) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, LinearAttention, testing::ValuesIn(instruction_sets()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(InstructionSets, LinearAttention, testing::ValuesIn(instruction_sets()), name_of_target);
 
 }  // namespace
 }  // namespace rf::tests

@@ -1,7 +1,6 @@
 // One call of linear attention as a test writes it: a shape and options with defaults, arrays drawn from a fixed seed,
 // results as Elements.
-#ifndef RF_TESTS_CORE_LINEAR_CASE_H_
-#define RF_TESTS_CORE_LINEAR_CASE_H_
+#pragma once
 
 #include <limits>
 #include <random>
@@ -168,5 +167,3 @@ class LinearCase {
 };
 
 }  // namespace rf::tests
-
-#endif

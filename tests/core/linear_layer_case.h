@@ -1,7 +1,6 @@
 // One linear layer as a test writes it: arrays with strides, forward and backward by whatever rf_linear_backend names
 // or by the float64 loops.
-#ifndef RF_TESTS_CORE_LINEAR_LAYER_CASE_H_
-#define RF_TESTS_CORE_LINEAR_LAYER_CASE_H_
+#pragma once
 
 #include <random>
 
@@ -134,5 +133,3 @@ inline void expect_right(LinearLayerCase& linear, const std::string& what, doubl
 }
 
 }  // namespace rf::tests
-
-#endif

@@ -1,5 +1,6 @@
-// Norms: forward against the formula, gradients of the float64 loops against differences, kernels of every instruction
-// set against the float64 loops, and the promises and rules of the header.
+// Norms: forward against the formula, gradients of the float64 loops against
+// differences, kernels of every instruction set against the float64 loops, and
+// the promises and rules of the header.
 #include "core/row_case.h"
 
 namespace rf::tests {
@@ -41,24 +42,16 @@ struct NormCase {
   }
   rf_dtype dtype() const { return x.data.dtype; }
 
-  // The same numbers in float64.
-  NormCase in_float64() const {
-    NormCase copy = *this;
-    for (Rows NormCase::*rows :
-         {&NormCase::x, &NormCase::residual, &NormCase::y, &NormCase::dy, &NormCase::dx, &NormCase::dresidual,
-          &NormCase::bias, &NormCase::gamma, &NormCase::beta, &NormCase::dbias, &NormCase::dgamma, &NormCase::dbeta}) {
-      copy.*rows = (this->*rows).to(RF_F64);
-    }
-    return copy;
+  std::vector<Rows*> arrays() {
+    return {&x, &residual, &y, &dy, &dx, &dresidual, &bias, &gamma, &beta, &dbias, &dgamma, &dbeta};
   }
+  std::vector<Rows*> results() { return {&y, &dx, &dresidual, &dbias, &dgamma, &dbeta}; }
+  static constexpr auto kForward = rf_norm_forward;
+  static constexpr auto kBackward = rf_norm_backward;
 
   rf_norm_args args() {
-    rf_norm_args a = {};
-    a.struct_size = sizeof(a);
-    a.dtype = dtype();
+    rf_norm_args a = row_args<rf_norm_args>(x);
     a.kind = shape.kind;
-    a.rows = shape.rows;
-    a.columns = shape.columns;
     a.x = x.pointer();
     a.residual = shape.has_residual ? residual.pointer() : nullptr;
     a.y = y.pointer();
@@ -85,15 +78,6 @@ struct NormCase {
     g.beta = dbeta.pointer();
     return g;
   }
-  void forward() {
-    const rf_norm_args a = args();
-    ASSERT_EQ(rf_norm_forward(&a), RF_OK) << rf_last_error();
-  }
-  void backward() {
-    const rf_norm_args a = args();
-    const rf_norm_grads g = grads();
-    ASSERT_EQ(rf_norm_backward(&a, &g), RF_OK) << rf_last_error();
-  }
   double gamma_at(int64_t c) const { return shape.has_gamma ? gamma.at(0, c) : 1; }
 };
 
@@ -106,7 +90,8 @@ std::vector<double> factors(NormCase& c) {
   return ones;
 }
 
-// The formula of the header for a row, and the sizes that bounds of errors are made of.
+// The formula of the header for a row, and the sizes that bounds of errors are
+// made of.
 struct NormRow {
   std::vector<double> h;
   double r = 0;
@@ -141,7 +126,7 @@ NormRow normal_row(NormCase& c, const std::vector<double>& factor, int64_t row) 
 }
 
 void expect_forward(NormCase& c, const std::string& what) {
-  NormCase want = c.in_float64();
+  NormCase want = in_float64(c);
   const std::vector<double> factor = factors(c);
   std::vector<double> errors;
   for (int64_t r = 0; r < c.shape.rows; ++r) {
@@ -161,11 +146,12 @@ void expect_forward(NormCase& c, const std::string& what) {
       what + " y");
 }
 
-// Against the float64 loops. A bound of |ds| in eps, with G the largest |dy gamma| of the row and |h| at most H with an
-// error of E: r G (1 + H) E from ds = r (g - mean(g) - h mean(g h)) and mean |g h| <= G.
+// Against the float64 loops. A bound of |ds| in eps, with G the largest |dy
+// gamma| of the row and |h| at most H with an error of E: r G (1 + H) E from ds
+// = r (g - mean(g) - h mean(g h)) and mean |g h| <= G.
 void expect_backward(NormCase& c, const std::string& what) {
-  NormCase want = c.in_float64();
-  want.backward();
+  NormCase want = in_float64(c);
+  backward(want);
   const std::vector<double> factor = factors(c);
   const auto n = static_cast<size_t>(c.shape.columns);
   std::vector<double> ds, bias_error(n), gamma_error(n), beta_error(n);
@@ -200,57 +186,31 @@ void expect_backward(NormCase& c, const std::string& what) {
   expect_rows(c.dbeta, want.dbeta, of_column(beta_error), what + " dbeta");
 }
 
-std::vector<NormShape> shapes() {
-  std::vector<NormShape> all;
-  for (const rf_norm_kind kind : {RF_NORM_LAYER, RF_NORM_RMS}) {
-    all.push_back({kind, 3, 1, 0, 0.5});
-    all.push_back({kind, 5, 7, 2, 0.1});
-    all.push_back({kind, 17, 67, 0, 0.1});
-    all.push_back({kind, 2, 768, 1, 0});
-    all.push_back({kind, 150, 129, 3, 0.3});
-    all.push_back({kind, 9, 64, 0, 0, false, false, false, false});
-    all.push_back({kind, 4, 33, 0, 0.2, false, true, true, false});
-    all.push_back({kind, 0, 16, 0, 0.2});
-    all.push_back({kind, 4, 0, 0, 0.2});
-  }
-  return all;
-}
-
 std::string name_of(const NormCase& c) {
-  return "dtype " + std::to_string(c.dtype()) + " kind " + std::to_string(c.shape.kind) + " " +
-         std::to_string(c.shape.rows) + " x " + std::to_string(c.shape.columns);
+  return "dtype " + std::to_string(c.dtype()) + " stream " + std::to_string(c.y.data.dtype) + " kind " +
+         std::to_string(c.shape.kind) + " " + std::to_string(c.shape.rows) + " x " + std::to_string(c.shape.columns);
 }
 
-using Norm = RowsTest;
+using Norm = TargetTest;
 
-TEST_P(Norm, ForwardIsTheFormula) {
-  for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16, RF_F64}) {
-    for (const NormShape& shape : shapes()) {
-      NormCase c(dtype, shape);
-      c.forward();
+TEST_P(Norm, ForwardIsTheFormulaAndBackwardThatOfTheFloat64Loops) {
+  constexpr std::pair<rf_dtype, rf_dtype> kTypes[] = {{RF_F32, RF_F32}, {RF_BF16, RF_BF16}, {RF_F16, RF_F16},
+                                                      {RF_F64, RF_F64}, {RF_BF16, RF_F32},  {RF_F16, RF_F32}};
+  for (const auto& [dtype, stream] : kTypes) {
+    for (const NormShape& shape : {NormShape{RF_NORM_RMS, 3, 1, 0, 0.5},
+                                   {RF_NORM_LAYER, 5, 7, 2, 0.1},
+                                   {RF_NORM_LAYER, 17, 67, 0, 0.1},
+                                   {RF_NORM_RMS, 2, 768, 1, 0},
+                                   {RF_NORM_RMS, 150, 129, 3, 0.3},
+                                   {RF_NORM_LAYER, 9, 64, 0, 0, false, false, false, false},
+                                   {RF_NORM_RMS, 4, 33, 0, 0.2, false, true, true, false},
+                                   {RF_NORM_LAYER, 0, 16, 0, 0.2},
+                                   {RF_NORM_LAYER, 4, 0, 0, 0.2}}) {
+      NormCase c(dtype, stream, shape);
+      forward(c);
       expect_forward(c, name_of(c));
-    }
-  }
-}
-
-TEST_P(Norm, BackwardIsThatOfTheFloat64Loops) {
-  for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16}) {
-    for (const NormShape& shape : shapes()) {
-      NormCase c(dtype, shape);
-      c.backward();
+      backward(c);
       expect_backward(c, name_of(c));
-    }
-  }
-}
-
-TEST_P(Norm, TheStreamMayBeWider) {
-  for (const rf_dtype dtype : {RF_BF16, RF_F16}) {
-    for (const NormShape& shape : shapes()) {
-      NormCase c(dtype, RF_F32, shape);
-      c.forward();
-      expect_forward(c, "float32 stream, " + name_of(c));
-      c.backward();
-      expect_backward(c, "float32 stream, " + name_of(c));
     }
   }
 }
@@ -258,8 +218,8 @@ TEST_P(Norm, TheStreamMayBeWider) {
 TEST_P(Norm, ResultsMayGoOverInputs) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F64}) {
     NormCase c(dtype, {RF_NORM_LAYER, 33, 71, 0, 0.1});
-    c.forward();
-    c.backward();
+    forward(c);
+    backward(c);
     NormCase in_place = c;
     rf_norm_args args = in_place.args();
     args.y = in_place.residual.pointer();
@@ -278,21 +238,13 @@ TEST_P(Norm, ResultsMayGoOverInputs) {
 TEST_P(Norm, ThreadsGiveTheSameBits) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
     NormCase c(dtype, {RF_NORM_LAYER, 331, 100, 0, 0.1});
-    expect_same_bits_with_threads([&] {
-      c.forward();
-      c.backward();
-      std::vector<char> all = c.y.data.bytes;
-      for (const Rows* rows : {&c.dx, &c.dresidual, &c.dbias, &c.dgamma, &c.dbeta}) {
-        all.insert(all.end(), rows->data.bytes.begin(), rows->data.bytes.end());
-      }
-      return all;
-    });
+    expect_same_bits_with_threads(c);
   }
 }
 
 TEST_P(Norm, UnwantedGradientsAreLeftOut) {
   NormCase c(RF_F32, {RF_NORM_LAYER, 20, 40, 0, 0.1});
-  c.backward();
+  backward(c);
   NormCase some = c;
   const rf_norm_args args = some.args();
   rf_norm_grads grads = some.grads();
@@ -304,85 +256,55 @@ TEST_P(Norm, UnwantedGradientsAreLeftOut) {
 TEST_P(Norm, ANotANumberStaysInItsRow) {
   NormCase c(RF_F32, {RF_NORM_LAYER, 3, 20, 0, 0});
   c.x.set(1, 4, std::nan(""));
-  c.forward();
+  forward(c);
   for (int64_t i = 0; i < 20; ++i) {
     EXPECT_TRUE(std::isfinite(c.y.at(0, i)) && std::isfinite(c.y.at(2, i)));
     EXPECT_TRUE(std::isnan(c.y.at(1, i)));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, Norm, testing::ValuesIn(row_targets()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(InstructionSets, Norm, testing::ValuesIn(instruction_sets_and_ref()), name_of_target);
 
-// Central differences of sum(dy y) in every argument of the float64 loops.
 TEST(NormReference, GradientsAreDifferences) {
   for (const rf_norm_kind kind : {RF_NORM_LAYER, RF_NORM_RMS}) {
     NormCase c(RF_F64, {kind, 3, 6, 1, 0.3});
-    c.backward();
-    const auto loss = [&] {
-      c.forward();
-      double sum = 0;
-      for (int64_t r = 0; r < 3; ++r) {
-        for (int64_t i = 0; i < 6; ++i) sum += c.y.at(r, i) * c.dy.at(r, i);
-      }
-      return sum;
-    };
-    using Member = Rows NormCase::*;
-    for (const auto& [argument, gradient] : {std::pair<Member, Member>{&NormCase::x, &NormCase::dx},
-                                             {&NormCase::residual, &NormCase::dresidual},
-                                             {&NormCase::bias, &NormCase::dbias},
-                                             {&NormCase::gamma, &NormCase::dgamma},
-                                             {&NormCase::beta, &NormCase::dbeta}}) {
-      expect_differences(c.*argument, c.*gradient, loss);
-    }
+    expect_differences(
+        c, c.y, c.dy,
+        {{&c.x, &c.dx}, {&c.residual, &c.dresidual}, {&c.bias, &c.dbias}, {&c.gamma, &c.dgamma}, {&c.beta, &c.dbeta}});
   }
 }
 
 TEST(NormErrors, RulesAreNamed) {
   NormCase c(RF_F32, {RF_NORM_LAYER, 4, 8, 0, 0});
-  const auto refused = [&](const std::function<void(rf_norm_args&)>& spoil, const std::string& message) {
-    rf_norm_args args = c.args();
-    spoil(args);
-    expect_refused(rf_norm_forward(&args), message);
-  };
-  expect_refused(rf_norm_forward(nullptr), "[norm] args must not be NULL, got NULL");
-  refused([](auto& a) { a.struct_size = 8; }, "[norm] struct_size of args must be in");
-  refused([](auto& a) { a.dtype = static_cast<rf_dtype>(0); },
-          "[norm] dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got 0");
-  refused([](auto& a) { a.kind = static_cast<rf_norm_kind>(0); },
-          "[norm] kind must be RF_NORM_LAYER or RF_NORM_RMS, got 0");
-  refused([](auto& a) { a.rows = -1; }, "[norm] rows must be >= 0, got -1");
-  refused([](auto& a) { a.columns = -2; }, "[norm] columns must be >= 0, got -2");
-  refused([](auto& a) { a.rows = INT64_MAX / 4; }, "[norm] the size of [rows, columns] in bytes must fit in int64");
-  refused([](auto& a) { a.x_stride = 7; }, "[norm] x_stride must be at least columns = 8, got 7");
-  refused([](auto& a) { a.y_stride = INT64_MAX / 4; }, "[norm] the size of y in bytes must fit in int64");
-  refused([](auto& a) { a.x = nullptr; }, "[norm] x must not be NULL, got NULL");
-  refused([](auto& a) { a.y = nullptr; }, "[norm] y must not be NULL, got NULL");
-  refused([](auto& a) { a.x = static_cast<const char*>(a.x) + 1; },
-          "[norm] x must be aligned to its element of 4 bytes");
-  refused([](auto& a) { a.residual = static_cast<const char*>(a.residual) + 2; }, "[norm] residual must be aligned");
-  refused([](auto& a) { a.gamma = static_cast<const char*>(a.gamma) + 1; }, "[norm] gamma must be aligned");
-  refused([](auto& a) { a.eps = -1; }, "[norm] eps must be >= 0 and finite, got -1");
-  refused([](auto& a) { a.eps = std::nan(""); }, "[norm] eps must be >= 0 and finite, got nan");
-  refused([](auto& a) { a.dropout = 1; }, "[norm] dropout must be in [0, 1 - 2^-17), got 1");
-  refused([](auto& a) { a.stream_dtype = RF_BF16; },
-          "[norm] stream_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16");
-}
-
-TEST(NormErrors, RulesOfTheBackwardAreNamed) {
-  NormCase c(RF_F32, {RF_NORM_LAYER, 4, 8, 0, 0});
   const rf_norm_args args = c.args();
-  const auto refused = [&](const std::function<void(rf_norm_grads&)>& spoil, const std::string& message) {
-    rf_norm_grads grads = c.grads();
-    spoil(grads);
-    expect_refused(rf_norm_backward(&args, &grads), message);
-  };
-  expect_refused(rf_norm_backward(&args, nullptr), "[norm] grads must not be NULL, got NULL");
-  refused([](auto& g) { g.struct_size = 0; }, "[norm] struct_size of grads must be in");
-  refused([](auto& g) { g.y = nullptr; }, "[norm] grads->y must not be NULL, got NULL");
-  refused([](auto& g) { g.x_stride = 3; }, "[norm] grads->x_stride must be at least columns = 8, got 3");
-  refused([](auto& g) { g.residual = g.x; }, "[norm] grads->x and grads->residual must be different arrays");
-  refused([](auto& g) { g.bias = static_cast<char*>(g.bias) + 1; }, "[norm] grads->bias must be aligned");
+  expect_rules<rf_norm_args>(
+      args, rf_norm_forward,
+      {{[](auto& a) { a.dtype = static_cast<rf_dtype>(0); },
+        "[norm] dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got 0"},
+       {[](auto& a) { a.kind = static_cast<rf_norm_kind>(0); },
+        "[norm] kind must be RF_NORM_LAYER or RF_NORM_RMS, got 0"},
+       {[](auto& a) { a.rows = -1; }, "[norm] rows must be >= 0, got -1"},
+       {[](auto& a) { a.columns = -2; }, "[norm] columns must be >= 0, got -2"},
+       {[](auto& a) { a.rows = INT64_MAX / 4; }, "[norm] the size of [rows, columns] in bytes must fit in int64"},
+       {[](auto& a) { a.x_stride = 7; }, "[norm] x_stride must be at least columns = 8, got 7"},
+       {[](auto& a) { a.y_stride = INT64_MAX / 4; }, "[norm] the size of y in bytes must fit in int64"},
+       {[](auto& a) { a.x = nullptr; }, "[norm] x must not be NULL, got NULL"},
+       {[](auto& a) { a.y = nullptr; }, "[norm] y must not be NULL, got NULL"},
+       {[](auto& a) { a.x = static_cast<const char*>(a.x) + 1; }, "[norm] x must be aligned to its element of 4 bytes"},
+       {[](auto& a) { a.residual = static_cast<const char*>(a.residual) + 2; }, "[norm] residual must be aligned"},
+       {[](auto& a) { a.gamma = static_cast<const char*>(a.gamma) + 1; }, "[norm] gamma must be aligned"},
+       {[](auto& a) { a.eps = -1; }, "[norm] eps must be >= 0 and finite, got -1"},
+       {[](auto& a) { a.eps = std::nan(""); }, "[norm] eps must be >= 0 and finite, got nan"},
+       {[](auto& a) { a.dropout = 1; }, "[norm] dropout must be in [0, 1 - 2^-17), got 1"},
+       {[](auto& a) { a.stream_dtype = RF_BF16; },
+        "[norm] stream_dtype must be 0, dtype, or RF_F32 where dtype is "
+        "RF_BF16"}});
+  expect_rules<rf_norm_grads>(
+      c.grads(), [&](const rf_norm_grads* grads) { return rf_norm_backward(&args, grads); },
+      {{[](auto& g) { g.y = nullptr; }, "[norm] grads->y must not be NULL, got NULL"},
+       {[](auto& g) { g.x_stride = 3; }, "[norm] grads->x_stride must be at least columns = 8, got 3"},
+       {[](auto& g) { g.residual = g.x; }, "[norm] grads->x and grads->residual must be different arrays"},
+       {[](auto& g) { g.bias = static_cast<char*>(g.bias) + 1; }, "[norm] grads->bias must be aligned"}});
 }
 
 }  // namespace

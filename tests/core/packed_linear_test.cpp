@@ -13,17 +13,12 @@ namespace {
 
 constexpr rf_dtype kTypes[] = {RF_F32, RF_BF16, RF_F16};
 
-class PackedLinear : public testing::TestWithParam<std::string> {
+class PackedLinear : public TargetTest {
  protected:
-  void SetUp() override { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
   void TearDown() override {
     rf_linear_set_backend("");
-    rf_set_target("");
-    omp_set_num_threads(threads_);
+    TargetTest::TearDown();
   }
-
- private:
-  int threads_ = omp_get_max_threads();
 };
 
 std::string name_of(const LinearLayerCase& linear) {
@@ -148,8 +143,7 @@ TEST_P(PackedLinear, ACallAllocatesNothing) {
   EXPECT_GT(allocations(), before) << "the count must count";
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, PackedLinear, testing::ValuesIn(instruction_sets()),
-                         [](const testing::TestParamInfo<std::string>& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(InstructionSets, PackedLinear, testing::ValuesIn(instruction_sets()), name_of_target);
 
 }  // namespace
 }  // namespace rf::tests

@@ -1,9 +1,9 @@
 // One rotary call as a test writes it: shapes, strides and contents with defaults, run by the kernels or the float64
 // loops.
-#ifndef RF_TESTS_CORE_ROPE_CASE_H_
-#define RF_TESTS_CORE_ROPE_CASE_H_
+#pragma once
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -96,6 +96,26 @@ inline std::vector<std::string> instruction_sets() {
   return names;
 }
 
+inline std::vector<std::string> instruction_sets_and_ref() {
+  std::vector<std::string> names = instruction_sets();
+  names.emplace_back("ref");
+  return names;
+}
+
+// A test on an instruction set or in the reference loops.
+class TargetTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
+  void TearDown() override {
+    rf_set_target("");
+    omp_set_num_threads(threads_);
+  }
+
+ private:
+  int threads_ = omp_get_max_threads();
+};
+inline std::string name_of_target(const testing::TestParamInfo<std::string>& info) { return info.param; }
+
 // got against want, elementwise: kRotationEps of the arithmetic times the magnitude of the terms, plus half an ulp of a
 // 16-bit result. `magnitude` bounds |c x_a| + |s x_b|.
 inline void expect_near(const Elements& got, const Elements& want, double magnitude, const std::string& what) {
@@ -109,5 +129,3 @@ inline void expect_near(const Elements& got, const Elements& want, double magnit
 }
 
 }  // namespace rf::tests
-
-#endif

@@ -85,7 +85,7 @@ TEST_F(RopeCallErrors, Arguments) {
   args = good(), args.y = nullptr, refused(args, "x and y must not be NULL", "NULL");
   args = good(), args.x = x_.bytes.data() + 1, refused(args, "aligned to their element", "");
   args = good(), args.x_stride_t = INT64_MAX / 2, refused(args, "extents times strides of x", "");
-  args = good(), args.y_stride_h = INT64_MIN, refused(args, "extents times strides of y", "stride");
+  args = good(), args.y_stride_h = INT64_MIN, refused(args, "extents times strides of y", "a stride");
   args = good(), args.y = x_.bytes.data(), args.y_stride_t = 8, refused(args, "strides of x and y must be equal", "");
 }
 

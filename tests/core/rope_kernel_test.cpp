@@ -1,10 +1,6 @@
 // Every instruction set of this machine against the float64 loops: element types, layouts, head sizes, partial
-// rotation, strides, places, positions; and that the number of threads changes no bit (style: positions and head
-// sizes).
-#include <omp.h>
-
+// rotation, strides, places, positions (style: positions and head sizes).
 #include <cstring>
-#include <functional>
 #include <memory>
 
 #include "core/rope_case.h"
@@ -22,65 +18,32 @@ constexpr double kScale = 1.5;
 // |c x_a| + |s x_b| for |x| <= 2.
 constexpr double kMagnitude = 4 * kScale;
 
-class RopeKernel : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
-  void TearDown() override { rf_set_target(""); }
-
-  // Runs the call into y, and the float64 loops into `want`, and compares; `shape` sets strides and the like.
-  static void compare(rf_dtype dtype, rf_rope_layout layout, int64_t rotary_dim, int64_t head_dim, int64_t elements,
-                      const std::function<void(rf_rope_args&)>& shape, const std::string& what) {
-    const Frequencies frequencies(rotary_dim);
-    const Rope rope = make_rope(frequencies, kScale);
-    Elements x(dtype, elements), y(dtype, elements), want(dtype, elements);
-    x.fill();
-    rf_rope_args args = contiguous_args(x, y, 1, kTokens, 2, head_dim, layout);
-    args.positions_i64 = kPositions;
-    shape(args);
-    ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
-    args.y = want.bytes.data();
-    ref::rope(frequencies.hi.data(), frequencies.lo.data(), frequencies.count(), kScale, args);
-    expect_near(y, want, kMagnitude, what);
-  }
-};
+using RopeKernel = TargetTest;
 
 TEST_P(RopeKernel, HeadSizesTypesLayoutsDirections) {
-  for (const rf_dtype dtype : kTypes) {
-    for (const rf_rope_layout layout : kLayouts) {
-      for (const int64_t dim : {2, 6, 16, 24, 64, 70, 80, 128, 256}) {
+  // Rotated elements of a head's.
+  constexpr std::pair<int64_t, int64_t> kSizes[] = {{2, 2}, {6, 6}, {16, 16}, {24, 70}, {64, 64}, {70, 70}, {128, 128}};
+  for (const auto& [rotary_dim, dim] : kSizes) {
+    const Frequencies frequencies(rotary_dim);
+    const Rope rope = make_rope(frequencies, kScale);
+    for (const rf_dtype dtype : kTypes) {
+      for (const rf_rope_layout layout : kLayouts) {
         for (const rf_rope_direction direction : {RF_ROPE_FORWARD, RF_ROPE_TRANSPOSE, RF_ROPE_INVERSE}) {
           // The directions differ in signs and scale alone, so small sizes with and without a tail have them all.
-          if (direction != RF_ROPE_FORWARD && dim != 16 && dim != 70) continue;
-          compare(
-              dtype, layout, dim, dim, kTokens * 2 * dim,
-              [direction](rf_rope_args& args) { args.direction = direction; },
-              "dtype " + std::to_string(dtype) + " layout " + std::to_string(layout) + " dim " + std::to_string(dim) +
-                  " direction " + std::to_string(direction));
+          if (direction != RF_ROPE_FORWARD && dim != 16 && rotary_dim != 70) continue;
+          Elements x(dtype, kTokens * 2 * dim), y = x, want = x;
+          x.fill();
+          rf_rope_args args = contiguous_args(x, y, 1, kTokens, 2, dim, layout);
+          args.positions_i64 = kPositions;
+          args.direction = direction;
+          ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
+          args.y = want.bytes.data();
+          ref::rope(frequencies.hi.data(), frequencies.lo.data(), frequencies.count(), kScale, args);
+          expect_near(y, want, kMagnitude,
+                      "dtype " + std::to_string(dtype) + " layout " + std::to_string(layout) + " dim " +
+                          std::to_string(dim) + " direction " + std::to_string(direction));
         }
       }
-    }
-  }
-}
-
-TEST_P(RopeKernel, PartialRotationPassesTheRestOn) {
-  for (const rf_dtype dtype : kTypes) {
-    for (const rf_rope_layout layout : kLayouts) {
-      compare(
-          dtype, layout, 24, 70, kTokens * 2 * 70, [](rf_rope_args&) {}, "24 of 70");
-    }
-  }
-}
-
-TEST_P(RopeKernel, HeadMajorData) {
-  for (const rf_dtype dtype : kTypes) {
-    for (const rf_rope_layout layout : kLayouts) {
-      compare(
-          dtype, layout, 64, 64, kTokens * 2 * 64,
-          [](rf_rope_args& args) {
-            args.x_stride_t = args.y_stride_t = 64;
-            args.x_stride_h = args.y_stride_h = kTokens * 64;
-          },
-          "head-major");
     }
   }
 }
@@ -177,36 +140,6 @@ TEST_P(RopeKernel, PositionsOfPackedAndOddKinds) {
   }
 }
 
-TEST_P(RopeKernel, EmptyExtents) {
-  const Frequencies frequencies(16);
-  const Rope rope = make_rope(frequencies);
-  Elements x(RF_F32, 0), y(RF_F32, 0);
-  for (const auto& [batch, tokens, heads] : {std::array<int64_t, 3>{0, 3, 2}, {2, 0, 2}, {2, 3, 0}}) {
-    rf_rope_args args = contiguous_args(x, y, batch, tokens, heads, 16, RF_ROPE_PAIRS);
-    EXPECT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
-  }
-}
-
-TEST_P(RopeKernel, ThreadsChangeNoBit) {
-  const int threads = omp_get_max_threads();
-  for (const rf_dtype dtype : kTypes) {
-    for (const rf_rope_layout layout : kLayouts) {
-      const Frequencies frequencies(64);
-      const Rope rope = make_rope(frequencies);
-      Elements x(dtype, 2 * 517 * 3 * 66), one = x, two = x;
-      x.fill();
-      rf_rope_args args = contiguous_args(x, one, 2, 517, 3, 66, layout);
-      omp_set_num_threads(1);
-      ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
-      args.y = two.bytes.data();
-      omp_set_num_threads(2);
-      ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
-      EXPECT_EQ(one.bytes, two.bytes);
-    }
-  }
-  omp_set_num_threads(threads);
-}
-
 // One tile with streaming stores against the same with plain ones, whatever the size of this machine's caches: straight
 // to memory where vectors are whole and aligned, through the stage where they are not.
 TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
@@ -255,8 +188,7 @@ TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, RopeKernel, testing::ValuesIn(instruction_sets()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(InstructionSets, RopeKernel, testing::ValuesIn(instruction_sets()), name_of_target);
 
 // Results larger than the last-level cache leave by streaming stores; misaligned ones too.
 TEST(RopeStreaming, SameBitsAsPlainStores) {

@@ -8,10 +8,9 @@ namespace {
 
 // At position 0 the rotation is a multiplication by scale. Times 1.5 or 1.25 the products are exact in float32, and
 // many of them fall half way between two 16-bit numbers.
-class RopeRounding : public testing::TestWithParam<std::string> {};
+using RopeRounding = TargetTest;
 
 TEST_P(RopeRounding, NearestEvenOverAllPatterns) {
-  ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK);
   constexpr int64_t kPatterns = 65536;
   for (const auto& [dtype, scale] : {std::pair{RF_BF16, 1.5}, {RF_BF16, 1.25}, {RF_F16, 1.5}, {RF_F16, 1.25}}) {
     const Frequencies frequencies(64);
@@ -33,11 +32,9 @@ TEST_P(RopeRounding, NearestEvenOverAllPatterns) {
       }
     }
   }
-  rf_set_target("");
 }
 
 TEST_P(RopeRounding, NanAndInfinityStay) {
-  ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK);
   for (const rf_dtype dtype : {RF_BF16, RF_F16, RF_F32, RF_F64}) {
     Elements x(dtype, 256), y(dtype, 256);
     for (int64_t i = 0; i < 256; ++i) x.set(i, i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY);
@@ -48,11 +45,9 @@ TEST_P(RopeRounding, NanAndInfinityStay) {
       EXPECT_TRUE(i % 3 == 0 ? std::isnan(y.at(i)) : y.at(i) == x.at(i)) << i << " dtype " << dtype;
     }
   }
-  rf_set_target("");
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, RopeRounding, testing::ValuesIn(instruction_sets()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(InstructionSets, RopeRounding, testing::ValuesIn(instruction_sets()), name_of_target);
 
 }  // namespace
 }  // namespace rf::tests

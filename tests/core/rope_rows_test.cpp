@@ -4,7 +4,7 @@
 //   y_a = c x_a - s x_b,  y_b = s x_a + c x_b        s is negated for the transpose
 //
 // over element types, layouts, sizes, strides and places; that rows made by rf_rope_table give the bits of
-// rf_rope_apply (R-ROPE-04); that neither threads nor working in place change a bit; and every broken rule.
+// rf_rope_apply (R-ROPE-04) with any number of threads; and every broken rule.
 #include <omp.h>
 
 #include <algorithm>
@@ -91,17 +91,8 @@ struct RowsCase {
   }
 };
 
-std::vector<std::string> targets() {
-  std::vector<std::string> names = instruction_sets();
-  names.emplace_back("ref");
-  return names;
-}
-
-class RopeRows : public testing::TestWithParam<std::string> {
+class RopeRows : public TargetTest {
  protected:
-  void SetUp() override { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
-  void TearDown() override { rf_set_target(""); }
-
   // `shape` changes the call before it runs.
   static void compare(rf_dtype dtype, rf_rope_layout layout, int64_t rotary_dim, int64_t head_dim,
                       const std::function<void(RowsCase&)>& shape) {
@@ -120,27 +111,16 @@ class RopeRows : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(RopeRows, HeadSizesTypesLayoutsDirections) {
-  for (const int64_t dim : {2, 6, 16, 24, 64, 70, 80, 128, 256}) {
+  for (const int64_t dim : {2, 6, 24, 64, 70, 256}) {
     for (const rf_rope_direction direction : {RF_ROPE_FORWARD, RF_ROPE_TRANSPOSE}) {
       compare_all(dim, dim, [direction](RowsCase& rows) { rows.args.direction = direction; });
     }
   }
 }
 
-TEST_P(RopeRows, PartialRotationPassesTheRestOn) {
-  compare_all(24, 70, [](RowsCase&) {});
-}
-
 TEST_P(RopeRows, RowsSharedByTheBatchOrByAllTokens) {
   compare_all(16, 16, [](RowsCase& rows) { rows.args.row_stride_b = 0; });
   compare_all(16, 16, [](RowsCase& rows) { rows.args.row_stride_b = rows.args.row_stride_t = 0; });
-}
-
-TEST_P(RopeRows, HeadMajorData) {
-  compare_all(64, 64, [](RowsCase& rows) {
-    rows.args.x_stride_t = rows.args.y_stride_t = 64;
-    rows.args.x_stride_h = rows.args.y_stride_h = kTokens * 64;
-  });
 }
 
 TEST_P(RopeRows, OddPlacesAndLongRows) {
@@ -159,22 +139,6 @@ TEST_P(RopeRows, OddPlacesAndLongRows) {
   }
 }
 
-TEST_P(RopeRows, InPlaceGivesTheSameBits) {
-  for (const rf_dtype dtype : kTypes) {
-    for (const rf_rope_layout layout : kLayouts) {
-      for (const int64_t dim : {2, 22, 48}) {
-        RowsCase rows(dtype, layout, dim, dim + 2);
-        rows.y = rows.x;
-        rows.args.y = rows.y.bytes.data();
-        ASSERT_EQ(rf_rope_rotate(&rows.args), RF_OK) << rf_last_error();
-        rows.args.y = rows.x.bytes.data();
-        ASSERT_EQ(rf_rope_rotate(&rows.args), RF_OK) << rf_last_error();
-        EXPECT_EQ(rows.x.bytes, rows.y.bytes) << rows.name();
-      }
-    }
-  }
-}
-
 TEST_P(RopeRows, EmptyExtents) {
   RowsCase rows(RF_F32, RF_ROPE_PAIRS, 8, 8);
   rows.args.x = rows.args.cos = rows.args.sin = nullptr;
@@ -186,7 +150,7 @@ TEST_P(RopeRows, EmptyExtents) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, RopeRows, testing::ValuesIn(targets()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Targets, RopeRows, testing::ValuesIn(instruction_sets_and_ref()), name_of_target);
 
 // Tables of rf_rope_table hold what rf_rope_apply keeps, and one kernel serves both: no bit differs, with any number of
 // threads.

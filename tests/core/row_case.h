@@ -1,8 +1,6 @@
-// Arrays of rows as the tests of rf/rows.h write them: filled, copied to float64, compared element by element.
-#ifndef RF_TESTS_CORE_ROW_CASE_H_
-#define RF_TESTS_CORE_ROW_CASE_H_
-
-#include <omp.h>
+// Arrays of rows as the tests of rf/rows.h write them: filled, copied to
+// float64, compared element by element.
+#pragma once
 
 #include <functional>
 #include <random>
@@ -13,7 +11,8 @@
 
 namespace rf::tests {
 
-// [rows, columns], a row every `stride` elements; what lies between rows is kUntouched.
+// [rows, columns], a row every `stride` elements; what lies between rows is
+// kUntouched.
 struct Rows {
   static constexpr double kUntouched = 77;
   int64_t rows, columns, stride;
@@ -42,8 +41,8 @@ struct Rows {
 
 inline rf_dtype parameter_type(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64 : RF_F32; }
 
-// |got - want| <= bound eps magnitude(row, column), and the rounding of the element where it is narrow. Gaps between
-// rows hold what they held.
+// |got - want| <= bound eps magnitude(row, column), and the rounding of the
+// element where it is narrow. Gaps between rows hold what they held.
 inline void expect_rows(const Rows& got, const Rows& want, const std::function<double(int64_t, int64_t)>& magnitude,
                         const std::string& what, double bound = kRowEps) {
   const double arithmetic = got.data.dtype == RF_F64 ? kEpsF64 : kEpsF32;
@@ -60,8 +59,8 @@ inline void expect_rows(const Rows& got, const Rows& want, const std::function<d
   }
 }
 
-// The smallest positive number of a type, as a magnitude for bounds in eps of the arithmetic: what is stored rounds to
-// a multiple of it.
+// The smallest positive number of a type, as a magnitude for bounds in eps of
+// the arithmetic: what is stored rounds to a multiple of it.
 inline double smallest_of(rf_dtype dtype) {
   const double smallest = dtype == RF_F16    ? 0x1p-24
                           : dtype == RF_BF16 ? 0x1p-133
@@ -70,36 +69,49 @@ inline double smallest_of(rf_dtype dtype) {
   return smallest / (dtype == RF_F64 ? kEpsF64 : kEpsF32);
 }
 
-// gradient is the central difference of loss() in every element of values.
-inline void expect_differences(Rows& values, const Rows& gradient, const std::function<double()>& loss) {
-  for (int64_t r = 0; r < values.rows; ++r) {
-    for (int64_t i = 0; i < values.columns; ++i) {
-      const double value = values.at(r, i);
-      values.set(r, i, value + kDifferenceStep);
-      const double above = loss();
-      values.set(r, i, value - kDifferenceStep);
-      const double below = loss();
-      values.set(r, i, value);
-      ASSERT_NEAR(gradient.at(r, i), (above - below) / (2 * kDifferenceStep), kDifferenceError);
-    }
-  }
+// The fields that the arguments of all operations on rows have.
+template <class Args>
+Args row_args(const Rows& x) {
+  Args args = {};
+  args.struct_size = sizeof(args);
+  args.dtype = x.data.dtype;
+  args.rows = x.rows;
+  args.columns = x.columns;
+  return args;
 }
 
-// Every instruction set of this machine, and the reference loops.
-class RowsTest : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
-  void TearDown() override { rf_set_target(""); }
-};
-
-inline std::vector<std::string> row_targets() {
-  std::vector<std::string> names = instruction_sets();
-  names.push_back("ref");
-  return names;
+// A call with its arrays: Case has args() and grads(), kForward and kBackward
+// that take them, arrays(), all arrays, and results(), those that forward and
+// backward write.
+template <class Case>
+void forward(Case& c) {
+  const auto args = c.args();
+  ASSERT_EQ(Case::kForward(&args), RF_OK) << rf_last_error();
+}
+template <class Case>
+void backward(Case& c) {
+  const auto args = c.args();
+  const auto grads = c.grads();
+  ASSERT_EQ(Case::kBackward(&args, &grads), RF_OK) << rf_last_error();
 }
 
-// What `run` leaves in `result` has the same bits with one thread and with several.
-inline void expect_same_bits_with_threads(const std::function<std::vector<char>()>& run) {
+// The same numbers in float64.
+template <class Case>
+Case in_float64(Case c) {
+  for (Rows* rows : c.arrays()) *rows = rows->to(RF_F64);
+  return c;
+}
+
+// Results have the same bits with one thread and with several.
+template <class Case>
+void expect_same_bits_with_threads(Case& c) {
+  const auto run = [&c] {
+    forward(c);
+    backward(c);
+    std::vector<char> all;
+    for (const Rows* rows : c.results()) all.insert(all.end(), rows->data.bytes.begin(), rows->data.bytes.end());
+    return all;
+  };
   const int threads = omp_get_max_threads();
   omp_set_num_threads(1);
   const std::vector<char> one = run();
@@ -110,11 +122,52 @@ inline void expect_same_bits_with_threads(const std::function<std::vector<char>(
   omp_set_num_threads(threads);
 }
 
+// Each gradient is the central difference of sum(dy y) in every element of its
+// argument.
+template <class Case>
+void expect_differences(Case& c, const Rows& y, const Rows& dy,
+                        const std::vector<std::pair<Rows*, const Rows*>>& arguments) {
+  const auto loss = [&] {
+    forward(c);
+    double sum = 0;
+    for (int64_t r = 0; r < y.rows; ++r) {
+      for (int64_t i = 0; i < y.columns; ++i) sum += y.at(r, i) * dy.at(r, i);
+    }
+    return sum;
+  };
+  forward(c);
+  backward(c);
+  for (const auto& [values, gradient] : arguments) {
+    for (int64_t r = 0; r < values->rows; ++r) {
+      for (int64_t i = 0; i < values->columns; ++i) {
+        const double value = values->at(r, i);
+        values->set(r, i, value + kDifferenceStep);
+        const double above = loss();
+        values->set(r, i, value - kDifferenceStep);
+        const double below = loss();
+        values->set(r, i, value);
+        ASSERT_NEAR(gradient->at(r, i), (above - below) / (2 * kDifferenceStep), kDifferenceError);
+      }
+    }
+  }
+}
+
+// Each spoilt copy of `args` is refused by `run`, with the text beside it.
+template <class Args>
+using Spoilt = std::vector<std::pair<void (*)(Args&), const char*>>;
+template <class Args, class Run>
+void expect_rules(const Args& args, const Run& run, const Spoilt<Args>& rules) {
+  for (const auto& [spoil, message] : rules) {
+    Args spoilt = args;
+    spoil(spoilt);
+    EXPECT_EQ(run(&spoilt), RF_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(rf_last_error()).find(message), std::string::npos) << rf_last_error();
+  }
+}
+
 inline void expect_refused(rf_status status, const std::string& message) {
   EXPECT_EQ(status, RF_INVALID_ARGUMENT);
   EXPECT_NE(std::string(rf_last_error()).find(message), std::string::npos) << rf_last_error();
 }
 
 }  // namespace rf::tests
-
-#endif

@@ -1,11 +1,6 @@
-"""Rotary frequencies and tables of the C library against mpmath.
-
-ROFORMER_LIB_DIR names the directory of libroformer_core.so; without it, build/release/lib.
-"""
+"""Rotary frequencies and tables of the C library against mpmath."""
 
 import ctypes
-import os
-import pathlib
 
 import mpmath
 import numpy as np
@@ -13,17 +8,8 @@ import pytest
 
 import tolerances
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("ROFORMER_LIB_DIR", ROOT / "build" / "release" / "lib")) / "libroformer_core.so"
 POSITIONS = [0, 1, 2, 511, 512, 4095, 16383, 131071, 1048575, 2**31 - 1, 2**31, -(2**31) + 7, 12345.678, -0.25]
 BASES = [10000.0, 500000.0, 10.0, 1e6]
-
-
-@pytest.fixture(scope="module")
-def core():
-    library = ctypes.CDLL(str(LIBRARY))
-    library.rf_last_error.restype = ctypes.c_char_p
-    return library
 
 
 def pointer(array):

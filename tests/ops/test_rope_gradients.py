@@ -12,12 +12,6 @@ LAYOUTS = ["pairs", "halves"]
 DIRECTIONS = ["forward", "transpose", "inverse"]
 POSITIONS = torch.tensor([0, 5, 911])
 
-VIEWS = {
-    "contiguous": lambda x: x,
-    "slice": lambda x: x[:, :, 1:3],
-    "last dimension strided": lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2),
-}
-
 
 def leaf(*shape, dtype=torch.float64, seed=0):
     x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -51,19 +45,6 @@ def test_first_and_second_derivatives(layout, direction, heads_first, inplace):
 
     assert gradcheck(function, x)
     assert gradgradcheck(function, x)
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_derivatives_of_views(layout, view):
-    x = leaf(2, 3, 4, 4)
-    assert gradcheck(lambda x: roformer_cpp.rope(VIEWS[view](x), POSITIONS, layout=layout), x)
-
-
-def test_derivatives_with_given_frequencies_and_rows_of_positions():
-    x, positions = leaf(2, 3, 1, 8), torch.tensor([[0, 1, 2], [70, 3, 3]])
-    freqs = torch.tensor([1.0, 0.3, 0.01], dtype=torch.float64)
-    assert gradcheck(lambda x: roformer_cpp.rope(x, positions, layout="pairs", freqs=freqs, direction="inverse"), x)
 
 
 def test_in_place_on_a_slice_reaches_the_base():

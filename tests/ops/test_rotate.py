@@ -91,15 +91,6 @@ def test_empty(shape):
     assert x.grad.shape == shape and not rows.grad.any()
 
 
-def test_the_reference_loops():
-    x, cos, sin = random(2, 5, 3, 8, dtype=torch.float32), *random(2, 1, 5, 4, dtype=torch.float32)
-    try:
-        roformer_cpp.set_target("ref")
-        check(roformer_cpp.rotate(x, cos, sin, layout="pairs"), x, cos, sin, "pairs")
-    finally:
-        roformer_cpp.set_target("")
-
-
 @pytest.mark.parametrize("direction", ["forward", "transpose"])
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("layout", LAYOUTS)

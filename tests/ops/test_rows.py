@@ -1,4 +1,4 @@
-"""roformer::norm, gelu, softmax, cross_entropy and linear (ops/src): values and gradients against torch in float64,
+"""roformer::norm, gelu and linear (ops/src): values and gradients against torch in float64,
 operator contracts, bad input. The kernels themselves are compared with the formulas in tests/core.
 """
 
@@ -14,7 +14,7 @@ ops = torch.ops.roformer
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 NORM_EPS = 1e-2  # rows of one column have no variance, and gradients of order 1 / eps
 NARROW = [torch.bfloat16, torch.float16]
-SHAPES = [(1,), (7,), (3, 5), (2, 3, 33), (17, 64), (0, 4), (2, 0)]
+SHAPES = [(7,), (2, 3, 33), (0, 4), (2, 0)]
 
 
 def numbers(shape, seed, dtype=torch.float64, scale=1.0):
@@ -22,9 +22,8 @@ def numbers(shape, seed, dtype=torch.float64, scale=1.0):
     return x.to(dtype)
 
 
-def check(compute, exact, arguments, terms=1.0, kept=0.0):
-    """compute(arguments) and its gradients against exact(arguments in float64). terms: the length of sums; kept: by how
-    many eps of the dtype a gradient may be off because what is kept for it has been rounded."""
+def check(compute, exact, arguments, terms=1.0):
+    """compute(arguments) and its gradients against exact(arguments in float64). terms: the length of sums."""
     ours = {k: x.clone().requires_grad_() for k, x in arguments.items()}
     truth = {k: x.clone().double().requires_grad_() for k, x in arguments.items()}
     y, expected = compute(**ours), exact(**truth)
@@ -37,7 +36,6 @@ def check(compute, exact, arguments, terms=1.0, kept=0.0):
         narrow = min(torch.finfo(x.dtype).bits for x in [got, *ours.values(), y]) == 16
         rtol = torch.finfo(got.dtype).eps if narrow else 0.0
         atol = terms * (tol.ROWS_F64 if got.dtype == torch.float64 else tol.ROWS_F32)
-        atol += kept * rtol if name != "y" else 0.0
         torch.testing.assert_close(got.double(), want, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
 
 
@@ -113,27 +111,9 @@ def test_gelu(form, dtype, shape):
     )
 
 
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_softmax(dtype, shape):
-    check(ops.softmax, lambda x: x.softmax(-1), {"x": numbers(shape, 1, dtype, scale=4)}, kept=3.0)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "classes"), [(0, 3), (1, 1), (5, 17), (30, 1000)])
-def test_cross_entropy(dtype, rows, classes):
-    targets = torch.arange(rows) % classes
-    targets[::4] = -100
-    check(
-        lambda logits: ops.cross_entropy(logits, targets)[0],
-        lambda logits: F.cross_entropy(logits, targets, reduction="none"),
-        {"logits": numbers((rows, classes), 1, dtype, scale=4)},
-    )
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 9, 33), (40, 65), (0, 4), (2, 0)])
-@pytest.mark.parametrize("out", [1, 19, 70])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 9, 33), (0, 4), (2, 0)])
+@pytest.mark.parametrize("out", [1, 70])
 def test_linear(dtype, shape, out):
     parameters = torch.float64 if dtype == torch.float64 else torch.float32
     arguments = {
@@ -186,7 +166,6 @@ def test_linear_under_autocast_keeps_weights_in_float32():
 def test_slices_are_read_as_they_are(dtype):
     wide = numbers((6, 5, 48), 1, dtype)
     for x in (wide[..., 16:32], wide.transpose(0, 1)[..., :16], wide[::2, 1:3, :16], wide[:, :, ::3]):
-        assert torch.equal(ops.softmax(x), ops.softmax(x.contiguous()))
         assert torch.equal(ops.gelu(x), ops.gelu(x.contiguous()))
         assert torch.equal(norm(x, residual=x), norm(x.contiguous(), residual=x.contiguous()))
         weight = numbers((7, 2 * x.size(-1)), 2, dtype)[:, ::2]
@@ -209,18 +188,12 @@ def calls():
     yield "norm", ops.norm.default, (x, parameter, residual, parameter, parameter), {"dropout": 0.2, "seed": 1}
     yield "norm_alone", ops.norm.default, (x, None, None, None, None), {"kind": "rms"}
     yield "gelu", ops.gelu.default, (x, parameter), {"form": "tanh"}
-    yield "softmax", ops.softmax.default, (x,), {}
-    yield "cross_entropy", ops.cross_entropy.default, (x, torch.tensor([0, 5, -100, 2])), {}
     yield "linear", ops.linear.default, (x, torch.randn(3, 6, requires_grad=True), torch.randn(3)), {}
     given = torch.randn(4, 6)
     plain = [t.detach() for t in (x, parameter, residual)]
     every = [True] * 5
     yield "norm_backward", ops.norm_backward.default, (given, every, plain[0], plain[1], plain[2], *[plain[1]] * 2), {}
     yield "gelu_backward", ops.gelu_backward.default, (given, [True, True], plain[0], plain[1]), {}
-    yield "softmax_backward", ops.softmax_backward.default, (given, plain[0].softmax(-1)), {}
-    targets = torch.tensor([0, 5, -100, 2])
-    losses = (torch.ones(4), plain[0], targets, plain[0].logsumexp(-1))
-    yield "cross_entropy_backward", ops.cross_entropy_backward.default, losses, {}
     yield (
         "linear_backward",
         ops.linear_backward.default,
@@ -250,16 +223,7 @@ BAD = {
     "norm_eps": (lambda: ops.norm(X, None, None, None, None, eps=-1.0), "[norm] eps must be >= 0 and finite, got -1"),
     "gelu_form": (lambda: ops.gelu(X, form="relu"), '[gelu] form must be "erf" or "tanh", got "relu"'),
     "gelu_bias": (lambda: ops.gelu(X, X), "[gelu] bias must be [6], got [2, 6]"),
-    "softmax_dtype": (lambda: ops.softmax(X.bool()), "[softmax] x must be float32"),
-    "loss_logits": (lambda: ops.cross_entropy(P, P), "[cross_entropy] logits must be [rows, classes], got [6]"),
-    "loss_type": (lambda: ops.cross_entropy(X, torch.zeros(2)), "[cross_entropy] targets must be int64, got Float"),
-    "loss_count": (lambda: ops.cross_entropy(X, torch.arange(3)), "[cross_entropy] targets must be [2], got [3]"),
-    "loss_classes": (lambda: ops.cross_entropy(X[:, :0], torch.zeros(2).long()), "[cross_entropy] logits must have a"),
     "norm_meta": (lambda: norm(X.to("meta"), dropout=2.0), "[norm] dropout must be in [0, 1 - 2^-17), got 2"),
-    "loss_target": (
-        lambda: ops.cross_entropy(X, torch.tensor([0, 6])),
-        "[cross_entropy] targets[1] must be in 0..5 or ignore_index = -100, got 6",
-    ),
     "linear_weight": (lambda: ops.linear(X, torch.zeros(3, 5)), "[linear] weight must be [out, 6], got [3, 5]"),
     "linear_dtype": (
         lambda: ops.linear(X, torch.zeros(3, 6).half()),
@@ -273,7 +237,6 @@ BAD = {
 }
 
 
-TARGETS = torch.zeros(2).long()
 BAD |= {
     f"{message} on meta": (call, f"[{message} must be on cpu, got meta")
     for message, call in {
@@ -281,9 +244,6 @@ BAD |= {
         "norm] gamma": lambda: norm(X, gamma=P.to("meta")),
         "norm] beta": lambda: norm(X, beta=P.to("meta")),
         "gelu] bias": lambda: ops.gelu(X, P.to("meta")),
-        "softmax] grad": lambda: ops.softmax_backward(X.to("meta"), X),
-        "cross_entropy] targets": lambda: ops.cross_entropy(X, TARGETS.to("meta")),
-        "cross_entropy] grad": lambda: ops.cross_entropy_backward(P[:2].to("meta"), X, TARGETS, P[:2]),
         "linear] weight": lambda: ops.linear(X, torch.zeros(3, 6, device="meta")),
         "linear] bias": lambda: ops.linear(X, torch.zeros(3, 6), torch.zeros(3, device="meta")),
     }.items()
@@ -299,8 +259,7 @@ def test_bad_input(call, message):
 def test_second_derivatives_are_refused():
     trained = torch.randn(3, 4, requires_grad=True)
     weight = torch.randn(5, 4, requires_grad=True)
-    results = [norm(trained), ops.gelu(trained), ops.softmax(trained), ops.linear(trained, weight)]
-    results.append(ops.cross_entropy(trained, torch.tensor([0, 1, 2]))[0])
+    results = [norm(trained), ops.gelu(trained), ops.linear(trained, weight)]
     for y in results:
         with pytest.raises(NotImplementedError, match="create_graph must be false"):
             torch.autograd.grad(y.sum(), trained, create_graph=True)
@@ -315,20 +274,3 @@ def test_only_what_the_gradient_needs_is_kept():
         other.mul_(2)
     y.sum().backward()
     torch.testing.assert_close(leaf.grad, weight.sum(0).expand(8, 4), rtol=0, atol=tol.ROWS_F32 * 5)
-
-
-def test_rows_do_not_depend_on_threads():
-    before = torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            x, weight = numbers((300, 96), 1, torch.float32).requires_grad_(), numbers((130, 96), 2, torch.float32)
-            weight.requires_grad_()
-            y = norm(ops.gelu(ops.linear(x, weight)))
-            y.square().sum().backward()
-            results.append((y, x.grad, weight.grad))
-        for one, two in zip(*results, strict=True):
-            assert torch.equal(one, two)
-    finally:
-        torch.set_num_threads(before)

@@ -44,7 +44,7 @@ CALLS = {
     "rope": rope,
     "rope_table": rope_table,
     "dropout": lambda x: lambda: OPERATORS.dropout(x, 0.1, 1, 2),
-    "softmax": lambda x: lambda: OPERATORS.softmax(x),
+    "gelu": lambda x: lambda: OPERATORS.gelu(x),
     "linear": linear,
     "attention": lambda x: lambda: roformer_cpp.attention(x, x, x),
     "attention, backward": attention_backward,

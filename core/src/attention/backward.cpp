@@ -8,7 +8,7 @@
 //
 // Tiles of keys are the inner loop for a group of query tiles: a query's sums run over the keys in order, and a key's
 // sums over the queries in order, wherever the groups end. Gradients of terms are added per tile.
-#include "attention/backward.h"
+#include "attention/kernels.h"
 
 #include <algorithm>
 #include <thread>
@@ -23,7 +23,7 @@
 #include "attention/backward_tile-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/tile-inl.h"
-#include "attention/tile_mask-inl.h"
+#include "attention/tile_scores-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -12,13 +12,11 @@
 #include "attention/backward_sides-inl.h"
 #include "attention/gate-inl.h"
 #include "attention/problem.h"
-#include "attention/product-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/table_gradients-inl.h"
 #include "attention/tables-inl.h"
 #include "attention/terms.h"
 #include "attention/tile-inl.h"
-#include "attention/tile_mask-inl.h"
 #include "attention/tile_scores-inl.h"
 #include "hwy/highway.h"
 

@@ -1,7 +1,6 @@
 // A call of attention consists of independent entries: the entries of the batch, or packed sequences. Each packed
 // sequence becomes a separate call that begins at its first tokens.
-#ifndef RF_CORE_ATTENTION_ENTRIES_H_
-#define RF_CORE_ATTENTION_ENTRIES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -50,4 +49,3 @@ struct AttentionEntry {
 };
 
 }  // namespace rf::core
-#endif

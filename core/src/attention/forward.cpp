@@ -9,7 +9,7 @@
 // A query's origin is a score so near the largest so far that no weight is above 2^8; most tiles do not move it. Keys
 // come in order, so a query's result only depends on its row of the equation. Scores are not kept, and keys of small
 // weight are not skipped.
-#include "attention/forward.h"
+#include "attention/kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,11 +20,9 @@
 #include "hwy/foreach_target.h"
 // Lists the targets, then compiles this file for each one.
 #include "attention/gate-inl.h"
-#include "attention/product-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/tables-inl.h"
 #include "attention/tile-inl.h"
-#include "attention/tile_mask-inl.h"
 #include "attention/tile_scores-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"

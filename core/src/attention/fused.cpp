@@ -1,6 +1,6 @@
 // Tasks and threads of the fused attention (see the header). A task of the forward is a group of neighbouring query
 // tiles of one head, so its result does not depend on the thread that takes it.
-#include "attention/fused.h"
+#include "attention/implementations.h"
 
 #include <omp.h>
 
@@ -8,9 +8,8 @@
 #include <atomic>
 #include <vector>
 
-#include "attention/backward.h"
 #include "attention/entries.h"
-#include "attention/forward.h"
+#include "attention/kernels.h"
 #include "attention/problem.h"
 #include "attention/terms.h"
 #include "common/parallel_tasks.h"

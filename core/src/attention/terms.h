@@ -1,6 +1,5 @@
 // The list of terms (rf/attention_terms.h) as arrays, for code that treats all terms of a kind alike.
-#ifndef RF_CORE_SRC_ATTENTION_TERMS_H_
-#define RF_CORE_SRC_ATTENTION_TERMS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -125,4 +124,3 @@ inline constexpr ScoresTerm kScoresTerms[] = {
 #undef RF_SCORES
 
 }  // namespace rf::core
-#endif

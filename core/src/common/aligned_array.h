@@ -1,6 +1,5 @@
 // Arrays for vectors, aligned to 64 bytes and not initialised.
-#ifndef RF_CORE_COMMON_ALIGNED_ARRAY_H_
-#define RF_CORE_COMMON_ALIGNED_ARRAY_H_
+#pragma once
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -44,4 +43,3 @@ AlignedArray<T> huge_array(int64_t count) {
 }
 
 }  // namespace rf::core
-#endif

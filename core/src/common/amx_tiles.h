@@ -1,6 +1,5 @@
 // The AMX tile registers of a thread while a kernel runs. Nothing here is executed on a CPU without AMX.
-#ifndef RF_CORE_COMMON_AMX_TILES_H_
-#define RF_CORE_COMMON_AMX_TILES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -49,4 +48,3 @@ class AmxTiles {
 };
 
 }  // namespace rf::core
-#endif

@@ -1,6 +1,5 @@
 // Divides work space into arrays, and defines the width of their rows.
-#ifndef RF_CORE_COMMON_ARENA_H_
-#define RF_CORE_COMMON_ARENA_H_
+#pragma once
 
 #include <cstdint>
 
@@ -29,4 +28,3 @@ class Arena {
 };
 
 }  // namespace rf::core
-#endif

@@ -1,11 +1,15 @@
-// Argument structs of the C interface. A caller was compiled with some version of a struct and gives its size in
-// struct_size; the library works on a copy of the current size. Fields that the caller's version lacks are zero, which
-// for every field added later means the behaviour before it. Fields that the library does not know must be zero.
-#ifndef RF_CORE_COMMON_ARGUMENTS_H_
-#define RF_CORE_COMMON_ARGUMENTS_H_
+// Argument structs of the C interface, and rules that they share. A caller was compiled with some version of a struct
+// and gives its size in struct_size; the library works on a copy of the current size. Fields that the caller's version
+// lacks are zero, which for every field added later means the behaviour before it. Fields that the library does not
+// know must be zero.
+#pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
 
+#include "common/error.h"
 #include "rf/attention.h"
 #include "rf/linear.h"
 #include "rf/linear_attention.h"
@@ -58,5 +62,50 @@ Args arguments(const char* where, const Args* given, const char* name = "args") 
   return copy;
 }
 
+// Runs the body of a C function with the caller's structs in the current version.
+template <class Args, class Body>
+rf_status with_arguments(const char* where, const Args* args, const Body& body) {
+  return guarded(where, [&] { body(arguments(where, args)); });
+}
+template <class Args, class Grads, class Body>
+rf_status with_arguments(const char* where, const Args* args, const Grads* grads, const Body& body) {
+  return guarded(where, [&] {
+    const Args x = arguments(where, args);
+    body(x, arguments(where, grads, "grads"));
+  });
+}
+
+// Rules that operators share. `where` is the operator's name in the message.
+void check_dtype(const char* where, rf_dtype dtype);
+
+// The bytes of a float64 array must fit in int64.
+void check_size(const char* where, std::initializer_list<int64_t> extents, const char* name);
+
+// The number of elements from the first to the last, by extents and strides, must also fit.
+void check_reach(const char* where, std::initializer_list<std::pair<int64_t, int64_t>> dimensions, const char* name);
+
+// A pointer may be NULL if nothing is read. bytes: of an element.
+void check_pointer(const char* where, const void* data, int64_t elements, int64_t bytes, const char* name);
+
+// The rotated vectors, of `width` elements.
+struct RotatedData {
+  rf_dtype dtype;
+  rf_rope_layout layout;
+  int64_t batch, width;
+};
+void check_rotation(const char* where, const RotatedData& data, const rf_attention_rotation& rotation,
+                    const char* name);
+
+// Packed sequences, as rf_attention_args describes them.
+struct Packing {
+  int64_t batch, queries, keys;
+  const int64_t *cu_seqlens_q, *cu_seqlens_k;
+  int64_t sequences;
+};
+template <class Args>
+Packing packing_of(const Args& x) {
+  return {x.batch, x.queries, x.keys, x.cu_seqlens_q, x.cu_seqlens_k, x.sequences};
+}
+void check_packing(const char* where, const Packing& x);
+
 }  // namespace rf::core
-#endif

@@ -1,66 +1,50 @@
-// Instructions that Highway's list of instruction sets does not cover.
-#ifndef RF_CORE_COMMON_CPU_FEATURES_H_
-#define RF_CORE_COMMON_CPU_FEATURES_H_
+// What the processor has: instructions that Highway's list of instruction sets does not cover, and its cache.
+#pragma once
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
+#include <cstdint>
+
 namespace rf::core {
 
-// AVX512_BF16: one instruction rounds two vectors of floats to bfloat16.
-inline bool has_bf16_instruction() {
+// bf16: AVX512_BF16, one instruction rounds two vectors of floats to bfloat16. int8: AVX512_VNNI, four products of
+// bytes added to each lane. amx: tiles of bfloat16 or bytes.
 #if defined(__x86_64__)
+inline bool has_bf16_instruction() {
   static const bool has = __builtin_cpu_supports("avx512bf16") != 0;
   return has;
-#else
-  return false;
-#endif
 }
-
-// AVX512_VNNI: four products of bytes added to each lane.
 inline bool has_int8_instruction() {
-#if defined(__x86_64__)
   static const bool has = __builtin_cpu_supports("avx512vnni") != 0;
   return has;
-#else
-  return false;
-#endif
 }
-
-#if defined(__x86_64__)
 // A bit of EDX of the leaf of features.
 inline bool has_feature(unsigned bit) {
   constexpr unsigned kFeatures = 7;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(kFeatures, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & 1u << bit) != 0;
 }
-#endif
-
-// AMX tiles of bfloat16.
 inline bool has_amx_bf16() {
-#if defined(__x86_64__)
-  constexpr unsigned kAmxBf16 = 22;
-  static const bool has = has_feature(kAmxBf16);
+  static const bool has = has_feature(22);
   return has;
-#else
-  return false;
-#endif
 }
-
-// AMX tiles of bytes.
 inline bool has_amx_int8() {
-#if defined(__x86_64__)
-  constexpr unsigned kAmxInt8 = 25;
-  static const bool has = has_feature(kAmxInt8);
+  static const bool has = has_feature(25);
   return has;
-#else
-  return false;
-#endif
 }
+#else
+inline bool has_bf16_instruction() { return false; }
+inline bool has_int8_instruction() { return false; }
+inline bool has_amx_bf16() { return false; }
+inline bool has_amx_int8() { return false; }
+#endif
 
 // Whether this process may use the tiles: Linux reserves their registers on request, and may refuse.
 bool may_use_amx();
 
+// Bytes of the last-level cache that one core sees, read from the processor once; 32 MiB if it does not report them.
+int64_t last_level_cache_bytes();
+
 }  // namespace rf::core
-#endif

@@ -15,8 +15,8 @@
 #include <cstring>
 
 #include "common/cpu_features.h"
+#include "common/element.h"
 #include "common/scalar_element.h"
-#include "common/stores.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

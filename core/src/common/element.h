@@ -1,6 +1,5 @@
-// Element types of the C interface: their sizes.
-#ifndef RF_CORE_COMMON_ELEMENT_H_
-#define RF_CORE_COMMON_ELEMENT_H_
+// Element types of the C interface: their sizes. Ways to store results.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -30,5 +29,7 @@ inline bool is_aligned(const void* pointer, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0;
 }
 
+// Streaming stores bypass the caches, for results that, with their input, exceed the last-level cache.
+enum class Stores { kPlain, kStreaming };
+
 }  // namespace rf::core
-#endif

@@ -1,7 +1,6 @@
 // Errors inside core: plain exceptions, converted to a status and a text at the C interface. This file uses no other
 // module, so the kernels build on their own.
-#ifndef RF_CORE_COMMON_ERROR_H_
-#define RF_CORE_COMMON_ERROR_H_
+#pragma once
 
 #include <new>
 #include <sstream>
@@ -67,4 +66,3 @@ rf_status guarded(const char* where, const Body& body) noexcept {
 }
 
 }  // namespace rf::core
-#endif

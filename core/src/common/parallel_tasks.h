@@ -1,8 +1,7 @@
 // The parallel loop of the kernels: tasks dealt out to threads, each thread with separate work space. No exception may
 // leave an OpenMP region, so the first exception is kept, tasks that have not begun are skipped, and the exception is
 // rethrown to the caller at the end.
-#ifndef RF_CORE_COMMON_PARALLEL_TASKS_H_
-#define RF_CORE_COMMON_PARALLEL_TASKS_H_
+#pragma once
 
 #include <omp.h>
 
@@ -89,4 +88,3 @@ void parallel_tasks(const TaskLoop& loop, const Task& task, const Leave& leave =
 }
 
 }  // namespace rf::core
-#endif

@@ -1,7 +1,6 @@
 // Prefetches rows that a kernel will read or write soon, a few at a time between blocks of a product: the rows of one
 // head lie far from each other in memory, and more requests than the processor keeps open would stall it.
-#ifndef RF_CORE_COMMON_ROWS_AHEAD_H_
-#define RF_CORE_COMMON_ROWS_AHEAD_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -68,4 +67,3 @@ class RowsAhead {
 };
 
 }  // namespace rf::core
-#endif

@@ -1,7 +1,6 @@
 // Single elements of the four types: read as the type of the arithmetic, rounded back to nearest even. The kernels use
 // them for the rest of a row after its last whole vector.
-#ifndef RF_CORE_COMMON_SCALAR_ELEMENT_H_
-#define RF_CORE_COMMON_SCALAR_ELEMENT_H_
+#pragma once
 
 #include <bit>
 #include <cmath>
@@ -75,4 +74,3 @@ inline Float16 from_arithmetic<Float16>(float value) {
 }
 
 }  // namespace rf::core
-#endif

@@ -1,7 +1,6 @@
 // Work space of a thread. It is kept from one use to the next, so that a repeated call allocates nothing, as long as
 // the threads of the process together keep no more than kMaxIdleBytes.
-#ifndef RF_CORE_COMMON_SCRATCH_H_
-#define RF_CORE_COMMON_SCRATCH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -30,4 +29,3 @@ int64_t scratch_bytes() noexcept;
 void release_scratch() noexcept;
 
 }  // namespace rf::core
-#endif

@@ -1,6 +1,5 @@
 // Chooses the kernels of a call: for the best instruction set, or the float64 reference loops.
-#ifndef RF_CORE_COMMON_TARGET_H_
-#define RF_CORE_COMMON_TARGET_H_
+#pragma once
 
 namespace rf::core {
 
@@ -12,4 +11,3 @@ bool use_reference();
 bool use_amx();
 
 }  // namespace rf::core
-#endif

@@ -13,7 +13,7 @@
 #include "common/parallel_tasks.h"
 #include "linear/gemm_kernel.h"
 #include "linear/gemm_onednn.h"
-#include "rows/gelu_kernel.h"
+#include "rows/kernels.h"
 
 namespace rf::core {
 namespace {

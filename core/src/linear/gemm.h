@@ -11,8 +11,7 @@
 //
 // Only the product of a tile of A with blocks of B has backends, which share everything else: Highway's and the AMX
 // tiles of attention (gemm_kernel.cpp), and oneDNN's (gemm_onednn.cpp).
-#ifndef RF_CORE_LINEAR_GEMM_H_
-#define RF_CORE_LINEAR_GEMM_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -74,4 +73,3 @@ void pack_b(const Gemm& gemm, uint32_t* to);
 void multiply(const Gemm& gemm);
 
 }  // namespace rf::core
-#endif

@@ -14,7 +14,7 @@
 #include "common/parallel_tasks.h"
 #include "common/scratch.h"
 #include "linear/gemm_int8_kernel.h"
-#include "rows/gelu_kernel.h"
+#include "rows/kernels.h"
 
 namespace rf::core {
 namespace {

@@ -8,8 +8,7 @@
 // the back; a unit of 32 bits is four neighbours along the depth, which one instruction multiplies and adds:
 //
 //   [panel][unit][48][4]       zeros behind the last column and the last depth
-#ifndef RF_CORE_LINEAR_GEMM_INT8_H_
-#define RF_CORE_LINEAR_GEMM_INT8_H_
+#pragma once
 
 #include <cstdint>
 
@@ -52,4 +51,3 @@ Int8Weight pack_int8(int64_t in, int64_t out, const float* weight, int64_t strid
 void multiply_int8(const rf_linear_args& args, const Int8Weight& weight);
 
 }  // namespace rf::core
-#endif

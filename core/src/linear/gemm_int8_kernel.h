@@ -1,6 +1,5 @@
 // The parts of an int8 product (gemm_int8.h) by the best instruction set.
-#ifndef RF_CORE_LINEAR_GEMM_INT8_KERNEL_H_
-#define RF_CORE_LINEAR_GEMM_INT8_KERNEL_H_
+#pragma once
 
 #include "linear/gemm_int8.h"
 
@@ -57,4 +56,3 @@ void scale_panel(const Int8Finish& finish);
 void store_panel(const float* from, int64_t rows, int64_t columns, rf_dtype dtype, void* y, int64_t y_stride);
 
 }  // namespace rf::core
-#endif

@@ -1,6 +1,5 @@
 // The parts of a matrix product (gemm.h) by the best instruction set.
-#ifndef RF_CORE_LINEAR_GEMM_KERNEL_H_
-#define RF_CORE_LINEAR_GEMM_KERNEL_H_
+#pragma once
 
 #include "linear/gemm.h"
 
@@ -45,4 +44,3 @@ bool multiplies_bf16_pairs();
 bool is_avx512();
 
 }  // namespace rf::core
-#endif

@@ -1,6 +1,5 @@
 // Tiles of a matrix product by oneDNN. Built from gemm_onednn.cpp, or without the library from gemm_no_onednn.cpp.
-#ifndef RF_CORE_LINEAR_GEMM_ONEDNN_H_
-#define RF_CORE_LINEAR_GEMM_ONEDNN_H_
+#pragma once
 
 #include "linear/gemm_kernel.h"
 
@@ -12,4 +11,3 @@ bool has_onednn(Unit unit);
 void multiply_tile_onednn(const TileProduct& product);
 
 }  // namespace rf::core
-#endif

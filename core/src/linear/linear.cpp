@@ -1,17 +1,17 @@
-// C interface of the linear layer (rf/linear.h): the choice of a backend, and the three products.
+// C interface of the linear layer (rf/linear.h): its rules, the choice of a backend, and the three products.
 #include "rf/linear.h"
 
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/aligned_array.h"
 #include "common/arguments.h"
 #include "common/cpu_features.h"
-#include "common/error.h"
+#include "common/element.h"
 #include "common/target.h"
-#include "linear/checks.h"
 #include "linear/gemm.h"
 #include "linear/gemm_int8.h"
 #include "linear/gemm_kernel.h"
@@ -30,6 +30,83 @@ namespace rf::core {
 namespace {
 
 constexpr const char* kWhere = "linear";
+
+// Bytes of elements of any size, with a margin for rounding up.
+void check_matrix(int64_t rows, int64_t columns, const char* name) {
+  constexpr int64_t kMaxElementBytes = 64;
+  int64_t bytes = 0;
+  require(!__builtin_mul_overflow(rows, columns, &bytes) && !__builtin_mul_overflow(bytes, kMaxElementBytes, &bytes),
+          kWhere, "the size of ", name, " in bytes must fit in int64, got ", rows, " rows of ", columns);
+}
+
+void check_vector(const rf_linear_args& args, const void* data, const char* name) {
+  const int64_t bytes = args.dtype == RF_F64 ? 8 : 4;
+  require(is_aligned(data, bytes), kWhere, name, " must be aligned to its element of ", bytes, " bytes, got ", data);
+}
+
+void check_shape(rf_dtype dtype, int64_t rows, int64_t in, int64_t out) {
+  check_dtype(kWhere, dtype);
+  // Far above any memory, and far enough below 2^63 for computations with extents.
+  constexpr int64_t kMaxExtent = int64_t{1} << 40;
+  for (const auto& [extent, name] : {std::pair{rows, "rows"}, {in, "in"}, {out, "out"}}) {
+    require(extent >= 0 && extent <= kMaxExtent, kWhere, name, " must be in 0..2^40, got ", extent);
+  }
+  check_matrix(rows, in, "x");
+  check_matrix(out, in, "weight");
+  check_matrix(rows, out, "y");
+}
+
+// An array of `rows` rows; NULL is refused if it has elements.
+void check_array(rf_dtype dtype, const void* data, int64_t rows, int64_t columns, int64_t stride, const char* name) {
+  if (rows == 0 || columns == 0) return;
+  require(data != nullptr, kWhere, name, " must not be NULL, got NULL");
+  const int64_t bytes = element_bytes(dtype);
+  require(is_aligned(data, bytes), kWhere, name, " must be aligned to its element of ", bytes, " bytes, got ", data);
+  int64_t size = 0;
+  require(rows == 1 || stride >= columns, kWhere, "the stride of ", name, " must be at least its columns = ", columns,
+          ", got ", stride);
+  require(rows == 1 || (!__builtin_mul_overflow(rows, stride, &size) && !__builtin_mul_overflow(size, bytes, &size)),
+          kWhere, "the size of ", name, " in bytes must fit in int64, got ", rows, " rows of stride ", stride);
+}
+
+void check_linear(const rf_linear_args& args) {
+  check_shape(args.dtype, args.rows, args.in, args.out);
+  const rf_dtype weight = weight_type(args);
+  require(weight == args.dtype || (weight == RF_F32 && element_bytes(args.dtype) == 2), kWhere,
+          "weight_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16 or RF_F16, got ", static_cast<int>(weight),
+          " for dtype ", static_cast<int>(args.dtype));
+  require(args.activation >= RF_LINEAR_NONE && args.activation <= RF_LINEAR_GELU_TANH, kWhere,
+          "activation must be RF_LINEAR_NONE, RF_LINEAR_GELU_ERF or RF_LINEAR_GELU_TANH, got ",
+          static_cast<int>(args.activation));
+}
+
+void check_forward(const rf_linear_args& args) {
+  check_array(args.dtype, args.x, args.rows, args.in, args.x_stride, "x");
+  check_array(args.dtype, args.y, args.rows, args.out, args.y_stride, "y");
+  require(args.packed == nullptr || args.weight == nullptr, kWhere,
+          "weight must be NULL where packed is set, got both");
+  if (args.packed == nullptr) {
+    check_array(weight_type(args), args.weight, args.out, args.in, args.weight_stride, "weight");
+  }
+  check_vector(args, args.bias, "bias");
+}
+
+void check_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
+  require(args.activation == RF_LINEAR_NONE, kWhere,
+          "activation must be RF_LINEAR_NONE for the backward (rf_gelu_backward comes first), got ",
+          static_cast<int>(args.activation));
+  require(args.packed == nullptr, kWhere, "packed must be NULL for the backward, got one");
+  check_array(args.dtype, grads.y, args.rows, args.out, grads.y_stride, "grads.y");
+  if (grads.x != nullptr) {
+    check_array(args.dtype, grads.x, args.rows, args.in, grads.x_stride, "grads.x");
+    check_array(weight_type(args), args.weight, args.out, args.in, args.weight_stride, "weight");
+  }
+  if (grads.weight != nullptr) {
+    check_array(weight_type(args), grads.weight, args.out, args.in, grads.weight_stride, "grads.weight");
+    check_array(args.dtype, args.x, args.rows, args.in, args.x_stride, "x");
+  }
+  check_vector(args, grads.bias, "grads.bias");
+}
 
 enum class Choice { kRule, kPlain, kOnednn };
 std::atomic<Choice> choice = Choice::kRule;
@@ -98,7 +175,8 @@ void forward_int8(const rf_linear_args& args, const Int8Weight& weight) {
 }
 
 void forward(const rf_linear_args& args) {
-  check_linear_forward(args);
+  check_linear(args);
+  check_forward(args);
   if (args.packed != nullptr && args.packed->int8 != nullptr) return forward_int8(args, *args.packed->int8);
   if (args.packed != nullptr) check_packed(args);
   if (is_reference(args.dtype)) return ref::linear(args);
@@ -128,6 +206,8 @@ void sum_bias(const rf_linear_args& args, const rf_linear_grads& grads) {
 }
 
 void backward(const rf_linear_args& args, const rf_linear_grads& grads) {
+  check_linear(args);
+  check_backward(args, grads);
   if (is_reference(args.dtype)) return ref::linear_backward(args, grads);
   if (grads.x != nullptr) {
     Gemm gemm = product_of(args, args.rows, args.in, args.out);
@@ -151,8 +231,8 @@ void backward(const rf_linear_args& args, const rf_linear_grads& grads) {
 }
 
 std::unique_ptr<rf_linear_packed> pack(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t stride) {
-  check_linear_shape(dtype, 0, in, out);
-  check_linear_array(dtype, weight, out, in, stride, "weight");
+  check_shape(dtype, 0, in, out);
+  check_array(dtype, weight, out, in, stride, "weight");
   if (is_reference(dtype)) throw NotImplemented("[linear] packing needs kernels, got RF_F64 or the reference");
   const Gemm gemm = weight_product(dtype, in, out, weight, stride);
   auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, {}, {}});
@@ -170,9 +250,9 @@ void check_input_scales(const float* scales, int64_t in) {
 
 std::unique_ptr<rf_linear_packed> pack_int8_weight(int64_t in, int64_t out, const float* weight, int64_t stride,
                                                    const float* input_scales) {
-  check_linear_shape(RF_F32, 0, in, out);
+  check_shape(RF_F32, 0, in, out);
   require(in <= kMaxInt8Depth, kWhere, "in must be in 0..2^16 for int8, where sums are exact, got ", in);
-  check_linear_array(RF_F32, weight, out, in, stride, "weight");
+  check_array(RF_F32, weight, out, in, stride, "weight");
   if (input_scales != nullptr) check_input_scales(input_scales, in);
   auto packed = std::make_unique<rf_linear_packed>();
   packed->int8 = std::make_unique<const Int8Weight>(pack_int8(in, out, weight, stride, input_scales));
@@ -191,21 +271,11 @@ void set_backend(const std::string& name) {
 }  // namespace rf::core
 
 extern "C" rf_status rf_linear_forward(const rf_linear_args* args) {
-  return rf::core::guarded("linear", [&] {
-    const rf_linear_args x = rf::core::arguments("linear", args);
-    rf::core::check_linear(x);
-    rf::core::forward(x);
-  });
+  return rf::core::with_arguments("linear", args, rf::core::forward);
 }
 
 extern "C" rf_status rf_linear_backward(const rf_linear_args* args, const rf_linear_grads* grads) {
-  return rf::core::guarded("linear", [&] {
-    const rf_linear_args x = rf::core::arguments("linear", args);
-    const rf_linear_grads g = rf::core::arguments("linear", grads, "grads");
-    rf::core::check_linear(x);
-    rf::core::check_linear_backward(x, g);
-    rf::core::backward(x, g);
-  });
+  return rf::core::with_arguments("linear", args, grads, rf::core::backward);
 }
 
 extern "C" rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t weight_stride,
@@ -231,7 +301,7 @@ extern "C" void rf_linear_packed_destroy(rf_linear_packed* packed) { delete pack
 extern "C" const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out) {
   const char* name = "";
   rf::core::guarded("linear", [&] {
-    rf::core::check_linear_shape(dtype, rows, in, out);
+    rf::core::check_shape(dtype, rows, in, out);
     name = rf::core::is_reference(dtype)                                         ? "ref"
            : rf::core::backend_of(dtype, rows) == rf::core::GemmBackend::kOnednn ? "onednn"
                                                                                  : "plain";

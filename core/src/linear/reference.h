@@ -1,10 +1,18 @@
 // The linear layer in plain loops (core/ref/linear.cpp) from the equations in rf/linear.h, with float64 sums, for every
 // element type.
-#ifndef RF_CORE_LINEAR_REFERENCE_H_
-#define RF_CORE_LINEAR_REFERENCE_H_
+#pragma once
 
 #include "linear/gemm_int8.h"
 #include "rf/linear.h"
+
+namespace rf::core {
+
+// The element type of weight and its gradient.
+inline rf_dtype weight_type(const rf_linear_args& args) {
+  return args.weight_dtype == rf_dtype{} ? args.dtype : args.weight_dtype;
+}
+
+}  // namespace rf::core
 
 namespace rf::ref {
 
@@ -15,4 +23,3 @@ void linear_int8(const rf_linear_args& args, const core::Int8Weight& weight);
 void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads);
 
 }  // namespace rf::ref
-#endif

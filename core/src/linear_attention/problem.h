@@ -5,19 +5,34 @@
 // ones. Sums are taken in two steps, within blocks of chunks and then over blocks, so their bits do not depend on the
 // number of threads: either one thread goes through all blocks, or each thread sums a block, the sums are added in
 // order, and each thread answers a block.
-#ifndef RF_CORE_LINEAR_ATTENTION_PROBLEM_H_
-#define RF_CORE_LINEAR_ATTENTION_PROBLEM_H_
+#pragma once
 
 #include <cstdint>
 
 #include "common/arena.h"
-#include "linear_attention/sequence.h"
 #include "rf/linear_attention.h"
 
 namespace rf::core {
 
 inline constexpr int64_t kChunk = 64;        // tokens; about F and Dv, where both ways to sum over keys cost the same
 inline constexpr int64_t kBlockChunks = 32;  // enough that adding blocks costs nothing, and few enough to share
+
+// A sequence of tokens: an entry of the batch, or a packed sequence.
+struct Sequence {
+  int64_t entry = 0;   // of the batch
+  int64_t number = 0;  // of its state
+  int64_t first_query = 0, queries = 0, first_key = 0, keys = 0;
+};
+
+inline int64_t sequence_count(const rf_linear_attention_args& x) {
+  return x.cu_seqlens_q == nullptr ? x.batch : x.sequences;
+}
+
+inline Sequence sequence_of(const rf_linear_attention_args& x, int64_t number) {
+  if (x.cu_seqlens_q == nullptr) return {number, number, 0, x.queries, 0, x.keys};
+  const int64_t *q = x.cu_seqlens_q + number, *k = x.cu_seqlens_k + number;
+  return {0, number, q[0], q[1] - q[0], k[0], k[1] - k[0]};
+}
 
 // Tokens that are taken together. With both, query i and key i of the chunk are at the same place of the sequence.
 struct Chunk {
@@ -107,4 +122,3 @@ void linear_key_gradient(const LinearProblem& problem, const rf_linear_attention
 void add_block(const BorderSums& block, int64_t count, const BorderSums& sums);
 
 }  // namespace rf::core
-#endif

@@ -2,8 +2,7 @@
 // the equation in rf/linear_attention.h. Tests compare the chunks with them, and RF_KERNEL=ref runs them. They use one
 // thread, one row of weights at a time, and neither chunks nor kept sums over keys, except for a state that the caller
 // requests.
-#ifndef RF_CORE_LINEAR_ATTENTION_REFERENCE_H_
-#define RF_CORE_LINEAR_ATTENTION_REFERENCE_H_
+#pragma once
 
 #include "rf/linear_attention.h"
 
@@ -14,4 +13,3 @@ void linear_attention(const rf_linear_attention_args& args);
 void linear_attention_backward(const rf_linear_attention_args& args, const rf_linear_attention_grads& grads);
 
 }  // namespace rf::ref
-#endif

@@ -1,7 +1,6 @@
 // Cosine and sine rows of rotary embedding: angle = position x frequency, formed and reduced so that only the final
 // rounding to the element type counts (R-CONV-12).
-#ifndef RF_CORE_ROPE_ANGLE_H_
-#define RF_CORE_ROPE_ANGLE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -30,4 +29,3 @@ extern template void fill_row<float>(const std::vector<DoubleDouble>&, double, d
 extern template void fill_row<double>(const std::vector<DoubleDouble>&, double, double, double*, double*);
 
 }  // namespace rf::core
-#endif

@@ -4,8 +4,7 @@
 //
 // Memory: the tables of all operators together hold at most kMaxTableBytes. If new rows would exceed that, the least
 // recently used table is released first; rows that still do not fit are computed for the call and not kept.
-#ifndef RF_CORE_ROPE_CACHE_H_
-#define RF_CORE_ROPE_CACHE_H_
+#pragma once
 
 #include <atomic>
 #include <cmath>
@@ -114,4 +113,3 @@ extern template class RopeCache<float>;
 extern template class RopeCache<double>;
 
 }  // namespace rf::core
-#endif

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
 
+#include "common/arguments.h"
 #include "common/element.h"
-#include "common/error.h"
 #include "rope/angle.h"
 
 namespace rf::core {
@@ -17,25 +16,8 @@ constexpr int64_t kMaxFrequencies = int64_t{1} << 19;
 constexpr double kMaxScale = 0x1p100;
 constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
 
-// The offset in bytes of the last element of a strided view must fit in int64.
-void check_reach(const RopeData& data, const char* name, int64_t stride_b, int64_t stride_t, int64_t stride_h) {
-  int64_t reach = data.head_dim;
-  for (const auto& [extent, stride] :
-       {std::pair{data.batch, stride_b}, {data.tokens, stride_t}, {data.heads, stride_h}}) {
-    int64_t step = 0;
-    const bool fits = stride != INT64_MIN && !__builtin_mul_overflow(extent - 1, std::abs(stride), &step) &&
-                      !__builtin_add_overflow(reach, step, &reach);
-    require(fits, data.where, "extents times strides of ", name, " must fit in int64, got stride ", stride,
-            " for extent ", extent);
-  }
-  int64_t bytes = 0;
-  require(!__builtin_mul_overflow(reach, element_bytes(data.dtype), &bytes), data.where, "extents times strides of ",
-          name, " must fit in int64, got ", reach, " elements");
-}
-
 void check_shape(const RopeData& data) {
-  require(element_bytes(data.dtype) != 0, data.where, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
-          static_cast<int>(data.dtype));
+  check_dtype(data.where, data.dtype);
   require(data.layout == RF_ROPE_PAIRS || data.layout == RF_ROPE_HALVES, data.where,
           "layout must be RF_ROPE_PAIRS or RF_ROPE_HALVES, got ", static_cast<int>(data.layout));
   for (const auto& [extent, name] : {std::pair{data.batch, "batch"}, {data.tokens, "tokens"}, {data.heads, "heads"}}) {
@@ -50,8 +32,12 @@ void check_memory(const RopeData& data) {
   const int64_t bytes = element_bytes(data.dtype);
   require(is_aligned(data.x, bytes) && is_aligned(data.y, bytes), data.where,
           "x and y must be aligned to their element of ", bytes, " bytes, got ", data.x, " and ", data.y);
-  check_reach(data, "x", data.x_stride_b, data.x_stride_t, data.x_stride_h);
-  check_reach(data, "y", data.y_stride_b, data.y_stride_t, data.y_stride_h);
+  const auto check_view = [&](const char* name, int64_t stride_b, int64_t stride_t, int64_t stride_h) {
+    check_reach(data.where,
+                {{data.batch, stride_b}, {data.tokens, stride_t}, {data.heads, stride_h}, {data.head_dim, 1}}, name);
+  };
+  check_view("x", data.x_stride_b, data.x_stride_t, data.x_stride_h);
+  check_view("y", data.y_stride_b, data.y_stride_t, data.y_stride_h);
   require(data.x != data.y || (data.x_stride_b == data.y_stride_b && data.x_stride_t == data.y_stride_t &&
                                data.x_stride_h == data.y_stride_h),
           data.where, "strides of x and y must be equal in place, got different ones");

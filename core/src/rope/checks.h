@@ -1,7 +1,6 @@
 // Argument rules shared by the rotary tables, the rotary operator and the rotation by given rows. Each broken rule
 // throws InvalidArgument.
-#ifndef RF_CORE_ROPE_CHECKS_H_
-#define RF_CORE_ROPE_CHECKS_H_
+#pragma once
 
 #include <cstdint>
 #include <initializer_list>
@@ -35,4 +34,3 @@ void check_args(const rf_rope_args& args, int64_t num_freqs);
 void check_rows_args(const rf_rope_rows_args& args);
 
 }  // namespace rf::core
-#endif

@@ -1,8 +1,7 @@
 // Double-double arithmetic: a number is an unevaluated sum hi + lo, |lo| <= ulp(hi) / 2, about 106 bits (Dekker 1971;
 // Knuth, TAOCP 4.2.2; Shewchuk 1997). Contains only the operations for frequencies and angles. Must be compiled without
 // contraction and without value-changing optimisations: fused operations are written out as std::fma.
-#ifndef RF_CORE_ROPE_DOUBLE_DOUBLE_H_
-#define RF_CORE_ROPE_DOUBLE_DOUBLE_H_
+#pragma once
 
 #include <cmath>
 
@@ -73,4 +72,3 @@ DoubleDouble log(double x);
 DoubleDouble log(DoubleDouble x);
 
 }  // namespace rf::core
-#endif

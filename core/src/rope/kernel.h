@@ -1,10 +1,9 @@
 // The rotary kernel's interface inside core: one tile of tokens and heads, rotated by the best instruction set.
-#ifndef RF_CORE_ROPE_KERNEL_H_
-#define RF_CORE_ROPE_KERNEL_H_
+#pragma once
 
 #include <cstdint>
 
-#include "common/stores.h"
+#include "common/element.h"
 #include "rf/rope.h"
 
 namespace rf::core {
@@ -39,4 +38,3 @@ void rotate_tile(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile);
 void finish_streaming();
 
 }  // namespace rf::core
-#endif

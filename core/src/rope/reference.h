@@ -1,8 +1,7 @@
 // Rotary embedding in float64 loops (core/ref/rope.cpp), written from the formula (RoFormer Eq. 34; R-CONV-05..07,
 // R-ROPE-06). Tests compare the kernels with them, and RF_KERNEL=ref runs them. They compute an angle for every element
 // pair, without tables or shortcuts.
-#ifndef RF_CORE_ROPE_REFERENCE_H_
-#define RF_CORE_ROPE_REFERENCE_H_
+#pragma once
 
 #include "rf/rope.h"
 
@@ -15,4 +14,3 @@ void rope(const double* hi, const double* lo, int64_t num_freqs, double scale, c
 void rotate(const rf_rope_rows_args& args);
 
 }  // namespace rf::ref
-#endif

@@ -1,4 +1,5 @@
-// The rotary operator (rf/rope.h): its tables, its positions, and their rows. tiles.h does the rest.
+// C interface of rf/rope.h: the rotary operator with its tables, its positions and their rows; the rotation by given
+// rows; frequencies and tables. tiles.h does the rest.
 #include "rf/rope.h"
 
 #include <algorithm>
@@ -9,10 +10,13 @@
 #include <vector>
 
 #include "common/arguments.h"
-#include "common/error.h"
+#include "common/element.h"
 #include "common/target.h"
+#include "rf/rope_scaling.h"
+#include "rope/angle.h"
 #include "rope/cache.h"
 #include "rope/checks.h"
+#include "rope/double_double.h"
 #include "rope/reference.h"
 #include "rope/tiles.h"
 
@@ -196,6 +200,49 @@ void apply(rf_rope* rope, const rf_rope_args* given) {
   apply_with<float>(*rope, args, data);
 }
 
+class GivenRows final : public RopeRows {
+ public:
+  explicit GivenRows(const rf_rope_rows_args& args) : args_(args) {}
+
+  void set_rows(int64_t b, int64_t first, RopeTile& tile, void*) const override {
+    const int64_t bytes = row_element_bytes(args_.dtype);
+    for (int64_t t = 0; t < tile.tokens; ++t) {
+      const int64_t offset = (b * args_.row_stride_b + (first + t) * args_.row_stride_t) * bytes;
+      tile.cos[t] = static_cast<const char*>(args_.cos) + offset;
+      tile.sin[t] = static_cast<const char*>(args_.sin) + offset;
+    }
+  }
+  int64_t space_bytes() const override { return 0; }
+
+ private:
+  const rf_rope_rows_args& args_;
+};
+
+void rotate_by_rows(const rf_rope_rows_args& args) {
+  check_rows_args(args);
+  const RopeData data = data_of("rotate", args, args.num_freqs);
+  if (data.is_empty()) return;
+  if (use_reference()) return ref::rotate(args);
+  rotate_data(data, GivenRows(args));
+}
+
+template <class T>
+void table(const double* hi, const double* lo, int64_t num_freqs, double scale, const double* positions, int64_t tokens,
+           T* cos_rows, T* sin_rows) {
+  const std::vector<DoubleDouble> theta = checked_frequencies(hi, lo, num_freqs);
+  check_scale(scale);
+  require(tokens >= 0, "rope", "tokens must be >= 0, got ", tokens);
+  require(tokens == 0 || (positions != nullptr && cos_rows != nullptr && sin_rows != nullptr), "rope",
+          "positions, cos_rows and sin_rows must not be NULL, got NULL");
+  checked_product({tokens, num_freqs, static_cast<int64_t>(sizeof(T))}, "tokens * num_freqs", "rope");
+  const double max_theta = max_magnitude(theta);
+  for (int64_t t = 0; t < tokens; ++t) check_position(positions[t], max_theta);
+#pragma omp parallel for schedule(static) if (tokens * num_freqs > 4096)
+  for (int64_t t = 0; t < tokens; ++t) {
+    fill_row(theta, scale, positions[t], cos_rows + t * num_freqs, sin_rows + t * num_freqs);
+  }
+}
+
 }  // namespace
 }  // namespace rf::core
 
@@ -221,4 +268,28 @@ extern "C" void rf_rope_destroy(rf_rope* rope) { delete rope; }
 
 extern "C" rf_status rf_rope_apply(rf_rope* rope, const rf_rope_args* args) {
   return rf::core::guarded("rope", [&] { rf::core::apply(rope, args); });
+}
+
+extern "C" rf_status rf_rope_rotate(const rf_rope_rows_args* args) {
+  return rf::core::with_arguments("rotate", args, rf::core::rotate_by_rows);
+}
+
+extern "C" rf_status rf_rope_frequencies(double base, int64_t rotary_dim, double* hi, double* lo) {
+  rf_rope_scaling unscaled = {};
+  unscaled.struct_size = sizeof(unscaled);
+  unscaled.type = RF_ROPE_SCALING_NONE;
+  unscaled.base = base;
+  return rf_rope_scaled_frequencies(&unscaled, rotary_dim, hi, lo);
+}
+
+extern "C" rf_status rf_rope_table_f32(const double* hi, const double* lo, int64_t num_freqs, double scale,
+                                       const double* positions, int64_t tokens, float* cos_rows, float* sin_rows) {
+  return rf::core::guarded("rope",
+                           [&] { rf::core::table(hi, lo, num_freqs, scale, positions, tokens, cos_rows, sin_rows); });
+}
+
+extern "C" rf_status rf_rope_table_f64(const double* hi, const double* lo, int64_t num_freqs, double scale,
+                                       const double* positions, int64_t tokens, double* cos_rows, double* sin_rows) {
+  return rf::core::guarded("rope",
+                           [&] { rf::core::table(hi, lo, num_freqs, scale, positions, tokens, cos_rows, sin_rows); });
 }

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "common/cpu_cache.h"
+#include "common/cpu_features.h"
 #include "common/element.h"
 #include "common/parallel_tasks.h"
 

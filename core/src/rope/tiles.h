@@ -1,7 +1,6 @@
 // A rotary call inside core: its data, the source of its rows, and the division of both into tiles for the threads.
 // kernel.cpp does the arithmetic.
-#ifndef RF_CORE_ROPE_TILES_H_
-#define RF_CORE_ROPE_TILES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -51,4 +50,3 @@ class RopeRows {
 void rotate_data(const RopeData& data, const RopeRows& rows);
 
 }  // namespace rf::core
-#endif

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/arguments.h"
 #include "common/element.h"
-#include "common/error.h"
 #include "common/target.h"
 #include "rows/dropout_kernel.h"
 #include "rows/reference.h"
@@ -19,8 +19,8 @@ namespace {
 constexpr int64_t kParallelElements = 32 * 1024;
 
 void dropout(rf_dtype dtype, const void* x, void* y, int64_t count, double p, uint64_t seed, uint64_t stream) {
+  check_dtype("dropout", dtype);
   const int64_t bytes = element_bytes(dtype);
-  require(bytes != 0, "dropout", "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ", static_cast<int>(dtype));
   require(count >= 0 && count <= INT64_MAX / bytes, "dropout", "count must be >= 0 and fit in int64 bytes, got ",
           count);
   require(p >= 0 && p < 1 - 0x1p-17, "dropout", "p must be in [0, 1 - 2^-17), got ", p);

@@ -1,6 +1,5 @@
 // The dropout kernel's interface inside core: a run of elements by the best instruction set.
-#ifndef RF_CORE_ROWS_DROPOUT_KERNEL_H_
-#define RF_CORE_ROWS_DROPOUT_KERNEL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -25,4 +24,3 @@ void drop_elements(rf_dtype dtype, const void* x, void* y, int64_t first, int64_
                    uint64_t seed, uint64_t stream);
 
 }  // namespace rf::core
-#endif

@@ -6,7 +6,7 @@
 //
 // P is a polynomial of degree 8 fitted for the least relative error, 3.2e-8 for a up to 14, after which c(-a) is 0 in
 // float32. The slope is c(t) + t c'(t), where c' needs the same exponential.
-#include "rows/gelu_kernel.h"
+#include "rows/kernels.h"
 
 #include "common/simd_targets.h"
 #undef HWY_TARGET_INCLUDE

@@ -9,13 +9,13 @@
 //             dx = dropout(ds),  dresidual = ds,  dbias = sum dx,  dgamma = sum dy h,  dbeta = sum dy
 //
 // Past the last column a row of work space holds zeros.
-#include "rows/norm_kernel.h"
+#include "rows/kernels.h"
 
 #include <cmath>
 
 #include "common/simd_targets.h"
-#include "rows/checks.h"
 #include "rows/dropout_kernel.h"
+#include "rows/reference.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rows/norm_kernel.cpp"
 #include "hwy/foreach_target.h"

@@ -1,7 +1,6 @@
 // The generator that dropout draws from: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
 // 3"), one block at a time.
-#ifndef RF_CORE_ROWS_PHILOX_H_
-#define RF_CORE_ROWS_PHILOX_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -20,4 +19,3 @@ inline std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, st
 }
 
 }  // namespace rf::core
-#endif

@@ -7,7 +7,7 @@
 //
 // An M of -infinity is treated as 0 in the subtraction: then every e is 0, or NaN where x is NaN. If a NaN hides the
 // largest element, the result is still correct, because the sum is NaN.
-#include "rows/softmax_kernel.h"
+#include "rows/kernels.h"
 
 #include <algorithm>
 #include <cmath>

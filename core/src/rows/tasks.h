@@ -1,6 +1,5 @@
 // Rows dealt out to threads, and sums over rows whose bits do not depend on the number of threads.
-#ifndef RF_CORE_ROWS_TASKS_H_
-#define RF_CORE_ROWS_TASKS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -66,4 +65,3 @@ void sum_over_rows(int64_t rows, int64_t columns, int64_t bytes, const std::vect
 }
 
 }  // namespace rf::core
-#endif

@@ -9,20 +9,20 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string_view>
+#include <string>
 
 #include "rf/ops/terms.h"
 
 namespace rf::ops {
 
 struct LinearAttentionOptions {
-  std::string_view feature_map;                  // "given": q and k are features; "elu": of elu(x) + 1; "relu"
-  std::string_view direction = "bidirectional";  // or "causal": keys up to m + S - T
-  std::string_view denominator = "plain";        // or "rotated": R in both sums
-  Rotation query = {}, key = {};                 // of the features; float32, or float64 for float64 data; not trained
-  std::string_view layout = "pairs";             // of both: "pairs" or "halves", as in rf/ops/ops.h
-  at::Tensor key_mask_BS = {};                   // bool, [1 or B, S]; false: not summed, and not read; undefined: all
-  double eps = 0;                                // of the denominator
+  std::string feature_map;                  // "given": q and k are features; "elu": of elu(x) + 1; "relu"
+  std::string direction = "bidirectional";  // or "causal": keys up to m + S - T
+  std::string denominator = "plain";        // or "rotated": R in both sums
+  Rotation query = {}, key = {};            // of the features; float32, or float64 for float64 data; not trained
+  std::string layout = "pairs";             // of both: "pairs" or "halves", as in rf/ops/ops.h
+  at::Tensor key_mask_BS = {};              // bool, [1 or B, S]; false: not summed, and not read; undefined: all
+  double eps = 0;                           // of the denominator
   // [B,S,Hk] of float32, or float64 for float64 data; undefined: 0. The features of key n are e^c_n times k, and both
   // sums are divided by the exponential of the last key's exponent. Exponents of a head and sequence must not decrease
   // from key to key. Requires a causal call with given features.

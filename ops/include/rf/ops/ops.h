@@ -6,28 +6,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 namespace rf::ops {
-
-// Rotary position embedding (core/include/rf/rope.h has the equation).
-struct RopeOptions {
-  std::string_view layout;  // "pairs" or "halves"; no default
-  double base = 10000.0;
-  std::optional<at::Tensor> freqs;         // float64 [R/2], in place of base; may be trained
-  double scale = 1.0;                      // multiplies cos and sin
-  std::optional<int64_t> rotary_dim;       // default: the whole head, or 2 * freqs
-  bool heads_first = false;                // x is [..,H,T,D] instead of [..,T,H,D]
-  std::string_view direction = "forward";  // "forward", "transpose" or "inverse"
-};
-// x: float32, float64, bfloat16 or float16, any strides with a contiguous last dimension (others are copied).
-// positions: [T] or [B,T], integers or float64. Gradients, of any order, to x and freqs. Result: a new contiguous
-// tensor of x's shape and dtype.
-at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
-// The same in place. Returns x. As with PyTorch's in-place operators, autograd refuses a leaf that requires grad.
-at::Tensor& rope_(at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 
 // Rotation by given rows (rf/ops/terms.h): x [B,T,H,D], its last dimension contiguous (others are copied); cos, sin [B
 // or 1, T, R/2], float32, or float64 for float64 x; the elements from R on are copied. direction: "forward", or

@@ -1,5 +1,5 @@
 // Row operations of a transformer by the kernels of core (core/include/rf/rows.h and linear.h have the equations):
-// norms with the sum before them, GELU, softmax, cross-entropy, and the linear layer.
+// norms with the sum before them, GELU, and the linear layer.
 //
 // x: [.., C] on the CPU, float32, float64, bfloat16 or float16; slices of a larger tensor with evenly spaced rows are
 // read without a copy. Parameters may be of any floating-point dtype; arithmetic is float32, float64 for float64 x.
@@ -7,11 +7,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/SymInt.h>
 
-#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
-#include <utility>
 
 namespace rf::ops {
 
@@ -20,23 +20,16 @@ struct NormOptions {
   std::optional<at::Tensor> bias = {};      // [C]
   std::optional<at::Tensor> residual = {};  // the shape of x; the result has its dtype, that of x or float32
   std::optional<at::Tensor> gamma = {}, beta = {};
-  std::string_view kind = "layer";  // or "rms"
+  std::string kind = "layer";  // or "rms"
   double eps = 1e-12;
   double dropout = 0;  // the probability, as in ops::dropout, of x
-  int64_t seed = 0, stream = 0;
+  c10::SymInt seed = 0, stream = 0;
 };
 // The result has the shape of x. The backward keeps only the arguments.
 at::Tensor norm(const at::Tensor& x, const NormOptions& options);
 
 // gelu(x + bias); form: "erf" or "tanh".
 at::Tensor gelu(const at::Tensor& x, const std::optional<at::Tensor>& bias, std::string_view form);
-
-// Softmax over the last dimension; a row of -infinity gives 0.
-at::Tensor softmax(const at::Tensor& x);
-
-// logits [N, V], targets [N] int64: the loss of each row, 0 if the target is ignore_index; float32 (float64 for float64
-// logits).
-at::Tensor cross_entropy(const at::Tensor& logits_NV, const at::Tensor& targets_N, int64_t ignore_index = -100);
 
 // act(x W^T + b): x [.., in], weight [out, in] of the dtype of x or float32, bias [out]; activation "none", "gelu_erf"
 // or "gelu_tanh". Under autocast x is cast, but float32 weights and their gradients keep their dtype.

@@ -1,7 +1,6 @@
-// The fused backward, by the best instruction set: keys of one batch entry, and the query heads that
-// share them.
-#ifndef RF_CORE_ATTENTION_BACKWARD_H_
-#define RF_CORE_ATTENTION_BACKWARD_H_
+// The fused kernels, by the best instruction set. Forward: some query tiles of one head against all keys. Backward:
+// keys of one batch entry, and the query heads that share them.
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -10,6 +9,16 @@
 #include "attention/terms.h"
 
 namespace rf::core {
+
+// Queries of a tile with the instruction set in use.
+int64_t attention_query_tile();
+
+int64_t attention_forward_bytes(const AttentionProblem& problem);
+
+// Query tiles first .. first + tiles - 1 (at most kForwardGroup) of batch entry b and query head h. The result of a
+// tile does not depend on the tiles it is computed with.
+void attention_forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tiles,
+                             void* space);
 
 // Keys first .. end - 1 of a key head, whole tiles except the last. Parts of one key head may be computed at the same
 // time: the sums that become gradients of queries go through all parts in order, one group of query tiles at a time, so
@@ -33,4 +42,3 @@ void attention_backward_heads(const AttentionProblem& problem, const rf_attentio
                               int64_t key_head, const KeyPart& part, const HeadTermGradients* terms, void* space);
 
 }  // namespace rf::core
-#endif

@@ -1,5 +1,5 @@
-// Operators with many arguments, which the dispatcher hands over on its stack: a struct is read from the stack and
-// written to it, in the order of the schema, instead of functions with a parameter per argument.
+// Operators as PyTorch's dispatcher calls them: found by their names, and where they have many arguments, with a struct
+// that is read from the dispatcher's stack and written to it, in the order of the schema.
 #pragma once
 
 #include <ATen/core/List.h>
@@ -11,11 +11,27 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
-
-#include "find_operator.h"
 
 namespace rf::ops {
+
+// `name` with its namespace, for example "roformer::rope". Keep the result in a static, because the search takes a
+// lock.
+inline c10::OperatorHandle find_schema(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
+
+template <class Signature>
+c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
+  return find_schema(name).typed<Signature>();
+}
+
+template <size_t kCount>
+std::array<bool, kCount> flags_of(const c10::List<bool>& list) {
+  TORCH_CHECK_VALUE(list.size() == kCount, "[operator] the list must have ", kCount, " flags, got ", list.size());
+  std::array<bool, kCount> flags{};
+  for (size_t i = 0; i < kCount; ++i) flags[i] = list[i];
+  return flags;
+}
 
 // Pops the arguments of a call off the stack, starting with the first.
 class StackReader {
@@ -31,10 +47,8 @@ class StackReader {
   double number() { return next().toDouble(); }
   int64_t integer() { return next().toInt(); }
   template <size_t kCount>
-  void flags(std::array<bool, kCount>& to) {
-    const c10::List<bool> list = next().toBoolList();
-    TORCH_CHECK_VALUE(list.size() == kCount, "[operator] the list must have ", kCount, " flags, got ", list.size());
-    for (size_t i = 0; i < kCount; ++i) to[i] = list[i];
+  std::array<bool, kCount> flags() {
+    return flags_of<kCount>(next().toBoolList());
   }
 
   // Replaces the arguments, which have all been read, by the results.
