@@ -7,6 +7,7 @@ import torch
 
 import roformer_cpp
 from roformer_cpp.encoding import Encoding
+from tolerances import T1_ATOL, T1_RTOL
 
 Score = Callable[[int, int, int, int], float]
 
@@ -99,31 +100,11 @@ class Case:
         out = roformer_cpp.attention(q, k, v, terms, positions=positions, key_positions=key_positions, is_causal=causal)
         return out.detach().numpy()
 
+    def check(self, encoding: Encoding, score: Score, positions, key_positions=None, *, layer=0, causal=False) -> None:
+        """The product's output is that of the loops."""
+        ours = self.attention(encoding, positions, key_positions, layer=layer, causal=causal)
+        np.testing.assert_allclose(ours, self.loops(score, causal=causal), atol=T1_ATOL, rtol=T1_RTOL)
+
 
 def parameter(encoding: Encoding, name: str) -> np.ndarray:
     return encoding.get_parameter(name).detach().numpy()
-
-
-def check_gradients(case: Case, encoding: Encoding, positions: torch.Tensor, layer: int = 0, causal=False) -> None:
-    """``torch.autograd.gradcheck`` of attention with respect to every parameter that the layer uses."""
-    parameters = {name: p for name, p in encoding.named_parameters() if not _of_another_layer(name, layer)}
-    q, k, v = case.qkv()
-
-    def run(*_):
-        terms = encoding.terms(
-            positions,
-            layer=layer,
-            projections=case.projections(),
-            hidden_states=torch.from_numpy(case.y),
-            queries=q,
-            keys=k,
-            dtype=torch.float64,
-        )
-        return roformer_cpp.attention(q, k, v, terms, positions=positions, is_causal=causal)
-
-    assert parameters
-    assert torch.autograd.gradcheck(run, tuple(parameters.values()))
-
-
-def _of_another_layer(name: str, layer: int) -> bool:
-    return name.startswith("layer.") and not name.startswith(f"layer.{layer}.")

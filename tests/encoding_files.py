@@ -5,6 +5,8 @@ keys that have no default: ``{name: keys}``, or a function of head_dim that retu
 
 ``STARTS``: how the parameters of a new encoding are distributed: ``{name: {parameter: check}}``, parameters by their
 names without ``layer.<i>.``, checks as in initial_values.py. An encoding without parameters needs none.
+
+``REFUSED``: keys that an encoding refuses, and what the message says: ``{name: [(keys, words), ..]}``.
 """
 
 import importlib
@@ -35,3 +37,7 @@ def sweep_keys(name, head_dim):
 
 def starts_of(name):
     return getattr(_file_of(name), "STARTS", {}).get(name, {})
+
+
+def refused_of(name):
+    return getattr(_file_of(name), "REFUSED", {}).get(name, [])

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+import roformer_cpp
 import tolerances as tol
 
 
@@ -25,6 +26,18 @@ def pair_loops(q, k, v, score, value=None, is_causal=False) -> np.ndarray:
 
 def draw_qkv(tokens=7, heads=2, head_dim=6, batch=2):
     return (torch.randn(batch, tokens, heads, head_dim, dtype=torch.float64) for _ in range(3))
+
+
+def check_bias(encoding, bias, positions, *, heads, layer=0, is_causal=False):
+    """softmax(q.k / sqrt(D) + bias(head, position of the query, position of the key)): outside the scale."""
+    torch.manual_seed(0)
+    q, k, v = draw_qkv(len(positions), heads, 4)
+    at = positions.tolist()
+    expected = pair_loops(
+        q, k, v, lambda h, i, j, q_i, k_j: q_i @ k_j / np.sqrt(4) + bias(h, at[i], at[j]), is_causal=is_causal
+    )
+    terms = encoding.terms(positions, layer=layer, dtype=torch.float64)
+    assert_t1(roformer_cpp.attention(q, k, v, terms, positions=positions, is_causal=is_causal), expected)
 
 
 def assert_t1(ours, theirs):

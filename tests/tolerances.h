@@ -36,8 +36,6 @@ inline constexpr double kFloat32Model = 2e-5;
 inline constexpr double kFloat64Model = 1e-10;
 // With rotated values, moving a sequence changes its hidden states at least by this share (4e-3 in transformers).
 inline constexpr double kRotaryValueShift = 1e-4;
-// Another token changes its own hidden state at least by this share of the largest.
-inline constexpr double kTokenSeen = 1e-2;
 
 // ---- train ----
 // A schedule in double: a handful of roundings, or the six digits of a golden number.

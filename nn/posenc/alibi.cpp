@@ -26,14 +26,12 @@ at::Tensor slopes(int64_t heads) {
 
 class Alibi : public Encoding {
  public:
-  explicit Alibi(int64_t heads) : slopes_H1_(slopes(heads).unsqueeze(1)) {}
+  Alibi(io::StrictObject&, const EncodingShape& shape) : slopes_H1_(slopes(shape.heads).unsqueeze(1)) {}
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     const auto [lo, hi] = distance_range(positions);
     const at::Tensor distance_C = at::arange(lo, hi + 1, at::kDouble).abs();
-    Shared shared;
-    shared.terms.bias = {.rows = (-slopes_H1_ * distance_C).to(ops::row_dtype(dtype)), .lo = lo, .hi = hi};
-    return shared;
+    return {.terms = {.bias = {(-slopes_H1_ * distance_C).to(ops::row_dtype(dtype)), lo, hi}}};
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
@@ -51,15 +49,9 @@ EncodingEntry alibi() {
                    .equation = "s q_m.k_n - slope_h |m - n|",
                    .source = "Press et al. 2022, arXiv 2108.12409 section 3",
                    .terms = "b",
-                   .parameters = "0",
                    .cost = "T * S * H additions",
-                   .extrapolates = "yes, by design",
-                   .file = "nn/posenc/alibi.cpp",
-                   .test = "tests/nn/test_alibi.py",
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject&, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Alibi>(shape.heads);
-          }};
+                   .extrapolates = "yes, by design"},
+          .make = construct<Alibi>};
 }
 
 }  // namespace rf::nn::posenc

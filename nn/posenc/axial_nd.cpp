@@ -10,24 +10,20 @@
 // in "halves", pair i is (i, i + R/2). Elements beyond the parts are not rotated. Positions come as [B, T, axes], or as
 // flat indices in a grid of grid_shape, the last axis fastest; a first size of -1 is an axis without an end. "axial" is
 // the case of two equal axes, and adds the scalings of rope_spec.h.
-#include <ATen/ops/max.h>
-#include <ATen/ops/min.h>
-
-#include <utility>
 
 #include "rf/io/error.h"
-#include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
 
 namespace {
 
-class AxialNd : public Encoding {
+class AxialNd : public RotaryEncoding {
  public:
-  explicit AxialNd(RotaryRows rows) : rows_(std::move(rows)) {}
+  AxialNd(io::StrictObject& options, const EncodingShape& shape)
+      : RotaryEncoding("axial-nd", RotaryForm::kAxialNd, options, shape) {}
 
-  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+  void check_positions(const Positions& positions, at::ScalarType) const override {
     const auto axes = static_cast<int64_t>(rows_.settings().axes_dims.size());
     for (const TokenPositions* tokens : {&positions.query, &positions.key}) {
       if (tokens->axes.defined()) {
@@ -39,16 +35,9 @@ class AxialNd : public Encoding {
         rows_.check_on_grid(tokens->ids.max().item<int64_t>());
       }
     }
-    Shared shared;
-    shared.terms = rotary_terms(rows_, positions, dtype);
-    return shared;
   }
 
   void check_length(int64_t tokens) const override { rows_.check_on_grid(tokens - 1); }
-  int64_t last_new_length() const override { return 1; }
-
- private:
-  RotaryRows rows_;
 };
 
 }  // namespace
@@ -59,17 +48,13 @@ EncodingEntry axial_nd() {
                    .equation = "score = s R_m q . R_n k, R_m rotating pair i of axis a by m_a theta_ai",
                    .source = "Heo et al. 2024, arXiv 2403.13298; Kong et al. 2024, arXiv 2412.03603",
                    .terms = "R^q, R^k",
-                   .parameters = "0",
                    .cost = "(T + S) H D",
                    .extrapolates = "to more places on an axis, as rotary embedding does",
-                   .file = "nn/posenc/axial_nd.cpp",
-                   .test = "tests/nn/test_axial_nd.py",
                    .keys = {"layout = pairs", "rope_theta = 10000", "axes_dims_rope = equal parts of the head",
                             "grid_shape (required for positions without axes)"},
-                   .invariance = EncodingInfo::Invariance::kNone},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<AxialNd>(make_rotary_rows(RotaryForm::kAxialNd, options, shape));
-          },
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kNo},
+          .make = construct<AxialNd>,
           .required_keys = [](int64_t) -> std::string { return R"({"grid_shape":[-1,8]})"; }};
 }
 

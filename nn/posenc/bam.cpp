@@ -14,8 +14,6 @@
 // weight 0.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/log.h>
 #include <ATen/ops/zeros.h>
 
 #include "layer_parameters.h"
@@ -27,13 +25,11 @@ namespace {
 
 constexpr double kLeast = 1e-5, kMaxExponent = 80;
 
-enum class Location { kFixed, kTrained };
-
 class Bam : public Encoding {
  public:
-  Bam(Location location, const EncodingShape& shape)
+  Bam(io::StrictObject& options, const EncodingShape& shape)
       : theta_alpha_(zeros("theta_alpha", shape)), theta_beta_(zeros("theta_beta", shape)) {
-    if (location == Location::kTrained) theta_mu_ = zeros("theta_mu", shape);
+    if (options.boolean("trainable_mu", false)) theta_mu_ = zeros("theta_mu", shape);
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
@@ -42,9 +38,7 @@ class Bam : public Encoding {
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     const auto [lo, hi] = distance_range(positions);
     const at::ScalarType type = at::promote_types(theta_alpha_.front()->scalar_type(), at::kFloat);
-    Shared shared;
-    shared.table = {.rows = at::arange(lo, hi + 1, type).unsqueeze(0), .lo = lo, .hi = hi};  // distances [1, R]
-    return shared;
+    return {.table = {at::arange(lo, hi + 1, type).unsqueeze(0), lo, hi}};  // distances [1, R]
   }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
@@ -57,9 +51,7 @@ class Bam : public Encoding {
       distance_HR = distance_HR + theta_H1.exp() - (-theta_H1).exp();
     }
     const at::Tensor exponent_HR = column(theta_alpha_) + column(theta_beta_) * (distance_HR.abs() + kLeast).log();
-    Terms terms;
-    terms.bias = {.rows = -exponent_HR.clamp_max(kMaxExponent).exp(), .lo = shared.table.lo, .hi = shared.table.hi};
-    return terms;
+    return {.bias = {-exponent_HR.clamp_max(kMaxExponent).exp(), shared.table.lo, shared.table.hi}};
   }
 
  private:
@@ -81,14 +73,8 @@ EncodingEntry bam() {
                    .parameters = "2 L * H; 3 L * H with trainable_mu",
                    .cost = "T * S * H additions",
                    .extrapolates = "yes, by design",
-                   .file = "nn/posenc/bam.cpp",
-                   .test = "tests/nn/test_bam.py",
-                   .keys = {"trainable_mu = false"},
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            const bool trained = options.boolean("trainable_mu", false);
-            return std::make_shared<Bam>(trained ? Location::kTrained : Location::kFixed, shape);
-          }};
+                   .keys = {"trainable_mu = false"}},
+          .make = construct<Bam>};
 }
 
 }  // namespace rf::nn::posenc

@@ -13,16 +13,12 @@
 // Positions count from 0. Token types and other inputs are added after the rotation. A language model head that is tied
 // to the table uses words at position 0.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cos.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rand.h>
-#include <ATen/ops/sin.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "attention_paths.h"
 #include "layer_parameters.h"
@@ -50,16 +46,22 @@ at::Tensor frequency_start(FrequencySharing sharing, int64_t words, int64_t pair
 
 class ComplexWords : public Encoding {
  public:
-  ComplexWords(FrequencySharing sharing, const EncodingShape& shape)
-      : vocab_size_(shape.vocab_size),
-        width_(shape.input_size),
-        freqs_(register_parameter(sharing == FrequencySharing::kWords ? "freqs" : "word_freqs",
-                                  frequency_start(sharing, shape.vocab_size, shape.input_size / 2))) {}
+  ComplexWords(io::StrictObject& options, const EncodingShape& shape)
+      : vocab_size_(shape.vocab_size), width_(shape.input_size) {
+    if (width_ % 2 != 0) fail("position_encoding", "embedding_size must be even for complex, got {}", width_);
+    if (vocab_size_ < 1) fail("position_encoding", "vocab_size must be given for complex, got {}", vocab_size_);
+    const auto sharing = options.choice("share", FrequencySharing::kNone,
+                                        {{"none", FrequencySharing::kNone},
+                                         {"words", FrequencySharing::kWords},
+                                         {"dimensions", FrequencySharing::kDimensions}});
+    freqs_ = register_parameter(sharing == FrequencySharing::kWords ? "freqs" : "word_freqs",
+                                frequency_start(sharing, vocab_size_, width_ / 2));
+  }
 
   at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& ids_BT,
                    const TokenPositions& positions) const override {
     check_words(words_BTE, ids_BT);
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const NoAutocast no_autocast;
     const at::Tensor freqs_BTP = freqs_->dim() == 1 ? freqs_->view({1, 1, -1}) : at::embedding(freqs_, ids_BT);
     const at::Tensor angle_BTP =
         (positions.ids.to(at::kDouble).unsqueeze(-1) * freqs_BTP.to(at::kDouble)).expand({-1, -1, width_ / 2});
@@ -98,27 +100,13 @@ EncodingEntry complex_words() {
                           "word's own trained frequencies",
                .equation = "x_p = z_j e^{i omega_j p} of word j, z_j = r_j e^{i theta_j}",
                .source = "Wang et al. 2020, arXiv 1912.12333 section 2",
-               .terms = "-",
                .parameters = "V * E/2; E/2 or V with share",
                .cost = "0; T * E once",
                .extrapolates = "defined at every position; worse beyond the trained ones (docs/report.md)",
-               .file = "nn/posenc/complex_words.cpp",
-               .test = "tests/nn/test_complex_words.py",
                .keys = {"share = none (or words, dimensions)"},
-               .invariance = EncodingInfo::Invariance::kNone},
-      .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-        if (shape.input_size % 2 != 0) {
-          fail("position_encoding", "embedding_size must be even for complex, got {}", shape.input_size);
-        }
-        if (shape.vocab_size < 1) {
-          fail("position_encoding", "vocab_size must be given for complex, got {}", shape.vocab_size);
-        }
-        const auto sharing = options.choice("share", FrequencySharing::kNone,
-                                            {{"none", FrequencySharing::kNone},
-                                             {"words", FrequencySharing::kWords},
-                                             {"dimensions", FrequencySharing::kDimensions}});
-        return std::make_shared<ComplexWords>(sharing, shape);
-      }};
+               .invariance = EncodingInfo::Invariance::kNone,
+               .pairwise = EncodingInfo::Pairwise::kNo},
+      .make = construct<ComplexWords>};
 }
 
 }  // namespace rf::nn::posenc

@@ -10,16 +10,10 @@
 //
 // A count needs all gates of a query, so one number per pair of tokens is stored: T x S for each head.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/einsum.h>
-#include <ATen/ops/flip.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
-#include <cmath>
 
 #include "layer_parameters.h"
-#include "read_vectors.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
@@ -28,20 +22,18 @@ namespace {
 
 class Cope : public Encoding {
  public:
-  Cope(int64_t places, const EncodingShape& shape)
-      : head_dim_(shape.head_dim), tables_DP_(layer_parameters(*this, shape.layers, "pos_emb", [&] {
-          return at::zeros({shape.head_dim, places});
-        })) {}
+  Cope(io::StrictObject& options, const EncodingShape& shape) : head_dim_(shape.head_dim) {
+    const int64_t places = options.integer("npos_max", 64, 1, int64_t{1} << 20);
+    tables_DP_ = layer_parameters(*this, shape.layers, "pos_emb", [&] { return at::zeros({head_dim_, places}); });
+  }
 
   bool reads_vectors() const override { return true; }
 
-  Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // roundings would add up
+  Terms compute_terms(int64_t layer, const Shared&, const Projections& projections) override {
+    const NoAutocast no_autocast;
     const ReadVectors x = read_vectors("cope", projections, head_dim_);
     const int64_t queries = x.q_BTHD.size(1), keys = x.k_BSHD.size(1);
-    const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
-    const at::Tensor scores_BHTS = at::einsum("bthd,bshd->bhts", {x.q_BTHD, x.k_BSHD}) * scale;
-    const at::Tensor gates_BHTS = scores_BHTS.sigmoid().tril(keys - queries);
+    const at::Tensor gates_BHTS = x.scores().sigmoid().tril(keys - queries);
     const at::Tensor& table_DP = tables_DP_.at(layer);
     const at::Tensor from_key_BHTS = gates_BHTS.flip({-1}).cumsum(-1).flip({-1});
     const at::Tensor place_BHTS = from_key_BHTS.clamp_max(static_cast<double>(table_DP.size(1) - 1));
@@ -50,10 +42,7 @@ class Cope : public Encoding {
     const at::Tensor all_BHTP = at::einsum("bthd,dp->bhtp", {x.q_BTHD, table_DP.to(x.q_BTHD.scalar_type())});
     const at::Tensor low = all_BHTP.gather(-1, below_BHTS.to(at::kLong));
     const at::Tensor high = all_BHTP.gather(-1, known_BHTS.ceil().to(at::kLong));
-    Terms terms = shared.terms;
-    terms.scale = scale;
-    terms.pair_bias = low + (place_BHTS - below_BHTS) * (high - low);
-    return terms;
+    return {.pair_bias = low + (place_BHTS - below_BHTS) * (high - low), .scale = x.scale};
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -73,14 +62,9 @@ EncodingEntry cope() {
                    .parameters = "L * D * npos_max",
                    .cost = "T * S * H * D + T * H * D * npos_max multiply-adds, and T * S * H numbers in memory",
                    .extrapolates = "counts beyond npos_max share the last row",
-                   .file = "nn/posenc/cope.cpp",
-                   .test = "tests/nn/test_cope.py",
                    .keys = {"npos_max = 64"},
-                   .needs = EncodingInfo::Needs::kCausal,
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Cope>(options.integer("npos_max", 64, 1, int64_t{1} << 20), shape);
-          }};
+                   .needs = EncodingInfo::Needs::kCausal},
+          .make = construct<Cope>};
 }
 
 }  // namespace rf::nn::posenc

@@ -12,16 +12,11 @@
 // Attention takes the second term as a table. The last two terms depend on keys, so they are passed as one number per
 // pair: T x S for each head in memory.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/linear.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
-#include <cmath>
 
 #include "layer_parameters.h"
-#include "read_vectors.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 #include "sinusoid.h"
@@ -34,10 +29,15 @@ constexpr const char* kName = "dai-literal";
 
 class DaiLiteral : public Encoding {
  public:
-  explicit DaiLiteral(const EncodingShape& shape)
-      : shape_(shape), weights_(layer_parameters(*this, shape.layers, "r_weight", [&] {
-          return drawn({shape.heads * shape.head_dim, shape.hidden_size}, shape);
-        })) {}
+  DaiLiteral(io::StrictObject&, const EncodingShape& shape) : shape_(shape) {
+    if (shape.hidden_size % 2 != 0) {
+      fail("position_encoding", "hidden_size must be even for {} (sines and cosines), got {}", kName,
+           shape.hidden_size);
+    }
+    weights_ = layer_parameters(*this, shape.layers, "r_weight", [&] {
+      return drawn({shape.heads * shape.head_dim, shape.hidden_size}, shape);
+    });
+  }
 
   bool reads_vectors() const override { return true; }
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
@@ -46,13 +46,11 @@ class DaiLiteral : public Encoding {
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     require_one_axis(kName, positions);
     const auto [lo, hi] = distance_range(positions);
-    Shared shared;
-    shared.table = {.rows = sinusoids(at::arange(lo, hi + 1, at::kLong)).unsqueeze(0), .lo = lo, .hi = hi};
-    return shared;
+    return {.table = {sinusoids(at::arange(lo, hi + 1, at::kLong)).unsqueeze(0), lo, hi}};
   }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const NoAutocast no_autocast;
     if (!projections.query_weight.defined()) fail(kName, "the query projection of the layer must be given, got none");
     const ReadVectors x = read_vectors(kName, projections, shape_.head_dim);
     const at::ScalarType type = x.k_BSHD.scalar_type();
@@ -68,12 +66,7 @@ class DaiLiteral : public Encoding {
     const at::Tensor row_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2) - keys.lo;
     const at::Tensor position_BHTS = by_row_BHTR.expand({row_BTS.size(0), -1, -1, -1})
                                          .gather(-1, row_BTS.unsqueeze(1).expand({-1, shape_.heads, -1, -1}));
-    const double scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim));
-    Terms terms = shared.terms;
-    terms.scale = scale;
-    terms.key_table = keys;
-    terms.pair_bias = (content_BHTS + position_BHTS) * scale;
-    return terms;
+    return {.key_table = keys, .pair_bias = (content_BHTS + position_BHTS) * x.scale, .scale = x.scale};
   }
 
  private:
@@ -100,18 +93,8 @@ EncodingEntry dai_literal() {
                .cost = "T * (T + 3 S) * H * D multiply-adds, (T + S) * C * H * D for the table, and T * S * H numbers "
                        "in memory",
                .extrapolates = "sinusoids exist everywhere; beyond the trained positions nothing was learned",
-               .file = "nn/posenc/dai_literal.cpp",
-               .test = "tests/nn/test_dai_literal.py",
-               .keys = {},
-               .invariance = EncodingInfo::Invariance::kNone,
-               .pairwise = EncodingInfo::Pairwise::kYes},
-      .make = [](io::StrictObject&, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-        if (shape.hidden_size % 2 != 0) {
-          fail("position_encoding", "hidden_size must be even for {} (sines and cosines), got {}", kName,
-               shape.hidden_size);
-        }
-        return std::make_shared<DaiLiteral>(shape);
-      }};
+               .invariance = EncodingInfo::Invariance::kNone},
+      .make = construct<DaiLiteral>};
 }
 
 }  // namespace rf::nn::posenc

@@ -7,21 +7,17 @@
 // like torch's linear layers, as in the authors' code. Each layer has its own weights and shares B
 // if B does so without DAPE. The network mixes heads, so its hidden values are stored: mlp_width x T x S.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/leaky_relu.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "layer_parameters.h"
-#include "read_vectors.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/nn/encoding.h"
@@ -30,10 +26,26 @@ namespace rf::nn::posenc {
 
 namespace {
 
+// Encodings that only add a distance bias.
+std::vector<std::string> biases() {
+  std::vector<std::string> names;
+  for (const EncodingInfo& info : encoding_infos()) {
+    if (info.terms == "b" || info.terms == "P") names.push_back(info.name);
+  }
+  return names;
+}
+
 class Dape : public Encoding {
  public:
-  Dape(std::shared_ptr<Encoding> bias, int64_t width, const EncodingShape& shape)
-      : heads_(shape.heads), head_dim_(shape.head_dim), bias_(register_module("bias", std::move(bias))) {
+  Dape(io::StrictObject& options, const EncodingShape& shape) : heads_(shape.heads), head_dim_(shape.head_dim) {
+    const std::string name = options.text("bias", "kerple-log");
+    const std::vector<std::string> known = biases();
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      fail("position_encoding", "{} must be one of {}, got {}", options.path_of("bias"), fmt::join(known, ", "),
+           io::printable(name));
+    }
+    const int64_t width = options.integer("mlp_width", 32, 1, 1 << 20);
+    bias_ = register_module("bias", make_encoding({.type = name, .options = "{}"}, shape));
     const auto linear = [&](const std::string& name, at::IntArrayRef sizes, int64_t fan_in) {
       const double most = 1 / std::sqrt(static_cast<double>(fan_in));
       return layer_parameters(*this, shape.layers, name, [=, sizes = sizes.vec()] {
@@ -52,18 +64,15 @@ class Dape : public Encoding {
   int64_t last_new_length() const override { return bias_->last_new_length(); }
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
-    Shared shared;
-    shared.parts.push_back(bias_->shared(positions, dtype));
-    return shared;
+    return {.parts = {bias_->shared(positions, dtype)}};
   }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const NoAutocast no_autocast;
     const ReadVectors x = read_vectors("dape", projections, head_dim_);
     if (x.q_BTHD.size(2) != heads_) fail("dape", "queries must have {} heads, got {}", heads_, x.q_BTHD.size(2));
     Terms terms = bias_->terms(layer, shared.parts.at(0), {});
-    const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
-    const at::Tensor scores_BHTS = at::einsum("bthd,bshd->bhts", {x.q_BTHD, x.k_BSHD}) * scale;
+    const at::Tensor scores_BHTS = x.scores();
     const at::Tensor bias_BHTS = bias_of(terms, shared.positions).expand_as(scores_BHTS);
     const at::ScalarType dtype = scores_BHTS.scalar_type();
     const auto applied = [&](const at::Tensor& in_BCTS, const at::Tensor& weight, const at::Tensor& bias) {
@@ -72,7 +81,7 @@ class Dape : public Encoding {
     const at::Tensor both = at::cat({scores_BHTS, bias_BHTS.to(dtype)}, 1);
     const at::Tensor inner = at::leaky_relu(applied(both, weights_1_.at(layer), biases_1_.at(layer)));
     const at::Tensor added_BHTS = applied(inner, weights_2_.at(layer), biases_2_.at(layer));
-    terms.scale = scale;
+    terms.scale = x.scale;
     terms.pair_bias = terms.pair_bias.defined() ? terms.pair_bias + added_BHTS : added_BHTS;
     return terms;
   }
@@ -92,26 +101,6 @@ class Dape : public Encoding {
   std::vector<Parameter> weights_1_, biases_1_, weights_2_, biases_2_;
 };
 
-// Encodings that only add a distance bias.
-std::vector<std::string> biases() {
-  std::vector<std::string> names;
-  for (const EncodingInfo& info : encoding_infos()) {
-    if (info.terms == "b" || info.terms == "P") names.push_back(info.name);
-  }
-  return names;
-}
-
-std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
-  const std::string name = options.text("bias", "kerple-log");
-  const std::vector<std::string> known = biases();
-  if (std::find(known.begin(), known.end(), name) == known.end()) {
-    fail("position_encoding", "{} must be one of {}, got {}", options.path_of("bias"), fmt::join(known, ", "),
-         io::printable(name));
-  }
-  const int64_t width = options.integer("mlp_width", 32, 1, 1 << 20);
-  return std::make_shared<Dape>(make_encoding({.type = name, .options = "{}"}, shape), width, shape);
-}
-
 }  // namespace
 
 EncodingEntry dape() {
@@ -124,11 +113,8 @@ EncodingEntry dape() {
                .parameters = "L * (mlp_width (3 H + 1) + H), and those of the bias",
                .cost = "T * S * H (D + 3 mlp_width) multiply-adds, and T * S * mlp_width numbers in memory",
                .extrapolates = "yes, by design",
-               .file = "nn/posenc/dape.cpp",
-               .test = "tests/nn/test_dape.py",
-               .keys = {"bias = kerple-log (or alibi, fire, ...)", "mlp_width = 32"},
-               .pairwise = EncodingInfo::Pairwise::kYes},
-      .make = make};
+               .keys = {"bias = kerple-log (or alibi, fire, ...)", "mlp_width = 32"}},
+      .make = construct<Dape>};
 }
 
 }  // namespace rf::nn::posenc

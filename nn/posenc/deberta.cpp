@@ -17,8 +17,6 @@
 //
 // Not implemented: a layer norm of P ("norm_rel_ebd"), and absolute positions before the last layers (EMD).
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/flip.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -44,7 +42,7 @@ struct Choices {
   Projection projection = Projection::kOwn;
   Sign sign = Sign::kQueryMinusKey;
   int64_t rows = 0;             // of P
-  DistanceRows delta;           // without rows, distance d is in row d - lo
+  DistanceTable delta;          // without rows, distance d is in row d - lo
   std::optional<double> scale;  // absent: 1/sqrt(D)
 };
 
@@ -68,19 +66,16 @@ class Deberta : public Encoding {
 
   // The part of P, shared by all layers, for the distances lo..hi of this call: one row for each of their buckets.
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
-    const DistanceRows& delta = choices_.delta;
+    const DistanceTable& delta = choices_.delta;
     auto [lo, hi] = distance_range(positions, -delta.lo);
     if (choices_.sign == Sign::kKeyMinusQuery) {  // the same rows for the opposite distances
       hi = std::max(-lo, hi);
       lo = -hi;
     }
-    Shared all;
-    all.terms.scale = choices_.scale;
-    all.table.lo = std::min(lo, delta.hi);
-    all.table.hi = std::min(hi, delta.hi);
-    const int64_t first = row_of(all.table.lo), last = row_of(all.table.hi);
-    all.table.rows = table_RC_->narrow(0, first, last - first + 1).unsqueeze(0);
-    return all;
+    lo = std::min(lo, delta.hi);
+    hi = std::min(hi, delta.hi);
+    const int64_t first = row_of(lo), count = row_of(hi) - first + 1;
+    return {.terms = {.scale = choices_.scale}, .table = {table_RC_->narrow(0, first, count).unsqueeze(0), lo, hi}};
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), -choices_.delta.lo); }
@@ -111,7 +106,7 @@ class Deberta : public Encoding {
 
  private:
   int64_t row_of(int64_t distance) const {
-    const DistanceRows& delta = choices_.delta;
+    const DistanceTable& delta = choices_.delta;
     return delta.rows.defined() ? delta.rows[distance - delta.lo].item<int64_t>() : distance - delta.lo;
   }
 
@@ -123,7 +118,7 @@ class Deberta : public Encoding {
   // A part of P after a projection, [H, hi - lo + 1, D].
   at::Tensor by_distance(const DistanceTable& table, const at::Tensor& weight, const at::Tensor& bias) const {
     const at::Tensor rows_HRD = projected_rows(table.rows.squeeze(0), weight, bias, shape_);
-    const DistanceRows& delta = choices_.delta;
+    const DistanceTable& delta = choices_.delta;
     if (!delta.rows.defined()) return rows_HRD;
     const at::Tensor reached = delta.rows.narrow(0, table.lo - delta.lo, table.hi - table.lo + 1);
     return rows_HRD.index_select(1, reached - reached[0]);
@@ -200,8 +195,7 @@ EncodingEntry deberta() {
                .file = "nn/posenc/deberta.cpp",
                .test = "tests/nn/test_deberta.py",
                .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)",
-                        "pos_att_type = [\"c2p\", \"p2c\"]", "share_att_key = false", "p2c = \"code\" (or \"paper\")"},
-               .pairwise = EncodingInfo::Pairwise::kYes},
+                        "pos_att_type = [\"c2p\", \"p2c\"]", "share_att_key = false", "p2c = \"code\" (or \"paper\")"}},
       .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
         Choices choices;
         choices.name = "deberta";
@@ -221,20 +215,15 @@ EncodingEntry deberta() {
 }
 
 EncodingEntry deberta_literal() {
-  return {.info = {.name = "deberta-literal",
-                   .summary = "deberta as Eq. 10 prints it, distances multiplied by W_q and W_k",
-                   .equation = "score = s [q.k + q.(W_k P[r]) + k.(W_q P[r])]",
-                   .source = "arXiv 2104.09864 Eq. 10",
-                   .terms = "K, Q",
-                   .parameters = "2k * C, k = max_relative_positions or position_buckets",
-                   .cost = "(T + S) * N * H * D multiply-adds, N = min(T + S, 2 max_relative_positions), and at most "
-                           "4k * C * H * D for the tables",
-                   .extrapolates = "yes, far distances share a row",
-                   .file = "nn/posenc/deberta.cpp",
-                   .test = "tests/nn/test_deberta.py",
-                   .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)"},
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+  EncodingInfo info = deberta().info;
+  info.name = "deberta-literal";
+  info.summary = "deberta as Eq. 10 prints it, distances multiplied by W_q and W_k";
+  info.equation = "score = s [q.k + q.(W_k P[r]) + k.(W_q P[r])]";
+  info.source = "arXiv 2104.09864 Eq. 10";
+  info.terms = "K, Q";
+  info.parameters = "2k * C, k = max_relative_positions or position_buckets";
+  info.keys.resize(2);  // the distances
+  return {.info = info, .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
             Choices choices;
             choices.name = "deberta-literal";
             choices.projection = Projection::kOfContentWithoutBias;

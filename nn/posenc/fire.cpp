@@ -12,13 +12,11 @@
 // f is piecewise linear, so b and its gradients are computed from its pieces (interpolated_bias.h). Higher-order
 // gradients use the formula in torch operations, whose hidden layer stores mlp_width numbers per pair.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/maximum.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -26,8 +24,8 @@
 #include <cmath>
 #include <vector>
 
-#include "cpu_data.h"
 #include "interpolated_bias.h"
+#include "known_values.h"
 #include "layer_parameters.h"
 #include "rf/nn/encoding.h"
 
@@ -47,8 +45,7 @@ struct Net {
 
 // b for queries and keys at integer positions, [B,H,T,S], with gradients of any order.
 at::Tensor bias_of(const at::Tensor& query_Bt, const at::Tensor& key_BS, const Net& net) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // a backward runs without
-                                                                                        // autocast
+  const NoAutocast no_autocast;  // as in a backward
   const at::ScalarType type = net.v_HW.scalar_type();
   const at::Tensor distance_BtS = (query_Bt.unsqueeze(2) - key_BS.unsqueeze(1)).abs().to(type), c = net.c.abs();
   const at::Tensor farthest_Bt = at::maximum(query_Bt.to(type), net.threshold.abs());
@@ -166,12 +163,6 @@ struct FireBias : torch::autograd::Function<FireBias> {
   }
 };
 
-struct Options {
-  double init_c = 0, init_threshold = 0;
-  int64_t mlp_width = 0;
-  enum class Layers { kEachItsOwn, kShared } layers = Layers::kEachItsOwn;
-};
-
 // Uniform in -most .. most.
 at::Tensor uniform(at::IntArrayRef sizes, double most) {
   const at::Tensor values = at::empty(sizes, at::kFloat);
@@ -180,10 +171,14 @@ at::Tensor uniform(at::IntArrayRef sizes, double most) {
 
 class Fire : public Encoding {
  public:
-  Fire(const Options& options, const EncodingShape& shape) : options_(options) {
-    const int64_t width = options.mlp_width, heads = shape.heads;
+  Fire(io::StrictObject& options, const EncodingShape& shape) {
+    constexpr io::NumberRange kPositive = {0, 1e9, io::NumberRange::Ends::kOpenLow};
+    const int64_t width = options.integer("mlp_width", 32, 1, 4096), heads = shape.heads;
+    const double init_c = options.number("init_c", 0.1, kPositive);
+    init_threshold_ = options.number("init_L", 512, kPositive);
+    shared_ = options.boolean("shared", false);
     const auto number = [](double value) { return [value] { return at::full({1}, value, at::kFloat); }; };
-    c_ = parameters("c", shape.layers, number(options.init_c));
+    c_ = parameters("c", shape.layers, number(init_c));
     factor_ = parameters("L_multiplier", shape.layers, number(1));
     u_ = parameters("mlp_0_weight", shape.layers, [=] { return uniform({width, 1}, 1); });
     t_ = parameters("mlp_0_bias", shape.layers, [=] { return uniform({width}, 1); });
@@ -193,34 +188,31 @@ class Fire : public Encoding {
   }
 
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
-    Shared shared;
     distance_range(positions, 1);  // so that positions can be subtracted
-    if (options_.layers == Options::Layers::kShared) shared.terms.pair_bias = bias(0, positions);
-    return shared;
+    return shared_ ? Shared{.terms = {.pair_bias = bias(0, positions)}} : Shared{};
   }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
-    Terms terms = shared.terms;
-    if (options_.layers == Options::Layers::kEachItsOwn) terms.pair_bias = bias(layer, shared.positions);
-    return terms;
+    return shared_ ? shared.terms : Terms{.pair_bias = bias(layer, shared.positions)};
   }
   int64_t last_new_length() const override { return 1; }
 
  private:
   std::vector<Parameter> parameters(const std::string& name, int64_t layers, const std::function<at::Tensor()>& draw) {
-    if (options_.layers == Options::Layers::kEachItsOwn) return layer_parameters(*this, layers, name, draw);
+    if (!shared_) return layer_parameters(*this, layers, name, draw);
     return {Parameter(register_parameter(name, draw()))};
   }
 
   at::Tensor bias(int64_t layer, const Positions& positions) const {
     const at::ScalarType type = at::promote_types(v_.at(layer)->scalar_type(), at::kFloat);
     const auto given = [&](const std::vector<Parameter>& of_layers) { return of_layers.at(layer)->to(type); };
-    const at::Tensor c = given(c_), threshold = given(factor_) * options_.init_threshold, u_W1 = given(u_),
+    const at::Tensor c = given(c_), threshold = given(factor_) * init_threshold_, u_W1 = given(u_),
                      t_W1 = given(t_).unsqueeze(1), v_HW = given(v_);
     return FireBias::apply(positions.query.ids, positions.key.ids, c, threshold, u_W1, t_W1, v_HW);
   }
 
-  Options options_;
+  double init_threshold_;
+  bool shared_;                                    // by all layers
   std::vector<Parameter> c_, factor_, u_, t_, v_;  // one for each layer, or one for all
 };
 
@@ -235,20 +227,9 @@ EncodingEntry fire() {
                    .parameters = "L * ((H + 2) * mlp_width + 2); without the factor L with shared",
                    .cost = "T * S * H multiply-adds, three times that in the backward",
                    .extrapolates = "yes, by design",
-                   .file = "nn/posenc/fire.cpp",
-                   .test = "tests/nn/test_fire.py",
                    .keys = {"mlp_width = 32", "init_c = 0.1", "init_L = 512", "shared = false"},
-                   .invariance = EncodingInfo::Invariance::kNone,
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            constexpr io::NumberRange kPositive = {0, 1e9, io::NumberRange::Ends::kOpenLow};
-            Options chosen;
-            chosen.mlp_width = options.integer("mlp_width", 32, 1, 4096);
-            chosen.init_c = options.number("init_c", 0.1, kPositive);
-            chosen.init_threshold = options.number("init_L", 512, kPositive);
-            if (options.boolean("shared", false)) chosen.layers = Options::Layers::kShared;
-            return std::make_shared<Fire>(chosen, shape);
-          }};
+                   .invariance = EncodingInfo::Invariance::kNone},
+          .make = construct<Fire>};
 }
 
 }  // namespace rf::nn::posenc

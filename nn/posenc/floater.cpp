@@ -13,16 +13,12 @@
 // are propagated through these steps (the paper uses the adjoint equation). h and its Xavier initialisation are as in
 // the authors' code; p_l(0) starts as N(0, initializer_range^2), which differs from it.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/max.h>
-#include <ATen/ops/min.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cmath>
 
@@ -67,9 +63,9 @@ at::Tensor runge_kutta_step(const Velocity& h, double t, double dt, const at::Te
 
 class Floater : public Encoding {
  public:
-  Floater(double time_step, int64_t steps, const EncodingShape& shape)
-      : time_step_(time_step),
-        steps_(steps),
+  Floater(io::StrictObject& options, const EncodingShape& shape)
+      : time_step_(options.number("time_step", 0.01, {0, 100, io::NumberRange::Ends::kOpenLow})),
+        steps_(options.integer("steps", 1, 1, 1000)),
         start_(layer_parameters(*this, shape.layers, "start", [&] { return drawn({shape.hidden_size}, shape); })) {
     const int64_t width = shape.hidden_size;
     const auto h = child(*this, "h");
@@ -90,9 +86,7 @@ class Floater : public Encoding {
       check(ids_BT.min().item<int64_t>());
       check(last);
     }
-    Shared shared;
-    shared.rows_PLC = solved(last);
-    return shared;
+    return {.rows_PLC = solved(last)};
   }
 
   at::Tensor layer_input(int64_t layer, const Shared& shared) const override {
@@ -111,7 +105,7 @@ class Floater : public Encoding {
 
   // p of positions 0..last, [P, L, C].
   at::Tensor solved(int64_t last) const {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const NoAutocast no_autocast;
     const at::ScalarType type = at::promote_types(weights_[0]->scalar_type(), at::kFloat);
     const Velocity h{TimedLinear(weights_[0], biases_[0], type), TimedLinear(weights_[1], biases_[1], type)};
     at::Tensor p_LC = at::stack(std::vector<at::Tensor>(start_.begin(), start_.end())).to(type);
@@ -138,19 +132,13 @@ EncodingEntry floater() {
                               "network, added to the input of every layer's attention",
                    .equation = "W (x_n + p_l(n time_step)), dp/dt = h(t, p), p_l(0) trained",
                    .source = "Liu et al. 2020, arXiv 2003.09229 section 3",
-                   .terms = "-",
                    .parameters = "L * C + 2 C (C + 2)",
                    .cost = "T * C; once 8 * steps * L * C^2 multiply-adds for each position, one after another",
                    .extrapolates = "defined to position 65535; worse beyond the trained ones (docs/report.md)",
-                   .file = "nn/posenc/floater.cpp",
-                   .test = "tests/nn/test_floater.py",
                    .keys = {"time_step = 0.01", "steps = 1"},
-                   .invariance = EncodingInfo::Invariance::kNone},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            const double time_step = options.number("time_step", 0.01, {0, 100, io::NumberRange::Ends::kOpenLow});
-            const int64_t steps = options.integer("steps", 1, 1, 1000);
-            return std::make_shared<Floater>(time_step, steps, shape);
-          }};
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kNo},
+          .make = construct<Floater>};
 }
 
 }  // namespace rf::nn::posenc

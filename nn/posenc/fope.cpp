@@ -13,12 +13,9 @@
 // runs, or are trained.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/cos.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/sin.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +24,6 @@
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
-#include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
@@ -86,12 +82,8 @@ class Fope : public Encoding {
   }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
-    const Positions& positions = shared.positions;
-    Terms terms;
-    terms.layout = "halves";
-    terms.query = rows(layer, positions.query.ids, shared.dtype);
-    terms.key = positions.same_tokens() ? terms.query : rows(layer, positions.key.ids, shared.dtype);
-    return terms;
+    return rotations_of(shared.positions, "halves",
+                        [&](const TokenPositions& tokens) { return rows(layer, tokens.ids, shared.dtype); });
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -155,12 +147,11 @@ EncodingEntry fope() {
                    .parameters = "L * 2 * H * K * d, K and d at most D/2; without the factor H where heads share",
                    .cost = "(T + S) H (D + 2 K d)",
                    .extrapolates = "made for it: pairs without a whole turn in training stand still",
-                   .file = "nn/posenc/fope.cpp",
-                   .test = "tests/nn/test_fope.py",
                    .keys = {"rope_theta = 10000", "num_inv_freq = those that turn once in max_position_embeddings",
                             "output_dim = num_inv_freq", "fope_init_factor = 0.3", "fope_sep_head = true",
                             "trainable = false"},
-                   .invariance = EncodingInfo::Invariance::kNone},
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kNo},
           .make = make};
 }
 

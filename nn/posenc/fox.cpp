@@ -10,11 +10,9 @@
 // w starts as N(0, initializer_range^2), b as 0, as in the authors' code. Its other gates (constant, without w), its
 // norms of queries and keys, and its output gate are not implemented.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/ranges.h>
 
 #include "layer_parameters.h"
@@ -27,7 +25,7 @@ namespace {
 
 class ForgetGate : public Encoding {
  public:
-  explicit ForgetGate(const EncodingShape& shape)
+  ForgetGate(io::StrictObject&, const EncodingShape& shape)
       : heads_(shape.heads),
         width_(shape.hidden_size),
         weights_HC_(layer_parameters(*this, shape.layers, "fgate_proj_weight",
@@ -43,19 +41,17 @@ class ForgetGate : public Encoding {
     if (hidden_BTC.dim() != 3 || hidden_BTC.size(2) != width_) {
       fail("fox", "hidden_states must be [batch, tokens, {}], got [{}]", width_, fmt::join(hidden_BTC.sizes(), ", "));
     }
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // roundings would add up
+    const NoAutocast no_autocast;
     const at::Tensor& weight_HC = weights_HC_.at(layer);
     const at::ScalarType type = at::promote_types(weight_HC.scalar_type(), at::kFloat);
     return at::log_sigmoid(at::linear(hidden_BTC.to(type), weight_HC.to(type), biases_H_.at(layer)->to(type)));
   }
 
-  Terms compute_terms(int64_t, const Shared& shared, const Projections& projections) override {
+  Terms compute_terms(int64_t, const Shared&, const Projections& projections) override {
     const at::Tensor gates_BHS = projections.token_numbers_BSN.transpose(1, 2);
     const at::Tensor up_to_BHS = gates_BHS.cumsum(2, at::kDouble);
     const at::Tensor after_BHS = gates_BHS.sum({2}, /*keepdim=*/true, at::kDouble) - up_to_BHS;
-    Terms terms = shared.terms;
-    terms.key_score = after_BHS.to(gates_BHS.scalar_type());
-    return terms;
+    return {.key_score = after_BHS.to(gates_BHS.scalar_type())};
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -76,13 +72,8 @@ EncodingEntry fox() {
                    .parameters = "L * H * (C + 1)",
                    .cost = "S * H * C multiply-adds",
                    .extrapolates = "yes, by design",
-                   .file = "nn/posenc/fox.cpp",
-                   .test = "tests/nn/test_fox.py",
-                   .needs = EncodingInfo::Needs::kCausal,
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject&, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<ForgetGate>(shape);
-          }};
+                   .needs = EncodingInfo::Needs::kCausal},
+          .make = construct<ForgetGate>};
 }
 
 }  // namespace rf::nn::posenc

@@ -11,9 +11,7 @@
 // initializer_range). Parameter row c + clip is for j - i = c (M1: row c for |j - i| = c); larger distances use the
 // last row. The default clips nothing within max_position_embeddings.
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 
-#include <string>
 #include <vector>
 
 #include "layer_parameters.h"
@@ -36,13 +34,9 @@ class Gates : public Encoding {
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     const at::Tensor& rows_HCD = rows_HCD_.at(layer);
-    Terms terms;
-    terms.gate = {.rows = by_ == By::kDistance
-                              ? rows_HCD.flip(1)
-                              : rows_HCD.index_select(1, at::arange(-clip_, clip_ + 1, at::kLong).abs()),
-                  .lo = -clip_,
-                  .hi = clip_};
-    return terms;
+    if (by_ == By::kDistance) return {.gate = {rows_HCD.flip(1), -clip_, clip_}};
+    const at::Tensor distance_C = at::arange(-clip_, clip_ + 1, at::kLong).abs();
+    return {.gate = {rows_HCD.index_select(1, distance_C), -clip_, clip_}};
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -60,10 +54,8 @@ class KeyQueryTable : public Encoding {
         })) {}
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
-    Terms terms;
-    terms.key_table = {.rows = rows_CD_.at(layer)->flip(0).unsqueeze(0), .lo = -clip_, .hi = clip_};
-    terms.query_table = terms.key_table;
-    return terms;
+    const DistanceTable table = {rows_CD_.at(layer)->flip(0).unsqueeze(0), -clip_, clip_};
+    return {.key_table = table, .query_table = table};
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -89,8 +81,7 @@ EncodingInfo info_of(const char* name, const char* summary, const char* equation
           .extrapolates = "yes, far distances share the clipped row",
           .file = "nn/posenc/huang.cpp",
           .test = "tests/nn/test_huang.py",
-          .keys = {"max_relative_position = max_position_embeddings - 1"},
-          .pairwise = EncodingInfo::Pairwise::kYes};
+          .keys = {"max_relative_position = max_position_embeddings - 1"}};
 }
 
 }  // namespace

@@ -11,10 +11,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/log1p.h>
-#include <ATen/ops/logit.h>
-#include <ATen/ops/sigmoid.h>
 
 #include "layer_parameters.h"
 #include "rf/nn/encoding.h"
@@ -36,10 +32,8 @@ class Kerple : public Encoding {
     const auto [lo, hi] = distance_range(positions);
     const at::ScalarType type = at::promote_types(log_r1_->scalar_type(), at::kFloat);
     const at::Tensor distance_R = at::arange(lo, hi + 1, type).abs();
-    Shared shared;
-    const at::Tensor growth_HR = growth(distance_R, type);
-    shared.terms.bias = {.rows = -log_r1_->to(type).exp().unsqueeze(1) * growth_HR, .lo = lo, .hi = hi};
-    return shared;
+    const at::Tensor rows_HR = -log_r1_->to(type).exp().unsqueeze(1) * growth(distance_R, type);
+    return {.terms = {.bias = {rows_HR, lo, hi}}};
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
@@ -57,8 +51,9 @@ class Kerple : public Encoding {
 
 class KerpleLog : public Kerple {
  public:
-  explicit KerpleLog(int64_t heads)
-      : Kerple(uniform_start(heads, 2)), log_r2_(register_parameter("log_r2", uniform_start(heads, 1).log())) {}
+  KerpleLog(io::StrictObject&, const EncodingShape& shape)
+      : Kerple(uniform_start(shape.heads, 2)),
+        log_r2_(register_parameter("log_r2", uniform_start(shape.heads, 1).log())) {}
 
  protected:
   at::Tensor growth(const at::Tensor& distance_R, at::ScalarType type) const override {
@@ -71,10 +66,10 @@ class KerpleLog : public Kerple {
 
 class KerplePower : public Kerple {
  public:
-  explicit KerplePower(int64_t heads)
-      : Kerple(uniform_start(heads, 1)),
-        logit_r2_(
-            register_parameter("logit_r2", (uniform_start(heads, kMaxPower) / kMaxPower).logit(kLeast / kMaxPower))) {}
+  KerplePower(io::StrictObject&, const EncodingShape& shape) : Kerple(uniform_start(shape.heads, 1)) {
+    const at::Tensor share_H = uniform_start(shape.heads, kMaxPower) / kMaxPower;
+    logit_r2_ = register_parameter("logit_r2", share_H.logit(kLeast / kMaxPower));
+  }
 
  protected:
   // |d|^r2 as exp(r2 ln |d|), without ln 0.
@@ -87,11 +82,6 @@ class KerplePower : public Kerple {
   Parameter logit_r2_;  // [H]
 };
 
-template <class Form>
-std::shared_ptr<Encoding> make_kerple(io::StrictObject&, const EncodingShape& shape) {
-  return std::make_shared<Form>(shape.heads);
-}
-
 EncodingInfo kerple_info(std::string name, std::string summary, std::string equation) {
   return {.name = std::move(name),
           .summary = std::move(summary),
@@ -102,8 +92,7 @@ EncodingInfo kerple_info(std::string name, std::string summary, std::string equa
           .cost = "T * S * H additions",
           .extrapolates = "yes, by design",
           .file = "nn/posenc/kerple.cpp",
-          .test = "tests/nn/test_kerple.py",
-          .pairwise = EncodingInfo::Pairwise::kYes};
+          .test = "tests/nn/test_kerple.py"};
 }
 
 }  // namespace
@@ -111,13 +100,13 @@ EncodingInfo kerple_info(std::string name, std::string summary, std::string equa
 EncodingEntry kerple_log() {
   return {.info = kerple_info("kerple-log", "a trained penalty on scores, logarithmic in the distance",
                               "s q_m.k_n - r1_h log(1 + r2_h |m - n|), r1, r2 > 0"),
-          .make = make_kerple<KerpleLog>};
+          .make = construct<KerpleLog>};
 }
 
 EncodingEntry kerple_power() {
   return {.info = kerple_info("kerple-power", "a trained penalty on scores, a power of the distance",
                               "s q_m.k_n - r1_h |m - n|^r2_h, r1 > 0, 0 < r2 < 2"),
-          .make = make_kerple<KerplePower>};
+          .make = construct<KerplePower>};
 }
 
 }  // namespace rf::nn::posenc

@@ -1,8 +1,6 @@
 // A trained vector for each position, added to the input embeddings before their layer norm (BERT; Eq. 3, R-ABS-02). A
 // position beyond the table is an error.
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/max.h>
-#include <ATen/ops/min.h>
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
@@ -15,8 +13,10 @@ namespace {
 
 class Learned : public Encoding {
  public:
-  Learned(int64_t positions, const EncodingShape& shape)
-      : table_PE_(register_parameter("weight", drawn({positions, shape.input_size}, shape))) {}
+  Learned(io::StrictObject& options, const EncodingShape& shape) {
+    const int64_t positions = read_table_positions(options, shape.max_position_embeddings);
+    table_PE_ = register_parameter("weight", drawn({positions, shape.input_size}, shape));
+  }
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     if (positions.ids.numel() > 0) {
@@ -47,17 +47,12 @@ EncodingEntry learned() {
                    .summary = "a trained vector for each position, added to the input",
                    .equation = "x_i + p_i",
                    .source = "Devlin et al. 2018; arXiv 2104.09864 Eq. 3",
-                   .terms = "-",
                    .parameters = "positions * E",
-                   .cost = "0",
                    .extrapolates = "no, error beyond the table",
-                   .file = "nn/posenc/learned.cpp",
-                   .test = "tests/nn/test_learned.py",
                    .keys = {"max_position_embeddings = that of the model"},
-                   .invariance = EncodingInfo::Invariance::kNone},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Learned>(read_table_positions(options, shape.max_position_embeddings), shape);
-          }};
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kNo},
+          .make = construct<Learned>};
 }
 
 }  // namespace rf::nn::posenc

@@ -9,34 +9,9 @@
 // In the attention terms this is a rotation of the queries by 0 with that magnitude, so it combines with encodings that
 // do not rotate; "rope" offers the same as its key log_n. In linear attention, whose denominator is not rotated, the
 // factor multiplies the output of a query.
-#include <utility>
-
-#include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
-
-namespace {
-
-class LogNScale : public Encoding {
- public:
-  explicit LogNScale(RotaryRows rows) : rows_(std::move(rows)) {}
-
-  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
-    require_one_axis("log-n", positions);
-    Shared shared;
-    shared.terms = rotary_terms(rows_, positions, dtype);
-    return shared;
-  }
-
-  bool changes_with_length() const override { return rows_.changes_with_length(); }
-  int64_t last_new_length() const override { return 1; }
-
- private:
-  RotaryRows rows_;
-};
-
-}  // namespace
 
 EncodingEntry log_n() {
   return {.info = {.name = "log-n",
@@ -44,16 +19,14 @@ EncodingEntry log_n() {
                    .equation = "max(1, ln(m + 1) / ln L) s q_m.k_n, or (ln n / ln L) s q_m.k_n",
                    .source = "Su 2021, kexue.fm/archives/8823; github.com/bojone/rerope",
                    .terms = "R^q, R^k",
-                   .parameters = "0",
                    .cost = "(T + S) H D",
                    .extrapolates = "made for it, beside another encoding",
-                   .file = "nn/posenc/log_n.cpp",
-                   .test = "tests/nn/test_log_n.py",
                    .keys = {"rule = position (or length)",
                             "original_max_position_embeddings = max_position_embeddings of the model"},
-                   .invariance = EncodingInfo::Invariance::kNone},
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kNo},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<LogNScale>(make_rotary_rows(RotaryForm::kLogN, options, shape));
+            return std::make_shared<RotaryEncoding>("log-n", RotaryForm::kLogN, options, shape);
           }};
 }
 

@@ -6,11 +6,7 @@
 // later models is not implemented.
 #include <fmt/format.h>
 
-#include <string>
-#include <utility>
-
 #include "rf/io/error.h"
-#include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
@@ -19,32 +15,18 @@ namespace {
 
 constexpr int64_t kAxes = 3;
 
-class Mrope : public Encoding {
+class Mrope : public RotaryEncoding {
  public:
-  explicit Mrope(RotaryRows rows) : rows_(std::move(rows)) {}
+  Mrope(io::StrictObject& options, const EncodingShape& shape)
+      : RotaryEncoding("mrope", RotaryForm::kMrope, options, shape) {}
 
-  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+  void check_positions(const Positions& positions, at::ScalarType) const override {
     for (const at::Tensor& axes : {positions.query.axes, positions.key.axes}) {
       if (axes.defined() && axes.size(2) != kAxes)
         fail("mrope", "positions must have {} axes, got {}", kAxes, axes.size(2));
     }
-    Shared shared;
-    shared.terms = rotary_terms(rows_, positions, dtype);
-    return shared;
   }
-
-  bool changes_with_length() const override { return rows_.changes_with_length(); }
-  int64_t last_new_length() const override { return 1; }
-
- private:
-  RotaryRows rows_;
 };
-
-std::vector<std::string> mrope_keys() {
-  std::vector<std::string> keys = rotary_keys("halves");
-  keys.emplace_back("rope_parameters.mrope_section (required)");
-  return keys;
-}
 
 // A third of the pairs for height and for width, the others for time.
 std::string sections(int64_t head_dim) {
@@ -60,15 +42,11 @@ EncodingEntry mrope() {
                    .equation = "score = s R_m q . R_n k, R_m rotating pair i by m[axis(i)] theta_i",
                    .source = "Wang et al. 2024, arXiv 2409.12191 section 2.1",
                    .terms = "R^q, R^k",
-                   .parameters = "0",
                    .cost = "(T + S) H D",
                    .extrapolates = "with a scaling in rope_parameters; without one, poorly beyond the training length",
-                   .file = "nn/posenc/mrope.cpp",
-                   .test = "tests/nn/test_mrope.py",
-                   .keys = mrope_keys()},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Mrope>(make_rotary_rows(RotaryForm::kMrope, options, shape));
-          },
+                   .keys = rotary_keys("halves", {"rope_parameters.mrope_section (required)"}),
+                   .pairwise = EncodingInfo::Pairwise::kNo},
+          .make = construct<Mrope>,
           .required_keys = sections};
 }
 

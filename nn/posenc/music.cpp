@@ -3,7 +3,6 @@
 // query i, so the last row is distance 0; the attention terms use the reverse order. The paper clips distances; here a
 // distance of L or more is an error. The skew is only the paper's way to look up rows.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/max.h>
 
 #include <vector>
 
@@ -18,9 +17,10 @@ namespace {
 
 class Music : public Encoding {
  public:
-  Music(int64_t distances, const EncodingShape& shape)
-      : distances_(distances), rows_HCD_(layer_parameters(*this, shape.layers, "key", [&] {
-          return drawn({shape.heads, distances, shape.head_dim}, shape);
+  Music(io::StrictObject& options, const EncodingShape& shape)
+      : distances_(read_table_positions(options, shape.max_position_embeddings)),
+        rows_HCD_(layer_parameters(*this, shape.layers, "key", [&] {
+          return drawn({shape.heads, distances_, shape.head_dim}, shape);
         })) {}
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
@@ -32,9 +32,7 @@ class Music : public Encoding {
   void check_length(int64_t tokens) const override { check_farthest(tokens - 1); }
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
-    Terms terms;
-    terms.key_table = {.rows = rows_HCD_.at(layer)->flip(1), .lo = 0, .hi = distances_ - 1};
-    return terms;
+    return {.key_table = {.rows = rows_HCD_.at(layer)->flip(1), .lo = 0, .hi = distances_ - 1}};
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -60,14 +58,9 @@ EncodingEntry music() {
                    .parameters = "L * H * max_position_embeddings * D",
                    .cost = "T * S * H * D multiply-adds",
                    .extrapolates = "no, error beyond the table",
-                   .file = "nn/posenc/music.cpp",
-                   .test = "tests/nn/test_music.py",
                    .keys = {"max_position_embeddings = that of the model"},
-                   .needs = EncodingInfo::Needs::kCausal,
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Music>(read_table_positions(options, shape.max_position_embeddings), shape);
-          }};
+                   .needs = EncodingInfo::Needs::kCausal},
+          .make = construct<Music>};
 }
 
 }  // namespace rf::nn::posenc

@@ -14,7 +14,8 @@ namespace {
 
 class Nezha : public Encoding {
  public:
-  Nezha(int64_t clip, int64_t head_dim) : clip_(clip), head_dim_(head_dim) {}
+  Nezha(io::StrictObject& options, const EncodingShape& shape)
+      : clip_(read_nezha_clip(options)), head_dim_(shape.head_dim) {}
 
   Shared compute_shared(const Positions&, at::ScalarType dtype) override {
     const at::Tensor rows_1CD = at::empty({1, 2 * clip_ + 1, head_dim_}, ops::row_dtype(dtype));
@@ -24,10 +25,8 @@ class Nezha : public Encoding {
     } else {
       nezha_rows(clip_, head_dim_, rows_1CD.mutable_data_ptr<float>());
     }
-    Shared shared;
-    shared.terms.key_table = {.rows = rows_1CD, .lo = -clip_, .hi = clip_};
-    shared.terms.value_table = shared.terms.key_table;
-    return shared;
+    const DistanceTable table = {rows_1CD, -clip_, clip_};
+    return {.terms = {.key_table = table, .value_table = table}};
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -43,16 +42,10 @@ EncodingEntry nezha() {
                    .equation = "s q_m.(k_n + T[r]), sum_n a_mn (v_n + T[r])",
                    .source = "Wei et al. 2019, arXiv 1909.00204, and its code",
                    .terms = "K, V",
-                   .parameters = "0",
                    .cost = "2 * T * N * H * D multiply-adds, N = min(T + S, 2 max_relative_position + 1)",
                    .extrapolates = "yes, far distances share the clipped row",
-                   .file = "nn/posenc/nezha.cpp",
-                   .test = "tests/nn/test_nezha.py",
-                   .keys = {"max_relative_position = 64"},
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Nezha>(read_nezha_clip(options), shape.head_dim);
-          }};
+                   .keys = {"max_relative_position = 64"}},
+          .make = construct<Nezha>};
 }
 
 }  // namespace rf::nn::posenc

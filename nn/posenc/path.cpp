@@ -17,8 +17,6 @@
 // Each query head has its own w; the authors' code has one for each key head. The rank of W_1 W_0, the convolution and
 // the names follow that code. Its norms of queries and keys are not implemented; its forget gate is fox.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/diag_embed.h>
@@ -30,17 +28,14 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <tuple>
 #include <vector>
 
 #include "layer_parameters.h"
-#include "read_vectors.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 
@@ -113,14 +108,17 @@ at::Tensor order_of_runs(const at::Tensor& sequences_BS) {
 
 class Path : public Encoding {
  public:
-  Path(int64_t rank, const EncodingShape& shape)
-      : heads_(shape.heads), head_dim_(shape.head_dim), width_(shape.hidden_size), rank_(rank) {
+  Path(io::StrictObject& options, const EncodingShape& shape)
+      : heads_(shape.heads),
+        head_dim_(shape.head_dim),
+        width_(shape.hidden_size),
+        rank_(options.integer("w_rank", 32, 1, 1 << 20)) {
     const int64_t size = heads_ * head_dim_;
     const auto parameters = [&](const std::string& name, std::vector<int64_t> sizes) {
       return layer_parameters(*this, shape.layers, name, [&shape, sizes] { return drawn(sizes, shape); });
     };
-    inner_ = parameters("w_proj_0_weight", {rank, width_});
-    outer_ = parameters("w_proj_1_weight", {size, rank});
+    inner_ = parameters("w_proj_0_weight", {rank_, width_});
+    outer_ = parameters("w_proj_1_weight", {size, rank_});
     taps_ = parameters("w_conv1d_weight", {size, kTaps});
     beta_weights_ = parameters("bt_proj_weight", {heads_, width_});
     beta_biases_ = layer_parameters(*this, shape.layers, "bt_proj_bias", [&] { return at::zeros({heads_}); });
@@ -135,7 +133,7 @@ class Path : public Encoding {
     if (hidden_BTC.dim() != 3 || hidden_BTC.size(2) != width_) {
       fail("path", "hidden_states must be [batch, tokens, {}], got [{}]", width_, fmt::join(hidden_BTC.sizes(), ", "));
     }
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const NoAutocast no_autocast;
     const at::ScalarType type = at::promote_types(inner_.at(layer)->scalar_type(), at::kFloat);
     const at::Tensor x_BTC = hidden_BTC.to(type);
     return at::cat({at::linear(x_BTC, inner_.at(layer)->to(type)),
@@ -144,17 +142,13 @@ class Path : public Encoding {
   }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const NoAutocast no_autocast;
     const ReadVectors x = read_vectors("path", projections, head_dim_);
     if (x.q_BTHD.size(2) != heads_) fail("path", "queries must have {} heads, got {}", heads_, x.q_BTHD.size(2));
-    const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
     const at::Tensor q_BHTD = x.q_BTHD.transpose(1, 2), k_BHSD = x.k_BSHD.transpose(1, 2);
     const at::Tensor numbers_BSN = projections.token_numbers_BSN.to(q_BHTD.scalar_type());
     const at::Tensor scores_BHTS = scores(layer, q_BHTD, k_BHSD, numbers_BSN, shared.positions.sequences_BS);
-    Terms terms = shared.terms;
-    terms.scale = scale;
-    terms.pair_bias = (scores_BHTS - at::matmul(q_BHTD, transposed(k_BHSD))) * scale;
-    return terms;
+    return {.pair_bias = (scores_BHTS - at::matmul(q_BHTD, transposed(k_BHSD))) * x.scale, .scale = x.scale};
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -221,14 +215,9 @@ EncodingEntry path() {
                    .parameters = "L * (w_rank (C + H D) + 3 H D + H (C + 1))",
                    .cost = "T * S * H * D (1 + D / 256) multiply-adds, and T * S * H numbers in memory",
                    .extrapolates = "yes, by design",
-                   .file = "nn/posenc/path.cpp",
-                   .test = "tests/nn/test_path.py",
                    .keys = {"w_rank = 32"},
-                   .needs = EncodingInfo::Needs::kCausal,
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Path>(options.integer("w_rank", 32, 1, 1 << 20), shape);
-          }};
+                   .needs = EncodingInfo::Needs::kCausal},
+          .make = construct<Path>};
 }
 
 }  // namespace rf::nn::posenc

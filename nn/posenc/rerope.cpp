@@ -8,46 +8,44 @@
 // pair: T x S for each head in memory. If all pairs are near, this is rope. Su also multiplies queries by a logarithm
 // of the position, which is available as log-n.
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
-#include <cmath>
-#include <utility>
 
 #include "attention_paths.h"
-#include "read_vectors.h"
+#include "layer_parameters.h"
 #include "rf/io/error.h"
-#include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
 
 namespace {
 
-class Rerope : public Encoding {
+class Rerope : public RotaryEncoding {
  public:
-  Rerope(RotaryRows rows, int64_t window, double slowness, const EncodingShape& shape)
-      : rows_(std::move(rows)), window_(window), slowness_(slowness), head_dim_(shape.head_dim) {}
+  Rerope(io::StrictObject& options, const EncodingShape& shape)
+      : RotaryEncoding("rerope", RotaryForm::kRope, options, shape), head_dim_(shape.head_dim) {
+    const RotarySettings& settings = rows_.settings();
+    if (settings.rotates_values || settings.trained != TrainedFrequencies::kNone || settings.log_n != LogN::kNone) {
+      fail("position_encoding", "rotary_value, trainable and log_n must be absent for rerope, got one of them");
+    }
+    if (rows_.changes_with_length()) {
+      fail("position_encoding", "frequencies of rerope must not depend on the length, got a rope_type where they do");
+    }
+    window_ = options.integer("window", 512, 1, int64_t{1} << 31);
+    const bool is_leaky = options.find("scaling_factor") != nullptr;
+    const double factor = options.number("scaling_factor", 1, {1, 1e9});
+    slowness_ = is_leaky ? 1 / factor : 0;
+  }
 
   bool reads_vectors() const override { return true; }
 
-  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
-    require_one_axis("rerope", positions);
-    Shared shared;
-    shared.terms = rotary_terms(rows_, positions, dtype);
-    return shared;
-  }
-
   Terms compute_terms(int64_t, const Shared& shared, const Projections& projections) override {
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const NoAutocast no_autocast;
     const ReadVectors x = read_vectors("rerope", projections, head_dim_);
-    const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
     Terms terms = shared.terms;
-    terms.scale = scale;
+    terms.scale = x.scale;
     const at::Tensor &query_BT = shared.positions.query.ids, &key_BS = shared.positions.key.ids;
     const at::Tensor distance_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2);
     at::Tensor near_BHTS, far_BHTS;
@@ -57,14 +55,13 @@ class Rerope : public Encoding {
       if (!near_BHTS.defined()) near_BHTS = scores(x, terms.query, terms.key, terms.layout);
       const double offset = sign * static_cast<double>(window_) * (1 - slowness_);
       const at::Tensor difference_BHTS =
-          (scores(x, slow_rows(query_BT, offset, x), slow_rows(key_BS, 0, x), terms.layout) - near_BHTS) * scale;
+          (scores(x, slow_rows(query_BT, offset, x), slow_rows(key_BS, 0, x), terms.layout) - near_BHTS) * x.scale;
       const at::Tensor otherwise = far_BHTS.defined() ? far_BHTS : at::zeros_like(difference_BHTS);
       far_BHTS = at::where(is_far_BTS.unsqueeze(1), difference_BHTS, otherwise);
     }
     terms.pair_bias = far_BHTS;
     return terms;
   }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   static at::Tensor scores(const ReadVectors& x, const Rotation& query, const Rotation& key,
@@ -81,33 +78,10 @@ class Rerope : public Encoding {
     return {.cos = (angle_BTP.cos() * factor).to(dtype), .sin = (angle_BTP.sin() * factor).to(dtype)};
   }
 
-  RotaryRows rows_;
   int64_t window_;
   double slowness_;  // 1 / scaling_factor; 0: the distance stays w
   int64_t head_dim_;
 };
-
-std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
-  RotaryRows rows = make_rotary_rows(RotaryForm::kRope, options, shape);
-  const RotarySettings& settings = rows.settings();
-  if (settings.rotates_values || settings.trained != TrainedFrequencies::kNone || settings.log_n != LogN::kNone) {
-    fail("position_encoding", "rotary_value, trainable and log_n must be absent for rerope, got one of them");
-  }
-  if (rows.changes_with_length()) {
-    fail("position_encoding", "frequencies of rerope must not depend on the length, got a rope_type where they do");
-  }
-  const int64_t window = options.integer("window", 512, 1, int64_t{1} << 31);
-  const bool is_leaky = options.find("scaling_factor") != nullptr;
-  const double factor = options.number("scaling_factor", 1, {1, 1e9});
-  return std::make_shared<Rerope>(std::move(rows), window, is_leaky ? 1 / factor : 0, shape);
-}
-
-std::vector<std::string> keys() {
-  std::vector<std::string> all = rotary_keys("pairs");
-  all.emplace_back("window = 512");
-  all.emplace_back("scaling_factor = none (ReRoPE), a number (Leaky ReRoPE)");
-  return all;
-}
 
 }  // namespace
 
@@ -118,15 +92,12 @@ EncodingEntry rerope() {
                                "scaling_factor)",
                    .source = "Su 2023, kexue.fm/archives/9708",
                    .terms = "R^q, R^k, P, s",
-                   .parameters = "0",
                    .cost = "2 * T * S * H * D multiply-adds, and T * S * H numbers in memory, where a pair is far; "
                            "bidirectional 3",
                    .extrapolates = "yes, by design",
-                   .file = "nn/posenc/rerope.cpp",
-                   .test = "tests/nn/test_rerope.py",
-                   .keys = keys(),
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = make};
+                   .keys = rotary_keys("pairs",
+                                       {"window = 512", "scaling_factor = none (ReRoPE), a number (Leaky ReRoPE)"})},
+          .make = construct<Rerope>};
 }
 
 }  // namespace rf::nn::posenc

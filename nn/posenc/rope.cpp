@@ -7,14 +7,11 @@
 // Cross-attention does not rotate (R-ROPE-14): it uses no terms of this encoding. log_n multiplies the scores of a
 // query by the factor of log_n.cpp. The training length is max_position_embeddings, or original_max_position_embeddings
 // if the rope_type reads it.
-#include <ATen/ops/exp.h>
 #include <ATen/ops/tensor.h>
 
 #include <cmath>
-#include <utility>
 
 #include "rf/io/error.h"
-#include "rf/nn/encoding.h"
 #include "rf/nn/parameter.h"
 #include "rotary_rows.h"
 
@@ -22,9 +19,10 @@ namespace rf::nn::posenc {
 
 namespace {
 
-class Rope : public Encoding {
+class Rope : public RotaryEncoding {
  public:
-  explicit Rope(RotaryRows rows) : rows_(std::move(rows)) {
+  Rope(io::StrictObject& options, const EncodingShape& shape)
+      : RotaryEncoding("rope", RotaryForm::kRope, options, shape) {
     const TrainedFrequencies trained = rows_.settings().trained;
     if (trained == TrainedFrequencies::kNone) return;
     std::vector<double> start = rows_.initial_frequencies();
@@ -38,16 +36,11 @@ class Rope : public Encoding {
   }
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
-    require_one_axis("rope", positions);
-    Shared shared;
-    Terms& terms = shared.terms;
-    terms = trained_->defined() ? trained_terms(positions, dtype) : rotary_terms(rows_, positions, dtype);
+    check_positions(positions, dtype);
+    Terms terms = trained_->defined() ? trained_terms(positions, dtype) : rotary_terms(rows_, positions, dtype);
     if (rows_.settings().rotates_values) terms.value = terms.key;
-    return shared;
+    return {.terms = terms};
   }
-
-  bool changes_with_length() const override { return rows_.changes_with_length(); }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   // Rounded as in the engine.
@@ -58,27 +51,13 @@ class Rope : public Encoding {
 
   Terms trained_terms(const Positions& positions, at::ScalarType dtype) const {
     const at::Tensor freqs = frequencies();
-    const auto rows = [&](const TokenPositions& tokens) {
+    return rotations_of(positions, rf::name(rows_.settings().layout), [&](const TokenPositions& tokens) {
       return trained_rotation_rows(rows_.settings().spec, freqs, tokens.ids, dtype);
-    };
-    Terms terms;
-    terms.layout = rf::name(rows_.settings().layout);
-    terms.query = rows(positions.query);
-    terms.key = positions.same_tokens() ? terms.query : rows(positions.key);
-    return terms;
+    });
   }
 
-  RotaryRows rows_;
   Parameter trained_;  // [R/2], frequencies or their logarithms; undefined when they are fixed
 };
-
-std::vector<std::string> rope_keys() {
-  std::vector<std::string> keys = rotary_keys("pairs");
-  keys.emplace_back("rotary_value = false");
-  keys.emplace_back("trainable = false (or true, \"log\")");
-  keys.emplace_back("log_n = none (or position, length)");
-  return keys;
-}
 
 }  // namespace
 
@@ -91,12 +70,10 @@ EncodingEntry rope() {
                    .parameters = "0; R/2 with trainable",
                    .cost = "(T + S) H D",
                    .extrapolates = "with a scaling in rope_parameters; without one, poorly beyond the training length",
-                   .file = "nn/posenc/rope.cpp",
-                   .test = "tests/nn/test_rope.py",
-                   .keys = rope_keys()},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Rope>(make_rotary_rows(RotaryForm::kRope, options, shape));
-          }};
+                   .keys = rotary_keys("pairs", {"rotary_value = false", "trainable = false (or true, \"log\")",
+                                                 "log_n = none (or position, length)"}),
+                   .pairwise = EncodingInfo::Pairwise::kNo},
+          .make = construct<Rope>};
 }
 
 }  // namespace rf::nn::posenc

@@ -10,18 +10,16 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rand.h>
-#include <ATen/ops/sin.h>
 #include <ATen/ops/stack.h>
 
 #include <numbers>
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
-#include "rf/nn/encoding.h"
+#include "rotary_rows.h"
 
 namespace rf::nn::posenc {
 
@@ -43,9 +41,17 @@ at::Tensor mixed_start(const EncodingShape& shape, double base) {
 
 class RopeMixed : public Encoding {
  public:
-  RopeMixed(int64_t grid_width, double base, const EncodingShape& shape)
-      : grid_width_(grid_width),
-        freqs_(layer_parameters(*this, shape.layers, "freqs", [&] { return mixed_start(shape, base); })) {}
+  RopeMixed(io::StrictObject& options, const EncodingShape& shape) {
+    if (shape.head_dim % 4 != 0) {
+      fail("position_encoding", "head_dim must be a multiple of 4 for rope-mixed, got {}", shape.head_dim);
+    }
+    if (options.find("grid_width") == nullptr) {
+      fail("position_encoding", "{} must be given, got none", options.path_of("grid_width"));
+    }
+    grid_width_ = options.integer("grid_width", 1, 1, int64_t{1} << 31);
+    const double base = options.number("rope_theta", 10, {0, 1e100, io::NumberRange::Ends::kOpenLow});
+    freqs_ = layer_parameters(*this, shape.layers, "freqs", [&] { return mixed_start(shape, base); });
+  }
 
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     for (const TokenPositions* tokens : {&positions.query, &positions.key}) {
@@ -57,12 +63,8 @@ class RopeMixed : public Encoding {
   }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
-    const Positions& positions = shared.positions;
-    Terms terms;
-    terms.layout = "pairs";
-    terms.query = rows(freqs_.at(layer), positions.query, shared.dtype);
-    terms.key = positions.same_tokens() ? terms.query : rows(freqs_.at(layer), positions.key, shared.dtype);
-    return terms;
+    return rotations_of(shared.positions, "pairs",
+                        [&](const TokenPositions& tokens) { return rows(freqs_.at(layer), tokens, shared.dtype); });
   }
   int64_t last_new_length() const override { return 1; }
 
@@ -97,21 +99,10 @@ EncodingEntry rope_mixed() {
                .parameters = "L * H * D",
                .cost = "(T + S) H D",
                .extrapolates = "to larger pictures, as rotary embedding does",
-               .file = "nn/posenc/rope_mixed.cpp",
-               .test = "tests/nn/test_rope_mixed.py",
                .keys = {"grid_width (required)", "rope_theta = 10"},
-               .invariance = EncodingInfo::Invariance::kNone},
-      .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-        if (shape.head_dim % 4 != 0) {
-          fail("position_encoding", "head_dim must be a multiple of 4 for rope-mixed, got {}", shape.head_dim);
-        }
-        if (options.find("grid_width") == nullptr) {
-          fail("position_encoding", "{} must be given, got none", options.path_of("grid_width"));
-        }
-        const int64_t width = options.integer("grid_width", 1, 1, int64_t{1} << 31);
-        const double base = options.number("rope_theta", 10, {0, 1e100, io::NumberRange::Ends::kOpenLow});
-        return std::make_shared<RopeMixed>(width, base, shape);
-      },
+               .invariance = EncodingInfo::Invariance::kNone,
+               .pairwise = EncodingInfo::Pairwise::kNo},
+      .make = construct<RopeMixed>,
       .required_keys = [](int64_t) -> std::string { return R"({"grid_width":8})"; }};
 }
 

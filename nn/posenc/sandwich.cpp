@@ -7,7 +7,6 @@
 // is causal; b is symmetric. No parameters.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cos.h>
 #include <ATen/ops/full_like.h>
 
 #include <cmath>
@@ -21,9 +20,14 @@ namespace {
 
 class Sandwich : public Encoding {
  public:
-  Sandwich(int64_t bar_d, int64_t heads)
-      : bar_d_(bar_d),
-        ratio_H1_((at::arange(1, heads + 1, at::kDouble) * (8.0 / static_cast<double>(heads))).unsqueeze(1)) {}
+  Sandwich(io::StrictObject& options, const EncodingShape& shape) : bar_d_(options.integer("bar_d", 128, 2, 4096)) {
+    if (bar_d_ % 2 != 0) {
+      fail("position_encoding", "{} must be even, a sine and a cosine for each frequency, got {}",
+           options.path_of("bar_d"), bar_d_);
+    }
+    const double factor = 8.0 / static_cast<double>(shape.heads);
+    ratio_H1_ = (at::arange(1, shape.heads + 1, at::kDouble) * factor).unsqueeze(1);
+  }
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     const auto [lo, hi] = distance_range(positions);
@@ -32,9 +36,7 @@ class Sandwich : public Encoding {
     for (int64_t i = 0; i < bar_d_; i += 2) {
       sum_R.add_((distance_R * std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(bar_d_))).cos_());
     }
-    Shared shared;
-    shared.terms.bias = {.rows = (sum_R / ratio_H1_).to(ops::row_dtype(dtype)), .lo = lo, .hi = hi};
-    return shared;
+    return {.terms = {.bias = {(sum_R / ratio_H1_).to(ops::row_dtype(dtype)), lo, hi}}};
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
@@ -53,21 +55,10 @@ EncodingEntry sandwich() {
                    .equation = "s q_m.k_n + (sum_i cos((m - n) w_i) - bar_d/2) H / (8 h), w_i = 10000^(-2i/bar_d)",
                    .source = "Chi et al. 2023, arXiv 2212.10356",
                    .terms = "b",
-                   .parameters = "0",
                    .cost = "T * S * H additions",
                    .extrapolates = "yes, by design",
-                   .file = "nn/posenc/sandwich.cpp",
-                   .test = "tests/nn/test_sandwich.py",
-                   .keys = {"bar_d = 128"},
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            const int64_t bar_d = options.integer("bar_d", 128, 2, 4096);
-            if (bar_d % 2 != 0) {
-              fail("position_encoding", "{} must be even, a sine and a cosine for each frequency, got {}",
-                   options.path_of("bar_d"), bar_d);
-            }
-            return std::make_shared<Sandwich>(bar_d, shape.heads);
-          }};
+                   .keys = {"bar_d = 128"}},
+          .make = construct<Sandwich>};
 }
 
 }  // namespace rf::nn::posenc

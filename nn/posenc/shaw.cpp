@@ -1,41 +1,70 @@
 // Relative vectors added to keys and values after the projection (Shaw et al. 2018, arXiv 1803.02155 Eq. 3-4; spec
 // R-REL-01). The paper uses key minus query: parameter row c + k is a_c, c = clip(j - i, -k, k). Attention terms use
-// query minus key, so the rows are reversed. Each layer has its own vectors, shared by its heads. shaw_literal.cpp has
-// the form that goes through W_k and W_v.
+// query minus key, so the rows are reversed. Each layer has its own vectors, shared by its heads.
+//
+// shaw-literal is arXiv 2104.09864 Eq. 5 as printed: k = W_k (x_n + p~k_r), v = W_v (x_n + p~v_r), r = clip(m - n,
+// r_min, r_max). The vectors pass through the layer's projections without their biases. Row r - r_min is for distance
+// r, query minus key. All layers share one pair of tables.
 #include <vector>
 
 #include "layer_parameters.h"
+#include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
 
 namespace {
 
-enum class ValueTable { kAbsent, kPresent };
+constexpr int64_t kMaxShawDistance = (int64_t{1} << 23) - 1;
 
 class Shaw : public Encoding {
  public:
-  Shaw(int64_t clip, ValueTable values, const EncodingShape& shape) : clip_(clip) {
-    const auto draw = [&] { return drawn({2 * clip + 1, shape.head_dim}, shape); };
+  Shaw(io::StrictObject& options, const EncodingShape& shape)
+      : clip_(options.integer("max_relative_position", 16, 0, kMaxShawDistance)) {
+    const auto draw = [&] { return drawn({2 * clip_ + 1, shape.head_dim}, shape); };
     keys_CD_ = layer_parameters(*this, shape.layers, "key", draw);
-    if (values == ValueTable::kPresent) values_CD_ = layer_parameters(*this, shape.layers, "value", draw);
+    if (options.boolean("values", true)) values_CD_ = layer_parameters(*this, shape.layers, "value", draw);
   }
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
-    Terms terms;
-    terms.key_table = by_distance(keys_CD_.at(layer));
-    if (!values_CD_.empty()) terms.value_table = by_distance(values_CD_.at(layer));
-    return terms;
+    return {.key_table = by_distance(keys_CD_.at(layer)),
+            .value_table = values_CD_.empty() ? DistanceTable{} : by_distance(values_CD_.at(layer))};
   }
   int64_t last_new_length() const override { return 1; }
 
  private:
-  DistanceTable by_distance(const at::Tensor& rows_CD) const {
-    return {.rows = rows_CD.flip(0).unsqueeze(0), .lo = -clip_, .hi = clip_};
-  }
+  DistanceTable by_distance(const at::Tensor& rows_CD) const { return {rows_CD.flip(0).unsqueeze(0), -clip_, clip_}; }
 
   int64_t clip_;
   std::vector<Parameter> keys_CD_, values_CD_;
+};
+
+class ShawLiteral : public Encoding {
+ public:
+  ShawLiteral(io::StrictObject& options, const EncodingShape& shape)
+      : lo_(options.integer("r_min", -16, -kMaxShawDistance, kMaxShawDistance)),
+        hi_(options.integer("r_max", 16, -kMaxShawDistance, kMaxShawDistance)),
+        shape_(shape) {
+    if (lo_ > hi_) fail("shaw-literal", "r_min must not exceed r_max, got {} and {}", lo_, hi_);
+    key_rows_PC_ = register_parameter("key", drawn({hi_ - lo_ + 1, shape.hidden_size}, shape));
+    value_rows_PC_ = register_parameter("value", drawn({hi_ - lo_ + 1, shape.hidden_size}, shape));
+  }
+
+  Terms compute_terms(int64_t, const Shared&, const Projections& projections) override {
+    return {.key_table = projected(key_rows_PC_, projections.key_weight, "key"),
+            .value_table = projected(value_rows_PC_, projections.value_weight, "value")};
+  }
+  int64_t last_new_length() const override { return 1; }
+
+ private:
+  DistanceTable projected(const at::Tensor& rows_PC, const at::Tensor& weight, const char* side) const {
+    if (!weight.defined()) fail("shaw-literal", "the {} projection of the layer must be given, got none", side);
+    return {.rows = projected_rows(rows_PC, weight, {}, shape_), .lo = lo_, .hi = hi_};
+  }
+
+  int64_t lo_, hi_;
+  EncodingShape shape_;
+  Parameter key_rows_PC_, value_rows_PC_;
 };
 
 }  // namespace
@@ -49,15 +78,24 @@ EncodingEntry shaw() {
                    .parameters = "L * 2 * (2 max_relative_position + 1) * D",
                    .cost = "2 * T * N * H * D multiply-adds, N = min(T + S, 2 max_relative_position + 1)",
                    .extrapolates = "yes, far distances share the clipped row",
+                   .keys = {"max_relative_position = 16", "values = true"}},
+          .make = construct<Shaw>};
+}
+
+EncodingEntry shaw_literal() {
+  return {.info = {.name = "shaw-literal",
+                   .summary = "a trained vector for each clipped distance that goes through W_k and W_v",
+                   .equation = "K[r] = W_k p~k_r, V[r] = W_v p~v_r",
+                   .source = "arXiv 2104.09864 Eq. 5",
+                   .terms = "K, V",
+                   .parameters = "2 * (r_max - r_min + 1) * C",
+                   .cost = "2 * T * N * H * D multiply-adds, N = min(T + S, r_max - r_min + 1), and both "
+                           "tables times W",
+                   .extrapolates = "yes, far distances share the clipped row",
                    .file = "nn/posenc/shaw.cpp",
                    .test = "tests/nn/test_shaw.py",
-                   .keys = {"max_relative_position = 16", "values = true"},
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            const int64_t clip = options.integer("max_relative_position", 16, 0, (int64_t{1} << 23) - 1);
-            const ValueTable values = options.boolean("values", true) ? ValueTable::kPresent : ValueTable::kAbsent;
-            return std::make_shared<Shaw>(clip, values, shape);
-          }};
+                   .keys = {"r_min = -16", "r_max = 16"}},
+          .make = construct<ShawLiteral>};
 }
 
 }  // namespace rf::nn::posenc

@@ -15,7 +15,8 @@ namespace {
 
 class Sinusoidal : public Encoding {
  public:
-  Sinusoidal(int64_t width, SinusoidalInput input) : width_(width), input_(input) {}
+  Sinusoidal(io::StrictObject& options, const EncodingShape& shape)
+      : width_(shape.input_size), input_(read_sinusoidal(options)) {}
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     return sinusoid(positions.real.defined() ? positions.real : positions.ids, width_, input_.layout, dtype).to(dtype);
@@ -40,17 +41,11 @@ EncodingEntry sinusoidal() {
                    .summary = "fixed sines and cosines of the position, added to the input",
                    .equation = "x_i + p_i, p_i[2t] = sin(i 10000^(-2t/E)), p_i[2t+1] = cos(i 10000^(-2t/E))",
                    .source = "Vaswani et al. 2017 section 3.5; arXiv 2104.09864 Eq. 4",
-                   .terms = "-",
-                   .parameters = "0",
-                   .cost = "0",
                    .extrapolates = "defined at every position; models seldom work well beyond the trained ones",
-                   .file = "nn/posenc/sinusoidal.cpp",
-                   .test = "tests/nn/test_sinusoidal.py",
                    .keys = {"layout = \"interleaved\" (or \"half\", \"sine-only\")", "scale_embedding = false"},
-                   .invariance = EncodingInfo::Invariance::kNone},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Sinusoidal>(shape.input_size, read_sinusoidal(options));
-          }};
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kNo},
+          .make = construct<Sinusoidal>};
 }
 
 }  // namespace rf::nn::posenc

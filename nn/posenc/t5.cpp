@@ -3,7 +3,6 @@
 // does, without scaling the bias. Buckets: distance_buckets.h; keys after the query have separate buckets unless
 // attention is causal. The table starts as N(0, initializer_range^2). Without 1/sqrt(D), the query and key projections
 // are initialised as in T5 (Encoding::scales_scores).
-#include <ATen/ops/index_select.h>
 
 #include "distance_buckets.h"
 #include "layer_parameters.h"
@@ -15,23 +14,25 @@ namespace {
 
 class T5 : public Encoding {
  public:
-  T5(RelativeBuckets buckets, std::optional<double> scale, const EncodingShape& shape)
-      : distances_(std::move(buckets.distances)),
-        scale_(scale),
-        table_BH_(register_parameter("relative_attention_bias", drawn({buckets.count, shape.heads}, shape))) {}
+  T5(io::StrictObject& options, const EncodingShape& shape) {
+    const RelativeBuckets buckets =
+        relative_buckets(options, shape.causal ? BucketDirections::kPastOnly : BucketDirections::kBoth);
+    distances_ = buckets.distances;
+    scale_ = options.choice<std::optional<double>>("scale", 1.0, {{"none", 1.0}, {"sqrt", std::nullopt}});
+    table_BH_ = register_parameter("relative_attention_bias", drawn({buckets.count, shape.heads}, shape));
+    set_made_for(shape.causal ? MadeFor::kCausal : MadeFor::kBidirectional);
+  }
 
   bool scales_scores() const override { return scale_ != 1.0; }
 
   Shared compute_shared(const Positions&, at::ScalarType) override {
-    Shared all;
-    all.terms.scale = scale_;
-    all.terms.bias = {table_BH_->t().index_select(1, distances_.rows), distances_.lo, distances_.hi};
-    return all;
+    const at::Tensor rows_HR = table_BH_->t().index_select(1, distances_.rows);
+    return {.terms = {.bias = {rows_HR, distances_.lo, distances_.hi}, .scale = scale_}};
   }
   int64_t last_new_length() const override { return 1; }
 
  private:
-  DistanceRows distances_;
+  DistanceTable distances_;
   std::optional<double> scale_;
   Parameter table_BH_;  // [buckets, H]
 };
@@ -47,21 +48,9 @@ EncodingEntry t5() {
                    .parameters = "buckets * H",
                    .cost = "T * S * H additions",
                    .extrapolates = "yes, far distances share a bucket",
-                   .file = "nn/posenc/t5.cpp",
-                   .test = "tests/nn/test_t5.py",
                    .keys = {"relative_attention_num_buckets = 32", "relative_attention_max_distance = 128",
-                            "scale = \"none\" (or \"sqrt\")"},
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            RelativeBuckets buckets =
-                relative_buckets(options, shape.causal ? BucketDirections::kPastOnly : BucketDirections::kBoth);
-            enum class Scale { kNone, kSqrt };
-            const Scale scale = options.choice("scale", Scale::kNone, {{"none", Scale::kNone}, {"sqrt", Scale::kSqrt}});
-            const auto made = std::make_shared<T5>(
-                std::move(buckets), scale == Scale::kNone ? std::optional<double>(1.0) : std::nullopt, shape);
-            made->set_made_for(shape.causal ? MadeFor::kCausal : MadeFor::kBidirectional);
-            return made;
-          }};
+                            "scale = \"none\" (or \"sqrt\")"}},
+          .make = construct<T5>};
 }
 
 }  // namespace rf::nn::posenc

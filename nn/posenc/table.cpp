@@ -63,8 +63,15 @@ RF_POSITION_ENCODINGS(RF_DECLARE)
 
 namespace {
 
+// An entry with the names of its files.
+EncodingEntry with_files(EncodingEntry entry, const std::string& name) {
+  if (entry.info.file.empty()) entry.info.file = "nn/posenc/" + name + ".cpp";
+  if (entry.info.test.empty()) entry.info.test = "tests/nn/test_" + name + ".py";
+  return entry;
+}
+
 const std::vector<EncodingEntry>& table() {
-#define RF_ENTRY(name) posenc::name(),
+#define RF_ENTRY(name) with_files(posenc::name(), #name),
   static const std::vector<EncodingEntry> entries = {RF_POSITION_ENCODINGS(RF_ENTRY)};
   return entries;
 }

@@ -12,7 +12,6 @@
 // as printed: u, v [C] go through the layer's W_q (without its bias, which q already contains).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/mv.h>
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
@@ -24,16 +23,19 @@ namespace rf::nn::posenc {
 namespace {
 
 enum class Biases { kOfHeads, kThroughQuery };
-enum class Ties { kEachLayer, kAllLayers };
 
 class TransformerXl : public Encoding {
  public:
-  TransformerXl(std::string name, Biases biases, Ties ties, int64_t clamp, const EncodingShape& shape)
-      : name_(std::move(name)), biases_(biases), clamp_(clamp), shape_(shape) {
+  TransformerXl(std::string name, Biases biases, io::StrictObject& options, const EncodingShape& shape)
+      : name_(std::move(name)), biases_(biases), shape_(shape) {
+    if (shape.hidden_size % 2 != 0) {
+      fail("position_encoding", "hidden_size must be even for {} (sines and cosines), got {}", name_,
+           shape.hidden_size);
+    }
     const std::vector<int64_t> sizes = biases == Biases::kOfHeads ? std::vector<int64_t>{shape.heads, shape.head_dim}
                                                                   : std::vector<int64_t>{shape.hidden_size};
     const auto draw_bias = [&] { return drawn(sizes, shape); };
-    if (ties == Ties::kEachLayer) {
+    if (options.boolean("untie_r", true)) {
       content_biases_ = layer_parameters(*this, shape.layers, "r_w_bias", draw_bias);
       position_biases_ = layer_parameters(*this, shape.layers, "r_r_bias", draw_bias);
     } else {
@@ -43,29 +45,26 @@ class TransformerXl : public Encoding {
     weights_ = layer_parameters(*this, shape.layers, "r_weight", [&] {
       return drawn({shape.heads * shape.head_dim, shape.hidden_size}, shape);
     });
+    const int64_t clamp = options.integer("clamp_len", -1, -1, int64_t{1} << 24);
+    if (clamp > 0) clamp_ = clamp;
   }
 
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     const auto [lo, hi] = distance_range(positions, clamp_);
     const at::Tensor& weight = weights_.front();
+    const at::ScalarType type = weight.scalar_type();
     const at::Tensor distances = at::arange(lo, hi + 1, at::kLong);
-    Shared all;
-    all.table.rows = sinusoid(distances, weight.size(1), SinusoidLayout::kHalf, weight.scalar_type())
-                         .to(weight.scalar_type())
-                         .unsqueeze(0);
-    all.table.lo = lo;
-    all.table.hi = hi;
-    return all;
+    const at::Tensor rows_RC = sinusoid(distances, weight.size(1), SinusoidLayout::kHalf, type).to(type);
+    return {.table = {rows_RC.unsqueeze(0), lo, hi}};
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), clamp_); }
   int64_t last_new_length() const override { return clamp_ == INT64_MAX ? INT64_MAX : clamp_ + 1; }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
-    Terms terms = shared.terms;
-    terms.key_table.rows = projected_rows(shared.table.rows.squeeze(0), weights_.at(layer), {}, shape_);
-    terms.key_table.lo = shared.table.lo;
-    terms.key_table.hi = shared.table.hi;
+    const DistanceTable& table = shared.table;
+    const at::Tensor rows_HRD = projected_rows(table.rows.squeeze(0), weights_.at(layer), {}, shape_);
+    Terms terms{.key_table = {rows_HRD, table.lo, table.hi}};
     terms.content_bias = bias(content_biases_.at(layer), projections);
     terms.position_bias = bias(position_biases_.at(layer), projections);
     return terms;
@@ -81,22 +80,13 @@ class TransformerXl : public Encoding {
 
   std::string name_;
   Biases biases_;
-  int64_t clamp_;
+  int64_t clamp_ = INT64_MAX;
   EncodingShape shape_;
   // One for each layer; tied biases share one tensor. Biases are [H, D], or [C] if they go through the query
   // projection.
   std::vector<Parameter> content_biases_, position_biases_;
   std::vector<Parameter> weights_;  // W_r [H*D, C]
 };
-
-std::shared_ptr<Encoding> make(const char* name, Biases biases, io::StrictObject& options, const EncodingShape& shape) {
-  if (shape.hidden_size % 2 != 0) {
-    fail("position_encoding", "hidden_size must be even for {} (sines and cosines), got {}", name, shape.hidden_size);
-  }
-  const Ties ties = options.boolean("untie_r", true) ? Ties::kEachLayer : Ties::kAllLayers;
-  const int64_t clamp = options.integer("clamp_len", -1, -1, int64_t{1} << 24);
-  return std::make_shared<TransformerXl>(name, biases, ties, clamp > 0 ? clamp : INT64_MAX, shape);
-}
 
 }  // namespace
 
@@ -111,28 +101,21 @@ EncodingEntry transformer_xl() {
                    .extrapolates = "sinusoids exist at every distance; beyond the trained ones nothing was learned",
                    .file = "nn/posenc/transformer_xl.cpp",
                    .test = "tests/nn/test_transformer_xl.py",
-                   .keys = {"untie_r = true", "clamp_len = -1 (none)"},
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) {
-            return make("transformer-xl", Biases::kOfHeads, options, shape);
+                   .keys = {"untie_r = true", "clamp_len = -1 (none)"}},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<TransformerXl>("transformer-xl", Biases::kOfHeads, options, shape);
           }};
 }
 
 EncodingEntry transformer_xl_literal() {
-  return {.info = {.name = "transformer-xl-literal",
-                   .summary = "transformer-xl as Eq. 7 prints it, its biases multiplied by W_q",
-                   .equation = "score = s [(q + W_q u).k + (q + W_q v).(W_r R[r])]",
-                   .source = "arXiv 2104.09864 Eq. 7",
-                   .terms = "u, w, K",
-                   .parameters = "L * (C * H * D + 2 C)",
-                   .cost = "T * (T + S) * H * D multiply-adds, and (T + S) * C * H * D for the table",
-                   .extrapolates = "sinusoids exist at every distance; beyond the trained ones nothing was learned",
-                   .file = "nn/posenc/transformer_xl.cpp",
-                   .test = "tests/nn/test_transformer_xl.py",
-                   .keys = {"untie_r = true", "clamp_len = -1 (none)"},
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) {
-            return make("transformer-xl-literal", Biases::kThroughQuery, options, shape);
+  EncodingInfo info = transformer_xl().info;
+  info.name = "transformer-xl-literal";
+  info.summary = "transformer-xl as Eq. 7 prints it, its biases multiplied by W_q";
+  info.equation = "score = s [(q + W_q u).k + (q + W_q v).(W_r R[r])]";
+  info.source = "arXiv 2104.09864 Eq. 7";
+  info.parameters = "L * (C * H * D + 2 C)";
+  return {.info = info, .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<TransformerXl>("transformer-xl-literal", Biases::kThroughQuery, options, shape);
           }};
 }
 

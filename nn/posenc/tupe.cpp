@@ -12,10 +12,7 @@
 // this is computed once for all layers. Tables and matrices start as N(0, initializer_range^2), biases as 0. A position
 // beyond the table is an error.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/layer_norm.h>
-#include <ATen/ops/max.h>
-#include <ATen/ops/min.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -36,19 +33,23 @@ constexpr double kLayerNormEps = 1e-5;  // as in the paper's code
 
 class Tupe : public Encoding {
  public:
-  // name: for messages. buckets: if absent, the relative part is omitted.
-  Tupe(std::string name, int64_t positions, std::optional<RelativeBuckets> buckets, const EncodingShape& shape)
-      : name_(std::move(name)), positions_(positions), shape_(shape) {
+  enum class Bias { kNone, kRelative };
+
+  // name: for messages.
+  Tupe(std::string name, Bias bias, io::StrictObject& options, const EncodingShape& shape)
+      : name_(std::move(name)),
+        positions_(read_table_positions(options, shape.max_position_embeddings)),
+        shape_(shape) {
+    if (bias == Bias::kRelative) buckets_ = relative_buckets(options, BucketDirections::kBoth);
     const int64_t width = shape.hidden_size, all_heads = shape.heads * shape.head_dim;
-    table_PC_ = register_parameter("pos", drawn({positions + 1, width}, shape));
+    table_PC_ = register_parameter("pos", drawn({positions_ + 1, width}, shape));
     norm_weight_C_ = register_parameter("pos_ln_weight", at::ones({width}));
     norm_bias_C_ = register_parameter("pos_ln_bias", at::zeros({width}));
     query_weight_ = register_parameter("pos_q_weight", drawn({all_heads, width}, shape));
     query_bias_ = register_parameter("pos_q_bias", at::zeros({all_heads}));
     key_weight_ = register_parameter("pos_k_weight", drawn({all_heads, width}, shape));
     key_bias_ = register_parameter("pos_k_bias", at::zeros({all_heads}));
-    if (!buckets) return;
-    buckets_ = std::move(*buckets);
+    if (bias == Bias::kNone) return;
     bias_BH_ = register_parameter("relative_attention_bias", drawn({buckets_.count + 1, shape.heads}, shape));
   }
 
@@ -61,8 +62,7 @@ class Tupe : public Encoding {
     };
     const at::Tensor query_HPD = heads_of(query_weight_, query_bias_), key_HPD = heads_of(key_weight_, key_bias_);
 
-    Shared all;
-    Terms& terms = all.terms;
+    Terms terms;
     const double scale = 1 / std::sqrt(2.0 * static_cast<double>(shape_.head_dim));
     terms.scale = scale;
     terms.position_query = query_HPD.narrow(1, 1, last + 1);
@@ -71,12 +71,12 @@ class Tupe : public Encoding {
     terms.reset_row = reset_H2.select(1, 0);
     terms.reset_col = reset_H2.select(1, 1);
     if (bias_BH_->defined()) {
-      const DistanceRows& distances = buckets_.distances;
+      const DistanceTable& distances = buckets_.distances;
       terms.bias = {bias_BH_->t().index_select(1, distances.rows), distances.lo, distances.hi};
       terms.reset_row = terms.reset_row + bias_BH_->select(0, buckets_.count / 2);
       terms.reset_col = terms.reset_col + bias_BH_->select(0, buckets_.count);
     }
-    return all;
+    return {.terms = terms};
   }
 
   void check_length(int64_t tokens) const override { checked_last(ends_of_sequence(tokens)); }
@@ -107,10 +107,6 @@ class Tupe : public Encoding {
   Parameter bias_BH_;  // [buckets + 1, H]
 };
 
-int64_t table_positions(io::StrictObject& options, const EncodingShape& shape) {
-  return read_table_positions(options, shape.max_position_embeddings);
-}
-
 }  // namespace
 
 EncodingEntry tupe_a() {
@@ -125,31 +121,22 @@ EncodingEntry tupe_a() {
                    .file = "nn/posenc/tupe.cpp",
                    .test = "tests/nn/test_tupe.py",
                    .keys = {"max_position_embeddings = that of the model"},
-                   .invariance = EncodingInfo::Invariance::kNone,
-                   .pairwise = EncodingInfo::Pairwise::kYes},
+                   .invariance = EncodingInfo::Invariance::kNone},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Tupe>("tupe-a", table_positions(options, shape), std::nullopt, shape);
+            return std::make_shared<Tupe>("tupe-a", Tupe::Bias::kNone, options, shape);
           }};
 }
 
 EncodingEntry tupe_r() {
-  return {.info = {.name = "tupe-r",
-                   .summary = "tupe-a and a trained bias for each head and bucket of distances",
-                   .equation = "score = s q.k + reset(s a[m].c[n] + b[bucket(r)]), s = 1/sqrt(2D)",
-                   .source = "Ke et al. 2020, arXiv 2006.15595; arXiv 2104.09864 Eq. 9",
-                   .terms = "a, c, b, row, col, s",
-                   .parameters = "(positions + 1) * C + 2 (C + 1) * H * D + 2 C + (buckets + 1) * H",
-                   .cost = "T * S * H * D multiply-adds",
-                   .extrapolates = "no, error beyond the table",
-                   .file = "nn/posenc/tupe.cpp",
-                   .test = "tests/nn/test_tupe.py",
-                   .keys = {"max_position_embeddings = that of the model", "relative_attention_num_buckets = 32",
-                            "relative_attention_max_distance = 128"},
-                   .invariance = EncodingInfo::Invariance::kNone,
-                   .pairwise = EncodingInfo::Pairwise::kYes},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Tupe>("tupe-r", table_positions(options, shape),
-                                          relative_buckets(options, BucketDirections::kBoth), shape);
+  EncodingInfo info = tupe_a().info;
+  info.name = "tupe-r";
+  info.summary = "tupe-a and a trained bias for each head and bucket of distances";
+  info.equation = "score = s q.k + reset(s a[m].c[n] + b[bucket(r)]), s = 1/sqrt(2D)";
+  info.terms = "a, c, b, row, col, s";
+  info.parameters += " + (buckets + 1) * H";
+  info.keys.insert(info.keys.end(), {"relative_attention_num_buckets = 32", "relative_attention_max_distance = 128"});
+  return {.info = info, .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<Tupe>("tupe-r", Tupe::Bias::kRelative, options, shape);
           }};
 }
 

@@ -11,11 +11,7 @@
 // must be finite in the dtype; a longer sequence is an Error. The paper's models are causal: the scores of keys after
 // their query grow instead of decaying.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/max.h>
 
-#include <utility>
-
-#include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
@@ -31,36 +27,22 @@ io::DType range_dtype(at::ScalarType dtype) {
   }
 }
 
-class Xpos : public Encoding {
+// Exponents count from the middle, which moves when the sequence grows.
+class Xpos : public RotaryEncoding {
  public:
-  explicit Xpos(RotaryRows rows) : rows_(std::move(rows)) {}
+  Xpos(io::StrictObject& options, const EncodingShape& shape)
+      : RotaryEncoding("xpos", RotaryForm::kXpos, options, shape) {}
 
-  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
-    require_one_axis("xpos", positions);
+  void check_positions(const Positions& positions, at::ScalarType dtype) const override {
+    RotaryEncoding::check_positions(positions, dtype);
     for (const TokenPositions* tokens : {&positions.query, &positions.key}) {
       if (tokens->ids.numel() == 0) continue;
       rows_.check_span((tokens->end - tokens->first).max().item<int64_t>(), range_dtype(dtype));
     }
-    Shared shared;
-    shared.terms = rotary_terms(rows_, positions, dtype);
-    return shared;
   }
 
   void check_length(int64_t tokens) const override { rows_.check_span(tokens, io::DType::kF32); }
-
-  // Exponents count from the middle, which moves when the sequence grows.
-  bool changes_with_length() const override { return rows_.changes_with_length(); }
-  int64_t last_new_length() const override { return 1; }
-
- private:
-  RotaryRows rows_;
 };
-
-std::vector<std::string> xpos_keys() {
-  std::vector<std::string> keys = rotary_keys("pairs");
-  keys.emplace_back("scale_base = 512");
-  return keys;
-}
 
 }  // namespace
 
@@ -70,15 +52,11 @@ EncodingEntry xpos() {
                    .equation = "score = s (zeta^(m/512) R_m q) . (zeta^(-n/512) R_n k), zeta_i = (2i/R + 0.4) / 1.4",
                    .source = "Sun et al. 2022, arXiv 2212.10554",
                    .terms = "R^q, R^k",
-                   .parameters = "0",
                    .cost = "(T + S) H D",
                    .extrapolates = "yes when causal, to 30,000 tokens (float32's range; 2,200 in float16)",
-                   .file = "nn/posenc/xpos.cpp",
-                   .test = "tests/nn/test_xpos.py",
-                   .keys = xpos_keys()},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Xpos>(make_rotary_rows(RotaryForm::kXpos, options, shape));
-          }};
+                   .keys = rotary_keys("pairs", {"scale_base = 512"}),
+                   .pairwise = EncodingInfo::Pairwise::kNo},
+          .make = construct<Xpos>};
 }
 
 }  // namespace rf::nn::posenc

@@ -8,15 +8,14 @@
 #include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <type_traits>
 #include <utility>
 
 #include "attention_paths.h"
-#include "cpu_data.h"
 #include "known_values.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
@@ -141,22 +140,15 @@ at::Tensor checked_explicit(const ops::AttentionCall& call, AttentionContext::St
 
 }  // namespace
 
+constexpr std::array<std::string_view, 4> kKernelNames = {"auto", "fused", "explicit", "ref"};  // in Kernel's order
+
 Kernel kernel_of_name(std::string_view name) {
-  for (const Kernel kernel : {Kernel::kAuto, Kernel::kFused, Kernel::kExplicit, Kernel::kRef}) {
-    if (name_of(kernel) == name) return kernel;
-  }
+  const auto found = std::find(kKernelNames.begin(), kKernelNames.end(), name);
+  if (found != kKernelNames.end()) return static_cast<Kernel>(found - kKernelNames.begin());
   fail("attention", "kernel must be auto, fused, explicit or ref, got {}", io::printable(std::string(name)));
 }
 
-std::string_view name_of(Kernel kernel) {
-  switch (kernel) {
-    case Kernel::kAuto: return "auto";
-    case Kernel::kFused: return "fused";
-    case Kernel::kExplicit: return "explicit";
-    case Kernel::kRef: return "ref";
-  }
-  fail("attention", "unknown kernel, got {}", static_cast<int>(kernel));
-}
+std::string_view name_of(Kernel kernel) { return kKernelNames.at(static_cast<size_t>(kernel)); }
 
 Kernel automatic_kernel(at::ScalarType dtype) { return choose(Kernel::kAuto, at::kCPU, dtype, {}); }
 

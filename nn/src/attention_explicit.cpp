@@ -10,7 +10,6 @@
 
 #include "attention_paths.h"
 #include "by_distance.h"
-#include "gated_products.h"
 #include "rf/ops/ops.h"
 
 namespace rf::nn {

@@ -3,9 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/clamp.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/logical_and.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -15,7 +13,6 @@
 #include <span>
 #include <vector>
 
-#include "cpu_data.h"
 #include "known_values.h"
 
 namespace rf::nn {
@@ -156,7 +153,7 @@ const at::Tensor& AttentionContext::State::additive_mask(at::ScalarType dtype) {
   return entry->second;
 }
 
-const std::optional<Steps>& AttentionContext::State::steps() {
+std::optional<int64_t> AttentionContext::State::first_of_steps() {
   if (steps_) return *steps_;
   steps_.emplace();
   if (!values_are_known(positions.query.ids) || !values_are_known(positions.key.ids)) return *steps_;
@@ -165,14 +162,14 @@ const std::optional<Steps>& AttentionContext::State::steps() {
   if (!query_B1 || !key_B1) return *steps_;
   const at::Tensor first_B1 = *query_B1 - *key_B1;
   const int64_t first = first_B1[0].item<int64_t>();
-  if (first_B1.eq(first).all().item<bool>()) *steps_ = Steps{first};
+  if (first_B1.eq(first).all().item<bool>()) *steps_ = first;
   return *steps_;
 }
 
 const at::Tensor& AttentionContext::State::rows_by_distance(int64_t lo, int64_t hi) {
   const auto [entry, is_new] = rows_.try_emplace({lo, hi});
   if (is_new) {
-    const bool same = steps().has_value();  // then all rows have the same distances
+    const bool same = first_of_steps().has_value();  // then all rows have the same distances
     const auto ids = [&](const TokenPositions& side) { return same ? side.ids.narrow(0, 0, 1) : side.ids; };
     const at::Tensor distance_BTS = ids(positions.query).unsqueeze(2) - ids(positions.key).unsqueeze(1);
     entry->second = distance_BTS.clamp_(lo, hi).sub_(lo);

@@ -10,12 +10,6 @@
 
 namespace rf::nn {
 
-// Positions of both sides when they step by 1 and all rows of the batch have the same distances: p_m - p_n =
-// first + m - n.
-struct Steps {
-  int64_t first = 0;
-};
-
 // Mask of the keys to which queries may attend.
 struct Mask {
   at::Tensor attend;        // bool, broadcasts to [B,H,T,S]; every row has a key: rows without keys are opened here ...
@@ -47,7 +41,9 @@ struct AttentionContext::State {
   const Mask& mask();
   // attend as 0 and -inf; undefined without a mask.
   const at::Tensor& additive_mask(at::ScalarType dtype);
-  const std::optional<Steps>& steps();
+  // `first`, if positions of both sides step by 1 and all rows of the batch have the same distances, p_m - p_n =
+  // first + m - n.
+  std::optional<int64_t> first_of_steps();
   // r(m,n), int64 [1 or B, T, S].
   const at::Tensor& rows_by_distance(int64_t lo, int64_t hi);
 
@@ -63,7 +59,7 @@ struct AttentionContext::State {
   std::optional<std::optional<Packing>> packing_;
   std::optional<Mask> mask_;
   std::map<at::ScalarType, at::Tensor> additive_;
-  std::optional<std::optional<Steps>> steps_;
+  std::optional<std::optional<int64_t>> steps_;
   std::map<std::pair<int64_t, int64_t>, at::Tensor> rows_;
 };
 

@@ -1,8 +1,6 @@
 // Rows of a cache (rf/nn/cache.h).
 #include "rf/nn/cache.h"
 
-#include <ATen/ops/index_select.h>
-
 #include "rf/io/error.h"
 
 namespace rf::nn {

@@ -2,7 +2,6 @@
 // Names and shapes are matched by model/weights.h; this file moves the numbers and checks them.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/isfinite.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
@@ -18,7 +17,6 @@
 
 #include "layer_parameters.h"
 #include "position.h"
-#include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/safetensors.h"
 #include "rf/io/warning.h"

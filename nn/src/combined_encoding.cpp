@@ -40,14 +40,10 @@ class Combined : public Encoding {
  public:
   explicit Combined(std::vector<std::shared_ptr<Encoding>> encodings) : encodings_(std::move(encodings)) {
     for (size_t i = 0; i < encodings_.size(); ++i) register_module(std::to_string(i), encodings_[i]);
-    const auto changing = std::count_if(encodings_.begin(), encodings_.end(),
-                                        [](const auto& encoding) { return encoding->changes_words(); });
-    if (changing > 1) {
+    if (const auto changing = count(&Encoding::changes_words); changing > 1) {
       fail("position_encoding", "word embeddings must be changed by one encoding, got {}", changing);
     }
-    const auto in_layers = std::count_if(encodings_.begin(), encodings_.end(),
-                                         [](const auto& encoding) { return encoding->acts_in_layers(); });
-    if (!scales_scores() && in_layers > 1) {
+    if (!scales_scores() && count(&Encoding::acts_in_layers) > 1) {
       const bool in_python = std::any_of(encodings_.begin(), encodings_.end(), [](const auto& encoding) {
         return !encoding->scales_scores() && is_python_encoding(*encoding);
       });
@@ -58,11 +54,19 @@ class Combined : public Encoding {
            in_python ? "scales_scores = False. Hint: scales_scores = True, and terms without scale"
                      : "scale none. Hint: \"scale\": \"sqrt\"");
     }
-    check_made_for();
+    for (const auto& encoding : encodings_) {
+      const bool fits = encoding->made_for() == MadeFor::kAnyAttention || encoding->made_for() == made_for();
+      if (!fits)
+        fail("position_encoding", "encodings must be made for one attention, got causal and bidirectional ones");
+    }
   }
 
-  bool reads_sequences() const override { return any(&Encoding::reads_sequences); }
-  bool acts_in_layers() const override { return any(&Encoding::acts_in_layers); }
+  bool reads_sequences() const override { return count(&Encoding::reads_sequences) > 0; }
+  bool acts_in_layers() const override { return count(&Encoding::acts_in_layers) > 0; }
+  bool changes_words() const override { return count(&Encoding::changes_words) > 0; }
+  bool reads_vectors() const override { return count(&Encoding::reads_vectors) > 0; }
+  bool changes_with_length() const override { return count(&Encoding::changes_with_length) > 0; }
+  bool scales_scores() const override { return count(&Encoding::scales_scores) == std::ssize(encodings_); }
 
   MadeFor made_for() const override {
     MadeFor all = MadeFor::kAnyAttention;
@@ -78,19 +82,11 @@ class Combined : public Encoding {
     return sum;
   }
 
-  bool scales_scores() const override {
-    return std::all_of(encodings_.begin(), encodings_.end(), [](const auto& each) { return each->scales_scores(); });
-  }
-
   at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& ids_BT,
                    const TokenPositions& positions) const override {
     at::Tensor changed_BTE = words_BTE;
     for (const auto& encoding : encodings_) changed_BTE = encoding->words(changed_BTE, ids_BT, positions);
     return changed_BTE;
-  }
-
-  bool changes_words() const override {
-    return std::any_of(encodings_.begin(), encodings_.end(), [](const auto& each) { return each->changes_words(); });
   }
 
   at::Tensor layer_input(int64_t layer, const Shared& shared) const override {
@@ -136,10 +132,6 @@ class Combined : public Encoding {
     return parts.empty() ? at::Tensor() : at::cat(parts, -1);
   }
 
-  bool reads_vectors() const override {
-    return std::any_of(encodings_.begin(), encodings_.end(), [](const auto& each) { return each->reads_vectors(); });
-  }
-
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms all;
     int64_t first = 0;
@@ -153,24 +145,9 @@ class Combined : public Encoding {
     return all;
   }
 
-  bool changes_with_length() const override {
-    for (const auto& encoding : encodings_) {
-      if (encoding->changes_with_length()) return true;
-    }
-    return false;
-  }
-
  private:
-  bool any(bool (Encoding::*is)() const) const {
-    return std::any_of(encodings_.begin(), encodings_.end(), [&](const auto& each) { return (each.get()->*is)(); });
-  }
-
-  void check_made_for() const {
-    for (const auto& encoding : encodings_) {
-      const bool fits = encoding->made_for() == MadeFor::kAnyAttention || encoding->made_for() == made_for();
-      if (!fits)
-        fail("position_encoding", "encodings must be made for one attention, got causal and bidirectional ones");
-    }
+  int64_t count(bool (Encoding::*is)() const) const {
+    return std::count_if(encodings_.begin(), encodings_.end(), [&](const auto& each) { return (each.get()->*is)(); });
   }
 
   static void add(at::Tensor& sum, const at::Tensor& added) {

@@ -84,7 +84,7 @@ RelativeBuckets relative_buckets(io::StrictObject& options, BucketDirections dir
           .distances = {.rows = at::tensor(rows, at::kLong), .lo = both ? -farthest : 0, .hi = farthest}};
 }
 
-DistanceRows symmetric_log_buckets(int64_t buckets, int64_t max_positions) {
+ops::DistanceTable symmetric_log_buckets(int64_t buckets, int64_t max_positions) {
   const int64_t exact = buckets / 2, steps = exact - 1;
   std::vector<int64_t> after = {0};  // buckets of distances 0, 1, .. up to the first in bucket `buckets`
   for (int64_t d = 1, bucket = 0; bucket < buckets; ++d) {

@@ -1,4 +1,5 @@
-// Tables with one row per bucket of distances: maps each distance, query minus key, to its row. Buckets hold single
+// Tables with one row per bucket of distances: maps each distance, query minus key, to its row, in a DistanceTable with
+// rows int64 [hi - lo + 1]. Buckets hold single
 // distances near zero and grow logarithmically farther out. Thresholds are exact, computed with integers; published
 // implementations use float32 logarithms and may round a distance on a threshold to either side.
 #pragma once
@@ -8,14 +9,9 @@
 #include <cstdint>
 
 #include "rf/io/strict_object.h"
+#include "rf/ops/terms.h"
 
 namespace rf::nn {
-
-// Distances below lo and above hi use the rows of lo and hi.
-struct DistanceRows {
-  at::Tensor rows;  // int64 [hi - lo + 1]
-  int64_t lo = 0, hi = 0;
-};
 
 enum class BucketDirections {
   kBoth,      // half of the buckets for keys after the query
@@ -28,13 +24,13 @@ enum class BucketDirections {
 // relative_attention_max_distance = 128. Throws Error for values without valid buckets.
 struct RelativeBuckets {
   int64_t count = 0;
-  DistanceRows distances;
+  ops::DistanceTable distances;
 };
 RelativeBuckets relative_buckets(io::StrictObject& options, BucketDirections directions);
 
 // DeBERTa-v2 (He et al. 2021). With m = buckets / 2, distance d is in bucket
 //   d if |d| <= m,   else sign(d) (m + ceil((m - 1) ln(|d| / m) / ln((max_positions - 1) / m))),
 // and in row clamp(bucket + buckets, 0, 2 buckets - 1). buckets: even, >= 4; max_positions > m + 1.
-DistanceRows symmetric_log_buckets(int64_t buckets, int64_t max_positions);
+ops::DistanceTable symmetric_log_buckets(int64_t buckets, int64_t max_positions);
 
 }  // namespace rf::nn

@@ -1,4 +1,4 @@
-// The common part of all encodings, and the encoding that does nothing.
+// The common part of all encodings.
 #include "rf/nn/encoding.h"
 
 #include <fmt/ranges.h>
@@ -33,14 +33,6 @@ void check_vectors(const Positions& positions, const Projections& given) {
 
 }  // namespace
 
-at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) { return {}; }
-
-at::Tensor Encoding::words(const at::Tensor& words_BTE, const at::Tensor&, const TokenPositions&) const {
-  return words_BTE;
-}
-
-at::Tensor Encoding::layer_input(int64_t, const Shared&) const { return {}; }
-
 Shared Encoding::shared(const Positions& positions, at::ScalarType dtype) {
   Shared shared = compute_shared(positions, dtype);
   shared.positions = positions;
@@ -63,13 +55,5 @@ Terms Encoding::terms(int64_t layer, const Shared& shared, const Projections& pr
   terms.key_positions = shared.positions.key.ids;
   return terms;
 }
-
-Shared Encoding::compute_shared(const Positions&, at::ScalarType) { return {}; }
-
-void Encoding::check_length(int64_t) const {}
-
-at::Tensor Encoding::token_numbers(int64_t, const at::Tensor&) const { return {}; }
-
-Terms Encoding::compute_terms(int64_t, const Shared& shared, const Projections&) { return shared.terms; }
 
 }  // namespace rf::nn

@@ -2,9 +2,9 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
-#include "rf/io/error.h"
 #include "rf/model/computed_encoding.h"
 #include "rf/nn/encoding.h"
 #include "rf/nn/encoding_info.h"
@@ -30,15 +30,6 @@ Model small_model(const EncodingEntry& entry) {
   return {config, Head::kNone};
 }
 
-bool reads(const Model& model, int64_t tokens) {
-  try {
-    model.check_length(tokens);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 // export_onnx writes attention with ONNX operators. There, a vector by distance that multiplies the query would need T
 // x S x D numbers (python/roformer_cpp/_onnx/position.py).
 bool has_vector_gates(const std::vector<ops::Terms>& layers) {
@@ -46,18 +37,12 @@ bool has_vector_gates(const std::vector<ops::Terms>& layers) {
                      [](const ops::Terms& terms) { return terms.gate.defined() && terms.gate.rows.size(-1) > 1; });
 }
 
-const char* name_of(EncodingBehaviour::Lengths lengths) {
-  switch (lengths) {
-    case EncodingBehaviour::Lengths::kAll: return "all";
-    case EncodingBehaviour::Lengths::kStored: return "stored";
-    case EncodingBehaviour::Lengths::kTable: return "table";
-  }
-  return "";
-}
-
 nlohmann::json json_of(const EncodingInfo& info) {
   const EncodingBehaviour behaviour = encoding_behaviour(info.name);
   const bool engine = behaviour.engine_lacks.empty();
+  using Lengths = EncodingBehaviour::Lengths;
+  const std::map<Lengths, const char*> lengths = {
+      {Lengths::kAll, "all"}, {Lengths::kStored, "stored"}, {Lengths::kTable, "table"}};
   return {{"name", info.name},
           {"summary", info.summary},
           {"equation", info.equation},
@@ -73,7 +58,7 @@ nlohmann::json json_of(const EncodingInfo& info) {
           {"shift_invariant", info.invariance == EncodingInfo::Invariance::kShift},
           {"pairwise", info.pairwise == EncodingInfo::Pairwise::kYes},
           {"reads", behaviour.reads},
-          {"lengths", name_of(behaviour.lengths)},
+          {"lengths", lengths.at(behaviour.lengths)},
           {"position_terms", behaviour.has_file},
           {"engine", engine},
           {"engine_lacks", engine ? nlohmann::json() : nlohmann::json(behaviour.engine_lacks)},
@@ -89,7 +74,7 @@ EncodingBehaviour encoding_behaviour(const std::string& name) {
   EncodingBehaviour behaviour;
   if (encoding.numbers_per_token() > 0) behaviour.reads.emplace_back("tokens");
   if (encoding.reads_vectors()) behaviour.reads.insert(behaviour.reads.end(), {"queries", "keys"});
-  const bool ends = reads(model, kRows) && !reads(model, kRows + 1);
+  const bool ends = reads_length(encoding, kRows) && !reads_length(encoding, kRows + 1);
   if (ends) behaviour.lengths = EncodingBehaviour::Lengths::kTable;
   behaviour.has_file = needs_position_terms(model.config());
   if (!behaviour.has_file) return behaviour;

@@ -1,6 +1,4 @@
-// Checks the inputs of a model (input.h). Ids, types and positions are read once and not copied.
-#include "input.h"
-
+// Checks the inputs of a model (tokens.h). Ids, types and positions are read once and not copied.
 #include <ATen/ops/aminmax.h>
 #include <fmt/ranges.h>
 
@@ -10,6 +8,7 @@
 
 #include "rf/io/error.h"
 #include "rf/nn/positions.h"
+#include "tokens.h"
 
 namespace rf::nn {
 

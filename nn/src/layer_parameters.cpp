@@ -2,9 +2,13 @@
 #include "layer_parameters.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/einsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/repeat_interleave.h>
+
+#include <cmath>
+
+#include "rf/io/error.h"
 
 namespace rf::nn {
 
@@ -57,6 +61,20 @@ at::Tensor projected_rows(const at::Tensor& rows_RC, const at::Tensor& weight, c
       at::linear(rows_RC.to(weight.scalar_type()), weight, bias).unflatten(-1, {-1, shape.head_dim}).transpose(0, 1);
   const int64_t group = shape.heads / rows_HRD.size(0);
   return group == 1 ? rows_HRD : rows_HRD.repeat_interleave(group, 0);
+}
+
+at::Tensor ReadVectors::scores() const { return at::einsum("bthd,bshd->bhts", {q_BTHD, k_BSHD}) * scale; }
+
+ReadVectors read_vectors(const char* where, const Projections& given, int64_t head_dim) {
+  const at::Tensor &q_BTHD = given.query_BTHD, &k_BSHD = given.key_BSHD;
+  if (q_BTHD.size(3) != head_dim) {
+    fail(where, "queries must have head_dim {} numbers, got {}", head_dim, q_BTHD.size(3));
+  }
+  const int64_t group = q_BTHD.size(2) / k_BSHD.size(2);
+  const at::ScalarType dtype = ops::row_dtype(q_BTHD.scalar_type());
+  return {.q_BTHD = q_BTHD.to(dtype),
+          .k_BSHD = (group == 1 ? k_BSHD : k_BSHD.repeat_interleave(group, 2)).to(dtype),
+          .scale = 1 / std::sqrt(static_cast<double>(head_dim))};
 }
 
 }  // namespace rf::nn

@@ -1,8 +1,10 @@
-// Parameters of encodings: how they start, those that every layer has for itself, and tables through a layer's
-// projection.
+// What encodings share: how their parameters start, parameters of each layer, tables through a layer's projection, and
+// queries and keys for terms that depend on both.
 #pragma once
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
@@ -46,5 +48,19 @@ std::vector<Parameter> layer_parameters(torch::nn::Module& module, int64_t layer
 // grouped keys, [Hk*D, C], each of whose heads serves H/Hk heads of the queries; bias may be undefined.
 at::Tensor projected_rows(const at::Tensor& rows_RC, const at::Tensor& weight, const at::Tensor& bias,
                           const EncodingShape& shape);
+
+// While it exists, autocast lowers nothing in this thread: for sums whose roundings would add up.
+struct NoAutocast {
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
+};
+
+// Queries and keys in float32 or float64, with one key head per query head.
+struct ReadVectors {
+  at::Tensor q_BTHD, k_BSHD;
+  double scale;               // s = 1/sqrt(D)
+  at::Tensor scores() const;  // s q.k, [B,H,T,S]
+};
+// Throws Error for vectors whose size is not head_dim.
+ReadVectors read_vectors(const char* where, const Projections& given, int64_t head_dim);
 
 }  // namespace rf::nn

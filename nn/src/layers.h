@@ -11,7 +11,7 @@
 
 #include "rf/io/error.h"
 #include "rf/model/config.h"
-#include "rf/nn/dropout_key.h"
+#include "rf/nn/attention.h"
 #include "rf/nn/parameter.h"
 #include "rf/ops/ops.h"
 #include "rf/ops/rows.h"

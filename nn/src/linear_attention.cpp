@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <initializer_list>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "attention_paths.h"

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "cpu_data.h"
+#include "known_values.h"
 #include "linear_attention_paths.h"
 #include "rf/ops/linear_attention.h"
 

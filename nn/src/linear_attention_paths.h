@@ -1,7 +1,6 @@
 // The ways to compute linear attention, behind linear_attention() (rf/nn/linear_attention.h), and their shared code.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "feature_map.h"

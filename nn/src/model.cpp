@@ -16,13 +16,11 @@
 #include <utility>
 
 #include "body.h"
-#include "input.h"
 #include "layer_parameters.h"
 #include "layers.h"
 #include "position.h"
 #include "rf/io/error.h"
-#include "stored_rotation.h"
-#include "training_positions.h"
+#include "tokens.h"
 
 namespace rf::nn {
 
@@ -64,10 +62,6 @@ DropoutKey dropout_key_of(const Input& input, bool training) {
   const std::lock_guard lock(generator.mutex());
   return {.seed = at::check_generator<at::CPUGeneratorImpl>(generator)->random64()};
 }
-
-}  // namespace
-
-namespace {
 
 // While it exists, the module is in evaluation mode.
 class EvaluationScope {
@@ -231,7 +225,7 @@ void Model::check_length(int64_t tokens) const { impl_->body.encoding().check_le
 std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
   const c10::NoGradGuard no_grad;
   const EvaluationScope evaluation(*impl_->encoding);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const NoAutocast no_autocast;
   const Shared shared = impl_->encoding->shared(make_positions(at::arange(tokens, at::kLong)), at::kFloat);
   at::Tensor token_numbers_BSN;  // of tokens that are 0
   if (const int64_t numbers = impl_->encoding->numbers_per_token(); numbers > 0) {

@@ -6,6 +6,7 @@
 #include "python_encoding.h"
 #include "rf/io/error.h"
 #include "rf/model/computed_encoding.h"
+#include "rotary_rows.h"
 
 namespace rf::nn {
 
@@ -41,6 +42,35 @@ bool rotates_keys(Encoding& encoding) {
   return encoding.shared(make_positions(at::zeros({1}, at::kLong)), at::kFloat).terms.key.defined();
 }
 
+class StoredRotation : public Encoding {
+ public:
+  explicit StoredRotation(const at::Tensor& table_MD) : table_MD_(table_MD) {}
+
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+    const auto rows_of = [&](const TokenPositions& tokens) { return rows(tokens.ids, dtype); };
+    return {.terms = rotations_of(positions, "pairs", rows_of)};
+  }
+
+  void check_length(int64_t tokens) const override { check_last(tokens - 1); }
+  int64_t last_new_length() const override { return 1; }
+
+ private:
+  void check_last(int64_t last) const {
+    if (last < table_MD_.size(0)) return;
+    fail("model", "positions must be below the {} rows of the checkpoint's own position table, got {}",
+         table_MD_.size(0), last);
+  }
+
+  ops::Rotation rows(const at::Tensor& positions_BT, at::ScalarType dtype) const {
+    if (positions_BT.numel() > 0) check_last(positions_BT.max().item<int64_t>());
+    const at::Tensor rows_BTD = table_MD_.to(ops::row_dtype(dtype)).index({positions_BT});
+    const int64_t half = rows_BTD.size(-1) / 2;
+    return {.cos = rows_BTD.narrow(-1, half, half), .sin = rows_BTD.narrow(-1, 0, half)};
+  }
+
+  at::Tensor table_MD_;
+};
+
 }  // namespace
 
 std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
@@ -56,6 +86,10 @@ std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
     fail("model", "rotary_value needs a position encoding that rotates, got {}", config.position_encodings[0].type);
   }
   return encodings.size() == 1 ? encodings[0] : combine_encodings(std::move(encodings));
+}
+
+std::shared_ptr<Encoding> make_stored_rotation(const at::Tensor& table_MD) {
+  return std::make_shared<StoredRotation>(table_MD);
 }
 
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config) {

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "rf/model/config.h"
@@ -17,6 +15,11 @@ namespace rf::nn {
 // Throws Error if the configuration, the encoding and the attention do not fit (make_encoding, check_linear_attention),
 // and for rotary_value without a rotation or with linear attention.
 std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config);
+
+// Rotation by a checkpoint's stored sin|cos table if it differs from the computed one (for example,
+// encoder.embed_positions.weight rounded to 16 bits), as in transformers. A position beyond its rows is an error.
+// table_MD: [rows, D], sin in the first half of a row and cos in the second, for pairs (2i, 2i+1).
+std::shared_ptr<Encoding> make_stored_rotation(const at::Tensor& table_MD);
 
 // One per layer; empty for softmax attention.
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config);

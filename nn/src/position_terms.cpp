@@ -3,7 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
@@ -20,7 +19,7 @@
 #include "rf/model/computed_encoding.h"
 #include "rf/model/position_terms.h"
 #include "rf/nn/encoding.h"
-#include "rotary_float32.h"
+#include "rotary_rows.h"
 #include "served_terms.h"
 
 namespace rf::nn {
@@ -41,31 +40,27 @@ struct Baked {
   std::vector<at::Tensor> values;
   int64_t bytes = 0;
 
-  void add(PositionTerms::Terms& to, const std::string& name, const at::Tensor& tensor, int64_t lo = 0,
-           int64_t hi = 0) {
-    const at::Tensor value = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
+  void add(PositionTerms::Terms& to, const std::string& name, const DistanceTable& table) {
+    if (!table.defined()) return;
+    const at::Tensor value = table.rows.detach().to(at::kCPU, at::kFloat).contiguous();
     values.push_back(value);
     bytes += static_cast<int64_t>(value.nbytes());
     to[name] = {.shape = value.sizes().vec(),
                 .values = {value.const_data_ptr<float>(), static_cast<size_t>(value.numel())},
-                .lo = lo,
-                .hi = hi};
+                .lo = table.lo,
+                .hi = table.hi};
   }
 };
 
-bool same(const at::Tensor& a, const at::Tensor& b) { return a.equal(b); }
-bool same(const ops::DistanceTable& a, const ops::DistanceTable& b) {
-  return a.lo == b.lo && a.hi == b.hi && same(a.rows, b.rows);
-}
-bool same(const Rotation&, const Rotation&) { return true; }
+// The part of a term that the file holds; undefined for a rotation, which is computed when it is needed.
+DistanceTable stored(const at::Tensor& numbers) { return {numbers}; }
+DistanceTable stored(const DistanceTable& table) { return table; }
+DistanceTable stored(const Rotation&) { return {}; }
 
-void add_term(Baked& baked, PositionTerms::Terms& to, const std::string& name, const at::Tensor& numbers) {
-  baked.add(to, name, numbers);
+bool same(const DistanceTable& a, const DistanceTable& b) {
+  return a.lo == b.lo && a.hi == b.hi && (!a.defined() || a.rows.equal(b.rows));
 }
-void add_term(Baked& baked, PositionTerms::Terms& to, const std::string& name, const ops::DistanceTable& table) {
-  baked.add(to, name, table.rows, table.lo, table.hi);
-}
-void add_term(Baked&, PositionTerms::Terms&, const std::string&, const Rotation&) {}  // computed when it is needed
+bool is_finite(const DistanceTable& table) { return !table.defined() || at::isfinite(table.rows).all().item<bool>(); }
 
 // Whether model/computed_encoding.h has the rotations of the model, if any.
 bool computes_rotations(const ModelConfig& config) {
@@ -85,10 +80,6 @@ bool is_of_tokens(std::string_view name) {
 
 std::string named(const char* name, const char* symbol) { return fmt::format("{} ({})", name, symbol); }
 
-bool is_finite(const at::Tensor& numbers) { return at::isfinite(numbers).all().item<bool>(); }
-bool is_finite(const ops::DistanceTable& table) { return is_finite(table.rows); }
-bool is_finite(const Rotation&) { return true; }
-
 // What no file has of these terms: numbers of tokens, rotations that are computed here alone, infinity, and what
 // differs between layers in a way that a file cannot say; empty: there is none.
 std::string lacking_in(const std::vector<ops::Terms>& layers, const ModelConfig& config) {
@@ -100,11 +91,11 @@ std::string lacking_in(const std::vector<ops::Terms>& layers, const ModelConfig&
     if (!found.empty() || count == 0) return;
     using Member = std::remove_cvref_t<decltype(layers[0].*member)>;
     const bool rotation_is_known = has_rotations && (std::string_view(name) != "value" || config.rotary_value);
-    const bool stored = std::is_same_v<Member, Rotation> ? rotation_is_known : !is_of_tokens(name);
-    if (!stored) found = named(name, symbol);
-    if (stored && count != std::ssize(layers)) found = named(name, symbol) + " in some layers alone";
+    const bool is_stored = std::is_same_v<Member, Rotation> ? rotation_is_known : !is_of_tokens(name);
+    if (!is_stored) found = named(name, symbol);
+    if (is_stored && count != std::ssize(layers)) found = named(name, symbol) + " in some layers alone";
     const bool has_infinity = std::any_of(layers.begin(), layers.end(), [&](const ops::Terms& terms) {
-      return sets(terms) && !is_finite(terms.*member);
+      return sets(terms) && !is_finite(stored(terms.*member));
     });
     if (found.empty() && has_infinity) found = named(name, symbol) + " with a number that is not finite";
   });
@@ -132,10 +123,10 @@ bool serves(const at::Tensor& stored, const at::Tensor& own, int64_t tokens, Dir
   if (stored.dim() < 3) return near(stored, own);  // not by position
   return std::min(stored.size(1), own.size(1)) >= tokens && near(stored.narrow(1, 0, tokens), own.narrow(1, 0, tokens));
 }
-bool serves(const ops::DistanceTable& stored, const ops::DistanceTable& own, int64_t tokens, Direction direction) {
+bool serves(const DistanceTable& stored, const DistanceTable& own, int64_t tokens, Direction direction) {
   const int64_t nearest = direction == Direction::kCausal ? 0 : 1 - tokens;
   const at::Tensor distances_R = at::arange(nearest, tokens, at::kLong);
-  const auto rows = [&](const ops::DistanceTable& table) {
+  const auto rows = [&](const DistanceTable& table) {
     const at::Tensor read = table.rows.index_select(1, distances_R.clamp(table.lo, table.hi) - table.lo);
     return read.dim() == 2 ? read.unsqueeze(-1) : read;
   };
@@ -153,9 +144,9 @@ std::string changing_with_length(const Model& model, const std::vector<ops::Term
     if (layers[0].scale != own[0].scale) return "a scale (s) that changes with the length";
     ops::for_each_term([&](const char* name, const char* symbol, auto member) {
       for (size_t i = 0; i < layers.size() && found.empty(); ++i) {
-        const auto &stored = layers[i].*member, &of_short = own[i].*member;
-        const bool is_set = stored.defined();
-        if (is_set == of_short.defined() && (!is_set || serves(stored, of_short, tokens, direction))) continue;
+        const auto &of_long = layers[i].*member, &of_short = own[i].*member;
+        const bool is_set = of_long.defined();
+        if (is_set == of_short.defined() && (!is_set || serves(of_long, of_short, tokens, direction))) continue;
         found = fmt::format("{} that changes with the length", named(name, symbol));
       }
     });
@@ -170,10 +161,11 @@ Baked bake(const std::vector<ops::Terms>& layers) {
   ops::for_each_term([&](const char* name, const char*, auto member) {
     const auto& first = layers[0].*member;
     if (!first.defined()) return;
-    const bool shared =
-        std::all_of(layers.begin(), layers.end(), [&](const ops::Terms& terms) { return same(terms.*member, first); });
-    if (shared) return add_term(baked, baked.terms.shared, name, first);
-    for (size_t i = 0; i < layers.size(); ++i) add_term(baked, baked.terms.layers[i], name, layers[i].*member);
+    const bool shared = std::all_of(layers.begin(), layers.end(), [&](const ops::Terms& terms) {
+      return same(stored(terms.*member), stored(first));
+    });
+    if (shared) return baked.add(baked.terms.shared, name, stored(first));
+    for (size_t i = 0; i < layers.size(); ++i) baked.add(baked.terms.layers[i], name, stored(layers[i].*member));
   });
   return baked;
 }
@@ -189,27 +181,19 @@ void add_frequencies(Baked& baked, const ModelConfig& config) {
     const RopeSpec& spec = rotary->spec;
     const at::Tensor within = float32_frequencies(spec, 0);
     const bool is_long = spec.type == RopeType::kLongrope;
-    baked.add(baked.terms.shared, "rotary_frequencies",
-              is_long ? at::stack({within, float32_frequencies(spec, spec.trained_length + 1)}) : within.unsqueeze(0));
-  }
-}
-
-bool reads(const Encoding& encoding, int64_t tokens) {
-  try {
-    encoding.check_length(tokens);
-    return true;
-  } catch (const Error&) {
-    return false;
+    const at::Tensor rows =
+        is_long ? at::stack({within, float32_frequencies(spec, spec.trained_length + 1)}) : within.unsqueeze(0);
+    baked.add(baked.terms.shared, "rotary_frequencies", {rows});
   }
 }
 
 // The longest sequence that the encoding reads.
 int64_t longest_of(const Encoding& encoding) {
-  if (reads(encoding, kLongestProbed)) return kAllTokens;
+  if (reads_length(encoding, kLongestProbed)) return kAllTokens;
   int64_t read = 0, refused = kLongestProbed;
   while (refused - read > 1) {
     const int64_t middle = read + (refused - read) / 2;
-    (reads(encoding, middle) ? read : refused) = middle;
+    (reads_length(encoding, middle) ? read : refused) = middle;
   }
   return read;
 }
@@ -275,6 +259,15 @@ std::string write_terms(const Model& model, const std::string& model_dir, std::o
 }
 
 }  // namespace
+
+bool reads_length(const Encoding& encoding, int64_t tokens) {
+  try {
+    encoding.check_length(tokens);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
 
 ServedTerms served_terms(const Model& model, std::optional<int64_t> asked) {
   const Encoding& encoding = model.position_encoding();

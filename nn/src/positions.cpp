@@ -3,26 +3,20 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_unique.h>
-#include <ATen/ops/amax.h>
-#include <ATen/ops/amin.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/index_select.h>
-#include <ATen/ops/max.h>
 #include <ATen/ops/maximum.h>
-#include <ATen/ops/min.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/repeat_interleave.h>
-#include <ATen/ops/scatter_reduce.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "cpu_data.h"
-#include "packed_positions.h"
+#include "known_values.h"
 #include "rf/io/error.h"
 
 namespace rf::nn {

@@ -3,8 +3,6 @@
 // result is as inaccurate as there; core/include/rf/rope_scaling.h has the formulas and the accurate computation.
 // transformers lacks three types: "ntk" uses its default with the stretched base, "hope" its "proportional", and
 // "clipped" follows its authors' code.
-#include "rotary_float32.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -18,6 +16,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include "rotary_rows.h"
 
 namespace rf::nn {
 

@@ -3,19 +3,15 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/max.h>
-#include <ATen/ops/sin.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "cpu_data.h"
+#include "known_values.h"
 #include "rf/io/error.h"
 #include "rf/ops/ops.h"
-#include "rotary_float32.h"
 
 namespace rf::nn {
 
@@ -60,8 +56,7 @@ Rotation filled(const RotaryRows& rows, RotarySide side, const TokenPositions& t
   return result;
 }
 
-}  // namespace
-
+// With precision float32, torch computes frequencies, cosines and sines.
 RotaryRows make_rotary_rows(RotaryForm form, io::StrictObject& options, const EncodingShape& shape) {
   RotarySettings settings = read_rotary(form, options, shape.head_dim, shape.max_position_embeddings);
   if (settings.spec.precision == RopePrecision::kExact) return RotaryRows(std::move(settings));
@@ -71,6 +66,20 @@ RotaryRows make_rotary_rows(RotaryForm form, io::StrictObject& options, const En
     return std::vector<float>(begin, begin + found.numel());
   };
   return RotaryRows(std::move(settings), by_torch, torch_cos_sin);
+}
+
+}  // namespace
+
+RotaryEncoding::RotaryEncoding(const char* name, RotaryForm form, io::StrictObject& options, const EncodingShape& shape)
+    : name_(name), rows_(make_rotary_rows(form, options, shape)) {}
+
+Shared RotaryEncoding::compute_shared(const Positions& positions, at::ScalarType dtype) {
+  check_positions(positions, dtype);
+  return {.terms = rotary_terms(rows_, positions, dtype)};
+}
+
+void RotaryEncoding::check_positions(const Positions& positions, at::ScalarType) const {
+  require_one_axis(name_, positions);
 }
 
 Rotation rotation_rows(const RotaryRows& rows, RotarySide side, const TokenPositions& tokens, at::ScalarType dtype) {
@@ -104,13 +113,15 @@ void require_one_axis(const char* where, const Positions& positions) {
   }
 }
 
-std::vector<std::string> rotary_keys(const char* layout) {
-  return {std::string("layout = ") + layout,
-          "rope_theta = 10000",
-          "partial_rotary_factor = 1",
-          "rope_parameters or rope_scaling = {\"rope_type\": \"default\"}",
-          "original_max_position_embeddings (in rope_parameters or next to it)",
-          "precision = exact"};
+std::vector<std::string> rotary_keys(const char* layout, std::initializer_list<const char*> more) {
+  std::vector<std::string> keys = {std::string("layout = ") + layout,
+                                   "rope_theta = 10000",
+                                   "partial_rotary_factor = 1",
+                                   "rope_parameters or rope_scaling = {\"rope_type\": \"default\"}",
+                                   "original_max_position_embeddings (in rope_parameters or next to it)",
+                                   "precision = exact"};
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
 }
 
 }  // namespace rf::nn

@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rf/io/strict_object.h"
@@ -11,9 +13,6 @@
 #include "rf/nn/encoding.h"
 
 namespace rf::nn {
-
-// Reads the keys of `options`; with precision float32, torch computes frequencies, cosines and sines.
-RotaryRows make_rotary_rows(RotaryForm form, io::StrictObject& options, const EncodingShape& shape);
 
 // cos and sin for the tokens of one side, [1 or B, T, R/2]. dtype: of queries and keys; float64 gives float64 rows, all
 // others float32.
@@ -24,11 +23,38 @@ Rotation trained_rotation_rows(const RopeSpec& spec, const at::Tensor& freqs, co
 
 // Terms with the rotations of queries and keys.
 Terms rotary_terms(const RotaryRows& rows, const Positions& positions, at::ScalarType dtype);
+// The same for rotations that rows(tokens of one side) gives to both sides.
+template <class Rows>
+Terms rotations_of(const Positions& positions, std::string layout, const Rows& rows) {
+  const Rotation query = rows(positions.query);
+  return {.query = query, .key = positions.same_tokens() ? query : rows(positions.key), .layout = std::move(layout)};
+}
 
 // Throws Error for positions on several axes, because TokenPositions::ids keeps only the highest axis.
 void require_one_axis(const char* where, const Positions& positions);
 
-// The keys that make_rotary_rows reads for every form, for EncodingInfo.
-std::vector<std::string> rotary_keys(const char* layout);
+// An encoding whose terms are rotary_terms().
+class RotaryEncoding : public Encoding {
+ public:
+  // name: for messages. Reads the keys of `options`; with precision float32, torch computes frequencies, cosines and
+  // sines.
+  RotaryEncoding(const char* name, RotaryForm form, io::StrictObject& options, const EncodingShape& shape);
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override;
+  bool changes_with_length() const override { return rows_.changes_with_length(); }
+  int64_t last_new_length() const override { return 1; }
+
+ protected:
+  // Throws Error for positions without rotations: by default, for positions on several axes.
+  virtual void check_positions(const Positions& positions, at::ScalarType dtype) const;
+
+  const char* name_;
+  RotaryRows rows_;
+};
+
+// Frequencies in float32, bit for bit as in transformers: float32 [R/2], for a sequence of that many tokens.
+at::Tensor float32_frequencies(const RopeSpec& spec, int64_t sequence_length);
+
+// The keys that RotaryEncoding reads for every form, and more, for EncodingInfo.
+std::vector<std::string> rotary_keys(const char* layout, std::initializer_list<const char*> more);
 
 }  // namespace rf::nn

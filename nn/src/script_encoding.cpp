@@ -102,24 +102,18 @@ struct ScriptEncoding : torch::CustomClassHolder {
     return with_value_errors([&] {
       const ParameterScope scope = tensors.in_place(given);
       check_layer(layer);
-      Projections of_layer = make_projections(projections);
+      const auto at_place = [&](size_t i) { return i < projections.size() ? projections[i] : at::Tensor(); };
+      Projections of_layer{at_place(0), at_place(1), at_place(2), at_place(3), at_place(4), at_place(5)};
       if (hidden && encoding->numbers_per_token() > 0) {
         of_layer.token_numbers_BSN = encoding->token_numbers(layer, *hidden);
       }
       of_layer.query_BTHD = queries.value_or(at::Tensor());
       of_layer.key_BSHD = keys.value_or(at::Tensor());
-      return terms_of_layer(layer, of_layer, dtype, positions, key_positions, sequences);
+      const Positions where =
+          make_positions(positions, key_positions.value_or(at::Tensor()), sequences.value_or(at::Tensor()));
+      const Shared shared = encoding->shared(where, static_cast<at::ScalarType>(dtype));
+      return lists_of(encoding->terms(layer, shared, of_layer));
     });
-  }
-
-  static Projections make_projections(const std::vector<at::Tensor>& given) {
-    const auto at_place = [&](size_t i) { return i < given.size() ? given[i] : at::Tensor(); };
-    return {.query_weight = at_place(0),
-            .key_weight = at_place(1),
-            .value_weight = at_place(2),
-            .query_bias = at_place(3),
-            .key_bias = at_place(4),
-            .value_bias = at_place(5)};
   }
 
   void check_layer(int64_t layer) const {
@@ -128,18 +122,12 @@ struct ScriptEncoding : torch::CustomClassHolder {
     }
   }
 
-  TermLists terms_of_layer(int64_t layer, const Projections& projections, int64_t dtype, const at::Tensor& positions,
-                           const MaybeTensor& key_positions, const MaybeTensor& sequences) const {
-    const Positions where =
-        make_positions(positions, key_positions.value_or(at::Tensor()), sequences.value_or(at::Tensor()));
-    const Shared shared = encoding->shared(where, static_cast<at::ScalarType>(dtype));
-    return lists_of(encoding->terms(layer, shared, projections));
-  }
-
   int64_t layers;
   std::shared_ptr<Encoding> encoding;
   ScriptTensors tensors;
 };
+
+using EncodingSelf = c10::intrusive_ptr<ScriptEncoding>;
 
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptEncoding>("Encoding")
@@ -148,26 +136,21 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       .def("words", &ScriptEncoding::words)
       .def("layer_input", &ScriptEncoding::layer_input)
       .def("terms", &ScriptEncoding::terms)
-      .def("changes_words",
-           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->changes_words(); })
-      .def("reads_sequences",
-           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->reads_sequences(); })
+      .def("changes_words", [](const EncodingSelf& self) { return self->encoding->changes_words(); })
+      .def("reads_sequences", [](const EncodingSelf& self) { return self->encoding->reads_sequences(); })
       .def("made_for",
-           [](const c10::intrusive_ptr<ScriptEncoding>& self) {
+           [](const EncodingSelf& self) {
              const MadeFor made_for = self->encoding->made_for();
              return std::string(made_for == MadeFor::kAnyAttention ? ""
                                 : made_for == MadeFor::kCausal     ? "causal"
                                                                    : "bidirectional");
            })
-      .def("scales_scores",
-           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->scales_scores(); })
-      .def("train", [](const c10::intrusive_ptr<ScriptEncoding>& self, bool on) { self->encoding->train(on); })
-      .def("changes_with_length",
-           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->changes_with_length(); })
-      .def("named_parameters",
-           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->tensors.parameters(); })
-      .def("named_buffers", [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->tensors.buffers(); })
-      .def("release", [](const c10::intrusive_ptr<ScriptEncoding>& self) { self->tensors.release(); });
+      .def("scales_scores", [](const EncodingSelf& self) { return self->encoding->scales_scores(); })
+      .def("train", [](const EncodingSelf& self, bool on) { self->encoding->train(on); })
+      .def("changes_with_length", [](const EncodingSelf& self) { return self->encoding->changes_with_length(); })
+      .def("named_parameters", [](const EncodingSelf& self) { return self->tensors.parameters(); })
+      .def("named_buffers", [](const EncodingSelf& self) { return self->tensors.buffers(); })
+      .def("release", [](const EncodingSelf& self) { self->tensors.release(); });
   library.def("encodings", [] { return encodings_json().dump(); });
   library.def("combine_encodings", &ScriptEncoding::combine);
 }

@@ -9,15 +9,12 @@ namespace rf::nn {
 
 namespace {
 
-std::mutex& one_at_a_time() {
-  static std::mutex mutex;
-  return mutex;
-}
+std::mutex one_at_a_time;
 
 }  // namespace
 
 SeedScope::SeedScope(uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
-  one_at_a_time().lock();
+  one_at_a_time.lock();
   const std::lock_guard lock(generator_.mutex());
   before_ = generator_.get_state();
   generator_.set_current_seed(seed);
@@ -28,7 +25,7 @@ SeedScope::~SeedScope() {
     const std::lock_guard lock(generator_.mutex());
     generator_.set_state(before_);
   }
-  one_at_a_time().unlock();
+  one_at_a_time.unlock();
 }
 
 }  // namespace rf::nn

@@ -17,6 +17,9 @@ struct ServedTerms {
   int64_t tokens = 0, longest = 0;      // as in SavedTerms
 };
 
+// Whether the encoding reads sequences of that many tokens.
+bool reads_length(const Encoding& encoding, int64_t tokens);
+
 // asked: as `tokens` of save_position_terms().
 ServedTerms served_terms(const Model& model, std::optional<int64_t> asked);
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "cpu_data.h"
+#include "known_values.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {

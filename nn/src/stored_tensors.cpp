@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -15,33 +16,26 @@ namespace rf::nn {
 
 namespace {
 
+constexpr std::pair<io::DType, at::ScalarType> kDtypes[] = {{io::DType::kF16, at::kHalf},
+                                                            {io::DType::kBF16, at::kBFloat16},
+                                                            {io::DType::kF32, at::kFloat},
+                                                            {io::DType::kF64, at::kDouble},
+                                                            {io::DType::kI64, at::kLong}};  // of buffers only
+
 at::ScalarType scalar_type(const io::TensorView& view, WeightRole role) {
-  switch (view.dtype) {
-    case io::DType::kF16: return at::kHalf;
-    case io::DType::kBF16: return at::kBFloat16;
-    case io::DType::kF32: return at::kFloat;
-    case io::DType::kF64: return at::kDouble;
-    case io::DType::kI64:
-      if (role == WeightRole::kBuffer) return at::kLong;
-      [[fallthrough]];
-    default:
-      fail("load_model", "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype),
-           view.name);
+  for (const auto& [stored, dtype] : kDtypes) {
+    if (stored == view.dtype && (dtype != at::kLong || role == WeightRole::kBuffer)) return dtype;
   }
+  fail("load_model", "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype),
+       view.name);
 }
 
 // The dtype in which a weight (float32) or a buffer is stored.
 io::DType stored_dtype(const at::Tensor& tensor, const std::string& name) {
-  switch (tensor.scalar_type()) {
-    case at::kLong: return io::DType::kI64;
-    case at::kDouble: return io::DType::kF64;
-    case at::kFloat: return io::DType::kF32;
-    case at::kBFloat16: return io::DType::kBF16;
-    case at::kHalf: return io::DType::kF16;
-    default:
-      fail("save_model", "buffers must be floating-point or int64, got {} for {}", toString(tensor.scalar_type()),
-           name);
+  for (const auto& [stored, dtype] : kDtypes) {
+    if (dtype == tensor.scalar_type()) return stored;
   }
+  fail("save_model", "buffers must be floating-point or int64, got {} for {}", toString(tensor.scalar_type()), name);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The tokens of one forward pass: their positions, and which tokens may be attended to (R-CONV-11, R-HF-08).
+// The tokens of one forward pass: checks of the input, positions drawn in training, the positions of queries and keys,
+// and which tokens may be attended to (R-CONV-11, R-HF-08).
 #pragma once
 
 #include "rf/nn/attention.h"
@@ -7,6 +8,16 @@
 #include "rf/nn/positions.h"
 
 namespace rf::nn {
+
+// Throws Error for wrong shapes and dtypes; ids, types and masks out of range (with the value and its place); empty
+// input; negative positions; segments together with a mask; encoder states without cross-attention or the reverse; a
+// cache in a model that is not causal, or from another batch or model. dtype: of keys and values.
+void check_input(const Input& input, const ModelConfig& config, at::ScalarType dtype, const KeyValueCache* cache);
+
+// Returns the input with drawn positions, one draw per sequence: a row, or a run of equal segments. They depend on the
+// given positions and on one stream of the key. Throws Error for positions on several axes, and for a sequence with
+// more positions than there are to draw from.
+Input with_training_positions(const Input& input, const TrainingPositions& how, DropoutKey& key);
 
 struct Tokens {
   Positions positions;      // queries: the new tokens; keys: cached and new tokens

@@ -1,6 +1,4 @@
-// Randomised, shifted and augmented positions (training_positions.h; R-TRN-11).
-#include "training_positions.h"
-
+// Randomised, shifted and augmented positions (tokens.h; R-TRN-11).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 
@@ -9,8 +7,9 @@
 #include <map>
 #include <vector>
 
-#include "cpu_data.h"
+#include "known_values.h"
 #include "rf/io/error.h"
+#include "tokens.h"
 
 namespace rf::nn {
 

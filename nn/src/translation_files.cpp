@@ -1,7 +1,6 @@
 // Model directories of encoder-decoders (rf/nn/translation_model.h). Marian's files may contain copies of the shared
 // embedding and its table of sinusoids; these must equal the originals.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/abs.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -73,11 +72,20 @@ bool is_read_elsewhere(const std::string& name) {
          std::any_of(kSinusoidNames.begin(), kSinusoidNames.end(), is_name);
 }
 
-void check_stored_shape(const io::TensorView& view, const WeightSpec& spec) {
-  if (view.shape != spec.shape) {
-    fail("weights", "{} must have the shape [{}] by the config, got [{}]", io::printable(view.name),
-         fmt::join(spec.shape, ", "), fmt::join(view.shape, ", "));
+// The tensor of a weight; nullptr for a buffer that the file lacks.
+const io::TensorView* stored_weight(const CheckpointFiles& files, const WeightSpec& spec, const std::string& type) {
+  const auto found = files.tensors().find(spec.name);
+  const io::TensorView* view = spec.name == kSharedEmbedding    ? &embedding_of(files)
+                               : found != files.tensors().end() ? found->second
+                                                                : nullptr;
+  if (view == nullptr && spec.role != WeightRole::kBuffer) {
+    fail("weights", "all tensors of a {} must be in the file, got no {}", type, spec.name);
   }
+  if (view != nullptr && view->shape != spec.shape) {
+    fail("weights", "{} must have the shape [{}] by the config, got [{}]", io::printable(view->name),
+         fmt::join(spec.shape, ", "), fmt::join(view->shape, ", "));
+  }
+  return view;
 }
 
 std::vector<at::Tensor> stored_translation_values(const TranslationModel& model) {
@@ -98,15 +106,7 @@ std::shared_ptr<TranslationModel> load_translation_model(const std::string& mode
   const TranslationConfig config = load_translation_config(model_dir);
   const CheckpointFiles files(model_dir, "load_model");
   // Checks sizes against the file before allocating memory.
-  for (const WeightSpec& spec : rf::weight_specs(config)) {
-    if (spec.name == kSharedEmbedding) {
-      check_stored_shape(embedding_of(files), spec);
-    } else if (const auto found = files.tensors().find(spec.name); found != files.tensors().end()) {
-      check_stored_shape(*found->second, spec);
-    } else if (spec.role != WeightRole::kBuffer) {
-      fail("weights", "all tensors of a {} must be in the file, got no {}", model_type(config), spec.name);
-    }
-  }
+  for (const WeightSpec& spec : rf::weight_specs(config)) stored_weight(files, spec, model_type(config));
   check_sinusoids(files, config);
   const EmptyParameters empty;
   auto model = std::make_shared<TranslationModel>(config);
@@ -116,17 +116,12 @@ std::shared_ptr<TranslationModel> load_translation_model(const std::string& mode
   std::set<std::string> known;
   for (const WeightSpec& spec : model->weight_specs()) {
     known.insert(spec.name);
-    const auto found = files.tensors().find(spec.name);
-    if (spec.role == WeightRole::kBuffer) {
-      if (found != files.tensors().end()) load_buffer(buffers[spec.name], read_tensor(*found->second), spec.name);
-      continue;
+    const io::TensorView* view = stored_weight(files, spec, model_type(config));
+    if (spec.role != WeightRole::kBuffer) {
+      parameters[spec.name].copy_(finite_as(read_tensor(*view), dtype, view->name));
+    } else if (view != nullptr) {
+      load_buffer(buffers[spec.name], read_tensor(*view), spec.name);
     }
-    if (spec.name != kSharedEmbedding && found == files.tensors().end()) {
-      fail("weights", "all tensors of a {} must be in the file, got no {}", model_type(config), spec.name);
-    }
-    const io::TensorView& view = spec.name == kSharedEmbedding ? embedding_of(files) : *found->second;
-    check_stored_shape(view, spec);
-    parameters[spec.name].copy_(finite_as(read_tensor(view), dtype, view.name));
   }
   for (const auto& [name, view] : files.tensors()) {
     if (!known.contains(name) && !is_read_elsewhere(name)) {

@@ -2,14 +2,12 @@
 #include "rf/nn/translation_model.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include "body.h"
-#include "input.h"
 #include "layer_parameters.h"
 #include "layers.h"
 #include "position.h"

@@ -5,7 +5,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
@@ -14,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "rf/io/error.h"
@@ -85,10 +85,7 @@ class SentenceSearch {
   BeamResults<Translation> results_;
 };
 
-struct PaddedRows {
-  at::Tensor ids_BT, mask_BT;
-};
-PaddedRows padded_rows(std::span<const std::vector<int32_t>> rows, int64_t pad) {
+at::Tensor padded_rows(std::span<const std::vector<int32_t>> rows, int64_t pad) {
   size_t longest = 0;
   for (const std::vector<int32_t>& row : rows) longest = std::max(longest, row.size());
   const at::Tensor ids_BT = at::full({std::ssize(rows), static_cast<int64_t>(longest)}, pad, at::kLong);
@@ -97,7 +94,7 @@ PaddedRows padded_rows(std::span<const std::vector<int32_t>> rows, int64_t pad) 
     std::copy(row.begin(), row.end(), to);
     to += longest;
   }
-  return {ids_BT, ids_BT.ne(pad)};
+  return ids_BT;
 }
 
 // The sum of finite floats is finite in double precision.
@@ -115,16 +112,17 @@ class BatchSearch {
     for (const std::vector<int32_t>& source : sources) {
       sentences_.emplace_back(options, most_tokens(std::ssize(source)), static_cast<int32_t>(config.eos_token_id));
     }
-    const PaddedRows source = padded_rows(sources, config.pad_token_id);
-    mask_ = source.mask_BT;
-    states_ = model.encode(source.ids_BT, mask_);
+    const at::Tensor ids_BS = padded_rows(sources, config.pad_token_id);
+    mask_ = ids_BS.ne(config.pad_token_id);
+    states_ = model.encode(ids_BS, mask_);
   }
 
   std::vector<Translation> run() {
     at::Tensor target = at::full({std::ssize(sentences_), 1}, model_.config().decoder_start_token_id, at::kLong);
-    place_first();
+    place();
     while (true) {
-      advance(step(target));
+      const auto [scores_RK, ids_RK] = step(target);
+      advance(scores_RK, ids_RK);
       const std::vector<int64_t> parents = place();
       if (parents.empty()) break;
       target = next_target(target, parents);
@@ -135,10 +133,6 @@ class BatchSearch {
   }
 
  private:
-  struct Best {
-    at::Tensor scores_RK, ids_RK;
-  };
-
   // The maximum length of a translation, limited by a position table.
   int64_t most_tokens(int64_t source_tokens) const {
     constexpr double kMaxTokens = 1 << 30;
@@ -155,7 +149,8 @@ class BatchSearch {
     return most;
   }
 
-  Best step(const at::Tensor& target_RT) {
+  // Scores and ids of the best tokens after each row.
+  std::tuple<at::Tensor, at::Tensor> step(const at::Tensor& target_RT) {
     KeyValueCache* const cache = options_.cache == SearchOptions::Cache::kUsed ? &cache_ : nullptr;
     const at::Tensor hidden_RTC = model_.decode(target_RT, states_, mask_, cache);
     const at::Tensor logits_RV = model_.logits(hidden_RTC.select(1, -1).contiguous()).to(at::kFloat);
@@ -163,22 +158,19 @@ class BatchSearch {
     at::Tensor scores_RV = at::log_softmax(logits_RV, -1);
     scores_RV.select(1, model_.config().pad_token_id).fill_(-std::numeric_limits<float>::infinity());
     const int64_t candidates = std::min(2 * options_.beams, scores_RV.size(1) - 1);
-    auto [best_RK, ids_RK] = at::topk(scores_RV, candidates, -1);
-    return {best_RK.contiguous(), ids_RK.contiguous()};
+    return at::topk(scores_RV, candidates, -1);
   }
 
-  void advance(const Best& best) {
-    const int64_t count = best.scores_RK.size(1);
-    const auto* const scores = best.scores_RK.const_data_ptr<float>();
-    const auto* const ids = best.ids_RK.const_data_ptr<int64_t>();
+  void advance(const at::Tensor& scores_RK, const at::Tensor& ids_RK) {
+    const auto scores = scores_RK.accessor<float, 2>();
+    const auto ids = ids_RK.accessor<int64_t, 2>();
     for (SentenceSearch& sentence : sentences_) {
       if (sentence.is_done()) continue;
       std::vector<BeamCandidate> candidates;
       for (size_t b = 0; b < sentence.beams().size(); ++b) {
         const TargetBeam& beam = sentence.beams()[b];
-        for (int64_t k = 0; k < count; ++k) {
-          const int64_t at = beam.row * count + k;
-          candidates.push_back({beam.score + scores[at], b, static_cast<int32_t>(ids[at])});
+        for (int64_t k = 0; k < scores.size(1); ++k) {
+          candidates.push_back({beam.score + scores[beam.row][k], b, static_cast<int32_t>(ids[beam.row][k])});
         }
       }
       std::stable_sort(candidates.begin(), candidates.end(),
@@ -186,10 +178,6 @@ class BatchSearch {
       candidates.resize(std::min(candidates.size(), static_cast<size_t>(2 * options_.beams)));
       sentence.advance(candidates);
     }
-  }
-
-  void place_first() {
-    for (size_t i = 0; i < sentences_.size(); ++i) sentences_[i].beams()[0].row = static_cast<int64_t>(i);
   }
 
   // Assigns every beam a row for the next step; returns the row that each beam continues.

@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <span>
 
 namespace rf::nn {
 
 namespace {
 
-// numbers[s] becomes the sum over the segments up to s, or from s to the last.
-void accumulate_forward(double* numbers, int64_t segments) {
-  for (int64_t s = 1; s < segments; ++s) numbers[s] += numbers[s - 1];
+// Each number becomes the sum over the segments up to its own, or from its own to the last.
+void accumulate_forward(std::span<double> numbers) {
+  std::partial_sum(numbers.begin(), numbers.end(), numbers.begin());
 }
-
-void accumulate_backward(double* numbers, int64_t segments) {
-  for (int64_t s = segments - 1; s > 0; --s) numbers[s - 1] += numbers[s];
+void accumulate_backward(std::span<double> numbers) {
+  std::partial_sum(numbers.rbegin(), numbers.rend(), numbers.rbegin());
 }
 
 }  // namespace
@@ -40,11 +41,9 @@ UnitSegments::UnitSegments(const double* u, const double* t, const double* v, in
   const int64_t count = segments();
   slopes_.resize(heads * count);
   offsets_.resize(heads * count);
-  std::vector<double> falling_slopes(count), falling_offsets(count);
   for (int64_t h = 0; h < heads; ++h) {
-    double *slopes = slopes_.data() + h * count, *offsets = offsets_.data() + h * count;
-    std::fill(falling_slopes.begin(), falling_slopes.end(), 0.0);
-    std::fill(falling_offsets.begin(), falling_offsets.end(), 0.0);
+    const std::span<double> slopes(&slopes_[h * count], count), offsets(&offsets_[h * count], count);
+    std::vector<double> falling_slopes(count), falling_offsets(count);
     for (int64_t w = 0; w < units; ++w) {
       const Unit& unit = units_[w];
       const double weight = v[h * units + w];
@@ -58,10 +57,10 @@ UnitSegments::UnitSegments(const double* u, const double* t, const double* v, in
         offsets[unit.segment] += weight * unit.t;
       }
     }
-    accumulate_forward(slopes, count);
-    accumulate_forward(offsets, count);
-    accumulate_backward(falling_slopes.data(), count);
-    accumulate_backward(falling_offsets.data(), count);
+    accumulate_forward(slopes);
+    accumulate_forward(offsets);
+    accumulate_backward(falling_slopes);
+    accumulate_backward(falling_offsets);
     for (int64_t s = 0; s < count; ++s) {
       slopes[s] += falling_slopes[s];
       offsets[s] += falling_offsets[s];
@@ -74,12 +73,12 @@ UnitSegments::Gradients UnitSegments::gradients(std::vector<double> sums, std::v
   const auto units = static_cast<int64_t>(units_.size());
   Gradients grads = {std::vector<double>(units), std::vector<double>(units), std::vector<double>(heads_ * units)};
   for (int64_t h = 0; h < heads_; ++h) {
-    double *from = sums.data() + h * count, *from_x = sums_x.data() + h * count;
-    std::vector<double> up_to(from, from + count), up_to_x(from_x, from_x + count);
-    accumulate_backward(from, count);
-    accumulate_backward(from_x, count);
-    accumulate_forward(up_to.data(), count);
-    accumulate_forward(up_to_x.data(), count);
+    const std::span<double> from(&sums[h * count], count), from_x(&sums_x[h * count], count);
+    std::vector<double> up_to(from.begin(), from.end()), up_to_x(from_x.begin(), from_x.end());
+    accumulate_backward(from);
+    accumulate_backward(from_x);
+    accumulate_forward(up_to);
+    accumulate_forward(up_to_x);
     for (int64_t w = 0; w < units; ++w) {
       const Unit& unit = units_[w];
       if (unit.active == Active::kNever) continue;

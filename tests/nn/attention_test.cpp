@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "rf/io/error.h"
+#include "error_of.h"
 
 namespace rf::nn {
 namespace {
@@ -64,12 +64,8 @@ TEST(Attention, EveryPathDropsTheSame) {
 TEST(Attention, TheLoopsKnowNoDropout) {
   DropoutKey key;
   const at::Tensor q = at::randn({1, kTokens, 1, 8}, at::kDouble);
-  try {
-    probabilities(q, context_of({}, Kernel::kRef), {.p = 0.5, .key = &key});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "[attention] dropout must be 0 with kernel ref, got 0.5");
-  }
+  EXPECT_EQ(error_of([&] { probabilities(q, context_of({}, Kernel::kRef), {.p = 0.5, .key = &key}); }),
+            "[attention] dropout must be 0 with kernel ref, got 0.5");
 }
 
 // What a context keeps for one layer's terms and dtype must not be taken for another's.

@@ -8,7 +8,7 @@
 #include <functional>
 #include <limits>
 
-#include "rf/io/error.h"
+#include "error_of.h"
 #include "rf/io/files.h"
 #include "rf/io/safetensors.h"
 #include "small_model.h"
@@ -53,12 +53,7 @@ class ModelDirectory : public testing::Test {
   }
 
   std::string load_error(std::optional<Head> head = std::nullopt) {
-    try {
-      load_model(dir_, head, at::kFloat);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_of([&] { load_model(dir_, head, at::kFloat); });
   }
 
   fs::path dir_;
@@ -185,12 +180,8 @@ TEST_F(ModelDirectory, AnotherHeadMustBeAllowed) {
 }
 
 TEST_F(ModelDirectory, AnUnwritablePlaceIsAnError) {
-  try {
-    save_model(*model_, (dir_ / "config.json" / "below").string());
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_CONTAINS(std::string(error.what()), "config.json");
-  }
+  const std::string message = error_of([&] { save_model(*model_, (dir_ / "config.json" / "below").string()); });
+  EXPECT_CONTAINS(message, "config.json");
 }
 
 }  // namespace

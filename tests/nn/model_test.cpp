@@ -86,44 +86,11 @@ TEST(RoFormerMasks, AFullyMaskedSequenceAttendsToNothing) {
   }
 }
 
-TEST(RoFormerMasks, CausalWithLeftPaddingIsFiniteAndLooksBackOnly) {
-  ModelConfig config = small_config();
-  config.is_decoder = true;
-  const auto model = small_model(config, Head::kCausalLm);
-  Input input = input_of(small_ids(1, 6));
-  input.mask_BT = at::tensor({0, 0, 1, 1, 1, 1}, at::kInt).unsqueeze(0);
-  const at::Tensor hidden = model->encode(input);
-  EXPECT_TRUE(at::isfinite(hidden).all().item<bool>());
-  input.ids_BT = input.ids_BT.clone();
-  input.ids_BT[0][5] = 1;
-  const at::Tensor other = model->encode(input);
-  EXPECT_TRUE(hidden.narrow(1, 0, 5).equal(other.narrow(1, 0, 5)));
-  EXPECT_GT(largest(hidden.narrow(1, 5, 1) - other.narrow(1, 5, 1)), kTokenSeen * largest(hidden));
-}
-
-TEST(RoFormerMasks, APackedRowEqualsItsSequencesAlone) {
-  ModelConfig config = small_config();
-  config.rotary_value = true;
-  for (const bool is_decoder : {false, true}) {
-    config.is_decoder = is_decoder;
-    const auto model = small_model(config);
-    model->to(at::kDouble);
-    const at::Tensor ids = small_ids(1, 12);  // 5 tokens, 4 tokens, 3 of padding
-    Input input = input_of(ids);
-    input.segments_BT = at::tensor({0, 0, 0, 0, 0, 1, 1, 1, 1, -1, -1, -1}, at::kInt).unsqueeze(0);
-    input.positions_BT = at::tensor({0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 0, 0}, at::kLong).unsqueeze(0);
-    const at::Tensor packed = model->encode(input);
-    EXPECT_TRUE(at::isfinite(packed).all().item<bool>());
-    const at::Tensor first = model->encode(input_of(ids.narrow(1, 0, 5)));
-    const at::Tensor second = model->encode(input_of(ids.narrow(1, 5, 4)));
-    EXPECT_LE(largest(packed.narrow(1, 0, 5) - first), kFloat64Model * largest(first));
-    EXPECT_LE(largest(packed.narrow(1, 5, 4) - second), kFloat64Model * largest(second));
-  }
-}
-
 // By the fused kernel, which takes rows of a batch as one; segments that come back are for a mask.
-TEST(RoFormerMasks, RowsMayBePackedDifferently) {
-  const auto model = small_model(small_config());
+void expect_packed_rows_to_be_their_sequences(bool is_decoder) {
+  ModelConfig config = small_config();
+  config.is_decoder = config.rotary_value = is_decoder;
+  const auto model = small_model(config);
   const at::Tensor ids = small_ids(3, 8);
   Input input = input_of(ids);
   input.segments_BT = at::tensor({0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 5, 5, 5, 5, -1, -1, 0, 1, 1, 0, 0, 1, 0, 1}, at::kInt);
@@ -147,6 +114,10 @@ TEST(RoFormerMasks, RowsMayBePackedDifferently) {
   // Padding too, which attends to nothing, not even to padding.
   const at::Tensor packed = expect(2), masked = expect(3).narrow(0, 0, 2);
   EXPECT_LE(largest(packed - masked), kFloat32Model * largest(masked));
+}
+
+TEST(RoFormerMasks, RowsMayBePackedDifferently) {
+  for (const bool is_decoder : {false, true}) expect_packed_rows_to_be_their_sequences(is_decoder);
 }
 
 // Encodings whose terms depend on a sequence's length or start, too, and linear attention.
@@ -269,31 +240,6 @@ TEST(RoFormerCache, SelectedRowsGoOnAsTheirOwn) {
     const at::Tensor last = model->encode(input_of(all.narrow(1, 6, 2)), &cache);
     EXPECT_LE(largest(last - expected), kFloat32Model * largest(expected)) << name;
   }
-}
-
-TEST(RoFormerDropout, IsAFunctionOfSeedStepAndSite) {
-  ModelConfig config = small_config();
-  const auto model = small_model(config, Head::kSequenceClassification);
-  const Input input = input_of(small_ids(3, 8));
-  const at::Tensor without = model->forward(input).logits;
-  EXPECT_TRUE(model->forward(input).logits.equal(without));
-  model->train();
-  const auto draw = [&](uint64_t seed, uint64_t step) {
-    Input keyed = input;
-    keyed.dropout_key = DropoutKey{.seed = seed, .step = step};
-    return model->forward(keyed).logits.detach();
-  };
-  const at::Tensor first = draw(1, 2);
-  EXPECT_TRUE(draw(1, 2).equal(first));
-  EXPECT_FALSE(draw(1, 3).equal(first));
-  EXPECT_FALSE(draw(2, 2).equal(first));
-  EXPECT_FALSE(first.equal(without));
-  const at::Tensor drawn = model->forward(input).logits;
-  EXPECT_FALSE(model->forward(input).logits.equal(drawn)) << "without a key every pass draws anew";
-  config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
-  const auto undropped = small_model(config, Head::kSequenceClassification);
-  undropped->train();
-  EXPECT_TRUE(undropped->forward(input).logits.equal(without));
 }
 
 // The mean over many draws of a linear quantity is what evaluation gives: the scale of what is kept is right.

@@ -1,5 +1,6 @@
 // First and end of each token's sequence, and bad positions (rf/nn/positions.h).
 #include "rf/nn/positions.h"
+#include "error_of.h"
 
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -29,13 +30,8 @@ Rows rows_of(const at::Tensor& x) {
   return rows;
 }
 
-std::string error_of(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {}) {
-  try {
-    make_positions(query, key, sequences);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+std::string positions_error(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {}) {
+  return error_of([&] { make_positions(query, key, sequences); });
 }
 
 TEST(Positions, ARowIsOneSequence) {
@@ -93,22 +89,22 @@ TEST(Positions, OfSeveralAxesTheHighestCounts) {
 TEST(Positions, BadInputIsRefused) {
   const at::Tensor ids = tensor_of({{0, 1, 2}});
   EXPECT_EQ(
-      error_of(ids.to(at::kFloat)),
+      positions_error(ids.to(at::kFloat)),
       "[positions] query positions must be integers [tokens], [batch, tokens] or [batch, tokens, axes], got Float "
       "of 2 dimensions");
   EXPECT_EQ(
-      error_of(ids, at::zeros({1, 1, 1, 1}, at::kLong)),
+      positions_error(ids, at::zeros({1, 1, 1, 1}, at::kLong)),
       "[positions] key positions must be integers [tokens], [batch, tokens] or [batch, tokens, axes], got Long of "
       "4 dimensions");
-  EXPECT_EQ(error_of(tensor_of({{1}, {2}}), tensor_of({{1}, {2}, {3}})),
+  EXPECT_EQ(positions_error(tensor_of({{1}, {2}}), tensor_of({{1}, {2}, {3}})),
             "[positions] queries and keys must have one batch size, got 2 and 3");
-  EXPECT_EQ(error_of(ids, tensor_of({{0, 1}}), tensor_of({{0, 0}})),
+  EXPECT_EQ(positions_error(ids, tensor_of({{0, 1}}), tensor_of({{0, 0}})),
             "[positions] queries must be the last keys of their rows, got 3 queries and 2 keys");
-  EXPECT_EQ(error_of(ids, {}, tensor_of({{0, -2, 0}})),
+  EXPECT_EQ(positions_error(ids, {}, tensor_of({{0, -2, 0}})),
             "[positions] sequences must be -1 (padding) or in 0..2147483647, got -2");
-  EXPECT_EQ(error_of(ids, {}, tensor_of({{0, 0}})),
+  EXPECT_EQ(positions_error(ids, {}, tensor_of({{0, 0}})),
             "[positions] sequences must be integers [1 or 1, 3], got Long [1, 2]");
-  EXPECT_EQ(error_of(ids, {}, tensor_of({{0, 0, 0}}, at::kFloat)),
+  EXPECT_EQ(positions_error(ids, {}, tensor_of({{0, 0, 0}}, at::kFloat)),
             "[positions] sequences must be integers [1 or 1, 3], got Float [1, 3]");
 }
 
@@ -118,13 +114,10 @@ TEST(Positions, OfAnotherDeviceAreRefused) {
   for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
            {"sinusoidal", "{}"}, {"rope", "{}"}, {"axial", R"({"grid_width": 2})"}, {"log-n", "{}"}, {"fire", "{}"}}) {
     const auto encoding = make_encoding({name, options}, {.heads = 2, .head_dim = 8, .causal = true});
-    std::string message;
-    try {
+    const std::string message = error_of([&, encoding = encoding] {
       encoding->input(meta.query, at::kFloat);
       encoding->terms(0, encoding->shared(meta, at::kFloat), {});
-    } catch (const Error& error) {
-      message = error.what();
-    }
+    });
     EXPECT_EQ(message, "[encoding] positions must be on the CPU, got meta") << name;
   }
 }

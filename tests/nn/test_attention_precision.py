@@ -1,12 +1,14 @@
-"""Attention over terms in 16 and 32 bits: its error against the float64 loops beside that of the plain formula."""
+"""Attention over terms in 16 and 32 bits: its error against the float64 loops beside that of the plain formula.
 
-import numpy as np
+Gradients of the fused kernel are compared with the explicit path in tests/ops/test_attention_fused.py.
+"""
+
 import pytest
 import torch
 
 import tolerances as tol
 from attention_reference import reference, window_mask
-from attention_terms import all_terms, data, each_term, from_dict, positions_of, to_dict, with_gradients
+from attention_terms import all_terms, data, from_dict, positions_of, to_dict, with_gradients
 from roformer_cpp import attention
 
 SHAPE = (1, 24, 24, 2, 1)
@@ -80,38 +82,6 @@ def test_error_beside_the_plain_formula(dtype, kind):
     assert theirs < 1, "the plain formula is wrong, and this test tests nothing"
 
 
-@pytest.mark.parametrize("kind", ["steps", "scattered"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_gradients_beside_the_plain_formula(dtype, kind):
-    torch.manual_seed(0)
-    positions, key_positions = positions_of(kind, *SHAPE[:3])
-    attend = torch.as_tensor(window_mask(24, 24, -1, 0))
-    _, terms = rounded(dtype)
-    names = [name for name, x in to_dict(terms).items() if x.is_floating_point() and name != "scale"]
-    errors = []
-    for _ in range(TIMES):
-        (q, k, v), terms = rounded(dtype)
-        run, inputs = with_gradients((q, k, v), terms, positions=positions, key_positions=key_positions, is_causal=True)
-        weights = torch.randn(q.shape).to(dtype)
-
-        def plain(q, k, v, *rest, terms=terms):
-            flat = to_dict(terms) | dict(zip(names, rest, strict=True))
-            return plain_formula(q, k, v, from_dict(flat), positions, key_positions, attend)
-
-        def gradients(function, inputs, weights=weights):
-            return torch.autograd.grad(function(*inputs), inputs, weights.to(inputs[0].dtype))
-
-        exact = gradients(plain, [x.detach().double().requires_grad_() for x in inputs])
-        both = gradients(run, inputs), gradients(plain, inputs)
-        errors.append([[largest_error(x, truth) for x, truth in zip(each, exact, strict=True)] for each in both])
-    ours, theirs = np.sum(errors, axis=0)
-    worse = np.greater(ours, tol.LOW_PRECISION_RATIO * theirs)
-    # Its derivative is 0: what remains is the rounding of the output times its gradient.
-    place = 3 + names.index("reset_row")
-    worse[place] = ours[place] > tol.FUSED_RESET_ROW * torch.finfo(dtype).eps
-    assert not worse.any(), np.array(["q", "k", "v", *names])[worse]
-
-
 def test_autocast():
     """Training: float32 parameters, bfloat16 products."""
     torch.manual_seed(0)
@@ -139,19 +109,6 @@ def test_autocast():
             assert grad.dtype == x.dtype
             scale = max(exact.abs().max(), tol.GRADIENT_FLOOR * largest)
             assert largest_error(grad, exact.double()) <= tol.AUTOCAST_GRADIENT * scale
-
-
-@pytest.mark.parametrize("name", ["query", "key_table", "query_table", "value_table", "position_query", "gate_number"])
-def test_autocast_of_each_term(name):
-    torch.manual_seed(0)
-    run, inputs = with_gradients(data(*SHAPE, dtype=torch.float32), each_term(*SHAPE[:4], dtype=torch.float32)[name])
-    exact = run(*inputs)
-    with torch.autocast("cpu", torch.bfloat16):
-        out = run(*inputs)
-    assert out.dtype == torch.float32
-    assert 0 < largest_error(out, exact.detach()) <= tol.AUTOCAST_GRADIENT * exact.abs().max()
-    for grad, truth in zip(*(torch.autograd.grad(x.sum(), inputs) for x in (out, exact)), strict=True):
-        assert largest_error(grad, truth) <= tol.AUTOCAST_GRADIENT * truth.abs().max()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

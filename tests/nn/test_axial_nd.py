@@ -7,7 +7,7 @@ import torch
 import roformer_cpp
 import rope_reference
 import tolerances
-from nn.test_rope import random_THD, scores
+from nn.test_rope import random_THD
 
 SWEEP_KEYS = {"axial-nd": lambda head_dim: {"grid_shape": [-1, 2, 2], "axes_dims_rope": [head_dim - 4, 2, 2]}}
 
@@ -63,26 +63,6 @@ def test_two_equal_axes_are_axial():
     ours = roformer_cpp.encoding("axial-nd", head_dim=HEAD_DIM, grid_shape=[-1, 5]).terms(POSITIONS)
     theirs = roformer_cpp.encoding("axial", head_dim=HEAD_DIM, grid_width=5).terms(POSITIONS)
     assert torch.equal(ours.query.cos, theirs.query.cos) and torch.equal(ours.key.sin, theirs.key.sin)
-
-
-def test_scores_depend_on_the_distance_on_each_axis():
-    q, k = random_THD(0), random_THD(1)
-    axes = torch.tensor([[[0, 2, 1], [1, 0, 1], [2, 1, 7], [7, 2, 0], [63, 1, 3]]])
-    at = lambda shift: encoding(grid_shape=None, axes_dims_rope=[4, 8, 12]).terms(  # noqa: E731
-        axes + torch.tensor(shift), dtype=torch.double
-    )
-    expected = scores(at([0, 0, 0]), q, k)
-    for shift in ([1, 0, 0], [0, 17, 0], [0, 0, 4096], [3, 5, 100000]):
-        np.testing.assert_allclose(scores(at(shift), q, k), expected, atol=tolerances.SUM_ATOL)
-
-
-def test_halves_pair_across_the_head():
-    x = random_THD(0)
-    order = np.concatenate([np.arange(0, HEAD_DIM, 2), np.arange(1, HEAD_DIM, 2)])
-    halves, pairs = (encoding(layout=layout).terms(POSITIONS, dtype=torch.double) for layout in ("halves", "pairs"))
-    ours = rope_reference.turned(x[..., order], [rows[0] for rows in halves.query], "halves")
-    expected = rope_reference.turned(x, [rows[0] for rows in pairs.query], "pairs")[..., order]
-    np.testing.assert_allclose(ours, expected, atol=tolerances.T1_ATOL, rtol=tolerances.T1_RTOL)
 
 
 @pytest.mark.parametrize("position", [60, -1])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import roformer_cpp
-from encoding_case import Case, check_gradients, parameter
+from encoding_case import Case, parameter
 from initial_values import normal
 from tolerances import T1_ATOL, T1_RTOL
 
@@ -39,9 +39,7 @@ def four_terms(case, encoding, queries, keys):
 def test_equation(causal):
     case = Case(heads=3, head_dim=8)
     encoding = case.encoding("dai-literal", num_hidden_layers=2, is_decoder=causal)
-    expected = case.loops(four_terms(case, encoding, POSITIONS, POSITIONS), causal=causal)
-    ours = case.attention(encoding, POSITIONS, layer=LAYER, causal=causal)
-    np.testing.assert_allclose(ours, expected, T1_RTOL, T1_ATOL)
+    case.check(encoding, four_terms(case, encoding, POSITIONS, POSITIONS), POSITIONS, layer=LAYER, causal=causal)
 
 
 def test_other_keys_than_queries_and_positions_of_each_row():
@@ -54,39 +52,6 @@ def test_other_keys_than_queries_and_positions_of_each_row():
             for b in range(2)]  # fmt: skip
     each = [torch.tensor([given, [p + 7 for p in given]]) for given in (queries, keys)]
     np.testing.assert_allclose(case.attention(encoding, *each, layer=LAYER), np.stack(rows), T1_RTOL, T1_ATOL)
-
-
-def test_without_the_query_position_it_is_transformer_xl_without_its_vectors():
-    case = Case()
-    encoding, other = case.encoding("dai-literal"), case.encoding("transformer-xl")
-    with torch.no_grad():
-        other.get_parameter("layer.0.r_weight").copy_(encoding.get_parameter("layer.0.r_weight"))
-        for name in ("r_w_bias", "r_r_bias"):
-            other.get_parameter(f"layer.0.{name}").zero_()
-    given = {"projections": case.projections(), "queries": case.qkv()[0], "keys": case.qkv()[1], "dtype": torch.float64}
-    ours, theirs = (each.terms(torch.arange(7), **given) for each in (encoding, other))
-    torch.testing.assert_close(ours.key_table.rows, theirs.key_table.rows, rtol=T1_RTOL, atol=T1_ATOL)
-    assert theirs.pair_bias is None and ours.pair_bias.abs().max() > 0.1
-
-
-def test_gradients():
-    case = Case(batch=1, tokens=4)
-    encoding = case.encoding("dai-literal", num_hidden_layers=2)
-    check_gradients(case, encoding, torch.tensor([0, 1, 7, 13]), layer=LAYER)
-    x = torch.from_numpy(case.x).requires_grad_(True)
-    weights = [w.requires_grad_(True) for w in case.projections()]
-
-    def run(x, *weights):
-        q, k, v = (
-            (x @ w.T + b).unflatten(-1, (case.heads, case.head_dim))
-            for w, b in zip(weights[:3], weights[3:], strict=True)
-        )
-        terms = encoding.terms(
-            torch.arange(4), layer=LAYER, projections=weights, queries=q, keys=k, dtype=torch.float64
-        )
-        return roformer_cpp.attention(q, k, v, terms)
-
-    assert torch.autograd.gradcheck(run, (x, *weights))
 
 
 def test_refuses():

@@ -7,9 +7,16 @@ import pytest
 import torch
 
 import roformer_cpp
-from encoding_case import Case, check_gradients, parameter
+from encoding_case import Case, parameter
 from initial_values import HEADS, of_linear, of_log
 from tolerances import T1_ATOL, T1_RTOL
+
+REFUSED = {"dape": [
+    ({"bias": "rope"}, 'dape.bias must be one of alibi, .*fire, got "rope"'),
+    ({"bias": "kerple"}, 'must be one of .*, got "kerple"'),
+    ({"bias": 3}, "dape.bias"),
+    ({"mlp_width": 0}, "mlp_width"),
+]}  # fmt: skip
 
 SWEEP_KEYS = {"dape": {"mlp_width": 3}}
 # The authors' program: torch's linear layers of scores and biases of the heads.
@@ -59,16 +66,7 @@ def adapted(case, encoding, bias):
 def test_scores_are_those_of_the_paper(name, bias, causal):
     case = Case(heads=4, head_dim=8)
     encoding = encoding_of(case, name)
-    ours = case.attention(encoding, POSITIONS, layer=LAYER, causal=causal)
-    expected = case.loops(adapted(case, encoding, bias), causal=causal)
-    np.testing.assert_allclose(ours, expected, atol=T1_ATOL, rtol=T1_RTOL)
-
-
-@pytest.mark.parametrize("bias", ["kerple-log", "fire"])
-def test_gradients(bias):
-    case = Case(batch=1, tokens=4)
-    encoding, causal = case.encoding("dape", mlp_width=WIDTH, bias=bias, is_decoder=True), bias == "fire"
-    check_gradients(case, encoding, torch.tensor([0, 1, 7, 13]), causal=causal)
+    case.check(encoding, adapted(case, encoding, bias), POSITIONS, layer=LAYER, causal=causal)
 
 
 def test_fire_is_a_bias_too():
@@ -91,22 +89,3 @@ def test_refuses_other_heads_and_rows():
     ):
         with pytest.raises(ValueError, match=words):
             encoding.terms(positions, queries=x, keys=x)
-
-
-def test_starts_as_linear_layers_do():
-    torch.manual_seed(0)
-    encoding = roformer_cpp.encoding("dape", num_attention_heads=50, head_dim=2, mlp_width=400)
-    for name, fan_in in (("mlp2_0_weight", 100), ("mlp2_0_bias", 100), ("mlp2_2_weight", 400), ("mlp2_2_bias", 400)):
-        most, drawn = fan_in**-0.5, parameter(encoding, f"layer.0.{name}")
-        assert np.abs(drawn).max() <= most and np.abs(drawn).max() > 0.9 * most and abs(drawn.mean()) < 0.3 * most
-
-
-@pytest.mark.parametrize(("keys", "words"), [
-    ({"bias": "rope"}, 'dape.bias must be one of alibi, .*fire, got "rope"'),
-    ({"bias": "kerple"}, 'must be one of .*, got "kerple"'),
-    ({"bias": 3}, "dape.bias"),
-    ({"mlp_width": 0}, "mlp_width"),
-])  # fmt: skip
-def test_refuses(keys, words):
-    with pytest.raises(ValueError, match=words):
-        roformer_cpp.encoding("dape", **keys)

@@ -7,19 +7,11 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import roformer_cpp
+from encoding_case import TINY_IDS as IDS
+from encoding_case import TINY_MODEL
 
-SIZES = {
-    "vocab_size": 37,
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
-    "hidden_dropout_prob": 0.3,
-    "attention_probs_dropout_prob": 0.3,
-}
+SIZES = TINY_MODEL | {"hidden_size": 24, "hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
 HEADS = ("RoFormerForMaskedLM", "RoFormerForSequenceClassification")
-IDS = torch.arange(1, 19).view(2, 9)
 
 every_head = pytest.mark.parametrize("head", HEADS)
 

@@ -7,9 +7,19 @@ import pytest
 import torch
 
 import roformer_cpp
-from encoding_case import TINY_IDS, TINY_MODEL, Case, check_gradients, parameter
+from encoding_case import TINY_IDS, TINY_MODEL, Case, parameter
 from initial_values import HEADS, normal
 from tolerances import T1_ATOL, T1_RTOL
+
+REFUSED = {"fope": [
+    ({"head_dim": 5}, "head_dim must be even for fope, got 5"),
+    ({"max_position_embeddings": 6}, "fope.num_inv_freq must be given where no frequency turns within"),
+    ({"num_inv_freq": 0}, "num_inv_freq"),
+    ({"num_inv_freq": 5, "head_dim": 8}, "num_inv_freq"),
+    ({"num_inv_freq": 2, "output_dim": 3}, "fope.output_dim must be at most the 2 frequencies, got 3"),
+    ({"fope_init_factor": -1}, "fope_init_factor"),
+    ({"rope_theta": 0}, "rope_theta"),
+]}  # fmt: skip
 
 SWEEP_KEYS = {"fope": {"trainable": True}}
 
@@ -68,9 +78,7 @@ def test_scores_are_those_of_the_paper(keys, frequencies):
     coefficients = encoding.get_parameter(f"layer.{LAYER}.cos_coef")
     heads = 3 if keys.get("fope_sep_head", True) else 1
     assert coefficients.shape == (heads, frequencies, keys.get("output_dim", frequencies))
-    ours = case.attention(encoding, POSITIONS, layer=LAYER)
-    expected = case.loops(fourier(case, encoding, frequencies, keys.get("rope_theta", 10000)))
-    np.testing.assert_allclose(ours, expected, atol=T1_ATOL, rtol=T1_RTOL)
+    case.check(encoding, fourier(case, encoding, frequencies, keys.get("rope_theta", 10000)), POSITIONS, layer=LAYER)
 
 
 def test_without_draws_it_is_rope_whose_slow_pairs_stand_still():
@@ -82,11 +90,6 @@ def test_without_draws_it_is_rope_whose_slow_pairs_stand_still():
     rope = roformer_cpp.encoding("rope", layout="halves", rope_parameters=hope, **shape).double()
     ours, theirs = (case.attention(each, POSITIONS) for each in (fope, rope))
     np.testing.assert_allclose(ours, theirs, atol=T1_ATOL, rtol=T1_RTOL)
-
-
-def test_gradients_of_coefficients():
-    case = Case(batch=1, tokens=4, head_dim=4)
-    check_gradients(case, encoding_of(case, num_inv_freq=2, trainable=True), torch.tensor([0, 1, 7, 13]), layer=LAYER)
 
 
 def test_starts_as_the_authors_do():
@@ -112,22 +115,3 @@ def test_coefficients_are_trained_where_asked_for(trainable):
     for _, each in coefficients:
         assert each.requires_grad == trainable
         assert (each.grad is not None and each.grad.abs().max() > 0) == trainable
-
-
-@pytest.mark.parametrize(("keys", "words"), [
-    ({"head_dim": 5}, "head_dim must be even for fope, got 5"),
-    ({"max_position_embeddings": 6}, "fope.num_inv_freq must be given where no frequency turns within"),
-    ({"num_inv_freq": 0}, "num_inv_freq"),
-    ({"num_inv_freq": 5, "head_dim": 8}, "num_inv_freq"),
-    ({"num_inv_freq": 2, "output_dim": 3}, "fope.output_dim must be at most the 2 frequencies, got 3"),
-    ({"fope_init_factor": -1}, "fope_init_factor"),
-    ({"rope_theta": 0}, "rope_theta"),
-])  # fmt: skip
-def test_refuses(keys, words):
-    with pytest.raises(ValueError, match=words):
-        roformer_cpp.encoding("fope", **keys)
-
-
-def test_refuses_axes():
-    with pytest.raises(ValueError, match=r"\[fope\] positions must"):
-        roformer_cpp.encoding("fope").terms(torch.zeros(1, 4, 2, dtype=torch.long))

@@ -7,14 +7,6 @@ import roformer_cpp
 from tolerances import T1_ATOL, T1_RTOL
 
 
-def test_four_terms():
-    draw = np.random.default_rng(0).standard_normal
-    for _ in range(20):
-        (x_m, p_m, x_n, p_n), (w_q, w_k) = draw((4, 6)), draw((2, 4, 6))
-        four = [a @ w_q.T @ w_k @ c for a in (x_m, p_m) for c in (x_n, p_n)]
-        np.testing.assert_allclose(sum(four), (w_q @ (x_m + p_m)) @ (w_k @ (x_n + p_n)), T1_RTOL, T1_ATOL)
-
-
 def test_four_terms_as_attention():
     """The terms with p are expressible: K = W_k p_n by key, Q = W_q p_m by query, and position meets position by a.c.
 

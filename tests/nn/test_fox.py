@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import roformer_cpp
-from encoding_case import Case, check_gradients, parameter
+from encoding_case import Case, parameter
 from initial_values import normal, zero
 from pair_loops import assert_t1
 from tolerances import T1_ATOL, T1_RTOL
@@ -49,27 +49,6 @@ def test_gates_follow_the_order_of_tokens():
     encoding = encoding_of(case)
     ours = case.attention(encoding, [5, 100, 3, 3, 0, 1, 2], layer=LAYER, causal=True)
     assert_t1(torch.from_numpy(ours), case.loops(forgetting(case, encoding), causal=True))
-
-
-def test_gradients_of_gates_and_tokens():
-    case = Case(batch=1, tokens=4)
-    encoding = encoding_of(case)
-    check_gradients(case, encoding, torch.arange(4), layer=LAYER, causal=True)
-    hidden = torch.from_numpy(case.y).requires_grad_()
-
-    def gates(hidden):
-        return encoding.terms(torch.arange(4), layer=LAYER, hidden_states=hidden, dtype=torch.float64).key_score
-
-    assert torch.autograd.gradcheck(gates, hidden)
-
-
-def test_starts_half_open():
-    torch.manual_seed(0)
-    encoding = roformer_cpp.encoding("fox", num_attention_heads=2, head_dim=8, is_decoder=True)
-    terms = encoding.terms(torch.arange(5), hidden_states=torch.zeros(1, 5, 16))
-    expected = np.log(0.5) * np.arange(4, -1, -1)
-    np.testing.assert_allclose(terms.key_score.detach().numpy(), np.broadcast_to(expected, (1, 2, 5)), rtol=1e-6)
-    assert parameter(encoding, "layer.0.fgate_proj_weight").std() == pytest.approx(0.02, rel=0.5)
 
 
 def test_what_is_read_is_combined_by_encoding():

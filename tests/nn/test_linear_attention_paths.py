@@ -82,24 +82,18 @@ def test_kernels_equal_explicit(name, causal, site):
     assert all(torch.equal(auto[key], fused[key]) for key in fused)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("site", ["before_map", "after_map"])
+@pytest.mark.parametrize(("dtype", "site"), [(torch.bfloat16, "before_map"), (torch.float16, "after_map")])
 @pytest.mark.parametrize(("name", "causal"), CASES)
 def test_error_beside_explicit(name, causal, site, dtype):
     """The explicit way computes in float32 and rounds once. So does fused, but that outputs enter its backward rounded:
     half an eps of outputs of order 1 in products of order 1."""
     tensors, options = {key: x.to(dtype).double() for key, x in case_of(name).items()}, options_of(name, causal, site)
     truth = values_and_gradients(tensors, torch.float64, "explicit", **options)
-    assert_close(
-        values_and_gradients(tensors, dtype, "fused", **options), truth, tol.LINEAR_FUSED_EPS * dtype_eps(dtype)
-    )
+    bound = tol.LINEAR_FUSED_EPS * torch.finfo(dtype).eps
+    assert_close(values_and_gradients(tensors, dtype, "fused", **options), truth, bound)
 
 
-def dtype_eps(dtype):
-    return torch.finfo(dtype).eps
-
-
-@pytest.mark.parametrize(("name", "causal"), CASES)
+@pytest.mark.parametrize(("name", "causal"), [("elu", False), ("favor", True)])
 def test_auto_is_explicit_where_the_kernels_cannot(name, causal):
     tensors, options = case_of(name), options_of(name, causal, "after_map")
     auto, explicit = (
@@ -168,14 +162,6 @@ def test_state_equals_the_whole(name, site, kernels):
         features = size_of(name) + (name == "cosine")
         assert state.tensors["sum"].shape == (B, H, features, DV)
         assert state.tensors["norm"].shape == (B, H, features, 1)
-
-
-@pytest.mark.parametrize("name", ["shen", "favor"])
-def test_auto_streams_running_maxima(name):
-    tensors, options = case_of(name, S, S), options_of(name, True, "after_map", S, S)
-    whole = linear_attention(**{key: x for key, x in tensors.items() if key != "y"}, **options)
-    out, _ = streamed(tensors, torch.float32, options, 32, ("auto",))
-    assert_close({"out": out}, {"out": whole}, tol.LINEAR_FUSED_F32)
 
 
 def test_streamed_sums_lose_nothing():

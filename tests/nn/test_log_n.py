@@ -54,19 +54,6 @@ def test_key_of_rope(layout, rule):
     assert_t1(roformer_cpp.attention(q, k, v, terms, positions=POSITIONS), expected)
 
 
-def test_beside_an_encoding_that_does_not_rotate():
-    torch.manual_seed(0)
-    q, k, v = draw_qkv(5, 2, D)
-    scale = factors("position", POSITIONS.tolist())
-    alibi = roformer_cpp.encoding("alibi", num_attention_heads=2, head_dim=D)
-    terms = roformer_cpp.combine_encodings([alibi, log_n()]).terms(POSITIONS, dtype=torch.float64)
-    at, slopes = POSITIONS.tolist(), [2**-4, 2**-8]
-    expected = pair_loops(
-        q, k, v, lambda h, i, j, q_i, k_j: scale[i] * (q_i @ k_j) / np.sqrt(D) - slopes[h] * abs(at[i] - at[j])
-    )
-    assert_t1(roformer_cpp.attention(q, k, v, terms, positions=POSITIONS), expected)
-
-
 def test_sequences_have_lengths_of_their_own():
     positions, sequences = torch.tensor([0, 1, 2, 0, 1, 2, 3]), torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
     packed = log_n("length").terms(positions, sequences=sequences).query.cos
@@ -100,9 +87,3 @@ def test_linear_attention_has_no_scores(encoding, named):
     with pytest.raises(ValueError, match=message):
         roformer_cpp.build_model(config)
     roformer_cpp.build_model(config | {"attention": "softmax"})
-
-
-def test_two_rotations_are_refused():
-    both = roformer_cpp.combine_encodings([roformer_cpp.encoding("rope"), roformer_cpp.encoding("log-n")])
-    with pytest.raises(ValueError, match="each term must be set by one encoding, got query from two"):
-        both.terms(torch.arange(3))

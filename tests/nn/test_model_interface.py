@@ -15,15 +15,9 @@ from safetensors.torch import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
+from encoding_case import TINY_MODEL
 
-SIZES = {
-    "vocab_size": 37,
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 16,
-}
+SIZES = TINY_MODEL | {"hidden_size": 24, "max_position_embeddings": 16}
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]
 
 

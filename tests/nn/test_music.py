@@ -9,6 +9,7 @@ from initial_values import normal
 from pair_loops import array, assert_t1, draw_qkv, pair_loops, perturb
 
 STARTS = {"music": {"key": normal}}
+REFUSED = {"music": [({"is_decoder": False}, "music needs causal attention")]}
 
 H, D, T, ROWS = 2, 6, 7, 10
 
@@ -47,27 +48,9 @@ def test_pair_loops():
     assert_t1(roformer_cpp.attention(q, k, v, terms, is_causal=True), expected)
 
 
-def test_skewed_scores_are_ours():
-    """With T = L, keys of zero and values that pick a key out, attention is the softmax of skew(Q E_r^T)."""
-    torch.manual_seed(0)
-    encoding = music(T)
-    q = torch.randn(1, T, H, D, dtype=torch.float64)
-    k, v = torch.zeros_like(q), torch.eye(T, dtype=torch.float64)[None, :, None].expand(1, T, H, T)
-    weights = roformer_cpp.attention(q, k, v, encoding.terms(torch.arange(T)), is_causal=True)
-    for h in range(H):
-        skewed = skew(array(q)[0, :, h] @ array(encoding.state_dict()["layer.0.key"])[h].T) / np.sqrt(D)
-        expected = np.exp(skewed) * np.tri(T)
-        assert_t1(weights[0, :, h], expected / expected.sum(1, keepdims=True))
-
-
 def test_distances_beyond_the_table():
     far = torch.arange(ROWS + 1)
     message = rf"distances must be below the {ROWS} rows of the table \(max_position_embeddings\), got {ROWS}"
     with pytest.raises(ValueError, match=message):
         music().terms(far)
     music().terms(far, sequences=torch.tensor([[0] * ROWS + [1]]))  # none of them within a sequence
-
-
-def test_needs_causal_attention():
-    with pytest.raises(ValueError, match="music needs causal attention"):
-        roformer_cpp.encoding("music")

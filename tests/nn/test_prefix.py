@@ -4,22 +4,15 @@ and prefix language models, by themselves and in the engine."""
 import numpy as np
 import pytest
 import torch
-from torch.library import opcheck
 
 import roformer_cpp
 import tolerances as tol
+from encoding_case import TINY_MODEL
 from rf_engine import Engine
 from rf_generation import Decoder
 from roformer_cpp import attention
 
-SIZES = {
-    "vocab_size": 41,
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 64,
-}
+SIZES = TINY_MODEL | {"vocab_size": 41, "hidden_size": 24, "max_position_embeddings": 64}
 
 
 def drawn(batch, tokens, dtype=torch.float64, seed=0):
@@ -71,23 +64,6 @@ def test_packed_sequences(kernel):
         torch.testing.assert_close(out[:, own].double(), alone, atol=atol, rtol=atol)
 
 
-def test_gradients():
-    q, k, v = (x.requires_grad_() for x in drawn(2, 6))
-    prefix = torch.tensor([2, 5])
-    for kernel in ("explicit", "ref"):
-        run = lambda *x, kernel=kernel: attention(*x, is_causal=True, prefix=prefix, kernel=kernel)  # noqa: E731
-        assert torch.autograd.gradcheck(run, (q, k, v))
-    ones = drawn(2, 130, torch.float32, seed=1)
-    prefix = torch.tensor([20, 77])
-    grads = []
-    for kernel in ("fused", "explicit"):
-        leaves = [x.to(torch.float64 if kernel == "explicit" else x.dtype).clone().requires_grad_() for x in ones]
-        out = attention(*leaves, is_causal=True, prefix=prefix, kernel=kernel)
-        grads.append(torch.autograd.grad((out * out).sum(), leaves))
-    for fused, exact in zip(*grads, strict=True):
-        torch.testing.assert_close(fused.double(), exact, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
-
-
 def test_tiles_that_nobody_sees_are_not_read():
     """Keys far behind a query and its prefix may be anything."""
     q, k, v = drawn(1, 400, torch.float32)
@@ -96,19 +72,6 @@ def test_tiles_that_nobody_sees_are_not_read():
     for x in (k, v):
         x[:, 200:] = float("nan")
     assert torch.equal(attention(q, k, v, is_causal=True, prefix=prefix, kernel="fused")[:, :48], expected)
-
-
-def test_opcheck():
-    q, k, v = (x.float().requires_grad_() for x in drawn(2, 7))
-    positions, terms = torch.arange(7)[None], [None] * (len(roformer_kernel_terms()))
-    arguments = (q, k, v, positions, positions, None, terms, [0, 0] * 5)
-    opcheck(torch.ops.roformer.attention_kernel.default, arguments, {"right": 0, "prefix": torch.tensor([3, 6])})
-
-
-def roformer_kernel_terms():
-    from term_list import TENSORS
-
-    return TENSORS
 
 
 @pytest.mark.parametrize(

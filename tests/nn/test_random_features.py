@@ -38,20 +38,11 @@ class Pair:
         return (weights[0] / weights[1]).item() * self.at_minus_q
 
 
-def test_estimator_is_unbiased():
-    pair = Pair(head_dim=8, length=1.5)
-    count = 100000
-    estimate = pair.estimate(orthogonal_features(count, 8, seed=1, orthogonal=False))
-    sigma = math.sqrt(pair.variance(count))
-    assert abs(estimate - pair.exact) <= tolerances.SIGMAS * sigma
-    assert sigma < pair.exact * tolerances.ESTIMATE_SHARP  # the interval is narrow enough to mean something
-
-
 def test_orthogonal_estimator_is_unbiased():
     """Blocks are uniform over all orthogonal matrices and lengths those of Gaussian vectors; variance is lower."""
     pair = Pair(head_dim=8, length=1.5)
-    estimates = [pair.estimate(orthogonal_features(8, 8, seed=seed)) for seed in range(2000)]
-    assert abs(np.mean(estimates) - pair.exact) <= tolerances.SIGMAS * math.sqrt(pair.variance(8) / 2000)
+    estimates = [pair.estimate(orthogonal_features(8, 8, seed=seed)) for seed in range(500)]
+    assert abs(np.mean(estimates) - pair.exact) <= tolerances.SIGMAS * math.sqrt(pair.variance(8) / 500)
     assert np.var(estimates) < pair.variance(8)
 
 
@@ -61,24 +52,6 @@ def test_mean_squared_error():
     draws = orthogonal_features(16 * 10000, 4, seed=1, orthogonal=False).split(16)
     errors = [pair.estimate(draw) - pair.exact for draw in draws]
     np.testing.assert_allclose(np.mean(np.square(errors)), pair.variance(16), rtol=tolerances.MSE_RTOL)
-
-
-@pytest.mark.parametrize("orthogonal", [True, False])
-def test_error_falls_with_the_root_of_features(orthogonal):
-    """Attention against exact softmax attention: root mean square error ~ m^(-1/2). Short vectors: for long ones single
-    features decide, and the law of large numbers begins beyond the m of this test."""
-    q, k, v = (normal(1, 12, 1, 8, seed=seed) / 4 for seed in (1, 2, 3))
-    exact = torch.softmax(torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(8), -1) @ v.transpose(1, 2)
-    counts, rms = [64, 256, 1024, 4096], []
-    for count in counts:
-        squares = []
-        for seed in range(12):
-            projection = orthogonal_features(count, 8, seed=seed, orthogonal=orthogonal)
-            out = linear_attention(q, k, v, "favor", projection=projection, feature_eps=0)
-            squares.append((out - exact.transpose(1, 2)).square().mean().item())
-        rms.append(math.sqrt(np.mean(squares)))
-    slope = np.polyfit(np.log(counts), np.log(rms), 1)[0]
-    assert abs(slope + 0.5) <= tolerances.SLOPE
 
 
 # ---- draws ----
@@ -102,15 +75,15 @@ def test_rows_are_orthogonal_in_blocks(scaling):
 
 def test_lengths_are_those_of_gaussian_vectors():
     """The mean of |w|^2 is D, its variance 2 D / m."""
-    size, count = 16, 4000
+    size, count = 16, 1600
     squares = orthogonal_features(count, size, seed=4).square().sum(1)
     assert abs(squares.mean() - size) <= tolerances.SIGMAS * math.sqrt(2 * size / count)
 
 
 def test_blocks_are_uniform():
     """Half of all orthogonal matrices are reflections; a QR factor as it comes is always of one kind."""
-    signs = [torch.linalg.det(orthogonal_features(5, 5, seed=seed)).sign().item() for seed in range(400)]
-    assert abs(np.mean(signs)) <= tolerances.SIGMAS / math.sqrt(400)
+    signs = [torch.linalg.det(orthogonal_features(5, 5, seed=seed)).sign().item() for seed in range(100)]
+    assert abs(np.mean(signs)) <= tolerances.SIGMAS / math.sqrt(100)
 
 
 def test_draws_are_functions_of_their_numbers():
@@ -141,29 +114,21 @@ def test_size_that_rotations_turn():
 X = normal(1, 3, 1, 4).float()
 
 
-@pytest.mark.parametrize("name", ["favor", "relu"])
-def test_redraw_schedule(name):
-    """Calls in training count; the vectors of call i are those of redraw i // redraw_every."""
-    module = LinearAttention(4, 7, feature_map=name, num_features=6, redraw_every=3, seed=5).train()
+@pytest.mark.parametrize(("name", "every"), [("favor", 3), ("relu", 3), ("favor", 0)])
+def test_redraw_schedule(name, every):
+    """Calls in training count; the vectors of call i are those of redraw i // redraw_every, or of the first draw."""
+    module = LinearAttention(4, 7, feature_map=name, num_features=6, redraw_every=every, seed=5).train()
     for call in range(8):
         module(X, X, X)
-        expected = orthogonal_features(6, 4, seed=5, layer=7, redraw=call // 3).float()
+        expected = orthogonal_features(6, 4, seed=5, layer=7, redraw=call // every if every else 0).float()
         assert torch.equal(module.projection, expected)
         module.eval()
         module(X, X, X)
         module.train()
-    assert module.calls.item() == 8 and module.redraws.item() == 2
+    assert module.calls.item() == 8 and module.redraws.item() == (2 if every else 0)
 
 
-def test_no_redraw():
-    module = LinearAttention(4, feature_map="favor", redraw_every=0).train()
-    before = module.projection.clone()
-    for _ in range(3):
-        module(X, X, X)
-    assert torch.equal(module.projection, before) and module.redraws.item() == 0
-
-
-@pytest.mark.parametrize("stop", [1, 2, 3])
+@pytest.mark.parametrize("stop", [1, 2])
 def test_resume_continues_identically(stop):
     options = {"feature_map": "favor", "num_features": 6, "redraw_every": 2, "seed": 9}
     module = LinearAttention(4, 1, **options).train()
@@ -189,10 +154,3 @@ def test_backward_after_a_redraw():
         projection = orthogonal_features(6, 4, seed=0, redraw=redraw).float()
         linear_attention(y, y, X, "favor", projection=projection).square().sum().backward()
         assert torch.equal(gradient, y.grad)
-
-
-def test_module_equals_the_function():
-    module = LinearAttention(4, feature_map="relu", num_features=6, rope_site="none").double().eval()
-    x = normal(2, 3, 1, 4)
-    expected = linear_attention(x, x, x, "relu", projection=module.projection, is_causal=True)
-    assert torch.equal(module(x, x, x, is_causal=True), expected)

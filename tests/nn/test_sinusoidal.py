@@ -9,6 +9,11 @@ import roformer_cpp
 import tolerances as tol
 from encoding_case import TINY_IDS, TINY_MODEL
 
+REFUSED = {"sinusoidal": [
+    ({"scale_embedding": "sqrt"}, r'sinusoidal\.scale_embedding must be true or false, got "sqrt"'),
+    ({"layout": "pairs"}, 'sinusoidal.layout must be one of interleaved, half, sine-only, got "pairs"'),
+]}  # fmt: skip
+
 POSITIONS = [0, 1, 2, 511, 1535, 100000]
 
 
@@ -30,7 +35,7 @@ def rows(layout, positions, width, dtype=torch.float32):
     return encoding.input(torch.tensor(positions), dtype=dtype)[0]
 
 
-@pytest.mark.parametrize("width", [1, 7, 8, 64, 768])
+@pytest.mark.parametrize("width", [1, 7, 8, 200])
 @pytest.mark.parametrize("layout", ["interleaved", "half", "sine-only"])
 def test_exact_values(layout, width):
     exact = np.array([[float(element(layout, position, i, width)) for i in range(width)] for position in POSITIONS])
@@ -38,16 +43,6 @@ def test_exact_values(layout, width):
     assert single.dtype == torch.float32 and double.dtype == torch.float64
     np.testing.assert_allclose(single.double().numpy(), exact, atol=tol.TABLE_F32, rtol=0)
     np.testing.assert_allclose(double.numpy(), exact, atol=tol.TABLE_F64, rtol=0)
-
-
-def test_golden():
-    """Computed with mpmath, 40 digits."""
-    interleaved = [0.841470984808, 0.540302305868, 0.0998334166468, 0.995004165278]
-    interleaved += [0.00999983333417, 0.999950000417, 0.000999999833333, 0.9999995]
-    sine_only = [0.841470984808, 0.0998334166468, 0.00999983333417, 0.000999999833333]
-    for layout, golden in (("interleaved", interleaved), ("half", interleaved[::2] + interleaved[1::2])):
-        np.testing.assert_allclose(rows(layout, [1], 8, torch.float64)[0], golden, rtol=tol.GOLDEN_RTOL)
-    np.testing.assert_allclose(rows("sine-only", [1], 4, torch.float64)[0], sine_only, rtol=tol.GOLDEN_RTOL)
 
 
 def test_half_precision_rounds_the_float32_rows():
@@ -73,28 +68,3 @@ def test_scaled_words_are_vaswanis():
         got, expected = ours.encode(TINY_IDS, token_type_ids=types), plain.encode(TINY_IDS, token_type_ids=types)
     assert (got - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
     assert (got - unscaled).abs().max() > 0.01
-
-
-def test_scaled_words_alone():
-    encoding = roformer_cpp.encoding("sinusoidal", embedding_size=16, scale_embedding=True)
-    words, ids, at = torch.randn(2, 3, 16), torch.zeros(2, 3, dtype=torch.long), torch.arange(3)
-    assert torch.equal(encoding.words(words, ids, at), 4 * words)
-    plain = roformer_cpp.encoding("sinusoidal", embedding_size=16)
-    assert torch.equal(encoding.input(at), plain.input(at)) and torch.equal(plain.words(words, ids, at), words)
-
-
-def test_scale_is_true_or_false():
-    with pytest.raises(ValueError, match=r'sinusoidal\.scale_embedding must be true or false, got "sqrt"'):
-        roformer_cpp.encoding("sinusoidal", scale_embedding="sqrt")
-
-
-def test_words_are_scaled_once():
-    scaled = {"type": "sinusoidal", "scale_embedding": True}
-    with pytest.raises(ValueError, match="word embeddings must be changed by one encoding, got 2"):
-        roformer_cpp.build_model(TINY_MODEL | {"position_encoding": [scaled, scaled]})
-
-
-def test_layout_is_checked():
-    message = 'sinusoidal.layout must be one of interleaved, half, sine-only, got "pairs"'
-    with pytest.raises(ValueError, match=message):
-        rows("pairs", [0], 4)

@@ -5,9 +5,19 @@ import pytest
 import torch
 
 import roformer_cpp
-from encoding_case import Case, check_gradients, parameter
+from encoding_case import Case, parameter
 from initial_values import normal
 from tolerances import T1_ATOL, T1_RTOL
+
+REFUSED = {"t5": [
+        ({"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be even.*31"),
+        ({"relative_attention_num_buckets": 2}, "relative_attention_num_buckets must be an integer from 4.*2"),
+        ({"relative_attention_num_buckets": 1, "is_decoder": True}, "from 2 to 1024, got 1"),
+        ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be an integer from 9.*8"),
+        ({"relative_attention_max_distance": 2**21}, "relative_attention_max_distance must be.*2097152"),
+        ({"scale": 0.5}, "scale must be one of none, sqrt, got 0.5"),
+        ({"num_buckets": 32}, "num_buckets"),
+]}  # fmt: skip
 
 STARTS = {"t5": {"relative_attention_bias": normal}}
 
@@ -48,12 +58,11 @@ def test_golden_buckets():
 
 
 # With 1000 and 729 many distances are exactly on a threshold.
-@pytest.mark.parametrize("buckets", [4, 12, 16, 64])
-@pytest.mark.parametrize("max_distance", [33, 64, 729, 1000])
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(4, 729), (12, 1000), (16, 64), (64, 33)])
 def test_buckets_are_exact(buckets, max_distance, causal):
     config = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": max_distance}
-    distances = range(-1100, 1101)
+    distances = range(-1100, 1101, 1 if max_distance > 700 else 7)
     expected = [bucket(-d, both=not causal, buckets=buckets, max_distance=max_distance) for d in distances]
     assert buckets_by_distance(distances, is_decoder=causal, **config) == expected
 
@@ -72,39 +81,3 @@ def test_equation(causal, scale):
 
     expected = case.loops(score, causal=causal)
     np.testing.assert_allclose(case.attention(encoding, POSITIONS, causal=causal), expected, T1_RTOL, T1_ATOL)
-
-
-def test_one_table_for_all_layers():
-    encoding = roformer_cpp.encoding("t5", num_attention_heads=3, num_hidden_layers=4)
-    assert {name: tuple(p.shape) for name, p in encoding.named_parameters()} == {"relative_attention_bias": (32, 3)}
-    rows = [encoding.terms(torch.arange(5), layer=i).bias.rows for i in range(4)]
-    assert all(torch.equal(rows[0], other) for other in rows)
-
-
-def test_rows_do_not_depend_on_the_call():
-    encoding = roformer_cpp.encoding("t5")
-    assert encoding.terms(torch.tensor([0])).bias[1:] == (-91, 91)
-    assert encoding.terms(torch.tensor([0, 10**9])).bias[1:] == (-91, 91)
-
-
-def test_gradients():
-    case = Case(tokens=4)
-    encoding = case.encoding("t5", relative_attention_num_buckets=8, relative_attention_max_distance=16)
-    check_gradients(case, encoding, torch.tensor([0, 3, 20, 6]))
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be even.*31"),
-        ({"relative_attention_num_buckets": 2}, "relative_attention_num_buckets must be an integer from 4.*2"),
-        ({"relative_attention_num_buckets": 1, "is_decoder": True}, "from 2 to 1024, got 1"),
-        ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be an integer from 9.*8"),
-        ({"relative_attention_max_distance": 2**21}, "relative_attention_max_distance must be.*2097152"),
-        ({"scale": 0.5}, "scale must be one of none, sqrt, got 0.5"),
-        ({"num_buckets": 32}, "num_buckets"),
-    ],
-)
-def test_bad_config(config, message):
-    with pytest.raises(ValueError, match=message):
-        roformer_cpp.encoding("t5", **config)

@@ -21,9 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <vector>
 
-#include "rf/nn/dropout_key.h"
 #include "rf/nn/positions.h"
 #include "rf/ops/terms.h"
 
@@ -59,6 +57,15 @@ class AttentionContext {
 
  private:
   std::shared_ptr<State> state_;
+};
+
+// The key of dropout's draws (core/include/rf/dropout.h): seed, step, call number within the step. A forward pass
+// counts its dropout sites in its copy of the key.
+struct DropoutKey {
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  uint32_t calls = 0;
+  int64_t next_stream() { return static_cast<int64_t>(step << 16 | calls++); }
 };
 
 struct AttentionDropout {

@@ -48,8 +48,8 @@ struct Projections {
 
 // Data shared by all layers of a forward pass.
 struct Shared {
-  Terms terms;               // terms of all layers
-  DistanceTable table;       // [1, rows, C]: vectors by distance that terms() multiplies with a layer's projections
+  Terms terms = {};          // terms of all layers
+  DistanceTable table = {};  // [1, rows, C]: vectors by distance that terms() multiplies with a layer's projections
   at::Tensor rows_PLC = {};  // by position: the source of layer_input()'s vectors
   std::vector<Shared> parts = {};  // of a combination, in its order
   Positions positions = {};        // what shared() was given
@@ -64,22 +64,24 @@ class Encoding : public torch::nn::Module {
  public:
   // Added to the input embeddings before their layer norm (Eq. 3-4), [1 or B, T, E] of dtype; undefined if nothing is
   // added.
-  virtual at::Tensor input(const TokenPositions& positions, at::ScalarType dtype);
+  virtual at::Tensor input(const TokenPositions& /*positions*/, at::ScalarType /*dtype*/) { return {}; }
   // Changes the word embeddings words_BTE of ids_BT, before token types and input() are added; returns them unchanged
   // if changes_words() is false.
-  virtual at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& ids_BT,
-                           const TokenPositions& positions) const;
+  virtual at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& /*ids_BT*/,
+                           const TokenPositions& /*positions*/) const {
+    return words_BTE;
+  }
   virtual bool changes_words() const { return false; }
   // Added to the input of a layer's query, key and value projections, [1 or B, T, C]; undefined if nothing is added.
   // Neither token_numbers() nor the residual connection contains it.
-  virtual at::Tensor layer_input(int64_t layer, const Shared& shared) const;
+  virtual at::Tensor layer_input(int64_t /*layer*/, const Shared& /*shared*/) const { return {}; }
   // An action of the encoding outside of attention that the engine does not support, for messages; nullptr: none.
   virtual const char* beyond_terms() const { return nullptr; }
   // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers.
   Shared shared(const Positions& positions, at::ScalarType dtype);
   // Throws the Error of input() and shared() if the last of the positions 0..tokens-1, tokens >= 1, is beyond a table
   // or a range, without computing either.
-  virtual void check_length(int64_t tokens) const;
+  virtual void check_length(int64_t /*tokens*/) const {}
   // The longest sequence whose tables have rows that shorter sequences lack: 1 if tables do not depend on the length,
   // INT64_MAX if every length adds rows. There is deliberately no default: a wrong 1 would store the rows of one token.
   virtual int64_t last_new_length() const = 0;
@@ -89,7 +91,7 @@ class Encoding : public torch::nn::Module {
   // Numbers per token, [B,T,N], computed from a layer's input hidden_BTC for terms that depend on tokens; a cache keeps
   // them for earlier tokens. N is 0 for encodings that only use positions, which return undefined.
   virtual int64_t numbers_per_token() const { return 0; }
-  virtual at::Tensor token_numbers(int64_t layer, const at::Tensor& hidden_BTC) const;
+  virtual at::Tensor token_numbers(int64_t /*layer*/, const at::Tensor& /*hidden_BTC*/) const { return {}; }
   // Whether terms depend on the queries and keys, which a layer then passes to terms().
   virtual bool reads_vectors() const { return false; }
   // Throws Error if numbers_per_token() numbers are not given for every key, or if required queries and keys are
@@ -108,8 +110,10 @@ class Encoding : public torch::nn::Module {
  protected:
   // The implementation of an encoding; the functions above add the positions. The defaults return nothing and
   // shared.terms.
-  virtual Shared compute_shared(const Positions& positions, at::ScalarType dtype);
-  virtual Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections);
+  virtual Shared compute_shared(const Positions& /*positions*/, at::ScalarType /*dtype*/) { return {}; }
+  virtual Terms compute_terms(int64_t /*layer*/, const Shared& shared, const Projections& /*projections*/) {
+    return shared.terms;
+  }
 
  private:
   MadeFor made_for_ = MadeFor::kAnyAttention;
@@ -125,6 +129,12 @@ struct EncodingEntry {
 
   EncodingConfig example(int64_t head_dim) const;
 };
+
+// EncodingEntry::make for a class with a constructor of these arguments.
+template <class T>
+std::shared_ptr<Encoding> construct(io::StrictObject& options, const EncodingShape& shape) {
+  return std::make_shared<T>(options, shape);
+}
 
 // Creates an encoding of the table, or one registered in Python. Throws Error for an unknown name (with the nearest
 // known name), an unknown key, a value out of range, or an encoding that needs causal attention in a bidirectional

@@ -88,7 +88,6 @@ class LinearAttention : public torch::nn::Module {
   LinearAttention(const LinearAttentionConfig& config, int64_t head_dim, int64_t layer);
   at::Tensor forward(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                      const ops::Terms& terms, const LinearAttentionCall& call);
-  const LinearAttentionConfig& config() const { return config_; }
 
  private:
   void count_call();

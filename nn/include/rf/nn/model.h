@@ -16,7 +16,6 @@
 #include "rf/model/config.h"
 #include "rf/model/weights.h"
 #include "rf/nn/cache.h"
-#include "rf/nn/dropout_key.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {

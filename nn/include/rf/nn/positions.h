@@ -38,6 +38,10 @@ TokenPositions token_positions(const at::Tensor& given, const char* name);
 // also be other tokens, and first/end cover both sides.
 Positions make_positions(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {});
 
+// make_positions(ids, {}, sequences_BT), where every sequence is one run of a row. ends_N: 0, then where each run of
+// equal sequences ends, counted through all rows.
+Positions packed_positions(const at::Tensor& ids, const at::Tensor& sequences_BT, const at::Tensor& ends_N);
+
 // The first and the last of the positions 0..tokens-1: used to check the limits of an encoding; the cost does not grow
 // with tokens >= 1.
 Positions ends_of_sequence(int64_t tokens);

@@ -14,7 +14,6 @@
 
 #include "rf/model/translation_config.h"
 #include "rf/nn/cache.h"
-#include "rf/nn/dropout_key.h"
 
 namespace rf::nn {
 

@@ -32,19 +32,19 @@ struct DistanceTable {
   bool defined() const { return rows.defined(); }
 };
 
-#define RF_ROTATION(name, symbol, side) Rotation name;
-#define RF_TABLE(name, symbol, width) DistanceTable name;
-#define RF_NUMBERS(name, symbol, width) at::Tensor name;
-#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) at::Tensor query_name, key_name;
-#define RF_SCORES(name, symbol, rows) at::Tensor name;
+#define RF_ROTATION(name, symbol, side) Rotation name = {};
+#define RF_TABLE(name, symbol, width) DistanceTable name = {};
+#define RF_NUMBERS(name, symbol, width) at::Tensor name = {};
+#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) at::Tensor query_name = {}, key_name = {};
+#define RF_SCORES(name, symbol, rows) at::Tensor name = {};
 struct Terms {
   RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR, RF_SCORES)
-  std::string layout = "pairs";  // of all rotations: "pairs" or "halves", as in rf/ops/ops.h
-  std::optional<double> scale;   // s; absent: 1/sqrt(D)
+  std::string layout = "pairs";      // of all rotations: "pairs" or "halves", as in rf/ops/ops.h
+  std::optional<double> scale = {};  // s; absent: 1/sqrt(D)
 
   // p_m and p_n that the terms were computed for, int64 [1 or B, T] and [1 or B, S]; undefined: valid for all
   // positions.
-  at::Tensor query_positions, key_positions;
+  at::Tensor query_positions = {}, key_positions = {};
 };
 #undef RF_ROTATION
 #undef RF_TABLE
