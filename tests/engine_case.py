@@ -1,6 +1,7 @@
 """Random perturbed models of transformers, and sequences, for the tests of the engine."""
 
 import ctypes
+import json
 
 import numpy as np
 import torch
@@ -52,6 +53,13 @@ def make_sequences(lengths=LENGTHS, seed=1):
     ids = [random.integers(1, VOCAB, n).astype(np.int32) for n in lengths]
     types = [random.integers(0, TYPES, n).astype(np.int32) for n in lengths]
     return ids, types
+
+
+def change_config(folder, **changes):
+    """Replaces keys of config.json; None removes one."""
+    path = folder / "config.json"
+    keys = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
 
 
 def run_oracle(model, ids, types):

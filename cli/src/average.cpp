@@ -7,7 +7,6 @@
 
 #include "command.h"
 #include "rf/io/error.h"
-#include "rf/model/average.h"
 #include "rf/model/run_checkpoints.h"
 
 namespace rf::cli {

@@ -1,13 +1,20 @@
 // The C interface over the C++ one (rf/engine.h).
+#include "rf/engine.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "c_interface.h"
-#include "rf/engine.h"
 #include "rf/engine/decoder.h"
+#include "rf/engine/embedder.h"
 #include "rf/engine/generator.h"
 #include "rf/engine/model.h"
+#include "rf/io/error.h"
 
 struct rf_engine {
   rf::engine::Model model;
@@ -15,9 +22,68 @@ struct rf_engine {
 struct rf_engine_decoder {
   rf::engine::Decoder decoder;
 };
+struct rf_engine_embedder {
+  rf::engine::Embedder embedder;
+};
 
 namespace rf::engine {
 namespace {
+
+std::string& last_error() {
+  static thread_local std::string text;
+  return text;
+}
+
+// Runs an action and turns what it throws into a status.
+template <class Action>
+rf_status guarded(const Action& action) noexcept {
+  try {
+    action();
+    return RF_OK;
+  } catch (const Error& error) {
+    last_error() = error.what();
+    return RF_INVALID_ARGUMENT;
+  } catch (const std::bad_alloc&) {
+    last_error() = "[memory] the work must fit into memory, got an allocation that failed";
+    return RF_OUT_OF_MEMORY;
+  } catch (const std::exception& error) {
+    last_error() = error.what();
+    return RF_INTERNAL;
+  }
+}
+
+// A copy of a caller's struct. Structs of older callers lack the last fields.
+template <class Struct>
+Struct copied(const Struct* given, const char* name) {
+  if (given == nullptr) fail("engine", "{} must not be NULL, got NULL", name);
+  if (given->struct_size < sizeof(size_t) || given->struct_size > sizeof(Struct))
+    fail("engine", "{}.struct_size must be that of this version, {}, got {}", name, sizeof(Struct), given->struct_size);
+  Struct copy = {};
+  std::memcpy(&copy, given, given->struct_size);
+  return copy;
+}
+
+void check_output(const float* out) {
+  if (out == nullptr) fail("engine", "out must not be NULL, got NULL");
+}
+
+// The number of an enumerator, which a caller in C may have set to any: read as an enum it could be undefined.
+template <class Enum>
+int number_of(const Enum& value, int end, const char* name) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int number = 0;
+  std::memcpy(&number, &value, sizeof number);
+  if (number < 0 || number >= end) fail("engine", "{} must be a known one, got {}", name, number);
+  return number;
+}
+
+Precision precision_of(const rf_engine_precision& precision) {
+  return static_cast<Precision>(number_of(precision, RF_ENGINE_INT8 + 1, "precision"));
+}
+
+Pooling pooling_of(const rf_engine_pooling& pooling) {
+  return static_cast<Pooling>(number_of(pooling, RF_ENGINE_MEAN_SQRT_LEN + 1, "pooling"));
+}
 
 const Model& model_of(const rf_engine* engine) {
   if (engine == nullptr) fail("engine", "the engine must not be NULL, got NULL");
@@ -55,9 +121,8 @@ GenerationOptions generation_of(const rf_engine_generation* given) {
   GenerationOptions options;
   if (given == nullptr) return options;
   const rf_engine_generation x = copied(given, "generation");
-  if (x.stop_count < 0 || (x.stop_count > 0 && x.stop_ids == nullptr)) {
+  if (x.stop_count < 0 || (x.stop_count > 0 && x.stop_ids == nullptr))
     fail("engine", "stop_ids must be given, got {} of them", x.stop_count);
-  }
   const auto set = [](auto& option, auto value) {
     if (value != 0) option = value;
   };
@@ -98,11 +163,33 @@ Decoder& decoder_of(rf_engine_decoder* decoder) {
   return decoder->decoder;
 }
 
+EmbedderOptions embedder_options_of(const rf_engine_embedder_options* given) {
+  EmbedderOptions options;
+  if (given == nullptr) return options;
+  const rf_engine_embedder_options x = copied(given, "options");
+  options.precision = precision_of(x.precision);
+  if (x.token_budget != 0) options.token_budget = x.token_budget;
+  if (x.pooling != nullptr) options.poolings = {pooling_of(*x.pooling)};
+  if (x.normalize != 0) options.normalize = x.normalize > 0;
+  options.dimensions = x.dimensions;
+  options.max_length = x.max_length;
+  if (x.prompt != nullptr) options.prompt = x.prompt;
+  if (x.prompt_name != nullptr) options.prompt_name = x.prompt_name;
+  options.long_texts = x.refuse_long_texts != 0 ? LongTexts::kRefuse : LongTexts::kTruncate;
+  return options;
+}
+
+const Embedder& embedder_of(const rf_engine_embedder* embedder) {
+  if (embedder == nullptr) fail("engine", "the embedder must not be NULL, got NULL");
+  return embedder->embedder;
+}
+
 }  // namespace
 }  // namespace rf::engine
 
 using rf::engine::check_output;
 using rf::engine::decoder_of;
+using rf::engine::embedder_of;
 using rf::engine::guarded;
 using rf::engine::model_of;
 using rf::engine::tokens_of;
@@ -175,9 +262,8 @@ extern "C" rf_status rf_engine_generate(const rf_engine* engine, const rf_engine
     std::vector<std::vector<int32_t>> texts;
     for (size_t i = 0; i + 1 < tokens.offsets.size(); ++i) {
       const int64_t begin = tokens.offsets[i], end = tokens.offsets[i + 1];
-      if (begin < 0 || end < begin || end > tokens.offsets.back()) {
+      if (begin < 0 || end < begin || end > tokens.offsets.back())
         rf::fail("engine", "offsets must rise from 0, got {} after {}", end, begin);
-      }
       texts.emplace_back(tokens.ids.begin() + begin, tokens.ids.begin() + end);
     }
     rf::engine::Generator generator(model_of(engine));
@@ -222,6 +308,40 @@ extern "C" rf_status rf_engine_decoder_copy(rf_engine_decoder* decoder, int64_t 
 
 extern "C" rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int64_t sequence, int64_t tokens) {
   return guarded([&] { decoder_of(decoder).truncate(sequence, tokens); });
+}
+
+extern "C" rf_status rf_engine_embedder_open(const char* model_dir, const rf_engine_embedder_options* options,
+                                             rf_engine_embedder** embedder) {
+  return guarded([&] {
+    if (embedder == nullptr) rf::fail("engine", "embedder must not be NULL, got NULL");
+    *embedder = nullptr;
+    if (model_dir == nullptr) rf::fail("engine", "model_dir must not be NULL, got NULL");
+    *embedder = new rf_engine_embedder{rf::engine::Embedder(model_dir, rf::engine::embedder_options_of(options))};
+  });
+}
+
+extern "C" void rf_engine_embedder_close(rf_engine_embedder* embedder) { delete embedder; }
+
+extern "C" rf_status rf_engine_embedder_dimensions(const rf_engine_embedder* embedder, int64_t* dimensions) {
+  return guarded([&] {
+    if (dimensions == nullptr) rf::fail("engine", "dimensions must not be NULL, got NULL");
+    *dimensions = embedder_of(embedder).info().dimensions;
+  });
+}
+
+extern "C" rf_status rf_engine_embed(const rf_engine_embedder* embedder, int64_t count, const char* const* texts,
+                                     const size_t* bytes, float* out) {
+  return guarded([&] {
+    if (count < 0 || (count > 0 && texts == nullptr))
+      rf::fail("engine", "texts must be given, got {} of them{}", count, texts == nullptr ? " at NULL" : "");
+    check_output(out);
+    std::vector<std::string_view> views;
+    for (int64_t i = 0; i < count; ++i) {
+      if (texts[i] == nullptr) rf::fail("engine", "a text must not be NULL, got NULL at {}", i);
+      views.push_back(bytes == nullptr ? std::string_view(texts[i]) : std::string_view(texts[i], bytes[i]));
+    }
+    embedder_of(embedder).embed(views, out);
+  });
 }
 
 extern "C" const char* rf_engine_last_error(void) { return rf::engine::last_error().c_str(); }

@@ -5,7 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "loaded_model.h"
+#include "encoder.h"
+#include "heads.h"
 #include "rf/io/error.h"
 
 namespace rf::engine {
@@ -36,9 +37,8 @@ struct Decoder::Impl {
   HeadLayers::Memory head_memory;
 
   void check_sequence(int64_t sequence) const {
-    if (sequence < 0 || sequence >= cache->sequences()) {
+    if (sequence < 0 || sequence >= cache->sequences())
       fail(kDecoderWhere, "sequences must be in 0..{}, got {}", cache->sequences() - 1, sequence);
-    }
   }
 
   void check(const Extension& input, size_t ids) const {
@@ -49,9 +49,8 @@ struct Decoder::Impl {
     }
     for (size_t i = 0; i < sequences.size(); ++i) {
       check_sequence(sequences[i]);
-      if (i > 0 && sequences[i] <= sequences[i - 1]) {
+      if (i > 0 && sequences[i] <= sequences[i - 1])
         fail(kDecoderWhere, "sequences must ascend, got {} after {}", sequences[i], sequences[i - 1]);
-      }
       const int64_t added = offsets[i + 1] - offsets[i], before = cache->length(sequences[i]);
       if (added < 1)
         fail(kDecoderWhere, "a sequence must grow by at least one token, got {} for {}", added, sequences[i]);
@@ -68,18 +67,16 @@ struct Decoder::Impl {
     const int64_t row_bytes = info.hidden_size * bytes_of(model.encoder.dtype());
     const int64_t rows = std::ssize(input.sequences);
     last_rows.resize(static_cast<size_t>(rows * row_bytes));
-    for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t i = 0; i < rows; ++i)
       std::copy_n(hidden + (input.offsets[i + 1] - 1) * row_bytes, row_bytes, last_rows.data() + i * row_bytes);
-    }
     model.head(rows, last_rows.data(), info.hidden_size, logits, head_memory);
   }
 };
 
 Decoder::Decoder(const Model& model, int64_t sequences, int64_t max_tokens) {
   check_causal(model.info());
-  if (sequences < 1 || max_tokens < 1) {
+  if (sequences < 1 || max_tokens < 1)
     fail(kDecoderWhere, "sequences and max_tokens must be at least 1, got {} and {}", sequences, max_tokens);
-  }
   const LoadedModel loaded = model.loaded();
   loaded.encoder.check_length(max_tokens);
   impl_.reset(new Impl{.model = loaded,

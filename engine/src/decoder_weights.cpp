@@ -54,9 +54,8 @@ void DecoderWeights::open_directory(const std::string& model_dir) {
   for (const DecoderTensor& wanted : decoder_tensors(config_)) {
     const auto found = std::ranges::find_if(wanted.file_names,
                                             [&](const std::string& name) { return files_->tensors().contains(name); });
-    if (found == wanted.file_names.end()) {
+    if (found == wanted.file_names.end())
       fail(kDecoderWeightsWhere, "the checkpoint must have {}, got none", wanted.file_names[0]);
-    }
     const io::TensorView& view = files_->at(*found);
     used.insert(*found);
     add(wanted, {.shape = view.shape, .view = &view});
@@ -115,9 +114,7 @@ void DecoderWeights::read(const std::string& name, float* to) const {
   });
   io::release_pages(gguf_->bytes(*tensor.quantised));
   const float* bad = std::find_if(to, to + count, [](float x) { return !std::isfinite(x); });
-  if (bad != to + count) {
-    fail(config_.path, "weights must be finite, got {} in {}[{}]", *bad, name, bad - to);
-  }
+  if (bad != to + count) fail(config_.path, "weights must be finite, got {} in {}[{}]", *bad, name, bad - to);
 }
 
 std::vector<float> DecoderWeights::vector(const std::string& name) const {

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "elements.h"
 #include "rf/io/gguf.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/rotary_decoder.h"

@@ -138,9 +138,8 @@ struct Embedder::Impl {
     info.similarity = modules.similarity;
     info.width = width;
     info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;
-    if (info.dimensions > width) {
+    if (info.dimensions > width)
       fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
-    }
     info.max_length = options.max_length > 0 ? options.max_length
                       : modules.max_length > 0
                           ? modules.max_length
@@ -200,15 +199,13 @@ struct Embedder::Impl {
   // Appends the rows of distinct texts.
   void append(std::span<const text::Row> rows, TokenizedTexts& out) const {
     for (const text::Row& row : rows) {
-      if (static_cast<int64_t>(row.size()) > info.max_length) {
+      if (static_cast<int64_t>(row.size()) > info.max_length)
         fail<ArgumentError>(kEmbedderWhere, "texts must have at most {} tokens, got {}", info.max_length, row.size());
-      }
       if (static_cast<int64_t>(row.size()) == info.max_length) ++out.full_texts;
       out.replaced_bytes += row.tokens.replaced_bytes;
       out.ids.insert(out.ids.end(), row.tokens.ids.begin(), row.tokens.ids.end());
-      if (out.types.empty() && std::ranges::any_of(row.types, [](uint8_t type) { return type != 0; })) {
+      if (out.types.empty() && std::ranges::any_of(row.types, [](uint8_t type) { return type != 0; }))
         out.types.resize(static_cast<size_t>(out.offsets.back()));
-      }
       out.offsets.push_back(static_cast<int64_t>(out.ids.size()));
       if (!out.types.empty()) out.types.insert(out.types.end(), row.types.begin(), row.types.end());
     }
@@ -375,9 +372,8 @@ void Embedder::embed(std::span<const std::string_view> texts, float* out) const 
   io::check_finite(
       vectors, dimensions, [](int64_t) { return kEmbedderWhere; },
       [&](int64_t sequence) { return "the vector of " + name_of_text(tokenized, sequence, texts); });
-  for (const int64_t sequence : tokenized.sequence_of_text) {
+  for (const int64_t sequence : tokenized.sequence_of_text)
     out = std::copy_n(vectors.data() + sequence * dimensions, dimensions, out);
-  }
 }
 
 }  // namespace rf::engine

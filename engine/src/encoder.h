@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "encoder_input.h"
-#include "kv_cache.h"
 #include "layers.h"
 #include "linear_attention.h"
 #include "position.h"
 #include "rf/model/config.h"
 #include "rotary_blocks.h"
+#include "sequence_cache.h"
 #include "weights.h"
 
 namespace rf::engine {

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "linear_attention.h"
+#include "memory.h"
 #include "position.h"
 
 namespace rf::engine {
@@ -58,11 +58,8 @@ class Workspace {
   std::vector<int64_t> counting;   // 0, 1, ..
 
  private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
   struct Buffer {
-    std::unique_ptr<void, Free> memory;
+    AlignedMemory memory;
     int64_t bytes = 0;
   };
   Buffer buffers_[4];

@@ -25,16 +25,14 @@ void check_positive(const char* name, double value) {
 void check_sampling(const GenerationOptions& options) {
   check_positive("temperature", options.temperature);
   if (options.top_k < 0) fail(kGeneratorWhere, "top_k must be at least 0, got {}", options.top_k);
-  if (!(options.top_p > 0 && options.top_p <= 1)) {
+  if (!(options.top_p > 0 && options.top_p <= 1))
     fail(kGeneratorWhere, "top_p must be above 0 and at most 1, got {}", options.top_p);
-  }
 }
 
 void check_beams(const GenerationOptions& options, int64_t vocab_size) {
   if (options.beams < 1) fail(kGeneratorWhere, "beams must be at least 1, got {}", options.beams);
-  if (!std::isfinite(options.length_penalty)) {
+  if (!std::isfinite(options.length_penalty))
     fail(kGeneratorWhere, "length_penalty must be finite, got {}", options.length_penalty);
-  }
   const double power = std::pow(static_cast<double>(options.max_new_tokens), std::abs(options.length_penalty));
   if (!(power <= std::numeric_limits<float>::max())) {
     fail(kGeneratorWhere, "length_penalty must keep tokens^length_penalty within float32, got {} for {} tokens",
@@ -48,12 +46,10 @@ void check_beams(const GenerationOptions& options, int64_t vocab_size) {
 }
 
 void check_options(const GenerationOptions& options, int64_t vocab_size) {
-  if (options.max_new_tokens < 1 || options.max_new_tokens > kMaxNewTokens) {
+  if (options.max_new_tokens < 1 || options.max_new_tokens > kMaxNewTokens)
     fail(kGeneratorWhere, "max_new_tokens must be in 1..{}, got {}", kMaxNewTokens, options.max_new_tokens);
-  }
-  if (options.min_new_tokens < 0 || options.min_new_tokens > options.max_new_tokens) {
+  if (options.min_new_tokens < 0 || options.min_new_tokens > options.max_new_tokens)
     fail(kGeneratorWhere, "min_new_tokens must be in 0..{}, got {}", options.max_new_tokens, options.min_new_tokens);
-  }
   for (const int32_t id : options.stop_ids) {
     if (id < 0 || id >= vocab_size) fail(kGeneratorWhere, "stop_ids must be in 0..{}, got {}", vocab_size - 1, id);
   }
@@ -64,9 +60,8 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
   const int64_t most = options.search == Search::kGreedy  ? 1
                        : options.search == Search::kBeams ? options.beams
                                                           : INT32_MAX;
-  if (options.return_sequences < 1 || options.return_sequences > most) {
+  if (options.return_sequences < 1 || options.return_sequences > most)
     fail(kGeneratorWhere, "return_sequences must be in 1..{}, got {}", most, options.return_sequences);
-  }
 }
 
 // Rows of `vocab_size` logits.
@@ -136,40 +131,39 @@ struct Generator::Impl {
     return logits.data();
   }
 
-  // Puts prompts from `next` on into free places, some at a time; returns the first that is left.
-  size_t admit(std::span<const std::vector<int32_t>> prompts, const GenerationOptions& options, size_t next,
-               std::vector<Active>& places) {
-    const int64_t width = PromptSearch::sequences_of(options);
+  // Puts prompts from run->next on into free places, some at a time.
+  void admit() {
+    const int64_t width = PromptSearch::sequences_of(run->options);
     std::vector<size_t> admitted;
     start_append();
-    for (size_t place = 0; place < places.size() && next < prompts.size(); ++place) {
-      if (places[place].search != nullptr) continue;
-      if (!admitted.empty() && std::ssize(ids) + std::ssize(prompts[next]) > kPrefillTokens) break;
+    for (size_t place = 0; place < run->places.size() && run->next < run->prompts.size(); ++place) {
+      if (run->places[place].search != nullptr) continue;
+      const std::vector<int32_t>& prompt = run->prompts[run->next];
+      if (!admitted.empty() && std::ssize(ids) + std::ssize(prompt) > kPrefillTokens) break;
       const int64_t first = static_cast<int64_t>(place) * width;
       for (int64_t i = 0; i < width; ++i) decoder.truncate(first + i, 0);
-      add(first, prompts[next]);
-      places[place].prompt = next++;
+      add(first, prompt);
+      run->places[place].prompt = run->next++;
       admitted.push_back(place);
     }
-    if (admitted.empty()) return next;
+    if (admitted.empty()) return;
     const float* of_prompts = append();
     for (const size_t place : admitted) {
-      places[place].search =
-          PromptSearch::make(options, decoder, scores, vocab_size, static_cast<int64_t>(place) * width);
-      places[place].search->advance(of_prompts);
+      std::unique_ptr<PromptSearch>& search = run->places[place].search;
+      search = PromptSearch::make({run->options, decoder, scores, vocab_size, static_cast<int64_t>(place) * width});
+      search->advance(of_prompts);
       of_prompts += vocab_size;
     }
-    return next;
   }
 
-  void step(std::vector<Active>& places) {
+  void step_searches() {
     start_append();
-    for (const Active& active : places) {
+    for (const Active& active : run->places) {
       if (active.search == nullptr) continue;
       for (const PromptSearch::Step& next : active.search->steps()) add(next.sequence, {&next.token, 1});
     }
     const float* rows = append();
-    for (const Active& active : places) {
+    for (const Active& active : run->places) {
       if (active.search == nullptr) continue;
       const int64_t count = std::ssize(active.search->steps());
       active.search->advance(rows);
@@ -179,7 +173,7 @@ struct Generator::Impl {
 
   // One step of all prompts of the run; false: all are done.
   bool step_run() {
-    run->next = admit(run->prompts, run->options, run->next, run->places);
+    admit();
     bool is_busy = false;
     for (Active& active : run->places) {
       if (active.search != nullptr && active.search->steps().empty()) {
@@ -188,7 +182,7 @@ struct Generator::Impl {
       }
       is_busy = is_busy || active.search != nullptr;
     }
-    if (is_busy) step(run->places);
+    if (is_busy) step_searches();
     return is_busy || run->next < run->prompts.size();
   }
 };

@@ -1,4 +1,4 @@
-// The heads of a model on rows of hidden states (spec R-HF-09..13).
+// What a model makes of hidden states: its heads (spec R-HF-09..13), and poolings.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "layers.h"
+#include "rf/engine/model.h"
 #include "rf/model/config.h"
 #include "weights.h"
 
@@ -46,6 +47,18 @@ class HeadLayers {
   int64_t hidden_ = 0;
   Linear pooler_, dense_, last_;  // dense_: of language models and of RoFormer's classification
   Norm norm_;                     // of language models
+};
+
+// x: [tokens, width]; attend: [tokens] or nullptr; out: [width]. Not for Pooling::kPooler. Sums are in double, in order
+// of the tokens. A sequence without a token that is attended to gives zeros, or its first token with kCls and kLast.
+void pool_sequence(Pooling pooling, rf_dtype dtype, const void* x, int64_t tokens, int64_t width, const uint8_t* attend,
+                   float* out);
+
+// What a Model is made of, for the classes that compute with it in another way.
+class Encoder;
+struct LoadedModel {
+  const Encoder& encoder;
+  const HeadLayers& head;
 };
 
 }  // namespace rf::engine

@@ -5,14 +5,17 @@
 #include <cmath>
 #include <cstring>
 
-#include "elements.h"
 #include "parallel_for.h"
 #include "rf/io/error.h"
+#include "rf/io/half.h"
 #include "status.h"
 
 namespace rf::engine {
 
 namespace {
+
+using io::bf16_of_float;
+using io::float_of_bf16;
 
 constexpr int64_t kParallelElements = 65536;  // below them one thread is as fast
 
@@ -148,9 +151,8 @@ void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64
   }
   parallel_for(rows, parallel, [=](int64_t r) {
     uint16_t* gate = static_cast<uint16_t*>(x) + 2 * r * columns;
-    for (int64_t i = 0; i < columns; ++i) {
+    for (int64_t i = 0; i < columns; ++i)
       gate[i] = bf16_of_float(activated(activation, float_of_bf16(gate[i])) * float_of_bf16(gate[columns + i]));
-    }
   });
 }
 

@@ -8,7 +8,6 @@
 #include <exception>
 #include <limits>
 
-#include "feature_map.h"
 #include "layers.h"
 #include "parallel_for.h"
 #include "rf/attention_terms.h"
@@ -22,6 +21,157 @@ namespace rf::engine {
 namespace {
 
 constexpr const char* kLinearAttentionWhere = "linear_attention";
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+void softmax_of(const float* x, int64_t count, float* y) {
+  const float largest = *std::max_element(x, x + count);
+  float sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += y[i] = std::exp(x[i] - largest);
+  for (int64_t i = 0; i < count; ++i) y[i] /= sum;
+}
+
+// x / |x|, and a 1 behind it. A vector of zeros stays one.
+void cosine(const float* x, int64_t count, float* y) {
+  constexpr float kMinNorm = 1e-12f;
+  float sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += x[i] * x[i];
+  const float norm = std::max(std::sqrt(sum), kMinNorm);
+  for (int64_t i = 0; i < count; ++i) y[i] = x[i] / norm;
+  y[count] = 1;
+}
+
+bool is_left(const uint8_t* mask, int64_t t) { return mask == nullptr || mask[t] != 0; }
+
+// Rows of one head: row t begins at data + t * stride.
+template <class T>
+struct HeadVectors {
+  T* data;
+  int64_t stride;
+  T* row(int64_t t) const { return data + t * stride; }
+};
+
+struct MapSizes {
+  int64_t tokens, head_dim, features;
+};
+
+// Causal shen and favor: features of a key are divided by the exponential of the largest exponent up to it.
+struct RunningMaximum {
+  float earlier;               // of keys that came before
+  HeadVectors<float> of_keys;  // rows of one number, written: the largest exponent up to each key
+};
+
+// The feature maps of linear attention that its kernel does not compute, in float32. nn/src/feature_map.h has their
+// formulas and sources; the functions there have gradients.
+struct FeatureMapper {
+  const LinearAttentionConfig& config;
+  MapSizes sizes;
+  double scale;             // of scores, for favor and relu
+  const float* projection;  // [head_dim, features], for favor and relu
+
+  void map_queries(HeadVectors<const float> q, HeadVectors<float> f) const {
+    const auto eps = static_cast<float>(config.feature_eps);
+    const float root = std::sqrt(static_cast<float>(sizes.features));
+    for (int64_t t = 0; t < sizes.tokens; ++t) {
+      const float* x = q.row(t);
+      float* y = f.row(t);
+      switch (config.feature_map) {
+        case FeatureMap::kElu: break;  // inside the kernel
+        case FeatureMap::kShenOriginal:
+        case FeatureMap::kShen: softmax_of(x, sizes.head_dim, y); break;
+        case FeatureMap::kFavor: {
+          const float half_norm = project(x, y), largest = *std::max_element(y, y + sizes.features);
+          for (int64_t j = 0; j < sizes.features; ++j) y[j] = (std::exp(y[j] - half_norm - largest) + eps) / root;
+          break;
+        }
+        case FeatureMap::kRelu:
+          project(x, y);
+          for (int64_t j = 0; j < sizes.features; ++j) y[j] = std::max(y[j], 0.0f) + eps;
+          break;
+        case FeatureMap::kCosine: cosine(x, sizes.head_dim, y); break;
+      }
+    }
+  }
+
+  // mask: 0 for keys that are left out, whose features are not defined; nullptr: none. running: read by shen and favor;
+  // nullptr: the maximum is that of all keys.
+  void map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g,
+                const RunningMaximum* running) const {
+    switch (config.feature_map) {
+      case FeatureMap::kShenOriginal: return map_softmax_of_keys(k, mask, g);
+      case FeatureMap::kShen:
+      case FeatureMap::kFavor: return map_exponentials(k, mask, g, running);
+      case FeatureMap::kElu:
+      case FeatureMap::kRelu:
+      case FeatureMap::kCosine: return map_queries(k, g);  // f = g
+    }
+  }
+
+ private:
+  // w_j . x' for all features; the result is |x'|^2 / 2.
+  float project(const float* x, float* products) const {
+    const auto root = static_cast<float>(std::sqrt(scale));
+    std::fill_n(products, sizes.features, 0.0f);
+    float half_norm = 0;
+    for (int64_t d = 0; d < sizes.head_dim; ++d) {
+      const float value = x[d] * root;
+      half_norm += value * value / 2;
+      const float* row = projection + d * sizes.features;
+      for (int64_t j = 0; j < sizes.features; ++j) products[j] += value * row[j];
+    }
+    return half_norm;
+  }
+
+  // y: the exponents of a key's features; the result is their maximum, for favor without the norm.
+  float exponents(const float* x, float* y) const {
+    const bool favor = config.feature_map == FeatureMap::kFavor;
+    float half_norm = 0;
+    if (favor) {
+      half_norm = project(x, y);
+    } else {
+      std::copy_n(x, sizes.head_dim, y);
+    }
+    const float largest = *std::max_element(y, y + sizes.features);
+    for (int64_t j = 0; j < sizes.features; ++j) y[j] -= half_norm;
+    return largest;
+  }
+
+  void map_exponentials(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g,
+                        const RunningMaximum* running) const {
+    float largest = running == nullptr ? kLowest : running->earlier;
+    for (int64_t t = 0; t < sizes.tokens; ++t) {
+      if (is_left(mask, t)) largest = std::max(largest, exponents(k.row(t), g.row(t)));
+      if (running != nullptr) *running->of_keys.row(t) = largest;
+    }
+    const bool favor = config.feature_map == FeatureMap::kFavor;
+    const auto eps = static_cast<float>(config.feature_eps);
+    const float root = std::sqrt(static_cast<float>(sizes.features));
+    for (int64_t t = 0; t < sizes.tokens; ++t) {
+      if (!is_left(mask, t)) continue;
+      float* y = g.row(t);
+      const float maximum = running == nullptr ? largest : *running->of_keys.row(t);
+      for (int64_t j = 0; j < sizes.features; ++j) {
+        const float exponential = std::exp(y[j] - maximum);
+        y[j] = favor ? (exponential + eps) / root : exponential;
+      }
+    }
+  }
+
+  void map_softmax_of_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const {
+    for (int64_t d = 0; d < sizes.head_dim; ++d) {
+      float largest = kLowest, sum = 0;
+      for (int64_t t = 0; t < sizes.tokens; ++t) {
+        if (is_left(mask, t)) largest = std::max(largest, k.row(t)[d]);
+      }
+      for (int64_t t = 0; t < sizes.tokens; ++t) {
+        if (is_left(mask, t)) sum += g.row(t)[d] = std::exp(k.row(t)[d] - largest);
+      }
+      for (int64_t t = 0; t < sizes.tokens; ++t) {
+        if (is_left(mask, t)) g.row(t)[d] /= sum;
+      }
+    }
+  }
+};
 
 void check_terms(const rf_attention_args& terms) {
   const auto refuse = [](bool is_set, const char* name) {
@@ -101,17 +251,15 @@ LinearAttention::LinearAttention(const ModelConfig& config, const Weights& weigh
       head_dim_(config.head_dim()) {
   check_no_log_n(config);
   const FeatureMap map = config_.feature_map;
-  if (config.is_decoder && map == FeatureMap::kShenOriginal) {
+  if (config.is_decoder && map == FeatureMap::kShenOriginal)
     fail(kLinearAttentionWhere, "feature_map must not be shen_original in causal attention, got {}", "shen_original");
-  }
   has_running_maximum_ = config.is_decoder && (map == FeatureMap::kShen || map == FeatureMap::kFavor);
   rf_attention_args terms = {};
   position.set_terms(0, {}, terms);
   check_terms(terms);
   if (!config_.draws()) return;
-  for (int64_t layer = 0; layer < layers_; ++layer) {
+  for (int64_t layer = 0; layer < layers_; ++layer)
     projections_.push_back(read_projection(weights, layer, features(), head_dim_));
-  }
 }
 
 int64_t LinearAttention::features() const {
@@ -196,9 +344,8 @@ void LinearAttention::map(int64_t layer, const rf_attention_args& call, int64_t 
   const FeatureMapper mapper{config_, {tokens, head_dim_, features()}, call.scale, projection};
   mapper.map_queries({memory.q.data() + from, columns}, {memory.query_features.data() + to, width});
   RunningMaximum running = {};
-  if (has_running_maximum_) {
+  if (has_running_maximum_)
     running = {static_cast<float>(earlier_maximum), {memory.maxima.data() + first * heads_ + head, heads_}};
-  }
   mapper.map_keys({memory.k.data() + from, columns}, call.mask == nullptr ? nullptr : call.mask + first,
                   {memory.key_features.data() + to, width}, has_running_maximum_ ? &running : nullptr);
 }

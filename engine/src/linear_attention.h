@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
-#include "linear_states.h"
 #include "position.h"
 #include "rf/linear_attention.h"
 #include "rf/model/linear_attention_config.h"
+#include "sequence_cache.h"
 #include "weights.h"
 
 namespace rf::engine {

@@ -6,12 +6,9 @@
 #include <mutex>
 #include <optional>
 
-#include "elements.h"
 #include "encoder.h"
 #include "heads.h"
-#include "loaded_model.h"
 #include "parallel_for.h"
-#include "pooling.h"
 #include "rf/io/error.h"
 #include "rf/io/warning.h"
 #include "rf/model/config.h"
@@ -81,9 +78,8 @@ void check_size(const std::span<T>& values, size_t tokens, const char* name) {
 
 void check_tokens(const Tokens& tokens) {
   const std::span<const int64_t> offsets = tokens.offsets;
-  if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(tokens.ids.size())) {
+  if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(tokens.ids.size()))
     fail(kModelWhere, "offsets must go from 0 to the {} token ids, got {} of them", tokens.ids.size(), offsets.size());
-  }
   for (size_t i = 1; i < offsets.size(); ++i) {
     if (offsets[i] <= offsets[i - 1]) {
       fail(kModelWhere, "a sequence must have at least one token, got {} in sequence {}", offsets[i] - offsets[i - 1],
@@ -148,9 +144,8 @@ struct Model::Impl {
     session.positions.resize(static_cast<size_t>(size));
     for (size_t i = 0; i <= count; ++i) session.cu_seqlens[i] = tokens.offsets[first + i] - begin;
     for (size_t i = 0; i < count; ++i) {
-      for (int64_t t = session.cu_seqlens[i]; t < session.cu_seqlens[i + 1]; ++t) {
+      for (int64_t t = session.cu_seqlens[i]; t < session.cu_seqlens[i + 1]; ++t)
         session.positions[static_cast<size_t>(t)] = t - session.cu_seqlens[i];
-      }
     }
     if (!tokens.positions.empty()) std::copy_n(tokens.positions.begin() + begin, size, session.positions.begin());
     EncoderInput input;
@@ -205,9 +200,8 @@ struct Model::Impl {
   // The rows of the tokens that heads of sequences read: the first or the last of each.
   const void* gather_ends(const Chunk& chunk, bool last, Session& session) const {
     session.read_tokens.clear();
-    for (int64_t i = 0; i < chunk.sequences; ++i) {
+    for (int64_t i = 0; i < chunk.sequences; ++i)
       session.read_tokens.push_back(chunk.first_token + (last ? chunk.cu_seqlens[i + 1] - 1 : chunk.cu_seqlens[i]));
-    }
     return gather(chunk, session.read_tokens, session);
   }
   bool reads_last_token = false;  // multiple choice of RoFormer
@@ -221,9 +215,8 @@ struct Model::Impl {
     pool(chunk, Pooling::kMean, attend, session.pooled.data(), width, session);
     if (encoder->dtype() == RF_F32) return session.pooled.data();
     session.gathered.resize(static_cast<size_t>(chunk.sequences * row_bytes()));
-    auto* const to = reinterpret_cast<uint16_t*>(session.gathered.data());
-    std::transform(session.pooled.begin(), session.pooled.end(), to, bf16_of_float);
-    return to;
+    from_floats(encoder->dtype(), chunk.sequences * width, session.pooled.data(), session.gathered.data());
+    return session.gathered.data();
   }
 
   // A vector for each sequence of a chunk, `stride` apart. pooled: [chunk.tokens] or nullptr, 0: left out.
@@ -279,9 +272,7 @@ void Model::Impl::open_decoder(const std::string& path, const ModelOptions& opti
           .problem_type = "",
           .stop_ids = config.stop_ids};
   encoder.emplace(weights, options.precision);
-  if (head == Head::kCausalLm) {
-    layers = HeadLayers(read_decoder_head(weights, options.precision), options.precision);
-  }
+  if (head == Head::kCausalLm) layers = HeadLayers(read_decoder_head(weights, options.precision), options.precision);
 }
 
 Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
@@ -356,14 +347,12 @@ void Model::logits(const Tokens& tokens, float* out) const {
 }
 
 void Model::vocabulary_logits(const Tokens& tokens, std::span<const int64_t> rows, float* out) const {
-  if (impl_->head != Head::kMaskedLm && impl_->head != Head::kCausalLm) {
+  if (impl_->head != Head::kMaskedLm && impl_->head != Head::kCausalLm)
     fail("model", "logits over the vocabulary need a language model, got {}", impl_->info.architecture);
-  }
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t least = i == 0 ? 0 : rows[i - 1] + 1;
-    if (rows[i] < least || rows[i] >= static_cast<int64_t>(tokens.ids.size())) {
+    if (rows[i] < least || rows[i] >= static_cast<int64_t>(tokens.ids.size()))
       fail(kModelWhere, "rows must ascend below the {} tokens, got {} at {}", tokens.ids.size(), rows[i], i);
-    }
   }
   const int64_t columns = logits_per_row();
   size_t next = 0;

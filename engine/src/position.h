@@ -12,6 +12,9 @@
 
 #include "rf/attention.h"
 #include "rf/model/config.h"
+#include "rf/model/position_terms.h"
+#include "rf/model/rotary_rows.h"
+#include "rf/model/sinusoid.h"
 #include "weights.h"
 
 namespace rf::engine {
@@ -45,15 +48,26 @@ class Position {
   virtual ~Position() = default;
 
   // Throws Error if a position is beyond a table or a range.
-  virtual void check(const Sequences& sequences) const;
+  virtual void check(const Sequences& /*sequences*/) const {}
   // Adds to the embeddings x [tokens, width] before their layer norm.
-  virtual void add_input(const Sequences& sequences, float* x, int64_t width) const;
+  virtual void add_input(const Sequences& /*sequences*/, float* /*x*/, int64_t /*width*/) const {}
   // Computes what all layers of a call share.
-  virtual void prepare(const Sequences& sequences, PositionRows& rows) const;
+  virtual void prepare(const Sequences& /*sequences*/, PositionRows& /*rows*/) const {}
   // Sets the terms of a layer, whose rotations are `rows`.
-  virtual void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const;
+  virtual void set_terms(int64_t /*layer*/, const PositionRows& /*rows*/, rf_attention_args& /*args*/) const {}
   // Whether the rotation of a token may change while its sequence grows to so many tokens.
-  virtual bool changes_within(int64_t tokens) const;
+  virtual bool changes_within(int64_t /*tokens*/) const { return false; }
 };
+
+// The parts of a model's position: one per encoding, or one for the terms of all encodings.
+// A trained vector for each position, added to the input.
+std::unique_ptr<Position> make_learned(MappedRows table, int64_t width);
+// Sinusoids of the position, added to the input.
+std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width);
+
+std::unique_ptr<Position> make_rotary(RotaryRows rows);
+// By the rows of a checkpoint's own table [rows, dim]: sines in the first half of a row, cosines in the second; pairs
+// (2i, 2i + 1).
+std::unique_ptr<Position> make_stored_rotation(std::vector<float> table, int64_t dim);
 
 }  // namespace rf::engine

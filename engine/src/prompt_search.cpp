@@ -1,22 +1,21 @@
-// Greedy search and sampling, whose sequences do not depend on each other (see the header).
+// Searches for the continuation of a prompt (see the header).
 #include "prompt_search.h"
 
 #include <algorithm>
 #include <random>
 
-#include "beam_search.h"
+#include "rf/model/beam_results.h"
 
 namespace rf::engine {
 
 namespace {
 
+// Greedy search and sampling, whose sequences do not depend on each other.
 class SampleSearch : public PromptSearch {
  public:
-  SampleSearch(const GenerationOptions& options, Decoder& decoder, TokenScores& scores, int64_t vocab_size,
-               int64_t first_sequence)
-      : PromptSearch(options, decoder, scores, vocab_size, first_sequence) {
-    for (int64_t r = 0; r < options.return_sequences; ++r) {
-      std::seed_seq seed{static_cast<uint32_t>(options.seed), static_cast<uint32_t>(options.seed >> 32),
+  explicit SampleSearch(const SearchInput& input) : PromptSearch(input) {
+    for (int64_t r = 0; r < options_.return_sequences; ++r) {
+      std::seed_seq seed{static_cast<uint32_t>(options_.seed), static_cast<uint32_t>(options_.seed >> 32),
                          static_cast<uint32_t>(r)};
       continuations_.push_back({.random = std::mt19937_64(seed), .result = {}});
     }
@@ -76,17 +75,146 @@ class SampleSearch : public PromptSearch {
   std::vector<Step> next_;
 };
 
+// Beam search as transformers' generate() defines it. A step takes the best candidates over all beams, by the sum of
+// log-probabilities. If one of the first `beams` candidates ends, it is a result, ranked by its sum over
+// tokens^length_penalty; the best unfinished candidates are the next beams. The search is over when all have ended, or
+// when there are `beams` results and the best beam, ranked at its present length, is below all of them.
+class BeamSearch : public PromptSearch {
+ public:
+  explicit BeamSearch(const SearchInput& input)
+      : PromptSearch(input),
+        width_(static_cast<size_t>(options_.beams)),
+        results_(options_.beams, options_.length_penalty) {
+    beams_.push_back({.sequence = first_sequence_});
+  }
+
+  void advance(const float* logits) override {
+    const std::span<const ScoredToken> candidates = best_candidates(logits);
+    ++new_tokens_;
+    const bool is_last = new_tokens_ == options_.max_new_tokens;
+    next_.clear();
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const ScoredToken& candidate = candidates[i];
+      const bool stops = is_stop(candidate.id) || (options_.is_end && is_end(new_ids(candidate)));
+      if (!stops && !is_last) {
+        if (next_.size() < width_) next_.push_back(continued(candidate, logits));
+      } else if (i < width_) {
+        add_result(candidate, logits, stops);
+      }
+    }
+    steps_.clear();
+    if (is_last || !may_improve()) return;
+    place();
+  }
+
+  std::vector<Generated> results() override {
+    std::vector<Generated> best = results_.take();
+    best.resize(static_cast<size_t>(options_.return_sequences));
+    return best;
+  }
+
+ private:
+  struct Beam {
+    int64_t sequence = 0;  // of the decoder, with its tokens but for the last
+    float score = 0;
+    double log_probability = 0;
+    int64_t row = 0;  // of the logits
+    double log_sum = 0;
+    int32_t token = 0;  // the last
+  };
+
+  std::span<const ScoredToken> best_candidates(const float* logits) {
+    best_.start(candidates_per_beam(options_) * options_.beams);
+    for (size_t i = 0; i < beams_.size(); ++i) {
+      Beam& beam = beams_[i];
+      const std::span<float> scores = copied(row(logits, beam.row));
+      beam.log_sum = log_sum_exp(scores);
+      for (float& score : scores) score = static_cast<float>(score - beam.log_sum);
+      scores_.adjust(options_, decoder_.ids(beam.sequence), new_tokens_, scores);
+      best_.add_row(scores, beam.score, static_cast<int32_t>(i));
+    }
+    return best_.sorted();
+  }
+
+  double log_probability(const ScoredToken& candidate, const float* logits) const {
+    const Beam& parent = beams_[static_cast<size_t>(candidate.row)];
+    return parent.log_probability + row(logits, parent.row)[static_cast<size_t>(candidate.id)] - parent.log_sum;
+  }
+
+  Beam continued(const ScoredToken& candidate, const float* logits) const {
+    return {.sequence = beams_[static_cast<size_t>(candidate.row)].sequence,
+            .score = candidate.score,
+            .log_probability = log_probability(candidate, logits),
+            .token = candidate.id};
+  }
+
+  std::vector<int32_t> new_ids(const ScoredToken& candidate) const {
+    const std::span<const int32_t> known = decoder_.ids(beams_[static_cast<size_t>(candidate.row)].sequence);
+    std::vector<int32_t> ids(known.begin() + prompt_tokens_, known.end());
+    ids.push_back(candidate.id);
+    return ids;
+  }
+
+  void add_result(const ScoredToken& candidate, const float* logits, bool stopped) {
+    const float score = results_.ranked(candidate.score, new_tokens_);
+    if (!results_.wants(score)) return;
+    results_.add({.ids = new_ids(candidate),
+                  .log_probability = log_probability(candidate, logits),
+                  .score = score,
+                  .stopped = stopped});
+  }
+
+  bool may_improve() const {
+    if (next_.empty()) return false;  // is_end has ended all candidates
+    if (results_.is_full() && options_.stop_when_full) return false;
+    return results_.wants(results_.ranked(next_[0].score, new_tokens_));
+  }
+
+  // Gives each next beam a sequence of the decoder. The first child of a parent keeps the parent's sequence; others get
+  // a copy in a sequence without a successor.
+  void place() {
+    const auto is_taken = [&](int64_t sequence, size_t count) {
+      return std::any_of(next_.begin(), next_.begin() + static_cast<std::ptrdiff_t>(count),
+                         [&](const Beam& beam) { return beam.sequence == sequence; });
+    };
+    copies_.clear();
+    for (size_t i = 0; i < next_.size(); ++i) {
+      if (is_taken(next_[i].sequence, i)) copies_.push_back(i);
+    }
+    int64_t free = first_sequence_;
+    for (const size_t i : copies_) {
+      while (is_taken(free, next_.size())) ++free;
+      decoder_.copy(next_[i].sequence, free);
+      next_[i].sequence = free;
+    }
+    std::swap(beams_, next_);
+    for (const Beam& beam : beams_) steps_.push_back({beam.sequence, beam.token});
+    std::sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) { return a.sequence < b.sequence; });
+    for (Beam& beam : beams_) {
+      beam.row =
+          std::find_if(steps_.begin(), steps_.end(), [&](const Step& step) { return step.sequence == beam.sequence; }) -
+          steps_.begin();
+    }
+  }
+
+  size_t width_;
+  int64_t new_tokens_ = 0;
+  std::vector<Beam> beams_, next_;  // best first
+  std::vector<size_t> copies_;
+  BeamResults<Generated> results_;
+  BestTokens best_;
+};
+
 }  // namespace
 
-PromptSearch::PromptSearch(const GenerationOptions& options, Decoder& decoder, TokenScores& scores, int64_t vocab_size,
-                           int64_t first_sequence)
-    : options_(options),
-      decoder_(decoder),
-      scores_(scores),
-      vocab_size_(vocab_size),
-      first_sequence_(first_sequence),
-      prompt_tokens_(std::ssize(decoder.ids(first_sequence))),
-      row_(static_cast<size_t>(vocab_size)) {}
+PromptSearch::PromptSearch(const SearchInput& input)
+    : options_(input.options),
+      decoder_(input.decoder),
+      scores_(input.scores),
+      vocab_size_(input.vocab_size),
+      first_sequence_(input.first_sequence),
+      prompt_tokens_(std::ssize(decoder_.ids(first_sequence_))),
+      row_(static_cast<size_t>(vocab_size_)) {}
 
 std::span<float> PromptSearch::copied(std::span<const float> row) {
   std::copy(row.begin(), row.end(), row_.begin());
@@ -106,16 +234,9 @@ int64_t PromptSearch::candidates_per_beam(const GenerationOptions& options) {
   return std::max<int64_t>(2, 1 + std::ssize(options.stop_ids));
 }
 
-int64_t PromptSearch::candidates_of(const GenerationOptions& options) {
-  return candidates_per_beam(options) * options.beams;
-}
-
-std::unique_ptr<PromptSearch> PromptSearch::make(const GenerationOptions& options, Decoder& decoder,
-                                                 TokenScores& scores, int64_t vocab_size, int64_t first_sequence) {
-  if (options.search == Search::kBeams) {
-    return make_beam_search(options, decoder, scores, vocab_size, first_sequence);
-  }
-  return std::make_unique<SampleSearch>(options, decoder, scores, vocab_size, first_sequence);
+std::unique_ptr<PromptSearch> PromptSearch::make(const SearchInput& input) {
+  if (input.options.search == Search::kBeams) return std::make_unique<BeamSearch>(input);
+  return std::make_unique<SampleSearch>(input);
 }
 
 }  // namespace rf::engine

@@ -12,6 +12,16 @@
 
 namespace rf::engine {
 
+// What a search works with, which must outlive it. The sequences first_sequence .. first_sequence +
+// sequences_of(options)
+// - 1 of the decoder are the search's; the first one holds the prompt.
+struct SearchInput {
+  const GenerationOptions& options;
+  Decoder& decoder;
+  TokenScores& scores;
+  int64_t vocab_size, first_sequence;
+};
+
 class PromptSearch {
  public:
   struct Step {
@@ -19,16 +29,13 @@ class PromptSearch {
     int32_t token;
   };
 
-  // The search for `options.search`, in sequences first_sequence .. first_sequence + sequences_of(options) - 1 of the
-  // decoder. The first sequence holds the prompt. All arguments must outlive it.
-  static std::unique_ptr<PromptSearch> make(const GenerationOptions& options, Decoder& decoder, TokenScores& scores,
-                                            int64_t vocab_size, int64_t first_sequence);
+  // The search for `options.search`.
+  static std::unique_ptr<PromptSearch> make(const SearchInput& input);
   static int64_t sequences_of(const GenerationOptions& options) {
     return options.search == Search::kBeams ? options.beams : options.return_sequences;
   }
   // Candidates per beam that a step of beam search needs, so that `beams` continue if all others end.
   static int64_t candidates_per_beam(const GenerationOptions& options);
-  static int64_t candidates_of(const GenerationOptions& options);
   virtual ~PromptSearch() = default;
 
   // What the decoder must append, by ascending sequences; empty: the search is over.
@@ -38,8 +45,7 @@ class PromptSearch {
   virtual std::vector<Generated> results() = 0;
 
  protected:
-  PromptSearch(const GenerationOptions& options, Decoder& decoder, TokenScores& scores, int64_t vocab_size,
-               int64_t first_sequence);
+  explicit PromptSearch(const SearchInput& input);
 
   std::span<const float> row(const float* logits, int64_t index) const {
     return {logits + index * vocab_size_, static_cast<size_t>(vocab_size_)};

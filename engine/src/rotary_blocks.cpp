@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "elements.h"
 #include "parallel_for.h"
 #include "rf/engine/interrupt.h"
 
@@ -49,9 +48,8 @@ class LayerReader {
   // Queries, keys and values, in this order.
   Linear qkv(const std::string& layer, const std::vector<float>& largest) const {
     const int64_t in = config_.hidden_size, queries = config_.query_width(), keys = config_.key_width();
-    if (config_.layout == DecoderLayout::kLlama) {
+    if (config_.layout == DecoderLayout::kLlama)
       return linear({layer + "attn_q", layer + "attn_k", layer + "attn_v"}, in, {queries, keys, keys}, largest);
-    }
     const std::string name = layer + "attn_qkv";
     if (config_.fused_rows == FusedRows::kParts) return linear({name}, in, {queries + 2 * keys}, largest);
     const Floats by_head = make_floats(3 * queries * in), by_part = make_floats(3 * queries * in);
@@ -71,9 +69,8 @@ class LayerReader {
   void order_by_part(const float* from, int64_t width, float* to) const {
     const int64_t part = config_.head_dim * width;
     for (int64_t head = 0; head < config_.heads; ++head) {
-      for (int64_t which = 0; which < 3; ++which, from += part) {
+      for (int64_t which = 0; which < 3; ++which, from += part)
         std::copy_n(from, part, to + (which * config_.heads + head) * part);
-      }
     }
   }
 

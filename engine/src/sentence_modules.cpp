@@ -1,7 +1,9 @@
-// Files of sentence-transformers, versions 2 to 6 (see the header). Names of modules have changed with the versions:
-// "sentence_transformers.models.Pooling" and "sentence_transformers.sentence_transformer.modules.pooling.Pooling" are
-// one, so the last part of a name decides.
+// Files of sentence-transformers, versions 2 to 6 (see the header), and their prompts (rf/engine/prompts.h). Names of
+// modules have changed with the versions: "sentence_transformers.models.Pooling" and
+// "sentence_transformers.sentence_transformer.modules.pooling.Pooling" are one, so the last part of a name decides.
 #include "sentence_modules.h"
+
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -64,9 +66,8 @@ json read(const std::string& path, SentenceModules& out) {
 std::string folder_of(const std::string& model_dir, const std::string& path, const std::string& where) {
   const fs::path relative(path);
   for (const fs::path& part : relative) {
-    if (relative.is_absolute() || part == "..") {
+    if (relative.is_absolute() || part == "..")
       fail(where, "a module's path must lie in the model directory, got {}", io::printable(path));
-    }
   }
   return path.empty() ? model_dir : (fs::path(model_dir) / relative).string();
 }
@@ -79,9 +80,8 @@ std::vector<Module> read_module_list(const std::string& model_dir, const json& l
     entry.require({"path", "type"});
     static_cast<void>(entry.find("idx"));
     static_cast<void>(entry.find("name"));
-    if (const json* arguments = entry.find("kwargs"); arguments != nullptr && !arguments->empty()) {
+    if (const json* arguments = entry.find("kwargs"); arguments != nullptr && !arguments->empty())
       fail(where, "[{}].kwargs must be empty, got {}", i, arguments->dump());
-    }
     const std::string type = entry.text("type", "");
     entry.finish();
     if (!type.starts_with("sentence_transformers.")) {
@@ -154,9 +154,8 @@ std::vector<float> read_tensor(const io::SafetensorsFile& file, const std::strin
                                const std::vector<int64_t>& shape) {
   const io::TensorView* tensor = file.find(name);
   if (tensor == nullptr) fail(where, "the layer must have {}, got none", name);
-  if (tensor->shape != shape) {
+  if (tensor->shape != shape)
     fail(where, "{} must have the shape ({}), got ({})", name, fmt::join(shape, ", "), fmt::join(tensor->shape, ", "));
-  }
   return finite_elements(*tensor);
 }
 
@@ -187,9 +186,7 @@ SentenceStep read_dense(const std::string& directory, SentenceModules& out) {
   std::vector<float> offset;
   if (bias) offset = read_tensor(weights, path, *known.insert("linear.bias").first, {width});
   step.dense = Linear(Precision::kFloat32, in, width, matrix.data(), std::move(offset));
-  if (residual) {
-    step.residual = in == width ? SentenceStep::Residual::kInput : SentenceStep::Residual::kProjected;
-  }
+  if (residual) step.residual = in == width ? SentenceStep::Residual::kInput : SentenceStep::Residual::kProjected;
   if (step.residual == SentenceStep::Residual::kProjected) {
     const std::vector<float> through = read_tensor(weights, path, *known.insert("residual.weight").first, {width, in});
     step.residual_projection = Linear(Precision::kFloat32, in, width, through.data(), {});
@@ -218,24 +215,20 @@ void read_transformer(const std::string& directory, SentenceModules& out) {
   if (!io::has_file(where)) return;
   const json file = read(where, out);
   io::StrictObject config(file, where, "");
-  if (const json* length = config.find("max_seq_length"); length != nullptr && !length->is_null()) {
+  if (const json* length = config.find("max_seq_length"); length != nullptr && !length->is_null())
     out.max_length = config.integer("max_seq_length", 1, 1, kMaxLength);
-  }
   out.lower_case = config.boolean("do_lower_case", false);
   const std::string task = config.text("transformer_task", "feature-extraction");
-  if (task != "feature-extraction") {
+  if (task != "feature-extraction")
     fail(where, "transformer_task must be feature-extraction, got {}", io::printable(task));
-  }
   if (const json* modality = config.find("modality_config")) {
     const json text = {{"method", "forward"}, {"method_output_name", "last_hidden_state"}};
-    if (!modality->is_object() || !modality->contains("text") || modality->at("text") != text) {
+    if (!modality->is_object() || !modality->contains("text") || modality->at("text") != text)
       fail(where, "modality_config.text must be {}, got {}", text.dump(), modality->dump());
-    }
   }
   const std::string output = config.text("module_output_name", "token_embeddings");
-  if (output != "token_embeddings") {
+  if (output != "token_embeddings")
     fail(where, "module_output_name must be token_embeddings, got {}", io::printable(output));
-  }
   finish(config, file, where);
 }
 
@@ -258,9 +251,8 @@ void read_model(const std::string& model_dir, SentenceModules& out) {
                                                 {"euclidean", Similarity::kEuclidean},
                                                 {"manhattan", Similarity::kManhattan}});
   }
-  if (const json* size = config.find("truncate_dim"); size != nullptr && !size->is_null()) {
+  if (const json* size = config.find("truncate_dim"); size != nullptr && !size->is_null())
     out.dimensions = config.integer("truncate_dim", 1, 1, kMaxFeatures);
-  }
   finish(config, file, where);
 }
 
@@ -293,6 +285,38 @@ SentenceModules read_sentence_modules(const std::string& model_dir) {
   }
   if (modules.size() < 2) fail(where, "the modules must be Transformer and Pooling, got {} of them", modules.size());
   return out;
+}
+
+Prompts read_prompts(const std::string& path) {
+  const nlohmann::json file = io::read_json(path);
+  io::StrictObject config(file, path, "");
+  Prompts prompts;
+  if (const auto* given = config.find("prompts"); given != nullptr && !given->is_null()) {
+    if (!given->is_object()) fail(path, "prompts must be an object, got {}", given->dump());
+    for (const auto& [name, prompt] : given->items()) {
+      if (!prompt.is_string()) fail(path, "prompts.{} must be a text, got {}", name, prompt.dump());
+      prompts.by_name[name] = prompt.get<std::string>();
+    }
+  }
+  if (const auto* name = config.find("default_prompt_name"); name != nullptr && !name->is_null()) {
+    prompts.default_name = config.text("default_prompt_name", "");
+    if (!prompts.by_name.contains(*prompts.default_name))
+      fail(path, "default_prompt_name must be one of the prompts, got {}", io::printable(*prompts.default_name));
+  }
+  return prompts;
+}
+
+std::string prompt_of(const Prompts& prompts, const std::optional<std::string>& text,
+                      const std::optional<std::string>& name, std::string_view where) {
+  if (text && name) fail<ArgumentError>(where, "a prompt must be given as text or by name, got both");
+  if (text) return *text;
+  const std::optional<std::string>& chosen = name ? name : prompts.default_name;
+  if (!chosen) return "";
+  if (const auto found = prompts.by_name.find(*chosen); found != prompts.by_name.end()) return found->second;
+  std::vector<std::string_view> known;
+  for (const auto& [each, _] : prompts.by_name) known.push_back(each);
+  fail<ArgumentError>(where, "the prompt must be one of the model's ({}), got {}",
+                      known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), io::printable(*chosen));
 }
 
 }  // namespace rf::engine

@@ -1,8 +1,9 @@
-// The tokens of growing sequences (see the header).
+// The tokens of growing sequences and their states (see the header).
 #include "sequence_cache.h"
 
 #include <algorithm>
-#include <new>
+#include <cstring>
+#include <limits>
 
 namespace rf::engine {
 
@@ -24,6 +25,78 @@ void SequenceCache::copy(int64_t from, int64_t to) {
   const auto differ = std::mismatch(source.begin(), source.end(), target.begin(), target.end()).first;
   copy_kept(from, to, differ - source.begin());
   target.assign(source.begin(), source.end());
+}
+
+// Memory is [layers][2][sequences][heads][capacity][head_dim]: attention reads the rows of a head in sequence.
+KeyValueCache::KeyValueCache(const Shape& shape) : SequenceCache(shape.sequences, shape.capacity), shape_(shape) {
+  int64_t bytes = 2 * shape.element_bytes;
+  for (const int64_t extent : {shape.layers, shape.heads, shape.head_dim, shape.sequences, shape.capacity}) {
+    if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
+  }
+  memory_ = make_aligned(bytes);
+}
+
+char* KeyValueCache::part(int64_t layer, int64_t which, int64_t sequence) const {
+  const int64_t index = (2 * layer + which) * shape_.sequences + sequence;
+  return reinterpret_cast<char*>(memory_.get()) + index * sequence_stride() * shape_.element_bytes;
+}
+
+void KeyValueCache::store(int64_t layer, int64_t sequence, int64_t tokens, const char* keys, const char* values,
+                          int64_t row_bytes) {
+  const int64_t head_bytes = shape_.head_dim * shape_.element_bytes;
+  const auto copy_rows = [&](const char* from, char* to) {
+    for (int64_t h = 0; h < shape_.heads; ++h) {
+      char* row = to + (h * shape_.capacity + length(sequence)) * head_bytes;
+      for (int64_t t = 0; t < tokens; ++t)
+        std::memcpy(row + t * head_bytes, from + t * row_bytes + h * head_bytes, head_bytes);
+    }
+  };
+  copy_rows(keys, this->keys(layer, sequence));
+  copy_rows(values, this->values(layer, sequence));
+}
+
+// Keys and values of a token depend only on the tokens up to it, so the common prefix stays in place.
+void KeyValueCache::copy_kept(int64_t from, int64_t to, int64_t first) {
+  const int64_t count = length(from) - first, row = shape_.head_dim * shape_.element_bytes;
+#pragma omp parallel for schedule(static) if (count > 16)
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    for (int64_t head = 0; head < 2 * shape_.heads; ++head) {
+      const int64_t offset = (head % shape_.heads * shape_.capacity + first) * row;
+      const int64_t which = head / shape_.heads;
+      std::memcpy(part(layer, which, to) + offset, part(layer, which, from) + offset, static_cast<size_t>(count * row));
+    }
+  }
+}
+
+LinearStates::LinearStates(const Shape& shape) : SequenceCache(shape.sequences, shape.capacity), shape_(shape) {
+  int64_t bytes = sizeof(double);
+  for (const int64_t extent : {shape.layers, shape.heads, shape.sums, shape.sequences}) {
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) throw std::bad_alloc();
+  }
+  const auto states = static_cast<size_t>(shape.layers * shape.sequences * shape.heads);
+  sums_ = std::make_unique_for_overwrite<double[]>(states * static_cast<size_t>(shape.sums));
+  maxima_ = std::make_unique_for_overwrite<double[]>(states);
+}
+
+LinearState LinearStates::of(int64_t layer, int64_t sequence, int64_t head) const {
+  const int64_t index = (layer * sequences() + sequence) * shape_.heads + head;
+  return {sums_.get() + index * shape_.sums, maxima_.get() + index};
+}
+
+void LinearStates::clear(int64_t sequence) {
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    const LinearState first = of(layer, sequence, 0);
+    std::fill_n(first.sums, shape_.heads * shape_.sums, 0.0);
+    std::fill_n(first.maximum, shape_.heads, -std::numeric_limits<double>::infinity());
+  }
+}
+
+void LinearStates::copy_kept(int64_t from, int64_t to, int64_t) {
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    const LinearState source = of(layer, from, 0), target = of(layer, to, 0);
+    std::copy_n(source.sums, shape_.heads * shape_.sums, target.sums);
+    std::copy_n(source.maximum, shape_.heads, target.maximum);
+  }
 }
 
 }  // namespace rf::engine

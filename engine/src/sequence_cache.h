@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
+
+#include "memory.h"
 
 namespace rf::engine {
 
@@ -31,6 +34,77 @@ class SequenceCache {
  private:
   int64_t capacity_;
   std::vector<std::vector<int32_t>> ids_;
+};
+
+// Keys and values of the tokens, layer by layer. They are stored before rotation, and attention rotates them on
+// reading. So a token has the same bits as in a call with its whole sequence, for every element type, and always gets
+// the present rotation, even if that changes as the sequence grows.
+class KeyValueCache : public SequenceCache {
+ public:
+  struct Shape {
+    int64_t layers = 0, heads = 0, head_dim = 0;
+    int64_t element_bytes = 0;
+    int64_t sequences = 0, capacity = 0;  // tokens of a sequence
+  };
+
+  // Throws std::bad_alloc. Memory is taken from the system as tokens come.
+  explicit KeyValueCache(const Shape& shape);
+
+  // Keys and values of a layer and sequence, [heads, capacity, head_dim].
+  char* keys(int64_t layer, int64_t sequence) const { return part(layer, 0, sequence); }
+  char* values(int64_t layer, int64_t sequence) const { return part(layer, 1, sequence); }
+  int64_t head_stride() const { return shape_.capacity * shape_.head_dim; }  // in elements, as is the next
+  int64_t sequence_stride() const { return shape_.heads * head_stride(); }
+
+  // Appends rows [tokens, heads, head_dim] of keys and of values, with a stride of row_bytes, to a sequence. They count
+  // after `append` of their ids.
+  void store(int64_t layer, int64_t sequence, int64_t tokens, const char* keys, const char* values, int64_t row_bytes);
+
+  bool can_truncate(int64_t, int64_t) const override { return true; }
+
+ protected:
+  void copy_kept(int64_t from, int64_t to, int64_t first) override;
+
+ private:
+  char* part(int64_t layer, int64_t which, int64_t sequence) const;
+
+  Shape shape_;
+  AlignedMemory memory_;
+};
+
+// Of one layer, sequence and head.
+struct LinearState {
+  double* sums = nullptr;     // as rf_linear_attention_args has them; nullptr: none are kept
+  double* maximum = nullptr;  // shen and favor: the sums are divided by its exponential
+};
+
+// The state of linear attention: sums over the keys of a sequence, of a size that does not depend on the number of
+// tokens. The sums contain keys with the rotation of the time they were added.
+class LinearStates : public SequenceCache {
+ public:
+  struct Shape {
+    int64_t layers = 0, heads = 0, sums = 0;  // numbers of a head
+    int64_t sequences = 0, capacity = 0;      // tokens of a sequence
+  };
+
+  // Throws std::bad_alloc. Memory is taken from the system as sequences begin.
+  explicit LinearStates(const Shape& shape);
+
+  LinearState of(int64_t layer, int64_t sequence, int64_t head) const;
+  // The states of a sequence before its first token.
+  void clear(int64_t sequence);
+  // No token can be taken out of a sum.
+  bool can_truncate(int64_t sequence, int64_t tokens) const override {
+    return tokens == 0 || tokens == length(sequence);
+  }
+
+ protected:
+  void copy_kept(int64_t from, int64_t to, int64_t first) override;
+
+ private:
+  Shape shape_;
+  std::unique_ptr<double[]> sums_;    // [layers, sequences, heads, sums]
+  std::unique_ptr<double[]> maxima_;  // [layers, sequences, heads]
 };
 
 }  // namespace rf::engine

@@ -16,9 +16,8 @@ inline void check_status(rf_status status) {
   if (status == RF_OUT_OF_MEMORY) throw std::bad_alloc();
   const std::string_view text = rf_last_error();
   const size_t end = text.find("] ");
-  if (status == RF_INTERNAL || !text.starts_with('[') || end == std::string_view::npos) {
+  if (status == RF_INTERNAL || !text.starts_with('[') || end == std::string_view::npos)
     throw std::runtime_error(std::string(text));
-  }
   throw Error(text.substr(1, end - 1), text.substr(end + 2));
 }
 

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <stdexcept>
 
 #include "rf/io/error.h"
+#include "rf/io/half.h"
 #include "rf/io/mapped_pages.h"
 #include "rf/io/safetensors.h"
 
@@ -23,19 +22,8 @@ int64_t elements_of(const io::TensorView& view) {
   return count;
 }
 
-// to[i] = convert(element i); file data need not be aligned.
-template <class Element, class Convert>
-void convert_elements(const std::byte* from, int64_t count, float* to, const Convert& convert) {
-  for (int64_t i = 0; i < count; ++i) {
-    Element element;
-    std::memcpy(&element, from + i * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
-    to[i] = convert(element);
-  }
-}
-
 void check_dtype(const io::TensorView& view) {
-  constexpr io::DType kFloats[] = {io::DType::kF16, io::DType::kBF16, io::DType::kF32, io::DType::kF64};
-  if (std::ranges::find(kFloats, view.dtype) != std::end(kFloats)) return;
+  if (io::is_floating(view.dtype)) return;
   fail(kWeightsWhere, "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype),
        view.name);
 }
@@ -56,9 +44,8 @@ bool all_finite(const float* values, int64_t count) {
   std::atomic<bool> finite = true;
   for_parts(count, [&](int64_t begin, int64_t part) {
     uint32_t found = 0;
-    for (int64_t i = begin; i < begin + part; ++i) {
+    for (int64_t i = begin; i < begin + part; ++i)
       found |= (std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent ? 1u : 0u;
-    }
     if (found != 0) finite = false;
   });
   return finite;
@@ -66,9 +53,8 @@ bool all_finite(const float* values, int64_t count) {
 
 std::string index_text(const std::vector<int64_t>& shape, int64_t flat) {
   std::string text;
-  for (size_t d = shape.size(); d-- > 0; flat /= shape[d]) {
+  for (size_t d = shape.size(); d-- > 0; flat /= shape[d])
     text = std::to_string(flat % shape[d]) + (text.empty() ? "" : ", ") + text;
-  }
   return text;
 }
 
@@ -87,15 +73,7 @@ bool holds_floats(const io::TensorView& view) {
 }  // namespace
 
 void read_elements(const io::TensorView& view, int64_t begin, int64_t count, float* to) {
-  const std::byte* from = view.data.data() + begin * static_cast<int64_t>(io::size_of(view.dtype));
-  switch (view.dtype) {
-    case io::DType::kF32: std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float)); return;
-    case io::DType::kBF16: return convert_elements<uint16_t>(from, count, to, float_of_bf16);
-    case io::DType::kF16: return convert_elements<uint16_t>(from, count, to, float_of_half);
-    case io::DType::kF64:
-      return convert_elements<double>(from, count, to, [](double x) { return static_cast<float>(x); });
-    default: throw std::logic_error("read_elements: elements that are not floats");
-  }
+  io::read_floats(view.dtype, view.data.data() + begin * static_cast<int64_t>(io::size_of(view.dtype)), count, to);
 }
 
 TensorFloats::TensorFloats(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view)

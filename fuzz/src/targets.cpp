@@ -1,11 +1,250 @@
-// The table of targets.
+// The targets and their table.
 #include "rf/fuzz/targets.h"
 
-#include "target_functions.h"
+#include <stdlib.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rf/data/reader.h"
+#include "rf/data/records.h"
+#include "rf/data/texts.h"
+#include "rf/engine/model.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/safetensors.h"
+#include "rf/model/config.h"
+#include "rf/model/rotary_report.h"
+#include "rf/model/weights.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::fuzz {
 
 namespace {
+
+namespace fs = std::filesystem;
+
+// Ends the process if a promise is broken.
+void check(bool holds) {
+  if (!holds) std::abort();
+}
+
+// Removes and returns the bytes up to the mark between sections, and removes the mark; without a mark, all bytes.
+std::string_view take_section(std::string_view& bytes) {
+  constexpr std::string_view kMark = "\n=====\n";
+  const size_t end = bytes.find(kMark);
+  const std::string_view section = bytes.substr(0, end);
+  bytes = end == std::string_view::npos ? std::string_view() : bytes.substr(end + kMark.size());
+  return section;
+}
+
+// A directory in memory, if the system has such a file system, whose files are replaced from run to run.
+class MemoryDirectory {
+ public:
+  MemoryDirectory() {
+    std::error_code error;
+    const fs::path memory = "/dev/shm";
+    path_ = ((fs::is_directory(memory, error) ? memory : fs::temp_directory_path()) / "rf_fuzz_XXXXXX").string();
+    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("cannot make " + path_);
+  }
+  ~MemoryDirectory() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  MemoryDirectory(const MemoryDirectory&) = delete;
+  MemoryDirectory& operator=(const MemoryDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  // Replaces the file, or removes it if `bytes` is empty.
+  void put(const std::string& name, std::string_view bytes) const {
+    const std::string path = path_ + "/" + name;
+    fs::remove(path);
+    if (!bytes.empty()) std::ofstream(path, std::ios::binary) << bytes;
+  }
+
+ private:
+  std::string path_;
+};
+
+// config.json: a configuration that was read must be written and read again to the same value.
+void config_json(std::string_view bytes) {
+  try {
+    const ModelConfig config = parse_config(io::parse_json(bytes, "config.json"));
+    check(parse_config(to_json(config)) == config);
+    if (config.num_hidden_layers <= 4) weight_specs(config, config.head());
+  } catch (const Error&) {
+  }
+}
+
+// model.safetensors: all listed data can be read.
+void safetensors(std::string_view bytes) {
+  static const MemoryDirectory directory;
+  directory.put("model.safetensors", bytes);
+  try {
+    const io::SafetensorsFile file(directory.path() + "/model.safetensors");
+    size_t data = 0;
+    unsigned sum = 0;
+    for (const io::TensorView& tensor : file.tensors()) {
+      check(file.find(tensor.name) == &tensor);
+      for (const std::byte byte : tensor.data) sum += std::to_integer<unsigned>(byte);
+      data += tensor.data.size();
+    }
+    check(data <= bytes.size() && sum <= 255 * data);
+  } catch (const Error&) {
+  }
+}
+
+// Sections: config.json, position_terms.safetensors, model.safetensors. A model that opens computes.
+void model_directory(std::string_view bytes) {
+  static const MemoryDirectory directory;
+  directory.put("config.json", take_section(bytes));
+  directory.put("position_terms.safetensors", take_section(bytes));
+  directory.put("model.safetensors", bytes);
+  try {
+    const engine::Model model(directory.path(), {.token_budget = 3});
+    const std::vector<int32_t> ids(5);
+    const std::vector<int64_t> offsets = {0, 1, 5};
+    const engine::Tokens tokens = {.ids = ids, .offsets = offsets};
+    std::vector<float> hidden(ids.size() * static_cast<size_t>(model.info().hidden_size));
+    model.hidden(tokens, hidden.data());
+    if (model.info().task == engine::Task::kNone) return;
+    const size_t rows = model.logits_of_tokens() ? ids.size() : offsets.size() - 1;
+    std::vector<float> logits(rows * static_cast<size_t>(model.logits_per_row()));
+    model.logits(tokens, logits.data());
+  } catch (const Error&) {
+  }
+}
+
+// A GGUF file. A model that opens computes, and a tokenizer that opens cuts a text.
+void gguf_model(std::string_view bytes) {
+  static const MemoryDirectory directory;
+  directory.put("model.gguf", bytes);
+  try {
+    const engine::Model model(directory.path(), {.token_budget = 3});
+    const std::vector<int32_t> ids(5);
+    const std::vector<int64_t> offsets = {0, 1, 5};
+    std::vector<float> logits(ids.size() * static_cast<size_t>(model.logits_per_row()));
+    model.logits({.ids = ids, .offsets = offsets}, logits.data());
+  } catch (const Error&) {
+  }
+  try {
+    const text::Tokenizer tokenizer = text::Tokenizer::load(directory.path() + "/model.gguf");
+    check(!tokenizer.encode_with_specials("a 12 b").ids.empty());
+  } catch (const Error&) {
+  }
+}
+
+// A GGUF file, or the sections config.json and model.safetensors. A report must contain the frequencies that it states.
+void doctor(std::string_view bytes) {
+  static const MemoryDirectory directory;
+  const bool is_gguf = bytes.starts_with("GGUF");
+  directory.put("model.gguf", is_gguf ? bytes : std::string_view());
+  directory.put("config.json", is_gguf ? std::string_view() : take_section(bytes));
+  directory.put("model.safetensors", is_gguf ? std::string_view() : bytes);
+  try {
+    const RotaryReport report = rotary_report(directory.path());
+    check(!report.rotations.empty());
+    for (const Rotation& rotation : report.rotations) {
+      check(!rotation.spec || std::ssize(rotation.frequencies) == rotation.spec->rotary_dim / 2);
+      check(!rotation.float32_angles || rotation.float32_angles->error >= 0);
+    }
+    check(!to_json(report).dump().empty());
+  } catch (const Error&) {
+  }
+}
+
+void check_offsets(const text::Encoding& encoding, std::string_view text) {
+  const size_t count = encoding.size();
+  check(encoding.byte_begin.size() == count && encoding.byte_end.size() == count);
+  check(encoding.char_begin.size() == count && encoding.char_end.size() == count);
+  check(encoding.starts_word.size() == count);
+  for (size_t i = 0; i < count; ++i) {
+    check(0 <= encoding.byte_begin[i] && encoding.byte_begin[i] <= encoding.byte_end[i]);
+    check(static_cast<size_t>(encoding.byte_end[i]) <= text.size());
+    check(0 <= encoding.char_begin[i] && encoding.char_begin[i] <= encoding.char_end[i]);
+  }
+}
+
+// Sections: the files of a tokenizer, and a text that it encodes and decodes.
+void tokenizer_files(std::string_view bytes) {
+  static const MemoryDirectory directory;
+  const std::string_view text = take_section(bytes);
+  for (const std::string_view name : text::kTokenizerFiles) directory.put(std::string(name), take_section(bytes));
+  try {
+    const text::Tokenizer tokenizer = text::Tokenizer::load(directory.path());
+    const text::Encoding encoding = tokenizer.encode_with_specials(text);
+    check_offsets(encoding, text);
+    tokenizer.decode(encoding.ids, text::SkipSpecials::kYes);
+  } catch (const Error&) {
+  }
+}
+
+constexpr const char* kNames[] = {"a.txt",     "a.jsonl",    "a.csv",     "a.tsv",    "a.parquet", "a.txt.gz",
+                                  "a.txt.zst", "a.jsonl.gz", "a.csv.zst", "a.csv.gz", "a.tsv.zst"};
+
+void read_documents(const std::string& path, unsigned options) {
+  try {
+    data::ReadOptions read = {.inputs = {path}};
+    read.field = (options & 1) != 0 ? "text" : (options & 2) != 0 ? "a.b" : "1";
+    read.document_rule = static_cast<data::DocumentRule>(options / 4 % 3);
+    read.quotes = (options & 16) != 0 ? data::Quotes::kText : data::Quotes::kRead;
+    read.bad_records = (options & 32) != 0 ? data::BadRecords::kSkip : data::BadRecords::kRefuse;
+    data::DocumentReader reader(read);
+    size_t bytes = 0;
+    reader.read([&](const data::DocumentPart& part) { bytes += part.text.size(); });
+    check(reader.counts().files == 1);
+  } catch (const Error&) {
+  }
+}
+
+void read_texts(const std::string& path, unsigned options) {
+  try {
+    data::TextReader reader({.inputs = {path},
+                             .field = (options & 1) != 0   ? "text"
+                                      : (options & 2) != 0 ? "a.b"
+                                                           : "1",
+                             .ids = (options & 4) != 0 ? data::Ids::kNamed : data::Ids::kIfPresent,
+                             .id_field = (options & 8) != 0 ? "id" : "2",
+                             .bad_records = data::BadRecords::kSkip});
+    reader.read([](const data::SourceText& text) {
+      check(text.id.empty() || (nlohmann::json::accept(text.id) && text.id.find('\n') == std::string_view::npos));
+    });
+  } catch (const Error&) {
+  }
+}
+
+void read_records(const std::string& path, unsigned options) {
+  try {
+    data::RecordReader reader({.inputs = {path},
+                               .quotes = (options & 16) != 0 ? data::Quotes::kText : data::Quotes::kRead,
+                               .text_field = (options & 1) != 0 ? "text" : ""});
+    int64_t last = 0;
+    reader.read([&](data::Record& record) {
+      check(record.fields.is_object() && record.line > last);
+      last = record.line;
+    });
+  } catch (const Error&) {
+  }
+}
+
+// Input files of every format: as documents, as texts with ids, and as records. A byte for the format, one for options,
+// and the file.
+void input_files(std::string_view bytes) {
+  if (bytes.size() < 2) return;
+  static const MemoryDirectory directory;
+  const std::string name = kNames[static_cast<unsigned char>(bytes[0]) % std::size(kNames)];
+  const auto options = static_cast<unsigned char>(bytes[1]);
+  directory.put(name, bytes.substr(2));
+  read_documents(directory.path() + "/" + name, options);
+  read_texts(directory.path() + "/" + name, options);
+  read_records(directory.path() + "/" + name, options);
+  directory.put(name, "");
+}
 
 constexpr Target kTargets[] = {
     {"config_json", config_json},         {"safetensors", safetensors}, {"model_directory", model_directory},

@@ -6,13 +6,14 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
 
-#include "gguf_blocks.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/half.h"
 #include "rf/io/printable.h"
 #include "rf/io/utf8.h"
 
@@ -20,6 +21,102 @@ static_assert(std::endian::native == std::endian::little, "values are copied wit
 
 namespace rf::io {
 namespace {
+
+// Elements of GGUF tensors, by ggml's types. Quantised elements come in blocks of 32 with a scale d and, in some types,
+// a minimum m, both of half precision (ggml-common.h):
+//
+//   Q8_0  d, int8 q[32]                            x = d q
+//   Q4_0  d, 16 bytes of two q of 4 bits           x = d (q - 8)      low halves are elements 0..15, high ones 16..31
+//   Q4_1  d, m, the same                           x = d q + m
+//   Q5_0  d, 32 bits, 16 bytes: bit i is the       x = d (q - 16)
+//         fifth of element i
+//   Q5_1  d, m, the same                           x = d q + m
+struct GgufBlock {
+  uint32_t type;
+  std::string_view name;
+  uint32_t elements, bytes;
+  void (*read)(const std::byte* from, float* to);  // of one block
+};
+
+constexpr uint32_t kBlock = 32, kHalfBlock = 16;
+
+template <typename T>
+T read_value(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+float read_half(const std::byte* from) { return float_of_half(read_value<uint16_t>(from)); }
+
+void read_f32(const std::byte* from, float* to) { *to = read_value<float>(from); }
+void read_f16(const std::byte* from, float* to) { *to = read_half(from); }
+void read_bf16(const std::byte* from, float* to) { *to = float_of_bf16(read_value<uint16_t>(from)); }
+
+void read_q8_0(const std::byte* from, float* to) {
+  const float scale = read_half(from);
+  for (uint32_t i = 0; i < kBlock; ++i) to[i] = scale * static_cast<float>(static_cast<int8_t>(from[2 + i]));
+}
+
+// Unpacks blocks of 4 or 5 bits; the minimum is stored, or `kZero` steps below 0.
+enum class Minimum { kStored, kFixed };
+template <uint32_t kBits, Minimum kMinimum>
+void read_nibbles(const std::byte* from, float* to) {
+  constexpr float kZero = kBits == 4 ? 8 : 16;
+  const float scale = read_half(from);
+  from += 2;
+  float minimum = 0;
+  if constexpr (kMinimum == Minimum::kStored) {
+    minimum = read_half(from);
+    from += 2;
+  }
+  uint32_t fifth = 0;
+  if constexpr (kBits == 5) {
+    fifth = read_value<uint32_t>(from);
+    from += 4;
+  }
+  for (uint32_t i = 0; i < kBlock; ++i) {
+    const auto byte = std::to_integer<uint32_t>(from[i % kHalfBlock]);
+    const uint32_t q = (i < kHalfBlock ? byte & 15 : byte >> 4) | (fifth >> i & 1) << 4;
+    const auto number = static_cast<float>(q);
+    to[i] = kMinimum == Minimum::kStored ? number * scale + minimum : (number - kZero) * scale;
+  }
+}
+
+constexpr GgufBlock kBlocks[] = {{0, "F32", 1, 4, read_f32},
+                                 {1, "F16", 1, 2, read_f16},
+                                 {30, "BF16", 1, 2, read_bf16},
+                                 {8, "Q8_0", kBlock, 34, read_q8_0},
+                                 {2, "Q4_0", kBlock, 18, read_nibbles<4, Minimum::kFixed>},
+                                 {3, "Q4_1", kBlock, 20, read_nibbles<4, Minimum::kStored>},
+                                 {6, "Q5_0", kBlock, 22, read_nibbles<5, Minimum::kFixed>},
+                                 {7, "Q5_1", kBlock, 24, read_nibbles<5, Minimum::kStored>}};
+
+// By number; "" where ggml has removed a type.
+constexpr std::string_view kNames[] = {"F32",     "F16",    "Q4_0",    "Q4_1",  "",       "",      "Q5_0",  "Q5_1",
+                                       "Q8_0",    "Q8_1",   "Q2_K",    "Q3_K",  "Q4_K",   "Q5_K",  "Q6_K",  "Q8_K",
+                                       "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS",
+                                       "I8",      "I16",    "I32",     "I64",   "F64",    "IQ1_M", "BF16",  "",
+                                       "",        "",       "TQ1_0",   "TQ2_0", "",       "",      "",      "MXFP4"};
+
+// nullptr for an unsupported type.
+const GgufBlock* find_gguf_block(uint32_t type) {
+  const auto* found = std::ranges::find(kBlocks, type, &GgufBlock::type);
+  return found == std::end(kBlocks) ? nullptr : found;
+}
+
+// "F32, F16, .."
+std::string readable_gguf_types() {
+  std::string names;
+  for (const GgufBlock& block : kBlocks) names += (names.empty() ? "" : ", ") + std::string(block.name);
+  return names;
+}
+
+// The name of any type of ggml, for example "Q4_K"; an unknown number gives "type 99".
+std::string gguf_type_name(uint32_t type) {
+  const bool named = type < std::size(kNames) && !kNames[type].empty();
+  return named ? std::string(kNames[type]) : fmt::format("type {}", type);
+}
 
 // Types of values, by their numbers in the format.
 enum GgufType : uint32_t {
@@ -52,9 +149,8 @@ class GgufBytes {
   size_t left() const { return bytes_.size() - at_; }
 
   void need(uint64_t bytes, std::string_view what) const {
-    if (bytes > left()) {
+    if (bytes > left())
       fail(path_, "{} must lie within the file of {} bytes, got {} bytes at {}", what, bytes_.size(), bytes, at_);
-    }
   }
   void skip(uint64_t bytes, std::string_view what) {
     need(bytes, what);
@@ -105,9 +201,8 @@ class GgufReader {
     if (found != kMagic) fail(path_, "a GGUF file must begin with {}, got {}", kMagic, printable(found));
     const auto version = in_.number<uint32_t>("the version");
     constexpr uint32_t kLowHalf = 0xFFFF;
-    if (version != 0 && (version & kLowHalf) == 0) {
+    if (version != 0 && (version & kLowHalf) == 0)
       fail(path_, "a GGUF file must be little-endian, got a big-endian one of version {}", version >> 16);
-    }
     if (version != 2 && version != 3) fail(path_, "the version of a GGUF file must be 2 or 3, got {}", version);
     return version;
   }
@@ -135,9 +230,8 @@ class GgufReader {
     for (uint64_t i = 0; i < tensors_; ++i) {
       GgufTensor tensor;
       tensor.name = as_utf8(in_.text("the name of a tensor"));
-      if (!names.insert(tensor.name).second) {
+      if (!names.insert(tensor.name).second)
         fail(path_, "tensor names must be unique, got {} twice", printable(tensor.name));
-      }
       const std::string what = "the entry of tensor " + printable(tensor.name);
       const auto rank = in_.number<uint32_t>(what);
       if (rank > kMaxGgufRank) fail(path_, "{} must have a rank of at most {}, got {}", what, kMaxGgufRank, rank);
@@ -179,9 +273,8 @@ class GgufReader {
     if (type >= kGgufTypes) fail(path_, "{} must have a type from 0 to {}, got {}", what, kGgufTypes - 1, type);
     const size_t bytes = kGgufBytes[type];
     if (bytes != 0) {
-      if (count > in_.left() / bytes) {
+      if (count > in_.left() / bytes)
         fail(path_, "{} must lie within the file, got an array of {} with {} bytes left", what, count, in_.left());
-      }
       if (count > kMaxKeptNumbers) {
         in_.skip(count * bytes, what);
         return {{"count", count}};
@@ -210,15 +303,12 @@ class GgufReader {
 size_t data_start(size_t end, const nlohmann::json& metadata, const std::string& path) {
   uint64_t alignment = 32;
   if (const auto given = metadata.find("general.alignment"); given != metadata.end()) {
-    if (!given->is_number_unsigned()) {
-      fail(path, "general.alignment must be a whole number, got {}", given->dump());
-    }
+    if (!given->is_number_unsigned()) fail(path, "general.alignment must be an integer, got {}", given->dump());
     alignment = given->get<uint64_t>();
   }
   constexpr uint64_t kMaxAlignment = uint64_t{1} << 30;
-  if (!std::has_single_bit(alignment) || alignment > kMaxAlignment) {
+  if (!std::has_single_bit(alignment) || alignment > kMaxAlignment)
     fail(path, "general.alignment must be a power of two up to 2^30, got {}", alignment);
-  }
   return (end + alignment - 1) / alignment * alignment;
 }
 
@@ -244,16 +334,22 @@ const GgufTensor* GgufFile::find(const std::string& name) const {
 
 namespace {
 
+// nullopt: more than fit into 64 bits.
+std::optional<uint64_t> bytes_of(const GgufTensor& tensor, const GgufBlock& block) {
+  uint64_t elements = 1, bytes = 0;
+  for (const uint64_t extent : tensor.shape) {
+    if (__builtin_mul_overflow(elements, extent, &elements)) return std::nullopt;
+  }
+  if (__builtin_mul_overflow(elements / block.elements, uint64_t{block.bytes}, &bytes)) return std::nullopt;
+  return bytes;
+}
+
 // The end of a tensor's data; its start if the type or size is unknown.
 uint64_t end_of(const GgufTensor& tensor) {
   const GgufBlock* const block = find_gguf_block(tensor.type);
-  uint64_t elements = 1, bytes = 0, end = tensor.offset;
-  if (block == nullptr) return end;
-  for (const uint64_t extent : tensor.shape) {
-    if (__builtin_mul_overflow(elements, extent, &elements)) return end;
-  }
-  const bool overflows = __builtin_mul_overflow(elements / block->elements, uint64_t{block->bytes}, &bytes);
-  return overflows || __builtin_add_overflow(end, bytes, &end) ? tensor.offset : end;
+  const std::optional<uint64_t> bytes = block == nullptr ? std::nullopt : bytes_of(tensor, *block);
+  uint64_t end = 0;
+  return !bytes || __builtin_add_overflow(tensor.offset, *bytes, &end) ? tensor.offset : end;
 }
 
 }  // namespace
@@ -324,26 +420,20 @@ std::vector<int64_t> GgufFile::integers(const std::string& key) const {
 std::span<const std::byte> GgufFile::bytes(const GgufTensor& tensor) const {
   const std::string what = "tensor " + printable(tensor.name);
   const GgufBlock* const block = find_gguf_block(tensor.type);
-  if (block == nullptr) {
+  if (block == nullptr)
     fail(path_, "{} must be of type {}, got {}", what, readable_gguf_types(), gguf_type_name(tensor.type));
-  }
-  uint64_t elements = 1, bytes = 0;
-  for (const uint64_t extent : tensor.shape) {
-    if (__builtin_mul_overflow(elements, extent, &elements)) fail(path_, "{} must fit into 64 bits, got more", what);
-  }
   if (const uint64_t row = tensor.shape.empty() ? 1 : tensor.shape[0]; row % block->elements != 0) {
     fail(path_, "{} must have rows of whole blocks of {}, got {} elements of type {}", what, block->elements, row,
          block->name);
   }
-  if (__builtin_mul_overflow(elements / block->elements, uint64_t{block->bytes}, &bytes)) {
-    fail(path_, "{} must fit into 64 bits, got more", what);
-  }
+  const std::optional<uint64_t> bytes = bytes_of(tensor, *block);
+  if (!bytes) fail(path_, "{} must fit into 64 bits, got more", what);
   const std::span<const std::byte> all = file_->bytes();
-  if (data_ > all.size() || tensor.offset > all.size() - data_ || bytes > all.size() - data_ - tensor.offset) {
-    fail(path_, "{} must lie within the file of {} bytes, got {} bytes at {} of the data", what, all.size(), bytes,
+  if (data_ > all.size() || tensor.offset > all.size() - data_ || *bytes > all.size() - data_ - tensor.offset) {
+    fail(path_, "{} must lie within the file of {} bytes, got {} bytes at {} of the data", what, all.size(), *bytes,
          tensor.offset);
   }
-  return all.subspan(data_ + static_cast<size_t>(tensor.offset), static_cast<size_t>(bytes));
+  return all.subspan(data_ + static_cast<size_t>(tensor.offset), static_cast<size_t>(*bytes));
 }
 
 void GgufFile::check(const GgufTensor& tensor) const { bytes(tensor); }

@@ -1,6 +1,4 @@
-// llama.cpp's rule for the end of a text (see the header).
-#include "rf/io/gguf_end_tokens.h"
-
+// llama.cpp's rule for the end of a text (rf/io/gguf.h).
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -8,32 +6,17 @@
 #include <span>
 
 #include "rf/io/error.h"
+#include "rf/io/gguf.h"
 
 namespace rf::io {
 namespace {
 
-constexpr std::string_view kEnds[] = {"<|eot_id|>",
-                                      "<|im_end|>",
-                                      "<|end|>",
-                                      "<|return|>",
-                                      "<|call|>",
-                                      "<|flush|>",
-                                      "<|calls|>",
-                                      "<end_of_turn>",
-                                      "<|endoftext|>",
-                                      "</s>",
-                                      "<|eom_id|>",
-                                      "<EOT>",
-                                      "_<EOT>",
-                                      "[EOT]",
-                                      "[EOS]",
-                                      "<|end_of_text|>",
-                                      "<end_of_utterance>",
-                                      "<eos>",
-                                      "<turn|>",
-                                      "<|tool_response>",
-                                      "<｜end▁of▁sentence｜>",
-                                      "[e~["};
+constexpr std::string_view kEnds[] = {
+    // Ends of turns and of calls.
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    // Ends of texts.
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
+    "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~["};
 // Tokens of infilling; if the key is absent, the first one in the vocabulary counts.
 constexpr std::string_view kPads[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
 constexpr std::string_view kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"};
@@ -83,9 +66,8 @@ class EndTokens {
       return token == tokens_.end() ? std::nullopt : std::optional(static_cast<int32_t>(token - tokens_.begin()));
     }
     const uint64_t count = tokens_.empty() ? uint64_t{INT32_MAX} : tokens_.size();
-    if (!found->is_number_integer() || *found < 0 || *found >= count) {
+    if (!found->is_number_integer() || *found < 0 || *found >= count)
       fail(file_.path(), "{} must be a token from 0 to {}, got {}", key, count - 1, found->dump());
-    }
     return found->get<int32_t>();
   }
 

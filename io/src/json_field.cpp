@@ -127,9 +127,7 @@ class Scanner {
   template <typename IsWanted>
   OnPaths extended(OnPaths on, int depth, const IsWanted& is_wanted) const {
     const auto place = static_cast<size_t>(depth);
-    for (size_t i = 0; i < on.size(); ++i) {
-      on[i] = on[i] && place < paths_[i].size() && is_wanted(paths_[i][place]);
-    }
+    for (size_t i = 0; i < on.size(); ++i) on[i] = on[i] && place < paths_[i].size() && is_wanted(paths_[i][place]);
     return on;
   }
 
@@ -153,9 +151,8 @@ class Scanner {
   }
   void escape() {
     ++at_;
-    if (at_ == end_ || std::string_view("\"\\/bfnrtu").find(*at_) == std::string_view::npos) {
+    if (at_ == end_ || std::string_view("\"\\/bfnrtu").find(*at_) == std::string_view::npos)
       throw SyntaxError{at_, "a valid escape"};
-    }
     if (*at_++ != 'u') return;
     for (int i = 0; i < 4; ++i, ++at_) {
       const bool hex = at_ != end_ && std::isxdigit(static_cast<unsigned char>(*at_)) != 0;

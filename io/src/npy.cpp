@@ -160,16 +160,14 @@ Parts split(std::span<const std::byte> bytes, const std::string& path) {
   const int major = static_cast<unsigned char>(text[kMagic.size()]);
   if (major < 1 || major > 3) fail(path, "format version must be 1, 2 or 3, got {}", major);
   const size_t length_bytes = major == 1 ? 2 : 4;
-  if (text.size() < kPrefixBytes + length_bytes) {
+  if (text.size() < kPrefixBytes + length_bytes)
     fail(path, "file ends within the header length, got {} bytes", text.size());
-  }
   uint32_t length = 0;
   std::memcpy(&length, text.data() + kPrefixBytes, length_bytes);
   const size_t begin = kPrefixBytes + length_bytes;
   if (length > kMaxHeaderBytes) fail(path, "header must be at most {} bytes, got {}", kMaxHeaderBytes, length);
-  if (length > text.size() - begin) {
+  if (length > text.size() - begin)
     fail(path, "header must end within the file of {} bytes, got a header of {} bytes", text.size(), length);
-  }
   return {text.substr(begin, length), bytes.subspan(begin + length)};
 }
 
@@ -180,9 +178,8 @@ std::vector<int64_t> widen(const std::vector<std::byte>& data, const std::string
     T value;
     std::memcpy(&value, data.data() + i * sizeof(T), sizeof(T));
     if constexpr (sizeof(T) == sizeof(int64_t) && std::is_unsigned_v<T>) {
-      if (value > static_cast<T>(std::numeric_limits<int64_t>::max())) {
+      if (value > static_cast<T>(std::numeric_limits<int64_t>::max()))
         fail(where, "integers must be below 2^63, got {} at element {}", value, i);
-      }
     }
     values[i] = static_cast<int64_t>(value);
   }
@@ -214,9 +211,8 @@ MappedNpy::MappedNpy(const std::string& path) : file_(std::make_unique<MappedFil
   shape_ = *parser.shape;
   data_ = data;
   // Fortran and C order are the same bytes for arrays with at most one dimension.
-  if (*parser.fortran_order && shape_.size() > 1) {
+  if (*parser.fortran_order && shape_.size() > 1)
     fail(path, "array must be in C order, got Fortran order (save numpy.ascontiguousarray of it)");
-  }
   const std::optional<int64_t> bytes = extent_bytes(shape_, dtype_);
   if (!bytes || static_cast<uint64_t>(*bytes) != data_.size()) {
     fail(path, "data must have the bytes of shape ({}) of {}, got {}", fmt::join(shape_, ", "),

@@ -13,9 +13,7 @@ namespace rf::io {
 
 StrictObject::StrictObject(const nlohmann::json& json, std::string where, std::string path)
     : json_(json), where_(std::move(where)), path_(std::move(path)) {
-  if (!json.is_object()) {
-    fail(where_, "{} must be an object, got {}", path_.empty() ? "the file" : path_, json.dump());
-  }
+  if (!json.is_object()) fail(where_, "{} must be an object, got {}", path_.empty() ? "the file" : path_, json.dump());
 }
 
 std::string StrictObject::path_of(std::string_view key) const {
@@ -44,9 +42,8 @@ int64_t StrictObject::integer(const std::string& key, int64_t fallback, int64_t 
   if (value == nullptr) return fallback;
   const bool fits = value->is_number_integer() &&
                     (!value->is_number_unsigned() || value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
-  if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high) {
+  if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high)
     fail(where_, "{} must be an integer from {} to {}, got {}", path_of(key), low, high, value->dump());
-  }
   return value->get<int64_t>();
 }
 
@@ -60,9 +57,8 @@ double StrictObject::number(const std::string& key, double fallback, NumberRange
     const char* low_end = range.ends == NumberRange::Ends::kOpenLow ? ">" : ">=";
     const char* high_end = range.ends == NumberRange::Ends::kOpenHigh ? "<" : "<=";
     if (std::isinf(range.low)) fail(where_, "{} must be a number, got {}", path_of(key), value->dump());
-    if (std::isinf(range.high)) {
+    if (std::isinf(range.high))
       fail(where_, "{} must be a number {} {}, got {}", path_of(key), low_end, range.low, value->dump());
-    }
     fail(where_, "{} must be a number {} {} and {} {}, got {}", path_of(key), low_end, range.low, high_end, range.high,
          value->dump());
   }
@@ -102,12 +98,10 @@ std::vector<std::string> StrictObject::unasked() const {
 }
 
 void StrictObject::finish() const {
-  for (const auto& item : json_.items()) {
-    if (asked_.count(item.key()) == 0) {
-      fail(where_, "every key must be known, got \"{}\" (known here: {})", path_of(item.key()),
-           asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", ")));
-    }
-  }
+  const std::vector<std::string> unknown = unasked();
+  if (unknown.empty()) return;
+  fail(where_, "every key must be known, got \"{}\" (known here: {})", path_of(unknown[0]),
+       asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", ")));
 }
 
 }  // namespace rf::io

@@ -18,14 +18,11 @@ bool is_kept(const struct stat& status) { return S_ISREG(status.st_mode) || S_IS
 WrittenFiles::WrittenFiles(const std::vector<std::string>& outputs) {
   struct stat status {};
   for (const std::string& path : outputs) {
-    if (::stat(path.c_str(), &status) == 0 && is_kept(status)) {
-      outputs_.push_back({status.st_dev, status.st_ino, path});
-    }
+    if (::stat(path.c_str(), &status) == 0 && is_kept(status)) outputs_.push_back({status.st_dev, status.st_ino, path});
   }
   for (const auto& [stream, name] : {std::pair{STDOUT_FILENO, "standard output"}, {STDERR_FILENO, "standard error"}}) {
-    if (::fstat(stream, &status) == 0 && S_ISREG(status.st_mode)) {
+    if (::fstat(stream, &status) == 0 && S_ISREG(status.st_mode))
       outputs_.push_back({status.st_dev, status.st_ino, name});
-    }
   }
 }
 

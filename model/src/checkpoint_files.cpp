@@ -21,9 +21,8 @@ namespace fs = std::filesystem;
 std::set<std::string> shard_names(const fs::path& index) {
   const nlohmann::json json = io::read_json(index);
   std::set<std::string> names;
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     fail(index.string(), "a shard index must have an object weight_map, got none");
-  }
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
       fail(index.string(), "a shard must be the name of a file in the directory of the index, got {} for {}",
@@ -37,9 +36,8 @@ std::set<std::string> shard_names(const fs::path& index) {
 // The name in the model without the prefixes of torch.nn.DataParallel ("module.") and torch.compile ("_orig_mod.").
 std::string without_wrappers(std::string name) {
   constexpr std::string_view kCompiled = "_orig_mod.", kParallel = "module.";
-  while (name.starts_with(kCompiled) || name.starts_with(kParallel)) {
+  while (name.starts_with(kCompiled) || name.starts_with(kParallel))
     name.erase(0, name.starts_with(kCompiled) ? kCompiled.size() : kParallel.size());
-  }
   for (size_t at; (at = name.find("._orig_mod.")) != std::string::npos;) name.erase(at, kCompiled.size());
   return name;
 }

@@ -40,12 +40,10 @@ void check_heads(const ModelConfig& config, std::string_view where) {
 // Keys of the RoFormer family that BERT's heads do not read.
 void check_family(const ModelConfig& config, std::string_view where) {
   if (config.position_encodings.empty()) fail(where, "position_encoding must name an encoding, got none");
-  if (config.attention.type != "softmax" && config.attention.type != "linear") {
+  if (config.attention.type != "softmax" && config.attention.type != "linear")
     fail(where, "attention must be softmax or linear, got {}", shown(json(config.attention.type)));
-  }
-  if (config.attention.type == "softmax" && config.attention.options != "{}") {
+  if (config.attention.type == "softmax" && config.attention.options != "{}")
     fail(where, "attention of the type softmax must have no other key, got {}", config.attention.options);
-  }
   if (config.family != Family::kBert) return;
   if (config.embedding_size != config.hidden_size) {
     fail(where, "embedding_size must be hidden_size, {}, in the family bert, got {}", config.hidden_size,
@@ -67,19 +65,16 @@ void check_prefix_lm(const ModelConfig& config, std::string_view where) {
   if (config.attention.type != "softmax")
     fail(where, "prefix_lm needs softmax attention, got {}", config.attention.type);
   if (config.add_cross_attention) fail(where, "prefix_lm needs add_cross_attention to be false, got true");
-  if (config.type_vocab_size < 2) {
+  if (config.type_vocab_size < 2)
     fail(where, "prefix_lm needs two token types, got type_vocab_size {}", config.type_vocab_size);
-  }
   const auto activation = config.kept.find("pooler_activation");
-  if (activation != config.kept.end() && activation->second != "\"linear\"") {
+  if (activation != config.kept.end() && activation->second != "\"linear\"")
     fail(where, "pooler_activation must be \"linear\" with prefix_lm, got {}", activation->second);
-  }
 }
 
 void check_task(const ModelConfig& config, std::string_view where) {
-  if (config.add_cross_attention && !config.is_decoder) {
+  if (config.add_cross_attention && !config.is_decoder)
     fail(where, "add_cross_attention needs is_decoder to be true, got false");
-  }
   const std::set<std::string> problems = {"", "regression", "single_label_classification",
                                           "multi_label_classification"};
   if (!problems.contains(config.problem_type)) {
@@ -87,15 +82,12 @@ void check_task(const ModelConfig& config, std::string_view where) {
          "problem_type must be null, regression, single_label_classification or multi_label_classification, got {}",
          shown(json(config.problem_type)));
   }
-  if (config.problem_type == "single_label_classification" && config.num_labels == 1) {
+  if (config.problem_type == "single_label_classification" && config.num_labels == 1)
     fail(where, "single_label_classification needs at least 2 labels, got num_labels 1");
-  }
-  if (config.summary_type != "last" && config.summary_type != "first") {
+  if (config.summary_type != "last" && config.summary_type != "first")
     fail(where, "summary_type must be last or first, got {}", shown(json(config.summary_type)));
-  }
-  if (config.classifier_pooling != "cls" && config.classifier_pooling != "mean") {
+  if (config.classifier_pooling != "cls" && config.classifier_pooling != "mean")
     fail(where, "classifier_pooling must be cls or mean, got {}", shown(json(config.classifier_pooling)));
-  }
   if (!config.classifier_activation.empty() && activation_of_name(config.classifier_activation) != config.hidden_act) {
     fail(where, "classifier_activation must be null or hidden_act, the one that transformers uses, got {}",
          shown(json(config.classifier_activation)));
@@ -124,12 +116,10 @@ void check_config(const ModelConfig& config, std::string_view where) {
   check_probability(where, "hidden_dropout_prob", config.hidden_dropout_prob);
   check_probability(where, "attention_probs_dropout_prob", config.attention_probs_dropout_prob);
   if (config.classifier_dropout) check_probability(where, "classifier_dropout", *config.classifier_dropout);
-  if (!(config.layer_norm_eps > 0.0 && std::isfinite(config.layer_norm_eps))) {
+  if (!(config.layer_norm_eps > 0.0 && std::isfinite(config.layer_norm_eps)))
     fail(where, "layer_norm_eps must be above 0, got {}", config.layer_norm_eps);
-  }
-  if (!(config.initializer_range >= 0.0 && std::isfinite(config.initializer_range))) {
+  if (!(config.initializer_range >= 0.0 && std::isfinite(config.initializer_range)))
     fail(where, "initializer_range must be at least 0, got {}", config.initializer_range);
-  }
   check_heads(config, where);
   check_family(config, where);
   check_task(config, where);

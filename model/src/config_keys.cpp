@@ -1,11 +1,10 @@
-// The data behind config_keys.h, with its sources: which keys of config.json are harmless, and which change a result.
-#include "config_keys.h"
+// The data behind names.h, with its sources: which keys of config.json are harmless, and which change a result.
+#include "names.h"
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/nearest_name.h"
 #include "rf/io/warning.h"
@@ -25,187 +24,95 @@ constexpr std::string_view kOfOtherFamilies[] = {
     "encoder_attention_heads", "encoder_layerdrop", "decoder_layers",     "decoder_ffn_dim",
     "decoder_attention_heads", "decoder_layerdrop", "decoder_vocab_size", "share_encoder_decoder_embeddings"};
 
-struct HarmlessKeys {
-  std::string_view source;
-  std::vector<std::string_view> keys;
-};
-
 // A test reads the attributes of PreTrainedConfig in the installed transformers and finds each of them here or among
 // those that are read or change a result (tests/cli/test_model_files.py).
-const std::vector<HarmlessKeys>& harmless_keys() {
-  static const std::vector<HarmlessKeys> all = {
-      {"transformers 2 to 4, PretrainedConfig: outputs of a call, export and bookkeeping",
-       {"transformers_version",
-        "return_dict",
-        "use_return_dict",
-        "output_hidden_states",
-        "output_attentions",
-        "output_past",
-        "use_cache",
-        "torchscript",
-        "tf_legacy_loss",
-        "gradient_checkpointing",
-        "use_bfloat16",
-        "chunk_size_feed_forward",
-        "xla_device",
-        "is_composition",
-        "finetuning_task",
-        "task_specific_params",
-        "tokenizer_class",
-        "prefix",
-        "_num_labels",
-        "num_labels",
-        "id2label",
-        "label2id",
-        "problem_type",
-        "attn_implementation",
-        "_attn_implementation",
-        "_attn_implementation_autoset",
-        "_attn_implementation_internal",
-        "_flash_attn_2_enabled",
-        "_output_attentions",
-        "_from_model_config",
-        "base_model_tp_plan",
-        "keys_to_ignore_at_inference",
-        "tie_encoder_decoder"}},
-      {"transformers 5, PreTrainedConfig",
-       {"_experts_implementation", "_experts_implementation_internal", "experts_implementation", "_post_init_done",
-        "ignore_keys_at_rope_validation", "base_model_pp_plan", "base_model_fsdp_plan", "distributed_config",
-        "transformers_weights", "_auto_class"}},
-      {"transformers: token ids",
-       {"bos_token_id", "eos_token_id", "eos_token_ids", "pad_token_id", "sep_token_id", "cls_token_id",
-        "mask_token_id", "unk_token_id", "eod_token_id", "decoder_start_token_id", "image_token_id", "video_token_id"}},
-      {"transformers 4: settings of generation in model configs",
-       {"max_length",
-        "min_length",
-        "do_sample",
-        "early_stopping",
-        "num_beams",
-        "num_beam_groups",
-        "diversity_penalty",
-        "temperature",
-        "top_k",
-        "top_p",
-        "typical_p",
-        "penalty_alpha",
-        "repetition_penalty",
-        "length_penalty",
-        "no_repeat_ngram_size",
-        "encoder_no_repeat_ngram_size",
-        "bad_words_ids",
-        "num_return_sequences",
-        "output_scores",
-        "return_dict_in_generate",
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-        "remove_invalid_values",
-        "exponential_decay_length_penalty",
-        "suppress_tokens",
-        "begin_suppress_tokens",
-        "num_logits_to_keep",
-        "max_new_tokens"}},
-      {"transformers, of model types: training, initial values and ways to compute the same",
-       {"attention_dropout",
-        "attention_probs_dropout_prob",
-        "activation_dropout",
-        "hidden_dropout",
-        "hidden_dropout_prob",
-        "dropout",
-        "classifier_dropout",
-        "classifier_dropout_prob",
-        "resid_pdrop",
-        "embd_pdrop",
-        "emb_pdrop",
-        "attn_pdrop",
-        "resid_dropout",
-        "residual_dropout",
-        "embed_dropout",
-        "embedding_dropout",
-        "mlp_dropout",
-        "pooler_dropout",
-        "qa_dropout",
-        "seq_classif_dropout",
-        "summary_first_dropout",
-        "summary_last_dropout",
-        "initializer_range",
-        "initializer_factor",
-        "initializer_cutoff_factor",
-        "init_std",
-        "embed_init_std",
-        "init_device",
-        "rescale_prenorm_residual",
-        "router_aux_loss_coef",
-        "aux_loss_coef",
-        "output_router_logits",
-        "router_jitter_noise",
-        "pretraining_tp",
-        "slow_but_exact",
-        "onnx_export",
-        "reference_compile",
-        "deterministic_flash_attn",
-        "attention_softmax_in_fp32",
-        "softmax_in_fp32",
-        "max_window_layers",
-        "ffn_dim_multiplier",
-        "multiple_of",
-        "use_mambapy",
-        "use_mamba_kernels"}},
-      {"the pooler with options of converted Chinese BERT files, which no class reads",
-       {"directionality", "pooler_activation", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
-        "pooler_size_per_head", "pooler_type", "summary_proj_to_labels"}},
-      {"lengths that tokenizers and training programs copy into the file",
-       {"model_max_length", "max_seq_length", "max_seq_len", "max_sequence_length", "seq_length", "seq_len", "n_ctx",
-        "max_len", "padding_side", "truncation_side"}},
-      {"deepset (FARM and Haystack), simpletransformers, AdapterHub",
-       {"language", "name", "adapters", "model_name", "model_name_or_path", "task", "lang", "do_lower_case",
-        "vocab_file", "layer_norm_type_name", "train_batch_size", "model_card", "tags", "license"}},
-      {"unsloth, axolotl, peft",
-       {"unsloth_version", "unsloth_fixed", "unsloth_training_args", "peft_version", "trained_with", "axolotl_config"}},
-      {"transformers.js, optimum, ONNX and inference servers",
-       {"transformers.js_config", "optimum_version", "onnx_config", "export_model_type", "neuron", "openvino_config",
-        "library_name", "inference", "custom_pipelines", "use_io_binding"}},
-      {"sentence-transformers: the activation of a CrossEncoder, which its reader reads",
-       {"sentence_transformers", "sbert_ce_default_activation_function", "sbert_version"}},
-      {"switches between kernels that compute the same",
-       {"use_flash_attn", "use_flash_attention", "use_flash_attention_2", "use_memory_efficient_attention",
-        "use_xformers", "unpad_inputs", "fuse_norm", "fuse_cross_entropy", "fuse_swiglu", "fused_mlp", "fused_bias_fc",
-        "fused_dropout_add_ln", "recompute", "sequence_parallel", "tensor_parallel_degree"}},
-  };
-  return all;
+constexpr std::string_view kHarmless[] = {
+    // Transformers 2 to 4, PretrainedConfig: outputs of a call, export and bookkeeping.
+    "transformers_version", "return_dict", "use_return_dict", "output_hidden_states", "output_attentions",
+    "output_past", "use_cache", "torchscript", "tf_legacy_loss", "gradient_checkpointing", "use_bfloat16",
+    "chunk_size_feed_forward", "xla_device", "is_composition", "finetuning_task", "task_specific_params",
+    "tokenizer_class", "prefix", "_num_labels", "num_labels", "id2label", "label2id", "problem_type",
+    "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal",
+    "_flash_attn_2_enabled", "_output_attentions", "_from_model_config", "base_model_tp_plan",
+    "keys_to_ignore_at_inference", "tie_encoder_decoder",
+    // Transformers 5, PreTrainedConfig.
+    "_experts_implementation", "_experts_implementation_internal", "experts_implementation", "_post_init_done",
+    "ignore_keys_at_rope_validation", "base_model_pp_plan", "base_model_fsdp_plan", "distributed_config",
+    "transformers_weights", "_auto_class",
+    // Transformers: token ids.
+    "bos_token_id", "eos_token_id", "eos_token_ids", "pad_token_id", "sep_token_id", "cls_token_id", "mask_token_id",
+    "unk_token_id", "eod_token_id", "decoder_start_token_id", "image_token_id", "video_token_id",
+    // Transformers 4: settings of generation in model configs.
+    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
+    "temperature", "top_k", "top_p", "typical_p", "penalty_alpha", "repetition_penalty", "length_penalty",
+    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores",
+    "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
+    "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "num_logits_to_keep",
+    "max_new_tokens",
+    // Transformers, of model types: training, initial values and ways to compute the same.
+    "attention_dropout", "attention_probs_dropout_prob", "activation_dropout", "hidden_dropout", "hidden_dropout_prob",
+    "dropout", "classifier_dropout", "classifier_dropout_prob", "resid_pdrop", "embd_pdrop", "emb_pdrop", "attn_pdrop",
+    "resid_dropout", "residual_dropout", "embed_dropout", "embedding_dropout", "mlp_dropout", "pooler_dropout",
+    "qa_dropout", "seq_classif_dropout", "summary_first_dropout", "summary_last_dropout", "initializer_range",
+    "initializer_factor", "initializer_cutoff_factor", "init_std", "embed_init_std", "init_device",
+    "rescale_prenorm_residual", "router_aux_loss_coef", "aux_loss_coef", "output_router_logits", "router_jitter_noise",
+    "pretraining_tp", "slow_but_exact", "onnx_export", "reference_compile", "deterministic_flash_attn",
+    "attention_softmax_in_fp32", "softmax_in_fp32", "max_window_layers", "ffn_dim_multiplier", "multiple_of",
+    "use_mambapy", "use_mamba_kernels",
+    // The pooler with options of converted Chinese BERT files, which no class reads.
+    "directionality", "pooler_activation", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+    "pooler_size_per_head", "pooler_type", "summary_proj_to_labels",
+    // Lengths that tokenizers and training programs copy into the file.
+    "model_max_length", "max_seq_length", "max_seq_len", "max_sequence_length", "seq_length", "seq_len", "n_ctx",
+    "max_len", "padding_side", "truncation_side",
+    // Deepset (FARM and Haystack), simpletransformers, AdapterHub.
+    "language", "name", "adapters", "model_name", "model_name_or_path", "task", "lang", "do_lower_case", "vocab_file",
+    "layer_norm_type_name", "train_batch_size", "model_card", "tags", "license",
+    // Unsloth, axolotl, peft.
+    "unsloth_version", "unsloth_fixed", "unsloth_training_args", "peft_version", "trained_with", "axolotl_config",
+    // Transformers.js, optimum, ONNX and inference servers.
+    "transformers.js_config", "optimum_version", "onnx_config", "export_model_type", "neuron", "openvino_config",
+    "library_name", "inference", "custom_pipelines", "use_io_binding",
+    // Sentence-transformers: the activation of a CrossEncoder, which its reader reads.
+    "sentence_transformers", "sbert_ce_default_activation_function", "sbert_version",
+    // Switches between kernels that compute the same.
+    "use_flash_attn", "use_flash_attention", "use_flash_attention_2", "use_memory_efficient_attention", "use_xformers",
+    "unpad_inputs", "fuse_norm", "fuse_cross_entropy", "fuse_swiglu", "fused_mlp", "fused_bias_fc",
+    "fused_dropout_add_ln", "recompute", "sequence_parallel", "tensor_parallel_degree"};
+
+bool is_off(const json& value) {
+  return value == false || value == 0 || value == "" || (value.is_structured() && value.empty());
 }
 
-// Which values of a key change nothing; null never does.
-enum class Neutral {
-  kNull,
-  kOff,            // false, 0, "", [], {}
-  kOffOrOne,       // likewise and 1, as a mixture of one expert
-  kOne,            // 1, of a factor
-  kTrue,           // true
-  kFullAttention,  // a list of "full_attention"
-  kAllOnes,        // a list without 0 and false
-  kWindow,         // at least max_position_embeddings
-  kCausal,         // what the model is
-  kBothWays,       // the contrary
-  kHeadDim,        // head_dim
-  kHeadScale,      // 1 / sqrt(head_dim)
-  kHidden,         // hidden_size
-  kHeads,          // num_attention_heads
-  kBase,           // the base of the rotation
-  kActivation,     // the activation that is computed
-  kNoModelCode,    // an object that names no class of a model
-  kAbsolute,       // "absolute", the name that says no other encoding
-};
+bool is_near(const json& value, double wanted) {
+  constexpr double kShare = 1e-6;  // a rounded decimal of it
+  return value.is_number() && wanted != 0 && std::abs(value.get<double>() - wanted) <= kShare * std::abs(wanted);
+}
+
+bool are_all(const json& list, auto&& holds) { return list.is_array() && std::ranges::all_of(list, holds); }
+
+bool is_same_activation(const json& value, const KeyContext& context) {
+  const auto activation = value.is_string() ? activation_of_name(value.get<std::string>()) : std::nullopt;
+  return activation && activation == activation_of_name(context.activation);
+}
+
+bool names_no_model(const json& value) {
+  return value.is_object() && std::ranges::none_of(value.items(), [](const auto& item) {
+           return item.key().starts_with("AutoModel") || item.key().starts_with("TFAuto");
+         });
+}
 
 struct ChangingKeys {
-  Neutral neutral;
-  std::string_view rule;  // what the message asks for
+  bool (*changes_nothing)(const json& value, const KeyContext& context);  // of a value that is not null
+  std::string_view rule;                                                  // what the message asks for
   std::vector<std::string_view> keys;
 };
 
 // Read from the configuration and modelling files of transformers 4.57 and 5.23 and of models with code of their own.
 const std::vector<ChangingKeys>& changing_keys() {
+  using Context = const KeyContext&;
   static const std::vector<ChangingKeys> all = {
-      {Neutral::kOff,
+      {[](const json& x, Context) { return is_off(x); },
        "absent, null, false, 0 or empty, since it changes the result and is not computed",
        {// Soft caps, sinks and temperatures of scores and logits: Gemma 2, gpt-oss, MiMo, Llama 4, Qwen 1.
         "final_logit_softcapping", "attn_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap",
@@ -241,133 +148,87 @@ const std::vector<ChangingKeys>& changing_keys() {
         "vision_config", "audio_config", "text_config", "quantization_config", "compression_config", "quant_method",
         "load_in_8bit", "load_in_4bit", "pruned_heads", "per_layer_config", "is_encoder_decoder",
         "cross_attention_hidden_size", "add_cross_attention", "prefix_lm"}},
-      {Neutral::kOffOrOne,
+      {[](const json& x, Context) { return is_off(x) || x == 1; },
        "absent, null, 0 or 1, since a mixture of experts is not computed",
        {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok",
         "num_experts_per_token", "moe_topk", "moe_k", "num_hidden_groups", "inner_group_num"}},
-      {Neutral::kOne,
+      {[](const json& x, Context) { return x == 1; },
        "absent, null or 1, since another factor changes the result and is not computed",
-       {"embedding_multiplier",
-        "residual_multiplier",
-        "logits_scaling",
-        "logit_scale",
-        "scale_emb",
-        "embedding_scale",
-        "lm_head_multiplier",
-        "key_multiplier",
-        "attention_in_multiplier",
-        "attention_out_multiplier",
-        "routed_scaling_factor",
-        "logits_mup_width_multiplier",
-        "attention_value_scale",
-        "rope_ratio",
-        "rotary_pct",
-        "rotary_emb_fraction",
-        "rope_percentage",
-        "rotary_percentage",
-        "rotary_scaling_factor",
-        "partial_rotary_factor"}},
-      {Neutral::kTrue, "absent, null or true, since scores are divided by sqrt(head_dim)", {"scale_attn_weights"}},
-      {Neutral::kFullAttention,
+       {// Granite, MuP and others.
+        "embedding_multiplier", "residual_multiplier", "logits_scaling", "logit_scale", "scale_emb", "embedding_scale",
+        "lm_head_multiplier", "key_multiplier", "attention_in_multiplier", "attention_out_multiplier",
+        "routed_scaling_factor", "logits_mup_width_multiplier", "attention_value_scale",
+        // The rotation.
+        "rope_ratio", "rotary_pct", "rotary_emb_fraction", "rope_percentage", "rotary_percentage",
+        "rotary_scaling_factor", "partial_rotary_factor"}},
+      {[](const json& x, Context) { return x == true; },
+       "absent, null or true, since scores are divided by sqrt(head_dim)",
+       {"scale_attn_weights"}},
+      {[](const json& list, Context) {
+         return are_all(list, [](const json& x) { return x == "full_attention" || x == "attention"; });
+       },
        "absent, null or a list of full_attention, since all layers are computed alike",
        {"layer_types", "attention_layers", "block_types"}},
-      {Neutral::kAllOnes, "absent, null or a list of ones, since all layers rotate", {"no_rope_layers"}},
-      {Neutral::kWindow,
+      {[](const json& list, Context) { return are_all(list, [](const json& x) { return !is_off(x); }); },
+       "absent, null or a list of ones, since all layers rotate",
+       {"no_rope_layers"}},
+      {[](const json& x, Context context) {
+         return x.is_number_integer() && context.max_position_embeddings > 0 && x >= context.max_position_embeddings;
+       },
        "absent, null or at least max_position_embeddings, since windows are not computed",
        {"sliding_window", "sliding_window_size"}},
-      {Neutral::kCausal, "absent, null or what the model is", {"is_causal", "causal", "is_decoder"}},
-      {Neutral::kBothWays,
+      {[](const json& x, Context context) { return x == context.causal; },
+       "absent, null or what the model is",
+       {"is_causal", "causal", "is_decoder"}},
+      {[](const json& x, Context context) { return x == !context.causal; },
        "absent, null or what the model is",
        {"use_bidirectional_attention", "bidirectional", "is_bidirectional"}},
-      {Neutral::kHeadDim,
+      {[](const json& x, Context context) { return is_near(x, static_cast<double>(context.head_dim)); },
        "absent, null or the size of a head",
        {"query_pre_attn_scalar", "v_head_dim", "attention_head_size", "attention_head_dim"}},
-      {Neutral::kHeadScale,
+      {[](const json& x, Context context) {
+         return context.head_dim > 0 && is_near(x, 1 / std::sqrt(static_cast<double>(context.head_dim)));
+       },
        "absent, null or 1 / sqrt(head_dim)",
        {"attention_multiplier", "attention_scale", "attn_scale", "softmax_scale"}},
-      {Neutral::kHidden,
+      {[](const json& x, Context context) { return is_near(x, static_cast<double>(context.hidden_size)); },
        "absent, null or hidden_size",
        {"embedding_size", "word_embed_proj_dim", "dim_model_base", "embedding_dim"}},
-      {Neutral::kHeads, "absent, null or num_attention_heads", {"num_key_value_heads", "num_kv_heads"}},
-      {Neutral::kBase,
+      {[](const json& x, Context context) { return is_near(x, static_cast<double>(context.heads)); },
+       "absent, null or num_attention_heads",
+       {"num_key_value_heads", "num_kv_heads"}},
+      {[](const json& x, Context context) { return is_near(x, context.rope_base); },
        "absent, null or the base of the rotation",
        {"rope_theta", "rotary_emb_base", "rotary_base", "rope_base", "global_rope_theta", "local_rope_theta",
         "rope_local_base_freq"}},
-      {Neutral::kActivation,
+      {is_same_activation,
        "absent, null or the activation that is computed",
        {"hidden_act", "hidden_activation", "activation_function", "activation", "act_fn"}},
-      {Neutral::kNoModelCode,
+      {[](const json& x, Context) { return names_no_model(x); },
        "absent, null or without a class of a model, whose own Python code is not run",
        {"auto_map"}},
-      {Neutral::kNull,
+      {[](const json&, Context) { return false; },
        "absent or null, since it changes the result and is not computed",
        {"adapter_fusion", "rope_parameters", "rope_scaling"}},
-      {Neutral::kAbsolute,
+      {[](const json& x, Context) { return x == "absolute"; },
        "absent, null or \"absolute\", since other encodings are named by position_encoding",
        {"position_embedding_type"}},
   };
   return all;
 }
 
-bool is_off(const json& value) {
-  return value == false || value == 0 || value == "" || (value.is_structured() && value.empty());
-}
-
-bool is_near(const json& value, double wanted) {
-  constexpr double kShare = 1e-6;  // a rounded decimal of it
-  return value.is_number() && wanted != 0 && std::abs(value.get<double>() - wanted) <= kShare * std::abs(wanted);
-}
-
-bool are_all(const json& list, auto&& holds) { return list.is_array() && std::ranges::all_of(list, holds); }
-
-bool is_neutral(Neutral neutral, const json& value, const KeyContext& context) {
-  if (value.is_null()) return true;
-  switch (neutral) {
-    case Neutral::kNull: return false;
-    case Neutral::kOff: return is_off(value);
-    case Neutral::kOffOrOne: return is_off(value) || value == 1;
-    case Neutral::kOne: return value == 1;
-    case Neutral::kTrue: return value == true;
-    case Neutral::kFullAttention:
-      return are_all(value, [](const json& type) { return type == "full_attention" || type == "attention"; });
-    case Neutral::kAllOnes: return are_all(value, [](const json& rotates) { return !is_off(rotates); });
-    case Neutral::kWindow:
-      return value.is_number_integer() && context.max_position_embeddings > 0 &&
-             value >= context.max_position_embeddings;
-    case Neutral::kCausal: return value == context.causal;
-    case Neutral::kBothWays: return value == !context.causal;
-    case Neutral::kHeadDim: return is_near(value, static_cast<double>(context.head_dim));
-    case Neutral::kHeadScale:
-      return context.head_dim > 0 && is_near(value, 1 / std::sqrt(static_cast<double>(context.head_dim)));
-    case Neutral::kHidden: return is_near(value, static_cast<double>(context.hidden_size));
-    case Neutral::kHeads: return is_near(value, static_cast<double>(context.heads));
-    case Neutral::kBase: return is_near(value, context.rope_base);
-    case Neutral::kActivation:
-      return value.is_string() && activation_of_name(value.get<std::string>()) != std::nullopt &&
-             activation_of_name(value.get<std::string>()) == activation_of_name(context.activation);
-    case Neutral::kNoModelCode:
-      return value.is_object() && std::ranges::none_of(value.items(), [](const auto& item) {
-               return item.key().starts_with("AutoModel") || item.key().starts_with("TFAuto");
-             });
-    case Neutral::kAbsolute: return value == "absolute";
-  }
-  return false;
-}
-
 }  // namespace
 
 std::optional<Harmless> harmless_key(std::string_view key) {
   if (std::ranges::find(kDropped, key) != std::end(kDropped)) return Harmless::kDropped;
-  for (const HarmlessKeys& group : harmless_keys()) {
-    if (std::ranges::find(group.keys, key) != group.keys.end()) return Harmless::kKept;
-  }
+  if (std::ranges::find(kHarmless, key) != std::end(kHarmless)) return Harmless::kKept;
   return std::nullopt;
 }
 
 void check_unread_key(std::string_view key, const json& value, const KeyContext& context) {
   for (const ChangingKeys& group : changing_keys()) {
     if (std::ranges::find(group.keys, key) == group.keys.end()) continue;
-    if (is_neutral(group.neutral, value, context)) return;
+    if (value.is_null() || group.changes_nothing(value, context)) return;
     fail(context.where, "{} must be {}, got {}", key, group.rule, shown(value));
   }
   if (harmless_key(key)) return;

@@ -1,5 +1,4 @@
-// The vocabulary of config.json: what transformers 4 and 5 write into the config of a RoFormer, a BERT or a NEZHA,
-// sorted by what it does; and the names of architectures.
+// The names in config.json: activations, families and architectures.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -11,64 +10,27 @@
 namespace rf {
 namespace {
 
-constexpr std::string_view kConfigKeys[] = {"vocab_size",
-                                            "embedding_size",
-                                            "hidden_size",
-                                            "num_hidden_layers",
-                                            "num_attention_heads",
-                                            "intermediate_size",
-                                            "hidden_act",
-                                            "hidden_dropout_prob",
-                                            "attention_probs_dropout_prob",
-                                            "max_position_embeddings",
-                                            "type_vocab_size",
-                                            "initializer_range",
-                                            "layer_norm_eps",
-                                            "pad_token_id",
-                                            "rotary_value",
-                                            "is_decoder",
-                                            "prefix_lm",
-                                            "add_cross_attention",
-                                            "tie_word_embeddings",
-                                            "num_labels",
-                                            "id2label",
-                                            "label2id",
-                                            "problem_type",
-                                            "summary_type",
-                                            "classifier_pooling",
-                                            "classifier_activation",
-                                            "classifier_dropout",
-                                            "architectures",
-                                            "model_type",
-                                            "family",
-                                            "use_bias",
-                                            "norm_type",
-                                            "position_encoding",
-                                            "attention",
-                                            "training_positions",
-                                            "rope_parameters",
-                                            "rope_scaling",
-                                            "rope_theta",
-                                            "partial_rotary_factor",
-                                            "original_max_position_embeddings"};
+template <typename Value>
+struct Named {
+  std::string_view name;
+  Value value;
+};
 
-const std::vector<FixedKey>& fixed_keys() {
-  static const std::vector<FixedKey> keys = {
-      {"summary_use_proj", {"false", "null"}, "the summary of multiple choice has no parameters"},
-      {"summary_activation", {"null"}, "the summary of multiple choice has no activation"},
-      {"summary_first_dropout", {"0", "0.0", "null"}, "the summary of multiple choice has no dropout"},
-      {"summary_last_dropout", {"0", "0.0", "null"}, "the summary of multiple choice has no dropout"},
-  };
-  return keys;
+template <typename Value, size_t N>
+std::optional<Value> value_of(const Named<Value> (&table)[N], std::string_view name) {
+  const auto* const found = std::ranges::find(table, name, &Named<Value>::name);
+  return found == std::end(table) ? std::nullopt : std::optional(found->value);
 }
 
-struct ActivationName {
-  std::string_view name;
-  Activation activation;
-};
+// The first name of a value.
+template <typename Value, size_t N>
+std::string_view name_of(const Named<Value> (&table)[N], Value value) {
+  return std::ranges::find(table, value, &Named<Value>::value)->name;
+}
+
 // Of transformers' ACT2FN, those with the formulas that are computed here. The first name of each is the one that is
 // written.
-constexpr ActivationName kActivations[] = {
+constexpr Named<Activation> kActivations[] = {
     {"gelu", Activation::kGelu},
     {"gelu_new", Activation::kGeluTanh},
     {"gelu_pytorch_tanh", Activation::kGeluTanh},
@@ -82,19 +44,11 @@ constexpr ActivationName kActivations[] = {
     {"tanh", Activation::kTanh},
 };
 
-struct FamilyName {
-  std::string_view name;
-  Family family;
-};
-constexpr FamilyName kFamilies[] = {
+constexpr Named<Family> kFamilies[] = {
     {"roformer", Family::kRoFormer}, {"bert", Family::kBert}, {"roformer_v2", Family::kRoFormerV2}};
 
-struct HeadName {
-  std::string_view end;  // of the class name, after a stem
-  Head head;
-};
-// In the order of Head, so that an entry's index is that of its head, and it is the name that is written.
-constexpr HeadName kHeadNames[] = {
+// The ends of class names, after a stem.
+constexpr Named<Head> kHeadNames[] = {
     {"Model", Head::kNone},
     {"ForMaskedLM", Head::kMaskedLm},
     {"ForCausalLM", Head::kCausalLm},
@@ -119,7 +73,7 @@ const std::vector<Stem>& stems() {
 
 std::string class_name(std::string_view stem, Head head) {
   if (stem == "Bert" && head == Head::kCausalLm) return "BertLMHeadModel";
-  return fmt::format("{}{}", stem, kHeadNames[static_cast<size_t>(head)].end);
+  return fmt::format("{}{}", stem, name_of(kHeadNames, head));
 }
 
 struct Architecture {
@@ -129,11 +83,9 @@ struct Architecture {
 Architecture parse_architecture(const std::string& name) {
   std::string known;
   for (const Stem& stem : stems()) {
-    for (const HeadName& entry : kHeadNames) {
-      const std::string candidate = class_name(stem.name, entry.head);
-      if (candidate == name) {
-        return {&stem, entry.head == Head::kPreTraining ? Head::kMaskedLm : entry.head};
-      }
+    for (const auto& [end, head] : kHeadNames) {
+      const std::string candidate = class_name(stem.name, head);
+      if (candidate == name) return {&stem, head == Head::kPreTraining ? Head::kMaskedLm : head};
       known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate);
     }
   }
@@ -143,42 +95,18 @@ Architecture parse_architecture(const std::string& name) {
 }  // namespace
 
 std::string shown(const nlohmann::json& value) {
-  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   constexpr size_t kMaxBytes = 120;
-  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
-  return text;
+  return io::escaped(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), kMaxBytes);
 }
 
-std::optional<Activation> activation_of_name(std::string_view name) {
-  for (const ActivationName& entry : kActivations) {
-    if (entry.name == name) return entry.activation;
-  }
-  return std::nullopt;
-}
-
-std::string_view name_of_activation(Activation activation) {
-  return std::find_if(std::begin(kActivations), std::end(kActivations),
-                      [activation](const ActivationName& entry) { return entry.activation == activation; })
-      ->name;
-}
-
-std::string_view family_name(Family family) {
-  for (const FamilyName& entry : kFamilies) {
-    if (entry.family == family) return entry.name;
-  }
-  fail("config", "unknown family, got {}", static_cast<int>(family));
-}
-
-std::optional<Family> family_of_name(std::string_view name) {
-  for (const FamilyName& entry : kFamilies) {
-    if (entry.name == name) return entry.family;
-  }
-  return std::nullopt;
-}
+std::optional<Activation> activation_of_name(std::string_view name) { return value_of(kActivations, name); }
+std::string_view name_of_activation(Activation activation) { return name_of(kActivations, activation); }
+std::string_view family_name(Family family) { return name_of(kFamilies, family); }
+std::optional<Family> family_of_name(std::string_view name) { return value_of(kFamilies, name); }
 
 std::vector<std::string_view> encoder_types() {
   std::vector<std::string_view> types;
-  for (const FamilyName& entry : kFamilies) types.push_back(entry.name);
+  for (const auto& family : kFamilies) types.push_back(family.name);
   types.insert(types.end(), {"nezha", "rf_encoder"});
   return types;
 }
@@ -204,18 +132,6 @@ Head ModelConfig::head() const {
          architecture_of(*this, found.head), architectures[0]);
   }
   return found.head;
-}
-
-const FixedKey* fixed_key(std::string_view key) {
-  for (const FixedKey& entry : fixed_keys()) {
-    if (entry.key == key) return &entry;
-  }
-  return nullptr;
-}
-
-const std::vector<std::string_view>& config_keys() {
-  static const std::vector<std::string_view> keys(std::begin(kConfigKeys), std::end(kConfigKeys));
-  return keys;
 }
 
 }  // namespace rf

@@ -29,9 +29,8 @@ template <typename Config>
 Config parse_choice(const json& value, std::string_view where, std::string_view key) {
   if (value.is_string()) return {.type = value.get<std::string>(), .options = "{}"};
   const auto type = value.is_object() ? value.find("type") : value.end();
-  if (!value.is_object() || type == value.end() || !type->is_string()) {
+  if (!value.is_object() || type == value.end() || !type->is_string())
     fail(where, "{} must be a name, or an object with a name as its type, got {}", key, shown(value));
-  }
   json options = value;
   options.erase("type");
   return {.type = type->get<std::string>(), .options = options.dump()};
@@ -48,9 +47,8 @@ EncodingConfig parse_encoding(const json& value, std::string_view where) {
 
 void give_option(EncodingConfig& encoding, std::string_view where, std::string_view key, const json& value) {
   json options = io::parse_json(encoding.options, "position_encoding");
-  if (options.contains(key)) {
+  if (options.contains(key))
     fail(where, "{} must be given once, got {} in addition to the one in position_encoding", key, shown(value));
-  }
   options[std::string(key)] = value;
   encoding.options = options.dump();
 }
@@ -82,9 +80,8 @@ TrainingPositions read_training_positions(const json& given, std::string_view wh
     positions.local_shift = options.number("max_local_shift", 0, {0, 1e9});
     positions.global_scaling = options.number("max_global_scaling", 1, {1, 1e9});
     options.finish();
-    if (positions == TrainingPositions{.kind = Kind::kAugmented}) {
+    if (positions == TrainingPositions{.kind = Kind::kAugmented})
       fail(where, "training_positions must have a shift above 0 or a max_global_scaling above 1, got none");
-    }
     return positions;
   }
   const char* const most = positions.kind == Kind::kRandomized ? "max_positions" : "max_shift";
@@ -114,9 +111,8 @@ struct Unlike {
   std::string key, value;
 };
 std::optional<Unlike> unlike_transformers(const ModelConfig& config, std::string_view type) {
-  if (config.training_positions != TrainingPositions{}) {
+  if (config.training_positions != TrainingPositions{})
     return Unlike{"training_positions", shown(training_positions_to_json(config.training_positions))};
-  }
   if (config.prefix_lm) return Unlike{"prefix_lm", "true"};
   if (config.classifier_pooling != "cls") return Unlike{"classifier_pooling", config.classifier_pooling};
   if (config.attention != AttentionConfig{}) return Unlike{"attention", config.attention.type};
@@ -154,9 +150,8 @@ void read_position(const json& object, std::string_view where, std::string_view 
   encodings = {{.type = default_encoding(type), .options = "{}"}};
   if (const auto value = object.find("position_encoding"); value != object.end()) {
     encodings.clear();
-    for (const json& entry : value->is_array() ? *value : json::array({*value})) {
+    for (const json& entry : value->is_array() ? *value : json::array({*value}))
       encodings.push_back(parse_encoding(entry, where));
-    }
   }
   for (const std::string_view key : kRopeKeys) {
     const auto value = object.find(key);
@@ -168,12 +163,10 @@ void read_position(const json& object, std::string_view where, std::string_view 
     }
     give_option(encodings[0], where, key, *value);
   }
-  if (type == "nezha" && object.contains(kNezhaDistance)) {
+  if (type == "nezha" && object.contains(kNezhaDistance))
     give_option(encodings[0], where, kNezhaDistance, object[std::string(kNezhaDistance)]);
-  }
-  if (const auto value = object.find("attention"); value != object.end()) {
+  if (const auto value = object.find("attention"); value != object.end())
     config.attention = parse_choice<AttentionConfig>(*value, where, "attention");
-  }
   if (const auto value = object.find("training_positions"); value != object.end()) {
     config.training_positions = read_training_positions(*value, where);
     if (config.training_positions.kind == TrainingPositions::Kind::kAugmented &&
@@ -208,9 +201,8 @@ json position_to_json(const ModelConfig& config) {
   }
   object["position_encoding"] = list.size() == 1 ? list[0] : list;
   object["attention"] = choice_to_json(config.attention, io::parse_json(config.attention.options, "attention"));
-  if (config.training_positions != TrainingPositions{}) {
+  if (config.training_positions != TrainingPositions{})
     object["training_positions"] = training_positions_to_json(config.training_positions);
-  }
   return object;
 }
 

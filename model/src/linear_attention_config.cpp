@@ -65,7 +65,7 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
   config.rotate_denominator = options.boolean("rotate_denominator", false);
   if (config.rotate_denominator && config.rope_site != RopeSite::kAfterMap) {
     fail("attention", "{} must be false unless rope_site is after_map, got true with {}",
-         options.path_of("rotate_denominator"), config.rope_site == RopeSite::kNone ? "none" : "before_map");
+         options.path_of("rotate_denominator"), name(config.rope_site));
   }
   config.eps = options.number("eps", 0, {0, 1});
   read_draws(options, config);
@@ -74,24 +74,13 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
 }
 
 const char* name(FeatureMap map) {
-  switch (map) {
-    case FeatureMap::kElu: return "elu";
-    case FeatureMap::kShenOriginal: return "shen_original";
-    case FeatureMap::kShen: return "shen";
-    case FeatureMap::kFavor: return "favor";
-    case FeatureMap::kRelu: return "relu";
-    case FeatureMap::kCosine: return "cosine";
-  }
-  return "";
+  constexpr const char* kNames[] = {"elu", "shen_original", "shen", "favor", "relu", "cosine"};
+  return kNames[static_cast<size_t>(map)];
 }
 
 const char* name(RopeSite site) {
-  switch (site) {
-    case RopeSite::kNone: return "none";
-    case RopeSite::kBeforeMap: return "before_map";
-    case RopeSite::kAfterMap: return "after_map";
-  }
-  return "";
+  constexpr const char* kNames[] = {"none", "before_map", "after_map"};
+  return kNames[static_cast<size_t>(site)];
 }
 
 bool has_linear_attention(const ModelConfig& config) { return config.attention.type == "linear"; }

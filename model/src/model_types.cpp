@@ -15,24 +15,22 @@
 namespace rf {
 namespace {
 
-std::vector<std::string_view> all_types() {
-  std::vector<std::string_view> all = encoder_types();
-  for (const auto& more : {decoder_types(), translation_types()}) all.insert(all.end(), more.begin(), more.end());
-  return all;
+using Types = std::vector<std::string_view>;
+
+Types joined(Types first, const Types& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
 }
 
-bool holds(const std::vector<std::string_view>& types, const nlohmann::json& type) {
-  return type.is_string() && std::ranges::find(types, type.get_ref<const std::string&>()) != types.end();
-}
-
-std::vector<std::string_view> types_of(Opens opens) {
+Types types_of(Opens opens) {
   if (opens == Opens::kTranslation) return translation_types();
-  std::vector<std::string_view> types = encoder_types();
-  if (opens == Opens::kEncodersAndDecoders) {
-    const std::vector<std::string_view> decoders = decoder_types();
-    types.insert(types.end(), decoders.begin(), decoders.end());
-  }
-  return types;
+  return opens == Opens::kEncoders ? encoder_types() : joined(encoder_types(), decoder_types());
+}
+
+Types all_types() { return joined(types_of(Opens::kEncodersAndDecoders), translation_types()); }
+
+bool holds(const Types& types, const nlohmann::json& type) {
+  return type.is_string() && std::ranges::find(types, type.get_ref<const std::string&>()) != types.end();
 }
 
 }  // namespace
@@ -46,14 +44,12 @@ void check_model_type(const std::string& model_dir, Opens opens) {
                            io::found_without_model(model_dir), model_dir);
   }
   const nlohmann::json object = io::read_json(path);
-  if (!object.is_object() || object.empty()) {
+  if (!object.is_object() || object.empty())
     fail(path, "must be a JSON object with the keys of a model, got {}", shown(object));
-  }
   const auto type = object.find("model_type");
   const bool says_none = type == object.end() || type->is_null() || *type == "";
-  if (says_none && opens == Opens::kTranslation) {
+  if (says_none && opens == Opens::kTranslation)
     fail(path, "model_type must be {}, got none", io::listed(types_of(opens), "or"));
-  }
   if (!says_none && !holds(types_of(opens), *type)) refuse_model_type(path, *type, opens);
 }
 

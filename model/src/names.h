@@ -1,8 +1,10 @@
 // What the files of the configuration share: its words, and the pieces that parse_config and to_json are made of.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,17 +17,6 @@ std::optional<Family> family_of_name(std::string_view name);
 std::optional<Activation> activation_of_name(std::string_view name);
 std::string_view name_of_activation(Activation activation);
 inline std::string_view norm_name(NormKind kind) { return kind == NormKind::kRms ? "rms_norm" : "layer_norm"; }
-
-// A key that changes the result unless it has one of these values (JSON text).
-struct FixedKey {
-  std::string_view key;
-  std::vector<std::string_view> allowed;
-  std::string_view reason;
-};
-const FixedKey* fixed_key(std::string_view key);
-
-// Keys that ModelConfig holds.
-const std::vector<std::string_view>& config_keys();
 
 // A value for a message: one line, cut.
 std::string shown(const nlohmann::json& value);
@@ -43,7 +34,41 @@ bool is_neutral_rotation(std::string_view key, const nlohmann::json& value);
 // Throws Error when model_type `type` is one of transformers' and transformers would compute something else.
 void check_type(const ModelConfig& config, std::string_view where, std::string_view type);
 
+// The largest difference of a stored position table from the computed one.
+double position_table_error(std::span<const double> stored, int64_t dim);
+
 // Everything that the types do not say: ranges and relations between keys. `where` names the file in messages.
 void check_config(const ModelConfig& config, std::string_view where);
+
+// Keys of config.json that a model family does not read, with one rule for all families. A key that changes the result
+// is refused unless its value changes nothing. A known harmless key is ignored, regardless of its value. An unknown key
+// is refused or causes a warning.
+
+// How a reader treats an unknown key.
+enum class UnknownKeys {
+  kRefused,  // in a file that a user writes for this program
+  kWarned,   // in a model directory, which other programs write
+};
+
+// The value for the comparison; 0 and "": unknown.
+struct KeyContext {
+  std::string_view where;  // for messages
+  UnknownKeys unknown = UnknownKeys::kWarned;
+  bool causal = false;
+  int64_t hidden_size = 0, heads = 0, head_dim = 0, max_position_embeddings = 0;
+  double rope_base = 0;
+  std::string activation = {};
+  std::vector<std::string_view> hints = {};  // keys that the reader reads, for "did you mean"
+};
+
+// A key of config.json that no model reads, regardless of its value.
+enum class Harmless {
+  kKept,     // written back unchanged
+  kDropped,  // describes the original file: its place, its dtype
+};
+std::optional<Harmless> harmless_key(std::string_view key);
+
+// Throws Error, or warns, for a key that is not read.
+void check_unread_key(std::string_view key, const nlohmann::json& value, const KeyContext& context);
 
 }  // namespace rf

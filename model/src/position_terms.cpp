@@ -76,9 +76,8 @@ std::pair<std::string, int64_t> term_of(const std::string& name, int64_t layers,
   const char* begin = name.data() + kLayerPrefix.size();
   int64_t layer = -1;
   const auto [end, error] = std::from_chars(begin, name.data() + name.size(), layer);
-  if (error != std::errc() || *end != '.' || layer < 0 || layer >= layers) {
+  if (error != std::errc() || *end != '.' || layer < 0 || layer >= layers)
     fail(path, "a term must be of one of the {} layers, got {}", layers, io::printable(name));
-  }
   return {end + 1, layer};
 }
 
@@ -117,9 +116,8 @@ class TermsReader {
   T number(std::string_view text, const std::string& key) const {
     T value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) {
+    if (error != std::errc() || end != text.data() + text.size())
       fail(path_, "{} must be a number, got {}", key, io::printable(std::string(text)));
-    }
     return value;
   }
 
@@ -133,15 +131,12 @@ class TermsReader {
 
   PositionTerms::Term read_term(const io::TensorView& view, const std::string& name) const {
     const Known* known = known_term(name);
-    if (known == nullptr && name != kFrequencies) {
+    if (known == nullptr && name != kFrequencies)
       fail(path_, "tensors must be terms of attention, got {}", io::printable(view.name));
-    }
-    if (view.dtype != io::DType::kF32) {
+    if (view.dtype != io::DType::kF32)
       fail(path_, "terms must be F32, got {} for {}", io::safetensors_name(view.dtype), view.name);
-    }
-    if (reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) != 0) {
+    if (reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) != 0)
       fail(path_, "data must begin at a multiple of {} bytes, got {} elsewhere", alignof(float), view.name);
-    }
     PositionTerms::Term term{
         .shape = view.shape,
         .values = {reinterpret_cast<const float*>(view.data.data()), view.data.size() / sizeof(float)}};
@@ -151,9 +146,8 @@ class TermsReader {
            config_.num_attention_heads, config_.head_dim(), term.lo, term.hi, fmt::join(view.shape, ", "));
     }
     const auto bad = std::find_if(term.values.begin(), term.values.end(), [](float x) { return !std::isfinite(x); });
-    if (bad != term.values.end()) {
+    if (bad != term.values.end())
       fail(path_, "terms must be finite, got {} in {} at element {}", *bad, view.name, bad - term.values.begin());
-    }
     return term;
   }
 
@@ -164,9 +158,8 @@ class TermsReader {
     const auto lo = number<int64_t>(both.substr(0, space), key);
     const auto hi = number<int64_t>(both.substr(std::min(space + 1, text.size())), key);
     constexpr int64_t kFarthest = int64_t{1} << 53;
-    if (lo > hi || lo < -kFarthest || hi > kFarthest) {
+    if (lo > hi || lo < -kFarthest || hi > kFarthest)
       fail(path_, "{} must be two distances, the lower first, got {}", key, io::printable(text));
-    }
     return {lo, hi};
   }
 
@@ -205,9 +198,8 @@ class TermsReader {
     const Known* known = known_term(name);
     if (known == nullptr || known->kind != Kind::kPair) return;
     const auto partner = of.find(known->partner);
-    if (partner == of.end() || partner->second.shape != term.shape) {
+    if (partner == of.end() || partner->second.shape != term.shape)
       fail(path_, "{} and {} must be given together with one shape, got only one of them so", name, known->partner);
-    }
     if (term.shape[1] < terms.tokens) {
       fail(path_, "{} must have a row for each of the {} tokens, got {}", name, length_text(terms.tokens),
            term.shape[1]);
@@ -272,9 +264,8 @@ void write_position_terms(const std::string& model_dir, const PositionTerms& ter
     for (const auto& [name, term] : of) {
       views.push_back({prefix + name, io::DType::kF32, term.shape, std::as_bytes(term.values)});
       const Known* known = known_term(name);
-      if (known != nullptr && known->kind == Kind::kTable) {
+      if (known != nullptr && known->kind == Kind::kTable)
         metadata[name + ".range"] = fmt::format("{} {}", term.lo, term.hi);
-      }
     }
   };
   add("", terms.shared);

@@ -154,9 +154,8 @@ class SpecReader {
     // Phi-3 has this key at the top level, outside the dictionary.
     const bool at_top = contains(keys.required, kOriginal) && find_or_null(top_, kOriginal) != nullptr;
     for (const std::string& key : keys.required) {
-      if (!json_.contains(key) && !(at_top && key == kOriginal)) {
+      if (!json_.contains(key) && !(at_top && key == kOriginal))
         fail(kWhere, "{}.{} must be given for rope_type {}, got {}", path_, key, keys.name, json_.dump());
-      }
     }
   }
 
@@ -189,9 +188,8 @@ class SpecReader {
       fail(kWhere, "head_dim * partial_rotary_factor must come to an even number of at least 2, got {} * {} = {}",
            shape_.head_dim, share, spec_.rotary_dim);
     }
-    if ((spec_.type == RopeType::kNtk || spec_.type == RopeType::kDynamic) && spec_.rotary_dim < 4) {
+    if ((spec_.type == RopeType::kNtk || spec_.type == RopeType::kDynamic) && spec_.rotary_dim < 4)
       fail(kWhere, "rope_type {} must have at least 4 rotated dimensions, got {}", name(spec_.type), spec_.rotary_dim);
-    }
   }
 
   void read_trained_length() {
@@ -220,9 +218,8 @@ class SpecReader {
     const bool given = json_.contains("attention_factor");
     for (const char* key : {"mscale", "mscale_all_dim"}) {
       if (!json_.contains(key)) continue;
-      if (given) {
+      if (given)
         fail(kWhere, "{0}.{1} must be absent where attention_factor is given, got {2}", path_, key, json_[key].dump());
-      }
       if (!json_.contains("mscale") || !json_.contains("mscale_all_dim")) {
         fail(kWhere, "{0}.mscale and {0}.mscale_all_dim must be given together, got {1} {2}", path_, key,
              json_[key].dump());
@@ -243,9 +240,8 @@ class SpecReader {
     spec_.long_factor = divisors("long_factor");
     if (json_.contains("attention_factor")) {
       // factor would be unused there.
-      if (json_.contains("factor")) {
+      if (json_.contains("factor"))
         fail(kWhere, "{}.factor must be absent where attention_factor is given, got {}", path_, json_["factor"].dump());
-      }
       spec_.attention_factor = given_->number("attention_factor", 1, kAttentionRange);
       return;
     }
@@ -265,9 +261,8 @@ class SpecReader {
     std::vector<double> numbers;
     for (const json& item : value) {
       const double number = item.is_number() ? item.get<double>() : NAN;
-      if (!std::isfinite(number) || number <= 0) {
+      if (!std::isfinite(number) || number <= 0)
         fail(kWhere, "{}.{} must hold finite numbers > 0, got {}", path_, key, item.dump());
-      }
       numbers.push_back(number);
     }
     return numbers;
@@ -367,9 +362,8 @@ RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length) {
                                    .rotating_pairs = spec.rotating_pairs};
   const size_t pairs = static_cast<size_t>(spec.rotary_dim / 2);
   RopeFrequencies theta{std::vector<double>(pairs), std::vector<double>(pairs)};
-  if (rf_rope_scaled_frequencies(&scaling, spec.rotary_dim, theta.hi.data(), theta.lo.data()) != RF_OK) {
+  if (rf_rope_scaled_frequencies(&scaling, spec.rotary_dim, theta.hi.data(), theta.lo.data()) != RF_OK)
     fail(kWhere, "frequencies must be computable, got {}", rf_last_error());
-  }
   if (spec.type == RopeType::kClipped) clip_slow_pairs(spec, theta);
   return theta;
 }

@@ -1,4 +1,4 @@
-// Rows of rotations (rotary_rows.h).
+// Cosines and sines of positions: rows of rotations (rotary_rows.h), and sinusoids (sinusoid.h).
 #include "rf/model/rotary_rows.h"
 
 #include <fmt/ranges.h>
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "rf/io/error.h"
+#include "rf/model/sinusoid.h"
 #include "rf/rope.h"
 
 namespace rf {
@@ -34,9 +35,8 @@ struct Range {
 };
 
 Range range_of(io::DType dtype) {
-  if (dtype == io::DType::kF64) {
+  if (dtype == io::DType::kF64)
     return {"float64", std::numeric_limits<double>::min(), std::numeric_limits<double>::max(), kProductRoom};
-  }
   if (dtype == io::DType::kF16) return {"float16", 0x1p-14, 65504.0, kHalfProductRoom};
   const double lowest = std::numeric_limits<float>::min();
   if (dtype == io::DType::kBF16) return {"bfloat16", lowest, 0x1.FEp127, kProductRoom};
@@ -74,14 +74,27 @@ int64_t coordinate(int64_t position, const std::vector<int64_t>& shape, size_t a
   return axis == 0 ? position : position - floor_divided(position, shape[axis]) * shape[axis];
 }
 
+std::vector<double> as_doubles(const int64_t* positions, int64_t count) { return exact_positions(positions, count); }
+std::vector<double> as_doubles(const double* positions, int64_t count) { return {positions, positions + count}; }
+
+template <class T>
+void arrange(const T* cos, const T* sin, int64_t sines, int64_t width, SinusoidLayout layout, T* row) {
+  switch (layout) {
+    case SinusoidLayout::kInterleaved:
+      for (int64_t j = 0; j < width; ++j) row[j] = j % 2 == 0 ? sin[j / 2] : cos[j / 2];
+      return;
+    case SinusoidLayout::kHalf: std::copy_n(cos, width - sines, std::copy_n(sin, sines, row)); return;
+    case SinusoidLayout::kSineOnly: std::copy_n(sin, width, row);
+  }
+}
+
 }  // namespace
 
 std::vector<double> exact_positions(const int64_t* positions, int64_t count) {
   std::vector<double> exact(static_cast<size_t>(count));
   for (int64_t t = 0; t < count; ++t) {
-    if (positions[t] < -kMaxExactPosition || positions[t] > kMaxExactPosition) {
+    if (positions[t] < -kMaxExactPosition || positions[t] > kMaxExactPosition)
       fail("positions", "positions must be within 2^53, got {}", positions[t]);
-    }
     exact[t] = static_cast<double>(positions[t]);
   }
   return exact;
@@ -127,9 +140,8 @@ void RotaryRows::check_span(int64_t positions, io::DType dtype) const {
 void RotaryRows::check_on_grid(int64_t position) const {
   if (settings_.form != RotaryForm::kAxialNd) return;
   const std::vector<int64_t>& shape = settings_.grid_shape;
-  if (shape.empty()) {
+  if (shape.empty())
     fail("axial-nd", "grid_shape must be given where positions have no axes, got none for position {}", position);
-  }
   if (shape[0] < 0) return;
   const int64_t tokens = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   if (position < 0 || position >= tokens) {
@@ -168,9 +180,8 @@ void RotaryRows::table(const RopeFrequencies& theta, Section section, const doub
   const int64_t elements = count * section.count;
   std::vector<float> angles(static_cast<size_t>(elements)), cosines(angles.size()), sines(angles.size());
   for (int64_t t = 0; t < count; ++t) {
-    for (int64_t i = 0; i < section.count; ++i) {
+    for (int64_t i = 0; i < section.count; ++i)
       angles[t * section.count + i] = static_cast<float>(positions[t]) * static_cast<float>(hi[i]);
-    }
   }
   cos_sin_(angles.data(), elements, cosines.data(), sines.data());
   const auto factor = static_cast<float>(scale);
@@ -208,9 +219,8 @@ void RotaryRows::fill_xpos(RotarySide side, const RotaryTokens& tokens, T* cos, 
   const int64_t dim = settings_.spec.rotary_dim, count = pairs();
   std::vector<double> zeta(static_cast<size_t>(count)), cosines(static_cast<size_t>(tokens.count * count)),
       sines(cosines.size());
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i)
     zeta[i] = (static_cast<double>(2 * i) / static_cast<double>(dim) + kGamma) / (1 + kGamma);
-  }
   const std::vector<double> positions = exact_positions(tokens.ids, tokens.count);
   fill_axis(tokens, {0, count}, positions.data(), cosines.data(), sines.data());
   const double half_step = (side == RotarySide::kQuery ? 1.0 : -1.0) / 2 / settings_.scale_base;
@@ -219,9 +229,8 @@ void RotaryRows::fill_xpos(RotarySide side, const RotaryTokens& tokens, T* cos, 
     const int64_t half_steps = 2 * tokens.ids[t] - tokens.first[t] - tokens.end[t] + 1;
     std::vector<double>& magnitude = magnitudes[half_steps];
     if (magnitude.empty()) {
-      for (int64_t i = 0; i < count; ++i) {
+      for (int64_t i = 0; i < count; ++i)
         magnitude.push_back(std::pow(zeta[i], static_cast<double>(half_steps) * half_step));
-      }
     }
     for (int64_t i = 0; i < count; ++i) {
       cos[t * count + i] = static_cast<T>(cosines[t * count + i] * magnitude[i]);
@@ -238,9 +247,8 @@ void RotaryRows::multiply_by_log_n(const RotaryTokens& tokens, T* cos, T* sin) c
     const int64_t seen = by_length ? tokens.end[t] - tokens.first[t] : std::max<int64_t>(tokens.ids[t], 0) + 1;
     const double ratio = std::log(static_cast<double>(seen)) / log_trained,
                  factor = by_length ? ratio : std::max(ratio, 1.0);
-    for (T* row : {cos + t * pairs(), sin + t * pairs()}) {
+    for (T* row : {cos + t * pairs(), sin + t * pairs()})
       std::transform(row, row + pairs(), row, [=](T x) { return static_cast<T>(static_cast<double>(x) * factor); });
-    }
   }
 }
 
@@ -299,5 +307,53 @@ void RotaryRows::fill_rows(RotarySide side, const RotaryTokens& tokens, T* cos, 
 
 template void RotaryRows::fill(RotarySide, const RotaryTokens&, float*, float*) const;
 template void RotaryRows::fill(RotarySide, const RotaryTokens&, double*, double*) const;
+
+SinusoidLayout read_sinusoid_layout(io::StrictObject& options) {
+  return options.choice("layout", SinusoidLayout::kInterleaved,
+                        {{"interleaved", SinusoidLayout::kInterleaved},
+                         {"half", SinusoidLayout::kHalf},
+                         {"sine-only", SinusoidLayout::kSineOnly}});
+}
+
+template <class T, class Position>
+void sinusoid(const Position* positions, int64_t count, int64_t width, SinusoidLayout layout, T* rows) {
+  if (count == 0) return;
+  // 10000^(-j/width) for every j, which also serves odd widths: a rotation of 2 * width dimensions has these.
+  std::vector<double> hi(static_cast<size_t>(width)), lo(hi.size());
+  check_core(rf_rope_frequencies(10000.0, 2 * width, hi.data(), lo.data()));
+  if (layout != SinusoidLayout::kSineOnly) {
+    const auto used = static_cast<size_t>((width + 1) / 2);
+    for (size_t i = 0; i < used; ++i) {
+      hi[i] = hi[2 * i];
+      lo[i] = lo[2 * i];
+    }
+    hi.resize(used);
+    lo.resize(used);
+  }
+  const std::vector<double> exact = as_doubles(positions, count);
+  const int64_t sines = std::ssize(hi);
+  std::vector<T> cos(static_cast<size_t>(count * sines)), sin(cos.size());
+  core_table(hi.data(), lo.data(), sines, 1, exact.data(), count, cos.data(), sin.data());
+  for (int64_t t = 0; t < count; ++t)
+    arrange(cos.data() + t * sines, sin.data() + t * sines, sines, width, layout, rows + t * width);
+}
+
+int64_t read_nezha_clip(io::StrictObject& options) {
+  return options.integer("max_relative_position", 64, 0, (int64_t{1} << 23) - 1);
+}
+
+template <class T>
+void nezha_rows(int64_t clip, int64_t head_dim, T* rows) {
+  std::vector<int64_t> index(static_cast<size_t>(2 * clip + 1));
+  std::iota(index.rbegin(), index.rend(), 0);
+  sinusoid(index.data(), std::ssize(index), head_dim, SinusoidLayout::kInterleaved, rows);
+}
+
+template void sinusoid(const int64_t*, int64_t, int64_t, SinusoidLayout, float*);
+template void sinusoid(const int64_t*, int64_t, int64_t, SinusoidLayout, double*);
+template void sinusoid(const double*, int64_t, int64_t, SinusoidLayout, float*);
+template void sinusoid(const double*, int64_t, int64_t, SinusoidLayout, double*);
+template void nezha_rows(int64_t, int64_t, float*);
+template void nezha_rows(int64_t, int64_t, double*);
 
 }  // namespace rf

@@ -57,9 +57,8 @@ void read_axial(io::StrictObject& options, RotarySettings& settings) {
     fail(kSettingsWhere, "rope_type must not depend on the length of a sequence on a grid, got {}",
          name(settings.spec.type));
   }
-  if (options.find("grid_width") == nullptr) {
+  if (options.find("grid_width") == nullptr)
     fail(kSettingsWhere, "{} must be given, got none", options.path_of("grid_width"));
-  }
   settings.grid_width = options.integer("grid_width", 1, 1, int64_t{1} << 31);
   settings.layout = read_layout(options, RotaryLayout::kPairs);
 }
@@ -84,7 +83,7 @@ std::vector<int64_t> read_axis_sizes(io::StrictObject& options, const char* key,
     sizes.push_back(size);
   }
   if (!fits) {
-    fail(kSettingsWhere, "{} must be a list of 1 to {} whole numbers from 1 to 2^31{}, got {}", options.path_of(key),
+    fail(kSettingsWhere, "{} must be a list of 1 to {} integers from 1 to 2^31{}, got {}", options.path_of(key),
          kMostAxes, open ? ", the first of which may be -1" : "", given->dump());
   }
   return sizes;
@@ -164,9 +163,8 @@ RotarySettings read_rotary(RotaryForm form, io::StrictObject& options, int64_t h
   if (form == RotaryForm::kAxialNd) return read_axial_nd(options, head_dim);
   if (form == RotaryForm::kLogN) return read_log_n(options, head_dim, max_position_embeddings);
   const bool axial = form == RotaryForm::kAxial;
-  if (axial && head_dim % 4 != 0) {
+  if (axial && head_dim % 4 != 0)
     fail(kSettingsWhere, "head_dim must be a multiple of 4, as each axis rotates pairs of its half, got {}", head_dim);
-  }
   RotarySettings settings;
   settings.form = form;
   settings.spec = read_rope_spec(

@@ -1,10 +1,10 @@
-// Reading and writing the configuration of an encoder-decoder (translation_config.h).
+// Reading and writing the configuration of an encoder-decoder, and its tensors with Marian's names
+// (translation_config.h).
 #include "rf/model/translation_config.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "config_keys.h"
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -31,6 +31,26 @@ const EncodingConfig& marian_sinusoids() {
   return encoding;
 }
 
+// Calls visit(key, member) for the sizes, and for the ids of tokens.
+template <typename Config, typename Visit>
+void for_sizes(Config& c, const Visit& visit) {
+  visit("vocab_size", c.vocab_size);
+  visit("d_model", c.d_model);
+  visit("encoder_layers", c.encoder_layers);
+  visit("decoder_layers", c.decoder_layers);
+  visit("encoder_attention_heads", c.encoder_attention_heads);
+  visit("decoder_attention_heads", c.decoder_attention_heads);
+  visit("encoder_ffn_dim", c.encoder_ffn_dim);
+  visit("decoder_ffn_dim", c.decoder_ffn_dim);
+  visit("max_position_embeddings", c.max_position_embeddings);
+}
+template <typename Config, typename Visit>
+void for_ids(Config& c, const Visit& visit) {
+  visit("pad_token_id", c.pad_token_id);
+  visit("eos_token_id", c.eos_token_id);
+  visit("decoder_start_token_id", c.decoder_start_token_id);
+}
+
 // A setting that must have one value here.
 void require_value(const json& object, std::string_view key, const json& value, std::string_view where) {
   const auto found = object.find(key);
@@ -40,39 +60,32 @@ void require_value(const json& object, std::string_view key, const json& value, 
 
 void read_activation(io::StrictObject& object, std::string_view where, Activation& activation) {
   const std::string name = object.text("activation_function", std::string(name_of_activation(activation)));
-  const std::string known = name == "swish" ? "silu" : name;
-  const std::optional<Activation> found = activation_of_name(known);
-  if (!found) fail(where, "activation_function must be one that is known, as relu, gelu or swish, got {}", name);
+  const std::optional<Activation> found = activation_of_name(name);
+  if (!found) fail(where, "activation_function must be a known one, such as relu, gelu or swish, got {}", name);
   activation = *found;
 }
 
 void check_sizes(const TranslationConfig& c, std::string_view where) {
   for (const auto& [side, heads] :
        {std::pair{"encoder", c.encoder_attention_heads}, {"decoder", c.decoder_attention_heads}}) {
-    if (c.d_model % heads != 0) {
+    if (c.d_model % heads != 0)
       fail(where, "d_model must be a multiple of {}_attention_heads, got {} and {}", side, c.d_model, heads);
-    }
   }
-  for (const auto& [name, id] : {std::pair{"pad_token_id", c.pad_token_id},
-                                 {"eos_token_id", c.eos_token_id},
-                                 {"decoder_start_token_id", c.decoder_start_token_id}}) {
+  for_ids(c, [&](const char* name, int64_t id) {
     if (id >= c.vocab_size) fail(where, "{} must be below the vocabulary's {}, got {}", name, c.vocab_size, id);
-  }
-  if (c.pad_token_id == c.eos_token_id) {
+  });
+  if (c.pad_token_id == c.eos_token_id)
     fail(where, "pad_token_id and eos_token_id must differ, got {} twice", c.pad_token_id);
-  }
 }
 
 TranslationConfig parse_translation(const json& object, const std::string& where, UnknownKeys unknown) {
   if (!object.is_object()) fail(where, "a configuration must be an object, got {}", rf::shown(object));
   const bool has_type = object.contains("model_type");
-  if (has_type && !object["model_type"].is_string()) {
+  if (has_type && !object["model_type"].is_string())
     fail(where, "model_type must be a name, got {}", rf::shown(object["model_type"]));
-  }
   const std::string type = has_type ? object["model_type"].get<std::string>() : "";
-  if (!type.empty() && type != kMarian && type != kOwnType) {
+  if (!type.empty() && type != kMarian && type != kOwnType)
     fail(where, "model_type must be {} or {} for translation, got {}", kOwnType, kMarian, type);
-  }
   json position = json::object(), rest = json::object();
   for (const auto& [key, value] : object.items()) {
     if (type == kMarian && is_neutral_rotation(key, value)) continue;
@@ -108,32 +121,19 @@ TranslationConfig parse_translation(const json& object, const std::string& where
                   "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim", "activation_function",
                   "scale_embedding", "pad_token_id", "eos_token_id", "decoder_start_token_id"});
   }
-  const auto size = [&](const char* key, int64_t& value) { value = keys.integer(key, value, 1, kLargestSize); };
-  size("vocab_size", c.vocab_size);
+  for_sizes(c, [&](const char* key, int64_t& value) { value = keys.integer(key, value, 1, kLargestSize); });
   if (rest.contains("decoder_vocab_size")) {
     const int64_t of_decoder = keys.integer("decoder_vocab_size", c.vocab_size, 1, kLargestSize);
-    if (of_decoder != c.vocab_size) {
+    if (of_decoder != c.vocab_size)
       fail(where, "decoder_vocab_size must be vocab_size, {}, got {}", c.vocab_size, of_decoder);
-    }
   }
-  size("d_model", c.d_model);
-  size("encoder_layers", c.encoder_layers);
-  size("decoder_layers", c.decoder_layers);
-  size("encoder_attention_heads", c.encoder_attention_heads);
-  size("decoder_attention_heads", c.decoder_attention_heads);
-  size("encoder_ffn_dim", c.encoder_ffn_dim);
-  size("decoder_ffn_dim", c.decoder_ffn_dim);
-  size("max_position_embeddings", c.max_position_embeddings);
   read_activation(keys, where, c.activation_function);
   const io::NumberRange fraction{0, 1, io::NumberRange::Ends::kOpenHigh};
   c.dropout = keys.number("dropout", c.dropout, fraction);
   c.attention_dropout = keys.number("attention_dropout", c.attention_dropout, fraction);
   c.init_std = keys.number("init_std", c.init_std, {0, 1e3});
   c.scale_embedding = keys.boolean("scale_embedding", c.scale_embedding);
-  const auto id = [&](const char* key, int64_t& value) { value = keys.integer(key, value, 0, kLargestSize); };
-  id("pad_token_id", c.pad_token_id);
-  id("eos_token_id", c.eos_token_id);
-  id("decoder_start_token_id", c.decoder_start_token_id);
+  for_ids(c, [&](const char* key, int64_t& value) { value = keys.integer(key, value, 0, kLargestSize); });
   KeyContext context = {.where = where,
                         .unknown = unknown,
                         .hidden_size = c.d_model,
@@ -161,6 +161,54 @@ ModelConfig side_of(const TranslationConfig& c) {
   return side;
 }
 
+struct BodyModule {
+  const char* in_body;
+  const char* in_file;
+  enum class Kind { kProjection, kUp, kDown, kNorm } kind;
+};
+
+// After "" and "self", or "cross" and "encoder".
+constexpr BodyModule kAttention[] = {
+    {"attention.self.query", "_attn.q_proj", BodyModule::Kind::kProjection},
+    {"attention.self.key", "_attn.k_proj", BodyModule::Kind::kProjection},
+    {"attention.self.value", "_attn.v_proj", BodyModule::Kind::kProjection},
+    {"attention.output.dense", "_attn.out_proj", BodyModule::Kind::kProjection},
+    {"attention.output.LayerNorm", "_attn_layer_norm", BodyModule::Kind::kNorm},
+};
+constexpr BodyModule kFeedForward[] = {
+    {"intermediate.dense", "fc1", BodyModule::Kind::kUp},
+    {"output.dense", "fc2", BodyModule::Kind::kDown},
+    {"output.LayerNorm", "final_layer_norm", BodyModule::Kind::kNorm},
+};
+
+// Calls take(module, name in the body, name in the file) for every module of a side.
+template <typename Take>
+void for_each_module(const TranslationConfig& config, TranslationSide side, const Take& take) {
+  const bool is_decoder = side == TranslationSide::kDecoder;
+  const int64_t layers = is_decoder ? config.decoder_layers : config.encoder_layers;
+  for (int64_t l = 0; l < layers; ++l) {
+    const std::string body = fmt::format("encoder.layer.{}.", l);
+    const std::string file = fmt::format("model.{}.layers.{}.", is_decoder ? "decoder" : "encoder", l);
+    const auto all = [&](const auto& modules, const char* in_body, const char* in_file) {
+      for (const BodyModule& module : modules)
+        take(module, body + in_body + module.in_body, file + in_file + module.in_file);
+    };
+    all(kAttention, "", "self");
+    if (is_decoder) all(kAttention, "cross", "encoder");
+    all(kFeedForward, "", "");
+  }
+}
+
+std::vector<int64_t> shape_of_module(const BodyModule& module, int64_t width, int64_t inner) {
+  switch (module.kind) {
+    case BodyModule::Kind::kProjection: return {width, width};
+    case BodyModule::Kind::kUp: return {inner, width};
+    case BodyModule::Kind::kDown: return {width, inner};
+    case BodyModule::Kind::kNorm: break;
+  }
+  return {width};
+}
+
 }  // namespace
 
 std::string model_type(const TranslationConfig& config) {
@@ -183,27 +231,18 @@ json to_json(const TranslationConfig& c) {
   json object = {{"model_type", model_type(c)},
                  {"architectures", {model_type(c) == kMarian ? "MarianMTModel" : "RfTranslationModel"}},
                  {"is_encoder_decoder", true},
-                 {"vocab_size", c.vocab_size},
                  {"decoder_vocab_size", c.vocab_size},
-                 {"d_model", c.d_model},
-                 {"encoder_layers", c.encoder_layers},
-                 {"decoder_layers", c.decoder_layers},
-                 {"encoder_attention_heads", c.encoder_attention_heads},
-                 {"decoder_attention_heads", c.decoder_attention_heads},
-                 {"encoder_ffn_dim", c.encoder_ffn_dim},
-                 {"decoder_ffn_dim", c.decoder_ffn_dim},
                  {"activation_function", name_of_activation(c.activation_function)},
                  {"dropout", c.dropout},
                  {"attention_dropout", c.attention_dropout},
-                 {"max_position_embeddings", c.max_position_embeddings},
                  {"init_std", c.init_std},
                  {"scale_embedding", c.scale_embedding},
                  {"share_encoder_decoder_embeddings", true},
                  {"tie_word_embeddings", true},
-                 {"pad_token_id", c.pad_token_id},
-                 {"eos_token_id", c.eos_token_id},
-                 {"forced_eos_token_id", nullptr},
-                 {"decoder_start_token_id", c.decoder_start_token_id}};
+                 {"forced_eos_token_id", nullptr}};
+  const auto write = [&](const char* key, int64_t value) { object[key] = value; };
+  for_sizes(c, write);
+  for_ids(c, write);
   if (model_type(c) == kOwnType) {
     json position = position_to_json(side_of(c));
     position.erase("attention");
@@ -227,6 +266,31 @@ ModelConfig decoder_side(const TranslationConfig& c) {
   side.intermediate_size = c.decoder_ffn_dim;
   side.is_decoder = side.add_cross_attention = true;
   return side;
+}
+
+std::vector<WeightSpec> weight_specs(const TranslationConfig& config) {
+  std::vector<WeightSpec> specs = {
+      {kSharedEmbedding, {config.vocab_size, config.d_model}, WeightRole::kEmbedding},
+      {kOutputBias, {1, config.vocab_size}, WeightRole::kBuffer},
+  };
+  for (const auto& [side, inner] : {std::pair{TranslationSide::kEncoder, config.encoder_ffn_dim},
+                                    {TranslationSide::kDecoder, config.decoder_ffn_dim}}) {
+    for_each_module(config, side, [&](const BodyModule& module, const std::string&, const std::string& file) {
+      const bool is_norm = module.kind == BodyModule::Kind::kNorm;
+      const std::vector<int64_t> shape = shape_of_module(module, config.d_model, inner);
+      specs.push_back({file + ".weight", shape, is_norm ? WeightRole::kNormGain : WeightRole::kMatrix});
+      specs.push_back({file + ".bias", {shape[0]}, is_norm ? WeightRole::kNormBias : WeightRole::kBias});
+    });
+  }
+  return specs;
+}
+
+std::vector<BodyName> body_names(const TranslationConfig& config, TranslationSide side) {
+  std::vector<BodyName> names = {{"embeddings.word_embeddings.weight", kSharedEmbedding}};
+  for_each_module(config, side, [&](const BodyModule&, const std::string& body, const std::string& file) {
+    for (const char* part : {".weight", ".bias"}) names.push_back({body + part, file + part});
+  });
+  return names;
 }
 
 }  // namespace rf

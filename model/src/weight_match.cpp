@@ -129,9 +129,8 @@ class Matcher {
     if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return !projects;
     if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;  // or a spec
     if (name.starts_with(kPairLayer)) return true;                                  // or a spec
-    if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); })) {
+    if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); }))
       return true;
-    }
     return (head_ == Head::kNone || fresh_head_ == FreshHead::kAllowed) && starts_with_any(name, kHeadModules);
   }
 

@@ -3,10 +3,13 @@
 // intermediate_size, D head size.
 #include "rf/model/weights.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <utility>
+
+#include "names.h"
+#include "rf/io/error.h"
 
 namespace rf {
 namespace {
@@ -41,9 +44,8 @@ class Builder {
 };
 
 void add_attention(Builder& to, const std::string& name, int64_t hidden) {
-  for (const char* projection : {"query", "key", "value"}) {
+  for (const char* projection : {"query", "key", "value"})
     to.linear(fmt::format("{}.self.{}", name, projection), hidden, hidden);
-  }
   to.linear(name + ".output.dense", hidden, hidden);
   to.norm(name + ".output.LayerNorm", hidden);
 }
@@ -51,15 +53,13 @@ void add_attention(Builder& to, const std::string& name, int64_t hidden) {
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   const std::string embeddings = prefix + "embeddings.";
   to.add(embeddings + "word_embeddings.weight", {c.vocab_size, c.embedding_size}, WeightRole::kEmbedding);
-  if (model_type(c) == "bert") {
+  if (model_type(c) == "bert")
     to.add(prefix + kLearnedPositions, {c.max_position_embeddings, c.embedding_size}, WeightRole::kEncoding);
-  }
   to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   to.norm(embeddings + "LayerNorm", c.embedding_size);
   if (c.embedding_size != c.hidden_size) to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size);
-  if (has_position_table(c)) {
+  if (has_position_table(c))
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
-  }
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l);
     add_attention(to, layer + "attention", c.hidden_size);
@@ -72,9 +72,8 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
 
 void add_language_model_head(Builder& to, const ModelConfig& c) {
   if (c.family == Family::kRoFormerV2) {
-    if (c.embedding_size != c.hidden_size) {
+    if (c.embedding_size != c.hidden_size)
       to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size);
-    }
     if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size);
     return;
   }
@@ -165,6 +164,47 @@ std::string tied_source(const ModelConfig& config, const std::string& name) {
   if (name == "cls.predictions.decoder.weight") return body_prefix(config) + "embeddings.word_embeddings.weight";
   if (config.use_bias() && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
   return "";
+}
+
+std::vector<float> position_table(int64_t rows, int64_t dim) {
+  constexpr int64_t kMaxElements = int64_t{1} << 32;
+  if (dim < 2 || dim % 2 != 0) fail("position_table", "dim must be even and at least 2, got {}", dim);
+  if (rows < 0 || rows > kMaxElements / dim)
+    fail("position_table", "rows times dim must be at most 2^32, got {} rows of {}", rows, dim);
+  const int64_t half = dim / 2;
+  std::vector<double> divisors(static_cast<size_t>(half));
+  for (int64_t i = 0; i < half; ++i)
+    divisors[i] = std::pow(10000.0, 2.0 * static_cast<double>(i) / static_cast<double>(dim));
+  std::vector<float> table(static_cast<size_t>(rows * dim));
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(m) / divisors[i];
+      table[m * dim + i] = static_cast<float>(std::sin(angle));
+      table[m * dim + half + i] = static_cast<float>(std::cos(angle));
+    }
+  }
+  return table;
+}
+
+double position_table_error(std::span<const double> stored, int64_t dim) {
+  const std::vector<float> computed = position_table(std::ssize(stored) / dim, dim);
+  double worst = 0;
+  for (size_t i = 0; i < computed.size(); ++i) {
+    const double error = std::abs(stored[i] - static_cast<double>(computed[i]));
+    worst = std::isnan(error) ? HUGE_VAL : std::max(worst, error);
+  }
+  return worst;
+}
+
+std::optional<std::string> stored_table_warning(const std::string& model_dir, std::span<const double> stored,
+                                                int64_t dim) {
+  constexpr double kTolerance = 1e-6;
+  const double difference = position_table_error(stored, dim);
+  if (difference <= kTolerance) return std::nullopt;
+  return fmt::format(
+      "[load_model] encoder.embed_positions.weight in {} differs from the computed table by {:.3g} (more than {:.0e}); "
+      "the stored one is used, and limits sequences to its {} rows",
+      model_dir, difference, kTolerance, std::ssize(stored) / dim);
 }
 
 }  // namespace rf

@@ -67,47 +67,6 @@ def reported(config, tmp_path):
     return report(write(tmp_path / config.model_type, keys))
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
-def test_frequencies_of_the_default_configuration(model_type, tmp_path):
-    config = small(model_type)
-    found = reported(config, tmp_path)
-    assert found["model_type"] == model_type
-    for rotation in found["rotations"]:
-        theirs = inverse_frequencies(config, rotation["layers"])
-        if model_type == "roformer" or model_type in TABLE:  # sin(1) is asin's worst place, and float32
-            theirs, ours = np.sin(theirs), np.sin(rotation["frequencies"])
-        else:
-            ours = np.array(rotation["frequencies"])
-        np.testing.assert_allclose(ours, theirs, rtol=tolerances.FLOAT32_FREQUENCIES)
-
-
-@pytest.mark.parametrize("model_type", FAMILIES)
-def test_keys_that_are_absent_have_the_class_defaults(model_type, tmp_path):
-    """A file as version 4 wrote it, with the sizes that every model has and nothing of rotation."""
-    config = small(model_type)
-    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "n_embd", "n_layer",
-             "n_head", "n_positions", "position_embedding_type")  # fmt: skip
-    sizes += ("head_dim",) if model_type == "glm4_moe" else ()
-    keys = {key: value for key, value in config.to_dict().items() if key in sizes} | {"model_type": model_type}
-    bare = report(write(tmp_path / "bare", keys))
-    whole = reported(config, tmp_path)
-    assert bare["head_size"] == whole["head_size"]
-    scaled = {"apertus", "cwm", "gpt_oss", "ministral3"}  # their classes have scalings by default, which files carry
-    for ours, theirs in zip(bare["rotations"], whole["rotations"], strict=True):
-        same = ["layers", "pairing", "rotary_size"] + ([] if model_type in scaled else ["base", "frequencies"])
-        assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
-
-
-@pytest.mark.parametrize("model_type", FAMILIES)
-def test_an_absent_length_is_that_of_the_class(model_type, tmp_path):
-    config = small(model_type)
-    keys = config.to_dict()
-    for key in ("max_position_embeddings", "n_positions", "original_max_position_embeddings"):
-        keys.pop(key, None)
-    found = report(write(tmp_path / "model", keys))
-    assert found["length"] == AutoConfig.for_model(model_type).max_position_embeddings
-
-
 def test_the_original_length_of_a_class(tmp_path):
     """Phi-3's counts before that of the dictionary."""
     yarn = {"rope_type": "longrope", "original_max_position_embeddings": 16, "rope_theta": 1e4}
@@ -158,12 +117,18 @@ def ours(rotation, x, positions):
     return y
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
-def test_pairing_is_that_of_the_attention(model_type, tmp_path):
+def check_frequencies(config, found):
+    for rotation in found["rotations"]:
+        theirs, ours = inverse_frequencies(config, rotation["layers"]), np.array(rotation["frequencies"])
+        if config.model_type == "roformer" or config.model_type in TABLE:  # sin(1) is asin's worst place, and float32
+            theirs, ours = np.sin(theirs), np.sin(ours)
+        np.testing.assert_allclose(ours, theirs, rtol=tolerances.FLOAT32_FREQUENCIES)
+
+
+def check_pairing(config, found):
     """By scores of rotated queries and keys, because some write the rotated elements in another order."""
-    config = small(model_type)
-    rotation = reported(config, tmp_path)["rotations"][0]
-    assert rotation["pairing"] == FAMILIES[model_type]["pairing"]
+    rotation = found["rotations"][0]
+    assert rotation["pairing"] == FAMILIES[config.model_type]["pairing"]
     generator = torch.Generator().manual_seed(1)
     size = 2 * len(rotation["frequencies"])
     x, y = torch.randn(2, 16, size, generator=generator, dtype=torch.float64)
@@ -176,6 +141,31 @@ def test_pairing_is_that_of_the_attention(model_type, tmp_path):
     other = rotation | {"pairing": "halves" if rotation["pairing"] == "pairs" else "pairs"}
     wrong = scale * ours(other, x.numpy(), places) @ ours(other, y.numpy(), places).T
     assert np.abs(wrong - expected).max() > tolerances.VISIBLE
+
+
+def check_class_defaults(config, found, tmp_path):
+    """A file as version 4 wrote it, with the sizes that every model has, but the length, and nothing of rotation."""
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "n_embd", "n_layer", "n_head",
+             "position_embedding_type")  # fmt: skip
+    sizes += ("head_dim",) if config.model_type == "glm4_moe" else ()
+    keys = {key: value for key, value in config.to_dict().items() if key in sizes} | {"model_type": config.model_type}
+    bare = report(write(tmp_path / "bare", keys))
+    assert bare["head_size"] == found["head_size"]
+    assert bare["length"] == AutoConfig.for_model(config.model_type).max_position_embeddings
+    scaled = {"apertus", "cwm", "gpt_oss", "ministral3"}  # their classes have scalings by default, which files carry
+    same = ["layers", "pairing", "rotary_size"] + ([] if config.model_type in scaled else ["base", "frequencies"])
+    for mine, theirs in zip(bare["rotations"], found["rotations"], strict=True):
+        assert {key: mine[key] for key in same} == {key: theirs[key] for key in same}
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_a_line_is_what_the_class_computes(model_type, tmp_path):
+    config = small(model_type)
+    found = reported(config, tmp_path)
+    assert found["model_type"] == model_type
+    check_frequencies(config, found)
+    check_pairing(config, found)
+    check_class_defaults(config, found, tmp_path)
 
 
 def write_sparse(path, tensors):

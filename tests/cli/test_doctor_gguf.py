@@ -101,16 +101,12 @@ def test_facts(tmp_path):
 
 @pytest.mark.parametrize(
     "architecture, pairing",
-    [("llama", "pairs"), ("command-r", "pairs"), ("deepseek2", "pairs"), ("qwen2", "halves"), ("gemma3", "halves"),
-     ("gptneox", "halves"), ("phi3", "halves"), ("falcon", "halves")],
-)  # fmt: skip
+    [("deepseek2", "pairs"), ("qwen2", "halves"), ("gemma3", "halves"), ("mine", None)],
+)
 def test_pairing_is_that_of_the_architecture(architecture, pairing, tmp_path):
-    assert gguf_report(tmp_path, pairs(architecture))["rotations"][0]["pairing"] == pairing
-
-
-def test_an_unknown_architecture(tmp_path):
-    found = gguf_report(tmp_path, pairs("mine"))
-    assert found["rotations"][0]["pairing"] is None and rules(found) == {("note", "unknown-model-type")}
+    found = gguf_report(tmp_path, pairs(architecture))
+    assert found["rotations"][0]["pairing"] == pairing
+    assert rules(found) == ({("note", "unknown-model-type")} if pairing is None else set())
 
 
 def test_values_of_every_type(tmp_path):
@@ -149,16 +145,18 @@ def test_scalings(tmp_path):
 
 def test_divisors_in_a_tensor(tmp_path):
     divisors = np.linspace(1, 8, HEAD // 2, dtype=np.float32)
-    found = gguf_report(tmp_path, pairs(), {"other.weight": np.zeros((3, 5), "f4"), "rope_freqs.weight": divisors})
     plain = frequencies(PLAIN)
-    np.testing.assert_allclose(
-        found["rotations"][0]["frequencies"], plain / divisors, rtol=tolerances.GOLDEN_SCORE_RTOL
-    )
+
+    def check(found, expected):
+        np.testing.assert_allclose(found, expected, rtol=tolerances.GOLDEN_SCORE_RTOL)
+
+    found = gguf_report(tmp_path, pairs(), {"other.weight": np.zeros((3, 5), "f4"), "rope_freqs.weight": divisors})
+    check(found["rotations"][0]["frequencies"], plain / divisors)
     assert rules(found) == {("note", "stored-divisors")} and found["rotations"][0]["longest_frequencies"] is None
     linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
     (rotation,) = gguf_report(tmp_path, pairs(**linear), {"rope_freqs.weight": divisors})["rotations"]
     assert rotation["scaling"] == "linear"
-    np.testing.assert_allclose(rotation["frequencies"], plain / divisors / 4, rtol=tolerances.GOLDEN_SCORE_RTOL)
+    check(rotation["frequencies"], plain / divisors / 4)
     yarn = linear | {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 1024}
     (rotation,) = gguf_report(tmp_path, pairs(**yarn), {"rope_freqs.weight": divisors})["rotations"]
     assert rotation["scaling"] == "yarn" and rotation["frequencies"] is None
@@ -168,20 +166,14 @@ def test_divisors_in_a_tensor(tmp_path):
     keys = {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": 1024}
     (rotation,) = gguf_report(tmp_path, pairs("phi3", **keys), tensors)["rotations"]
     assert rotation["scaling"] == "longrope"
-    np.testing.assert_allclose(rotation["frequencies"], plain / divisors, rtol=tolerances.GOLDEN_SCORE_RTOL)
-    np.testing.assert_allclose(
-        rotation["longest_frequencies"], plain / (2 * divisors), rtol=tolerances.GOLDEN_SCORE_RTOL
-    )
+    check(rotation["frequencies"], plain / divisors)
+    check(rotation["longest_frequencies"], plain / (2 * divisors))
 
 
 def test_two_rotations(tmp_path):
-    full, sliding = gguf_report(tmp_path, pairs("gemma3", **{"rope.freq_base": 1e6, "rope.freq_base_swa": 1e4}))[
-        "rotations"
-    ]
-    assert [(each["layers"], each["base"]) for each in (full, sliding)] == [
-        ("full_attention", 1e6),
-        ("sliding_attention", 1e4),
-    ]
+    found = gguf_report(tmp_path, pairs("gemma3", **{"rope.freq_base": 1e6, "rope.freq_base_swa": 1e4}))
+    bases = [(each["layers"], each["base"]) for each in found["rotations"]]
+    assert bases == [("full_attention", 1e6), ("sliding_attention", 1e4)]
 
 
 @pytest.mark.parametrize(
@@ -226,29 +218,14 @@ def damaged(tmp_path, data):
     return message
 
 
-def test_every_truncation_is_refused(tmp_path):
-    good = gguf(pairs(), {"rope_freqs.weight": np.ones(HEAD // 2, "f4")})
-    assert report(write_bytes(tmp_path / "good.gguf", good))["findings"]
-    for size in [*range(0, 64), *range(64, len(good) - 16, 37)]:
-        damaged(tmp_path, good[:size])
-
-
-def write_bytes(path, data):
-    path.write_bytes(data)
-    return path
-
-
 def test_headers_that_lie(tmp_path):
     good = gguf(pairs())
     assert "must begin with GGUF" in damaged(tmp_path, b"ggml" + good[4:])
     assert "big-endian" in damaged(tmp_path, gguf(pairs(), order=">"))
-    for version in (0, 1, 4, 2**31 - 1):
+    for version in (1, 4):
         assert f"must be 2 or 3, got {version}" in damaged(tmp_path, gguf(pairs(), version=version))
-    for at in (8, 16, 24):  # tensors, keys, the length of the first key
-        for count in (2**63, 2**64 - 1, 2**40):
-            assert "must lie within the file" in damaged(
-                tmp_path, good[:at] + struct.pack("<Q", count) + good[at + 8 :]
-            )
+    for at, count in ((8, 2**63), (16, 2**64 - 1), (24, 2**40)):  # tensors, keys, the length of the first key
+        assert "must lie within the file" in damaged(tmp_path, good[:at] + struct.pack("<Q", count) + good[at + 8 :])
     array = {"x": ((ARRAY, U64), [1])}
     bad = gguf(array).replace(struct.pack("<IQ", U64, 1), struct.pack("<IQ", U64, 2**62))
     assert "must lie within the file" in damaged(tmp_path, bad)
@@ -268,13 +245,9 @@ def test_headers_that_lie(tmp_path):
     [
         ({"rope.freq_base": "x"}, "llama.rope.freq_base must be a number"),
         ({"rope.freq_base": float("nan")}, "llama.rope.freq_base must be a number"),
-        ({"rope.freq_base": 0.0}, "llama.rope.freq_base must be a number"),
-        ({"rope.freq_base": float("inf")}, "llama.rope.freq_base must be a number"),
         ({"context_length": "x"}, "llama.context_length must be an integer"),
         ({"context_length": (U64, 2**64 - 1)}, "llama.context_length must be an integer"),
         ({"attention.head_count": 0}, "head size"),
-        ({"attention.head_count": None}, "head size"),
-        ({"attention.key_length": 0}, "llama.attention.key_length must be an integer"),
         ({"attention.key_length": 2**31}, "llama.attention.key_length must be an integer"),
         ({"rope.scaling.type": 7}, "llama.rope.scaling.type must be a string"),
         ({"rope.scaling.type": "linear", "rope.scaling.factor": -1.0}, "llama.rope.scaling.factor must be a number"),

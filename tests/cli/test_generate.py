@@ -1,7 +1,6 @@
 """roformer generate against transformers, and what it refuses."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -85,16 +84,8 @@ def test_beams(case):
     oracle, folder = case
     common = ["generate", "--model", folder, "--prompt", PROMPTS[1], "--max-new-tokens", 10]
     ours = results(*common, "--beams", 3, "--num-return-sequences", 2, "--length-penalty", 0.5)
-    expected = oracle_generate(
-        oracle,
-        PROMPTS[1],
-        SEP,
-        do_sample=False,
-        num_beams=3,
-        num_return_sequences=2,
-        length_penalty=0.5,
-        max_new_tokens=10,
-    )
+    options = dict(do_sample=False, num_beams=3, num_return_sequences=2, length_penalty=0.5, max_new_tokens=10)
+    expected = oracle_generate(oracle, PROMPTS[1], SEP, **options)
     assert [row["ids"] for row in ours] == expected
     for row in ours:
         assert row["score"] == pytest.approx(row["log_probability"] / len(row["ids"]) ** 0.5, rel=1e-6)
@@ -116,18 +107,19 @@ def test_stops(case):
 
 def test_a_seed_gives_the_same_text(case):
     _, folder = case
-    common = [
-        "generate",
-        "--model",
-        folder,
-        "--prompt",
-        PROMPTS[2],
-        "--max-new-tokens",
-        16,
+    common = ["generate", "--model", folder, "--prompt", PROMPTS[2], "--max-new-tokens", 16]
+    common += [
         "--num-return-sequences",
         4,
+        "--temperature",
+        1.3,
+        "--top-k",
+        40,
+        "--top-p",
+        0.95,
+        "--repetition-penalty",
+        1.1,
     ]
-    common += ["--temperature", 1.3, "--top-k", 40, "--top-p", 0.95, "--repetition-penalty", 1.1]
     first = results(*common, "--seed", 5)
     assert len({row["text"] for row in first}) > 1
     assert results(*common, "--seed", 5, "--threads", 2, "--batch", 1) == first
@@ -136,32 +128,12 @@ def test_a_seed_gives_the_same_text(case):
     assert with_others[:4] == first
 
 
-def test_bfloat16(case):
-    _, folder = case
-    common = ["generate", "--model", folder, "--prompt", PROMPTS[0], "--max-new-tokens", 6, "--precision", "bfloat16"]
-    (row,) = results(*common)
-    assert len(row["ids"]) >= 1
-
-
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--prompt", "a", "--top-p", 1.5], 1, "[generate] top_p must be above 0 and at most 1, got 1.5"),
-        (["--prompt", "a", "--top-p", 0], 1, "[generate] top_p must be above 0 and at most 1, got 0"),
-        (["--prompt", "a", "--temperature", 0], 1, "[generate] temperature must be above 0, got 0"),
         (["--prompt", "a", "--temperature", "inf"], 1, "[generate] temperature must be finite, got inf"),
-        (["--prompt", "a", "--max-new-tokens", 0], 1, "[generate] max_new_tokens must be in 1..1073741824, got 0"),
-        (
-            ["--prompt", "a", "--max-new-tokens", 2**63 - 1],
-            1,
-            "[generate] max_new_tokens must be in 1..1073741824, got",
-        ),
+        (["--prompt", "a", "--max-new-tokens", 2**63 - 1], 1, "[generate] max_new_tokens must be in 1..1073741824"),
         (["--prompt", "a", "--stop", ""], 1, '[generate] --stop must have at least one character, got ""'),
-        (
-            ["--prompt", "a", "--repetition-penalty", 1e-300],
-            1,
-            "[generate] repetition_penalty must keep scores within float32, got 1e-300 with a score of",
-        ),
         (["--prompt", "a", "--beams", 2, "--top-k", 3], 2, "[generate] --beams must be without sampling, got --top-k"),
         (["--prompt", "a", "--length-penalty", 2], 2, "[generate] --length-penalty must be with --beams, got none"),
         (["--prompt", "a", "--seed", 2], 2, "[generate] --seed must be with sampling"),
@@ -169,31 +141,9 @@ def test_bfloat16(case):
         (["--prompt", "a", "--stop", "b", "--no-stop"], 2, "[generate] --no-stop must be without --stop, got both"),
         ([], 2, "[generate] either --prompt or --input must be given, got none"),
         (["--prompt", "a", "--input", "-"], 2, "[generate] either --prompt or --input must be given, got both"),
-        (["--prompt", "a", "--beams", 200], 1, "[generate] 2 candidates for each beam must be at most the 261 tokens"),
         (["--prompt", "a", "--beams", 2**63 - 1], 1, "[generate] 2 candidates for each beam must be at most the 261"),
     ],
 )
 def test_refused(case, options, code, message):
     _, folder = case
     assert refused("generate", "--model", folder, *options, code=code).startswith(message)
-
-
-def test_refused_models(case, tmp_path):
-    _, folder = case
-    bidirectional = tmp_path / "bidirectional"
-    shutil.copytree(folder, bidirectional)
-    config = json.loads((folder / "config.json").read_text())
-    (bidirectional / "config.json").write_text(json.dumps(config | {"is_decoder": False}))
-    message = refused("generate", "--model", bidirectional, "--prompt", "a")
-    assert "must attend to earlier tokens only (is_decoder), got a bidirectional RoFormerForCausalLM" in message
-    (bidirectional / "config.json").write_text(json.dumps(config | {"architectures": ["RoFormerForMaskedLM"]}))
-    message = refused("generate", "--model", bidirectional, "--prompt", "a")
-    assert "must be a causal language model" in message and "got RoFormerForMaskedLM" in message
-
-    bert = tmp_path / "bert"
-    results("vocab", "--bytes", "--output", bert)
-    make_causal("Bert", bert, vocab_size=261, max_position_embeddings=16)
-    assert len(results("generate", "--model", bert, "--prompt", "a" * 9, "--max-new-tokens", 7, "--no-stop")) == 1
-    for text, new in (("a" * 9, 8), ("a" * 30, 1)):
-        message = refused("generate", "--model", bert, "--prompt", text, "--max-new-tokens", new)
-        assert f"must fit into the model's positions, got {len(text) + 1} and {new}: " in message

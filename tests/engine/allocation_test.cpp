@@ -4,9 +4,7 @@
 #include <functional>
 
 #include "core/allocation_count.h"
-#include "engine/batch.h"
 #include "engine/model_directory.h"
-#include "rf/engine/model.h"
 
 namespace rf::tests {
 namespace {
@@ -25,12 +23,9 @@ void expect_no_allocations(const nlohmann::json& config, Precision precision) {
   std::vector<std::function<void(const Batch&)>> calls = {
       [&](const Batch& batch) { model.hidden(batch.tokens(), out.data()); },
       [&](const Batch& batch) { model.pooled(batch.tokens(), Pooling::kMean, out.data()); }};
-  if (head == "BertModel") {
+  if (head == "BertModel")
     calls.push_back([&](const Batch& batch) { model.pooled(batch.tokens(), Pooling::kPooler, out.data()); });
-  }
-  if (!head.ends_with("Model")) {
-    calls.push_back([&](const Batch& batch) { model.logits(batch.tokens(), out.data()); });
-  }
+  if (!head.ends_with("Model")) calls.push_back([&](const Batch& batch) { model.logits(batch.tokens(), out.data()); });
   for (size_t i = 0; i < calls.size(); ++i) {
     // The minimum of some rounds: a thread may have had nothing to do in the first ones.
     int64_t min = INT64_MAX;
@@ -60,9 +55,8 @@ constexpr Precision kPrecisions[] = {Precision::kFloat32, Precision::kBfloat16, 
 TEST_F(EngineAllocations, NoneAfterTheFirstCall) {
   for (const Precision precision : kPrecisions) {
     for (const std::string family : {"RoFormer", "Bert"}) {
-      for (const char* head : {"Model", "ForMaskedLM", "ForSequenceClassification"}) {
+      for (const char* head : {"Model", "ForMaskedLM", "ForSequenceClassification"})
         expect_no_allocations(small_config(family == "Bert" ? "bert" : "roformer", family + head), precision);
-      }
     }
   }
 }

@@ -2,6 +2,7 @@
 #include "rf/engine.h"
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -49,19 +50,16 @@ TEST_F(EngineCApi, Null) {
   expect_refused(rf_engine_describe(nullptr, &info), "engine");
   expect_refused(rf_engine_describe(engine, nullptr), "info");
   const int64_t rows[] = {0};
-  expect_refused(rf_engine_hidden(nullptr, &tokens, out.data()), "engine");
-  expect_refused(rf_engine_hidden(engine, nullptr, out.data()), "tokens");
-  expect_refused(rf_engine_hidden(engine, &tokens, nullptr), "out");
-  expect_refused(rf_engine_pooled(nullptr, &tokens, RF_ENGINE_MEAN, out.data()), "engine");
-  expect_refused(rf_engine_pooled(engine, nullptr, RF_ENGINE_MEAN, out.data()), "tokens");
-  expect_refused(rf_engine_pooled(engine, &tokens, RF_ENGINE_MEAN, nullptr), "out");
-  expect_refused(rf_engine_logits(nullptr, &tokens, out.data()), "engine");
-  expect_refused(rf_engine_logits(engine, nullptr, out.data()), "tokens");
-  expect_refused(rf_engine_logits(engine, &tokens, nullptr), "out");
-  expect_refused(rf_engine_vocabulary_logits(nullptr, &tokens, rows, 1, out.data()), "engine");
-  expect_refused(rf_engine_vocabulary_logits(engine, nullptr, rows, 1, out.data()), "tokens");
+  const std::function<rf_status(rf_engine*, rf_engine_tokens*, float*)> calls[] = {
+      [](auto... x) { return rf_engine_hidden(x...); }, [](auto... x) { return rf_engine_logits(x...); },
+      [](auto* of, auto* given, float* to) { return rf_engine_pooled(of, given, RF_ENGINE_MEAN, to); },
+      [&](auto* of, auto* given, float* to) { return rf_engine_vocabulary_logits(of, given, rows, 1, to); }};
+  for (const auto& call : calls) {
+    expect_refused(call(nullptr, &tokens, out.data()), "engine");
+    expect_refused(call(engine, nullptr, out.data()), "tokens");
+    expect_refused(call(engine, &tokens, nullptr), "out");
+  }
   expect_refused(rf_engine_vocabulary_logits(engine, &tokens, nullptr, 1, out.data()), "rows");
-  expect_refused(rf_engine_vocabulary_logits(engine, &tokens, rows, 1, nullptr), "out");
   rf_engine_close(nullptr);
   tokens.ids = nullptr;
   expect_refused(hidden(), "ids");
@@ -107,9 +105,8 @@ TEST_F(EngineCApi, Options) {
     refused([&](rf_engine_options& x) { std::memcpy(&x.precision, &bad, sizeof bad); }, "precision");
     refused([&](rf_engine_options& x) { std::memcpy(&x.head, &bad, sizeof bad); }, "head");
   }
-  for (const int64_t bad : {int64_t{-1}, INT64_MIN}) {
+  for (const int64_t bad : {int64_t{-1}, INT64_MIN})
     refused([&](rf_engine_options& x) { x.token_budget = bad; }, "token_budget");
-  }
 }
 
 TEST_F(EngineCApi, Sequences) {

@@ -1,15 +1,18 @@
-// Every kind of call on every head, for the sanitizers; values are compared with transformers' in Python. What is
-// checked here: the numbers are finite, and do not depend on the budget or the order.
+// Every kind of call on every head, and sequences that grow step by step, for the sanitizers; Python tests compare
+// values with those of transformers. Here numbers are finite, and do not depend on the budget, the order or the steps.
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <thread>
 
-#include "engine/batch.h"
 #include "engine/model_directory.h"
-#include "rf/engine/model.h"
+#include "rf/engine/decoder.h"
+#include "tolerances.h"
 
 namespace rf::tests {
 namespace {
 
+using engine::Decoder;
 using engine::Model;
 using engine::ModelOptions;
 using engine::Pooling;
@@ -42,9 +45,8 @@ TEST(EngineForward, EveryHead) {
                              "ForQuestionAnswering", "ForMultipleChoice"}) {
       SCOPED_TRACE(family + head);
       const ModelDirectory directory(small_config(family == "Bert" ? "bert" : "roformer", family + head));
-      for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+      for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16})
         call_all(Model(directory.path(), {.precision = precision, .token_budget = 7}), batch);
-      }
     }
   }
 }
@@ -79,6 +81,56 @@ TEST(EngineForward, AMovedModel) {
   Model second(std::move(first));
   first = std::move(second);
   call_all(first, batch_of({2}));
+}
+
+constexpr int32_t kIds[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
+
+std::vector<float> append(Decoder& decoder, std::vector<int64_t> sequences, std::span<const int32_t> each,
+                          int64_t vocab_size) {
+  std::vector<int64_t> offsets = {0};
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    ids.insert(ids.end(), each.begin(), each.end());
+    offsets.push_back(std::ssize(ids));
+  }
+  std::vector<float> logits(sequences.size() * static_cast<size_t>(vocab_size));
+  decoder.append(sequences, offsets, ids, logits.data());
+  return logits;
+}
+
+// Three sequences of the same tokens: one at once, one in two steps, and a copy of that over others. tolerance: of
+// their logits, relative to the largest.
+void expect_equal_logits(const nlohmann::json& config, double tolerance) {
+  SCOPED_TRACE(config.dump());
+  const ModelDirectory directory(config);
+  const Model model(directory.path());
+  const int64_t vocab_size = model.info().vocab_size;
+  const std::span<const int32_t> ids(kIds), first = ids.first(7), rest = ids.subspan(7);
+  Decoder decoder(model, 3, std::ssize(ids));
+  const std::vector<float> whole = append(decoder, {0}, ids, vocab_size);
+  append(decoder, {1}, first, vocab_size);
+  append(decoder, {2}, rest, vocab_size);
+  decoder.truncate(2, 0);
+  decoder.copy(1, 2);
+  const std::vector<float> both = append(decoder, {1, 2}, rest, vocab_size);
+  const std::span<const float> grown = std::span(both).first(whole.size()), copied = std::span(both).last(whole.size());
+  EXPECT_TRUE(std::ranges::equal(grown, copied));
+  const float largest = std::abs(*std::ranges::max_element(whole, {}, [](float x) { return std::abs(x); }));
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_LE(std::abs(whole[i] - grown[i]), tolerance * largest) << i;
+}
+
+TEST(EngineDecoder, KeysAndValues) {
+  expect_equal_logits(small_config("roformer", "RoFormerForCausalLM", {{"is_decoder", true}}), 0);
+  expect_equal_logits(small_config("bert", "BertLMHeadModel", {{"is_decoder", true}}), 0);
+}
+
+TEST(EngineDecoder, SumsOfLinearAttention) {
+  for (const char* map : {"elu", "cosine", "shen"}) {
+    for (const char* site : {"before_map", "after_map"}) {
+      expect_equal_logits(linear_config("RfEncoderForCausalLM", map, {{"rope_site", site}}, {{"is_decoder", true}}),
+                          kFloat32Model);
+    }
+  }
 }
 
 }  // namespace

@@ -39,9 +39,8 @@ void write_random_weights(const json& config_json, const std::string& path) {
     values.push_back(values_of(spec, count, random));
   }
   std::vector<io::TensorView> views;
-  for (size_t i = 0; i < specs.size(); ++i) {
+  for (size_t i = 0; i < specs.size(); ++i)
     views.push_back({specs[i].name, io::DType::kF32, specs[i].shape, std::as_bytes(std::span(values[i]))});
-  }
   io::write_safetensors(path, views, {{"format", "pt"}});
 }
 

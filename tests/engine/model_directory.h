@@ -1,12 +1,14 @@
 // Small model directories with random weights, and what damages them.
 #pragma once
 
-#include <functional>
+#include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "io/support.h"
+#include "rf/engine/model.h"
 
 namespace rf::tests {
 
@@ -44,5 +46,25 @@ class ModelDirectory {
 
 // The message with which the directory is refused, "" if it opens and computes finite numbers.
 std::string refusal(const std::string& model_dir);
+
+// Sequences for calls of a model.
+struct Batch {
+  std::vector<int32_t> ids, types;
+  std::vector<int64_t> offsets = {0};
+  engine::Tokens tokens() const { return {.ids = ids, .offsets = offsets, .types = types}; }
+};
+
+// Ids of the vocabulary of small_config(), and types.
+inline Batch batch_of(std::initializer_list<int> lengths) {
+  Batch batch;
+  for (const int length : lengths) {
+    for (int i = 0; i < length; ++i) {
+      batch.ids.push_back((7 * i + length) % 31);
+      batch.types.push_back(i % 2);
+    }
+    batch.offsets.push_back(static_cast<int64_t>(batch.ids.size()));
+  }
+  return batch;
+}
 
 }  // namespace rf::tests

@@ -1,7 +1,5 @@
 """The engine's linear attention against the modules of nn, which have tests of their own against the papers."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
-from engine_case import WIDE, assert_close, make_sequences, set_threads
+from engine_case import WIDE, assert_close, change_config, make_sequences, set_threads
 from engine_modules import hidden_of, save, save_linear
 from rf_engine import Engine, EngineError
 
@@ -19,33 +17,28 @@ SITES = ["none", "before_map", "after_map"]
 LENGTHS = (1, 40, 7, 2, 33)
 
 
-@pytest.mark.parametrize("feature_map", MAPS)
 @pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("feature_map", MAPS)
 def test_hidden_states(feature_map, site, tmp_path):
-    model = save_linear(tmp_path, feature_map, site)
+    """Each map and each site in a causal model and in another one."""
+    causal = feature_map in CAUSAL_MAPS and (MAPS.index(feature_map) + SITES.index(site)) % 2 == 1
+    head = {"head": "RfEncoderForCausalLM"} if causal else {}
+    model = save_linear(tmp_path, feature_map, site, **head, is_decoder=causal)
     ids, types = make_sequences(LENGTHS)
     assert_close(Engine(tmp_path, token_budget=45).hidden(ids, types=types), hidden_of(model, ids, types))
 
 
-@pytest.mark.parametrize("feature_map", CAUSAL_MAPS)
-@pytest.mark.parametrize("site", SITES)
-def test_causal_models(feature_map, site, tmp_path):
-    model = save_linear(tmp_path, feature_map, site, head="RfEncoderForCausalLM", is_decoder=True)
-    ids, types = make_sequences(LENGTHS)
-    assert_close(Engine(tmp_path).hidden(ids, types=types), hidden_of(model, ids, types))
-
-
 @pytest.mark.parametrize(
-    "encoding",
+    "feature_map, encoding",
     [
-        "xpos",
-        "none",
-        ["learned", "rope"],
-        {"type": "rope", "precision": "float32"},
-        {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5},
+        ("elu", "xpos"),
+        ("favor", "none"),
+        ("elu", ["learned", "rope"]),
+        ("favor", {"type": "rope", "precision": "float32"}),
+        ("elu", {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5}),
+        ("favor", {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5}),
     ],
 )
-@pytest.mark.parametrize("feature_map", ["elu", "favor"])
 def test_encodings(feature_map, encoding, tmp_path):
     options = {"rotate_denominator": True, "eps": 0.01} | ({"num_features": 16} if feature_map == "favor" else {})
     model = save_linear(tmp_path, feature_map, "after_map", encoding, options=options, is_decoder=False)
@@ -61,9 +54,9 @@ def raise_keys(model, factor):
                 parameter.mul_(factor)
 
 
-@pytest.mark.parametrize("eps", [0, 0.01])
-@pytest.mark.parametrize("feature_map", ["shen", "favor"])
-@pytest.mark.parametrize("length", [40, 300])
+@pytest.mark.parametrize(
+    "feature_map, eps, length", [("shen", 0, 300), ("shen", 0.01, 40), ("favor", 0, 40), ("favor", 0.01, 300)]
+)
 def test_running_maxima(feature_map, eps, length, tmp_path):
     """Against float64: where weights of keys are this far apart, float32 has other numbers than T4 on both sides."""
     model = save_linear(tmp_path, feature_map, "after_map", options={"eps": eps}, is_decoder=True)
@@ -96,9 +89,17 @@ def test_keys_that_are_left_out(feature_map, causal, tmp_path):
     assert_close(ours[rows], np.concatenate(theirs)[rows])
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("feature_map, site", [("elu", "after_map"), ("favor", "after_map"), ("shen", "before_map")])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "feature_map, site, causal, precision",
+    [
+        ("elu", "after_map", False, "bfloat16"),
+        ("elu", "after_map", True, "float32"),
+        ("favor", "after_map", False, "float32"),
+        ("favor", "after_map", True, "int8"),
+        ("shen", "before_map", False, "int8"),
+        ("shen", "before_map", True, "bfloat16"),
+    ],
+)
 def test_bits(feature_map, site, causal, precision, tmp_path):
     model = save_linear(tmp_path, feature_map, site, is_decoder=causal, **WIDE)
     ids, types = make_sequences([1, 17, 64, 3, 130, 256, 1])
@@ -122,9 +123,7 @@ def refused(directory, message):
 def test_causal_shen_original_is_refused(tmp_path):
     """Its softmax over the sequence needs the keys to come; nn refuses it too."""
     save_linear(tmp_path, "elu", "after_map", head="RfEncoderForCausalLM", is_decoder=True)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["attention"]["feature_map"] = "shen_original"
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    change_config(tmp_path, attention={"type": "linear", "feature_map": "shen_original"})
     refused(tmp_path, "feature_map must not be shen_original in causal attention, got shen_original")
 
 
@@ -138,26 +137,27 @@ def test_other_configurations_and_weights(tmp_path):
     save_file(kept | {name: kept[name][:, 1:].copy()}, path, metadata={"format": "pt"})
     refused(tmp_path, rf"{name} must be \[\d+, 12\], got .*, 11\]")
     save_file(kept, path, metadata={"format": "pt"})
-    config = json.loads((tmp_path / "config.json").read_text())
     for changes, message in [
         ({"feature_map": "exp"}, "feature_map"),
         ({"rotate_denominator": True, "rope_site": "none"}, "rotate_denominator must be false"),
     ]:
-        changed = config | {"attention": {"type": "linear"} | changes}
-        (tmp_path / "config.json").write_text(json.dumps(changed))
+        change_config(tmp_path, attention={"type": "linear"} | changes)
         refused(tmp_path, message)
 
 
-def test_terms_of_pairs_are_refused(tmp_path):
-    save("nezha", tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"attention": {"type": "linear"}}))
-    refused(tmp_path, "terms must be rotations, since linear attention has no pairwise terms, got key_table")
+LOG_N = "position_encoding must not scale scores by log n, since linear attention has none, got"
 
 
-@pytest.mark.parametrize("encoding", ["log-n", {"type": "rope", "log_n": "position"}], ids=str)
-def test_there_are_no_scores_to_scale(encoding, tmp_path):
+@pytest.mark.parametrize(
+    "encoding, message",
+    [
+        ("nezha", "terms must be rotations, since linear attention has no pairwise terms, got key_table"),
+        ("log-n", LOG_N),
+        ({"type": "rope", "log_n": "position"}, LOG_N),
+    ],
+    ids=str,
+)
+def test_encodings_of_scores_are_refused(encoding, message, tmp_path):
     save(encoding, tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"attention": {"type": "linear"}}))
-    refused(tmp_path, "position_encoding must not scale scores by log n, since linear attention has none, got")
+    change_config(tmp_path, attention={"type": "linear"})
+    refused(tmp_path, message)

@@ -30,21 +30,20 @@ def logits_of(model, ids):
 @pytest.mark.parametrize("feature_map", MAPS)
 def test_steps_of_any_size(feature_map, site, tmp_path):
     model = save_causal(tmp_path, feature_map, site, options={"eps": 0.01})
-    rows, _ = make_sequences((1, 40, 7, 130, 40))
+    rows, _ = make_sequences((1, 40, 7, 90))
     whole = [logits_of(model, row) for row in rows]
-    for longest_step in (1, 90):
-        decoder = Decoder(CausalEngine(tmp_path), len(rows), 130)
+    for longest_step in (1, 60):
+        decoder = Decoder(CausalEngine(tmp_path), len(rows), 90)
         steps = grow(decoder, rows, np.random.default_rng(longest_step), longest_step)
         places = [(i, length - 1) for i, length in steps]
         assert_close(np.stack(list(steps.values())), np.stack([whole[i][last] for i, last in places]))
 
 
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize("feature_map, site", [("elu", "after_map"), ("favor", "before_map")])
 def test_greedy(feature_map, site, tmp_path):
     """Token for token what nn's module gives where it computes the whole sequence for each token."""
     model = save_causal(tmp_path, feature_map, site)
-    results = CausalEngine(tmp_path).generate(PROMPTS[:4], max_new_tokens=30, batch=3)
+    results = CausalEngine(tmp_path).generate(PROMPTS[:4], max_new_tokens=12, batch=3)
     for prompt, (result,) in zip(PROMPTS[:4], results, strict=True):
         tokens = prompt.tolist()
         for token in result.ids:
@@ -53,7 +52,7 @@ def test_greedy(feature_map, site, tmp_path):
             tokens.append(token)
 
 
-@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize("feature_map", ["shen", "cosine"])
 def test_beams(feature_map, tmp_path):
     """Beams go on from the sums of their own tokens: probabilities are those of the whole sequence."""
     model = save_causal(tmp_path, feature_map)
@@ -66,9 +65,17 @@ def test_beams(feature_map, tmp_path):
         assert result.log_probability == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("search", ["greedy", "sample", "beams"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize(
+    "feature_map, precision, search",
+    [
+        ("elu", "float32", "greedy"),
+        ("elu", "bfloat16", "beams"),
+        ("shen", "bfloat16", "sample"),
+        ("favor", "float32", "beams"),
+        ("relu", "bfloat16", "greedy"),
+        ("cosine", "float32", "sample"),
+    ],
+)
 def test_the_batch_and_the_threads_change_nothing(feature_map, precision, search, tmp_path):
     save_causal(tmp_path, feature_map, **WIDE)
     engine = CausalEngine(tmp_path, precision)

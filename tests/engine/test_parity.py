@@ -6,7 +6,7 @@ import torch
 from transformers.activations import ACT2FN
 
 import tolerances as tol
-from engine_case import assert_close, make_oracle, make_sequences, run_oracle
+from engine_case import WIDE, assert_close, change_config, make_oracle, make_sequences, run_oracle, set_threads
 from rf_engine import Engine, EngineError
 from rotary_decoders import make_decoder
 
@@ -69,22 +69,6 @@ def test_every_name_of_an_activation_that_is_computed(tmp_path):
                 Engine(tmp_path)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "last", "max", "mean-sqrt-len"])
-def test_poolings(pooling, tmp_path):
-    oracle = make_oracle("RoFormer", "Model")
-    oracle.save_pretrained(tmp_path)
-    ids, types = make_sequences()
-    hidden = [o.last_hidden_state[0].double() for o in run_oracle(oracle, ids, types)]
-    formula = {
-        "mean": lambda x: x.mean(0),
-        "cls": lambda x: x[0],
-        "last": lambda x: x[-1],
-        "max": lambda x: x.max(0).values,
-        "mean-sqrt-len": lambda x: x.sum(0) / len(x) ** 0.5,
-    }[pooling]
-    assert_close(Engine(tmp_path).pooled(ids, pooling, types=types), torch.stack([formula(x) for x in hidden]).numpy())
-
-
 def test_masked_tokens(tmp_path):
     """Padding with a mask, as others pass it, changes nothing for the tokens that are attended to."""
     oracle = make_oracle("Bert", "Model")
@@ -110,8 +94,7 @@ def test_stored_types(stored, tmp_path):
     assert_close(Engine(tmp_path).hidden(ids, types=types), theirs)
 
 
-@pytest.mark.parametrize("family", ["RoFormer", "Bert"])
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("family, precision", [("RoFormer", "bfloat16"), ("Bert", "int8")])
 def test_low_precision(family, precision, tmp_path):
     """Weights as a model's initialisation draws them, twice: hidden states keep their directions."""
     oracle = make_oracle(family, "Model", hidden_size=96, intermediate_size=192, spread=0.04)
@@ -122,3 +105,54 @@ def test_low_precision(family, precision, tmp_path):
     cosine = (ours * theirs).sum(-1) / np.linalg.norm(ours, axis=-1) / np.linalg.norm(theirs, axis=-1)
     assert cosine.min() >= tol.LOW_PRECISION_COSINE
     assert not np.array_equal(ours, Engine(tmp_path).hidden(ids, types=types))
+
+
+BATCH_LENGTHS = [1, 2, 1, 17, 64, 65, 3, 130, 1, 31, 256, 5, 16, 15, 90, 1]
+
+
+@pytest.mark.parametrize(
+    "family, precision", [("RoFormer", "float32"), ("Bert", "float32"), ("RoFormer", "bfloat16"), ("Bert", "int8")]
+)
+def test_batches(family, precision, tmp_path):
+    """The vector of a sequence has the same bits with any other sequences, in any order, on any number of threads."""
+    make_oracle(family, "Model", **WIDE).save_pretrained(tmp_path)
+    ids, types = make_sequences(BATCH_LENGTHS)
+    alone_engine = Engine(tmp_path, precision)
+    set_threads(1)
+    alone = [alone_engine.hidden([i], types=[t]) for i, t in zip(ids, types, strict=True)]
+    vectors = [alone_engine.pooled([i], types=[t]) for i, t in zip(ids, types, strict=True)]
+    random = np.random.default_rng(5)
+    for budget, threads in ((1, 1), (40, 2), (200, 3), (4096, 2), (4096, 1)):
+        engine = Engine(tmp_path, precision, token_budget=budget)
+        set_threads(threads)
+        order = random.permutation(len(ids))
+        some = order[: random.integers(1, len(order) + 1)]
+
+        def pick(x, some=some):
+            return [x[i] for i in some]
+
+        hidden = engine.hidden(pick(ids), types=pick(types))
+        assert np.array_equal(hidden, np.concatenate(pick(alone)))
+        assert np.array_equal(engine.pooled(pick(ids), types=pick(types)), np.concatenate(pick(vectors)))
+
+
+def refusal(directory):
+    with pytest.raises(EngineError) as caught:
+        Engine(directory)
+    return str(caught.value)
+
+
+def test_pickled_weights(tmp_path):
+    """They may run code, so they are not read; the message says how to convert them."""
+    make_oracle("Bert", "Model").save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    message = refusal(tmp_path)
+    assert "pytorch_model.bin" in message and "roformer_cpp.convert" in message
+
+
+def test_an_encoder_without_the_head(tmp_path):
+    """A bare model under a configuration that names a head. damaged_test.cpp damages files in other ways."""
+    make_oracle("RoFormer", "Model").save_pretrained(tmp_path)
+    change_config(tmp_path, architectures=["RoFormerForMaskedLM"])
+    assert "cls.predictions" in refusal(tmp_path)
+    assert Engine(tmp_path, head="none").info.hidden_size == 24

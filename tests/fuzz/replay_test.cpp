@@ -17,9 +17,8 @@ constexpr int kRounds = 3000;
 
 std::vector<std::string> corpus_of(std::string_view target) {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(RF_FUZZ_CORPUS) / target)) {
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(RF_FUZZ_CORPUS) / target))
     paths.push_back(entry.path());
-  }
   std::ranges::sort(paths);
   std::vector<std::string> files;
   for (const auto& path : paths) {

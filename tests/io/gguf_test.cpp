@@ -1,13 +1,11 @@
-// GGUF files: every truncation, every changed byte and random edits end in success or in an Error. What values mean is
-// tested in tests/cli/test_doctor_gguf.py. Run under the address and undefined-behaviour sanitizers too.
+// GGUF files: every truncation and every changed byte ends in success or in an Error. What values mean is tested in
+// tests/cli/test_doctor_gguf.py. Run under the address and undefined-behaviour sanitizers too; fuzz/ edits at random.
 #include "rf/io/gguf.h"
 
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "io/support.h"
-#include "rf/io/gguf_end_tokens.h"
 
 namespace rf::io {
 namespace {
@@ -190,32 +188,11 @@ TEST(Gguf, EveryTruncationOfTheHeaderIsRefused) {
 TEST(Gguf, EveryChangedByteIsSurvived) {
   const std::string good = valid_gguf();
   for (size_t i = 0; i < good.size(); ++i) {
-    for (int value = 0; value < 256; value += 5) {
+    for (int value = 0; value < 256; value += 17) {
       std::string bad = good;
       bad[i] = static_cast<char>(value);
       opens(bad);
     }
-  }
-}
-
-TEST(Gguf, RandomEditsAreSurvived) {
-  const std::string good = valid_gguf();
-  std::mt19937 random(1);
-  const auto below = [&random](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
-  for (int round = 0; round < 5000; ++round) {
-    std::string bad = good;
-    for (size_t edits = 1 + below(4); edits > 0; --edits) {
-      const size_t at = below(bad.size());
-      if (below(3) == 0) {
-        bad.erase(at, 1 + below(9));
-      } else if (below(2) == 0) {
-        bad.insert(at, bad.substr(below(bad.size()), 1 + below(32)));
-      } else {
-        bad[at] = static_cast<char>(random());
-      }
-      if (bad.empty()) bad.push_back('G');
-    }
-    opens(bad);
   }
 }
 

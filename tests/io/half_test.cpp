@@ -35,9 +35,8 @@ TEST(Half, EveryHalfAndItsNeighbours) {
       for (const float z : {y, std::nextafter(y, 1e9f), std::nextafter(y, -1e9f)}) expect_half(z);
     }
   }
-  for (const float x : {65519.9f, 65520.0f, 65536.0f, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, 1e-30f, -1e-8f}) {
+  for (const float x : {65519.9f, 65520.0f, 65536.0f, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, 1e-30f, -1e-8f})
     expect_half(x);
-  }
 }
 
 }  // namespace

@@ -70,9 +70,8 @@ json config(const Arguments& args) {
 json specs(const Arguments& args) {
   const ModelConfig config = load_config(args.at(0));
   json list = json::array();
-  for (const WeightSpec& spec : weight_specs(config, config.head())) {
+  for (const WeightSpec& spec : weight_specs(config, config.head()))
     list.push_back({{"name", spec.name}, {"shape", spec.shape}, {"role", static_cast<int>(spec.role)}});
-  }
   return list;
 }
 

@@ -1,4 +1,4 @@
-// .npy files: NumPy's own bytes are read, everything that could be misread is refused by name.
+// .npy files: everything that could be misread is refused by name. tests/oracles/test_io.py reads NumPy's own files.
 #include "rf/io/npy.h"
 
 #include <cstring>
@@ -29,37 +29,6 @@ std::string with(std::string_view descr, std::string_view shape, std::string_vie
 
 NpyArray read(const std::string& bytes) { return read_npy(MemoryFile(bytes).path()); }
 
-template <typename T>
-std::string data_of(std::initializer_list<T> values) {
-  return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
-}
-
-TEST(Npy, ReadsEveryVersion) {
-  for (const int version : {1, 2, 3}) {
-    const NpyArray array = read(npy(with("<i4", "(2, 3)"), data_of<int32_t>({1, 2, 3, 4, 5, -6}), version));
-    EXPECT_EQ(array.dtype, DType::kI32);
-    EXPECT_EQ(array.shape, (std::vector<int64_t>{2, 3}));
-    EXPECT_EQ(array.to_int64("a"), (std::vector<int64_t>{1, 2, 3, 4, 5, -6}));
-  }
-}
-
-TEST(Npy, ReadsScalarsEmptyAndOneDimensionalArrays) {
-  EXPECT_EQ(read(npy(with("<f8", "()"), data_of<double>({2.5}))).shape, std::vector<int64_t>{});
-  EXPECT_EQ(read(npy(with("<f8", "(0, 7)"), "")).shape, (std::vector<int64_t>{0, 7}));
-  EXPECT_EQ(read(npy(with("|u1", "(3,)"), "abc")).to_int64("a"), (std::vector<int64_t>{97, 98, 99}));
-  EXPECT_EQ(read(npy(with("<f4", "(1,)", "True"), "abcd")).shape, (std::vector<int64_t>{1}));
-}
-
-TEST(Npy, WidensIntegers) {
-  EXPECT_EQ(read(npy(with("|b1", "(2,)"), std::string("\1\0", 2))).to_int64("a"), (std::vector<int64_t>{1, 0}));
-  EXPECT_EQ(read(npy(with("|i1", "(1,)"), "\xff")).to_int64("a"), (std::vector<int64_t>{-1}));
-  EXPECT_EQ(read(npy(with("<u2", "(1,)"), "\xff\xff")).to_int64("a"), (std::vector<int64_t>{65535}));
-  EXPECT_EQ(read(npy(with("<i8", "(1,)"), data_of<int64_t>({INT64_MIN}))).to_int64("a")[0], INT64_MIN);
-  expect_error([] { read(npy(with("<u8", "(1,)"), data_of<uint64_t>({UINT64_MAX}))).to_int64("ids.npy"); },
-               {"[ids.npy]", "below 2^63", "18446744073709551615"});
-  expect_error([] { read(npy(with("<f4", "(1,)"), "abcd")).to_int64("ids.npy"); }, {"[ids.npy]", "integer", "F32"});
-}
-
 TEST(Npy, WritesAndReadsBack) {
   const TempDir dir;
   const std::string path = dir.file("a.npy");
@@ -89,15 +58,16 @@ TEST(Npy, MapsAndWritesTheHeaderAgain) {
 }
 
 TEST(Npy, RefusesWhatItCannotRepresent) {
-  expect_error([] { read(npy(with("<f4", "(2, 2)", "True"), std::string(16, 'x'))); }, {"[/proc/", "Fortran order"});
-  expect_error([] { read(npy(with(">f4", "(1,)"), "abcd")); }, {"little-endian", ">f4"});
-  expect_error([] { read(npy(with("|O", "(1,)"), "abcd")); }, {"pickles", "|O"});
-  for (const char* descr : {"<c8", "<U3", "|S4", "<M8[s]", "|V2", "<f16", "f4", ""}) {
+  for (const char* descr : {"<c8", "<M8[s]", "|V2", "f4", ""}) {
     expect_error([&] { read(npy(with(descr, "(1,)"), "abcd")); }, {"descr", fmt::format("\"{}\"", descr)});
   }
-  expect_error([] { read(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }\n", "abcd")); },
-               {"structured"});
-  expect_error([] { read(npy(with("|b1", "(1,)"), "\2")); }, {"0 and 1"});
+  expect_error([] { read(npy(with("|b1", "(1,)"), "\2")); }, {"[/proc/", "0 and 1"});
+  const std::string largest(8, '\xff');
+  expect_error([&] { read(npy(with("<u8", "(1,)"), largest)).to_int64("ids.npy"); },
+               {"[ids.npy]", "below 2^63", "18446744073709551615"});
+  expect_error([] { read(npy(with("<f4", "(1,)"), "abcd")).to_int64("ids.npy"); }, {"[ids.npy]", "integer", "F32"});
+  EXPECT_EQ(read(npy(with("<f4", "(1,)", "True"), "abcd")).shape,
+            std::vector<int64_t>{1});  // one dimension has no order
 }
 
 TEST(Npy, RefusesWrongSizes) {

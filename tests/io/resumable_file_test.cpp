@@ -1,8 +1,15 @@
-// A file over several runs: it stays until it is complete, and only one process has it. tests/cli/test_embed.py kills
-// real ones.
+// Files that one process at a time has: a file over several runs, which stays until it is complete, and locks, which
+// end with a process that is killed. tests/cli/test_embed.py kills real ones.
 #include "rf/io/resumable_file.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
 #include "io/support.h"
+#include "rf/io/file_lock.h"
 #include "rf/io/files.h"
 
 namespace rf::io {
@@ -52,6 +59,39 @@ TEST(ResumableFile, RefusesWhatIsNoFile) {
   expect_error([&] { const ResumableFile file(dir.file("a")); }, {dir.file("a"), "regular file"});
   expect_error([&] { const ResumableFile file(dir.file("b")); }, {dir.file("b.part"), "cannot create"});
   expect_error([&] { const ResumableFile file(dir.file("no/c")); }, {"no/c.part", "cannot create"});
+}
+
+TEST(FileLock, HasOneHolder) {
+  const TempDir dir;
+  {
+    const auto first = FileLock::try_hold(dir.file("a"));
+    ASSERT_TRUE(first);
+    EXPECT_FALSE(FileLock::try_hold(dir.file("a")));
+    EXPECT_TRUE(FileLock::try_hold(dir.file("b")));
+  }
+  EXPECT_TRUE(FileLock::try_hold(dir.file("a")));
+}
+
+TEST(FileLock, IsLetGoWhenTheProcessIsKilled) {
+  const TempDir dir;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (;;) {
+      const auto held = FileLock::try_hold(dir.file("a"));
+      while (held) ::pause();
+    }
+  }
+  while (FileLock::try_hold(dir.file("a"))) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(FileLock::try_hold(dir.file("a")));
+}
+
+TEST(FileLock, NamesAFileThatCannotBeOpened) {
+  const TempDir dir;
+  expect_error([&] { FileLock::try_hold(dir.file("none/a")); }, {dir.file("none/a"), "cannot open"});
 }
 
 }  // namespace

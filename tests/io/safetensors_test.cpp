@@ -1,8 +1,8 @@
 // safetensors: round trips, and every rule of the format with the words of its error.
 #include "rf/io/safetensors.h"
 
+#include <array>
 #include <cstring>
-#include <limits>
 
 #include "io/support.h"
 #include "rf/io/files.h"
@@ -108,15 +108,10 @@ TEST(Safetensors, RefusesBadLengths) {
 TEST(Safetensors, RefusesHeadersOfAnotherKind) {
   expect_refused("", "", {"[/proc/", "begin with {"});
   expect_refused("[]", "", {"begin with {", "[]"});
-  expect_refused(" {}", "", {"begin with {"});
   expect_refused("{", "", {"header", "JSON"});
-  expect_refused("{} x", "", {"JSON", "column 4"});
-  expect_refused(std::string_view("{}\0x", 4), "", {"JSON", "NUL", "column 3"});
-  expect_refused("{\"\xff\":1}", "", {"UTF-8", "\\xff"});
   expect_refused(R"({"a":1})", "", {"tensor \"a\"", "an object", "got 1"});
   expect_refused(R"({"a":[]})", "", {"tensor \"a\"", "an object", "an array"});
   expect_refused(R"({"a":null})", "", {"tensor \"a\"", "null"});
-  expect_refused(std::string(1'000'000, '['), "", {"begin with {"});
   expect_refused("{\"a\":" + std::string(1'000'000, '['), "", {"an object", "an array"});
 }
 
@@ -138,14 +133,8 @@ TEST(Safetensors, RefusesBadFields) {
   expect_refused(tensor(R"("shape":[9223372036854775808])"), "", {"below 2^63", "9223372036854775808"});
   expect_refused(tensor(R"("data_offsets":[0,1,2])"), "", {"\"data_offsets\"", "at most 2"});
   expect_refused(tensor(R"("dtype":"U8","shape":[0],"data_offsets":[0])"), "", {"[begin, end]", "1 numbers"});
-  expect_refused(tensor("\"shape\":[" +
-                        [] {
-                          std::string ones = "1";
-                          for (int i = 0; i < 64; ++i) ones += ",1";
-                          return ones;
-                        }() +
-                        "]"),
-                 "", {"at most 64"});
+  const std::vector<int> ones(65, 1);
+  expect_refused(tensor(fmt::format(R"("shape":[{}])", fmt::join(ones, ","))), "", {"at most 64"});
 }
 
 TEST(Safetensors, RefusesDuplicateNames) {
@@ -157,8 +146,6 @@ TEST(Safetensors, RefusesDuplicateNames) {
 
 TEST(Safetensors, RefusesMetadataThatAreNoStrings) {
   expect_refused(R"({"__metadata__":{"k":1}})", "", {"\"k\"", "a string", "got 1"});
-  expect_refused(R"({"__metadata__":{"k":null}})", "", {"\"k\"", "a string", "null"});
-  expect_refused(R"({"__metadata__":{"k":{}}})", "", {"\"k\"", "a string", "an object"});
   expect_refused(R"({"__metadata__":{"k":["a"]}})", "", {"\"k\"", "a string", "an array"});
   expect_refused(R"({"__metadata__":"pt"})", "", {"an object", "a string"});
 }
@@ -170,15 +157,12 @@ TEST(Safetensors, RefusesExtentsThatDoNotTileTheData) {
                        first, second);
   };
   EXPECT_NO_THROW(names_in(two("[0,4]", "[4,8]"), "01234567"));
-  expect_refused(two("[0,4]", "[0,4]"), "0123", {"overlap", "\"b\"", "at 0 where 4"});
   expect_refused(two("[0,4]", "[2,6]"), "012345", {"overlap", "\"b\"", "at 2 where 4"});
   expect_refused(two("[0,4]", "[5,9]"), "012345678", {"holes", "\"b\"", "at 5 where 4"});
-  expect_refused(two("[1,5]", "[5,9]"), "012345678", {"holes", "\"a\"", "at 1 where 0"});
   expect_refused(two("[0,4]", "[4,8]"), "012345678", {"all 9 bytes", "got 8"});
   expect_refused(two("[0,4]", "[4,8]"), "0123456", {"\"b\"", "within the 7 bytes", "[4, 8]"});
   expect_refused(two("[4,0]", "[4,8]"), "01234567", {"\"a\"", "ordered", "[4, 0]"});
   expect_refused(two("[0,4]", "[4,9]"), "012345678", {"\"b\"", "must take 4 bytes", "[4, 9]"});
-  expect_refused("{}", "x", {"all 1 bytes", "got 0"});
 }
 
 TEST(Safetensors, RefusesShapesThatOverflow) {
@@ -206,25 +190,63 @@ TEST(Safetensors, WriterRefusesWhatAReaderWould) {
   EXPECT_EQ(dir.entries(), 0u);
 }
 
-TEST(DTypes, NamesAndSizes) {
-  for (const auto& [name, bytes] : std::map<std::string, size_t>{{"BOOL", 1},
-                                                                 {"U8", 1},
-                                                                 {"I8", 1},
-                                                                 {"U16", 2},
-                                                                 {"I16", 2},
-                                                                 {"U32", 4},
-                                                                 {"I32", 4},
-                                                                 {"U64", 8},
-                                                                 {"I64", 8},
-                                                                 {"F16", 2},
-                                                                 {"BF16", 2},
-                                                                 {"F32", 4},
-                                                                 {"F64", 8}}) {
-    const DType dtype = dtype_of_safetensors_name(name, "t");
-    EXPECT_EQ(safetensors_name(dtype), name);
-    EXPECT_EQ(size_of(dtype), bytes);
+// Damaged files: every truncation and every single changed byte of length and header ends in success or in an Error.
+// Run under the address and undefined-behaviour sanitizers too; fuzz/ edits files at random.
+std::string valid_file() {
+  const TempDir dir;
+  const std::array<std::byte, 24> data{};
+  const std::span<const std::byte> bytes(data);
+  write_safetensors(dir.file("valid"),
+                    {{"layer.weight", DType::kF32, {2, 3}, bytes},
+                     {"layer.bias", DType::kBF16, {3}, bytes.first(6)},
+                     {"none", DType::kI64, {0, 2}, {}},
+                     {"flag", DType::kBool, {}, bytes.first(1)}},
+                    {{"format", "pt"}});
+  return read_file(dir.file("valid"));
+}
+
+// True when the file is read; then each view must lie within the mapping, which touching its bytes shows.
+bool reads(std::string_view bytes) {
+  const MemoryFile memory(bytes);
+  const std::string path = memory.path();
+  try {
+    const SafetensorsFile file(path);
+    unsigned sum = 0;
+    for (const TensorView& tensor : file.tensors()) {
+      for (const std::byte b : tensor.data) sum += std::to_integer<unsigned>(b);
+    }
+    EXPECT_LT(sum, 256u * bytes.size() + 1);
+    return true;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string_view(error.what()).find(path), std::string_view::npos) << error.what();
+    EXPECT_LT(std::string_view(error.what()).size(), 1000u);
+    return false;
   }
-  expect_error([] { dtype_of_safetensors_name("F8_E4M3", "t"); }, {"[t]", "F8_E4M3"});
+}
+
+TEST(SafetensorsDamage, EveryTruncationIsRefused) {
+  const std::string good = valid_file();
+  ASSERT_TRUE(reads(good));
+  for (size_t length = 0; length < good.size(); ++length)
+    EXPECT_FALSE(reads(std::string_view(good).substr(0, length))) << length;
+  EXPECT_FALSE(reads(good + "x"));
+}
+
+TEST(SafetensorsDamage, EveryChangedHeaderByteIsSurvived) {
+  const std::string good = valid_file();
+  const size_t end = good.rfind('}') + 1;
+  for (size_t i = 0; i < end; ++i) {
+    for (int value = 0; value < 256; value += i < 8 ? 5 : 17) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(value);
+      reads(bad);
+    }
+    for (const char c : std::string_view("\"\\{}[],:-0e.\n\x7f\x80\xff", 17)) {
+      std::string bad = good;
+      bad[i] = c;
+      reads(bad);
+    }
+  }
 }
 
 }  // namespace

@@ -118,9 +118,8 @@ TEST(RopeSpec, AKeyThatTheTypeDoesNotUseIsRefused) {
 }
 
 TEST(RopeSpec, ARequiredKeyIsMissed) {
-  for (const char* type : {"linear", "ntk", "dynamic"}) {
+  for (const char* type : {"linear", "ntk", "dynamic"})
     expect_refused_v5({{"rope_type", type}}, {"rope.rope_parameters.factor must be given", type});
-  }
   for (const json& whole : {kYarn, kLlama3, kLongrope}) {
     for (const auto& item : whole.items()) {
       if (item.key() == "rope_type") continue;

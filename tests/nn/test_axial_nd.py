@@ -83,9 +83,9 @@ def test_refuses_other_positions():
 
 @pytest.mark.parametrize("keys, words", [
     ({"grid_shape": None}, "axial-nd.grid_shape or axial-nd.axes_dims_rope must be given, got none"),
-    ({"grid_shape": [3, 0, 5]}, r"grid_shape must be a list of 1 to 8 whole numbers .* got \[3,0,5\]"),
+    ({"grid_shape": [3, 0, 5]}, r"grid_shape must be a list of 1 to 8 integers .* got \[3,0,5\]"),
     ({"grid_shape": [3, -1, 5]}, r"the first of which may be -1, got \[3,-1,5\]"),
-    ({"grid_shape": 3}, "grid_shape must be a list of 1 to 8 whole numbers .* got 3"),
+    ({"grid_shape": 3}, "grid_shape must be a list of 1 to 8 integers .* got 3"),
     ({"grid_shape": [2**31] * 3}, r"grid_shape must have at most 2\^53 places, got"),
     ({"axes_dims_rope": [8, 8]}, "must have as many axes, got 3 and 2"),
     ({"axes_dims_rope": [8, 7, 9]}, r"even numbers that sum to at most the 24 elements of a head, got \[8, 7, 9\]"),

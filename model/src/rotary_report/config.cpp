@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <string_view>
 
-#include "keys.h"
 #include "parts.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -44,7 +43,7 @@ class ConfigReader {
         keys_(config_, report.path, prefix_) {}
 
   void read() {
-    report_.model_type = keys_.text({"model_type"});
+    report_.model_type = keys_.text("model_type");
     if (prefix_.empty() && report_.model_type == "rf_encoder") return;  // read_own() has what is left
     family_ = find_rotary_family(report_.model_type);
     // Files of version 4 have the text model's keys at the top of qwen2_vl.
@@ -76,9 +75,8 @@ class ConfigReader {
     const std::string& type = report_.model_type;
     if (const std::string_view other = other_encoding(type); !other.empty()) refuse(other);
     if (type == "falcon" && keys_.boolean("alibi", false)) refuse("ALiBi (alibi is true)");
-    if (type == "esm" && keys_.text({"position_embedding_type"}) != "rotary") {
+    if (type == "esm" && keys_.text("position_embedding_type") != "rotary")
       refuse("learned vectors at the input (position_embedding_type is not rotary)");
-    }
     if (family_ != nullptr) return;
     for (const std::string_view key : rotary_keys()) {
       if (given(config_, std::string(key)) != nullptr) return;
@@ -89,8 +87,8 @@ class ConfigReader {
 
   // The key of the text model, otherwise that of the whole model.
   std::string text_anywhere(const char* name) const {
-    const std::string inside = keys_.text({name});
-    return inside.empty() ? Keys(top_, report_.path, "").text({name}) : inside;
+    const std::string inside = keys_.text(name);
+    return inside.empty() ? Keys(top_, report_.path, "").text(name) : inside;
   }
 
   void read_version() {
@@ -149,9 +147,8 @@ class ConfigReader {
       findings_.problem("kv-heads", "num_attention_heads, {}, is not a multiple of num_key_value_heads, {}",
                         report_.heads, report_.kv_heads);
     }
-    if (report_.length == 0) {
+    if (report_.length == 0)
       findings_.note("length", "max_position_embeddings is absent or null, so that errors of angles are not known");
-    }
   }
 
   // What applies to a dictionary besides what is in it. local: that of sliding_attention.
@@ -188,7 +185,7 @@ class ConfigReader {
     }
     const Keys inside(dictionary, report_.path, path + ".");
     double share = inside.number(kShareKey, 0, {0, 1, io::NumberRange::Ends::kOpenLow});
-    const std::string top_key(family_ == nullptr || family_->part_key.empty() ? kShareKey : family_->part_key);
+    const std::string top_key(family_ == nullptr ? kShareKey : family_->part_key);
     const double at_top = keys_.number(top_key.c_str(), 0, {0, 1, io::NumberRange::Ends::kOpenLow});
     if (share != 0 && at_top != 0 && share != at_top) {
       findings_.problem("share-differs", "{} is {} and {}.{} is {}; transformers 5 follows the second", top_key, at_top,
@@ -222,9 +219,8 @@ class ConfigReader {
   void read_rotations() {
     if (family_ != nullptr && !family_->reads_scaling) return add(json::object(), prefix_ + "rope_parameters", "all");
     const LayerTypes layers = family_ == nullptr ? LayerTypes::kOne : family_->layers;
-    for (const GivenRotation& each : given_rotations(keys_, report_.model_type, family_, layers, findings_)) {
+    for (const GivenRotation& each : given_rotations(keys_, report_.model_type, family_, layers, findings_))
       add(each.dictionary, each.path, each.layers);
-    }
   }
 
   void read_unrotated() {
@@ -279,7 +275,7 @@ RotaryReport report_of_config(const std::string& directory) {
   report.path = (std::filesystem::path(directory) / "config.json").string();
   report.format = "config.json";
   const json top = io::read_json(report.path);
-  if (!top.is_object()) fail(report.path, "the file must be an object, got {}", shown_value(top));
+  if (!top.is_object()) fail(report.path, "the file must be an object, got {}", shown(top));
   ConfigReader reader(top, report);
   reader.read();
   if (report.model_type == "rf_encoder") read_own(directory, report);

@@ -39,8 +39,8 @@ struct RotaryFamily {
   RotaryLayout layout = RotaryLayout::kHalves;
   double base = 10000;
   RotarySize size = RotarySize::kWhole;
-  double part = 1;                           // kShare: the share, kDim: the elements, where the key is absent
-  std::string_view part_key = "";            // at the top level; inside, the key is always partial_rotary_factor
+  double part = 1;  // kShare: the share, kDim: the elements, where the key is absent
+  std::string_view part_key = "partial_rotary_factor";  // at the top level; inside, the key is always this one
   std::string_view base_key = "rope_theta";  // at the top level; "": the base is fixed, and so is the scaling
   std::string_view head_key = "head_dim";    // of the head size, or of the part of a head that a latent key has
   int64_t head_dim = 0;                      // where head_key is absent; 0: hidden_size / num_attention_heads

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <string_view>
 
-#include "keys.h"
 #include "parts.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
@@ -53,7 +52,7 @@ class GgufReport {
   void read() {
     report_.version = file_.version();
     report_.tensors = std::ssize(file_.tensors());
-    report_.model_type = keys_.text({"general.architecture"});
+    report_.model_type = keys_.text("general.architecture");
     if (report_.model_type.empty()) file_.check_whole();  // only the first part contains it
     if (report_.model_type.empty()) fail(report_.path, "general.architecture must be given, got none");
     if (is_one_of(kUnrotatedArchitectures, report_.model_type)) {
@@ -99,9 +98,8 @@ class GgufReport {
     }
     local_head_size_ = integer("attention.key_length_swa", 1, kMaxHeadSize);
     if (local_head_size_ == 0) local_head_size_ = report_.head_size;
-    if (report_.length == 0) {
+    if (report_.length == 0)
       findings_.note("length", "{} is absent, so that errors of angles are not known", key("context_length"));
-    }
   }
 
   void add(const char* layers, const char* base_key, const char* size_key, int64_t head_size) {
@@ -121,9 +119,8 @@ class GgufReport {
       findings_.problem("rotary-size", "{} is {}, and llama.cpp refuses a {} whose heads, of {}, do not rotate whole",
                         key(size_key), shape.rotary_dim, report_.model_type, head_size);
     }
-    if (given(file_.metadata(), key(base_key)) == nullptr) {
+    if (given(file_.metadata(), key(base_key)) == nullptr)
       findings_.note("base", "{} is absent, so that llama.cpp takes 10000", key(base_key));
-    }
     shape.base = keys_.number(key(base_key).c_str(), RopeSpec().theta, {0, 1e100, io::NumberRange::Ends::kOpenLow});
     const json dictionary = scaling(shape);
     Rotation rotation = read_rotation(dictionary, report_.model_type + ".rope.scaling", shape, findings_);
@@ -143,7 +140,7 @@ class GgufReport {
   json scaling(const RotationShape& shape) {
     json dictionary = json::object();
     const json* const named = given(file_.metadata(), key("rope.scaling.type"));
-    std::string type = named == nullptr ? "" : keys_.text({key("rope.scaling.type").c_str()});
+    std::string type = named == nullptr ? "" : keys_.text(key("rope.scaling.type").c_str());
     const double old_factor = keys_.number(key("rope.scale_linear").c_str(), 0, kFactorRange);
     const double factor = keys_.number(key("rope.scaling.factor").c_str(), old_factor, kFactorRange);
     if (type.empty() && factor != 0) {
@@ -170,9 +167,8 @@ class GgufReport {
     }
     const double scale = keys_.number(key("rope.scaling.attn_factor").c_str(), 1, {0, 1e6});
     const double yarn_scale = keys_.number(key("rope.scaling.yarn_attn_factor").c_str(), 1, {0, 1e6});
-    if (scale != 1 || yarn_scale != 1) {
+    if (scale != 1 || yarn_scale != 1)
       dictionary["attention_factor"] = scale * yarn_scale * (factor > 1 ? 1 + 0.1 * std::log(factor) : 1);
-    }
   }
 
   void note_divisors(const std::string& type) {

@@ -1,5 +1,5 @@
-// Keys of config.json (keys.h).
-#include "keys.h"
+// Keys of config.json (parts.h).
+#include "parts.h"
 
 #include <fmt/ranges.h>
 
@@ -7,7 +7,6 @@
 #include <array>
 
 #include "rf/io/error.h"
-#include "rf/io/printable.h"
 
 namespace rf {
 
@@ -53,62 +52,40 @@ const nlohmann::json* given(const nlohmann::json& object, const std::string& key
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-std::string shown_value(const nlohmann::json& value) {
-  constexpr size_t kShown = 120;
-  return io::escaped(value.dump(), kShown);
+// A prefix ends with a dot.
+io::StrictObject Keys::strict() const {
+  return {object_, file_, prefix_.substr(0, prefix_.empty() ? 0 : prefix_.size() - 1)};
 }
 
 int64_t Keys::integer(std::initializer_list<const char*> names, int64_t low, int64_t high) const {
   for (const char* name : names) {
-    const nlohmann::json* const value = given(object_, name);
-    if (value == nullptr) continue;
-    const bool fits = value->is_number_integer() &&
-                      (!value->is_number_unsigned() || value->get<uint64_t>() <= static_cast<uint64_t>(high));
-    if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high) {
-      fail(file_, "{}{} must be an integer from {} to {}, got {}", prefix_, name, low, high, shown_value(*value));
-    }
-    return value->get<int64_t>();
+    if (given(object_, name) != nullptr) return strict().integer(name, 0, low, high);
   }
   return 0;
 }
 
-std::string Keys::text(std::initializer_list<const char*> names) const {
-  for (const char* name : names) {
-    const nlohmann::json* const value = given(object_, name);
-    if (value == nullptr) continue;
-    if (!value->is_string()) fail(file_, "{}{} must be a string, got {}", prefix_, name, shown_value(*value));
-    return value->get<std::string>();
-  }
-  return "";
+std::string Keys::text(const char* name) const {
+  return given(object_, name) == nullptr ? "" : strict().text(name, "");
 }
 
 bool Keys::boolean(const char* name, bool fallback) const {
-  const nlohmann::json* const value = given(object_, name);
-  if (value == nullptr) return fallback;
-  if (!value->is_boolean()) fail(file_, "{}{} must be true or false, got {}", prefix_, name, shown_value(*value));
-  return value->get<bool>();
+  return given(object_, name) == nullptr ? fallback : strict().boolean(name, fallback);
 }
 
 double Keys::number(const char* name, double fallback, io::NumberRange range) const {
-  if (given(object_, name) == nullptr) return fallback;
-  std::string path = prefix_;
-  if (path.ends_with('.')) path.pop_back();
-  return io::StrictObject(object_, file_, path).number(name, fallback, range);
+  return given(object_, name) == nullptr ? fallback : strict().number(name, fallback, range);
 }
 
 const nlohmann::json* Keys::object(const char* name) const {
   const nlohmann::json* const value = given(object_, name);
-  if (value != nullptr && !value->is_object()) {
-    fail(file_, "{}{} must be an object, got {}", prefix_, name, shown_value(*value));
-  }
+  if (value != nullptr && !value->is_object())
+    fail(file_, "{}{} must be an object, got {}", prefix_, name, shown(*value));
   return value;
 }
 
 const nlohmann::json* Keys::list(const char* name) const {
   const nlohmann::json* const value = given(object_, name);
-  if (value != nullptr && !value->is_array()) {
-    fail(file_, "{}{} must be a list, got {}", prefix_, name, shown_value(*value));
-  }
+  if (value != nullptr && !value->is_array()) fail(file_, "{}{} must be a list, got {}", prefix_, name, shown(*value));
   return value;
 }
 
@@ -131,9 +108,8 @@ void note_unread_keys(const nlohmann::json& config, const std::string& prefix, c
       unread.push_back(prefix + std::string(key));
     }
   }
-  if (!unread.empty()) {
+  if (!unread.empty())
     findings.note("ignored-key", "transformers does not read {} in {}", fmt::join(unread, ", "), model_type);
-  }
 }
 
 double base_of(const nlohmann::json& dictionary, const std::string& path, const Keys& top, std::string_view top_key,
@@ -191,9 +167,8 @@ std::vector<GivenRotation> given_rotations(const Keys& keys, const std::string& 
   std::vector<GivenRotation> found;
   for (const std::string& type : types) {
     const nlohmann::json* const own = nested ? given(*parameters, type) : nullptr;
-    if (own != nullptr && !own->is_object()) {
-      fail(keys.file(), "{}.{} must be an object, got {}", new_path, type, shown_value(*own));
-    }
+    if (own != nullptr && !own->is_object())
+      fail(keys.file(), "{}.{} must be an object, got {}", new_path, type, shown(*own));
     GivenRotation rotation = {type, fmt::format("{}.{}", new_path, type), own != nullptr ? *own : none};
     if (scaling != nullptr && (type == "full_attention" || layers == LayerTypes::kTwoScaled)) {
       rotation.dictionary.update(*scaling);

@@ -24,9 +24,8 @@ class ParametersReader {
  public:
   ParametersReader(json dictionary, const std::string& path, const RotationShape& shape, Findings& findings)
       : dictionary_(std::move(dictionary)), path_(path), shape_(shape), findings_(findings) {
-    for (auto item = dictionary_.begin(); item != dictionary_.end();) {
+    for (auto item = dictionary_.begin(); item != dictionary_.end();)
       item = item->is_null() ? dictionary_.erase(item) : std::next(item);
-    }
   }
 
   Rotation read() {
@@ -38,7 +37,7 @@ class ParametersReader {
                                                                        : listed_in(shape_.scalings, type_->name));
     if (!is_known) {
       findings_.problem("unknown-scaling", "{} names the scaling {}, which {} does not know", path_,
-                        shown_value(rotation_.scaling), shape_.reader);
+                        shown(rotation_.scaling), shape_.reader);
       return rotation_;
     }
     if (shape_.base <= 1) {
@@ -64,7 +63,7 @@ class ParametersReader {
     for (const json* value : {old_name, new_name}) {
       if (value != nullptr && !value->is_string()) {
         fail(shape_.file, "{} must be a string, got {}", path_of(value == old_name ? "type" : "rope_type"),
-             shown_value(*value));
+             shown(*value));
       }
     }
     if (old_name == nullptr && new_name == nullptr) return "default";
@@ -73,7 +72,7 @@ class ParametersReader {
     const bool is_mrope = old_name != nullptr && *old_name == "mrope";
     if (old_name != nullptr && new_name != nullptr && *old_name != *new_name && !is_mrope) {
       findings_.problem("types-differ", "{}.type is {} and {}.rope_type is {}; transformers 5 follows rope_type", path_,
-                        shown_value(*old_name), path_, shown_value(*new_name));
+                        shown(*old_name), path_, shown(*new_name));
     }
     if (type == "mrope") return "default";
     const bool is_phi3 = shape_.model_type == "phi3";
@@ -105,7 +104,7 @@ class ParametersReader {
       const json* const inside = given(dictionary_, kOriginalLength);
       if (inside != nullptr && *inside != *shape_.original_length) {
         findings_.problem("original-length", "{} is {} and {} is {}; transformers 5 follows the first", kOriginalLength,
-                          *shape_.original_length, path_of(kOriginalLength), shown_value(*inside));
+                          *shape_.original_length, path_of(kOriginalLength), shown(*inside));
       }
       dictionary_[kOriginalLength] = *shape_.original_length;
     } else if (needs_length && given(dictionary_, kOriginalLength) == nullptr && shape_.length > 0) {
@@ -158,14 +157,12 @@ class ParametersReader {
           drop(key, "unless mscale and mscale_all_dim are both given and not 0");
       }
       for (const char* key : {"beta_fast", "beta_slow"}) {
-        if (const json* const value = given(dictionary_, key); value != nullptr && *value == 0) {
+        if (const json* const value = given(dictionary_, key); value != nullptr && *value == 0)
           drop(key, "where it is 0; the default applies");
-        }
       }
     }
-    if (type_->type == RopeType::kLongrope && has_factor && given(dictionary_, "factor") != nullptr) {
+    if (type_->type == RopeType::kLongrope && has_factor && given(dictionary_, "factor") != nullptr)
       drop("factor", "beside attention_factor");
-    }
   }
 
   bool factor_is_usable() {
@@ -177,9 +174,8 @@ class ParametersReader {
       return false;
     }
     const bool longrope = type_->type == RopeType::kLongrope;
-    if (factor == 1 && !longrope) {
+    if (factor == 1 && !longrope)
       findings_.note("factor-one", "{} is 1, so that scaling {} changes nothing", path_of("factor"), type_->name);
-    }
     return true;
   }
 
@@ -188,9 +184,7 @@ class ParametersReader {
     if (type_->type != RopeType::kLongrope) return fit;
     for (const char* key : {"short_factor", "long_factor"}) {
       const json& list = dictionary_[key];
-      if (!list.is_array()) {
-        fail(shape_.file, "{} must be a list of numbers, got {}", path_of(key), shown_value(list));
-      }
+      if (!list.is_array()) fail(shape_.file, "{} must be a list of numbers, got {}", path_of(key), shown(list));
       if (std::ssize(list) == rotary_size / 2) continue;
       findings_.problem("factor-lists", "{} has {} numbers, and half of the rotated part of a head is {}", path_of(key),
                         list.size(), rotary_size / 2);
@@ -202,9 +196,8 @@ class ParametersReader {
   void read_spec(int64_t rotary_size) {
     dictionary_["rope_theta"] = shape_.base;
     dictionary_["rope_type"] = type_->name;
-    for (const char* key : {"type", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}) {
+    for (const char* key : {"type", "partial_rotary_factor", "mrope_section", "mrope_interleaved"})
       dictionary_.erase(key);
-    }
     const bool proportional = type_->type == RopeType::kProportional;
     if (proportional && shape_.share) dictionary_["partial_rotary_factor"] = *shape_.share;
     const json options = {{"rope_parameters", dictionary_}};
@@ -219,9 +212,8 @@ class ParametersReader {
       std::string text = error.what();
       if (const size_t end = text.find("] "); text.starts_with('[') && end != std::string::npos) text.erase(0, end + 2);
       constexpr std::string_view kRead = "rope_parameters";
-      for (size_t at = text.find(kRead); at != std::string::npos; at = text.find(kRead, at + path_.size())) {
+      for (size_t at = text.find(kRead); at != std::string::npos; at = text.find(kRead, at + path_.size()))
         text.replace(at, kRead.size(), path_);
-      }
       fail(shape_.file, "{}", text);
     }
     rotation_.spec->head_dim = shape_.head_size;
@@ -230,18 +222,16 @@ class ParametersReader {
   // Keys that llama.cpp's converter (conversion/base.py) does not write to a GGUF file.
   void note_converter() {
     constexpr const char* kRule = "not-in-gguf";
-    if (type_->type == RopeType::kDynamic) {
+    if (type_->type == RopeType::kDynamic)
       findings_.note(kRule, "llama.cpp's converter does not carry scaling dynamic over into a GGUF file");
-    }
     const bool latent = shape_.family != nullptr && !shape_.family->plain_projections;
     if (type_->type != RopeType::kYarn || latent) return;
     std::vector<std::string> lost;
     for (const char* key : {"mscale", "mscale_all_dim", "truncate"}) {
       if (given(dictionary_, key) != nullptr) lost.push_back(path_of(key));
     }
-    if (!lost.empty()) {
+    if (!lost.empty())
       findings_.note(kRule, "llama.cpp's converter does not carry {} over into a GGUF file", fmt::join(lost, ", "));
-    }
   }
 
   void check_lengths() {

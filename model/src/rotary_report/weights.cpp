@@ -1,9 +1,7 @@
 // What a model's weights say of its config.json (parts.h): shapes of projections, stored frequencies, tables of
 // positions.
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <string_view>
 
 #include "parts.h"
@@ -18,30 +16,10 @@ using io::TensorView;
 
 // The elements of a tensor of a floating type; nullopt for another type.
 std::optional<std::vector<double>> numbers_of(const TensorView& tensor) {
-  const size_t size = io::size_of(tensor.dtype), count = tensor.data.size() / size;
-  std::vector<double> numbers(count);
-  const auto read = [&]<typename T>(size_t i) {
-    T value;
-    std::memcpy(&value, tensor.data.data() + i * size, sizeof value);
-    return value;
-  };
-  for (size_t i = 0; i < count; ++i) {
-    switch (tensor.dtype) {
-      case DType::kF64: numbers[i] = read.operator()<double>(i); break;
-      case DType::kF32: numbers[i] = static_cast<double>(read.operator()<float>(i)); break;
-      case DType::kF16: numbers[i] = static_cast<double>(io::float_of_half(read.operator()<uint16_t>(i))); break;
-      case DType::kBF16:
-        numbers[i] = static_cast<double>(std::bit_cast<float>(uint32_t{read.operator()<uint16_t>(i)} << 16));
-        break;
-      default: return std::nullopt;
-    }
-  }
-  return numbers;
-}
-
-bool is_floating(const TensorView& tensor) {
-  return tensor.dtype == DType::kF64 || tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16 ||
-         tensor.dtype == DType::kBF16;
+  if (!io::is_floating(tensor.dtype)) return std::nullopt;
+  std::vector<float> numbers(tensor.data.size() / io::size_of(tensor.dtype));
+  io::read_floats(tensor.dtype, tensor.data.data(), std::ssize(numbers), numbers.data());
+  return std::vector<double>(numbers.begin(), numbers.end());
 }
 
 bool of_another_medium(std::string_view name) {
@@ -105,7 +83,7 @@ class WeightChecker {
     std::vector<const TensorView*> wrong;
     for (const auto& [name, tensor] : files_.tensors()) {
       // Quantized weights are integers of another shape.
-      if (!matches(std::string_view(name)) || of_another_medium(name) || !is_floating(*tensor)) continue;
+      if (!matches(std::string_view(name)) || of_another_medium(name) || !io::is_floating(tensor->dtype)) continue;
       if (tensor->shape.size() != 2 || tensor->shape[0] != rows) wrong.push_back(tensor);
     }
     return wrong;
@@ -250,12 +228,7 @@ class WeightChecker {
     const std::optional<std::vector<double>> stored = numbers_of(table);
     if (!stored || rows == 0 || width % 2 != 0) return;
     constexpr double kSame = 1e-6;
-    const std::vector<float> computed = position_table(rows, width);
-    double worst = 0;
-    for (size_t i = 0; i < computed.size(); ++i) {
-      const double error = std::abs((*stored)[i] - static_cast<double>(computed[i]));
-      worst = std::isnan(error) ? HUGE_VAL : std::max(worst, error);
-    }
+    const double worst = position_table_error(*stored, width);
     if (worst > kSame) {
       findings_.problem("stored-table",
                         "{} differs from sines and cosines of base 10000 by up to {:.2g}; transformers "

@@ -13,7 +13,6 @@
 #include "files/tokenizer_files.h"
 #include "rf/io/error.h"
 #include "rf/io/gguf.h"
-#include "rf/io/gguf_end_tokens.h"
 #include "rf/io/printable.h"
 
 namespace rf::text {

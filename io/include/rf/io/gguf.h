@@ -5,7 +5,7 @@
 //
 // Everything is little-endian, a string is a u64 length and its bytes. The file is mapped; lengths and counts are
 // checked against the rest of the file before use. Data are read on demand: of types F32, F16, BF16, and the blocks of
-// 32 elements Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 (gguf_blocks.h has their formulas).
+// 32 elements Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 (src/gguf.cpp has their formulas).
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rf::io {
@@ -71,5 +72,13 @@ class GgufFile {
   uint32_t version_ = 0;
   size_t data_ = 0;  // where the data begin
 };
+
+// Whether llama.cpp treats a token with this text as an end of text, regardless of the file's keys and types.
+bool is_gguf_end_text(std::string_view token);
+
+// The ids for which llama_vocab_is_eog of llama.cpp is true (src/llama-vocab.cpp, as of November 2026): the ids of the
+// keys eos, eot, eom, fim_pad, fim_rep and fim_sep, in that order, and tokens with certain texts. Throws Error if a
+// key's id is not a token.
+std::vector<int32_t> gguf_end_tokens(const GgufFile& file);
 
 }  // namespace rf::io

@@ -1,9 +1,14 @@
-// IEEE 754 half precision and bfloat16, one element at a time.
+// Floating types: IEEE 754 half precision and bfloat16, and elements of any type as float32.
 #pragma once
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <stdexcept>
+
+#include "rf/io/dtype.h"
 
 namespace rf::io {
 
@@ -38,6 +43,28 @@ inline uint16_t bf16_of_float(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((bits >> 16) | 0x40);  // NaN stays NaN
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+inline bool is_floating(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
+
+// `count` elements of a floating type as float32; `from` need not be aligned.
+inline void read_floats(DType dtype, const std::byte* from, int64_t count, float* to) {
+  const auto convert = [&]<typename Element>(Element, const auto& to_float) {
+    for (int64_t i = 0; i < count; ++i) {
+      Element element;
+      std::memcpy(&element, from + i * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
+      to[i] = to_float(element);
+    }
+  };
+  switch (dtype) {
+    case DType::kF32: std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float)); return;
+    case DType::kBF16: return convert(uint16_t{}, float_of_bf16);
+    case DType::kF16: return convert(uint16_t{}, float_of_half);
+    case DType::kF64: return convert(double{}, [](double x) { return static_cast<float>(x); });
+    default: throw std::logic_error("read_floats: elements that are not floats");
+  }
 }
 
 }  // namespace rf::io

@@ -1,18 +1,113 @@
-// Rotations of queries, keys and values (position_parts.h).
+// The parts of a position that encodings compute: vectors added to the embeddings, and rotations of queries, keys and
+// values (position.h).
 #include <algorithm>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <shared_mutex>
 #include <utility>
 
-#include "position_parts.h"
+#include "position.h"
 #include "rf/io/error.h"
 
 namespace rf::engine {
 
 namespace {
 
+constexpr int64_t kMaxCachedBytes = int64_t{64} << 20;
+constexpr int64_t kFirstRows = 512;
+
 int64_t highest_end(const Sequences& sequences) {
   const int64_t* end = sequences.positions + sequences.tokens;
   return sequences.tokens == 0 ? 0 : *std::max_element(sequences.positions, end) + 1;
 }
+
+// Rows by position, made when they are first needed and kept within 64 MiB. Thread-safe.
+class RowCache {
+ public:
+  // Computes rows [count, width] of positions.
+  using Compute = std::function<void(const int64_t* positions, int64_t count, float* rows)>;
+  RowCache(int64_t width, Compute compute)
+      : width_(width), most_(kMaxCachedBytes / (width * int64_t{sizeof(float)})), compute_(std::move(compute)) {}
+
+  // Calls use(t, row) for each token.
+  template <class Use>
+  void for_rows(const Sequences& sequences, const Use& use) {
+    const int64_t rows = highest_end(sequences);
+    if (rows > most_) {
+      std::vector<float> all(static_cast<size_t>(sequences.tokens * width_));
+      compute_(sequences.positions, sequences.tokens, all.data());
+      for (int64_t t = 0; t < sequences.tokens; ++t) use(t, all.data() + t * width_);
+      return;
+    }
+    grow_to(rows);
+    const std::shared_lock lock(mutex_);
+    for (int64_t t = 0; t < sequences.tokens; ++t) use(t, rows_.data() + sequences.positions[t] * width_);
+  }
+
+ private:
+  void grow_to(int64_t count) {
+    {
+      const std::shared_lock lock(mutex_);
+      if (count_ >= count) return;
+    }
+    const std::unique_lock lock(mutex_);
+    if (count_ >= count) return;
+    const int64_t target = std::min(most_, std::max({count, 2 * count_, kFirstRows}));
+    std::vector<int64_t> positions(static_cast<size_t>(target - count_));
+    std::iota(positions.begin(), positions.end(), count_);
+    rows_.resize(static_cast<size_t>(target * width_));
+    compute_(positions.data(), std::ssize(positions), rows_.data() + count_ * width_);
+    count_ = target;
+  }
+
+  int64_t width_, most_;
+  Compute compute_;
+  std::shared_mutex mutex_;
+  int64_t count_ = 0;
+  std::vector<float> rows_;
+};
+
+class LearnedVectors : public Position {
+ public:
+  LearnedVectors(MappedRows table, int64_t width) : table_(std::move(table)) {
+    if (table_.width() != width)
+      fail("position", "position vectors must have {} elements, got {}", width, table_.width());
+  }
+
+  void check(const Sequences& sequences) const override {
+    for (int64_t t = 0; t < sequences.tokens; ++t) {
+      if (sequences.positions[t] >= table_.rows()) {
+        fail("position", "positions must be below the {} of the trained table, got {}", table_.rows(),
+             sequences.positions[t]);
+      }
+    }
+  }
+
+  void add_input(const Sequences& sequences, float* x, int64_t width) const override {
+    for (int64_t t = 0; t < sequences.tokens; ++t) table_.add_row(sequences.positions[t], x + t * width);
+  }
+
+ private:
+  MappedRows table_;
+};
+
+class SinusoidalVectors : public Position {
+ public:
+  SinusoidalVectors(SinusoidLayout layout, int64_t width)
+      : rows_(width, [=](const int64_t* positions, int64_t count, float* rows) {
+          sinusoid(positions, count, width, layout, rows);
+        }) {}
+
+  void add_input(const Sequences& sequences, float* x, int64_t width) const override {
+    rows_.for_rows(sequences, [&](int64_t t, const float* row) {
+      for (int64_t i = 0; i < width; ++i) x[t * width + i] += row[i];
+    });
+  }
+
+ private:
+  mutable RowCache rows_;
+};
 
 // Calls visit(begin, end, first, last) for the tokens of each sequence, with its lowest and highest position.
 template <class Visit>
@@ -65,9 +160,8 @@ class Rotary : public Position {
   void prepare(const Sequences& sequences, PositionRows& rows) const override {
     const int64_t pairs = rows_.pairs();
     resize(sequences.tokens, pairs, rows.query_cos, rows.query_sin);
-    if (rows_.sides_differ() || rows_.depends_on_sequence(highest_end(sequences))) {
+    if (rows_.sides_differ() || rows_.depends_on_sequence(highest_end(sequences)))
       return fill_by_sequence(sequences, rows);
-    }
     cache_.for_rows(sequences, [&](int64_t t, const float* row) {
       std::copy_n(row, pairs, rows.query_cos.data() + t * pairs);
       std::copy_n(row + pairs, pairs, rows.query_sin.data() + t * pairs);
@@ -87,9 +181,8 @@ class Rotary : public Position {
     const int64_t pairs = rows_.pairs();
     std::vector<float> cos(static_cast<size_t>(count * pairs)), sin(cos.size());
     rows_.fill(RotarySide::kQuery, {.count = count, .ids = positions}, cos.data(), sin.data());
-    for (int64_t t = 0; t < count; ++t) {
+    for (int64_t t = 0; t < count; ++t)
       std::copy_n(sin.data() + t * pairs, pairs, std::copy_n(cos.data() + t * pairs, pairs, to + 2 * t * pairs));
-    }
   }
 
   void fill_by_sequence(const Sequences& sequences, PositionRows& rows) const {
@@ -118,9 +211,8 @@ class StoredRotation : public Position {
 
   void check(const Sequences& sequences) const override {
     const int64_t last = highest_end(sequences) - 1, rows = std::ssize(table_) / dim_;
-    if (last >= rows) {
+    if (last >= rows)
       fail("model", "positions must be below the {} rows of the checkpoint's own position table, got {}", rows, last);
-    }
   }
 
   void prepare(const Sequences& sequences, PositionRows& rows) const override {
@@ -143,6 +235,14 @@ class StoredRotation : public Position {
 };
 
 }  // namespace
+
+std::unique_ptr<Position> make_learned(MappedRows table, int64_t width) {
+  return std::make_unique<LearnedVectors>(std::move(table), width);
+}
+
+std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width) {
+  return std::make_unique<SinusoidalVectors>(layout, width);
+}
 
 std::unique_ptr<Position> make_rotary(RotaryRows rows) { return std::make_unique<Rotary>(std::move(rows)); }
 

@@ -1,8 +1,8 @@
-// config.json to a ModelConfig. Keys that are not read are those of config_keys.h.
+// config.json to a ModelConfig and back, with the keys and the order (by name) of transformers.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "config_keys.h"
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -14,6 +14,51 @@ namespace {
 
 using nlohmann::json;
 
+// Calls visit(key, member) for the keys that are read and written as they are.
+template <typename Config, typename Visit>
+void for_plain_keys(Config& config, const Visit& visit) {
+  visit("vocab_size", config.vocab_size);
+  visit("hidden_size", config.hidden_size);
+  visit("num_hidden_layers", config.num_hidden_layers);
+  visit("num_attention_heads", config.num_attention_heads);
+  visit("intermediate_size", config.intermediate_size);
+  visit("hidden_dropout_prob", config.hidden_dropout_prob);
+  visit("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
+  visit("max_position_embeddings", config.max_position_embeddings);
+  visit("type_vocab_size", config.type_vocab_size);
+  visit("initializer_range", config.initializer_range);
+  visit("layer_norm_eps", config.layer_norm_eps);
+  visit("is_decoder", config.is_decoder);
+  visit("add_cross_attention", config.add_cross_attention);
+  visit("tie_word_embeddings", config.tie_word_embeddings);
+}
+
+// The keys that ModelConfig holds.
+const std::vector<std::string_view>& config_keys() {
+  static const std::vector<std::string_view> all = [] {
+    std::vector<std::string_view> keys = {
+        // Sizes and switches.
+        "embedding_size", "hidden_act", "pad_token_id", "rotary_value", "prefix_lm", "use_bias", "norm_type",
+        // Heads.
+        "num_labels", "id2label", "label2id", "problem_type", "summary_type", "classifier_pooling",
+        "classifier_activation", "classifier_dropout", "architectures", "model_type", "family",
+        // Positions and attention.
+        "position_encoding", "attention", "training_positions", "rope_parameters", "rope_scaling", "rope_theta",
+        "partial_rotary_factor", "original_max_position_embeddings"};
+    const ModelConfig any;
+    for_plain_keys(any, [&](std::string_view key, const auto&) { keys.push_back(key); });
+    return keys;
+  }();
+  return all;
+}
+
+// Keys of the summary of multiple choice, and what they must be, besides null, where it is read.
+constexpr std::pair<std::string_view, std::string_view> kSummaryKeys[] = {
+    {"summary_use_proj", "false (the summary of multiple choice has no parameters)"},
+    {"summary_activation", "null (the summary of multiple choice has no activation)"},
+    {"summary_first_dropout", "0 (the summary of multiple choice has no dropout)"},
+    {"summary_last_dropout", "0 (the summary of multiple choice has no dropout)"}};
+
 // Typed access by key. An absent key leaves the target as it is.
 class Reader {
  public:
@@ -23,9 +68,8 @@ class Reader {
     const json* value = find(key);
     if (value == nullptr) return;
     if (!value->is_number_integer()) reject(key, "an integer", *value);
-    if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+    if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
       reject(key, "an integer below 2^63", *value);
-    }
     target = value->get<int64_t>();
   }
   void read(std::string_view key, double& target) const {
@@ -82,11 +126,11 @@ void check_keys(const json& object, std::string_view where, std::string_view typ
   for (const auto& [key, value] : object.items()) {
     if (std::ranges::find(known, key) != known.end() || (type == "nezha" && key == kNezhaDistance)) continue;
     if (type == "nezha" && key == "use_relative_position" && value == true) continue;
-    if (const FixedKey* fixed = fixed_key(key)) {
-      const std::string text = value.dump();
-      if (reads_summary(config, unknown) && std::ranges::find(fixed->allowed, text) == fixed->allowed.end()) {
-        fail(where, "{} must be {} ({}), got {}", key, fixed->allowed[0], fixed->reason, shown(value));
-      }
+    const auto* const summary = std::ranges::find(kSummaryKeys, key, [](const auto& entry) { return entry.first; });
+    if (summary != std::end(kSummaryKeys)) {
+      const std::string_view rule = summary->second;
+      const bool fits = value.is_null() || value == json::parse(rule.substr(0, rule.find(' ')));
+      if (!fits && reads_summary(config, unknown)) fail(where, "{} must be {}, got {}", key, rule, shown(value));
       continue;
     }
     check_unread_key(key, value, context);
@@ -95,37 +139,18 @@ void check_keys(const json& object, std::string_view where, std::string_view typ
 }
 
 // A nezha's embedding_size is a relic that transformers 4 wrote and did not read.
-void read_sizes(const json& object, const Reader& reader, std::string_view type, ModelConfig& config) {
-  reader.read("vocab_size", config.vocab_size);
-  reader.read("hidden_size", config.hidden_size);
+void read_values(const json& object, const Reader& reader, std::string_view type, ModelConfig& config) {
+  for_plain_keys(config, [&](std::string_view key, auto& member) { reader.read(key, member); });
   config.embedding_size = config.hidden_size;
-  if (type != "nezha" && object.contains("embedding_size") && !object["embedding_size"].is_null()) {
+  if (type != "nezha" && object.contains("embedding_size") && !object["embedding_size"].is_null())
     reader.read("embedding_size", config.embedding_size);
-  }
-  reader.read("num_hidden_layers", config.num_hidden_layers);
-  reader.read("num_attention_heads", config.num_attention_heads);
-  reader.read("intermediate_size", config.intermediate_size);
-  reader.read("max_position_embeddings", config.max_position_embeddings);
-  reader.read("type_vocab_size", config.type_vocab_size);
   // null: no row of the embedding is that of padding, which is masked in any case.
-  if (const json* pad = reader.find("pad_token_id"); pad == nullptr || !pad->is_null()) {
+  if (const json* pad = reader.find("pad_token_id"); pad == nullptr || !pad->is_null())
     reader.read("pad_token_id", config.pad_token_id);
-  }
-}
-
-void read_numbers(const Reader& reader, ModelConfig& config) {
-  reader.read("hidden_dropout_prob", config.hidden_dropout_prob);
-  reader.read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
-  reader.read("initializer_range", config.initializer_range);
-  reader.read("layer_norm_eps", config.layer_norm_eps);
   reader.read("rotary_value", config.rotary_value);
-  reader.read("is_decoder", config.is_decoder);
   reader.read("prefix_lm", config.prefix_lm);
-  reader.read("add_cross_attention", config.add_cross_attention);
-  reader.read("tie_word_embeddings", config.tie_word_embeddings);
-  if (const json* value = reader.find("classifier_dropout"); value != nullptr && !value->is_null()) {
+  if (const json* value = reader.find("classifier_dropout"); value != nullptr && !value->is_null())
     reader.read("classifier_dropout", config.classifier_dropout.emplace());
-  }
 }
 
 // use_bias and norm_type, which make a RoFormerV2 of a roformer and otherwise say what the family is.
@@ -134,9 +159,8 @@ void read_simplifications(const Reader& reader, std::string_view where, std::str
   reader.read("use_bias", use_bias);
   std::string norm = std::string(norm_name(config.norm_kind()));
   reader.read_or_null("norm_type", norm);
-  if (norm != norm_name(NormKind::kLayer) && norm != norm_name(NormKind::kRms)) {
+  if (norm != norm_name(NormKind::kLayer) && norm != norm_name(NormKind::kRms))
     fail(where, "norm_type must be \"layer_norm\" or \"rms_norm\", got {}", shown(json(norm)));
-  }
   const bool may_choose = type == "roformer" || (type.empty() && reader.find("family") == nullptr);
   if (may_choose && !use_bias && norm == norm_name(NormKind::kRms)) config.family = Family::kRoFormerV2;
   if (use_bias == config.use_bias() && norm == norm_name(config.norm_kind())) return;
@@ -151,9 +175,8 @@ std::string read_type(const Reader& reader, std::string_view where, ModelConfig&
   std::string type;
   reader.read_or_null("model_type", type);
   const std::optional<Family> of_type = family_of_name(type);
-  if (!type.empty() && !of_type && type != "nezha" && type != "rf_encoder") {
+  if (!type.empty() && !of_type && type != "nezha" && type != "rf_encoder")
     refuse_model_type(where, json(type), Opens::kEncoders);
-  }
   config.family = type == "nezha" ? Family::kBert : of_type.value_or(Family::kRoFormer);
   if (const json* family = reader.find("family")) {
     const auto found = family->is_string() ? family_of_name(family->get<std::string>()) : std::nullopt;
@@ -174,9 +197,8 @@ std::string read_type(const Reader& reader, std::string_view where, ModelConfig&
 void read_words(const Reader& reader, UnknownKeys unknown, ModelConfig& config) {
   if (const json* value = reader.find("hidden_act")) {
     const auto activation = value->is_string() ? activation_of_name(value->get<std::string>()) : std::nullopt;
-    if (!activation) {
+    if (!activation)
       reader.reject("hidden_act", "one of gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish, tanh", *value);
-    }
     config.hidden_act = *activation;
   }
   reader.read_or_null("problem_type", config.problem_type);
@@ -191,12 +213,15 @@ void read_words(const Reader& reader, UnknownKeys unknown, ModelConfig& config) 
   }
   const json* const summary = reader.find("summary_type");
   const bool is_known = summary != nullptr && (*summary == "first" || *summary == "last");
-  if (reads_summary(config, unknown) || (is_known && config.family != Family::kBert)) {
+  if (reads_summary(config, unknown) || (is_known && config.family != Family::kBert))
     reader.read_or_null("summary_type", config.summary_type);
-  }
 }
 
 std::string default_label(int64_t id) { return fmt::format("LABEL_{}", id); }
+
+std::string label_of(const ModelConfig& config, int64_t id) {
+  return config.id2label.empty() ? default_label(id) : config.id2label.at(id);
+}
 
 void read_id2label(const json& map, const Reader& reader, ModelConfig& config) {
   const char* const expected = "an object that names the labels \"0\" to \"n-1\"";
@@ -218,24 +243,22 @@ void read_labels(const Reader& reader, std::string_view where, ModelConfig& conf
   const json* const id2label = reader.find("id2label");
   if (id2label != nullptr && !id2label->is_null()) {
     read_id2label(*id2label, reader, config);
-    if (reader.find("num_labels") != nullptr && declared != config.num_labels) {
+    if (reader.find("num_labels") != nullptr && declared != config.num_labels)
       fail(where, "num_labels must be the size of id2label, {}, got {}", config.num_labels, declared);
-    }
   }
   const json* const label2id = reader.find("label2id");
   if (label2id == nullptr || label2id->is_null()) return;
   if (!label2id->is_object()) reader.reject("label2id", "an object from labels to ids", *label2id);
   json inverse = json::object(), defaults = json::object();
   for (int64_t id = 0; id < config.num_labels; ++id) {
-    inverse[config.id2label.empty() ? default_label(id) : config.id2label.at(id)] = id;
+    inverse[label_of(config, id)] = id;
     defaults[default_label(id)] = id;
   }
   // transformers reads id2label, and leaves the default in place when a program changes that alone.
   if (*label2id == defaults) return;
   for (const auto& [label, id] : label2id->items()) {
-    if (inverse.value(label, json()) != id) {
+    if (inverse.value(label, json()) != id)
       fail(where, "label2id must invert id2label, got {}: {}", shown(json(label)), shown(id));
-    }
   }
 }
 
@@ -244,8 +267,7 @@ ModelConfig parse(const json& object, std::string_view where, UnknownKeys unknow
   ModelConfig config;
   const Reader reader(object, where);
   const std::string type = read_type(reader, where, config);
-  read_sizes(object, reader, type, config);
-  read_numbers(reader, config);
+  read_values(object, reader, type, config);
   read_words(reader, unknown, config);
   check_keys(object, where, type, unknown, config);
   read_labels(reader, where, config);
@@ -253,6 +275,19 @@ ModelConfig parse(const json& object, std::string_view where, UnknownKeys unknow
   check_config(config, where);
   check_type(config, where, type);
   return config;
+}
+
+void add_labels(const ModelConfig& config, json& object) {
+  // transformers omits the default, two labels called LABEL_0 and LABEL_1.
+  if (config.id2label.empty() && config.num_labels == ModelConfig{}.num_labels) return;
+  json id2label = json::object(), label2id = json::object();
+  for (int64_t id = 0; id < config.num_labels; ++id) {
+    const std::string label = label_of(config, id);
+    id2label[std::to_string(id)] = label;
+    label2id[label] = id;
+  }
+  object["id2label"] = std::move(id2label);
+  object["label2id"] = std::move(label2id);
 }
 
 }  // namespace
@@ -263,6 +298,44 @@ ModelConfig load_config(const std::string& model_dir) {
   check_model_type(model_dir, Opens::kEncoders);
   const std::string path = model_dir + "/config.json";
   return parse(io::read_json(path), path, UnknownKeys::kWarned);
+}
+
+json to_json(const ModelConfig& config) {
+  check_config(config, "config");
+  json object = {{"model_type", model_type(config)},
+                 {"dtype", "float32"},
+                 {"hidden_act", name_of_activation(config.hidden_act)},
+                 {"pad_token_id", config.pad_token_id}};
+  for_plain_keys(config, [&](const char* key, const auto& member) { object[key] = member; });
+  if (config.family != Family::kBert) object["embedding_size"] = config.embedding_size;
+  if (config.family != Family::kBert || config.rotary_value) object["rotary_value"] = config.rotary_value;
+  if (config.family == Family::kRoFormerV2) {
+    object["use_bias"] = config.use_bias();
+    object["norm_type"] = norm_name(config.norm_kind());
+  }
+  if (object["model_type"] == "rf_encoder") {
+    object["family"] = family_name(config.family);
+    object.update(position_to_json(config));
+  }
+  if (config.prefix_lm) object["prefix_lm"] = true;
+  add_labels(config, object);
+  if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
+  if (config.summary_type != ModelConfig{}.summary_type) object["summary_type"] = config.summary_type;
+  if (config.classifier_pooling != ModelConfig{}.classifier_pooling)
+    object["classifier_pooling"] = config.classifier_pooling;
+  if (!config.classifier_activation.empty()) object["classifier_activation"] = config.classifier_activation;
+  if (config.classifier_dropout) object["classifier_dropout"] = *config.classifier_dropout;
+  if (!config.architectures.empty()) object["architectures"] = config.architectures;
+  for (const auto& [key, text] : config.kept) {
+    if (harmless_key(key) != Harmless::kKept) fail("config", "kept keys must be harmless ones, got {}", key);
+    object[key] = io::parse_json(text, "config: " + key);
+  }
+  return object;
+}
+
+void save_config(const ModelConfig& config, const std::string& model_dir) {
+  constexpr int kIndent = 2;
+  io::write_file(model_dir + "/config.json", to_json(config).dump(kIndent) + "\n");
 }
 
 }  // namespace rf

@@ -1,19 +1,17 @@
-// Reading the configuration of a decoder (rotary_decoder.h): sizes here, the rotation by rotary_report.h.
+// Decoders of other families (rotary_decoder.h): their sizes, the rotation by rotary_report.h, and their tensors.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "../config_keys.h"
-#include "../names.h"
-#include "../rotary_report/keys.h"
+#include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/io/gguf_end_tokens.h"
 #include "rf/io/printable.h"
 #include "rf/model/model_types.h"
 #include "rf/model/rotary_decoder.h"
 #include "rf/model/rotary_report.h"
+#include "rotary_report/parts.h"
 
 namespace rf {
 
@@ -94,9 +92,8 @@ int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxDec
 }
 
 void check_heads(const DecoderConfig& config) {
-  if (config.heads % config.key_heads != 0) {
+  if (config.heads % config.key_heads != 0)
     fail(config.path, "query heads must be a multiple of key heads, got {} and {}", config.heads, config.key_heads);
-  }
 }
 
 // The rotation of all layers out of the report.
@@ -119,9 +116,8 @@ void read_rotation(const RotaryReport& report, DecoderConfig& config) {
 void add_stop_ids(const json& value, const std::string& where, DecoderConfig& config) {
   for (const json& id : value.is_array() ? value : json::array({value})) {
     if (id.is_null()) continue;
-    if (!id.is_number_integer() || id < 0 || id >= config.vocab_size) {
+    if (!id.is_number_integer() || id < 0 || id >= config.vocab_size)
       fail(where, "eos_token_id must be a token from 0 to {}, got {}", config.vocab_size - 1, shown(id));
-    }
     config.stop_ids.push_back(id.get<int32_t>());
   }
 }
@@ -131,9 +127,8 @@ void read_stop_ids(const json& object, const fs::path& dir, DecoderConfig& confi
   const std::string generation = dir / "generation_config.json";
   if (io::has_file(generation)) {
     const json given = io::read_json(generation);
-    if (given.is_object() && given.contains("eos_token_id")) {
+    if (given.is_object() && given.contains("eos_token_id"))
       return add_stop_ids(given["eos_token_id"], generation, config);
-    }
   }
   if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], config.path, config);
 }
@@ -142,9 +137,8 @@ void read_stop_ids(const json& object, const fs::path& dir, DecoderConfig& confi
 bool has_windows(const json& object, const Keys& keys, const DecoderConfig& config) {
   if (config.model_type != "qwen2") return config.model_type == "mistral";
   if (!keys.boolean("use_sliding_window", false)) return false;
-  if (const json* types = keys.list("layer_types"); types != nullptr) {
+  if (const json* types = keys.list("layer_types"); types != nullptr)
     return std::ranges::find(*types, json("sliding_attention")) != types->end();
-  }
   constexpr int64_t kFullLayers = 28;
   return config.layers > (given(object, "max_window_layers") == nullptr
                               ? kFullLayers
@@ -209,22 +203,85 @@ void read_biases(const Keys& keys, DecoderConfig& config) {
   config.mlp_bias = neox || (config.model_type == "llama" && keys.boolean("mlp_bias", false));
 }
 
+enum class Parts { kWeight, kWeightAndBias };
+
+class TensorList {
+ public:
+  explicit TensorList(const DecoderConfig& config) : config_(config), neox_(config.layout == DecoderLayout::kGptNeox) {}
+
+  std::vector<DecoderTensor> all() {
+    const int64_t width = config_.hidden_size;
+    add("token_embd", neox_ ? "gpt_neox.embed_in" : "model.embed_tokens", {config_.vocab_size, width}, Parts::kWeight);
+    for (int64_t i = 0; i < config_.layers; ++i) add_layer(i);
+    add("output_norm", neox_ ? "gpt_neox.final_layer_norm" : "model.norm", {width}, norm_parts());
+    const std::vector<std::string> heads = decoder_head_names(config_.layout);
+    if (config_.tied_embeddings) {
+      // One tensor under either name.
+      tensors_.front().file_names.insert(tensors_.front().file_names.end(), heads.begin(), heads.end());
+      return std::move(tensors_);
+    }
+    tensors_.push_back({.name = "output.weight", .file_names = heads, .shape = {config_.vocab_size, width}});
+    return std::move(tensors_);
+  }
+
+ private:
+  void add_layer(int64_t layer) {
+    gguf_ = fmt::format("blk.{}.", layer);
+    file_ = fmt::format("{}.layers.{}.", neox_ ? "gpt_neox" : "model", layer);
+    const int64_t width = config_.hidden_size, queries = config_.query_width(), keys = config_.key_width(),
+                  inner = config_.intermediate_size;
+    const Parts qkv = parts(config_.qkv_bias), out = parts(config_.output_bias), mlp = parts(config_.mlp_bias);
+    add("attn_norm", "input_layernorm", {width}, norm_parts());
+    if (neox_) {
+      add("attn_qkv", "attention.query_key_value", {queries + 2 * keys, width}, qkv);
+      add("attn_output", "attention.dense", {width, queries}, out);
+    } else {
+      add("attn_q", "self_attn.q_proj", {queries, width}, qkv);
+      add("attn_k", "self_attn.k_proj", {keys, width}, qkv);
+      add("attn_v", "self_attn.v_proj", {keys, width}, qkv);
+      add("attn_output", "self_attn.o_proj", {width, queries}, out);
+    }
+    add("ffn_norm", "post_attention_layernorm", {width}, norm_parts());
+    if (!neox_) add("ffn_gate", "mlp.gate_proj", {inner, width}, mlp);
+    add("ffn_up", neox_ ? "mlp.dense_h_to_4h" : "mlp.up_proj", {inner, width}, mlp);
+    add("ffn_down", neox_ ? "mlp.dense_4h_to_h" : "mlp.down_proj", {width, inner}, mlp);
+    gguf_.clear();
+    file_.clear();
+  }
+
+  static Parts parts(bool bias) { return bias ? Parts::kWeightAndBias : Parts::kWeight; }
+  Parts norm_parts() const { return parts(neox_); }
+
+  void add(std::string_view name, std::string_view file_name, std::vector<int64_t> shape, Parts parts) {
+    const int64_t rows = shape[0];
+    add_part(name, file_name, "weight", std::move(shape));
+    if (parts == Parts::kWeightAndBias) add_part(name, file_name, "bias", {rows});
+  }
+  void add_part(std::string_view name, std::string_view file_name, std::string_view part, std::vector<int64_t> shape) {
+    tensors_.push_back({.name = fmt::format("{}{}.{}", gguf_, name, part),
+                        .file_names = {fmt::format("{}{}.{}", file_, file_name, part)},
+                        .shape = std::move(shape)});
+  }
+
+  const DecoderConfig& config_;
+  const bool neox_;
+  std::string gguf_, file_;  // what the names of a layer begin with
+  std::vector<DecoderTensor> tensors_;
+};
+
 }  // namespace
 
 std::optional<std::string> gguf_path(const std::string& path) {
   if (!fs::is_directory(path)) return io::has_file(path) ? std::optional(path) : std::nullopt;
   if (io::has_file(fs::path(path) / "config.json")) return std::nullopt;
-  std::vector<std::string> found;
-  for (const auto& entry : fs::directory_iterator(path)) {
-    if (entry.path().extension() == ".gguf") found.push_back(entry.path().string());
-  }
+  const std::vector<fs::path> found = gguf_files(path);
   if (found.size() > 1) {
-    const bool parts =
-        std::ranges::all_of(found, [](const std::string& name) { return name.find("-of-0") != name.npos; });
+    const bool parts = std::ranges::all_of(
+        found, [](const fs::path& file) { return file.string().find("-of-0") != std::string::npos; });
     fail("model", "a directory without config.json must hold one .gguf file, got {} in {}{}", found.size(), path,
          parts ? "; llama.cpp's `llama-gguf-split --merge` joins the parts of a model" : "");
   }
-  return found.empty() ? std::nullopt : std::optional(found[0]);
+  return found.empty() ? std::nullopt : std::optional(found[0].string());
 }
 
 bool is_rotary_decoder(const std::string& path) {
@@ -246,16 +303,14 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   const json file = config_json(model_dir);
   DecoderConfig config;
   config.path = (fs::path(model_dir) / "config.json").string();
-  const std::string type = Keys(file, config.path, "").text({"model_type"});
+  const std::string type = Keys(file, config.path, "").text("model_type");
   const KnownDecoder* known = find_decoder(&KnownDecoder::model_type, type);
-  if (known == nullptr) {
+  if (known == nullptr)
     fail(config.path, "model_type must be {}, got {}", known_names(&KnownDecoder::model_type), io::printable(type));
-  }
   const json object = with_defaults(file, *known, model_dir);
   const Keys keys(object, config.path, "");
-  if (const json* quantized = given(object, "quantization_config"); quantized != nullptr) {
+  if (const json* quantized = given(object, "quantization_config"); quantized != nullptr)
     fail(config.path, "weights must not be quantised (quantization_config), got {}", shown(*quantized));
-  }
   config.layout = known->layout;
   config.model_type = known->model_type;
   config.architecture = known->architecture;
@@ -269,13 +324,12 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   if (config.key_heads == 0) config.key_heads = config.heads;
   check_heads(config);
   config.norm_eps = keys.number(neox ? "layer_norm_eps" : "rms_norm_eps", neox ? 1e-5 : 1e-6, kEpsRange);
-  const std::string act = keys.text({"hidden_act"});
+  const std::string act = keys.text("hidden_act");
   const std::optional<Activation> activation = activation_of_name(act.empty() ? (neox ? "gelu" : "silu") : act);
   if (!activation)
     fail(config.path, "hidden_act must be gelu, gelu_new, relu, silu or tanh, got {}", io::printable(act));
-  if (!neox && *activation != Activation::kSilu) {
+  if (!neox && *activation != Activation::kSilu)
     fail(config.path, "hidden_act of a Llama must be silu, got {}", io::printable(act));
-  }
   config.activation = *activation;
   config.tied_embeddings = keys.boolean("tie_word_embeddings", false);
   config.parallel_residual = neox && keys.boolean("use_parallel_residual", true);
@@ -285,9 +339,8 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   config.max_position_embeddings = report.length;
   check_window(object, keys, config);
   read_rotation(report, config);
-  if (report.length == 0 && config.rotary.spec.changes_with_length()) {
+  if (report.length == 0 && config.rotary.spec.changes_with_length())
     fail(config.path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
-  }
   check_unread_keys(file, *known, config);
   read_stop_ids(object, model_dir, config);
   return config;
@@ -298,7 +351,7 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
   config.path = path;
   file.check_whole();
   const Keys keys(file.metadata(), config.path, "");
-  const std::string type = keys.text({"general.architecture"});
+  const std::string type = keys.text("general.architecture");
   const KnownDecoder* known = find_decoder(&KnownDecoder::gguf, type);
   if (known == nullptr) {
     fail(path, "general.architecture must be {}, whose blocks this program has, got {}",
@@ -309,9 +362,8 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
     fail(path, "the model must have no experts, got {} {}", key("expert_count"),
          keys.integer({key("expert_count").c_str()}, 0, kMaxDecoderExtent));
   }
-  if (!keys.boolean(key("attention.causal").c_str(), true)) {
+  if (!keys.boolean(key("attention.causal").c_str(), true))
     fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
-  }
   config.layout = known->layout;
   config.model_type = type;
   config.architecture = known->architecture;
@@ -348,6 +400,21 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
     config.stop_ids.push_back(id);
   }
   return config;
+}
+
+std::vector<DecoderTensor> decoder_tensors(const DecoderConfig& config) { return TensorList(config).all(); }
+
+std::vector<std::string> decoder_head_names(DecoderLayout layout) {
+  if (layout == DecoderLayout::kGptNeox) return {"embed_out.weight", "lm_head.weight"};
+  return {"lm_head.weight"};
+}
+
+bool is_decoder_buffer(const std::string& name) {
+  constexpr std::string_view kBuffers[] = {"rotary_emb.inv_freq", "attention.bias", "attention.masked_bias"};
+  for (const std::string_view buffer : kBuffers) {
+    if (name.ends_with(std::string(".").append(buffer))) return true;
+  }
+  return false;
 }
 
 }  // namespace rf

@@ -1,8 +1,9 @@
-// Reader of safetensors files (R-HF-01):
+// Safetensors files (R-HF-01):
 //   u64 n | n bytes of JSON | data        JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]},
 //                                                "__metadata__": {str: str}}
 // The header is read by SAX events into entries only, which bounds its memory by the file's size and avoids recursion.
-// Extents are sorted and must tile the data exactly. No type conversion, no pickles.
+// Extents are sorted and must tile the data exactly. No type conversion, no pickles. The writer keeps the given order
+// of tensors, but puts wider elements first, so every tensor begins at a multiple of its element size, without gaps.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -50,9 +51,8 @@ class HeaderHandler final : public JsonHandler {
 
   bool number_unsigned(number_unsigned_t value) override {
     if (array_ == nullptr) reject(fmt::format("{}", value));
-    if (value > static_cast<uint64_t>(INT64_MAX)) {
+    if (value > static_cast<uint64_t>(INT64_MAX))
       source_.fail_here("{} must hold integers below 2^63, got {}", place(), value);
-    }
     const size_t limit = array_ == &entry_.shape ? kMaxRank : 2;
     if (array_->size() == limit) source_.fail_here("{} must hold at most {} numbers, got more", place(), limit);
     array_->push_back(static_cast<int64_t>(value));
@@ -89,9 +89,8 @@ class HeaderHandler final : public JsonHandler {
   }
 
   bool start_array(size_t) override {
-    if (level_ != Level::kTensor || array_ != nullptr || (key_ != "shape" && key_ != "data_offsets")) {
+    if (level_ != Level::kTensor || array_ != nullptr || (key_ != "shape" && key_ != "data_offsets"))
       reject("an array");
-    }
     array_ = key_ == "shape" ? &entry_.shape : &entry_.offsets;
     return true;
   }
@@ -112,9 +111,8 @@ class HeaderHandler final : public JsonHandler {
       source_.fail_here("tensor {} must have the keys dtype, shape and data_offsets, got {}", printable(entry_.name),
                         printable(name));
     }
-    if (!fields_.insert(name).second) {
+    if (!fields_.insert(name).second)
       source_.fail_here("keys of {} must be unique, got {} twice", printable(entry_.name), printable(name));
-    }
     key_ = std::move(name);
     return true;
   }
@@ -162,16 +160,14 @@ class HeaderHandler final : public JsonHandler {
 
 // The JSON text, after the checks on its length.
 std::string_view header_text(std::span<const std::byte> bytes, const std::string& path) {
-  if (bytes.size() < kLengthBytes) {
+  if (bytes.size() < kLengthBytes)
     fail(path, "a safetensors file begins with 8 bytes of header length, got {} bytes", bytes.size());
-  }
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
   if (length > kMaxSafetensorsHeaderBytes)
     fail(path, "header length must be at most {} bytes, got {}", kMaxSafetensorsHeaderBytes, length);
-  if (length > bytes.size() - kLengthBytes) {
+  if (length > bytes.size() - kLengthBytes)
     fail(path, "header must end within the file of {} bytes, got a header of {} bytes", bytes.size(), length);
-  }
   return {reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, static_cast<size_t>(length)};
 }
 
@@ -179,15 +175,13 @@ TensorView view_of(const Entry& entry, std::span<const std::byte> data, const st
   const std::string where = fmt::format("{}: tensor {}", path, printable(entry.name));
   const DType dtype = dtype_of_safetensors_name(entry.dtype, where);
   const int64_t begin = entry.offsets[0], end = entry.offsets[1];
-  if (begin > end || static_cast<uint64_t>(end) > data.size()) {
+  if (begin > end || static_cast<uint64_t>(end) > data.size())
     fail(where, "data_offsets must be ordered and within the {} bytes of data, got [{}, {}]", data.size(), begin, end);
-  }
   const std::optional<int64_t> bytes = extent_bytes(entry.shape, dtype);
   const std::string shape = fmt::format("[{}]", fmt::join(entry.shape, ", "));
   if (!bytes) fail(where, "shape times element size must fit 63 bits, got {} of {}", shape, entry.dtype);
-  if (*bytes != end - begin) {
+  if (*bytes != end - begin)
     fail(where, "{} of {} must take {} bytes, got data_offsets [{}, {}]", shape, entry.dtype, *bytes, begin, end);
-  }
   return {entry.name, dtype, entry.shape, data.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))};
 }
 
@@ -202,9 +196,60 @@ void check_tiling(const std::vector<Entry>& sorted, size_t data_bytes, const std
     }
     at = entry.offsets[1];
   }
-  if (static_cast<uint64_t>(at) != data_bytes) {
+  if (static_cast<uint64_t>(at) != data_bytes)
     fail(path, "tensors must cover all {} bytes of data, got {}", data_bytes, at);
+}
+
+constexpr size_t kTensorAlignment = 8;
+
+std::string quoted(const std::string& text, const std::string& path) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::type_error&) {
+    fail(path, "names and metadata must be UTF-8, got {}", printable(text));
   }
+}
+
+void check_tensors(const std::vector<const TensorView*>& tensors, const std::string& path) {
+  std::set<std::string> names;
+  for (const TensorView* tensor : tensors) {
+    const std::string where = fmt::format("{}: tensor {}", path, printable(tensor->name));
+    if (tensor->name == "__metadata__") fail(where, "the name is the format's own");
+    if (!names.insert(tensor->name).second) fail(where, "tensor names must be unique, got this one twice");
+    const std::optional<int64_t> bytes = extent_bytes(tensor->shape, tensor->dtype);
+    if (!bytes || static_cast<uint64_t>(*bytes) != tensor->data.size()) {
+      fail(where, "data must have the bytes of [{}] {}, got {}", fmt::join(tensor->shape, ", "),
+           safetensors_name(tensor->dtype), tensor->data.size());
+    }
+  }
+}
+
+std::string header_of(const std::vector<const TensorView*>& tensors, const std::map<std::string, std::string>& metadata,
+                      const std::string& path) {
+  std::string text = "{";
+  const auto separate = [&text] {
+    if (text.back() != '{') text += ',';
+  };
+  if (!metadata.empty()) {
+    text += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      separate();
+      text += quoted(key, path) + ":" + quoted(value, path);
+    }
+    text += '}';
+  }
+  size_t at = 0;
+  for (const TensorView* tensor : tensors) {
+    separate();
+    text += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", quoted(tensor->name, path),
+                        safetensors_name(tensor->dtype), fmt::join(tensor->shape, ","), at, at + tensor->data.size());
+    at += tensor->data.size();
+  }
+  text += '}';
+  text.append((kTensorAlignment - text.size() % kTensorAlignment) % kTensorAlignment, ' ');
+  if (text.size() > kMaxSafetensorsHeaderBytes)
+    fail(path, "header length must be at most {} bytes, got {}", kMaxSafetensorsHeaderBytes, text.size());
+  return text;
 }
 
 }  // namespace
@@ -236,6 +281,23 @@ SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = defaul
 const TensorView* SafetensorsFile::find(const std::string& name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+void write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<const TensorView*> order;
+  for (const TensorView& tensor : tensors) order.push_back(&tensor);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const TensorView* a, const TensorView* b) { return size_of(a->dtype) > size_of(b->dtype); });
+  check_tensors(order, path);
+  const std::string header = header_of(order, metadata, path);
+  const uint64_t length = header.size();
+
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(header);
+  for (const TensorView* tensor : order) file.write(tensor->data);
+  file.commit();
 }
 
 }  // namespace rf::io
