@@ -94,9 +94,9 @@ class PackedProduct:
         x, weight = as_float64(self.x), as_float64(self.weight[::61])
         want, magnitudes = x @ weight.T, np.abs(x) @ np.abs(weight).T
         if self.args.activation:
-            import scipy.special
+            import torch
 
-            want = want * scipy.special.ndtr(want)
+            want = want * torch.special.ndtr(torch.from_numpy(want)).numpy()
         half = np.abs(want) * 2.0**-8 if self.y.dtype == np.uint16 else 0
         error = np.abs(as_float64(self()[:, ::61]) - want)
         if not (error <= 5 * 2.0**-23 * magnitudes + half).all():

@@ -1,10 +1,9 @@
-"""Every scaling of rotary embedding: the float32 way bit for bit that of transformers' modeling_rope_utils and of its
-rotary modules, and the default within 1e-7 of mpmath to position 2^31 (R-CONV-12, R-ROPE-10, R-ROPE-12)."""
+"""Every scaling of rotary embedding: the float32 way bit for bit that of transformers' rotary modules, and the default
+within 1e-7 of mpmath to position 2^31 (R-CONV-12, R-ROPE-10, R-ROPE-12)."""
 
 import mpmath
 import pytest
 import torch
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -24,14 +23,10 @@ def ours(parameters, **keys):
                                  rope_parameters=parameters, **keys)  # fmt: skip
 
 
-def llama(parameters):
-    return LlamaConfig(hidden_size=HEAD_DIM, num_attention_heads=1, head_dim=HEAD_DIM,
-                       max_position_embeddings=TRAINED, rope_parameters=dict(parameters))  # fmt: skip
-
-
 def their_rows(parameters, positions):
     """cos and sin [T, R/2] of the module of transformers."""
-    config = llama(parameters)
+    config = LlamaConfig(hidden_size=HEAD_DIM, num_attention_heads=1, head_dim=HEAD_DIM,
+                         max_position_embeddings=TRAINED, rope_parameters=dict(parameters))  # fmt: skip
     module = LlamaRotaryEmbedding(config)
     if parameters["rope_type"] == "default":  # Llama's own default has no partial rotation
         dim = reference.rotary_dim(parameters, HEAD_DIM)
@@ -41,28 +36,13 @@ def their_rows(parameters, positions):
     return cos[0, :, :pairs], sin[0, :, :pairs]
 
 
-@pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", THEIRS)
-def test_float32_rows_are_those_of_the_rotary_module(name, length):
-    positions = torch.arange(length)
-    rotation = ours(THEIRS[name], precision="float32").terms(positions).query
-    cos, sin = their_rows(THEIRS[name], positions)
-    assert torch.equal(rotation.cos[0], cos)
-    assert torch.equal(rotation.sin[0], sin)
-
-
-@pytest.mark.parametrize("name", [name for name in THEIRS if THEIRS[name]["rope_type"] != "default"])
-def test_float32_frequencies_are_those_of_the_init_functions(name):
-    parameters = THEIRS[name]
+def test_float32_rows_are_those_of_the_rotary_module(name):
     for length in LENGTHS:
-        # As in a forward pass: the length is a tensor once it exceeds that of training.
-        seq_len = torch.tensor(length) if length > TRAINED else length
-        inv_freq, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](llama(parameters), seq_len=seq_len)
-        position = torch.tensor([length - 1])
-        rotation = ours(parameters, precision="float32").terms(position).query
-        angle = position[:, None].float() * inv_freq
-        assert torch.equal(rotation.cos[0], angle.cos() * scale)
-        assert torch.equal(rotation.sin[0], angle.sin() * scale)
+        positions = torch.arange(length)
+        rotation = ours(THEIRS[name], precision="float32").terms(positions).query
+        cos, sin = their_rows(THEIRS[name], positions)
+        assert torch.equal(rotation.cos[0], cos) and torch.equal(rotation.sin[0], sin), length
 
 
 def worst_error(rotation, position, theta, scale):

@@ -1,5 +1,7 @@
 """roformer::rope beside the rotary functions of transformers (spec R-ROPE-06, R-ROPE-09)."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -18,64 +20,55 @@ import tolerances
 TOKENS, HEADS, HEAD_DIM = 1536, 3, 64
 
 
-def random_BHTD(dtype=torch.float32):
-    return torch.randn(2, HEADS, TOKENS, HEAD_DIM, generator=torch.Generator().manual_seed(0)).to(dtype)
+def random_BHTD():
+    return torch.randn(2, HEADS, TOKENS, HEAD_DIM, generator=torch.Generator().manual_seed(0))
 
 
-def table(dtype, repeat):
-    """cos and sin of every position in float64, rounded to dtype; [1, T, D] with each angle twice."""
-    factor = rope_reference.rotation(np.arange(TOKENS), HEAD_DIM // 2)
-    return [torch.from_numpy(repeat(part))[None].to(dtype) for part in (factor.real, factor.imag)]
+def exact_table(rotary_dim=HEAD_DIM):
+    """cos and sin of every position, computed in float64, [1, T, R/2] in float32."""
+    factor = rope_reference.rotation(np.arange(TOKENS), rotary_dim // 2)
+    return [torch.from_numpy(part.copy())[None].float() for part in (factor.real, factor.imag)]
 
 
-def test_roformer():
-    x = random_BHTD()
+def their_halves(function, x, rotary_dim=HEAD_DIM):
+    return function(x, x, *(torch.cat([part, part], -1) for part in exact_table(rotary_dim)))[0]
+
+
+def their_gptj(x):
+    cos, sin = exact_table()
+    return gptj_rope(x.transpose(1, 2), sin, cos).transpose(1, 2)
+
+
+def their_roformer(x, sinusoidal=None):
+    if sinusoidal is None:
+        cos, sin = exact_table()
+        sinusoidal = torch.cat([sin, cos], -1)
+    return RoFormerSelfAttention.apply_rotary_position_embeddings(sinusoidal[None], x, x)[0]
+
+
+def own_roformer(x):
+    """With the table of transformers."""
     embedding = RoFormerSinusoidalPositionalEmbedding(TOKENS, HEAD_DIM)
     embedding.weight = torch.nn.Parameter(embedding.create_weight(), requires_grad=False)
-    sinusoidal = embedding((2, TOKENS))[None, None]
-    theirs, _ = RoFormerSelfAttention.apply_rotary_position_embeddings(sinusoidal, x, x)
-    ours = roformer_cpp.rope(x, torch.arange(TOKENS), layout="pairs", heads_first=True)
-    torch.testing.assert_close(ours, theirs, atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)
+    return their_roformer(x, embedding((2, TOKENS))[None])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_roformer_function_on_exact_tables(dtype):
-    x = random_BHTD(dtype)
-    factor = rope_reference.rotation(np.arange(TOKENS), HEAD_DIM // 2)
-    sinusoidal = torch.from_numpy(np.concatenate([factor.imag, factor.real], -1)).to(dtype)[None, None]
-    theirs, _ = RoFormerSelfAttention.apply_rotary_position_embeddings(sinusoidal, x, x)
-    ours = roformer_cpp.rope(x, torch.arange(TOKENS), layout="pairs", heads_first=True)
-    atol, rtol = {
-        torch.float32: (tolerances.T2_ATOL, tolerances.T2_RTOL),
-        torch.float64: (tolerances.T1_ATOL, tolerances.T1_RTOL),
-    }[dtype]
-    torch.testing.assert_close(ours, theirs, atol=atol, rtol=rtol)
-
-
-def test_gptj_function_on_exact_tables():
-    x = random_BHTD().transpose(1, 2).contiguous()
-    factor = rope_reference.rotation(np.arange(TOKENS), HEAD_DIM // 2)
-    cos, sin = (torch.from_numpy(part.copy())[None].float() for part in (factor.real, factor.imag))
-    ours = roformer_cpp.rope(x, torch.arange(TOKENS), layout="pairs")
-    torch.testing.assert_close(ours, gptj_rope(x, sin, cos), atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)
-
-
-@pytest.mark.parametrize("function", [gpt_neox_rope, llama_rope], ids=["gpt_neox", "llama"])
-def test_half_split_functions_on_exact_tables(function):
+@pytest.mark.parametrize(
+    ("theirs", "options"),
+    [
+        (their_roformer, {"layout": "pairs"}),
+        (own_roformer, {"layout": "pairs"}),
+        (their_gptj, {"layout": "pairs"}),
+        (partial(their_halves, gpt_neox_rope), {"layout": "halves"}),
+        (partial(their_halves, llama_rope), {"layout": "halves"}),
+        (partial(their_halves, gpt_neox_rope, rotary_dim=16), {"layout": "halves", "rotary_dim": 16}),
+    ],
+    ids=["roformer", "roformer's table", "gptj", "gpt_neox", "llama", "gpt_neox, partial"],
+)
+def test_functions(theirs, options):
     x = random_BHTD()
-    cos, sin = table(torch.float32, lambda part: np.concatenate([part, part], -1))
-    theirs, _ = function(x, x, cos, sin)
-    ours = roformer_cpp.rope(x, torch.arange(TOKENS), layout="halves", heads_first=True)
-    torch.testing.assert_close(ours, theirs, atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)
-
-
-def test_gpt_neox_partial_rotation():
-    x, rotary_dim = random_BHTD(), 16
-    factor = rope_reference.rotation(np.arange(TOKENS), rotary_dim // 2)
-    cos, sin = (torch.from_numpy(np.concatenate([p, p], -1)).float()[None] for p in (factor.real, factor.imag))
-    theirs, _ = gpt_neox_rope(x, x, cos, sin)
-    ours = roformer_cpp.rope(x, torch.arange(TOKENS), layout="halves", heads_first=True, rotary_dim=rotary_dim)
-    torch.testing.assert_close(ours, theirs, atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)
+    ours = roformer_cpp.rope(x, torch.arange(TOKENS), heads_first=True, **options)
+    torch.testing.assert_close(ours, theirs(x), atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)
 
 
 def test_float32_angles_explain_the_rest():
