@@ -155,32 +155,6 @@ def check_tuned(found, measure, arm, directory, metric):
     return report
 
 
-def test_rules_name_what_the_experiments_measure():
-    """Those of the experiments whose rows are `tuned_rows`."""
-    settings = {name: experiment.settings_at("small") for name, (experiment, _) in run.experiments().items()}
-    measured = {
-        (f"{task['name']}, {table2_glue.METRICS.get(task['metric'], task['metric'])}", arm, f"{arm} on {task['name']}")
-        for task in settings["fine-tuning"]["tasks"]
-        for arm in table2_glue.ARMS
-    }
-    measured |= {
-        ("ChnSentiCorp, accuracy", name, f"{name} on ChnSentiCorp") for name in settings["chinese-models"]["models"]
-    }
-    arms = [f"{name} at {length}" for name, _, length in settings["long-texts"]["arms"]]
-    measured |= {("triples, accuracy", arm, f"{arm} on triples") for arm in arms}
-    controls = {
-        (measure, f"{arm}, {name}")
-        for measure, arm, _ in measured
-        for name in ("bag of words", "random body", "baseline")
-    }
-    for experiment in ("fine-tuning", "chinese-models", "long-texts"):
-        for rule in judge.rules_of(experiment):
-            assert set(rule.tuned) <= {name for *_, name in measured}
-            for each in (*rule.parts, *rule.preconditions):
-                named = {(measure, arm) for measure, arm, _ in measured}
-                assert (each.measure, each.arm) in named and (each.measure, each.against) in named | controls
-
-
 def test_the_control_of_fine_tuning(sets, tmp_path):
     def small_tuning(settings):
         return {"tuning": settings["tuning"] | {"learning_rates": [1e-3, 1e-2], "max_length": 20}}
