@@ -4,7 +4,6 @@
 #include "memory_directory.h"
 #include "rf/data/reader.h"
 #include "rf/data/records.h"
-#include "rf/data/texts.h"
 #include "rf/io/error.h"
 #include "target_functions.h"
 
