@@ -7,9 +7,8 @@
 //   {"ids": [...], "skip": bool}      {"text"}
 //   {"save": DIR}                     {}
 // With "words" a text gives its words instead, {"words", "begin", "end", "replaced"}. With "batch" a line is
-// {"samples":
-// [...], "options": {...}}: samples are ["text"] or ["text", "second text"], options the keys of transformers'
-// tokenizer call; the answer is the list of rows, or {"error"}. Other uses:
+// {"samples": [...], "options": {...}}: samples are ["text"] or ["text", "second text"], options the keys of
+// transformers' tokenizer call; the answer is the list of rows, or {"error"}. Other uses:
 //   {"segment": CACHE, "dictionary": FILE, "users": [...]}   the sum of frequencies, then the words of each JSON string
 //   {"train": SIZE, "lower": bool}                           {"tokens"} of all texts
 // An rf::Error is {"error": message}, written once.
@@ -94,7 +93,8 @@ class WordList : public WordSink {
 };
 
 void split_words(const json& given) {
-  const TokenizerOptions options = read_options(given);
+  TokenizerOptions options = read_options(given);
+  options.max_word_chars = 1 << 20;  // whole words
   const Vocabulary vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"});
   const PieceTrie trie(vocabulary);
   const SplitterPtr splitter = options.pipeline.entry().make_splitter(options, vocabulary, trie);
