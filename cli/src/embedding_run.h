@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "rf/data/texts.h"
+#include "rf/data/reader.h"
 #include "rf/engine/embedder.h"
 
 namespace rf::cli {

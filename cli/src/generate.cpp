@@ -9,7 +9,7 @@
 
 #include "command.h"
 #include "read_options.h"
-#include "rf/data/texts.h"
+#include "rf/data/reader.h"
 #include "rf/engine/generator.h"
 #include "rf/io/error.h"
 #include "rf/model/run_checkpoints.h"

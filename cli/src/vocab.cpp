@@ -10,8 +10,6 @@
 #include "rf/data/read_progress.h"
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
-#include "rf/text/byte_pair_trainer.h"
-#include "rf/text/byte_tokenizer.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
 

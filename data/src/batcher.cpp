@@ -45,7 +45,7 @@ void choose_least(const Masking& masking, std::vector<std::optional<Drawn>>& dra
   for (std::optional<Drawn>& each : drawn) {
     if (each->least && (closest == nullptr || each->least->draw < closest->least->draw)) closest = &*each;
   }
-  if (closest != nullptr) choose(masking, *closest->least, closest->batch);
+  if (closest != nullptr) masking.choose(*closest->least, closest->batch);
 }
 
 const ChunkForm& form_of(Pairs pairs) { return pairs == Pairs::kNone ? kSingle : kPair; }
@@ -207,7 +207,7 @@ struct Batcher::Impl {
       if (const int64_t end = (b + 1) * batch.length; at < end) batch.ends.push_back(end);
     }
     if (options.least == LeastMasks::kInBatch && batch.places.empty() && drawn.least) {
-      choose(*masking, *drawn.least, batch);
+      masking->choose(*drawn.least, batch);
     }
     return drawn;
   }
@@ -242,7 +242,7 @@ struct Batcher::Impl {
     std::iota(batch.positions.begin() + at, batch.positions.begin() + at + length, 0);
     batch.real_tokens += length;
     if (masking) {
-      mask_chunk(*masking, {.epoch = epoch, .chunk = piece.chunk, .at = at + 1}, starts_word, batch, drawn.least);
+      masking->mask_chunk({.epoch = epoch, .chunk = piece.chunk, .at = at + 1}, starts_word, batch, drawn.least);
     } else {
       label_next_tokens(special, at, length, batch);
     }

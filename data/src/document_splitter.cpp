@@ -3,6 +3,90 @@
 #include <algorithm>
 
 namespace rf::data {
+namespace {
+
+constexpr std::string_view kWhitespace{" \t\r\n\f\v"};
+constexpr size_t kMaxPieceBytes = size_t{1} << 22;
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// Letters, recognised by the first one or two bytes of a character: ASCII, Greek to Arabic, kana, Chinese and Hangul.
+// These ranges include some punctuation, which is harmless in running text.
+bool is_letter(std::string_view text, size_t at) {
+  const auto first = static_cast<unsigned char>(text[at]), second = static_cast<unsigned char>(text[at + 1]);
+  const unsigned char lower = first | 0x20;
+  return (lower >= 'a' && lower <= 'z') || (first >= 0xCE && first <= 0xDB) ||
+         (first == 0xE3 && second >= 0x81 && second <= 0x83) || (first >= 0xE4 && first <= 0xED);
+}
+bool is_letter_before(std::string_view text, size_t end) {
+  size_t at = end - 1;
+  for (int i = 0; i < 2 && is_continuation(text[at]); ++i) --at;
+  return is_letter(text, at);
+}
+
+// The last place to cut with at least one character on either side; 0 for none. A space is preferred, because a
+// byte-level tokenizer with add_prefix_space adds one before a text that does not begin with a space.
+size_t last_word_begin(std::string_view text) {
+  constexpr size_t kBefore = 3, kAfter = 2;
+  for (const std::string_view mark : {" ", "\n", "，", "。"}) {
+    const std::string_view searched = text.substr(0, text.size() - kAfter);
+    for (size_t at = searched.rfind(mark); at != std::string_view::npos && at >= kBefore;
+         at = searched.rfind(mark, at - 1)) {
+      if (is_letter_before(text, at) && is_letter(text, at + mark.size())) return at;
+    }
+  }
+  return 0;
+}
+
+size_t last_resort(std::string_view text) {
+  const size_t space = text.find_last_of(kWhitespace);
+  if (space != std::string_view::npos && space > 0) return space;
+  size_t at = text.size() - 1;
+  for (int i = 0; i < 3 && is_continuation(text[at]); ++i) --at;
+  return at;
+}
+
+}  // namespace
+
+size_t leading_blanks(std::string_view text) { return std::min(text.find_first_not_of(kWhitespace), text.size()); }
+bool is_blank(std::string_view text) { return leading_blanks(text) == text.size(); }
+
+void DocumentCutter::add(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = std::min(text.size(), next_cut_ - text_.size());
+    text_ += text.substr(0, bytes);
+    text.remove_prefix(bytes);
+    if (text_.size() == next_cut_) cut();
+  }
+}
+
+void DocumentCutter::cut() {
+  size_t at = last_word_begin(text_);
+  if (at == 0 && text_.size() == kMaxPieceBytes) at = last_resort(text_);
+  if (at > 0) {
+    piece_({std::string_view(text_).substr(0, at), DocumentPart::End::kNo});
+    text_.erase(0, at);
+    begun_ = true;
+  }
+  // Doubles the size if no place was found, so that searching takes little time compared with reading.
+  next_cut_ = std::clamp(2 * text_.size(), kLongDocumentBytes, kMaxPieceBytes);
+}
+
+void DocumentCutter::end_document() {
+  if (begun_ || !is_blank(text_)) piece_({text_, DocumentPart::End::kOfDocument});
+  text_.clear();
+  next_cut_ = kLongDocumentBytes;
+  begun_ = false;
+}
+
+void DocumentCutter::add_document(std::string_view text) {
+  if (text_.empty() && !begun_ && text.size() < kLongDocumentBytes) {
+    if (!is_blank(text)) piece_({text, DocumentPart::End::kOfDocument});
+  } else {
+    add(text);
+    end_document();
+  }
+}
 
 void DocumentSplitter::add(std::string_view text) {
   if (text.empty()) return;

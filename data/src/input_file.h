@@ -7,11 +7,18 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "csv_rows.h"
 #include "rf/data/reader.h"
 
 namespace rf::data {
+
+struct CsvRow {
+  int64_t line;  // first line, from 1
+  std::vector<std::string_view> columns;
+  int64_t last_line = line;           // last line
+  int64_t text_after_quote_line = 0;  // the line with text after a closing quotation mark; 0: none
+};
 
 class InputFile {
  public:
@@ -19,7 +26,8 @@ class InputFile {
   // pieces, bytes_read closely follows the text that was passed on.
   InputFile(const std::string& path, Quotes quotes, int64_t& bytes_read, size_t piece_bytes);
 
-  const std::string& name() const { return name_; }  // for messages: the path, or "standard input"
+  const std::string& name() const { return name_; }              // for messages: the path, or "standard input"
+  void count_bytes(int64_t read) const { bytes_read_ += read; }  // of a file that is read by other means
 
   // Arguments of callbacks are valid only during the call. Lines and rows are numbered from 1, by the line on which
   // they begin. Throws Error for a line or a row of more than 512 MiB.

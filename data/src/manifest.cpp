@@ -6,6 +6,8 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/npy.h"
+#include "rf/io/strict_object.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::data {
@@ -17,52 +19,19 @@ constexpr const char* kFormat = "roformer-data";
 constexpr int kVersion = 2;
 constexpr int kVersionWithoutInputs = 1;  // also supported
 
-// Reads the keys of one JSON object; each must be present with the right type, and other keys are errors.
-class Object {
- public:
-  Object(const json& value, std::string path) : value_(value), path_(std::move(path)) {
-    if (!value.is_object()) fail("data", "{} must be a JSON object, got {}", path_, value.type_name());
-  }
-
-  bool has(const char* key) const { return value_.contains(key); }
-  const json& at(const char* key) {
-    const auto it = value_.find(key);
-    if (it == value_.end()) fail("data", "{} must have the key \"{}\", got none", path_, key);
-    ++used_;
-    return *it;
-  }
-  std::string text(const char* key) {
-    const json& value = at(key);
-    if (!value.is_string()) fail("data", "{}: {} must be a text, got {}", path_, key, value.dump());
-    return value.get<std::string>();
-  }
-  int64_t count(const char* key) {
-    const json& value = at(key);
-    const bool whole = value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t(INT64_MAX);
-    if (!whole) fail("data", "{}: {} must be a whole number from 0, got {}", path_, key, value.dump());
-    return value.get<int64_t>();
-  }
-  uint64_t unsigned_number(const char* key) {
-    const json& value = at(key);
-    if (!value.is_number_unsigned()) {
-      fail("data", "{}: {} must be a whole number from 0, got {}", path_, key, value.dump());
-    }
-    return value.get<uint64_t>();
-  }
-  double number(const char* key) {
-    const json& value = at(key);
-    if (!value.is_number()) fail("data", "{}: {} must be a number, got {}", path_, key, value.dump());
-    return value.get<double>();
-  }
-  void finish() const {  // each key is read once, so an unknown key makes the count wrong
-    if (used_ != value_.size()) fail("data", "{} must have {} keys, got {}", path_, used_, value_.size());
-  }
-
- private:
-  const json& value_;
-  std::string path_;
-  size_t used_ = 0;
-};
+// The values of keys that must be present.
+const json& required(io::StrictObject& object, const char* key) {
+  object.require({key});
+  return *object.find(key);
+}
+std::string required_text(io::StrictObject& object, const char* key) {
+  object.require({key});
+  return object.text(key, "");
+}
+int64_t required_count(io::StrictObject& object, const char* key) {
+  object.require({key});
+  return object.integer(key, 0, 0, INT64_MAX);
+}
 
 // The name of a file in the directory.
 std::string file_name(const json& value, const std::string& what, const std::string& extension) {
@@ -72,16 +41,15 @@ std::string file_name(const json& value, const std::string& what, const std::str
   return value.get<std::string>();
 }
 
-ManifestSplit read_split(const json& value, const std::string& path) {
-  Object object(value, path);
+ManifestSplit read_split(io::StrictObject object, const std::string& path) {
   ManifestSplit split;
-  split.documents = object.count("documents");
-  split.tokens = object.count("tokens");
-  const json& shards = object.at("shards");
+  split.documents = required_count(object, "documents");
+  split.tokens = required_count(object, "tokens");
+  const json& shards = required(object, "shards");
   if (!shards.is_array()) fail("data", "{}: shards must be a list, got {}", path, shards.type_name());
   for (const json& shard : shards) split.shards.push_back(file_name(shard, path + ": a shard", ".rfs"));
-  if (object.has("token_counts")) {
-    split.token_counts = file_name(object.at("token_counts"), path + ": token_counts", ".npy");
+  if (const json* counts = object.find("token_counts")) {
+    split.token_counts = file_name(*counts, path + ": token_counts", ".npy");
   }
   object.finish();
   return split;
@@ -103,33 +71,30 @@ std::vector<std::string> read_tokenizer_files(const json& value, const std::stri
   return names;
 }
 
-void read_inputs(Object& object, const std::string& path, Manifest& manifest) {
-  manifest.inputs = read_texts(object.at("inputs"), path + ": inputs");
-  if (object.has("split_inputs")) {
-    const json& splits = object.at("split_inputs");
-    if (!splits.is_object()) fail("data", "{}: split_inputs must be a JSON object, got {}", path, splits.type_name());
-    for (const auto& [name, inputs] : splits.items()) {
+void read_inputs(io::StrictObject& object, const std::string& path, Manifest& manifest) {
+  manifest.inputs = read_texts(required(object, "inputs"), path + ": inputs");
+  if (const json* splits = object.find("split_inputs")) {
+    if (!splits->is_object()) fail("data", "{}: split_inputs must be a JSON object, got {}", path, splits->type_name());
+    for (const auto& [name, inputs] : splits->items()) {
       manifest.split_inputs[name] = read_texts(inputs, path + ": split_inputs: " + name);
     }
   }
-  manifest.format = object.text("input_format");
-  manifest.field = object.text("field");
-  manifest.skipped_records = object.count("skipped_records");
+  manifest.format = required_text(object, "input_format");
+  manifest.field = required_text(object, "field");
+  manifest.skipped_records = required_count(object, "skipped_records");
 }
 
-ManifestPart read_part(const json& value, const std::string& path) {
-  Object object(value, path);
-  ManifestPart part;
-  part.number = object.count("number");
-  part.parts = object.count("of");
+ManifestPart read_part(io::StrictObject object, const std::string& path) {
+  ManifestPart part{.number = required_count(object, "number"),
+                    .parts = required_count(object, "of"),
+                    .shard_tokens = required_count(object, "shard_tokens"),
+                    .input_hash = required_text(object, "input_hash"),
+                    .quotes = required_text(object, "quotes"),
+                    .bad_records = required_text(object, "bad_records")};
   if (part.number < 1 || part.number > part.parts) {
     fail("data", "{} must have a number from 1 to the number of parts, got {} of {}", path, part.number, part.parts);
   }
-  part.shard_tokens = object.count("shard_tokens");
   if (part.shard_tokens < 1) fail("data", "{}: shard_tokens must be at least 1, got {}", path, part.shard_tokens);
-  part.input_hash = object.text("input_hash");
-  part.quotes = object.text("quotes");
-  part.bad_records = object.text("bad_records");
   object.finish();
   return part;
 }
@@ -142,32 +107,34 @@ Manifest read_manifest(const std::string& data_dir) {
     fail("data", "{} must be a directory made by prepare, got no {} in it", data_dir, kManifestName);
   }
   const json root = io::read_json(path);
-  Object object(root, path);
-  const int64_t version = object.count("version");
-  if (object.text("format") != kFormat || version < kVersionWithoutInputs || version > kVersion) {
+  io::StrictObject object(root, "data: " + path, "");
+  const int64_t version = required_count(object, "version");
+  if (required_text(object, "format") != kFormat || version < kVersionWithoutInputs || version > kVersion) {
     fail("data", "{}: format must be {} version {}, got {} version {}", path, kFormat, kVersion, root["format"].dump(),
          root["version"].dump());
   }
   Manifest manifest;
-  manifest.vocab_hash = object.text("vocab_hash");
-  manifest.vocab_size = object.count("vocab_size");
+  manifest.vocab_hash = required_text(object, "vocab_hash");
+  manifest.vocab_size = required_count(object, "vocab_size");
   if (version > kVersionWithoutInputs) read_inputs(object, path, manifest);
-  manifest.document_rule = object.text("document_rule");
-  if (object.has("words")) manifest.words = object.text("words");
-  if (object.has("dictionary")) manifest.dictionary = object.text("dictionary");
-  if (object.has("tokenizer_files")) {
-    manifest.tokenizer_files = read_tokenizer_files(object.at("tokenizer_files"), path);
+  manifest.document_rule = required_text(object, "document_rule");
+  manifest.words = object.text("words", manifest.words);
+  manifest.dictionary = object.text("dictionary", "");
+  if (const json* files = object.find("tokenizer_files")) manifest.tokenizer_files = read_tokenizer_files(*files, path);
+  object.require({"valid_fraction", "seed"});
+  manifest.valid_fraction = object.number("valid_fraction", 0, {0, 1});
+  const json& seed = *object.find("seed");
+  if (!seed.is_number_unsigned()) fail("data", "{}: seed must be an integer from 0, got {}", path, seed.dump());
+  manifest.seed = seed.get<uint64_t>();
+  manifest.input_files = required_count(object, "input_files");
+  manifest.input_bytes = required_count(object, "input_bytes");
+  manifest.unknown_tokens = required_count(object, "unknown_tokens");
+  manifest.replaced_bytes = required_count(object, "replaced_bytes");
+  if (object.find("part") != nullptr) manifest.part = read_part(object.object("part"), path + ": part");
+  io::StrictObject splits = object.object("splits");
+  for (const std::string& name : splits.unasked()) {
+    manifest.splits[name] = read_split(splits.object(name), path + ": " + name);
   }
-  manifest.valid_fraction = object.number("valid_fraction");
-  manifest.seed = object.unsigned_number("seed");
-  manifest.input_files = object.count("input_files");
-  manifest.input_bytes = object.count("input_bytes");
-  manifest.unknown_tokens = object.count("unknown_tokens");
-  manifest.replaced_bytes = object.count("replaced_bytes");
-  if (object.has("part")) manifest.part = read_part(object.at("part"), path + ": part");
-  const json& splits = object.at("splits");
-  if (!splits.is_object()) fail("data", "{}: splits must be a JSON object, got {}", path, splits.type_name());
-  for (const auto& [name, split] : splits.items()) manifest.splits[name] = read_split(split, path + ": " + name);
   object.finish();
   return manifest;
 }
@@ -219,6 +186,28 @@ void check_counts(const std::string& label, const ManifestSplit& split, int64_t 
   if (tokens == split.tokens && documents == split.documents) return;
   fail("data", "{}: the shards must hold {} tokens in {} documents, got {} in {}", label, split.tokens, split.documents,
        tokens, documents);
+}
+
+void write_token_counts(const std::string& path, std::span<const int64_t> counts) {
+  io::write_npy(path, io::DType::kI64, {std::ssize(counts)}, std::as_bytes(counts));
+}
+
+std::vector<int64_t> read_token_counts(const std::string& path, int64_t vocab_size) {
+  const io::NpyArray array = io::read_npy(path);
+  if (array.dtype != io::DType::kI64 || array.shape != std::vector{vocab_size}) {
+    fail("data", "{} must hold an int64 for each of the {} ids of the vocabulary, got {} numbers", path, vocab_size,
+         array.data.size() / sizeof(int64_t));
+  }
+  return array.to_int64(path);
+}
+
+void check_token_counts(const std::string& path, std::span<const int64_t> counts, int64_t tokens) {
+  int64_t left = tokens;
+  for (const int64_t count : counts) {
+    if (count < 0 || count > left) fail("data", "{} must sum to the {} tokens of the split, got more", path, tokens);
+    left -= count;
+  }
+  if (left > 0) fail("data", "{} must sum to the {} tokens of the split, got {}", path, tokens, tokens - left);
 }
 
 }  // namespace rf::data

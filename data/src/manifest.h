@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,5 +55,12 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest);
 void check_vocabulary(const Manifest& manifest, const ShardReader& shard);
 // Throws Error unless the shards of a split, "<directory>: <name>", match its manifest.
 void check_counts(const std::string& label, const ManifestSplit& split, int64_t documents, int64_t tokens);
+
+// The number of occurrences of each token id in a split: a .npy file next to its shards, int64 [vocabulary size].
+void write_token_counts(const std::string& path, std::span<const int64_t> counts);
+// Throws Error unless the file holds one number for each id of the vocabulary.
+std::vector<int64_t> read_token_counts(const std::string& path, int64_t vocab_size);
+// Throws Error unless the numbers of the file are not negative and sum to the tokens of the split.
+void check_token_counts(const std::string& path, std::span<const int64_t> counts, int64_t tokens);
 
 }  // namespace rf::data

@@ -42,10 +42,6 @@ Masking::Masking(const MaskOptions& options, const text::SpecialIds& special, in
 
 bool Masking::is_special(int64_t id) const { return std::binary_search(special_.begin(), special_.end(), id); }
 
-uint32_t Masking::selection(int64_t epoch, int64_t chunk, int64_t t) const {
-  return draw(seed_, Stream::kMask, static_cast<uint32_t>(t), epoch, chunk)[0];
-}
-
 int64_t Masking::replacement(int64_t id, int64_t epoch, int64_t chunk, int64_t t) const {
   const PhiloxBlock words = draw(seed_, Stream::kMask, static_cast<uint32_t>(t), epoch, chunk);
   if (words[1] < mask_) return mask_id_;
@@ -55,28 +51,28 @@ int64_t Masking::replacement(int64_t id, int64_t epoch, int64_t chunk, int64_t t
   return random;
 }
 
-void choose(const Masking& masking, const MaskCandidate& candidate, Batch& batch) {
+void Masking::choose(const MaskCandidate& candidate, Batch& batch) const {
   for (int64_t t = candidate.t; t < candidate.t + candidate.count; ++t) {
     int64_t& id = batch.ids[candidate.at + t];
     batch.places.push_back(candidate.at + t);
     batch.labels.push_back(id);
-    id = masking.replacement(id, candidate.epoch, candidate.chunk, t);
+    id = replacement(id, candidate.epoch, candidate.chunk, t);
   }
 }
 
-void mask_chunk(const Masking& masking, MaskCandidate chunk, std::span<const uint8_t> starts_word, Batch& batch,
-                std::optional<MaskCandidate>& least) {
+void Masking::mask_chunk(MaskCandidate chunk, std::span<const uint8_t> starts_word, Batch& batch,
+                         std::optional<MaskCandidate>& least) const {
   const int64_t count = std::ssize(starts_word);
   for (int64_t t = 0, end; t < count; t = end) {
     end = t + 1;
-    if (masking.is_special(batch.ids[chunk.at + t])) continue;
-    if (masking.unit() == MaskUnit::kWholeWord) {
-      while (end < count && starts_word[end] == 0 && !masking.is_special(batch.ids[chunk.at + end])) ++end;
+    if (is_special(batch.ids[chunk.at + t])) continue;
+    if (unit_ == MaskUnit::kWholeWord) {
+      while (end < count && starts_word[end] == 0 && !is_special(batch.ids[chunk.at + end])) ++end;
     }
     chunk.t = t;
     chunk.count = end - t;
-    chunk.draw = masking.selection(chunk.epoch, chunk.chunk, t);
-    if (masking.selects(chunk.draw)) choose(masking, chunk, batch);
+    chunk.draw = data::draw(seed_, Stream::kMask, static_cast<uint32_t>(t), chunk.epoch, chunk.chunk)[0];
+    if (chunk.draw < probability_) choose(chunk, batch);
     if (!least || chunk.draw < least->draw) least = chunk;
   }
 }

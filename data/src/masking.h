@@ -16,34 +16,32 @@
 
 namespace rf::data {
 
-class Masking {
- public:
-  // Throws Error for options out of range and special ids outside the vocabulary.
-  Masking(const MaskOptions& options, const text::SpecialIds& special, int64_t vocab_size, uint64_t seed);
-  MaskUnit unit() const { return unit_; }
-  bool is_special(int64_t id) const;
-  uint32_t selection(int64_t epoch, int64_t chunk, int64_t t) const;  // word 0
-  bool selects(uint32_t word) const { return word < probability_; }
-  int64_t replacement(int64_t id, int64_t epoch, int64_t chunk, int64_t t) const;  // the token in the input
-
- private:
-  MaskUnit unit_;
-  uint64_t probability_, mask_, mask_or_random_;  // thresholds
-  std::vector<int64_t> special_;                  // sorted
-  int64_t mask_id_, vocab_size_;
-  uint64_t seed_;
-};
-
 // A token or a word that may be chosen: tokens [t, t + count) of a chunk whose first one is at flat index `at`.
 struct MaskCandidate {
   int64_t epoch = 0, chunk = 0, at = 0, t = 0, count = 0;
   uint32_t draw = 0;
 };
 
-void choose(const Masking& masking, const MaskCandidate& candidate, Batch& batch);
-// Masks the chunk whose first token after [CLS] is at flat index `at`; chunks come in rising flat index. Updates
-// `least` to the first candidate with the smallest draw.
-void mask_chunk(const Masking& masking, MaskCandidate chunk, std::span<const uint8_t> starts_word, Batch& batch,
-                std::optional<MaskCandidate>& least);
+class Masking {
+ public:
+  // Throws Error for options out of range and special ids outside the vocabulary.
+  Masking(const MaskOptions& options, const text::SpecialIds& special, int64_t vocab_size, uint64_t seed);
+
+  void choose(const MaskCandidate& candidate, Batch& batch) const;
+  // Masks the chunk whose first token after [CLS] is at flat index `at`; chunks come in rising flat index. Updates
+  // `least` to the first candidate with the smallest draw.
+  void mask_chunk(MaskCandidate chunk, std::span<const uint8_t> starts_word, Batch& batch,
+                  std::optional<MaskCandidate>& least) const;
+
+ private:
+  bool is_special(int64_t id) const;
+  int64_t replacement(int64_t id, int64_t epoch, int64_t chunk, int64_t t) const;  // the token in the input
+
+  MaskUnit unit_;
+  uint64_t probability_, mask_, mask_or_random_;  // thresholds
+  std::vector<int64_t> special_;                  // sorted
+  int64_t mask_id_, vocab_size_;
+  uint64_t seed_;
+};
 
 }  // namespace rf::data

@@ -1,9 +1,11 @@
 // Joins the parts of an input to one data directory (prepare.h).
 #include <algorithm>
-#include <array>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "manifest.h"
 #include "rf/data/prepare.h"
@@ -99,58 +101,29 @@ std::vector<PartDirectory> read_parts(const std::vector<std::string>& inputs) {
   return parts;
 }
 
-// Reads the documents of a split of a part in order.
-class PartReader {
- public:
-  using Take = std::function<void(const Tokens&, DocumentPart::End)>;
-  PartReader(const PartDirectory& part, int64_t& bytes_read, ReadProgress& progress)
-      : part_(part), bytes_read_(bytes_read), progress_(progress) {}
-
-  void read(const std::string& name, const ManifestSplit& split, const Take& take) {
-    int64_t documents = 0, tokens = 0;
-    for (const std::string& shard_name : split.shards) {
-      const ShardReader shard(part_.path + "/" + shard_name);
-      check_vocabulary(part_.manifest, shard);
-      shard.verify();
-      read(shard, take);
-      documents += shard.documents();
-      tokens += shard.tokens();
+// Passes on the documents of a shard in order, in pieces. `bytes_read`: of the shards before it.
+void read_shard(const ShardReader& shard, int64_t bytes_read, ReadProgress& progress,
+                const std::function<void(const Tokens&, DocumentPart::End)>& take) {
+  constexpr int64_t kPieceTokens = int64_t{1} << 14, kReleaseTokens = int64_t{1} << 24;
+  std::vector<int32_t> ids(kPieceTokens);
+  std::vector<uint8_t> starts_word(kPieceTokens);
+  int64_t begin = 0, resident = 0;
+  for (int64_t document = 0; document < shard.documents(); ++document) {
+    const int64_t end = shard.document_begin(document + 1);
+    resident += end - begin;
+    for (; begin < end; begin = std::min(begin + kPieceTokens, end)) {
+      const auto count = static_cast<size_t>(std::min(kPieceTokens, end - begin));
+      const Tokens piece{std::span(ids).first(count), std::span(starts_word).first(count)};
+      shard.copy(begin, std::span(ids).first(count), std::span(starts_word).first(count));
+      shard.check_whole();
+      take(piece, end - begin <= kPieceTokens ? DocumentPart::End::kOfDocument : DocumentPart::End::kNo);
     }
-    check_counts(part_.path + ": " + name, split, documents, tokens);
+    if (resident < kReleaseTokens && document + 1 < shard.documents()) continue;
+    resident = 0;
+    shard.release_pages();
+    progress.update(bytes_read + shard.bytes() / shard.tokens() * end);
   }
-
- private:
-  static constexpr int64_t kPieceTokens = int64_t{1} << 14, kReleaseTokens = int64_t{1} << 24;
-
-  void read(const ShardReader& shard, const Take& take) {
-    int64_t begin = 0, resident = 0;
-    for (int64_t document = 0; document < shard.documents(); ++document) {
-      const int64_t end = shard.document_begin(document + 1);
-      for (; begin < end; begin += kPieceTokens) {
-        const int64_t count = std::min(kPieceTokens, end - begin);
-        const std::span ids = std::span(ids_).first(static_cast<size_t>(count));
-        const std::span starts_word = std::span(starts_word_).first(ids.size());
-        shard.copy(begin, ids, starts_word);
-        shard.check_whole();
-        const bool is_last = begin + count == end;
-        take({ids, starts_word}, is_last ? DocumentPart::End::kOfDocument : DocumentPart::End::kNo);
-      }
-      resident += end - shard.document_begin(document);
-      begin = end;
-      if (resident < kReleaseTokens && document + 1 < shard.documents()) continue;
-      resident = 0;
-      shard.release_pages();
-      progress_.update(bytes_read_ + shard.bytes() / shard.tokens() * end);
-    }
-    bytes_read_ += shard.bytes();
-  }
-
-  const PartDirectory& part_;
-  int64_t& bytes_read_;
-  ReadProgress& progress_;
-  std::array<int32_t, kPieceTokens> ids_{};
-  std::array<uint8_t, kPieceTokens> starts_word_{};
-};
+}
 
 // The manifest of the whole without its splits: the first part's manifest with the total counts.
 Manifest describe(const std::vector<PartDirectory>& parts) {
@@ -188,13 +161,22 @@ void copy_documents(const std::vector<PartDirectory>& parts, const Manifest& who
   ReadProgress line(progress, "merging", bytes);
   SplitAssigner assigner(whole.valid_fraction, whole.seed, splits.at("train"), splits.at("valid"));
   for (const PartDirectory& part : parts) {
-    const auto reader = std::make_unique<PartReader>(part, bytes_read, line);
     for (const auto& [name, contents] : part.manifest.splits) {
       const auto split = splits.find(name);
       if (split == splits.end()) fail("merge", "{} must have known splits, got \"{}\"", part.path, name);
-      reader->read(name, contents, [&](const Tokens& tokens, DocumentPart::End end) {
-        name == kTrain ? assigner.add(tokens, end) : split->second.add(tokens, end);
-      });
+      int64_t documents = 0, tokens = 0;
+      for (const std::string& shard_name : contents.shards) {
+        const ShardReader shard(part.path + "/" + shard_name);
+        check_vocabulary(part.manifest, shard);
+        shard.verify();
+        read_shard(shard, bytes_read, line, [&](const Tokens& piece, DocumentPart::End end) {
+          name == kTrain ? assigner.add(piece, end) : split->second.add(piece, end);
+        });
+        bytes_read += shard.bytes();
+        documents += shard.documents();
+        tokens += shard.tokens();
+      }
+      check_counts(part.path + ": " + name, contents, documents, tokens);
     }
   }
   assigner.finish();

@@ -1,9 +1,13 @@
 #include "rf/data/prepare.h"
 
 #include <algorithm>
+#include <chrono>
+#include <deque>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -12,12 +16,12 @@
 
 #include "input_part.h"
 #include "manifest.h"
-#include "ordered_pool.h"
 #include "rf/data/read_progress.h"
 #include "rf/io/error.h"
 #include "rf/text/segmenter.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/word_boundaries.h"
+#include "rf/text/workers.h"
 #include "split_writer.h"
 #include "staging_directory.h"
 
@@ -36,6 +40,31 @@ struct Part {
 struct TokenBatch {
   text::Encoding tokens;
   std::vector<Part> parts;
+};
+
+// Jobs run by several threads in any order, with results in the order of submission. The thread that takes the results
+// also runs jobs while it waits for a result.
+class OrderedPool {
+ public:
+  explicit OrderedPool(int threads) : workers_(threads) {}  // pending jobs are dropped with the pool
+
+  void submit(std::function<TokenBatch()> job) {
+    auto task = std::make_shared<std::packaged_task<TokenBatch()>>(std::move(job));
+    results_.push_back(task->get_future());
+    workers_.submit([task](size_t) { (*task)(); });
+  }
+  size_t pending() const { return results_.size(); }  // submitted but not taken
+  TokenBatch take() {                                 // the oldest; waits for it and rethrows the exception of its job
+    std::future<TokenBatch> result = std::move(results_.front());
+    results_.pop_front();
+    while (result.wait_for(std::chrono::seconds(0)) != std::future_status::ready && workers_.run_one()) {
+    }
+    return result.get();
+  }
+
+ private:
+  std::deque<std::future<TokenBatch>> results_;
+  text::Workers workers_;
 };
 
 // Words are the dictionary's, or the tokenizer's if `dictionary` is null.
@@ -139,7 +168,7 @@ struct SourceTokenizer {
   std::function<void(const Tokens&, DocumentPart::End)> take_tokens;
   ReadProgress& progress;
   PrepareReport& report;
-  OrderedPool<TokenBatch> pool;
+  OrderedPool pool;
   size_t max_pending;
   bool is_part;               // other parts may contain the tokens
   std::string text{};         // of pieces that are not yet submitted
@@ -231,7 +260,7 @@ void tokenize_sources(const PrepareOptions& options, const text::Tokenizer& toke
                                      take,
                                      line,
                                      report,
-                                     OrderedPool<TokenBatch>(threads),
+                                     OrderedPool(threads),
                                      4 * size_t(threads),
                                      options.part.has_value()};
     source_tokenizer.run();

@@ -1,11 +1,9 @@
 #include "rf/data/reader.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "byte_source.h"
-#include "document_cutter.h"
 #include "document_splitter.h"
 #include "input_file.h"
 #include "input_files.h"
@@ -19,64 +17,57 @@ namespace {
 constexpr std::pair<DocumentRule, const char*> kDocumentRules[] = {
     {DocumentRule::kFile, "file"}, {DocumentRule::kBlankLine, "blank-line"}, {DocumentRule::kLine, "line"}};
 
-// The documents of one file.
-class FileDocuments {
- public:
-  FileDocuments(const ReadOptions& options, const std::string& path,
-                const std::function<void(const DocumentPart&)>& piece, ReadCounts& counts)
-      : options_(options),
-        path_(path),
-        file_(path, options.quotes, counts.bytes, std::string_view::npos),
-        cutter_(piece),
-        splitter_(options.document_rule, cutter_),
-        counts_(counts) {}
+// kAuto if neither the name nor --format says what the file is: it is read as text.
+Format format_in(const ReadOptions& options, const std::string& path) {
+  return options.format != Format::kAuto ? options.format : format_of(path).value_or(Format::kAuto);
+}
 
-  void run() {
-    const Format format = options_.format != Format::kAuto ? options_.format : format_of(path_).value_or(Format::kAuto);
-    if (format != Format::kAuto && format != Format::kText) return read_records(format);
-    read_text(format == Format::kAuto && path_ != kStandardInput);
-  }
+bool is_text(Format format) { return format == Format::kAuto || format == Format::kText; }
 
- private:
-  // `guessed`: neither the name nor --format says that the file is text.
-  void read_text(bool guessed) {
-    bool is_first = true;
-    file_.read_pieces([&](std::string_view text) {
-      const bool is_tested = guessed && std::exchange(is_first, false);
-      if (is_tested && text.find('\0') != std::string_view::npos) fail_not_text(file_.name());
-      splitter_.add(text);
+[[noreturn]] void fail_not_text(const std::string& name) {
+  fail("input", "{} must be text, got zero bytes in it (--format says what it is)", name);
+}
+
+void read_documents(const ReadOptions& options, const std::string& path,
+                    const std::function<void(const DocumentPart&)>& piece, ReadCounts& counts) {
+  const InputFile file(path, options.quotes, counts.bytes, std::string_view::npos);
+  const Format format = format_in(options, path);
+  DocumentCutter cutter(piece);
+  DocumentSplitter splitter(options.document_rule, cutter);
+  if (is_text(format)) {
+    bool is_tested = format == Format::kAuto && path != kStandardInput;
+    file.read_pieces([&](std::string_view text) {
+      if (std::exchange(is_tested, false) && text.find('\0') != std::string_view::npos) fail_not_text(file.name());
+      splitter.add(text);
     });
-    splitter_.finish();
+    return splitter.finish();
   }
+  read_record_texts(path, file, format, options, [&](const RecordText& record) {
+    if (!record.problem.empty()) ++counts.skipped_records;
+    if (!record.text) return;
+    if (options.document_rule == DocumentRule::kFile) return cutter.add_document(*record.text);
+    splitter.add(*record.text);
+    splitter.finish();
+  });
+}
 
-  void read_records(Format format) {
-    read_record_texts(path_, file_, format, options_, [&](const RecordText& record) {
-      if (!record.problem.empty()) refuse(record.line, record.problem);
-      if (record.text) add_record(*record.text);
+void read_texts(const ReadOptions& options, const std::string& path, const std::function<void(const SourceText&)>& take,
+                int64_t& bytes_read) {
+  constexpr size_t kPieceBytes = 4096;  // small: the caller asks for bytes_read() after each text
+  const InputFile file(path, options.quotes, bytes_read, kPieceBytes);
+  const Format format = format_in(options, path);
+  if (!is_text(format)) {
+    return read_record_texts(path, file, format, options, [&](const RecordText& record) {
+      take({record.text.value_or(std::string_view()), file.name(), record.line, record.problem, record.id});
     });
-    if (format == Format::kParquet) counts_.bytes += data::total_bytes({path_});
   }
-
-  void add_record(std::string_view text) {
-    if (options_.document_rule == DocumentRule::kFile) {
-      cutter_.add_document(text);
-    } else {
-      splitter_.add(text);
-      splitter_.finish();
-    }
-  }
-  void refuse(int64_t line, std::string_view problem) {
-    if (options_.bad_records == BadRecords::kRefuse) fail("input", "{} line {} {}", file_.name(), line, problem);
-    ++counts_.skipped_records;
-  }
-
-  const ReadOptions& options_;
-  const std::string& path_;
-  const InputFile file_;
-  DocumentCutter cutter_;
-  DocumentSplitter splitter_;
-  ReadCounts& counts_;
-};
+  const bool is_tested = format == Format::kAuto && path != kStandardInput;
+  file.read_all_lines([&](int64_t number, std::string_view line) {
+    if (is_tested && line.find('\0') != std::string_view::npos) fail_not_text(file.name());
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    take({line, file.name(), number});
+  });
+}
 
 }  // namespace
 
@@ -90,14 +81,14 @@ const char* document_rule_name(DocumentRule rule) {
   return std::ranges::find(kDocumentRules, rule, &std::pair<DocumentRule, const char*>::first)->second;
 }
 
-DocumentReader::DocumentReader(ReadOptions options) : options_(std::move(options)) {
+InputReader::InputReader(ReadOptions options) : options_(std::move(options)) {
   FileList list = list_files(options_.inputs, options_.format, options_.outputs, options_.replaced);
   files_ = std::move(list.files);
   left_out_ = std::move(list.left_out);
-  if (options_.field.empty()) fail("input", "the field must have a name, got none");
+  if (options_.field.empty() || options_.id_field.empty()) fail("input", "the field must have a name, got none");
 }
 
-int64_t DocumentReader::total_bytes() const { return data::total_bytes(files_); }
+int64_t InputReader::total_bytes() const { return data::total_bytes(files_); }
 
 void DocumentReader::keep_files(size_t begin, size_t end) {
   files_ = {files_.begin() + static_cast<ptrdiff_t>(begin), files_.begin() + static_cast<ptrdiff_t>(end)};
@@ -106,9 +97,14 @@ void DocumentReader::keep_files(size_t begin, size_t end) {
 void DocumentReader::read(const std::function<void(const DocumentPart&)>& piece) {
   counts_ = {};
   for (const std::string& path : files_) {
-    FileDocuments(options_, path, piece, counts_).run();
+    read_documents(options_, path, piece, counts_);
     ++counts_.files;
   }
+}
+
+void TextReader::read(const std::function<void(const SourceText&)>& take) {
+  bytes_read_ = 0;
+  for (const std::string& path : files_) read_texts(options_, path, take, bytes_read_);
 }
 
 }  // namespace rf::data

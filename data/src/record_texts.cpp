@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "byte_source.h"
+#include "input_files.h"
 #include "parquet.h"
 #include "rf/io/error.h"
 #include "rf/io/json_field.h"
@@ -111,17 +112,20 @@ void read_table(const InputFile& file, char delimiter, const ReadOptions& option
 
 void read_record_texts(const std::string& path, const InputFile& file, Format format, const ReadOptions& options,
                        const std::function<void(const RecordText&)>& take) {
-  if (format == Format::kJsonLines) return read_json_lines(file, options, take);
-  if (format != Format::kParquet) return read_table(file, delimiter_of(format), options, take);
+  const auto checked = [&](const RecordText& record) {
+    if (!record.problem.empty() && options.bad_records == BadRecords::kRefuse) {
+      fail("input", "{} line {} {}", file.name(), record.line, record.problem);
+    }
+    take(record);
+  };
+  if (format == Format::kJsonLines) return read_json_lines(file, options, checked);
+  if (format != Format::kParquet) return read_table(file, delimiter_of(format), options, checked);
   if (path == kStandardInput) fail("input", "Parquet must come as a file, got standard input");
   int64_t row = 0;
   read_parquet(path, options, [&](std::optional<std::string_view> text, std::string_view id) {
     take({.line = ++row, .text = text, .id = id});
   });
-}
-
-void fail_not_text(const std::string& name) {
-  fail("input", "{} must be text, got zero bytes in it (--format says what it is)", name);
+  file.count_bytes(total_bytes({path}));
 }
 
 }  // namespace rf::data

@@ -20,11 +20,9 @@ struct RecordText {
 };
 
 // Calls `take` for each record of the file at `path` with the text of options.field and the id; arguments are valid
-// only during the call. Throws Error for a table without a required column, and as InputFile and read_parquet() do.
+// only during the call. Throws Error for a table without a required column, with BadRecords::kRefuse for a bad record,
+// and as InputFile and read_parquet() do.
 void read_record_texts(const std::string& path, const InputFile& file, Format format, const ReadOptions& options,
                        const std::function<void(const RecordText&)>& take);
-
-// Throws Error for a file that is not text although its name was taken for a text file.
-[[noreturn]] void fail_not_text(const std::string& name);
 
 }  // namespace rf::data

@@ -2,16 +2,12 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
-#include <mutex>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "rf/data/shard.h"
 #include "rf/io/error.h"
-#include "rf/io/files.h"
 #include "rf/io/mapped_pages.h"
 #include "shard_format.h"
 
@@ -126,90 +122,56 @@ class ShardCheck {
 
 }  // namespace
 
-struct ShardReader::Impl {
-  explicit Impl(const std::string& name) : path(name), file(name), header(read_header(name, file.bytes())) {
-    const ShardLayout layout(header);
-    const std::byte* base = file.bytes().data();
-    if (header.token_bytes == 2) {
-      short_tokens = reinterpret_cast<const uint16_t*>(base + layout.tokens);
-    } else {
-      long_tokens = reinterpret_cast<const uint32_t*>(base + layout.tokens);
-    }
-    words = reinterpret_cast<const uint8_t*>(base + layout.words);
-    offsets = reinterpret_cast<const uint64_t*>(base + layout.documents);
-    vocab_hash.assign(header.vocab_hash.data(), header.vocab_hash.size());
-  }
-
-  std::string path;
-  io::MappedFile file;
-  ShardHeader header;
-  const uint16_t* short_tokens = nullptr;
-  const uint32_t* long_tokens = nullptr;
-  const uint8_t* words = nullptr;
-  const uint64_t* offsets = nullptr;
-  std::string vocab_hash;
-  std::mutex verifying;
-  std::atomic<bool> is_verified = false;
-};
-
-ShardReader::ShardReader(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
-ShardReader::~ShardReader() = default;
-ShardReader::ShardReader(ShardReader&&) noexcept = default;
-
-int64_t ShardReader::tokens() const { return static_cast<int64_t>(impl_->header.tokens); }
-int64_t ShardReader::documents() const { return static_cast<int64_t>(impl_->header.documents); }
-int64_t ShardReader::vocab_size() const { return static_cast<int64_t>(impl_->header.vocab_size); }
-const std::string& ShardReader::vocab_hash() const { return impl_->vocab_hash; }
-int64_t ShardReader::bytes() const { return static_cast<int64_t>(impl_->file.bytes().size()); }
-const std::string& ShardReader::path() const { return impl_->path; }
-
-void ShardReader::verify() const {
-  if (impl_->is_verified.load(std::memory_order_acquire)) return;
-  const std::lock_guard lock(impl_->verifying);
-  if (impl_->is_verified.load(std::memory_order_relaxed)) return;
-  ShardCheck(impl_->path, impl_->file, impl_->header).run();
-  impl_->is_verified.store(true, std::memory_order_release);
+ShardReader::ShardReader(const std::string& path) : path_(path), file_(path) {
+  header_ = std::make_shared<const ShardHeader>(read_header(path, file_.bytes()));
+  const ShardHeader& header = *header_;
+  const ShardLayout layout(header);
+  tokens_ = static_cast<int64_t>(header.tokens);
+  documents_ = static_cast<int64_t>(header.documents);
+  vocab_size_ = static_cast<int64_t>(header.vocab_size);
+  vocab_hash_.assign(header.vocab_hash.data(), header.vocab_hash.size());
+  const std::byte* const base = file_.bytes().data();
+  token_bytes_ = base + layout.tokens;
+  is_short_ = header.token_bytes == 2;
+  words_ = reinterpret_cast<const uint8_t*>(base + layout.words);
+  offsets_ = reinterpret_cast<const uint64_t*>(base + layout.documents);
 }
 
-void ShardReader::release_pages() const { io::release_pages(impl_->file.bytes()); }
+void ShardReader::verify() const {
+  if (is_verified_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(verifying_);
+  if (is_verified_.load(std::memory_order_relaxed)) return;
+  ShardCheck(path_, file_, *header_).run();
+  is_verified_.store(true, std::memory_order_release);
+}
 
-int64_t ShardReader::document_begin(int64_t document) const { return static_cast<int64_t>(impl_->offsets[document]); }
+void ShardReader::release_pages() const { io::release_pages(file_.bytes()); }
 
 void ShardReader::document_lengths(int64_t first, std::span<int64_t> lengths) const {
-  const uint64_t* offset = impl_->offsets + first;
+  const uint64_t* offset = offsets_ + first;
   for (int64_t& length : lengths) {
     const uint64_t begin = *offset++;
-    if (*offset <= begin || *offset > impl_->header.tokens) {
+    if (*offset <= begin || *offset > static_cast<uint64_t>(tokens_)) {
       verify();
-      fail_cut_short(impl_->path);
+      fail_cut_short(path_);
     }
     length = static_cast<int64_t>(*offset - begin);
   }
 }
 
-int32_t ShardReader::token(int64_t index) const {
-  return impl_->short_tokens != nullptr ? int32_t{impl_->short_tokens[index]}
-                                        : static_cast<int32_t>(impl_->long_tokens[index]);
-}
-
 void ShardReader::copy(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> starts_word) const {
-  if (impl_->short_tokens != nullptr) {
-    std::copy_n(impl_->short_tokens + begin, ids.size(), ids.begin());
+  if (is_short_) {
+    std::copy_n(reinterpret_cast<const uint16_t*>(token_bytes_) + begin, ids.size(), ids.begin());
   } else {
-    std::transform(impl_->long_tokens + begin, impl_->long_tokens + begin + ids.size(), ids.begin(),
-                   [](uint32_t id) { return static_cast<int32_t>(id); });
+    std::memcpy(ids.data(), token_bytes_ + static_cast<size_t>(begin) * sizeof(int32_t), ids.size_bytes());
   }
-  const uint8_t* const words = impl_->words;
   for (uint64_t i = 0, index = static_cast<uint64_t>(begin); i < starts_word.size(); ++i, ++index) {
-    starts_word[i] = words[index / 8] >> (index % 8) & 1;
+    starts_word[i] = words_[index / 8] >> (index % 8) & 1;
   }
 }
 
 void ShardReader::check_whole() const {
-  if (impl_->offsets[impl_->header.documents] == impl_->header.tokens) return;
-  fail_cut_short(impl_->path);
+  if (offsets_[documents_] != static_cast<uint64_t>(tokens_)) fail_cut_short(path_);
 }
-
-bool ShardReader::starts_word(int64_t index) const { return (impl_->words[index / 8] >> (index % 8) & 1) != 0; }
 
 }  // namespace rf::data

@@ -175,7 +175,6 @@ void ShardWriter::end_document() {
 }
 
 int64_t ShardWriter::tokens() const { return static_cast<int64_t>(impl_->header.tokens); }
-int64_t ShardWriter::documents() const { return static_cast<int64_t>(impl_->header.documents); }
 
 void ShardWriter::finish() {
   end_document();

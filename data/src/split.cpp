@@ -4,7 +4,6 @@
 
 #include "manifest.h"
 #include "rf/io/error.h"
-#include "token_counts.h"
 
 namespace rf::data {
 namespace {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "rf/data/random.h"
-#include "token_counts.h"
 
 namespace rf::data {
 namespace {

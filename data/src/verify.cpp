@@ -5,7 +5,6 @@
 #include "manifest.h"
 #include "rf/data/read_progress.h"
 #include "rf/io/error.h"
-#include "token_counts.h"
 
 namespace rf::data {
 namespace {

@@ -13,7 +13,6 @@
 
 #include "rf/data/reader.h"
 #include "rf/data/records.h"
-#include "rf/data/texts.h"
 #include "rf/engine/model.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"

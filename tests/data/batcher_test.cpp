@@ -265,19 +265,19 @@ TEST_P(Packings, OptionsOutOfRange) {
   const auto message = [&](int64_t max_length, int64_t batch_size) {
     return error_of([&] { Batcher(split, kSpecial, options(max_length, batch_size)); });
   };
-  EXPECT_NE(message(2, 1).find("got 2"), std::string::npos);
-  EXPECT_NE(message(-1, 1).find("got -1"), std::string::npos);
-  EXPECT_NE(message(8, 0).find("got 0"), std::string::npos);
-  EXPECT_NE(message(1 << 20, 1 << 20).find("1048576"), std::string::npos);
-  EXPECT_NE(message(int64_t{1} << 62, 1).find("max_length"), std::string::npos);
+  expect_has(message(2, 1), "got 2");
+  expect_has(message(-1, 1), "got -1");
+  expect_has(message(8, 0), "got 0");
+  expect_has(message(1 << 20, 1 << 20), "1048576");
+  expect_has(message(int64_t{1} << 62, 1), "max_length");
   const Batcher batcher(split, kSpecial, options(8, 1));
   BatchCursor negative{.epoch = 0, .row = -1}, early{.epoch = -3, .row = 0}, beyond{.epoch = 0, .row = 1000};
-  EXPECT_NE(error_of([&] { batcher.next(negative); }).find("-1"), std::string::npos);
-  EXPECT_NE(error_of([&] { batcher.next(early); }).find("-3"), std::string::npos);
+  expect_has(error_of([&] { batcher.next(negative); }), "-1");
+  expect_has(error_of([&] { batcher.next(early); }), "-3");
   EXPECT_EQ(batcher.next(beyond).batch_size, 1);  // past the end of an epoch: the next one
   int64_t row = -2;
   Batch batch;
-  EXPECT_NE(error_of([&] { batcher.next_in_order(row, batch); }).find("-2"), std::string::npos);
+  expect_has(error_of([&] { batcher.next_in_order(row, batch); }), "-2");
 }
 
 // Ids are those of the text, and the token after each place is its label: all tokens of the documents, in order where
@@ -316,9 +316,8 @@ TEST_P(Packings, CausalNeedsTheSpecialTokensOfRowsAlone) {
   const text::SpecialIds row_ids{.pad = 0, .cls = 2, .sep = 3};
   BatchCursor cursor;
   EXPECT_EQ(Batcher(split, row_ids, causal).next(cursor).labels.size(), 8u);
-  EXPECT_NE(error_of([&] { Batcher(split, {.pad = 0, .cls = 2}, causal); }).find("got -1"), std::string::npos);
-  EXPECT_NE(error_of([&] { Batcher(split, {.pad = 0, .cls = 2, .sep = kVocab}, causal); }).find("got 60005"),
-            std::string::npos);
+  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2}, causal); }), "got -1");
+  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2, .sep = kVocab}, causal); }), "got 60005");
 }
 
 INSTANTIATE_TEST_SUITE_P(Batcher, Packings, testing::Values(Packing::kPadded, Packing::kPacked),
@@ -478,9 +477,8 @@ TEST(Batcher, ASplitWithoutTokens) {
   const Directory directory;
   const auto split = make_split(directory, {}, kVocab);
   EXPECT_EQ(split->documents(), 0);
-  EXPECT_NE(
-      error_of([&] { Batcher(split, kSpecial, {}); }).find(directory.path() + ": train must have at least one token"),
-      std::string::npos);
+  expect_has(error_of([&] { Batcher(split, kSpecial, {}); }),
+             directory.path() + ": train must have at least one token");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ std::shared_ptr<const Split> make_split(const Directory& directory, const std::v
     shards.push_back("train-" + std::to_string(begin) + ".rfs");
     ShardWriter writer(directory / shards.back().get<std::string>(), vocab_size, hash);
     for (size_t i = begin; i < std::min(documents.size(), begin + documents_per_shard); ++i) {
-      writer.add(documents[i].ids, documents[i].starts_word);
+      add_document(writer, documents[i].ids, documents[i].starts_word);
     }
     tokens += writer.tokens();
     writer.finish();

@@ -69,6 +69,33 @@ std::string error_of(Action action) {
   return "";
 }
 
+inline void expect_has(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+inline void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) expect_has(message, part);
+}
+
+// A document as a shard has it.
+inline void add_document(ShardWriter& writer, const std::vector<int32_t>& ids,
+                         const std::vector<uint8_t>& starts_word) {
+  writer.append(ids, starts_word);
+  writer.end_document();
+}
+
+// Document `d` of a split.
+struct TestDocument {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> starts_word;
+};
+inline TestDocument read_document(const Split& split, int64_t d) {
+  TestDocument document;
+  document.ids.resize(static_cast<size_t>(split.document_tokens(d)));
+  document.starts_word.resize(document.ids.size());
+  split.copy(d, 0, std::ssize(document.ids), document.ids.data(), document.starts_word.data());
+  return document;
+}
+
 inline constexpr text::SpecialIds kSpecial{.pad = 0, .unk = 1, .cls = 2, .sep = 3, .mask = 4};
 
 // [PAD] [UNK] [CLS] [SEP] [MASK], then w0 ... and ##x0 ..., half each.
@@ -87,11 +114,6 @@ inline std::string make_model(const Directory& directory, int size = 1000) {
   text::Tokenizer(make_vocabulary(size), {}).save(model);
   return model;
 }
-
-struct TestDocument {
-  std::vector<int32_t> ids;
-  std::vector<uint8_t> starts_word;
-};
 
 // A prepared directory made by hand: documents in shards of `documents_per_shard`, all in `train`.
 std::shared_ptr<const Split> make_split(const Directory& directory, const std::vector<TestDocument>& documents,

@@ -188,20 +188,17 @@ TEST(Masking, OptionsOutOfRange) {
   const auto message = [&](MaskOptions mask, text::SpecialIds special = kSpecial) {
     return error_of([&] { Batcher(split, special, {.mask = mask}); });
   };
-  EXPECT_NE(message({.probability = 0}).find("got 0"), std::string::npos);
-  EXPECT_NE(message({.probability = 1.5}).find("got 1.5"), std::string::npos);
-  EXPECT_NE(message({.probability = std::nan("")}).find("nan"), std::string::npos);
-  EXPECT_NE(message({.mask_fraction = -0.5}).find("got -0.5"), std::string::npos);
-  EXPECT_NE(message({.random_fraction = 2}).find("got 2"), std::string::npos);
-  EXPECT_NE(message({.mask_fraction = 0.75, .random_fraction = 0.5}).find("got 1.25"), std::string::npos);
+  expect_has(message({.probability = 0}), "got 0");
+  expect_has(message({.probability = 1.5}), "got 1.5");
+  expect_has(message({.probability = std::nan("")}), "nan");
+  expect_has(message({.mask_fraction = -0.5}), "got -0.5");
+  expect_has(message({.random_fraction = 2}), "got 2");
+  expect_has(message({.mask_fraction = 0.75, .random_fraction = 0.5}), "got 1.25");
   text::SpecialIds outside = kSpecial;
   outside.mask = kVocabularySize;
-  EXPECT_NE(message({}, outside).find("got 1005"), std::string::npos);
+  expect_has(message({}, outside), "got 1005");
   const Directory small;
-  EXPECT_NE(error_of([&] {
-              Batcher(make_split(small, {{{1}, {1}}}, 5), kSpecial, {});
-            }).find("got 5"),
-            std::string::npos);
+  expect_has(error_of([&] { Batcher(make_split(small, {{{1}, {1}}}, 5), kSpecial, {}); }), "got 5");
 }
 
 }  // namespace

@@ -56,19 +56,17 @@ class Merge : public Prepare {
 
 TEST_F(Merge, AnyNumberOfPartsGivesTheWhole) {
   write_files(13);
-  for (const int64_t parts : {1, 2, 3, 7, 13}) expect_same(options(), parts);
+  for (const int64_t parts : {1, 4, 13}) expect_same(options(), parts);
   EXPECT_GT(contents(directory_ / "whole").size(), 6u);  // several shards
 }
 
 TEST_F(Merge, EveryHeldOutFraction) {
   write_files(9);
-  for (const double fraction : {0.0, 1e-9, 0.3, 1 - 1e-9}) {
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
-      PrepareOptions given = options();
-      given.valid_fraction = fraction;
-      given.seed = seed;
-      expect_same(given, 4);
-    }
+  for (const auto& [fraction, seed] : {std::pair(0.0, 1), {1e-9, 2}, {0.3, 3}, {1 - 1e-9, 4}}) {
+    PrepareOptions given = options();
+    given.valid_fraction = fraction;
+    given.seed = static_cast<uint64_t>(seed);
+    expect_same(given, 3);
   }
 }
 
@@ -79,7 +77,7 @@ TEST_F(Merge, SplitsWithInputsOfTheirOwn) {
   PrepareOptions given = options();
   given.valid_inputs = {directory_ / "valid"};
   given.test_inputs = {directory_ / "test.txt"};
-  for (const int64_t parts : {2, 5, 10}) expect_same(given, parts);
+  expect_same(given, 5);
   const Split test(directory_ / "merged", "test", "");
   EXPECT_EQ(test.tokens(), 2);
 }
@@ -107,21 +105,17 @@ TEST_F(Merge, RecordsThatAreSkipped) {
 TEST_F(Merge, PartsThatDoNotBelongTogether) {
   write_files(6);
   const std::vector<std::string> parts = make_parts(options(), 3);  // 3, 2, 1
-  EXPECT_NE(merge_error({parts[0], parts[2]}).find("all 3 parts must be given, got none with number 2"),
-            std::string::npos);
-  EXPECT_NE(merge_error({parts[1], parts[2]}).find("got none with number 3"), std::string::npos);
+  expect_has(merge_error({parts[0], parts[2]}), "all 3 parts must be given, got none with number 2");
+  expect_has(merge_error({parts[1], parts[2]}), "got none with number 3");
   std::filesystem::copy(parts[1], directory_ / "again");
-  EXPECT_NE(merge_error({parts[0], parts[1], parts[2], directory_ / "again"})
-                .find("[merge] each part must be given once, got part 2 of 3 in " + parts[1] + " and " +
-                      (directory_ / "again")),
-            std::string::npos);
-  EXPECT_NE(merge_error({}).find("got none"), std::string::npos);
-  EXPECT_NE(merge_error({directory_ / "text"}).find("text must be a directory made by prepare"), std::string::npos);
+  expect_has(merge_error({parts[0], parts[1], parts[2], directory_ / "again"}),
+             "[merge] each part must be given once, got part 2 of 3 in " + parts[1] + " and " + (directory_ / "again"));
+  expect_has(merge_error({}), "got none");
+  expect_has(merge_error({directory_ / "text"}), "text must be a directory made by prepare");
   run({});
-  EXPECT_NE(merge_error({parts[0], parts[1], parts[2], directory_ / "out"}).find("out, which is whole"),
-            std::string::npos);
+  expect_has(merge_error({parts[0], parts[1], parts[2], directory_ / "out"}), "out, which is whole");
   EXPECT_FALSE(std::filesystem::exists(directory_ / "merged"));
-  EXPECT_NE(error_of([&] { merge_silently(parts, parts[1]); }).find("must not replace the input"), std::string::npos);
+  expect_has(error_of([&] { merge_silently(parts, parts[1]); }), "must not replace the input");
 }
 
 TEST_F(Merge, PartsOfOtherSettings) {
@@ -155,9 +149,9 @@ TEST_F(Merge, PartsOfOtherSettings) {
     c.change(given, directory_);
     run(given);
     const std::string message = merge_error({parts[0], directory_ / "other", parts[2]});
-    EXPECT_NE(message.find(c.what), std::string::npos) << message;
-    EXPECT_NE(message.find(parts[0]), std::string::npos) << message;
-    EXPECT_NE(message.find(directory_ / "other"), std::string::npos) << message;
+    expect_has(message, c.what);
+    expect_has(message, parts[0]);
+    expect_has(message, directory_ / "other");
   }
 }
 
@@ -174,13 +168,13 @@ TEST_F(Merge, PartsOfOtherFilesAndTokenizers) {
   given.output_dir = directory_ / "other";
   run(given);
   const std::string tokenizer = merge_error({parts[0], directory_ / "other", parts[2]});
-  EXPECT_NE(tokenizer.find("the same tokenizer, got others in"), std::string::npos) << tokenizer;
+  expect_has(tokenizer, "the same tokenizer, got others in");
   // A file that has grown.
   write(directory_ / "text/005.txt", read(directory_ / "text/005.txt") + "w0\n");
   given.model_dir = make_model(directory_);
   run(given);
   const std::string files = merge_error({parts[0], directory_ / "other", parts[2]});
-  EXPECT_NE(files.find("the same input files (a hash of their names and sizes), got"), std::string::npos) << files;
+  expect_has(files, "the same input files (a hash of their names and sizes), got");
 }
 
 TEST_F(Merge, DamagedParts) {
@@ -190,27 +184,25 @@ TEST_F(Merge, DamagedParts) {
   std::string bad = good;
   bad[130] = static_cast<char>(bad[130] ^ 1);
   write(shard, bad);
-  EXPECT_NE(merge_error(parts).find(shard + ": the checksum must be"), std::string::npos);
+  expect_has(merge_error(parts), shard + ": the checksum must be");
   EXPECT_FALSE(std::filesystem::exists(directory_ / "merged"));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "merged.preparing"));
   std::filesystem::remove(shard);
-  EXPECT_NE(merge_error(parts).find(shard), std::string::npos);
+  expect_has(merge_error(parts), shard);
   write(shard, good);
   merge_silently(parts, directory_ / "merged");
 }
 
 TEST_F(Merge, NoTokenInAnyPart) {
   for (const char* name : {"text/a.txt", "text/b.txt"}) write(directory_ / name, " \n");
-  EXPECT_NE(merge_error(make_parts(options(), 2)).find("a document with a token for the split train, got none"),
-            std::string::npos);
+  expect_has(merge_error(make_parts(options(), 2)), "a document with a token for the split train, got none");
 }
 
 TEST_F(Merge, APartIsNoDataDirectory) {
   write_files(3);
   const std::vector<std::string> parts = make_parts(options(), 3);
   const std::string message = error_of([&] { Split(parts[1], "train", ""); });
-  EXPECT_NE(message.find("must be a whole data directory, got part 2 of 3 (roformer merge"), std::string::npos)
-      << message;
+  expect_has(message, "must be a whole data directory, got part 2 of 3 (roformer merge");
   io::Progress progress;
   EXPECT_TRUE(verify(parts[1], progress).damaged.empty());
 }
@@ -219,16 +211,14 @@ TEST_F(Merge, PartsThatCannotBe) {
   write_files(3);
   PrepareOptions given = options();
   given.part = {.number = 1, .parts = 4};
-  EXPECT_NE(run_error(given).find("[prepare] there must be a file for each part, got 3 files for 4 parts"),
-            std::string::npos);
+  expect_has(run_error(given), "[prepare] there must be a file for each part, got 3 files for 4 parts");
   for (const InputPart part : {InputPart{0, 3}, InputPart{4, 3}, InputPart{-1, 3}, InputPart{1, 0}}) {
     given.part = part;
-    EXPECT_NE(run_error(given).find(fmt::format("got {} of {}", part.number, part.parts)), std::string::npos);
+    expect_has(run_error(given), fmt::format("got {} of {}", part.number, part.parts));
   }
   given.part = {.number = 1, .parts = 1};
   given.input.inputs = {"-"};
-  EXPECT_NE(run_error(given).find("the inputs of a part must be files, which every machine sees, got -"),
-            std::string::npos);
+  expect_has(run_error(given), "the inputs of a part must be files, which every machine sees, got -");
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out"));
 }
 

@@ -32,11 +32,8 @@ class Prepare : public testing::Test {
     const Split split(directory_ / "out", split_name, "");
     std::vector<int32_t> ids;
     for (int64_t d = 0; d < split.documents(); ++d) {
-      const auto count = static_cast<size_t>(split.document_tokens(d));
-      std::vector<int32_t> document(count);
-      std::vector<uint8_t> starts(count);
-      split.copy(d, 0, std::ssize(document), document.data(), starts.data());
-      ids.insert(ids.end(), document.begin(), document.end());
+      const TestDocument document = read_document(split, d);
+      ids.insert(ids.end(), document.ids.begin(), document.ids.end());
     }
     return ids;
   }

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "prepare_fixture.h"
-#include "rf/text/byte_tokenizer.h"
 #include "rf/text/segmenter.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::data {
 namespace {
@@ -38,7 +38,7 @@ class PrepareReplace : public Prepare {
       if (first.contains(std::string(name))) continue;
       const std::string precious = fmt::format("{}/{}", directory_ / "out", name);
       write(precious, "precious");
-      EXPECT_NE(run_error({.model_dir = model}).find(directory_ / "out"), std::string::npos) << precious;
+      expect_has(run_error({.model_dir = model}), directory_ / "out");
       EXPECT_EQ(std::filesystem::exists(precious) ? read(precious) : "gone", "precious") << precious;
       std::filesystem::remove(precious);
     }
@@ -75,8 +75,8 @@ TEST_F(PrepareReplace, NoOlderDirectoryWithoutItsTokenizer) {
   make_older();
   for (const char* name : {"tokenizer.json", "vocab.txt"}) std::filesystem::remove(directory_ / "out/" + name);
   const std::string message = run_error({});
-  EXPECT_NE(message.find(directory_ / "out must have its tokenizer"), std::string::npos) << message;
-  EXPECT_NE(message.find("remove the directory"), std::string::npos) << message;
+  expect_has(message, directory_ / "out must have its tokenizer");
+  expect_has(message, "remove the directory");
 }
 
 // A kill may come before the mark has its name, or later.

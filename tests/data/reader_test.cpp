@@ -51,10 +51,6 @@ Texts documents(const std::string& text, DocumentRule rule) {
 std::string file_error(const std::string& name, const std::string& bytes, const ReadOptions& options = {}) {
   return error_of([&] { read_file(name, bytes, options); });
 }
-void expect_parts(const std::string& message, const Texts& parts) {
-  for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << message;
-}
-
 std::string gzip(const std::string& bytes) {
   z_stream stream{};
   EXPECT_EQ(::deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);

@@ -239,14 +239,12 @@ TEST_P(PairsOfSegments, BadInputIsNamed) {
     const auto data = make_split(directory, documents.made, kVocab);
     return error_of([&] { Batcher(data, kSpecial, given); });
   };
-  EXPECT_NE(message({1, 1}, options(Pairs::kSentenceOrder)).find("must have a document of at least 2 tokens"),
-            std::string::npos);
-  EXPECT_NE(message({300}, options(Pairs::kNextSentence)).find("at least two documents"), std::string::npos);
-  EXPECT_NE(message({300}, options(Pairs::kSentenceOrder, 4)).find("max_length must be in [5, 2^24] with pairs, got 4"),
-            std::string::npos);
+  expect_has(message({1, 1}, options(Pairs::kSentenceOrder)), "must have a document of at least 2 tokens");
+  expect_has(message({300}, options(Pairs::kNextSentence)), "at least two documents");
+  expect_has(message({300}, options(Pairs::kSentenceOrder, 4)), "max_length must be in [5, 2^24] with pairs, got 4");
   BatchOptions causal = options(Pairs::kSentenceOrder);
   causal.objective = Objective::kCausal;
-  EXPECT_NE(message({300}, causal).find("pairs go with the masked objective"), std::string::npos);
+  expect_has(message({300}, causal), "pairs go with the masked objective");
 }
 
 // Two documents, one of a single token: all that B can be.

@@ -1,5 +1,5 @@
 // Texts, one for each line or record, all of them and in order. How the formats are read is reader_test.cpp's.
-#include "rf/data/texts.h"
+#include "rf/data/reader.h"
 
 #include "fixtures.h"
 
@@ -55,14 +55,14 @@ TEST(Texts, BadRecordsKeepTheirPlace) {
   const auto message = [](const std::string& name, const std::string& bytes, const ReadOptions& options = {}) {
     return error_of([&] { read_texts(name, bytes, options); });
   };
-  EXPECT_NE(message("a.jsonl", "{\"text\":\"x\"}\n{\"label\":1}\n").find("a.jsonl line 2"), std::string::npos);
-  EXPECT_NE(message("a.csv", "text,b\n1\n").find("a.csv line 2"), std::string::npos);
+  expect_has(message("a.jsonl", "{\"text\":\"x\"}\n{\"label\":1}\n"), "a.jsonl line 2");
+  expect_has(message("a.csv", "text,b\n1\n"), "a.csv line 2");
   const ReadOptions skip{.bad_records = BadRecords::kSkip};
-  EXPECT_NE(message("a.data", std::string("a\n\0b", 4), skip).find("zero bytes"), std::string::npos);
+  expect_has(message("a.data", std::string("a\n\0b", 4), skip), "zero bytes");
   const Read read = read_texts("a.jsonl", "{\"text\":\"x\"}\n{\"label\":1}\n{\"text\":\"y\"}\n", skip);
   EXPECT_EQ(read.texts, (Texts{"x", "", "y"}));
   ASSERT_EQ(read.problems.size(), 3u);
-  EXPECT_NE(read.problems[1].find("field"), std::string::npos);
+  expect_has(read.problems[1], "field");
   EXPECT_EQ(read.problems[0] + read.problems[2], "");
 }
 

@@ -49,11 +49,11 @@ TEST_F(Verify, NamesEveryDamagedShard) {
   ASSERT_EQ(report.damaged.size(), 3u);
   EXPECT_EQ(report.shards, shards - 3);
   EXPECT_EQ(report.damaged[0].file, "train-00001.rfs");
-  EXPECT_NE(report.damaged[0].error.find("train-00001.rfs: the checksum must be"), std::string::npos);
+  expect_has(report.damaged[0].error, "train-00001.rfs: the checksum must be");
   EXPECT_EQ(report.damaged[1].file, "train-00003.rfs");
-  EXPECT_NE(report.damaged[1].error.find("train-00003.rfs"), std::string::npos);
+  expect_has(report.damaged[1].error, "train-00003.rfs");
   EXPECT_EQ(report.damaged[2].file, "valid-00000.rfs");
-  EXPECT_NE(report.damaged[2].error.find("must begin with RFSHARD1"), std::string::npos);
+  expect_has(report.damaged[2].error, "must begin with RFSHARD1");
 }
 
 TEST_F(Verify, ShardsThatAreNotTheirs) {
@@ -62,22 +62,22 @@ TEST_F(Verify, ShardsThatAreNotTheirs) {
   const VerifyReport counts = verify_output();
   ASSERT_EQ(counts.damaged.size(), 1u);
   EXPECT_EQ(counts.damaged[0].file, "data.json");
-  EXPECT_NE(counts.damaged[0].error.find("out: train: the shards must hold"), std::string::npos);
+  expect_has(counts.damaged[0].error, "out: train: the shards must hold");
   ShardWriter writer(directory_ / "out/train-00000.rfs", 900, make_vocabulary(900).hash());
-  writer.add({1}, {1});
+  add_document(writer, {1}, {1});
   writer.finish();
   const VerifyReport vocabulary = verify_output();
   ASSERT_EQ(vocabulary.damaged.size(), 1u);
   EXPECT_EQ(vocabulary.damaged[0].file, "train-00000.rfs");
-  EXPECT_NE(vocabulary.damaged[0].error.find("must have the vocabulary of data.json"), std::string::npos);
+  expect_has(vocabulary.damaged[0].error, "must have the vocabulary of data.json");
 }
 
 TEST_F(Verify, NoDataDirectory) {
-  EXPECT_NE(error_of([&] {
-              io::Progress progress;
-              verify(directory_ / "text", progress);
-            }).find("must be a directory made by prepare"),
-            std::string::npos);
+  expect_has(error_of([&] {
+               io::Progress progress;
+               verify(directory_ / "text", progress);
+             }),
+             "must be a directory made by prepare");
 }
 
 }  // namespace

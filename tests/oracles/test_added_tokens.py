@@ -1,9 +1,11 @@
-"""Added tokens that take white space from one another, against the library `tokenizers`: random tokens, small texts."""
+"""Added tokens against the library `tokenizers`: those that take white space from one another, and 10,000 that begin
+alike."""
 
+import json
 import random
 
 import pytest
-from tokenizer_probe import ask
+from tokenizer_probe import ask, of_texts, offsets, write_vocabulary
 
 tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")
@@ -67,13 +69,46 @@ def test_white_space_that_two_tokens_take(tmp_path, kind):
         transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=UNK).save_pretrained(directory)
         tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         texts = ["".join(draw.choices(LETTERS, k=draw.randrange(1, 9))) for _ in range(200)]
-        answers = ask(directory, [{"text": text} for text in texts])
+        answers = ask(directory, of_texts(texts))
         assert len(answers) == len(texts), answers
         for text, got in zip(texts, answers, strict=True):
-            offsets = list(zip(got["begin"], got["end"], strict=True))
-            assert all(0 <= begin <= end <= len(text) for begin, end in offsets), (case, ascii(text))
+            assert all(0 <= begin <= end <= len(text) for begin, end in offsets(got)), (case, ascii(text))
             want = encode(tokenizer, text)
             counts["panics" if want is None else "same"] += 1
             if want is not None:
-                assert (got["ids"], offsets) == (want.ids, want.offsets), (case, ascii(text))
+                assert (got["ids"], offsets(got)) == (want.ids, want.offsets), (case, ascii(text))
     assert min(counts.values()) > 0, counts
+
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+TOKENS = [f"<{'reserved_' * 8}token_{i:05}>" for i in range(10_000)]
+TEXT = f"a {TOKENS[0]}b{TOKENS[9_999]} {TOKENS[77][:-1]} h"
+
+
+def write_json(folder, oracle):
+    oracle.save(str(folder / "tokenizer.json"))
+    return {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+
+
+def write_decoder(folder, oracle):
+    write_vocabulary(folder / "vocab.txt", VOCAB)
+    added = {len(VOCAB) + i: {"content": token, "special": True} for i, token in enumerate(TOKENS)}
+    return {"tokenizer_class": "BertTokenizer", "added_tokens_decoder": added}
+
+
+def write_map(folder, oracle):
+    write_vocabulary(folder / "vocab.txt", VOCAB)
+    (folder / "added_tokens.json").write_text(json.dumps({token: len(VOCAB) + i for i, token in enumerate(TOKENS)}))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": TOKENS}))
+    return {"tokenizer_class": "BertTokenizer"}
+
+
+@pytest.mark.parametrize("write", [write_json, write_decoder, write_map])
+def test_many_that_begin_alike(write, tmp_path):
+    """From every file that may hold them. Opening takes time in proportion to their number: 0.4 s for 100,000."""
+    oracle = Tokenizer(models.WordPiece({token: i for i, token in enumerate(VOCAB)}, unk_token="[UNK]"))
+    oracle.normalizer, oracle.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    oracle.add_tokens([AddedToken(token, special=True, normalized=False) for token in TOKENS])
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(write(tmp_path, oracle)))
+    (ours,) = ask(tmp_path, of_texts([TEXT]))
+    assert ours["ids"] == oracle.encode(TEXT).ids

@@ -5,7 +5,9 @@ import json
 import random
 
 import pytest
-from tokenizer_probe import ask, check_decoding, check_texts, code_points, random_texts, refusal
+from tokenizer_probe import ask, check_decoding, check_texts, of_texts, offsets, random_texts, refusal
+
+from tokenizer_texts import code_points
 
 tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")
@@ -163,11 +165,10 @@ def test_ill_formed_utf8(tmp_path, trained, variant, merges):
     tokenizer = Tokenizer.from_str(trained) if merges else train(vocab_size=256 + len(SPECIALS))
     wrapped = save(tune(tokenizer, variant), tmp_path)
     raw = ill_formed_texts()
-    for data, got in zip(raw, ask(tmp_path, [{"hex": data.hex()} for data in raw]), strict=True):
+    for data, got in zip(raw, ask(tmp_path, of_texts(raw)), strict=True):
         text = data.decode("utf-8", errors="replace")
         want = wrapped._tokenizer.encode(text)
-        assert got["ids"] == want.ids, data
-        assert list(zip(got["begin"], got["end"], strict=True)) == want.offsets, data
+        assert (got["ids"], offsets(got)) == (want.ids, want.offsets), data
         assert got["replaced"] == text.count("\ufffd"), data
         begins = byte_of_characters(data)
         assert got["byte_begin"] == [begins[at] for at in got["begin"]], data

@@ -1,18 +1,14 @@
 """The pipelines `bert` and `roformer` against `transformers` 5, which runs them on the library `tokenizers`.
 
-Words, ids and offsets (spec R-TOK-01, R-TOK-04, R-TOK-05 table set A). The C++ side is the tokenizer_probe program of
-the build in ROFORMER_BUILD_DIR (build/release unless set).
+Words, ids and offsets (spec R-TOK-01, R-TOK-04, R-TOK-05 table set A).
 """
 
-import itertools
-import json
-import os
 import random
-import subprocess
 import unicodedata
 from pathlib import Path
 
 import pytest
+from tokenizer_probe import ask, check_byte_offsets, first_of_words, of_texts, offsets, write_vocabulary
 
 from tokenizer_texts import code_points, interesting_characters, random_strings, small_vocabulary
 
@@ -21,30 +17,29 @@ transformers = pytest.importorskip("transformers")
 jieba = pytest.importorskip("jieba")
 pytest.importorskip("rjieba")
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "tokenizer_probe"
 DICTIONARY = Path(jieba.__file__).parent / "dict.txt"  # the words of rjieba too
 
 # do_lower_case, strip_accents, tokenize_chinese_chars
-OPTIONS = [(lower, strip, cjk) for lower in (True, False) for strip in (None, True, False) for cjk in (True, False)]
+OPTIONS = [  # each pair of values
+    (True, None, True),
+    (False, None, True),
+    (True, True, False),
+    (False, True, True),
+    (True, False, True),
+    (False, False, False),
+    (True, None, False),
+]
 DEFAULTS = [(True, None, True), (False, None, True)]
 CLASSES = {"bert": transformers.BertTokenizer, "roformer": transformers.RoFormerTokenizer}
 
 
-def probe(texts, mode, pipeline, options, *arguments):
-    """Runs tokenizer_probe on texts (or bytes) and returns its JSON answers."""
-    items = [{"hex": text.hex()} if isinstance(text, bytes) else {"text": text} for text in texts]
+def probe(texts, pipeline, options, **more):
+    """The probe's answers to texts or bytes."""
     lower, strip, cjk = options
     given = {"pipeline": pipeline, "lower": lower, "strip_accents": strip, "tokenize_chinese_chars": cjk}
     if pipeline == "roformer":
         given["dictionary"] = str(DICTIONARY)
-    done = subprocess.run(
-        [PROBE, mode, json.dumps(given), *map(str, arguments)],
-        input="".join(json.dumps(item) + "\n" for item in items).encode(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+    return ask(given | more, of_texts(texts))
 
 
 def library_words(options):
@@ -66,8 +61,10 @@ def library_words(options):
 
 def check_words(texts, options):
     theirs = library_words(options)
-    for text, got in zip(texts, probe(texts, "words", "bert", options), strict=True):
-        assert list(zip(got["words"], got["begin"], got["end"], strict=True)) == theirs(text), ascii(text)
+    for text, got in zip(texts, probe(texts, "bert", options, words=True), strict=True):
+        assert [(word, *place) for word, place in zip(got["words"], offsets(got), strict=True)] == theirs(text), ascii(
+            text
+        )
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -92,11 +89,6 @@ def test_runs_of_combining_characters(options):
     check_words([" ".join(words[i : i + 50]) for i in range(0, len(words), 50)], options)
 
 
-def write_vocabulary(path, tokens):
-    path.write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
-    return path
-
-
 def library_tokenizer(pipeline, tokens, options):
     lower, strip, cjk = options
     vocab = {token: i for i, token in enumerate(tokens)}
@@ -106,16 +98,11 @@ def library_tokenizer(pipeline, tokens, options):
 def check_encodings(pipeline, texts, tokens, options, tmp_path):
     path = write_vocabulary(tmp_path / "vocab.txt", tokens)
     fast = library_tokenizer(pipeline, tokens, options)
-    for text, got in zip(texts, probe(texts, "encode", pipeline, options, path), strict=True):
+    for text, got in zip(texts, probe(texts, pipeline, options, vocab=str(path)), strict=True):
         theirs = fast(text, add_special_tokens=False, return_offsets_mapping=True)
-        assert got["ids"] == theirs.input_ids, ascii(text)
-        assert list(zip(got["begin"], got["end"], strict=True)) == theirs["offset_mapping"], ascii(text)
-        of_word = theirs.word_ids()
-        first = [int(i == 0 or word is None or word != of_word[i - 1]) for i, word in enumerate(of_word)]
-        assert got["starts_word"] == first, ascii(text)
-        byte_of = list(itertools.accumulate((len(char.encode()) for char in text), initial=0))
-        for name in ("begin", "end"):
-            assert got["byte_" + name] == [byte_of[at] for at in got[name]], ascii(text)
+        assert (got["ids"], offsets(got)) == (theirs.input_ids, theirs["offset_mapping"]), ascii(text)
+        assert got["starts_word"] == first_of_words(theirs.word_ids()), ascii(text)
+        check_byte_offsets(got, text)
 
 
 @pytest.mark.parametrize("options", [*DEFAULTS, (True, False, False), (False, True, True)])
@@ -192,9 +179,8 @@ def test_invalid_utf8_is_replaced_as_python_does(tmp_path, pipeline):
     tokens = small_vocabulary()
     path = write_vocabulary(tmp_path / "vocab.txt", tokens)
     fast = library_tokenizer(pipeline, tokens, DEFAULTS[0])
-    for text, got in zip(raw, probe(raw, "encode", pipeline, DEFAULTS[0], path), strict=True):
+    for text, got in zip(raw, probe(raw, pipeline, DEFAULTS[0], vocab=str(path)), strict=True):
         decoded = text.decode("utf-8", errors="replace")
         theirs = fast(decoded, add_special_tokens=False, return_offsets_mapping=True)
-        assert got["ids"] == theirs.input_ids, text
-        assert list(zip(got["begin"], got["end"], strict=True)) == theirs["offset_mapping"], text
+        assert (got["ids"], offsets(got)) == (theirs.input_ids, theirs["offset_mapping"]), text
         assert got["replaced"] == decoded.count("\ufffd"), text

@@ -1,22 +1,17 @@
 """The segmenter (spec R-TOK-02) against `rjieba` and `jieba`, both without their hidden Markov model, and user
-dictionaries against jieba's load_userdict. The C++ side is the segment_probe program of the build in
-ROFORMER_BUILD_DIR (build/release unless set).
-"""
+dictionaries against jieba's load_userdict."""
 
 import itertools
-import json
-import os
 import random
-import subprocess
 from pathlib import Path
 
 import jieba
 import pytest
 import rjieba
+from tokenizer_probe import DATA, ask
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "segment_probe"
-DATA = ROOT.parent / "shared" / "data"
+from tokenizer_texts import code_points
+
 DICTIONARY = Path(jieba.__file__).parent / "dict.txt"
 # Han characters in rjieba's runs and ours that jieba (which ends at U+9FD5) takes for punctuation.
 HAN_OF_RJIEBA = [(0x3400, 0x4DC0), (0x9FD6, 0xA000), (0xF900, 0xFB00), (0x20000, 0x2A6E0), (0x2A700, 0x2EBF0)]
@@ -32,13 +27,8 @@ def cache(tmp_path_factory):
 
 
 def total_and_words(cache, texts, dictionary=DICTIONARY, users=()):
-    done = subprocess.run(
-        [PROBE, str(cache), str(dictionary), *map(str, users)],
-        input="".join(json.dumps(text) + "\n" for text in texts).encode(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    total, *words = (json.loads(line) for line in done.stdout.decode().split("\n") if line)
+    options = {"segment": str(cache), "dictionary": str(dictionary), "users": [str(user) for user in users]}
+    total, *words = ask(options, texts)
     return total, words
 
 
@@ -71,10 +61,6 @@ def rjieba_cut(text):
 def joined(texts, separator=" "):
     """Fewer and longer texts, which are quicker to compare."""
     return [separator.join(texts[i : i + 256]) for i in range(0, len(texts), 256)]
-
-
-def code_points():
-    return (code for code in range(0x110000) if not 0xD800 <= code < 0xE000)
 
 
 def test_which_characters_are_in_runs(tmp_path):

@@ -5,7 +5,7 @@ import random
 import shutil
 
 import pytest
-from tokenizer_probe import ask, check_decoding, check_texts, random_texts, refusal
+from tokenizer_probe import ask, check_decoding, check_texts, of_texts, random_texts, refusal, write_vocabulary
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -28,7 +28,7 @@ def small_vocabulary():
 
 def write_vocab(directory, tokens):
     directory.mkdir(exist_ok=True)
-    (directory / "vocab.txt").write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
+    write_vocabulary(directory / "vocab.txt", tokens)
 
 
 def write_json(path, value):
@@ -189,7 +189,7 @@ def test_bert_legacy_with_other_special_tokens(tmp_path):
     theirs = transformers.BertTokenizerLegacy.from_pretrained(tmp_path / "m")
     tokens = ["[MASK]", "<mask>", "[SEP]", "<ma\x00sk>", "[MA\x00SK]", "a [SE\u200bP] b"]
     texts = list(random_texts(300, seed=19, tokens=tokens))
-    for text, got in zip(texts, ask(tmp_path / "m", [{"text": text} for text in texts]), strict=True):
+    for text, got in zip(texts, ask(tmp_path / "m", of_texts(texts)), strict=True):
         assert got["ids"] == theirs(text, add_special_tokens=False)["input_ids"], ascii(text)
 
 

@@ -1,15 +1,11 @@
-"""The original WoBERT and RoFormer tokenizer (spec R-TOK-03) against wobert_reference.py. The C++ side is the
-tokenizer_probe program of the build in ROFORMER_BUILD_DIR (build/release unless set).
-"""
+"""The original WoBERT and RoFormer tokenizer (spec R-TOK-03) against wobert_reference.py."""
 
-import json
-import os
 import random
-import subprocess
 import unicodedata
 from pathlib import Path
 
 import pytest
+from tokenizer_probe import DATA, ask, check_byte_offsets, of_texts, offsets, write_vocabulary
 
 pytest.importorskip("transformers")
 jieba = pytest.importorskip("jieba")
@@ -17,9 +13,6 @@ pytest.importorskip("rjieba")
 
 from wobert_reference import SPECIALS, WobertReference  # noqa: E402  (needs what may be missing)
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "tokenizer_probe"
-DATA = ROOT.parent / "shared" / "data"
 DICTIONARY = Path(jieba.__file__).parent / "dict.txt"
 TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode/unicode_tables.inc
 
@@ -31,20 +24,12 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"SKIPPED LOUDLY: no t
 
 
 def check(vocab_path, tokens, texts, case):
-    options = {"pipeline": "wobert", "lower": case == "lower", "dictionary": str(DICTIONARY)}
-    done = subprocess.run(
-        [PROBE, "encode", json.dumps(options), str(vocab_path)],
-        input="".join(json.dumps({"text": text}) + "\n" for text in texts).encode(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    answers = [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+    options = {"pipeline": "wobert", "lower": case == "lower", "dictionary": str(DICTIONARY), "vocab": str(vocab_path)}
     reference = WobertReference(tokens, case)
-    for text, got, want in zip(texts, answers, map(reference.encode, texts), strict=True):
-        ours = list(zip(got["ids"], got["begin"], got["end"], strict=True))
-        assert ours == list(want), ascii(text)
-        assert got["byte_begin"] == [len(text[:begin].encode()) for begin in got["begin"]], ascii(text)
-        assert got["byte_end"] == [len(text[:end].encode()) for end in got["end"]], ascii(text)
+    for text, got in zip(texts, ask(options, of_texts(texts)), strict=True):
+        ours = [(id, *place) for id, place in zip(got["ids"], offsets(got), strict=True)]
+        assert ours == list(reference.encode(text)), ascii(text)
+        check_byte_offsets(got, text)
 
 
 def dictionary_words():
@@ -62,9 +47,7 @@ def vocabulary(tmp_path_factory):
     tokens = list(dict.fromkeys(SPECIALS + words + draw.sample(chars, 1500) + plain + odd))
     tokens = [token for token in tokens if token not in ("%", "~", "q", "ê")]
     tokens += [f"##{char}" for char in (*"abcdefgh0123", "恤", "é") if f"##{char}" not in tokens]
-    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    path.write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
-    return path, tokens
+    return write_vocabulary(tmp_path_factory.mktemp("vocabulary") / "vocab.txt", tokens), tokens
 
 
 def random_strings(count, seed):

@@ -1,29 +1,32 @@
 """The BERT tokenizer against other people's programs (spec R-TOK-04, R-TOK-05 table set B, R-TOK-07).
 
 The words and ids are those of `transformers`' bert.tokenization_bert_legacy, the offsets those of
-`tokenizers.BertWordPieceTokenizer` wherever that library gives the same ids. The C++ side is the text_probe program of
-the build in ROFORMER_BUILD_DIR (build/release unless set).
+`tokenizers.BertWordPieceTokenizer` wherever that library gives the same ids.
 """
 
 import itertools
-import json
-import os
 import random
 import re
-import subprocess
 import unicodedata
 from pathlib import Path
 
 import pytest
+from tokenizer_probe import (
+    DATA,
+    ROOT,
+    ask,
+    check_byte_offsets,
+    first_of_words,
+    of_texts,
+    offsets,
+    write_vocabulary,
+)
 
 from tokenizer_texts import SPECIALS, code_points, interesting_characters, random_strings, small_vocabulary
 
 legacy = pytest.importorskip("transformers.models.bert.tokenization_bert_legacy")
 tokenizers = pytest.importorskip("tokenizers")
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "text_probe"
-DATA = ROOT.parent / "shared" / "data"
 TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode/unicode_tables.inc
 
 same_unicode = pytest.mark.skipif(
@@ -33,16 +36,8 @@ same_unicode = pytest.mark.skipif(
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"SKIPPED LOUDLY: no test data at {DATA}")
 
 
-def probe(lines, *arguments):
-    """Runs text_probe on JSON objects (or texts) and returns its JSON answers."""
-    items = [line if isinstance(line, dict) else {"text": line} for line in lines]
-    done = subprocess.run(
-        [PROBE, *map(str, arguments)],
-        input="".join(json.dumps(item) + "\n" for item in items).encode(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+def probe(texts, case, **more):
+    return ask({"pipeline": "bert-legacy", "lower": case == "lower"} | more, of_texts(texts))
 
 
 def legacy_words(texts, case):
@@ -51,7 +46,7 @@ def legacy_words(texts, case):
 
 
 def check_words(texts, case):
-    ours = probe(texts, "words", case)
+    ours = probe(texts, case, words=True)
     for text, got, want in zip(texts, ours, legacy_words(texts, case), strict=True):
         assert got["words"] == want, ascii(text)
 
@@ -110,23 +105,18 @@ def reorders_what_stays(text):
 
 def check_encodings(vocab_path, texts, case, least_agreement):
     """Ids against the legacy classes; offsets against `tokenizers` where it sees the same words. Returns ours."""
-    ours = probe(texts, "encode", case, vocab_path)
+    ours = probe(texts, case, vocab=str(vocab_path))
     fast = fast_tokenizer(vocab_path, case)
-    words = probe(texts, "words", case)
+    words = probe(texts, case, words=True)
     agreeing = 0
     for text, got, probed, want in zip(texts, ours, words, legacy_ids(vocab_path, texts, case), strict=True):
         assert got["ids"] == want, ascii(text)
-        starts = [text[:begin].encode() for begin in got["begin"]]
-        assert got["byte_begin"] == [len(start) for start in starts], ascii(text)
-        assert got["byte_end"] == [len(text[:end].encode()) for end in got["end"]], ascii(text)
+        check_byte_offsets(got, text)
         if fast_words(fast, text) == probed["words"] and not reorders_what_stays(text):
             agreeing += 1
             theirs = fast.encode(text, add_special_tokens=False)
-            assert theirs.ids == want, ascii(text)
-            assert list(zip(got["begin"], got["end"], strict=True)) == theirs.offsets, ascii(text)
-            of_word = theirs.word_ids
-            first = [int(i == 0 or word is None or word != of_word[i - 1]) for i, word in enumerate(of_word)]
-            assert got["starts_word"] == first, ascii(text)
+            assert (theirs.ids, theirs.offsets) == (want, offsets(got)), ascii(text)
+            assert got["starts_word"] == first_of_words(theirs.word_ids), ascii(text)
     assert agreeing >= least_agreement * len(texts), f"{agreeing} of {len(texts)}"
     return ours
 
@@ -134,8 +124,7 @@ def check_encodings(vocab_path, texts, case, least_agreement):
 @same_unicode
 @pytest.mark.parametrize("case", ["lower", "keep"])
 def test_random_strings(tmp_path, case):
-    vocab_path = tmp_path / "vocab.txt"
-    vocab_path.write_text("".join(token + "\n" for token in small_vocabulary()), encoding="utf-8")
+    vocab_path = write_vocabulary(tmp_path / "vocab.txt", small_vocabulary())
     texts = list(random_strings(10_000, seed={"lower": 1, "keep": 2}[case]))
     check_encodings(vocab_path, texts, case, least_agreement=0.2)
 
@@ -146,7 +135,7 @@ def test_invalid_utf8_is_replaced_as_python_does():
         bytes(draw.choice((0x41, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xED, 0xF0, 0xF4, 0xF5)) for _ in range(9))
         for _ in range(3000)
     ]
-    ours = probe([{"hex": text.hex()} for text in raw], "words", "lower")
+    ours = probe(raw, "lower", words=True)
     decoded = [text.decode("utf-8", errors="replace") for text in raw]
     for text, got, want in zip(decoded, ours, legacy_words(decoded, "lower"), strict=True):
         assert got["words"] == want, ascii(text)
@@ -209,17 +198,16 @@ def test_trainer_is_the_naive_algorithm():
         for word in text.split():
             words[word] = words.get(word, 0) + 1
     for size in (40, 120, 400):
-        (ours,) = probe(texts, "train", "keep", size)
+        (ours,) = probe(texts, "keep", train=size)
         assert ours["tokens"] == naive_merges(words, size)
 
 
 def test_trained_vocabulary_loses_nothing(tmp_path):
     """R-TOK-07: encoding and decoding give the normalised text back, and transformers reads the same ids."""
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    (trained,) = probe([text], "train", "lower", 600)
+    (trained,) = probe([text], "lower", train=600)
     assert len(trained["tokens"]) == 600
-    vocab_path = tmp_path / "vocab.txt"
-    vocab_path.write_text("".join(token + "\n" for token in trained["tokens"]), encoding="utf-8")
+    vocab_path = write_vocabulary(tmp_path / "vocab.txt", trained["tokens"])
     (ours,) = check_encodings(vocab_path, [text], "lower", least_agreement=1)
     decoded = " ".join(trained["tokens"][i] for i in ours["ids"]).replace(" ##", "")
     assert decoded == " ".join(legacy_words([text], "lower")[0])

@@ -1,4 +1,4 @@
-"""What the tests of tokenizer files share: the probe program, texts that provoke tokenizers, small trained models."""
+"""What the tests of tokenizers share: the probe program, text_probe of the build, and texts that provoke tokenizers."""
 
 import itertools
 import json
@@ -8,28 +8,50 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release"))
-PROBE = BUILD / "tests" / "model_probe"
+PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "text_probe"
+DATA = ROOT.parent / "shared" / "data"
 
 
-def ask(directory, requests, *arguments):
-    """The probe's answers; a refused directory gives one {"error"}."""
+def ask(options, lines, dictionary=None):
+    """The probe's answers. Options are those of text_probe, or a model directory; a refused one gives one {"error"}."""
+    if not isinstance(options, dict):
+        options = {"model": str(options)} | ({"dictionary": str(dictionary)} if dictionary else {})
     done = subprocess.run(
-        [PROBE, directory, *map(str, arguments)],
-        input="".join(json.dumps(request) + "\n" for request in requests).encode(),
+        [PROBE, json.dumps(options)],
+        input="".join(json.dumps(line) + "\n" for line in lines).encode(),
         stdout=subprocess.PIPE,
         check=True,
     )
     return [json.loads(line) for line in done.stdout.decode().split("\n") if line]
 
 
-def refusal(directory, *arguments):
-    answers = ask(directory, [{"text": "a"}], *arguments)
-    return answers[0].get("error", "")
+def of_texts(texts):
+    """The lines that ask about texts, or bytes."""
+    return [{"hex": text.hex()} if isinstance(text, bytes) else {"text": text} for text in texts]
 
 
-def code_points():
-    return (code for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+def write_vocabulary(path, tokens):
+    path.write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
+    return path
+
+
+def offsets(answer):
+    return list(zip(answer["begin"], answer["end"], strict=True))
+
+
+def first_of_words(word_ids):
+    """Where a token begins a word, from the word_ids of `tokenizers`."""
+    return [int(i == 0 or word is None or word != word_ids[i - 1]) for i, word in enumerate(word_ids)]
+
+
+def check_byte_offsets(answer, text):
+    before = list(itertools.accumulate((len(char.encode()) for char in text), initial=0))
+    for name in ("begin", "end"):
+        assert answer["byte_" + name] == [before[at] for at in answer[name]], ascii(text)
+
+
+def refusal(directory):
+    return ask(directory, [{"text": "a"}])[0].get("error", "")
 
 
 SCRIPTS = [
@@ -51,34 +73,9 @@ SCRIPTS = [
     (0x2F800, 0x2FA20),
     (0xE0000, 0xE0200),
 ]
-WORDS = [
-    "hello",
-    " world",
-    "Naïve",
-    "don't",
-    "we'll",
-    "'s",
-    " 's",
-    "I'VE",
-    "2024",
-    "½",
-    "中文",
-    "한국어",
-    "👩\u200d👩\u200d👧",
-]
-WORDS += [
-    "a\u0301",
-    "e\u0301\u0323",
-    "\u1112\u1161\u11ab",
-    "\u0344",
-    "q\u0307\u0323",
-    "...",
-    "(x)",
-    "\x00",
-    "\x7f",
-    "\ufffd",
-    "ſ",
-]
+WORDS = ["hello", " world", "Naïve", "don't", "we'll", "'s", " 's", "I'VE", "2024", "½", "中文", "한국어", "ſ"]
+WORDS += ["a\u0301", "e\u0301\u0323", "\u1112\u1161\u11ab", "\u0344", "q\u0307\u0323", "👩\u200d👩\u200d👧"]
+WORDS += ["...", "(x)", "\x00", "\x7f", "\ufffd"]
 GAPS = ["", "", "", " ", " ", "  ", "   ", "\n", " \n ", "\t", "\u00a0", "\u2003", "\u3000", "\u0085", "\r\n"]
 
 
@@ -100,24 +97,20 @@ def random_texts(count, seed, tokens=()):
         yield "".join(parts)
 
 
-def check_texts(directory, texts, encode, *arguments):
+def check_texts(directory, texts, encode, dictionary=None):
     """`encode(text)` gives a `tokenizers` Encoding; ids and offsets are compared."""
     texts = list(texts)
-    answers = ask(directory, [{"text": text} for text in texts], *arguments)
+    answers = ask(directory, of_texts(texts), dictionary)
     assert len(answers) == len(texts), answers[-1:]
     for text, got in zip(texts, answers, strict=True):
         want = encode(text)
-        assert got["ids"] == want.ids, ascii(text)
-        assert list(zip(got["begin"], got["end"], strict=True)) == want.offsets, ascii(text)
-        bytes_before = list(itertools.accumulate((len(char.encode()) for char in text), initial=0))
-        assert got["byte_begin"] == [bytes_before[i] for i in got["begin"]], ascii(text)
-        assert got["byte_end"] == [bytes_before[i] for i in got["end"]], ascii(text)
+        assert (got["ids"], offsets(got)) == (want.ids, want.offsets), ascii(text)
+        check_byte_offsets(got, text)
 
 
-def check_decoding(directory, tokenizer, lists, *arguments):
+def check_decoding(directory, tokenizer, lists):
     """Against `transformers`' decode()."""
     requests = [{"ids": ids, "skip": skip} for ids in lists for skip in (False, True)]
-    answers = ask(directory, requests, *arguments)
-    for request, got in zip(requests, answers, strict=True):
+    for request, got in zip(requests, ask(directory, requests), strict=True):
         want = tokenizer.decode(request["ids"], skip_special_tokens=request["skip"])
         assert got["text"] == want, request

@@ -2,11 +2,8 @@
 // tests/oracles/test_batch.py's.
 #include "rf/text/batch.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
-
-#include "expect_error.h"
+#include "support.h"
 
 namespace rf::text {
 namespace {

@@ -1,13 +1,9 @@
 // Tokens that come one after another have the text that they have together, and what is settled stays.
 #include "rf/text/decoding_stream.h"
 
-#include <gtest/gtest.h>
-
 #include <random>
-#include <string>
-#include <vector>
 
-#include "rf/text/byte_tokenizer.h"
+#include "support.h"
 
 namespace rf::text {
 namespace {
@@ -73,24 +69,6 @@ TEST(DecodingStream, HasTheTextOfAllTokensAndKeepsWhatIsSettled) {
     }
   }
   EXPECT_EQ(cleaned, 1600U);
-}
-
-// What is settled is not decoded again.
-TEST(DecodingStream, TakesStepsInProportionToTheTokens) {
-  for (const Tokenizer& tokenizer : {pieces(Join::kWordPieces, false, true), bytes(true), bytes(false)}) {
-    const auto steps = [&](size_t count) {
-      std::mt19937 random(2);
-      DecodingStream stream(tokenizer, SkipSpecials::kYes);
-      for (const int32_t id : random_ids(tokenizer, count, random)) {
-        stream.add(id);
-        stream.text();
-      }
-      return stream.steps();
-    };
-    const int64_t some = steps(500);
-    EXPECT_GT(some, 0);
-    EXPECT_LT(steps(4000), 12 * some);
-  }
 }
 
 }  // namespace

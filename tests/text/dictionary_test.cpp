@@ -1,6 +1,5 @@
-// The files of a dictionary, their errors, and the cache of what is built. The words cut with it against rjieba and
-// jieba: tests/oracles/test_segmenter.py.
-#include <gtest/gtest.h>
+// The files of a dictionary, their errors, and the cache of what is built; odd values and long texts. The words cut
+// with it against rjieba and jieba: tests/oracles/test_segmenter.py.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,10 +11,9 @@
 #include <span>
 #include <sstream>
 
-#include "expect_error.h"
 #include "rf/text/segmenter.h"
 #include "segmenter/dictionary_image.h"
-#include "temp_dir.h"
+#include "support.h"
 
 namespace rf::text {
 namespace {
@@ -62,7 +60,7 @@ std::string user_error(std::string_view lines) {
 
 TEST(Dictionary, BadLinesAreNamed) {
   expect_contains(main_error("a 1 n\nword\n"), "dict.txt:2] a line must be a word and a frequency, got \"word\"");
-  expect_contains(main_error("a 1 n\n\nb -3 n\n"), "dict.txt:3] a frequency must be a whole number");
+  expect_contains(main_error("a 1 n\n\nb -3 n\n"), "dict.txt:3] a frequency must be an integer");
   expect_contains(main_error("a  1 n\n"), "got \"\"");
   expect_contains(main_error("a 1.5 n\n"), "got \"1.5\"");
   expect_contains(main_error("a 9007199254740993 n\n"), "from 0 to 2^53");
@@ -72,8 +70,31 @@ TEST(Dictionary, BadLinesAreNamed) {
   expect_contains(main_error(""), "must have a word with a frequency above 0");
   expect_contains(main_error("a 0 n\n"), "must have a word with a frequency above 0");
   expect_contains(user_error("ok 3\n\xFF 3\n"), "user.txt:2] a dictionary must be UTF-8");
-  expect_contains(user_error("ok 99999999999999999999\n"), "user.txt:1] a frequency must be a whole number");
+  expect_contains(user_error("ok 99999999999999999999\n"), "user.txt:1] a frequency must be an integer");
   expect_contains(message_of([] { Dictionary::load("/nonexistent/dict.txt", {}, kNoCache); }), "/nonexistent/dict.txt");
+}
+
+TEST(Segmenter, OddValuesAndARunOfMillions) {
+  const TempDir dir;
+  auto dictionary = Dictionary::load(dir.write("dict.txt", kLines), {}, kNoCache);
+  Segmenter segmenter(dictionary);
+  dictionary.reset();  // which the segmenter keeps
+  std::vector<uint32_t> found = {77};
+  segmenter.cut(U"", found);
+  EXPECT_TRUE(found.empty());
+  const char32_t odd[] = {0xD800, 0xDFFF, 0x110000, 0xFFFFFFFF, 'a', 0};
+  segmenter.cut({odd, 6}, found);
+  EXPECT_EQ(found, (std::vector<uint32_t>{1, 2, 3, 4, 5, 6}));
+  std::u32string text;
+  constexpr size_t kWords = 1'000'000;
+  for (size_t i = 0; i < kWords; ++i) text += U"\u4E2D\u56FD";
+  segmenter.cut(text, found);
+  ASSERT_EQ(found.size(), kWords);
+  for (size_t i = 0; i < kWords; ++i) ASSERT_EQ(found[i], 2 * (i + 1));
+  for (const char32_t c : {U'\n', U' ', U'\u3002', U'\u0130'}) EXPECT_TRUE(Segmenter::may_part_after(c));
+  for (const char32_t c : {U'\r', U'-', U'7', U'x', U'\u4ECA', U'\U00020000'}) {
+    EXPECT_FALSE(Segmenter::may_part_after(c));
+  }
 }
 
 TEST(Dictionary, LongestWordAndByteOrderMark) {
@@ -112,6 +133,15 @@ TEST(Dictionary, SavesWhatWasRead) {
   EXPECT_EQ(content(saved + "/dict.txt"), kLines);
 }
 
+// An image with a right hash.
+std::string signed_image(std::string bytes) {
+  ImageHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  header.content_hash = content_hash(std::as_bytes(std::span(bytes)));
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes;
+}
+
 TEST(DictionaryCache, IsWrittenOnceForEachContent) {
   const TempDir dir;
   const DictionaryCache cache{dir.path() + "/new/folder"};
@@ -138,8 +168,8 @@ TEST(DictionaryCache, DamageIsRepaired) {
 
   std::vector<std::string> bad = {
       "", "garbage", std::string(good.size(), '\0'), good.substr(0, 100), good.substr(0, good.size() - 1), good + '\0'};
-  std::vector<size_t> places = {good.size() / 2, good.size() - 1};
-  for (size_t at = 0; at < 128; at += 4) places.push_back(at);  // every field of the header
+  std::vector<size_t> places = {good.size() / 2, good.size() - 1, 12};  // and every field of the header
+  for (size_t at = 0; at < sizeof(ImageHeader); at += 8) places.push_back(at);
   for (const size_t at : places) {
     bad.push_back(good);
     bad.back()[at] = static_cast<char>(bad.back()[at] ^ 1);
@@ -183,11 +213,8 @@ TEST(DictionaryCache, WhatLeadsOutOfTheFileIsRepaired) {
   for (const auto& change : changes) {
     std::string bytes = good;
     std::memcpy(bytes.data() + change.at, &change.value, change.bytes);
-    std::memcpy(&header, bytes.data(), sizeof header);
-    header.content_hash = hash_bytes(std::as_bytes(std::span(bytes)).subspan(offsetof(ImageHeader, key)));
-    std::memcpy(bytes.data(), &header, sizeof header);
     fs::remove(file);
-    std::ofstream(file, std::ios::binary) << bytes;
+    std::ofstream(file, std::ios::binary) << signed_image(bytes);
     expect_works(Dictionary::load(path, {}, cache));
     EXPECT_TRUE(content(file) == good) << change.at;
   }
@@ -214,8 +241,7 @@ TEST(DictionaryCache, WordsThatGoRoundEnd) {
   root.parent = node;
   std::memcpy(bytes.data() + nodes + node * sizeof changed, &changed, sizeof changed);
   std::memcpy(bytes.data() + nodes, &root, sizeof root);
-  header.content_hash = hash_bytes(std::as_bytes(std::span(bytes)).subspan(offsetof(ImageHeader, key)));
-  std::memcpy(bytes.data(), &header, sizeof header);
+  bytes = signed_image(bytes);
   std::ofstream(file, std::ios::binary) << bytes;
   std::u32string text;
   while (text.size() < 1000) text += U"CZ";

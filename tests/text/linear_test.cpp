@@ -1,24 +1,18 @@
-// Tokenizing takes steps and memory in proportion to the text, also where a line is all of it, has no place to part it
-// at, or is full of what added tokens almost match. Steps are counted, not timed; memory is what operator new gave out.
-#include <gtest/gtest.h>
+// Tokenizing takes time and memory in proportion to the text, also where a line is all of it, has no place to part it
+// at, or is full of what added tokens almost match. Time is the processor's; memory is what operator new gave out.
 #include <malloc.h>
+#include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <limits>
 #include <new>
+#include <random>
 #include <span>
-#include <string>
 
-#include "added_tokens/added_tokens.h"
-#include "added_tokens/sections.h"
-#include "models/byte_alphabet.h"
-#include "models/byte_level_encoder.h"
-#include "models/byte_pair_model.h"
 #include "rf/text/batch.h"
-#include "rf/text/tokenizer.h"
-#include "splitters/bert_splitter.h"
-#include "temp_dir.h"
+#include "rf/text/decoding_stream.h"
+#include "support.h"
 
 namespace {
 
@@ -55,40 +49,38 @@ namespace {
 constexpr size_t kTextBytes = size_t{1} << 22;
 constexpr size_t kMaxBytesPerByte = 8;  // of memory for a byte of the text, the text itself among them
 
-std::string repeated(std::string_view part, size_t bytes) {
-  std::string text;
-  text.reserve(bytes + part.size());
-  while (text.size() < bytes) text += part;
-  return text;
-}
-
 // The bytes, "aa", "aaaa", "aaaaaaaa", and words of five letters with the space before them.
-TokenizerParts byte_level_parts(const ByteLevelOptions& options) {
-  std::vector<std::string> tokens;
-  for (int byte = 0; byte < 256; ++byte) {
-    const char character = static_cast<char>(byte);
-    tokens.push_back(letters_of({&character, 1}));
-  }
+TokenizerParts word_parts(const ByteLevelOptions& options) {
   std::vector<Merge> merges;
-  const auto merge = [&](std::string_view left, std::string_view right) {
-    merges.emplace_back(letters_of(left), letters_of(right));
-    tokens.push_back(merges.back().first + merges.back().second);
-  };
-  for (const std::string a : {"a", "aa", "aaaa"}) merge(a, a);
+  for (const std::string a : {"a", "aa", "aaaa"}) merges.emplace_back(a, a);
   for (const std::string word : {" hello", " world"}) {
-    for (size_t i = 1; i < word.size(); ++i) merge(word.substr(0, i), word.substr(i, 1));
+    for (size_t i = 1; i < word.size(); ++i) merges.emplace_back(word.substr(0, i), word.substr(i, 1));
   }
-  SpecialNames names;
-  for (const SpecialRole role : kSpecialRoles) name_of(names, role).clear();
-  TokenizerOptions made;
-  made.pipeline = Pipeline::kByteLevelBpe;
-  made.byte_level = options;
-  made.decoding.join = DecodingOptions::Join::kBytes;
-  return {Vocabulary(std::move(tokens), names), made, {}, std::move(merges), {}};
+  return byte_level_parts(options, merges);
 }
 
-Tokenizer word_pieces() {
-  return {Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "a", "##a", "e", "##e"}), {}};
+const std::vector<std::string> kWords = specials_and({"hello", "world", "a", "##a", "e", "##e"});
+
+Tokenizer word_pieces() { return {Vocabulary(kWords), {}}; }
+
+TokenizerParts word_piece_parts() {
+  const TokenizerOptions options;
+  return {Vocabulary(kWords), options, {}, {}, {}};
+}
+
+// The tokenizer with these tokens added, whose ids follow.
+Tokenizer with_added(const TokenizerParts& parts, std::vector<AddedToken> added) {
+  const Vocabulary& base = parts.vocabulary;
+  std::vector<std::string> tokens;
+  for (int64_t id = 0; id < base.size(); ++id) tokens.push_back(base.token(id));
+  for (AddedToken& token : added) {
+    token.id = base.find(token.content);
+    if (token.id >= 0) continue;
+    token.id = static_cast<int32_t>(tokens.size());
+    tokens.push_back(token.content);
+  }
+  const Vocabulary vocabulary(tokens, base.special_names(), base.size());
+  return Tokenizer(TokenizerParts{vocabulary, parts.options, std::move(added), parts.merges, {}});
 }
 
 // The peak memory of `call`, without memory in use before.
@@ -100,119 +92,122 @@ size_t peak_of(Call call) {
   return g_peak - before;
 }
 
-// The steps for a text four times as long are four times as many, but for what does not depend on it.
-template <typename Steps>
-void expect_linear(Steps steps, size_t bytes = size_t{1} << 17) {
-  const int64_t some = steps(bytes), many = steps(4 * bytes);
-  EXPECT_GE(some, static_cast<int64_t>(bytes));  // each byte is counted
-  EXPECT_LT(many, 5 * some);
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-TEST(LinearSteps, ByteMergesOfOneLongWord) {
-  const TokenizerParts parts = byte_level_parts({});
-  const BytePairModel model(parts.vocabulary, parts.merges, {});
+// For 32 times the size, linear time is 32 times as much and quadratic time 1024 times. call(make(size)) is timed.
+template <typename Make, typename Call>
+void expect_linear(Make make, Call call, size_t size = size_t{1} << 13) {
+  const auto seconds = [&](size_t of_size, int calls) {
+    const auto given = make(of_size);
+    double least = 1e9;
+    for (int i = 0; i < calls; ++i) {
+      const double begin = processor_seconds();
+      call(given);
+      least = std::min(least, processor_seconds() - begin);
+    }
+    return least;
+  };
+  EXPECT_LT(seconds(32 * size, 1), 200 * seconds(size, 5));
+}
+
+template <typename Make>
+void expect_linear_encoding(const Tokenizer& tokenizer, Make make, size_t size = size_t{1} << 13) {
+  expect_linear(
+      make, [&](const std::string& text) { EXPECT_GT(encode(tokenizer, text).size(), 0U); }, size);
+}
+
+TEST(LinearTime, ByteMergesOfOneLongWord) {
+  const Tokenizer tokenizer(word_parts({.use_regex = false}));
   for (const std::string_view part : {"a", "ab", " hello world", "ahello"}) {
-    expect_linear([&](size_t bytes) {
-      BytePairModel::Workspace workspace;
-      size_t covered = 0;
-      const std::string word = repeated(part, bytes);
-      model.cut(word, workspace, [&](const BytePairModel::Piece& piece) {
-        covered += piece.length;
-        return true;
-      });
-      EXPECT_EQ(covered, word.size());
-      return workspace.steps;
-    });
+    expect_linear_encoding(tokenizer, [part](size_t size) { return repeated(part, size); });
   }
 }
 
-int64_t section_steps(const std::vector<AddedToken>& tokens, std::string_view text) {
-  AddedTokenMatcher matcher;
-  for (const AddedToken& token : tokens) matcher.add(token, token.content);
-  size_t sections = 0;
-  const int64_t steps = for_each_section(
-      matcher, text, [&](std::string_view, int32_t, int32_t) { ++sections; }, [&](const FoundToken&) { ++sections; },
-      [] { return false; });
-  EXPECT_GT(sections, 0U);
-  return steps;
-}
-
 // A token that the text begins with at every byte, and never ends with.
-TEST(LinearSteps, LongAddedTokens) {
-  expect_linear([](size_t bytes) {
-    const std::string token = std::string(bytes / 4, 'a') + "b";
-    return section_steps({{.content = token}}, std::string(bytes, 'a'));
-  });
-  expect_linear([](size_t bytes) {
-    const std::string token = repeated("ab", bytes / 8);
-    return section_steps({{.content = token}, {.content = token + "c"}}, repeated("ab", bytes));
-  });
+TEST(LinearTime, LongAddedTokens) {
+  const auto expect_linear_tokens = [](auto contents_of, std::string_view part) {
+    const auto make = [&](size_t size) {
+      std::vector<AddedToken> added;
+      for (const std::string& content : contents_of(size)) added.push_back({.content = content});
+      return std::pair(with_added(word_piece_parts(), added), repeated(part, size));
+    };
+    expect_linear(make, [](const auto& given) { EXPECT_GT(encode(given.first, given.second).size(), 0U); });
+  };
+  using Contents = std::vector<std::string>;
+  expect_linear_tokens([](size_t size) { return Contents{std::string(size / 4, 'a') + "b"}; }, "a");
+  expect_linear_tokens(
+      [](size_t size) {
+        return Contents{repeated("ab", size / 8), repeated("ab", size / 8) + "c"};
+      },
+      "ab");
 }
 
-TEST(LinearSteps, AddedTokensThatTakeWhiteSpace) {
+TEST(LinearTime, AddedTokensThatTakeWhiteSpace) {
   for (const bool left : {true, false}) {
+    std::vector<AddedToken> added;
+    for (const char* content : {" ", "\n", "a"}) added.push_back({.content = content, .lstrip = left, .rstrip = !left});
+    const Tokenizer tokenizer = with_added(word_piece_parts(), added);
     for (const std::string_view text : {" ", "\t\n", " a"}) {
-      expect_linear([&](size_t bytes) {
-        const std::vector<AddedToken> tokens = {{.content = " ", .lstrip = left, .rstrip = !left},
-                                                {.content = "\n", .lstrip = left, .rstrip = !left},
-                                                {.content = "a", .lstrip = left, .rstrip = !left}};
-        return section_steps(tokens, repeated(text, bytes));
-      });
+      expect_linear_encoding(tokenizer, [text](size_t size) { return repeated(text, size); });
     }
   }
 }
 
-int64_t byte_level_steps(ByteLevelOptions options, std::vector<AddedToken> tokens, std::string_view text) {
-  const TokenizerParts parts = byte_level_parts(options);
-  const BytePairModel model(parts.vocabulary, parts.merges, options);
-  std::vector<std::string> contents;
-  for (AddedToken& token : tokens) {
-    token.id = static_cast<int32_t>(contents.size());
-    contents.push_back(token.content);
-  }
-  const Vocabulary vocabulary(contents, parts.vocabulary.special_names());
-  const AddedTokens added(tokens, vocabulary, [](std::string_view content) { return std::string(content); });
-  Encoding out;
-  ByteLevelEncoder encoder(model, options, added, text, std::numeric_limits<size_t>::max(), out);
-  encoder.encode();
-  EXPECT_GT(out.size(), text.size() / 8);
-  return encoder.steps();
-}
-
 // Sections that have the rest of the white space in common, each of which is trimmed; "e\u0301" is rewritten.
-TEST(LinearSteps, TrimmedWhiteSpaceOfAddedTokens) {
-  const ByteLevelOptions options{.nfc = true, .add_prefix_space = true, .trim_offsets = true};
+TEST(LinearTime, TrimmedWhiteSpaceOfAddedTokens) {
   for (const bool normalized : {true, false}) {
+    const Tokenizer tokenizer = with_added(word_parts({.nfc = true, .add_prefix_space = true, .trim_offsets = true}),
+                                           {{.content = " ", .rstrip = true, .normalized = normalized},
+                                            {.content = "x", .rstrip = true, .normalized = normalized},
+                                            {.content = "\t", .normalized = normalized}});
     for (const std::string front : {"x", "e\u0301"}) {
       for (const std::string_view text : {" ", " \t", " \n\t"}) {
-        const auto steps = [&](size_t bytes) {
-          const std::vector<AddedToken> tokens = {{.content = " ", .rstrip = true, .normalized = normalized},
-                                                  {.content = "x", .rstrip = true, .normalized = normalized},
-                                                  {.content = "\t", .normalized = normalized}};
-          return byte_level_steps(options, tokens, front + repeated(text, bytes));
-        };
-        expect_linear(steps, size_t{1} << 13);
+        expect_linear_encoding(tokenizer, [&](size_t size) { return front + repeated(text, size); });
       }
     }
   }
 }
 
-class WordCounter : public WordSink {
- public:
-  void take(const Word& word) override { chars += word.chars; }
-  int64_t chars = 0;
-};
-
 // None is too long to be cut into pieces, so that all of it waits for its end.
-TEST(LinearSteps, LongWordsOfBert) {
+TEST(LinearTime, LongWordsOfBert) {
+  const Tokenizer tokenizer{Vocabulary(kWords), {.max_word_chars = 1 << 30}};
   for (const std::string part : {"\u00C9", "\u00C9e\u0301", "\u00C9."}) {
-    expect_linear([&](size_t bytes) {
-      BertSplitter splitter({});
-      WordCounter counter;
-      splitter.split(repeated(part, 4 * bytes), counter);
-      EXPECT_GT(counter.chars, static_cast<int64_t>(bytes));
-      return splitter.steps();
-    });
+    expect_linear_encoding(
+        tokenizer, [&](size_t size) { return repeated(part, size); }, size_t{1} << 15);
+  }
+}
+
+// Text that is settled is not decoded again.
+TEST(LinearTime, StreamsOfTokens) {
+  const std::vector<std::string> tokens = specials_and({".", "?", "'", "n", "##t", "n't", "do", "it"});
+  const Tokenizer bytes = byte_tokenizer();
+  TokenizerOptions cleaned, cleaned_bytes = bytes.options();
+  cleaned.decoding = {.cleanup = false, .clean_up_tokenization_spaces = true};
+  cleaned_bytes.decoding.clean_up_tokenization_spaces = true;
+  for (const Tokenizer& tokenizer :
+       {bytes, Tokenizer(Vocabulary(tokens), cleaned), Tokenizer(bytes.vocabulary(), cleaned_bytes)}) {
+    const auto make = [&](size_t size) {
+      constexpr std::string_view kBytes = "    ...'''nnttmsvere?!,x\xFF\xE4";
+      const bool has_pieces = tokenizer.options().pipeline.has_word_pieces();
+      std::mt19937 random(2);
+      Ids ids(size);
+      for (int32_t& id : ids) {
+        id = has_pieces ? int32_t(random() % tokens.size()) : int32_t{uint8_t(kBytes[random() % kBytes.size()])};
+      }
+      return ids;
+    };
+    const auto decode = [&](const Ids& ids) {
+      DecodingStream stream(tokenizer, SkipSpecials::kYes);
+      for (const int32_t id : ids) {
+        stream.add(id);
+        stream.text();
+      }
+    };
+    expect_linear(make, decode, 1000);
   }
 }
 
@@ -236,9 +231,10 @@ void expect_little_memory(const Tokenizer& tokenizer, std::string_view part) {
     tokenizer.encode(text, out);
     EXPECT_GT(out.size(), 0U);
   });
-  EXPECT_LT(encoding, (kMaxBytesPerByte - 1) * text.size()) << "encode, " << part;
+  EXPECT_LT(encoding, (kMaxBytesPerByte - 1) * text.size()) << "encode, " << part.substr(0, 20);
   size_t tokens = 0;
-  EXPECT_LT(row_memory(tokenizer, text, tokens), (kMaxBytesPerByte - 1) * text.size()) << "rows, " << part;
+  EXPECT_LT(row_memory(tokenizer, text, tokens), (kMaxBytesPerByte - 1) * text.size())
+      << "rows, " << part.substr(0, 20);
 }
 
 TEST(LinearMemory, WordPieces) {
@@ -250,22 +246,22 @@ TEST(LinearMemory, WordPieces) {
 TEST(LinearMemory, BytePairs) {
   for (const ByteLevelOptions& options :
        {ByteLevelOptions{}, ByteLevelOptions{.nfc = true, .add_prefix_space = true, .trim_offsets = true}}) {
-    const Tokenizer tokenizer(byte_level_parts(options));
+    const Tokenizer tokenizer(word_parts(options));
     for (const std::string_view part : {" hello world", "a"}) expect_little_memory(tokenizer, part);
   }
   // A few characters that are rewritten, and one byte that is not UTF-8.
   ByteLevelOptions nfc;
   nfc.nfc = true;
   std::string mixed = repeated(" hello world", size_t{1} << 18) + " e\u0301 world hello";
-  expect_little_memory(Tokenizer(byte_level_parts(nfc)), mixed);
-  expect_little_memory(Tokenizer(byte_level_parts({})), mixed + "\xFF hello");
+  expect_little_memory(Tokenizer(word_parts(nfc)), mixed);
+  expect_little_memory(Tokenizer(word_parts({})), mixed + "\xFF hello");
 }
 
 TEST(LinearMemory, OneWordOfTheWholeText) {
   ByteLevelOptions options;
   options.use_regex = false;
   for (const std::string_view part : {" hello world", "a"}) {
-    expect_little_memory(Tokenizer(byte_level_parts(options)), part);
+    expect_little_memory(Tokenizer(word_parts(options)), part);
   }
 }
 
@@ -274,7 +270,7 @@ constexpr size_t kMaxBytesPerWrittenByte = 128;                      // of a tex
 constexpr size_t kOddBytes = (size_t{1} << 20) + (size_t{1} << 16);  // buffers that double have just done so
 
 TEST(LinearMemory, RowsOfDenseTokens) {
-  const Tokenizer byte_pairs(byte_level_parts({}));
+  const Tokenizer byte_pairs(word_parts({}));
   for (const std::string_view part : {".", "a.", "a "}) {
     const std::string text = repeated(part, kOddBytes);
     size_t tokens = 0;
@@ -287,7 +283,7 @@ TEST(LinearMemory, RowsOfDenseTokens) {
 
 // The added token occurs nowhere.
 TEST(LinearMemory, TextsThatAreWrittenDown) {
-  const std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "zz"};
+  const std::vector<std::string> tokens = specials_and({"zz"});
   const std::vector<AddedToken> added = {{.content = "zz", .id = 5, .normalized = true}};
   const TokenizerParts normalized{Vocabulary(tokens), TokenizerOptions(), added, {}, {}};
   TokenizerParts legacy{Vocabulary(tokens), TokenizerOptions(), {}, {}, {}};
@@ -296,7 +292,7 @@ TEST(LinearMemory, TextsThatAreWrittenDown) {
   long_words.options.max_word_chars = kOddBytes;
   ByteLevelOptions nfc;
   nfc.nfc = true;
-  for (const TokenizerParts& parts : {normalized, legacy, long_words, byte_level_parts(nfc)}) {
+  for (const TokenizerParts& parts : {normalized, legacy, long_words, word_parts(nfc)}) {
     const Tokenizer tokenizer(parts);
     for (const std::string_view part : {"hello world ", "\u00C9", "\u4E2D", "e\u0301 b"}) {
       const std::string text = repeated(part, kOddBytes);
@@ -309,7 +305,7 @@ TEST(LinearMemory, TextsThatAreWrittenDown) {
 // Of a text that is truncated, only the beginning takes memory, in every pipeline.
 TEST(LinearMemory, FirstTokensOfLongTexts) {
   constexpr size_t kMaxTokens = 100, kBytes = size_t{1} << 20;
-  const std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "zz"};
+  const std::vector<std::string> tokens = specials_and({"zz"});
   std::vector<Tokenizer> tokenizers = {word_pieces()};
   for (const Pipeline pipeline : {Pipeline::kBertLegacy, Pipeline::kRoformer, Pipeline::kWobert}) {
     TokenizerOptions options{.pipeline = pipeline};
@@ -326,9 +322,9 @@ TEST(LinearMemory, FirstTokensOfLongTexts) {
   ByteLevelOptions nfc;
   nfc.nfc = true;
   for (const ByteLevelOptions& options : {ByteLevelOptions{}, no_words, nfc}) {
-    tokenizers.emplace_back(byte_level_parts(options));
+    tokenizers.emplace_back(word_parts(options));
   }
-  TokenizerParts byte_level_added = byte_level_parts(nfc);
+  TokenizerParts byte_level_added = word_parts(nfc);
   byte_level_added.added = {{.content = "a", .id = byte_level_added.vocabulary.find("a"), .normalized = true}};
   tokenizers.emplace_back(byte_level_added);
   for (const Tokenizer& tokenizer : tokenizers) {

@@ -1,19 +1,14 @@
 // Longest-match look-up against a search through all tokens.
 #include "models/piece_trie.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
-
-#include "expect_error.h"
+#include "support.h"
 
 namespace rf::text {
 namespace {
-
-const std::vector<std::string> kSpecials = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 PieceTrie::Match longest_by_search(const Vocabulary& vocabulary, std::string_view text, std::string_view prefix) {
   PieceTrie::Match best{-1, 0};
@@ -43,7 +38,7 @@ class RandomText {
 
 TEST(PieceTrie, FindsTheLongestPiece) {
   RandomText random_text;
-  std::vector<std::string> tokens = kSpecials;
+  std::vector<std::string> tokens = specials_and({});
   for (int i = 0; i < 2000; ++i) {
     const std::string token = (i % 2 == 0 ? "##" : "") + random_text(5);
     if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
@@ -61,7 +56,7 @@ TEST(PieceTrie, FindsTheLongestPiece) {
 }
 
 TEST(PieceTrie, VocabularyWithTooManyPrefixesIsRefused) {
-  std::vector<std::string> tokens = kSpecials;
+  std::vector<std::string> tokens = specials_and({});
   std::mt19937 random(1);
   for (int i = 0; i < 170; ++i) {
     std::string token(100'000, 'a');

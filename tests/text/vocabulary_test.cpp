@@ -1,60 +1,38 @@
-// vocab.txt: ids are line numbers, lines end as in Python's text mode, and every fault names its token or line.
+// vocab.txt: ids are line numbers, lines end as in Python's text mode, and every error names its token or line. The
+// trainer on cases small enough to work out by hand; against the naive algorithm: tests/oracles/test_wordpiece.py.
 #include "rf/text/vocabulary.h"
-
-#include <gtest/gtest.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "expect_error.h"
-#include "temp_dir.h"
+#include "rf/text/vocabulary_trainer.h"
+#include "support.h"
 
 namespace rf::text {
 namespace {
 
 constexpr char kSpecials[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
 
-std::vector<std::string> specials_and(std::vector<std::string> more) {
-  std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  return tokens;
-}
-
-TEST(Vocabulary, IdsAreLineNumbers) {
-  const TempDir dir;
-  const auto vocabulary = Vocabulary::load(dir.write("vocab.txt", std::string("[unused]\n") + kSpecials + "ab\n##c"));
-  EXPECT_EQ(vocabulary.size(), 8);
-  EXPECT_EQ(vocabulary.find("ab"), 6);
-  EXPECT_EQ(vocabulary.find("##c"), 7);
-  EXPECT_EQ(vocabulary.find("c"), -1);
-  EXPECT_EQ(vocabulary.token(7), "##c");
-  EXPECT_EQ(vocabulary.special().pad, 1);
-  EXPECT_EQ(vocabulary.special().unk, 2);
-  EXPECT_EQ(vocabulary.special().cls, 3);
-  EXPECT_EQ(vocabulary.special().sep, 4);
-  EXPECT_EQ(vocabulary.special().mask, 5);
-}
-
 TEST(Vocabulary, LinesEndAsInPythonsTextMode) {
   const TempDir dir;
-  const auto vocabulary =
-      Vocabulary::load(dir.write("vocab.txt", "[PAD]\r\n[UNK]\r[CLS]\n[SEP]\n[MASK]\n\nx\xE2\x80\xA8y\n trailing \n"));
-  EXPECT_EQ(vocabulary.size(), 8);
-  EXPECT_EQ(vocabulary.token(0), "[PAD]");
-  EXPECT_EQ(vocabulary.token(1), "[UNK]");
-  EXPECT_EQ(vocabulary.find(""), 5);
-  EXPECT_EQ(vocabulary.find("x\xE2\x80\xA8y"), 6);  // U+2028 ends no line
-  EXPECT_EQ(vocabulary.find(" trailing "), 7);
+  const auto vocabulary = Vocabulary::load(
+      dir.write("vocab.txt", "[unused]\n[PAD]\r\n[UNK]\r[CLS]\n[SEP]\n[MASK]\n\nx\xE2\x80\xA8y\n trailing \n##c"));
+  EXPECT_EQ(vocabulary.size(), 10);
+  EXPECT_EQ(vocabulary.token(1), "[PAD]");
+  EXPECT_EQ(vocabulary.find(""), 6);
+  EXPECT_EQ(vocabulary.find("x\xE2\x80\xA8y"), 7);  // U+2028 ends no line
+  EXPECT_EQ(vocabulary.find(" trailing "), 8);
+  EXPECT_EQ(vocabulary.find("##c"), 9);
+  EXPECT_EQ(vocabulary.find("c"), -1);
+  const SpecialIds& ids = vocabulary.special();
+  EXPECT_EQ((Ids{ids.pad, ids.unk, ids.cls, ids.sep, ids.mask, ids.bos}), (Ids{1, 2, 3, 4, 5, -1}));
 }
 
 TEST(Vocabulary, SavesWhatItLoads) {
   const TempDir dir;
   const Vocabulary vocabulary(specials_and({"", "a", "##\xC3\xA9"}));
   vocabulary.save(dir.path() + "/vocab.txt");
-  const auto loaded = Vocabulary::load(dir.path() + "/vocab.txt");
-  ASSERT_EQ(loaded.size(), vocabulary.size());
-  for (int64_t id = 0; id < vocabulary.size(); ++id) EXPECT_EQ(loaded.token(id), vocabulary.token(id));
-  EXPECT_EQ(loaded.hash(), vocabulary.hash());
+  EXPECT_EQ(Vocabulary::load(dir.path() + "/vocab.txt").hash(), vocabulary.hash());
 }
 
 // xxhash's one call over the lines of the file, in its canonical (big-endian) form.
@@ -67,44 +45,63 @@ TEST(Vocabulary, HashIsXxh128OfTheLines) {
   EXPECT_EQ(Vocabulary(specials_and({"a", "b"})).hash(), digits);
 }
 
-TEST(Vocabulary, HashTellsTokenBordersAndOrder) {
-  const std::string hash = Vocabulary(specials_and({"ab", "c"})).hash();
-  EXPECT_NE(hash, Vocabulary(specials_and({"a", "bc"})).hash());
-  EXPECT_NE(hash, Vocabulary(specials_and({"c", "ab"})).hash());
-}
-
-TEST(VocabularyErrors, DuplicateNamesBothLines) {
-  expect_contains(message_of([] { Vocabulary(specials_and({"a", "b", "a"})); }), "got \"a\" in lines 6 and 8");
-}
-
-TEST(VocabularyErrors, MissingSpecialToken) {
-  expect_contains(message_of([] {
-                    Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"});
-                  }),
-                  "got 5 tokens without \"[MASK]\"");
-  expect_contains(message_of([] { Vocabulary({}); }), "got 0 tokens without \"[PAD]\"");
-}
-
-TEST(VocabularyErrors, IllFormedBytesNameTheLine) {
-  expect_contains(message_of([] { Vocabulary(specials_and({"a", "\xFF"})); }), "line 7");
-}
-
-TEST(VocabularyErrors, LineBreakInToken) {
+TEST(Vocabulary, Errors) {
   const TempDir dir;
+  const auto message = [](const std::vector<std::string>& tokens) { return message_of([&] { Vocabulary{tokens}; }); };
+  expect_contains(message(specials_and({"a", "b", "a"})), "got \"a\" in lines 6 and 8");
+  expect_contains(message({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"}), "got 5 tokens without \"[MASK]\"");
+  expect_contains(message({}), "got 0 tokens without \"[PAD]\"");
+  expect_contains(message(specials_and({"a", "\xFF"})), "line 7");
+  expect_contains(message_of([&] { Vocabulary::load(dir.path() + "/missing.txt"); }), "missing.txt");
+  expect_contains(message_of([&] { Vocabulary::load(dir.write("empty.txt", "")); }), "empty.txt");
   const Vocabulary vocabulary(specials_and({"a\nb"}));
   expect_contains(message_of([&] { vocabulary.save(dir.path() + "/vocab.txt"); }), "line break, got one in token 5");
+  expect_contains(message_of([&] { vocabulary.token(6); }), "[0, 6), got 6");
+  expect_contains(message_of([&] { vocabulary.token(-1); }), "got -1");
 }
 
-TEST(VocabularyErrors, FileErrorsNameThePath) {
-  const TempDir dir;
-  expect_contains(message_of([&dir] { Vocabulary::load(dir.path() + "/missing.txt"); }), "missing.txt");
-  expect_contains(message_of([&dir] { Vocabulary::load(dir.write("empty.txt", "")); }), "empty.txt");
+using Tokens = std::vector<std::string>;
+
+Vocabulary train(const Tokens& texts, const VocabularyTrainerOptions& options) {
+  VocabularyTrainer trainer(options);
+  for (const std::string& text : texts) trainer.add(text);
+  return trainer.train();
 }
 
-TEST(VocabularyErrors, IdOutOfRange) {
-  const Vocabulary vocabulary(specials_and({}));
-  expect_contains(message_of([&vocabulary] { vocabulary.token(5); }), "[0, 5), got 5");
-  expect_contains(message_of([&vocabulary] { vocabulary.token(-1); }), "got -1");
+Tokens learned(const Tokens& texts, const VocabularyTrainerOptions& options) {
+  const Vocabulary vocabulary = train(texts, options);
+  Tokens tokens;
+  for (int64_t id = 5; id < vocabulary.size(); ++id) tokens.push_back(vocabulary.token(id));
+  return tokens;
+}
+
+TEST(VocabularyTrainer, TiesSizesAndFrequencies) {
+  EXPECT_EQ(learned({"cd cd ab ab"}, {.size = 5 + 4 + 2 + 1}).back(), "ab");  // the first by bytes
+  // ##a ##a is counted twice in each word; merged from the left: a ##aa ##a, then a ##aaa or aaa by the bytes' order.
+  EXPECT_EQ(learned({"aaaa aaaa"}, {.size = 100}), (Tokens{"a", "##a", "##aa", "##aaa", "aaaa"}));
+  EXPECT_EQ(learned({"ab ab cd"}, {.size = 100}).back(), "ab");
+  EXPECT_EQ(learned({"ab ab cd"}, {.size = 100, .min_frequency = 1}).back(), "cd");
+  EXPECT_EQ(learned({"ab ab cd"}, {.size = 100, .min_frequency = 3}).back(), "##d");
+  EXPECT_EQ(train({"abcdef abcdef"}, {.size = 5 + 6 + 5 + 2}).size(), 18);
+  // Words with c or x are [UNK] and not learned from.
+  EXPECT_EQ(learned({"ab ab ab ac x"}, {.size = 100, .max_alphabet = 2}), (Tokens{"a", "b", "##b", "ab"}));
+}
+
+TEST(VocabularyTrainer, CountsNormalisedWordsWithoutSpecialTokensInAnyOrder) {
+  const Tokens texts = {"[MASK] \u00C9t\u00E9", "ETE [SEP]"};
+  EXPECT_EQ(learned(texts, {.size = 100}), (Tokens{"e", "t", "##e", "##t", "##te", "ete"}));
+  EXPECT_EQ(learned({texts[1], texts[0]}, {.size = 100}), learned(texts, {.size = 100}));
+  EXPECT_EQ(learned({"A a"}, {.size = 100, .letter_case = Case::kKeep}), (Tokens{"A", "a"}));
+}
+
+TEST(VocabularyTrainer, Errors) {
+  expect_contains(message_of([] { train({" \n[MASK]"}, {}); }), "at least one word");
+  expect_contains(message_of([] { train({"abc"}, {.size = 9}); }),
+                  "at least 10 for the special tokens and the characters, got 9");
+  EXPECT_EQ(train({"abc"}, {.size = 10}).size(), 10);
+  expect_contains(message_of([] { VocabularyTrainer({.size = 0}); }), "got 0, 2 and 6000");
+  expect_contains(message_of([] { VocabularyTrainer({.min_frequency = 0}); }), "got 8000, 0 and 6000");
+  expect_contains(message_of([] { VocabularyTrainer({.max_alphabet = -1}); }), "got 8000, 2 and -1");
 }
 
 }  // namespace

@@ -5,10 +5,40 @@
 #include <utility>
 
 #include "rf/io/utf8.h"
-#include "unicode/regex_classes.h"
+#include "unicode/unicode.h"
 
 namespace rf::text {
 namespace {
+
+// Computes the number of characters before a byte, counted from the nearer of two earlier requests, because white space
+// that rstrip and lstrip take may be requested repeatedly.
+class CharacterCounter {
+ public:
+  explicit CharacterCounter(std::string_view text) : text_(text) {}
+  int32_t before(size_t byte) {
+    const auto distance = [byte](const Place& place) {
+      return std::max(place.byte, byte) - std::min(place.byte, byte);
+    };
+    Place& near = distance(first_) <= distance(second_) ? first_ : second_;
+    const int32_t between = count(std::min(near.byte, byte), std::max(near.byte, byte));
+    near = {byte, near.byte <= byte ? near.characters + between : near.characters - between};
+    return near.characters;
+  }
+
+ private:
+  struct Place {
+    size_t byte = 0;
+    int32_t characters = 0;  // before it
+  };
+  int32_t count(size_t from, size_t to) const {
+    int32_t characters = 0;
+    for (; from < to; ++characters) from += static_cast<size_t>(decode_utf8(text_.substr(from)).length);
+    return characters;
+  }
+
+  const std::string_view text_;
+  Place first_, second_;
+};
 
 bool is_white_space(const Decoded& decoded) { return (regex_classes(decoded.code) & kWhiteSpaceClass) != 0; }
 
@@ -99,90 +129,103 @@ size_t AddedTokenMatcher::skip(std::string_view text, size_t from) const {
   return from;
 }
 
-AddedTokenMatcher::Scan::Match AddedTokenMatcher::Scan::find(size_t from) {
-  const std::vector<Node>& nodes = matcher_.nodes_;
-  for (size_t begin = matcher_.skip(text_, from); begin < text_.size(); begin = matcher_.skip(text_, begin + 1)) {
-    int32_t node = matcher_.first_[static_cast<uint8_t>(text_[begin])];
-    Match match{nullptr, begin, begin};
-    size_t at = begin;
-    while (node != kNone) {
-      const Node& here = nodes[static_cast<size_t>(node)];
-      ++at;
-      if (here.token != nullptr) match = {here.token, begin, at};
-      for (int32_t i = here.longer; i != kNone; i = matcher_.long_forms_[static_cast<size_t>(i)].next) {
-        const LongForm& longer = matcher_.long_forms_[static_cast<size_t>(i)];
-        const size_t end = begin + longer.form.size();
-        if (end > match.end && stands_at(static_cast<size_t>(i), begin)) match = {longer.token, begin, end};
+class AddedTokenMatcher::Scan {
+ public:
+  Scan(const AddedTokenMatcher& matcher, std::string_view text) : matcher_(matcher), text_(text) {}
+
+  struct Match {
+    const AddedToken* token;  // null: none
+    size_t begin, end;
+  };
+  // Without a match, at the end of the text.
+  Match find(size_t from) {
+    const std::vector<Node>& nodes = matcher_.nodes_;
+    for (size_t begin = matcher_.skip(text_, from); begin < text_.size(); begin = matcher_.skip(text_, begin + 1)) {
+      int32_t node = matcher_.first_[static_cast<uint8_t>(text_[begin])];
+      Match match{nullptr, begin, begin};
+      size_t at = begin;
+      while (node != kNone) {
+        const Node& here = nodes[static_cast<size_t>(node)];
+        ++at;
+        if (here.token != nullptr) match = {here.token, begin, at};
+        for (int32_t i = here.longer; i != kNone; i = matcher_.long_forms_[static_cast<size_t>(i)].next) {
+          const LongForm& longer = matcher_.long_forms_[static_cast<size_t>(i)];
+          const size_t end = begin + longer.form.size();
+          if (end > match.end && stands_at(static_cast<size_t>(i), begin)) match = {longer.token, begin, end};
+        }
+        node = at < text_.size() ? matcher_.child_of(node, text_[at]) : kNone;
       }
-      node = at < text_.size() ? matcher_.child_of(node, text_[at]) : kNone;
+      if (match.token != nullptr) return match;
     }
-    steps_ += static_cast<int64_t>(at - begin);
-    if (match.token != nullptr) return match;
+    return {nullptr, text_.size(), text_.size()};
   }
-  return {nullptr, text_.size(), text_.size()};
-}
+  // The end of the white space that begins there.
+  size_t space_end(size_t begin) {
+    if (begin < spaces_begin_ || begin > spaces_end_) {
+      spaces_begin_ = begin;
+      spaces_end_ = skip_space_after(text_, begin);
+    }
+    return spaces_end_;
+  }
 
-// Whether the form occurs at `begin`, which never decreases from one call to the next.
-bool AddedTokenMatcher::Scan::stands_at(size_t form, size_t begin) {
-  if (searches_.empty()) searches_.resize(matcher_.long_forms_.size());
-  const LongForm& wanted = matcher_.long_forms_[form];
-  Search& search = searches_[form];
-  if (search.at < begin) search = {begin, 0, search.found};
-  while (search.at < text_.size() && (!search.found || *search.found < begin)) {
-    const char byte = text_[search.at];
-    while (search.matched > 0 && byte != wanted.form[search.matched]) {
+ private:
+  // State of the search for a long form: `matched` bytes of it end at byte `at`; it was last found at `found`.
+  struct Search {
+    size_t at = 0, matched = 0;
+    std::optional<size_t> found{};
+  };
+  // Whether the form occurs at `begin`, which never decreases from one call to the next.
+  bool stands_at(size_t form, size_t begin) {
+    if (searches_.empty()) searches_.resize(matcher_.long_forms_.size());
+    const LongForm& wanted = matcher_.long_forms_[form];
+    Search& search = searches_[form];
+    if (search.at < begin) search = {begin, 0, search.found};
+    while (search.at < text_.size() && (!search.found || *search.found < begin)) {
+      const char byte = text_[search.at];
+      while (search.matched > 0 && byte != wanted.form[search.matched]) {
+        search.matched = wanted.borders[search.matched - 1];
+      }
+      if (byte == wanted.form[search.matched]) ++search.matched;
+      ++search.at;
+      if (search.matched < wanted.form.size()) continue;
+      search.found = search.at - search.matched;
       search.matched = wanted.borders[search.matched - 1];
-      ++steps_;
     }
-    if (byte == wanted.form[search.matched]) ++search.matched;
-    ++search.at;
-    ++steps_;
-    if (search.matched < wanted.form.size()) continue;
-    search.found = search.at - search.matched;
-    search.matched = wanted.borders[search.matched - 1];
+    return search.found == begin;
   }
-  return search.found == begin;
-}
+  const AddedTokenMatcher& matcher_;
+  const std::string_view text_;
+  size_t spaces_begin_ = 1, spaces_end_ = 0;  // the last white space that was examined
+  std::vector<Search> searches_;              // by long form; empty until needed
+};
 
-size_t AddedTokenMatcher::Scan::space_end(size_t begin) {
-  if (begin < spaces_begin_ || begin > spaces_end_) {
-    spaces_begin_ = begin;
-    spaces_end_ = skip_space_after(text_, begin);
-    steps_ += static_cast<int64_t>(spaces_end_ - spaces_begin_);
-  }
-  return spaces_end_;
-}
-
-bool AddedTokenMatcher::Scan::next(Section& section) {
-  if (waiting_) {
-    section = *waiting_;
-    waiting_.reset();
-    return true;
-  }
-  while (!at_end_) {
-    const Match match = find(from_);
-    if (match.token == nullptr) {
-      at_end_ = true;
-      section = {nullptr, taken_, text_.size()};
-      return taken_ < text_.size();
+void for_each_section(const AddedTokenMatcher& matcher, std::string_view text,
+                      const std::function<void(std::string_view part, int32_t byte, int32_t character)>& ordinary,
+                      const std::function<void(const FoundToken&)>& added, const std::function<bool()>& is_full) {
+  CharacterCounter characters(text);
+  AddedTokenMatcher::Scan scan(matcher, text);
+  size_t taken = 0;
+  for (size_t from = 0; !is_full();) {
+    const AddedTokenMatcher::Scan::Match match = scan.find(from);
+    size_t begin = match.begin, end = match.end;
+    if (match.token != nullptr) {
+      from = match.end;
+      if (match.token->single_word && !stands_alone(text, begin, end)) continue;
+      if (match.token->lstrip) begin = std::max(skip_space_before(text, begin, taken), taken);
+      if (match.token->rstrip) end = scan.space_end(end);
+      if (begin >= end) continue;  // rstrip of the previous section has taken all of it
     }
-    from_ = match.end;
-    if (match.token->single_word && !stands_alone(text_, match.begin, match.end)) continue;
-    size_t begin = match.begin;
-    if (match.token->lstrip) begin = std::max(skip_space_before(text_, begin, taken_), taken_);
-    steps_ += static_cast<int64_t>(std::max(match.begin, begin) - begin);
-    const size_t end = match.token->rstrip ? space_end(match.end) : match.end;
-    if (begin >= end) continue;  // rstrip of the previous section has taken all of it
-    const Section found{match.token, begin, end, match.begin, match.end};
-    section = found;
-    if (taken_ < begin) {
-      section = {nullptr, taken_, begin};
-      waiting_ = found;
+    if (taken < begin) {
+      ordinary(text.substr(taken, begin - taken), static_cast<int32_t>(taken), characters.before(taken));
     }
-    taken_ = found.end;
-    return true;
+    if (match.token == nullptr || is_full()) return;
+    const int32_t character = characters.before(begin);
+    added({match.token->id,
+           {static_cast<int32_t>(begin), static_cast<int32_t>(end), character, characters.before(end)},
+           text.substr(begin, end - begin),
+           text.substr(match.begin, match.end - match.begin)});
+    taken = end;
   }
-  return false;
 }
 
 }  // namespace rf::text

@@ -8,21 +8,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "rf/text/added_token.h"
+#include "rf/text/tokenizer.h"
+#include "unicode/unicode.h"
 
 namespace rf::text {
-
-// A part of the text: an added token, or the text between two added tokens.
-struct Section {
-  const AddedToken* token;              // null: ordinary text
-  size_t begin, end;                    // bytes
-  size_t form_begin = 0, form_end = 0;  // of an added token: start of its matched form, maybe before `begin`
-};
 
 class AddedTokenMatcher {
  public:
@@ -62,38 +57,20 @@ class AddedTokenMatcher {
   std::unordered_map<std::string_view, size_t> long_places_;  // of forms in long_forms_
 };
 
-// The sections of a text in order, which cover it. Sections are not empty, and each begins after the start of the
-// previous section. White space that rstrip has taken may again be a token: then a section begins inside the previous
-// one. With lstrip such a token would begin behind that white space; if nothing is left of it, it does not become a
-// section.
-class AddedTokenMatcher::Scan {
- public:
-  Scan(const AddedTokenMatcher& matcher, std::string_view text) : matcher_(matcher), text_(text) {}
-  bool next(Section& section);              // false: at the end
-  int64_t steps() const { return steps_; }  // bytes compared, so far
-
- private:
-  struct Match {
-    const AddedToken* token;  // null: none
-    size_t begin, end;
-  };
-  // State of the search for a long form: `matched` bytes of it end at byte `at`; it was last found at `found`.
-  struct Search {
-    size_t at = 0, matched = 0;
-    std::optional<size_t> found{};
-  };
-  Match find(size_t from);
-  bool stands_at(size_t form, size_t begin);
-  size_t space_end(size_t begin);
-
-  const AddedTokenMatcher& matcher_;
-  const std::string_view text_;
-  size_t from_ = 0, taken_ = 0;
-  bool at_end_ = false;
-  size_t spaces_begin_ = 1, spaces_end_ = 0;  // the last white space that was examined
-  std::optional<Section> waiting_;
-  std::vector<Search> searches_;  // by long form; empty until needed
-  int64_t steps_ = 0;
+struct FoundToken {
+  int32_t id;
+  SourceSpan place;          // of the section
+  std::string_view section;  // with the white space that lstrip and rstrip took
+  std::string_view form;     // the token alone
 };
+
+// Divides the text into sections that cover it, added tokens and the parts between them. Sections are not empty, and
+// each begins after the start of the previous section. White space that rstrip has taken may again be a token: then a
+// section begins inside the previous one. With lstrip such a token would begin behind that white space; if nothing is
+// left of it, it does not become a section. Calls ordinary(part, byte, character) for each part between them, with its
+// start, and added(found) for each added token, until is_full().
+void for_each_section(const AddedTokenMatcher& matcher, std::string_view text,
+                      const std::function<void(std::string_view part, int32_t byte, int32_t character)>& ordinary,
+                      const std::function<void(const FoundToken&)>& added, const std::function<bool()>& is_full);
 
 }  // namespace rf::text

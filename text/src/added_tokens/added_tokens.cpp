@@ -5,7 +5,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
-#include "unicode/regex_classes.h"
+#include "unicode/unicode.h"
 
 namespace rf::text {
 namespace {
@@ -13,8 +13,8 @@ namespace {
 constexpr std::string_view kSeparators[] = {" ", "\n", "，", "。"};
 
 bool has_white_space(std::string_view text) {
-  for (; !text.empty(); text.remove_prefix(static_cast<size_t>(decode_utf8(text).length))) {
-    if ((regex_classes(decode_utf8(text).code) & kWhiteSpaceClass) != 0) return true;
+  while (!text.empty()) {
+    if ((regex_classes(take_utf8(text).code) & kWhiteSpaceClass) != 0) return true;
   }
   return false;
 }
@@ -72,17 +72,6 @@ size_t next_separator(std::string_view text, size_t from) {
     }
   }
   return text.size();
-}
-
-std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary) {
-  std::vector<AddedToken> tokens;
-  for (const SpecialRole role : kSpecialRoles) {
-    const std::string& content = name_of(vocabulary.special_names(), role);
-    const auto same = [&content](const AddedToken& token) { return token.content == content; };
-    if (content.empty() || std::ranges::any_of(tokens, same)) continue;
-    tokens.push_back({.content = content, .id = vocabulary.find(content), .special = true});
-  }
-  return tokens;
 }
 
 }  // namespace rf::text

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "added_tokens/added_token_matcher.h"
-#include "rf/text/added_token.h"
-#include "rf/text/vocabulary.h"
 
 namespace rf::text {
 
@@ -46,8 +44,5 @@ class AddedTokens {
 // of a byte-level pattern, a separator never follows a letter, and normalisation changes nothing across its front. The
 // text's size without a separator.
 size_t next_separator(std::string_view text, size_t from);
-
-// The special tokens of the vocabulary, as `transformers` adds them.
-std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary);
 
 }  // namespace rf::text

@@ -1,95 +1,40 @@
 // Supported keys are read, keys that change the tokens and are not supported are errors, keys that cannot change them
 // are listed and ignored, and every other key is a warning. As in `transformers`, special_tokens_map.json and
 // added_tokens.json are used only if tokenizer_config.json lacks added_tokens_decoder.
-#include "files/tokenizer_config.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
+#include "files/tokenizer_files.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
 #include "rf/io/warning.h"
+#include "rf/text/batch.h"
 
 namespace rf::text {
 namespace {
 
 using nlohmann::json;
 
-// From PreTrainedTokenizerBase of transformers 3 to 5 (lengths, sides, files, templates of chats),
-// sentence-transformers and the tokenizers library (saved calls: padding, truncation), unsloth and processors (images,
-// tools), and copies of keys of config.json.
-constexpr std::string_view kHarmless[] = {"model_max_length",
-                                          "vocab_size",
-                                          "model_type",
-                                          "architectures",
-                                          "vocab_file",
-                                          "merges_file",
-                                          "padding",
-                                          "truncation",
-                                          "max_seq_length",
-                                          "max_seq_len",
-                                          "max_position_embeddings",
-                                          "return_tensors",
-                                          "return_token_type_ids",
-                                          "return_attention_mask",
-                                          "special_tokens",
-                                          "model_specific_special_tokens",
-                                          "model_name",
-                                          "language",
-                                          "unsloth_version",
-                                          "tokenizer_type",
-                                          "tokenizer_version",
-                                          "trust_remote_code",
-                                          "use_auth_token",
-                                          "revision",
-                                          "cache_dir",
-                                          "device_map",
-                                          "subfolder",
-                                          "response_schema",
-                                          "tool_parser_type",
-                                          "image_token",
-                                          "pad_token_id",
-                                          "bos_token_id",
-                                          "eos_token_id",
-                                          "unk_token_id",
-                                          "cls_token_id",
-                                          "sep_token_id",
-                                          "mask_token_id",
-                                          "init_kwargs",
-                                          "verbose",
-                                          "do_pad",
-                                          "word_tokenizer_type",
-                                          "subword_tokenizer_type",
-                                          "use_default_system_prompt",
-                                          "max_len",
-                                          "max_length",
-                                          "padding_side",
-                                          "truncation_side",
-                                          "stride",
-                                          "legacy",
-                                          "truncation_strategy",
-                                          "pad_to_multiple_of",
-                                          "pad_token_type_id",
-                                          "name_or_path",
-                                          "tokenizer_file",
-                                          "full_tokenizer_file",
-                                          "special_tokens_map_file",
-                                          "use_fast",
-                                          "model_input_names",
-                                          "backend",
-                                          "is_local",
-                                          "local_files_only",
-                                          "processor_class",
-                                          "auto_map",
-                                          "errors",
-                                          "chat_template",
-                                          "_commit_hash",
-                                          "transformers_version"};
+// Keys that cannot change the tokens: from PreTrainedTokenizerBase of transformers 3 to 5 (lengths, sides, files,
+// templates of chats), sentence-transformers and the tokenizers library (saved calls: padding, truncation), unsloth and
+// processors (images, tools), and copies of keys of config.json.
+constexpr std::string_view kHarmless =
+    "model_max_length vocab_size model_type architectures vocab_file merges_file padding truncation max_seq_length "
+    "max_seq_len max_position_embeddings return_tensors return_token_type_ids return_attention_mask special_tokens "
+    "model_specific_special_tokens model_name language unsloth_version tokenizer_type tokenizer_version "
+    "trust_remote_code use_auth_token revision cache_dir device_map subfolder response_schema tool_parser_type "
+    "image_token pad_token_id bos_token_id eos_token_id unk_token_id cls_token_id sep_token_id mask_token_id "
+    "init_kwargs verbose do_pad word_tokenizer_type subword_tokenizer_type use_default_system_prompt max_len "
+    "max_length padding_side truncation_side stride legacy truncation_strategy pad_to_multiple_of pad_token_type_id "
+    "name_or_path tokenizer_file full_tokenizer_file special_tokens_map_file use_fast model_input_names backend "
+    "is_local local_files_only processor_class auto_map errors chat_template _commit_hash transformers_version";
 
 // Keys that change the tokens in some class of transformers, but are unsupported here.
 constexpr std::string_view kOffKeys[] = {"sp_model_kwargs", "remove_space",     "keep_accents",  "fix_mistral_regex",
@@ -103,6 +48,10 @@ constexpr std::string_view kReadKeys[] = {"tokenizer_class",   "do_lower_case", 
 constexpr size_t kShown = 120;
 
 constexpr std::array<std::string_view, 2> kExtraKeys = {"extra_special_tokens", "additional_special_tokens"};
+
+bool has_word(std::string_view words, std::string_view key) {
+  return std::ranges::any_of(std::views::split(words, ' '), [&](auto word) { return std::ranges::equal(word, key); });
+}
 
 bool is_extra_key(std::string_view key) { return std::ranges::find(kExtraKeys, key) != kExtraKeys.end(); }
 
@@ -198,7 +147,7 @@ void read_fixed(const TokenizerConfig& config, const std::string& key, const jso
     const bool off =
         value.is_null() || value == false || value == 0 || value == "" || (value.is_structured() && value.empty());
     if (!off) refuse(config.path, key, "absent, null, false or empty, since it changes the tokens", value);
-  } else if (std::ranges::find(kHarmless, key) == std::end(kHarmless)) {
+  } else if (!has_word(kHarmless, key)) {
     std::vector<std::string_view> known(std::begin(kReadKeys), std::end(kReadKeys));
     for (const SpecialRole role : kSpecialRoles) known.push_back(config_key(role));
     const std::string_view near = io::nearest_name(key, known);
@@ -207,7 +156,20 @@ void read_fixed(const TokenizerConfig& config, const std::string& key, const jso
   }
 }
 
+constexpr std::pair<std::string_view, std::optional<bool> TokenizerConfig::*> kSwitches[] = {
+    {"do_lower_case", &TokenizerConfig::do_lower_case},
+    {"strip_accents", &TokenizerConfig::strip_accents},
+    {"tokenize_chinese_chars", &TokenizerConfig::tokenize_chinese_chars},
+    {"add_prefix_space", &TokenizerConfig::add_prefix_space},
+    {"trim_offsets", &TokenizerConfig::trim_offsets},
+    {"clean_up_tokenization_spaces", &TokenizerConfig::clean_up_tokenization_spaces}};
+
 void read_key(TokenizerConfig& config, const std::string& key, const json& value) {
+  for (const auto& [name, field] : kSwitches) {
+    if (key != name) continue;
+    config.*field = read_bool(config.path, key, value);
+    return;
+  }
   const auto* role = std::ranges::find(kSpecialRoles, key, config_key);
   if (role != kSpecialRoles.end()) {
     read_special(config, config.path, *role, value);
@@ -217,20 +179,8 @@ void read_key(TokenizerConfig& config, const std::string& key, const json& value
     config.pipeline = read_pipeline(config.path, value);
   } else if (key == kDictionaryKey) {
     config.dictionary_hash = read_text(config, key, value);
-  } else if (key == "do_lower_case") {
-    config.do_lower_case = read_bool(config.path, key, value);
-  } else if (key == "strip_accents") {
-    config.strip_accents = read_bool(config.path, key, value);
-  } else if (key == "tokenize_chinese_chars") {
-    config.tokenize_chinese_chars = read_bool(config.path, key, value);
-  } else if (key == "add_prefix_space") {
-    config.add_prefix_space = read_bool(config.path, key, value);
-  } else if (key == "trim_offsets") {
-    config.trim_offsets = read_bool(config.path, key, value);
   } else if (key == "add_bos_token" || key == "add_eos_token") {
     config.add_bos_or_eos |= read_bool(config.path, key, value).value_or(false);
-  } else if (key == "clean_up_tokenization_spaces") {
-    config.clean_up_tokenization_spaces = read_bool(config.path, key, value);
   } else if (key == "added_tokens_decoder") {
     read_added_tokens_decoder(config, key, value);
   } else if (!is_extra_key(key)) {
@@ -273,6 +223,27 @@ void read_added_tokens_file(TokenizerConfig& config, const std::filesystem::path
     config.added_tokens->push_back(
         {.content = content, .id = id.get<int32_t>(), .special = special, .normalized = !special});
   }
+}
+
+// Absent if the file does not state it.
+std::optional<Side> side_of(const json& config, const char* key, const std::string& path) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return std::nullopt;
+  const std::string side = found->is_string() ? found->get<std::string>() : "";
+  if (side == "right") return Side::kRight;
+  if (side == "left") return Side::kLeft;
+  fail("tokenizer_config", "{}: \"{}\" must be right or left, got {}", path, key, io::printable(found->dump()));
+}
+
+// The "direction" of a section of tokenizer.json, "Right" or "Left".
+Side direction_of(const json& file, const char* section, const std::string& path) {
+  const json* const found = file.is_object() && file.contains(section) ? &file[section] : nullptr;
+  if (found == nullptr || !found->is_object() || !found->contains("direction")) return Side::kRight;
+  const json& direction = (*found)["direction"];
+  if (direction == "Right") return Side::kRight;
+  if (direction == "Left") return Side::kLeft;
+  fail("tokenizer_json", "{}: \"{}.direction\" must be Right or Left, got {}", path, section,
+       io::printable(direction.dump()));
 }
 
 }  // namespace
@@ -320,6 +291,34 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir) {
   if (io::has_file(map.string())) read_special_tokens_map(config, map);
   if (io::has_file(added.string())) read_added_tokens_file(config, added);
   return config;
+}
+
+// Keys of tokenizer_config.json and, for a missing side, the sections of tokenizer.json, which contain the last
+// settings of a tokenizer that was used before it was saved.
+RowSettings read_row_settings(const std::string& model_dir) {
+  const std::string path = (std::filesystem::path(model_dir) / "tokenizer_config.json").string();
+  RowSettings settings;
+  std::optional<Side> truncation_side, padding_side;
+  if (io::has_file(path)) {
+    const json config = io::read_json(path);
+    if (!config.is_object()) return {};  // Tokenizer::load refuses it
+    const auto limit = config.find("model_max_length");
+    // 1e30 stands for no limit.
+    if (limit != config.end() && limit->is_number_integer() && *limit >= 1 && *limit <= INT64_MAX) {
+      settings.max_length = limit->get<int64_t>();
+    }
+    truncation_side = side_of(config, "truncation_side", path);
+    padding_side = side_of(config, "padding_side", path);
+  }
+  if (!truncation_side || !padding_side) {
+    const std::string fast = (std::filesystem::path(model_dir) / "tokenizer.json").string();
+    const json file = io::has_file(fast) ? io::read_json(fast) : json();
+    if (!truncation_side) truncation_side = direction_of(file, "truncation", fast);
+    if (!padding_side) padding_side = direction_of(file, "padding", fast);
+  }
+  settings.truncation_side = *truncation_side;
+  settings.padding_side = *padding_side;
+  return settings;
 }
 
 }  // namespace rf::text

@@ -1,7 +1,13 @@
 // A tokenizer in a model directory, read and written like `transformers` 5.
 #pragma once
 
+#include <array>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "rf/text/tokenizer.h"
 
@@ -16,5 +22,51 @@ TokenizerParts read_gguf_tokenizer(const std::string& path);
 void write_tokenizer(const std::filesystem::path& model_dir, const Tokenizer& tokenizer);
 // The dictionary's files, and its hash in the existing tokenizer_config.json.
 void write_dictionary(const std::filesystem::path& model_dir, const Dictionary& dictionary);
+
+inline constexpr const char kDictionaryKey[] = "roformer_dictionary";
+
+// The contents of tokenizer_config.json, special_tokens_map.json and added_tokens.json, in the format of
+// `transformers`; absent values are not set in any file.
+struct TokenizerConfig {
+  std::string path;                                                     // of tokenizer_config.json, for messages
+  std::string tokenizer_class;                                          // without "Fast"
+  std::optional<Pipeline> pipeline;                                     // that of kPipelineKey
+  std::string dictionary_hash;                                          // Dictionary::hash; empty: not recorded
+  std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: null in a file
+  std::vector<AddedToken> extra;                                        // extra special tokens; no ids
+  std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json
+  bool has_added_tokens_decoder = false;
+  std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
+  std::optional<bool> clean_up_tokenization_spaces;
+  bool add_bos_or_eos = false;
+};
+
+// Throws Error, naming file and key, for a setting that would change the result and is not supported; warns of an
+// unknown key (rf/io/warning.h).
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir);
+
+// An added token from a JSON object.
+nlohmann::ordered_json format_added_token(const AddedToken& token);
+AddedToken read_added_token(const nlohmann::json& value, const std::string& where, const std::string& key);
+
+// The contents of tokenizer.json, the file of the library `tokenizers`. The pipeline is kBert or kByteLevelBpe;
+// RoFormer's, which the library cannot represent, is named by tokenizer_config.json.
+struct TokenizerJson {
+  std::vector<std::string> tokens;  // of the model, by id
+  std::vector<Merge> merges;
+  std::optional<std::string> unk_token;
+  TokenizerOptions options;
+  std::vector<AddedToken> added;
+  std::optional<SequenceTemplate> sequence;
+  std::string pad_token;  // of the padding section; empty: absent
+};
+
+// Throws Error, naming file and key, for settings that are not supported.
+TokenizerJson read_tokenizer_json(const std::string& path);
+
+// The merge "left right"; nullopt unless there is exactly one space.
+std::optional<Merge> split_merge(std::string_view line);
+// The tokens by id. Throws Error unless the ids are 0, 1, ... without a gap.
+std::vector<std::string> read_token_ids(const nlohmann::json& vocab, const std::string& where);
 
 }  // namespace rf::text

@@ -133,12 +133,12 @@ class GgufTokenizer {
     const std::vector<std::string> lines = file_.strings("tokenizer.ggml.merges");
     if (lines.empty()) fail(path_, "tokenizer.ggml.merges must have merges, got none");
     for (const std::string& line : lines) {
-      const size_t space = line.find(' ');
-      if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
+      std::optional<Merge> merge = split_merge(line);
+      if (!merge) {
         fail(path_, "tokenizer.ggml.merges must be of two tokens with a space between them, got {} in merge {}",
              io::printable(line), merges.size());
       }
-      merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+      merges.push_back(std::move(*merge));
     }
     return merges;
   }

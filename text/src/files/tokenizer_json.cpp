@@ -1,13 +1,11 @@
 // Strict reading of tokenizer.json: every section is read key by key, and settings without a counterpart here are
 // errors. The sections "truncation" and "padding" are defaults of calls and do not affect tokens: only the padding
 // token is read from them.
-#include "files/tokenizer_json.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "files/tokenizer_config.h"
+#include "files/tokenizer_files.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/strict_object.h"
@@ -27,7 +25,28 @@ bool is_id(const json& value) { return value.is_number_unsigned() && value <= IN
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path), json_(io::read_json(path)) {}
-  TokenizerJson read();
+  TokenizerJson read() {
+    StrictObject top = object(json_, "");
+    static const json absent;
+    const auto section = [&top](const char* key) -> const json& {  // not copied: a vocabulary may be large
+      const json* value = top.find(key);
+      return value == nullptr ? absent : *value;
+    };
+    if (const json* version = top.find("version"); version != nullptr && *version != "1.0") {
+      refuse("version", "\"1.0\"", *version);
+    }
+    if (!section("model").is_object()) refuse("model", "an object", section("model"));
+    read_model(section("model"));
+    read_normalizer(section("normalizer"));
+    read_pre_tokenizer(section("pre_tokenizer"));
+    if (const json& post = section("post_processor"); !post.is_null()) read_post_processor(post, "post_processor");
+    read_decoder(section("decoder"));
+    read_added(section("added_tokens"));
+    read_padding(section("padding"));
+    section("truncation");
+    top.finish();
+    return std::move(out_);
+  }
 
  private:
   [[noreturn]] void refuse(const std::string& key, std::string_view rule, const json& value) const {
@@ -45,354 +64,297 @@ class Reader {
     }
   }
   // The one element of {"type": "Sequence", <list>: [...]}, or the value itself.
-  const json& unwrap(const json& value, const std::string& key, const std::string& list) const;
+  const json& unwrap(const json& value, const std::string& key, const std::string& list) const {
+    if (type_of(value) != "Sequence") return value;
+    if (!value.contains(list) || !value[list].is_array() || value[list].size() != 1) {
+      refuse(key, "of one step, not a sequence of others", value);
+    }
+    return value[list][0];
+  }
   static std::string type_of(const json& value) {
     return value.is_object() && value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>()
                                                                                     : std::string();
   }
-  void read_model(const json& value);
-  void read_word_piece(StrictObject& model);
-  void read_bpe(StrictObject& model);
-  void read_merges(const json& value);
-  void read_normalizer(const json& value);
-  void read_pre_tokenizer(const json& value);
-  void read_digits(const json& steps, const std::string& key);
-  void read_split(const json& value, const std::string& key) const;
-  void read_byte_level(const json& value, const std::string& key);
-  void read_post_processor(const json& value, const std::string& key);
-  void read_trim(StrictObject& step);
-  void read_template(const json& value, const std::string& key);
+  void read_model(const json& value) {
+    StrictObject model = object(value, "model");
+    // Files of old versions omit the type.
+    const std::string type = model.text("type", value.contains("merges") ? "BPE" : "WordPiece");
+    const json* vocab = model.find("vocab");
+    if (vocab == nullptr) refuse("model.vocab", "an object", nullptr);
+    out_.tokens = read_token_ids(*vocab, path_);
+    if (type == "WordPiece") {
+      read_word_piece(model);
+    } else if (type == "BPE") {
+      read_bpe(model);
+    } else {
+      refuse("model.type", "\"WordPiece\" or \"BPE\"", type);
+    }
+    model.finish();
+  }
+  void read_word_piece(StrictObject& model) {
+    out_.options.pipeline = Pipeline::kBert;
+    out_.unk_token = model.text("unk_token", "[UNK]");
+    expect(model, "continuing_subword_prefix", "##", "\"##\"");
+    out_.options.max_word_chars = static_cast<int>(model.integer("max_input_chars_per_word", 100, 1, INT32_MAX));
+  }
+  // Every byte has a token, so settings for unknown characters do not matter.
+  void read_bpe(StrictObject& model) {
+    out_.options.pipeline = Pipeline::kByteLevelBpe;
+    for (const char* key : {"unk_token", "fuse_unk", "byte_fallback"}) model.find(key);
+    if (const json* dropout = model.find("dropout"); dropout != nullptr && !dropout->is_null() && *dropout != 0.0) {
+      refuse("model.dropout", "null", *dropout);
+    }
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      const json* value = model.find(key);
+      if (value != nullptr && !value->is_null() && *value != "") refuse(model.path_of(key), "null", *value);
+    }
+    out_.options.byte_level.ignore_merges = model.boolean("ignore_merges", false);
+    const json* merges = model.find("merges");
+    if (merges == nullptr || !merges->is_array()) refuse("model.merges", "an array", nullptr);
+    read_merges(*merges);
+  }
+  void read_merges(const json& value) {
+    for (const json& merge : value) {
+      if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+        out_.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
+        continue;
+      }
+      std::optional<Merge> pair = split_merge(merge.is_string() ? merge.get<std::string>() : "");
+      if (!pair) refuse("model.merges", "an array of pairs of tokens", merge);
+      out_.merges.push_back(std::move(*pair));
+    }
+  }
+  void read_normalizer(const json& value) {
+    const bool bytes = out_.options.pipeline == Pipeline::kByteLevelBpe;
+    if (value.is_null()) {
+      if (!bytes) refuse("normalizer", "a BertNormalizer for a WordPiece model", value);
+      return;
+    }
+    const json& step = unwrap(value, "normalizer", "normalizers");
+    const std::string type = type_of(step);
+    StrictObject normalizer = object(step, "normalizer");
+    normalizer.find("type");
+    if (bytes && type == "NFC") {
+      out_.options.byte_level.nfc = true;
+    } else if (!bytes && type == "BertNormalizer") {
+      expect(normalizer, "clean_text", true, "true");
+      out_.options.tokenize_chinese_chars = normalizer.boolean("handle_chinese_chars", true);
+      out_.options.letter_case = normalizer.boolean("lowercase", true) ? Case::kLower : Case::kKeep;
+      const json* strip = normalizer.find("strip_accents");
+      if (strip != nullptr && !strip->is_null())
+        out_.options.strip_accents = normalizer.boolean("strip_accents", false);
+    } else {
+      refuse("normalizer", bytes ? "null or NFC for a BPE model" : "a BertNormalizer for a WordPiece model", value);
+    }
+    normalizer.finish();
+  }
+  void read_pre_tokenizer(const json& value) {
+    const std::string key = "pre_tokenizer";
+    const std::string type = type_of(value);
+    if (out_.options.pipeline != Pipeline::kByteLevelBpe) {
+      if (type_of(unwrap(value, key, "pretokenizers")) != "BertPreTokenizer") {
+        refuse(key, "a BertPreTokenizer for a WordPiece model", value);
+      }
+      return;
+    }
+    const json steps = type == "Sequence" ? value.value("pretokenizers", json()) : json();
+    if (!steps.is_array() || steps.size() != 2) {
+      read_byte_level(unwrap(value, key, "pretokenizers"), key);
+      return;
+    }
+    if (type_of(steps[0]) == "Digits") return read_digits(steps, key);
+    read_split(steps[0], key + ".pretokenizers[0]");
+    read_byte_level(steps[1], key + ".pretokenizers[1]");
+    ByteLevelOptions& options = out_.options.byte_level;
+    if (options.use_regex || options.add_prefix_space) {
+      refuse(key, "a ByteLevel without use_regex and add_prefix_space after a Split", value);
+    }
+    options.use_regex = true;  // the Split has the same expression
+  }
+  // Digits one by one, then ByteLevel with GPT-2's expression.
+  void read_digits(const json& steps, const std::string& key) {
+    StrictObject digits = object(steps[0], key + ".pretokenizers[0]");
+    digits.find("type");
+    expect(digits, "individual_digits", true, "true");
+    if (steps[0].find("individual_digits") == steps[0].end()) refuse(key, "of Digits with individual_digits", steps[0]);
+    digits.finish();
+    read_byte_level(steps[1], key + ".pretokenizers[1]");
+    ByteLevelOptions& options = out_.options.byte_level;
+    if (!options.use_regex || options.add_prefix_space) {
+      refuse(key, "a ByteLevel with use_regex and without add_prefix_space after Digits", steps[1]);
+    }
+    options.individual_digits = true;
+  }
+  void read_split(const json& value, const std::string& key) const {
+    if (type_of(value) != "Split") refuse(key, "a Split by GPT-2's expression, or Digits", value);
+    StrictObject split = object(value, key);
+    split.find("type");
+    const json* pattern = split.find("pattern");
+    if (pattern == nullptr || *pattern != json{{"Regex", kGpt2Expression}}) {
+      refuse(key + ".pattern", "GPT-2's expression", pattern == nullptr ? json() : *pattern);
+    }
+    const std::string behavior = split.text("behavior", "");
+    const bool invert = split.boolean("invert", false);
+    // Every character is part of a match, so isolating the matches and removing everything else are the same.
+    if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
+      refuse(key + ".behavior", "\"Isolated\", or \"Removed\" with \"invert\"", value);
+    }
+    split.finish();
+  }
+  void read_byte_level(const json& value, const std::string& key) {
+    if (type_of(value) != "ByteLevel") refuse(key, "ByteLevel for a BPE model", value);
+    StrictObject level = object(value, key);
+    level.find("type");
+    level.find("trim_offsets");  // ignored: the post-processor's setting is used
+    out_.options.byte_level.add_prefix_space = level.boolean("add_prefix_space", true);
+    out_.options.byte_level.use_regex = level.boolean("use_regex", true);
+    level.finish();
+  }
+  void read_post_processor(const json& value, const std::string& key) {
+    const std::string type = type_of(value);
+    if (type == "Sequence") {
+      StrictObject sequence = object(value, key);
+      sequence.find("type");
+      const json* steps = sequence.find("processors");
+      if (steps == nullptr || !steps->is_array()) refuse(key + ".processors", "an array", value);
+      for (size_t i = 0; i < steps->size(); ++i) {
+        read_post_processor((*steps)[i], key + ".processors[" + std::to_string(i) + "]");
+      }
+      sequence.finish();
+    } else if (type == "TemplateProcessing") {
+      read_template(value, key);
+    } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+      read_frame(value, key);
+    } else if (type == "ByteLevel" && out_.options.pipeline == Pipeline::kByteLevelBpe) {
+      StrictObject level = object(value, key);
+      level.find("type");
+      level.find("use_regex");
+      read_trim(level);
+      level.finish();
+    } else {
+      refuse(key, "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel or a Sequence of them", value);
+    }
+  }
+  // Reads the trimming of offsets from a RobertaProcessing or a ByteLevel; only one may trim.
+  void read_trim(StrictObject& step) {
+    const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
+    if (!trims) return;
+    ByteLevelOptions& options = out_.options.byte_level;
+    if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in at most one step", true);
+    options.trim_offsets = true;
+    options.trim_keeps_first_space = keeps;
+  }
+  void read_template(const json& value, const std::string& key) {
+    if (out_.sequence) refuse(key, "the only template", value);
+    StrictObject section = object(value, key);
+    section.find("type");
+    const auto part = [&](const char* name) {
+      const json* found = section.find(name);
+      return found == nullptr ? json() : *found;
+    };
+    const json specials = part("special_tokens");
+    out_.sequence.emplace();
+    out_.sequence->single = read_pieces(part("single"), specials, key + ".single");
+    out_.sequence->pair = read_pieces(part("pair"), specials, key + ".pair");
+    section.finish();
+  }
   std::vector<SequenceTemplate::Piece> read_pieces(const json& value, const json& specials,
-                                                   const std::string& key) const;
-  void read_frame(const json& value, const std::string& key);  // BertProcessing, RobertaProcessing
-  int32_t read_frame_token(const json* value, const std::string& key) const;
-  void read_decoder(const json& value);
-  void read_added(const json& value);
-  void read_padding(const json& value);
+                                                   const std::string& key) const {
+    if (!value.is_array()) refuse(key, "an array", value);
+    std::vector<SequenceTemplate::Piece> pieces;
+    for (const json& item : value) {
+      const bool special = item.is_object() && item.contains("SpecialToken");
+      if (!special && !(item.is_object() && item.contains("Sequence"))) {
+        refuse(key, "of SpecialToken and Sequence", item);
+      }
+      StrictObject piece = object(special ? item["SpecialToken"] : item["Sequence"], key);
+      const std::string id = piece.text("id", "");
+      const auto type = static_cast<uint8_t>(piece.integer("type_id", 0, 0, UINT8_MAX));
+      piece.finish();
+      if (!special) {
+        if (id != "A" && id != "B") refuse(key + ".id", "\"A\" or \"B\"", id);
+        pieces.push_back({id == "A" ? SequenceTemplate::Part::kFirst : SequenceTemplate::Part::kSecond, 0, type});
+        continue;
+      }
+      const json token = specials.is_object() ? specials.value(id, json()) : json();
+      const json ids = token.is_object() ? token.value("ids", json()) : json();
+      if (!ids.is_array() || ids.size() != 1 || !is_id(ids[0])) {
+        refuse(key, "of special tokens with one id each in \"special_tokens\"", item);
+      }
+      pieces.push_back({SequenceTemplate::Part::kSpecial, ids[0].get<int32_t>(), type});
+    }
+    return pieces;
+  }
+  // BertProcessing, RobertaProcessing
+  void read_frame(const json& value, const std::string& key) {
+    if (out_.sequence) refuse(key, "the only template", value);
+    const bool roberta = type_of(value) == "RobertaProcessing";
+    StrictObject section = object(value, key);
+    section.find("type");
+    const int32_t cls = read_frame_token(section.find("cls"), key + ".cls");
+    const int32_t sep = read_frame_token(section.find("sep"), key + ".sep");
+    if (roberta) {
+      read_trim(section);
+    }
+    section.finish();
+    out_.sequence = roberta ? roberta_template(cls, sep) : bert_template(cls, sep);
+  }
+  // ["[SEP]", 102]
+  int32_t read_frame_token(const json* value, const std::string& key) const {
+    if (value == nullptr || !value->is_array() || value->size() != 2 || !is_id((*value)[1])) {
+      refuse(key, "a token and its id", value == nullptr ? json() : *value);
+    }
+    return (*value)[1].get<int32_t>();
+  }
+  void read_decoder(const json& value) {
+    DecodingOptions& decoding = out_.options.decoding;
+    if (value.is_null()) {
+      decoding.join = DecodingOptions::Join::kSpaces;
+      return;
+    }
+    const json& step = unwrap(value, "decoder", "decoders");
+    StrictObject decoder = object(step, "decoder");
+    const std::string type = decoder.text("type", "");
+    if (type == "WordPiece") {
+      decoding.join = DecodingOptions::Join::kWordPieces;
+      expect(decoder, "prefix", "##", "\"##\"");
+      decoding.cleanup = decoder.boolean("cleanup", true);
+    } else if (type == "ByteLevel") {
+      decoding.join = DecodingOptions::Join::kBytes;
+      for (const char* key : {"add_prefix_space", "trim_offsets", "use_regex"}) decoder.find(key);
+    } else {
+      refuse("decoder", "null, WordPiece or ByteLevel", value);
+    }
+    decoder.finish();
+  }
+  void read_added(const json& value) {
+    if (value.is_null()) return;
+    if (!value.is_array()) refuse("added_tokens", "an array", value);
+    for (const json& item : value) {
+      AddedToken token = read_added_token(item, path_, "added_tokens");
+      const json id = item.is_object() ? item.value("id", json()) : json();
+      if (!is_id(id)) refuse("added_tokens", "of tokens with an id", item);
+      token.id = id.get<int32_t>();
+      out_.added.push_back(std::move(token));
+    }
+  }
+  void read_padding(const json& value) {
+    if (value.is_null()) return;
+    out_.pad_token = object(value, "padding").text("pad_token", "");
+  }
 
   const std::string path_;
   const json json_;
   TokenizerJson out_;
 };
 
-TokenizerJson Reader::read() {
-  StrictObject top = object(json_, "");
-  static const json absent;
-  const auto section = [&top](const char* key) -> const json& {  // not copied: a vocabulary may be large
-    const json* value = top.find(key);
-    return value == nullptr ? absent : *value;
-  };
-  if (const json* version = top.find("version"); version != nullptr && *version != "1.0") {
-    refuse("version", "\"1.0\"", *version);
-  }
-  if (!section("model").is_object()) refuse("model", "an object", section("model"));
-  read_model(section("model"));
-  read_normalizer(section("normalizer"));
-  read_pre_tokenizer(section("pre_tokenizer"));
-  if (const json& post = section("post_processor"); !post.is_null()) read_post_processor(post, "post_processor");
-  read_decoder(section("decoder"));
-  read_added(section("added_tokens"));
-  read_padding(section("padding"));
-  section("truncation");
-  top.finish();
-  return std::move(out_);
-}
-
-const json& Reader::unwrap(const json& value, const std::string& key, const std::string& list) const {
-  if (type_of(value) != "Sequence") return value;
-  if (!value.contains(list) || !value[list].is_array() || value[list].size() != 1) {
-    refuse(key, "of one step, not a sequence of others", value);
-  }
-  return value[list][0];
-}
-
-void Reader::read_model(const json& value) {
-  StrictObject model = object(value, "model");
-  // Files of old versions omit the type.
-  const std::string type = model.text("type", value.contains("merges") ? "BPE" : "WordPiece");
-  const json* vocab = model.find("vocab");
-  if (vocab == nullptr) refuse("model.vocab", "an object", nullptr);
-  out_.tokens = read_token_ids(*vocab, path_);
-  if (type == "WordPiece") {
-    read_word_piece(model);
-  } else if (type == "BPE") {
-    read_bpe(model);
-  } else {
-    refuse("model.type", "\"WordPiece\" or \"BPE\"", type);
-  }
-  model.finish();
-}
-
-void Reader::read_word_piece(StrictObject& model) {
-  out_.options.pipeline = Pipeline::kBert;
-  out_.unk_token = model.text("unk_token", "[UNK]");
-  expect(model, "continuing_subword_prefix", "##", "\"##\"");
-  out_.options.max_word_chars = static_cast<int>(model.integer("max_input_chars_per_word", 100, 1, INT32_MAX));
-}
-
-// Every byte has a token, so settings for unknown characters do not matter.
-void Reader::read_bpe(StrictObject& model) {
-  out_.options.pipeline = Pipeline::kByteLevelBpe;
-  for (const char* key : {"unk_token", "fuse_unk", "byte_fallback"}) model.find(key);
-  if (const json* dropout = model.find("dropout"); dropout != nullptr && !dropout->is_null() && *dropout != 0.0) {
-    refuse("model.dropout", "null", *dropout);
-  }
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const json* value = model.find(key);
-    if (value != nullptr && !value->is_null() && *value != "") refuse(model.path_of(key), "null", *value);
-  }
-  out_.options.byte_level.ignore_merges = model.boolean("ignore_merges", false);
-  const json* merges = model.find("merges");
-  if (merges == nullptr || !merges->is_array()) refuse("model.merges", "an array", nullptr);
-  read_merges(*merges);
-}
-
-void Reader::read_merges(const json& value) {
-  for (const json& merge : value) {
-    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      out_.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
-      continue;
-    }
-    const std::string text = merge.is_string() ? merge.get<std::string>() : "";
-    const size_t space = text.find(' ');
-    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-      refuse("model.merges", "an array of pairs of tokens", merge);
-    }
-    out_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
-  }
-}
-
-void Reader::read_normalizer(const json& value) {
-  const bool bytes = out_.options.pipeline == Pipeline::kByteLevelBpe;
-  if (value.is_null()) {
-    if (!bytes) refuse("normalizer", "a BertNormalizer for a WordPiece model", value);
-    return;
-  }
-  const json& step = unwrap(value, "normalizer", "normalizers");
-  const std::string type = type_of(step);
-  StrictObject normalizer = object(step, "normalizer");
-  normalizer.find("type");
-  if (bytes && type == "NFC") {
-    out_.options.byte_level.nfc = true;
-  } else if (!bytes && type == "BertNormalizer") {
-    expect(normalizer, "clean_text", true, "true");
-    out_.options.tokenize_chinese_chars = normalizer.boolean("handle_chinese_chars", true);
-    out_.options.letter_case = normalizer.boolean("lowercase", true) ? Case::kLower : Case::kKeep;
-    const json* strip = normalizer.find("strip_accents");
-    if (strip != nullptr && !strip->is_null()) out_.options.strip_accents = normalizer.boolean("strip_accents", false);
-  } else {
-    refuse("normalizer", bytes ? "null or NFC for a BPE model" : "a BertNormalizer for a WordPiece model", value);
-  }
-  normalizer.finish();
-}
-
-void Reader::read_pre_tokenizer(const json& value) {
-  const std::string key = "pre_tokenizer";
-  const std::string type = type_of(value);
-  if (out_.options.pipeline != Pipeline::kByteLevelBpe) {
-    if (type_of(unwrap(value, key, "pretokenizers")) != "BertPreTokenizer") {
-      refuse(key, "a BertPreTokenizer for a WordPiece model", value);
-    }
-    return;
-  }
-  const json steps = type == "Sequence" ? value.value("pretokenizers", json()) : json();
-  if (!steps.is_array() || steps.size() != 2) {
-    read_byte_level(unwrap(value, key, "pretokenizers"), key);
-    return;
-  }
-  if (type_of(steps[0]) == "Digits") return read_digits(steps, key);
-  read_split(steps[0], key + ".pretokenizers[0]");
-  read_byte_level(steps[1], key + ".pretokenizers[1]");
-  ByteLevelOptions& options = out_.options.byte_level;
-  if (options.use_regex || options.add_prefix_space) {
-    refuse(key, "a ByteLevel without use_regex and add_prefix_space after a Split", value);
-  }
-  options.use_regex = true;  // the Split has the same expression
-}
-
-// Digits one by one, then ByteLevel with GPT-2's expression.
-void Reader::read_digits(const json& steps, const std::string& key) {
-  StrictObject digits = object(steps[0], key + ".pretokenizers[0]");
-  digits.find("type");
-  expect(digits, "individual_digits", true, "true");
-  if (steps[0].find("individual_digits") == steps[0].end()) refuse(key, "of Digits with individual_digits", steps[0]);
-  digits.finish();
-  read_byte_level(steps[1], key + ".pretokenizers[1]");
-  ByteLevelOptions& options = out_.options.byte_level;
-  if (!options.use_regex || options.add_prefix_space) {
-    refuse(key, "a ByteLevel with use_regex and without add_prefix_space after Digits", steps[1]);
-  }
-  options.individual_digits = true;
-}
-
-void Reader::read_split(const json& value, const std::string& key) const {
-  if (type_of(value) != "Split") refuse(key, "a Split by GPT-2's expression, or Digits", value);
-  StrictObject split = object(value, key);
-  split.find("type");
-  const json* pattern = split.find("pattern");
-  if (pattern == nullptr || *pattern != json{{"Regex", kGpt2Expression}}) {
-    refuse(key + ".pattern", "GPT-2's expression", pattern == nullptr ? json() : *pattern);
-  }
-  const std::string behavior = split.text("behavior", "");
-  const bool invert = split.boolean("invert", false);
-  // Every character is part of a match, so isolating the matches and removing everything else are the same.
-  if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
-    refuse(key + ".behavior", "\"Isolated\", or \"Removed\" with \"invert\"", value);
-  }
-  split.finish();
-}
-
-void Reader::read_byte_level(const json& value, const std::string& key) {
-  if (type_of(value) != "ByteLevel") refuse(key, "ByteLevel for a BPE model", value);
-  StrictObject level = object(value, key);
-  level.find("type");
-  level.find("trim_offsets");  // ignored: the post-processor's setting is used
-  out_.options.byte_level.add_prefix_space = level.boolean("add_prefix_space", true);
-  out_.options.byte_level.use_regex = level.boolean("use_regex", true);
-  level.finish();
-}
-
-void Reader::read_post_processor(const json& value, const std::string& key) {
-  const std::string type = type_of(value);
-  if (type == "Sequence") {
-    StrictObject sequence = object(value, key);
-    sequence.find("type");
-    const json* steps = sequence.find("processors");
-    if (steps == nullptr || !steps->is_array()) refuse(key + ".processors", "an array", value);
-    for (size_t i = 0; i < steps->size(); ++i) {
-      read_post_processor((*steps)[i], key + ".processors[" + std::to_string(i) + "]");
-    }
-    sequence.finish();
-  } else if (type == "TemplateProcessing") {
-    read_template(value, key);
-  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
-    read_frame(value, key);
-  } else if (type == "ByteLevel" && out_.options.pipeline == Pipeline::kByteLevelBpe) {
-    StrictObject level = object(value, key);
-    level.find("type");
-    level.find("use_regex");
-    read_trim(level);
-    level.finish();
-  } else {
-    refuse(key, "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel or a Sequence of them", value);
-  }
-}
-
-// Reads the trimming of offsets from a RobertaProcessing or a ByteLevel; only one may trim.
-void Reader::read_trim(StrictObject& step) {
-  const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
-  if (!trims) return;
-  ByteLevelOptions& options = out_.options.byte_level;
-  if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in at most one step", true);
-  options.trim_offsets = true;
-  options.trim_keeps_first_space = keeps;
-}
-
-void Reader::read_template(const json& value, const std::string& key) {
-  if (out_.sequence) refuse(key, "the only template", value);
-  StrictObject section = object(value, key);
-  section.find("type");
-  const auto part = [&](const char* name) {
-    const json* found = section.find(name);
-    return found == nullptr ? json() : *found;
-  };
-  const json specials = part("special_tokens");
-  out_.sequence.emplace();
-  out_.sequence->single = read_pieces(part("single"), specials, key + ".single");
-  out_.sequence->pair = read_pieces(part("pair"), specials, key + ".pair");
-  section.finish();
-}
-
-std::vector<SequenceTemplate::Piece> Reader::read_pieces(const json& value, const json& specials,
-                                                         const std::string& key) const {
-  if (!value.is_array()) refuse(key, "an array", value);
-  std::vector<SequenceTemplate::Piece> pieces;
-  for (const json& item : value) {
-    const bool special = item.is_object() && item.contains("SpecialToken");
-    if (!special && !(item.is_object() && item.contains("Sequence"))) {
-      refuse(key, "of SpecialToken and Sequence", item);
-    }
-    StrictObject piece = object(special ? item["SpecialToken"] : item["Sequence"], key);
-    const std::string id = piece.text("id", "");
-    const auto type = static_cast<uint8_t>(piece.integer("type_id", 0, 0, UINT8_MAX));
-    piece.finish();
-    if (!special) {
-      if (id != "A" && id != "B") refuse(key + ".id", "\"A\" or \"B\"", id);
-      pieces.push_back({id == "A" ? SequenceTemplate::Part::kFirst : SequenceTemplate::Part::kSecond, 0, type});
-      continue;
-    }
-    const json token = specials.is_object() ? specials.value(id, json()) : json();
-    const json ids = token.is_object() ? token.value("ids", json()) : json();
-    if (!ids.is_array() || ids.size() != 1 || !is_id(ids[0])) {
-      refuse(key, "of special tokens with one id each in \"special_tokens\"", item);
-    }
-    pieces.push_back({SequenceTemplate::Part::kSpecial, ids[0].get<int32_t>(), type});
-  }
-  return pieces;
-}
-
-// ["[SEP]", 102]
-int32_t Reader::read_frame_token(const json* value, const std::string& key) const {
-  if (value == nullptr || !value->is_array() || value->size() != 2 || !is_id((*value)[1])) {
-    refuse(key, "a token and its id", value == nullptr ? json() : *value);
-  }
-  return (*value)[1].get<int32_t>();
-}
-
-void Reader::read_frame(const json& value, const std::string& key) {
-  if (out_.sequence) refuse(key, "the only template", value);
-  const bool roberta = type_of(value) == "RobertaProcessing";
-  StrictObject section = object(value, key);
-  section.find("type");
-  const int32_t cls = read_frame_token(section.find("cls"), key + ".cls");
-  const int32_t sep = read_frame_token(section.find("sep"), key + ".sep");
-  if (roberta) {
-    read_trim(section);
-  }
-  section.finish();
-  out_.sequence = roberta ? roberta_template(cls, sep) : bert_template(cls, sep);
-}
-
-void Reader::read_decoder(const json& value) {
-  DecodingOptions& decoding = out_.options.decoding;
-  if (value.is_null()) {
-    decoding.join = DecodingOptions::Join::kSpaces;
-    return;
-  }
-  const json& step = unwrap(value, "decoder", "decoders");
-  StrictObject decoder = object(step, "decoder");
-  const std::string type = decoder.text("type", "");
-  if (type == "WordPiece") {
-    decoding.join = DecodingOptions::Join::kWordPieces;
-    expect(decoder, "prefix", "##", "\"##\"");
-    decoding.cleanup = decoder.boolean("cleanup", true);
-  } else if (type == "ByteLevel") {
-    decoding.join = DecodingOptions::Join::kBytes;
-    for (const char* key : {"add_prefix_space", "trim_offsets", "use_regex"}) decoder.find(key);
-  } else {
-    refuse("decoder", "null, WordPiece or ByteLevel", value);
-  }
-  decoder.finish();
-}
-
-void Reader::read_added(const json& value) {
-  if (value.is_null()) return;
-  if (!value.is_array()) refuse("added_tokens", "an array", value);
-  for (const json& item : value) {
-    AddedToken token = read_added_token(item, path_, "added_tokens");
-    const json id = item.is_object() ? item.value("id", json()) : json();
-    if (!is_id(id)) refuse("added_tokens", "of tokens with an id", item);
-    token.id = id.get<int32_t>();
-    out_.added.push_back(std::move(token));
-  }
-}
-
-void Reader::read_padding(const json& value) {
-  if (value.is_null()) return;
-  out_.pad_token = object(value, "padding").text("pad_token", "");
-}
-
 }  // namespace
+
+std::optional<Merge> split_merge(std::string_view line) {
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) return std::nullopt;
+  return Merge(line.substr(0, space), line.substr(space + 1));
+}
 
 std::vector<std::string> read_token_ids(const json& vocab, const std::string& where) {
   if (!vocab.is_object())

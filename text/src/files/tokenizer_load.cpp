@@ -14,9 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "files/tokenizer_config.h"
 #include "files/tokenizer_files.h"
-#include "files/tokenizer_json.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -70,29 +68,270 @@ class Loader {
  public:
   Loader(const std::filesystem::path& dir, const LoadOptions& load, Dictionaries dictionaries)
       : dir_(dir), load_(load), dictionaries_(dictionaries), config_(read_tokenizer_config(dir)) {}
-  TokenizerParts load();
+  TokenizerParts load() {
+    class_ = find_class_of_directory();
+    if (has("tokenizer.json") && !class_.is(InTokenizerJson::kNone)) {
+      json_ = read_tokenizer_json((dir_ / "tokenizer.json").string());
+    }
+    std::vector<std::string> tokens = read_model_tokens();
+    const auto model_size = static_cast<int64_t>(tokens.size());
+    set_options();
+    name_specials();
+    collect_added();
+    assign_ids(tokens);
+    Vocabulary vocabulary(std::move(tokens), names_, model_size, dir_.string());
+    SequenceTemplate sequence = find_template(vocabulary);
+    return {std::move(vocabulary), std::move(options_), std::move(added_), std::move(merges_), std::move(sequence)};
+  }
 
  private:
-  DirectoryClass find_class_of_directory() const;
-  std::string text_of_config_json(const char* key) const;  // "" without it
-  std::optional<DirectoryClass> class_of_config_json() const;
+  DirectoryClass find_class_of_directory() const {
+    if (is_decoder_type(text_of_config_json("model_type"))) return {};
+    if (!config_.tokenizer_class.empty()) {
+      const std::optional<DirectoryClass> named = class_of_name(config_.tokenizer_class);
+      if (named) return *named;
+      std::vector<std::string_view> names;
+      for (const Pipeline pipeline : all_pipelines()) {
+        std::ranges::transform(pipeline.entry().classes, std::back_inserter(names), &TokenizerClass::name);
+      }
+      names.emplace_back(kPlainClass);
+      fail(kConfigWhere, "{}: \"tokenizer_class\" must be {}, got \"{}\"", config_.path, io::listed(names, "or"),
+           config_.tokenizer_class);
+    }
+    if (const std::optional<DirectoryClass> named = class_of_config_json(); named) return *named;
+    if (has("tokenizer.json")) return {};
+    if (!has("vocab.json") && !has("vocab.txt") && !has("config.json")) {
+      fail<MissingFileError>(
+          "tokenizer", "a directory must hold the files of a model or a tokenizer, such as config.json, got {} in {}",
+          io::found_without_model(dir_.string()), dir_.string());
+    }
+    return *class_of_name(has("vocab.json") && !has("vocab.txt") ? "GPT2Tokenizer" : "BertTokenizer");
+  }
+  // "" without it.
+  std::string text_of_config_json(const char* key) const {
+    if (!has("config.json")) return "";
+    const nlohmann::json config = io::read_json((dir_ / "config.json").string());
+    return config.is_object() && config.contains(key) && config[key].is_string() ? config[key].get<std::string>()
+                                                                                 : std::string();
+  }
+  std::optional<DirectoryClass> class_of_config_json() const {
+    std::string name = text_of_config_json("tokenizer_class");
+    if (name.ends_with("Fast")) name.resize(name.size() - 4);
+    const std::optional<DirectoryClass> named = class_of_name(name);
+    return named ? named : class_of_model(text_of_config_json("model_type"));
+  }
   bool has(const char* file) const { return io::has_file((dir_ / file).string()); }
-  std::vector<std::string> read_model_tokens();
-  void read_merges_file();
-  void name_specials();
-  void collect_added();
-  void add(AddedToken token);
-  void assign_ids(std::vector<std::string>& tokens);
-  void set_options();
-  void choose_pipeline();
-  void set_bert_options(TokenizerOptions& options) const;
-  void set_byte_level_options(TokenizerOptions& options) const;
-  void check_agreement(const TokenizerOptions& options) const;
-  void check_dictionary_hash() const;
-  SequenceTemplate find_template(const Vocabulary& vocabulary) const;
+  std::vector<std::string> read_model_tokens() {
+    if (json_) {
+      merges_ = std::move(json_->merges);
+      return std::move(json_->tokens);
+    }
+    if (class_.has_word_pieces()) return read_lines((dir_ / "vocab.txt").string());
+    if (!class_.pipeline) {
+      fail<MissingFileError>(kConfigWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(),
+                             config_.tokenizer_class.empty() ? "a model of this type" : config_.tokenizer_class);
+    }
+    read_merges_file();
+    const std::string path = (dir_ / "vocab.json").string();
+    return read_token_ids(io::read_json(path), path);
+  }
+  // merges.txt: one merge per line, two tokens with a space between them; the first line may name a version.
+  void read_merges_file() {
+    const std::string path = (dir_ / "merges.txt").string();
+    const std::vector<std::string> lines = read_lines(path);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (lines[i].starts_with("#version") || lines[i].empty()) continue;
+      std::optional<Merge> merge = split_merge(lines[i]);
+      if (!merge) {
+        fail("merges", "{}: a line must be two tokens with a space between them, got \"{}\" in line {}", path, lines[i],
+             i + 1);
+      }
+      merges_.push_back(std::move(*merge));
+    }
+  }
+  void name_specials() {
+    names_ = class_.pipeline ? class_.settings->special : kNoSpecialNames;
+    for (const SpecialRole role : kSpecialRoles) {
+      if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = named->content;
+    }
+    if (class_.pipeline) return;
+    if (names_.pad.empty()) names_.pad = json_->pad_token;
+    if (has_byte_pairs(options_)) return;
+    const std::string unk = json_->unk_token.value_or("");
+    if (names_.unk.empty()) names_.unk = unk;
+    agree("the unk_token", names_.unk, unk);
+  }
+  void collect_added() {
+    const bool config_counts = config_.has_added_tokens_decoder;
+    if (json_ && (!class_.pipeline || !config_counts)) {
+      if (config_.added_tokens && !config_counts) {
+        for (const AddedToken& token : *config_.added_tokens) add(token);
+      }
+      for (const AddedToken& token : json_->added) add(token);
+    }
+    if (config_.added_tokens && (config_counts || !json_)) {
+      for (const AddedToken& token : *config_.added_tokens) add(token);
+    }
+    std::ranges::sort(added_, {}, &AddedToken::id);
+    for (size_t i = 0; i < added_.size(); ++i) added_places_[added_[i].content] = i;
+    for (const SpecialRole role : {SpecialRole::kBos, SpecialRole::kEos, SpecialRole::kUnk, SpecialRole::kSep,
+                                   SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kMask}) {
+      const std::string& content = name_of(names_, role);
+      if (content.empty()) continue;
+      if (const auto& described = config_.special[static_cast<size_t>(role)]; described) {
+        add(*described);
+      } else if (!class_.has_word_pieces()) {
+        add({.content = content, .special = true});
+      }
+    }
+    for (const AddedToken& token : config_.extra) add(token);
+  }
+  // A token that is described twice keeps its last description.
+  void add(AddedToken token) {
+    const auto [place, is_new] = added_places_.try_emplace(token.content, added_.size());
+    if (is_new) {
+      added_.push_back(std::move(token));
+    } else if (token.id >= 0) {
+      added_[place->second] = std::move(token);
+    }
+  }
+  // A token of the model keeps its id; others get the next ids. A file with other ids is refused.
+  void assign_ids(std::vector<std::string>& tokens) {
+    std::map<std::string_view, int32_t> ids;
+    for (size_t id = 0; id < tokens.size(); ++id) ids[tokens[id]] = static_cast<int32_t>(id);
+    std::vector<std::string> more;
+    auto next = static_cast<int32_t>(tokens.size());
+    for (AddedToken& token : added_) {
+      const auto found = ids.find(token.content);
+      const int32_t id = found == ids.end() ? next : found->second;
+      if (token.id >= 0 && token.id != id) {
+        fail("added_tokens", "{}: \"{}\" must have the id {}, that of the vocabulary or the next free one, got {}",
+             dir_.string(), token.content, id, token.id);
+      }
+      token.id = id;
+      if (found != ids.end()) continue;
+      more.push_back(token.content);
+      ++next;
+    }
+    tokens.insert(tokens.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  }
+  void set_options() {
+    if (class_.pipeline) {
+      options_.pipeline = *class_.pipeline;
+    } else {
+      options_ = json_->options;
+    }
+    const bool bytes = has_byte_pairs(options_);
+    if (bytes) {
+      set_byte_level_options(options_);
+    } else {
+      set_bert_options(options_);
+    }
+    const bool python = class_.is(InTokenizerJson::kNone);
+    options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(python);
+    if (python) options_.decoding.cleanup = false;  // without a decoder of `tokenizers`
+    if (json_) check_agreement(options_);
+    choose_pipeline();
+    check_dictionaries(load_, options_.pipeline);
+    if (!options_.pipeline.segments_words() || dictionaries_ == Dictionaries::kLeftOut) return;
+    options_.dictionary = load_dictionary(dir_.string(), load_);
+    check_dictionary_hash();
+  }
+  void choose_pipeline() {
+    if (config_.pipeline) {
+      const std::string_view shared = config_.pipeline->entry().saved_class;
+      if (!class_.pipeline || class_.settings->name != shared) {
+        fail(kConfigWhere, "{}: \"{}\" must be used with the tokenizer_class {}, got \"{}\"", config_.path,
+             kPipelineKey, shared, config_.tokenizer_class);
+      }
+      options_.pipeline = *config_.pipeline;
+    }
+    if (!load_.pipeline) return;
+    const bool bytes = has_byte_pairs(options_);
+    if (bytes == load_.pipeline->has_word_pieces()) {
+      fail(kConfigWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
+           bytes ? "byte-level BPE" : "word pieces", name(*load_.pipeline));
+    }
+    options_.pipeline = *load_.pipeline;
+  }
+  void set_bert_options(TokenizerOptions& options) const {
+    const bool by_class = class_.pipeline.has_value();
+    if (by_class || config_.do_lower_case) {
+      options.letter_case = config_.do_lower_case.value_or(true) ? Case::kLower : Case::kKeep;
+    }
+    if (by_class || config_.strip_accents) options.strip_accents = config_.strip_accents;
+    if (by_class || config_.tokenize_chinese_chars) {
+      options.tokenize_chinese_chars = config_.tokenize_chinese_chars.value_or(true);
+    }
+  }
+  void set_byte_level_options(TokenizerOptions& options) const {
+    ByteLevelOptions& level = options.byte_level;
+    if (!class_.pipeline) {
+      if (config_.add_prefix_space) level.add_prefix_space = *config_.add_prefix_space;
+      return;
+    }
+    options.decoding.join = DecodingOptions::Join::kBytes;
+    level.add_prefix_space = config_.add_prefix_space.value_or(false);
+    if (class_.settings->trims_offsets) {
+      level.trim_offsets = config_.trim_offsets.value_or(true);
+      level.trim_keeps_first_space = level.add_prefix_space;
+    } else if (json_) {
+      level.trim_offsets = json_->options.byte_level.trim_offsets;
+      level.trim_keeps_first_space = json_->options.byte_level.trim_keeps_first_space;
+    }
+    if (config_.add_bos_or_eos && !json_) {
+      fail(kConfigWhere, "{}: \"add_bos_token\" and \"add_eos_token\" must be false without a tokenizer.json, got true",
+           config_.path);
+    }
+  }
+  void check_agreement(const TokenizerOptions& options) const {
+    const TokenizerOptions& file = json_->options;
+    const auto model = [](const TokenizerOptions& o) {
+      return name(has_byte_pairs(o) ? Pipeline::kByteLevelBpe : Pipeline::kBert);
+    };
+    agree("the model", model(options), model(file));
+    if (has_byte_pairs(options)) {
+      agree("add_prefix_space", options.byte_level.add_prefix_space, file.byte_level.add_prefix_space);
+      agree("use_regex", options.byte_level.use_regex, file.byte_level.use_regex);
+      agree("Digits", options.byte_level.individual_digits, file.byte_level.individual_digits);
+      agree("NFC", options.byte_level.nfc, file.byte_level.nfc);
+      agree("ignore_merges", options.byte_level.ignore_merges, file.byte_level.ignore_merges);
+      return;
+    }
+    const auto lower = [](const TokenizerOptions& o) { return o.letter_case == Case::kLower; };
+    agree("lowercase", lower(options), lower(file));
+    agree("strip_accents", strips_accents(options), strips_accents(file));
+    // RoFormer splits CJK characters after the segmenter instead of in the normaliser.
+    const bool spaces_cjk = !class_.is(InTokenizerJson::kPart) && options.tokenize_chinese_chars;
+    agree("handle_chinese_chars", spaces_cjk, file.tokenize_chinese_chars);
+    agree("max_input_chars_per_word", options.max_word_chars, file.max_word_chars);
+    agree("the decoder's cleanup", options.decoding.cleanup, file.decoding.cleanup);
+  }
+  // Given dictionaries are not checked against the recorded hash.
+  void check_dictionary_hash() const {
+    const bool given = !load_.dictionary.empty() || !load_.user_dictionaries.empty();
+    const std::string &recorded = config_.dictionary_hash, &found = options_.dictionary->hash();
+    if (given || recorded.empty() || recorded == found) return;
+    fail("dictionary",
+         "{} must be used with the dictionary that it was made with, with hash {}, got {} with hash {} (--dict gives "
+         "another)",
+         dir_.string(), recorded, find_dictionary(dir_.string(), ""), found);
+  }
+  SequenceTemplate find_template(const Vocabulary& vocabulary) const {
+    const SpecialIds& special = vocabulary.special();
+    if (class_.pipeline && class_.settings->frame != nullptr) {
+      vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
+      return class_.settings->frame(special.cls, special.sep);
+    }
+    return json_ && json_->sequence ? *json_->sequence : plain_template();
+  }
   // tokenizer.json must agree with the class.
   template <typename T>
-  void agree(const char* what, const T& of_class, const T& of_file) const;
+  void agree(const char* what, const T& of_class, const T& of_file) const {
+    if (of_class == of_file) return;
+    fail(kConfigWhere, "{}: tokenizer.json and {} must agree on {}, got {} and {}", dir_.string(),
+         config_.tokenizer_class.empty() ? "the tokenizer's class" : config_.tokenizer_class, what, of_file, of_class);
+  }
 
   const std::filesystem::path dir_;
   const LoadOptions& load_;
@@ -106,284 +345,6 @@ class Loader {
   std::vector<Merge> merges_;
   TokenizerOptions options_;
 };
-
-std::string Loader::text_of_config_json(const char* key) const {
-  if (!has("config.json")) return "";
-  const nlohmann::json config = io::read_json((dir_ / "config.json").string());
-  return config.is_object() && config.contains(key) && config[key].is_string() ? config[key].get<std::string>()
-                                                                               : std::string();
-}
-
-std::optional<DirectoryClass> Loader::class_of_config_json() const {
-  std::string name = text_of_config_json("tokenizer_class");
-  if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  const std::optional<DirectoryClass> named = class_of_name(name);
-  return named ? named : class_of_model(text_of_config_json("model_type"));
-}
-
-DirectoryClass Loader::find_class_of_directory() const {
-  if (is_decoder_type(text_of_config_json("model_type"))) return {};
-  if (!config_.tokenizer_class.empty()) {
-    const std::optional<DirectoryClass> named = class_of_name(config_.tokenizer_class);
-    if (named) return *named;
-    std::vector<std::string_view> names;
-    for (const Pipeline pipeline : all_pipelines()) {
-      std::ranges::transform(pipeline.entry().classes, std::back_inserter(names), &TokenizerClass::name);
-    }
-    names.emplace_back(kPlainClass);
-    fail(kConfigWhere, "{}: \"tokenizer_class\" must be {}, got \"{}\"", config_.path, io::listed(names, "or"),
-         config_.tokenizer_class);
-  }
-  if (const std::optional<DirectoryClass> named = class_of_config_json(); named) return *named;
-  if (has("tokenizer.json")) return {};
-  if (!has("vocab.json") && !has("vocab.txt") && !has("config.json")) {
-    fail<MissingFileError>(
-        "tokenizer", "a directory must hold the files of a model or a tokenizer, such as config.json, got {} in {}",
-        io::found_without_model(dir_.string()), dir_.string());
-  }
-  return *class_of_name(has("vocab.json") && !has("vocab.txt") ? "GPT2Tokenizer" : "BertTokenizer");
-}
-
-TokenizerParts Loader::load() {
-  class_ = find_class_of_directory();
-  if (has("tokenizer.json") && !class_.is(InTokenizerJson::kNone)) {
-    json_ = read_tokenizer_json((dir_ / "tokenizer.json").string());
-  }
-  std::vector<std::string> tokens = read_model_tokens();
-  const auto model_size = static_cast<int64_t>(tokens.size());
-  set_options();
-  name_specials();
-  collect_added();
-  assign_ids(tokens);
-  Vocabulary vocabulary(std::move(tokens), names_, model_size, dir_.string());
-  SequenceTemplate sequence = find_template(vocabulary);
-  return {std::move(vocabulary), std::move(options_), std::move(added_), std::move(merges_), std::move(sequence)};
-}
-
-std::vector<std::string> Loader::read_model_tokens() {
-  if (json_) {
-    merges_ = std::move(json_->merges);
-    return std::move(json_->tokens);
-  }
-  if (class_.has_word_pieces()) return read_lines((dir_ / "vocab.txt").string());
-  if (!class_.pipeline) {
-    fail<MissingFileError>(kConfigWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(),
-                           config_.tokenizer_class.empty() ? "a model of this type" : config_.tokenizer_class);
-  }
-  read_merges_file();
-  const std::string path = (dir_ / "vocab.json").string();
-  return read_token_ids(io::read_json(path), path);
-}
-
-// merges.txt: one merge per line, two tokens with a space between them; the first line may name a version.
-void Loader::read_merges_file() {
-  const std::string path = (dir_ / "merges.txt").string();
-  const std::vector<std::string> lines = read_lines(path);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string& line = lines[i];
-    if (line.starts_with("#version") || line.empty()) continue;
-    const size_t space = line.find(' ');
-    if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-      fail("merges", "{}: a line must be two tokens with a space between them, got \"{}\" in line {}", path, line,
-           i + 1);
-    }
-    merges_.emplace_back(line.substr(0, space), line.substr(space + 1));
-  }
-}
-
-void Loader::name_specials() {
-  names_ = class_.pipeline ? class_.settings->special : kNoSpecialNames;
-  for (const SpecialRole role : kSpecialRoles) {
-    if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = named->content;
-  }
-  if (class_.pipeline) return;
-  if (names_.pad.empty()) names_.pad = json_->pad_token;
-  if (has_byte_pairs(options_)) return;
-  const std::string unk = json_->unk_token.value_or("");
-  if (names_.unk.empty()) names_.unk = unk;
-  agree("the unk_token", names_.unk, unk);
-}
-
-// A token that is described twice keeps its last description.
-void Loader::add(AddedToken token) {
-  const auto [place, is_new] = added_places_.try_emplace(token.content, added_.size());
-  if (is_new) {
-    added_.push_back(std::move(token));
-  } else if (token.id >= 0) {
-    added_[place->second] = std::move(token);
-  }
-}
-
-void Loader::collect_added() {
-  const bool config_counts = config_.has_added_tokens_decoder;
-  if (json_ && (!class_.pipeline || !config_counts)) {
-    if (config_.added_tokens && !config_counts) {
-      for (const AddedToken& token : *config_.added_tokens) add(token);
-    }
-    for (const AddedToken& token : json_->added) add(token);
-  }
-  if (config_.added_tokens && (config_counts || !json_)) {
-    for (const AddedToken& token : *config_.added_tokens) add(token);
-  }
-  std::ranges::sort(added_, {}, &AddedToken::id);
-  for (size_t i = 0; i < added_.size(); ++i) added_places_[added_[i].content] = i;
-  for (const SpecialRole role : {SpecialRole::kBos, SpecialRole::kEos, SpecialRole::kUnk, SpecialRole::kSep,
-                                 SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kMask}) {
-    const std::string& content = name_of(names_, role);
-    if (content.empty()) continue;
-    if (const auto& described = config_.special[static_cast<size_t>(role)]; described) {
-      add(*described);
-    } else if (!class_.has_word_pieces()) {
-      add({.content = content, .special = true});
-    }
-  }
-  for (const AddedToken& token : config_.extra) add(token);
-}
-
-// A token of the model keeps its id; others get the next ids. A file with other ids is refused.
-void Loader::assign_ids(std::vector<std::string>& tokens) {
-  std::map<std::string_view, int32_t> ids;
-  for (size_t id = 0; id < tokens.size(); ++id) ids[tokens[id]] = static_cast<int32_t>(id);
-  std::vector<std::string> more;
-  auto next = static_cast<int32_t>(tokens.size());
-  for (AddedToken& token : added_) {
-    const auto found = ids.find(token.content);
-    const int32_t id = found == ids.end() ? next : found->second;
-    if (token.id >= 0 && token.id != id) {
-      fail("added_tokens", "{}: \"{}\" must have the id {}, that of the vocabulary or the next free one, got {}",
-           dir_.string(), token.content, id, token.id);
-    }
-    token.id = id;
-    if (found != ids.end()) continue;
-    more.push_back(token.content);
-    ++next;
-  }
-  tokens.insert(tokens.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
-
-template <typename T>
-void Loader::agree(const char* what, const T& of_class, const T& of_file) const {
-  if (of_class == of_file) return;
-  fail(kConfigWhere, "{}: tokenizer.json and {} must agree on {}, got {} and {}", dir_.string(),
-       config_.tokenizer_class.empty() ? "the tokenizer's class" : config_.tokenizer_class, what, of_file, of_class);
-}
-
-void Loader::set_options() {
-  if (class_.pipeline) {
-    options_.pipeline = *class_.pipeline;
-  } else {
-    options_ = json_->options;
-  }
-  const bool bytes = has_byte_pairs(options_);
-  if (bytes) {
-    set_byte_level_options(options_);
-  } else {
-    set_bert_options(options_);
-  }
-  const bool python = class_.is(InTokenizerJson::kNone);
-  options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(python);
-  if (python) options_.decoding.cleanup = false;  // without a decoder of `tokenizers`
-  if (json_) check_agreement(options_);
-  choose_pipeline();
-  check_dictionaries(load_, options_.pipeline);
-  if (!options_.pipeline.segments_words() || dictionaries_ == Dictionaries::kLeftOut) return;
-  options_.dictionary = load_dictionary(dir_.string(), load_);
-  check_dictionary_hash();
-}
-
-void Loader::choose_pipeline() {
-  if (config_.pipeline) {
-    const std::string_view shared = config_.pipeline->entry().saved_class;
-    if (!class_.pipeline || class_.settings->name != shared) {
-      fail(kConfigWhere, "{}: \"{}\" must be used with the tokenizer_class {}, got \"{}\"", config_.path, kPipelineKey,
-           shared, config_.tokenizer_class);
-    }
-    options_.pipeline = *config_.pipeline;
-  }
-  if (!load_.pipeline) return;
-  const bool bytes = has_byte_pairs(options_);
-  if (bytes == load_.pipeline->has_word_pieces()) {
-    fail(kConfigWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
-         bytes ? "byte-level BPE" : "word pieces", name(*load_.pipeline));
-  }
-  options_.pipeline = *load_.pipeline;
-}
-
-// Given dictionaries are not checked against the recorded hash.
-void Loader::check_dictionary_hash() const {
-  const bool given = !load_.dictionary.empty() || !load_.user_dictionaries.empty();
-  const std::string &recorded = config_.dictionary_hash, &found = options_.dictionary->hash();
-  if (given || recorded.empty() || recorded == found) return;
-  fail("dictionary",
-       "{} must be used with the dictionary that it was made with, with hash {}, got {} with hash {} (--dict gives "
-       "another)",
-       dir_.string(), recorded, find_dictionary(dir_.string(), ""), found);
-}
-
-void Loader::set_bert_options(TokenizerOptions& options) const {
-  const bool by_class = class_.pipeline.has_value();
-  if (by_class || config_.do_lower_case) {
-    options.letter_case = config_.do_lower_case.value_or(true) ? Case::kLower : Case::kKeep;
-  }
-  if (by_class || config_.strip_accents) options.strip_accents = config_.strip_accents;
-  if (by_class || config_.tokenize_chinese_chars) {
-    options.tokenize_chinese_chars = config_.tokenize_chinese_chars.value_or(true);
-  }
-}
-
-void Loader::set_byte_level_options(TokenizerOptions& options) const {
-  ByteLevelOptions& level = options.byte_level;
-  if (!class_.pipeline) {
-    if (config_.add_prefix_space) level.add_prefix_space = *config_.add_prefix_space;
-    return;
-  }
-  options.decoding.join = DecodingOptions::Join::kBytes;
-  level.add_prefix_space = config_.add_prefix_space.value_or(false);
-  if (class_.settings->trims_offsets) {
-    level.trim_offsets = config_.trim_offsets.value_or(true);
-    level.trim_keeps_first_space = level.add_prefix_space;
-  } else if (json_) {
-    level.trim_offsets = json_->options.byte_level.trim_offsets;
-    level.trim_keeps_first_space = json_->options.byte_level.trim_keeps_first_space;
-  }
-  if (config_.add_bos_or_eos && !json_) {
-    fail(kConfigWhere, "{}: \"add_bos_token\" and \"add_eos_token\" must be false without a tokenizer.json, got true",
-         config_.path);
-  }
-}
-
-void Loader::check_agreement(const TokenizerOptions& options) const {
-  const TokenizerOptions& file = json_->options;
-  const auto model = [](const TokenizerOptions& o) {
-    return name(has_byte_pairs(o) ? Pipeline::kByteLevelBpe : Pipeline::kBert);
-  };
-  agree("the model", model(options), model(file));
-  if (has_byte_pairs(options)) {
-    agree("add_prefix_space", options.byte_level.add_prefix_space, file.byte_level.add_prefix_space);
-    agree("use_regex", options.byte_level.use_regex, file.byte_level.use_regex);
-    agree("Digits", options.byte_level.individual_digits, file.byte_level.individual_digits);
-    agree("NFC", options.byte_level.nfc, file.byte_level.nfc);
-    agree("ignore_merges", options.byte_level.ignore_merges, file.byte_level.ignore_merges);
-    return;
-  }
-  const auto lower = [](const TokenizerOptions& o) { return o.letter_case == Case::kLower; };
-  agree("lowercase", lower(options), lower(file));
-  agree("strip_accents", strips_accents(options), strips_accents(file));
-  // RoFormer splits CJK characters after the segmenter instead of in the normaliser.
-  const bool spaces_cjk = !class_.is(InTokenizerJson::kPart) && options.tokenize_chinese_chars;
-  agree("handle_chinese_chars", spaces_cjk, file.tokenize_chinese_chars);
-  agree("max_input_chars_per_word", options.max_word_chars, file.max_word_chars);
-  agree("the decoder's cleanup", options.decoding.cleanup, file.decoding.cleanup);
-}
-
-SequenceTemplate Loader::find_template(const Vocabulary& vocabulary) const {
-  const SpecialIds& special = vocabulary.special();
-  if (class_.pipeline && class_.settings->frame != nullptr) {
-    vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
-    return class_.settings->frame(special.cls, special.sep);
-  }
-  return json_ && json_->sequence ? *json_->sequence : plain_template();
-}
 
 }  // namespace
 

@@ -3,9 +3,7 @@
 // PreTrainedTokenizerFast for everything else.
 #include <nlohmann/json.hpp>
 
-#include "files/tokenizer_config.h"
 #include "files/tokenizer_files.h"
-#include "files/tokenizer_json.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -123,8 +121,6 @@ ordered_json format_model(const Tokenizer& tokenizer) {
           {"merges", std::move(merges)}};
 }
 
-}  // namespace
-
 std::string format_tokenizer_json(const Tokenizer& tokenizer) {
   const TokenizerOptions& options = tokenizer.options();
   const ByteLevelOptions& level = options.byte_level;
@@ -178,6 +174,8 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
   }
   return config.dump(2) + "\n";
 }
+
+}  // namespace
 
 std::vector<std::string> Tokenizer::saved_files() const {
   std::vector<std::string> names = {"tokenizer_config.json"};

@@ -36,25 +36,22 @@ static_assert(kLetters[' '] == kSpaceLetter);
 
 }  // namespace
 
-char32_t letter_of_byte(uint8_t byte) { return kLetters[byte]; }
-
 bool append_bytes(std::string_view letters, std::string& bytes) {
   const size_t before = bytes.size();
   while (!letters.empty()) {
-    const Decoded letter = decode_utf8(letters);
-    if (letter.code >= kBytes.size() || kBytes[letter.code] < 0) {
+    const char32_t letter = take_utf8(letters).code;
+    if (letter >= kBytes.size() || kBytes[letter] < 0) {
       bytes.resize(before);
       return false;
     }
-    bytes.push_back(static_cast<char>(kBytes[letter.code]));
-    letters.remove_prefix(static_cast<size_t>(letter.length));
+    bytes.push_back(static_cast<char>(kBytes[letter]));
   }
   return true;
 }
 
 std::string letters_of(std::string_view bytes) {
   std::string letters;
-  for (const char byte : bytes) append_utf8(letter_of_byte(static_cast<uint8_t>(byte)), letters);
+  for (const char byte : bytes) append_utf8(kLetters[static_cast<uint8_t>(byte)], letters);
   return letters;
 }
 

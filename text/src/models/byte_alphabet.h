@@ -11,7 +11,6 @@ namespace rf::text {
 
 constexpr char32_t kSpaceLetter = 0x120;  // of the byte 0x20
 
-char32_t letter_of_byte(uint8_t byte);
 // Appends the bytes that the letters stand for; false, with nothing appended, if a character is not in the alphabet.
 bool append_bytes(std::string_view letters, std::string& bytes);
 std::string letters_of(std::string_view bytes);

@@ -157,7 +157,6 @@ size_t BytePairModel::next_window(std::string_view word, size_t& begin, size_t& 
 void BytePairModel::merge(std::string_view word, Workspace& workspace) const {
   std::vector<Workspace::Symbol>& symbols = workspace.symbols;
   symbols.resize(word.size());
-  workspace.steps += static_cast<int64_t>(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
     const auto at = static_cast<int32_t>(i);
     const auto begin = static_cast<uint32_t>(i);
@@ -195,7 +194,6 @@ void BytePairModel::push(Workspace& workspace, int32_t at) const {
   const int32_t right = symbols[static_cast<size_t>(symbol.next)].id;
   const Pair& pair = find_pair(symbol.id, right);
   if (pair.rank == kNoRank) return;
-  ++workspace.steps;
   workspace.queue.push_back({pair.rank, at, symbol.id, right});
   std::ranges::push_heap(workspace.queue, std::greater{},
                          [](const Workspace::Candidate& c) { return std::pair(c.rank, c.at); });

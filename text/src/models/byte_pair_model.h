@@ -42,7 +42,6 @@ class BytePairModel {
     std::vector<Symbol> symbols;
     std::vector<Candidate> queue;
     std::vector<Piece> pieces, ahead;  // of a window and of the next one
-    int64_t steps = 0;                 // created symbols and queued candidates so far
   };
 
   // Merges in order of rank, as tokens of the vocabulary written in the byte alphabet. Throws Error for a vocabulary

@@ -6,22 +6,10 @@
 #include <string_view>
 
 #include "models/piece_trie.h"
-#include "rf/text/encoding.h"
-#include "rf/text/vocabulary.h"
 #include "splitters/splitter.h"
 #include "tokenizer/encoding_writer.h"
 
 namespace rf::text {
-
-inline int32_t special_id(const SpecialIds& ids, Special special) {
-  switch (special) {
-    case Special::kPad: return ids.pad;
-    case Special::kCls: return ids.cls;
-    case Special::kSep: return ids.sep;
-    case Special::kMask: return ids.mask;
-    default: return ids.unk;
-  }
-}
 
 // Cuts words into pieces and appends them to an encoding, until it has `max_tokens` more.
 class PieceWriter : public WordSink {
@@ -33,9 +21,7 @@ class PieceWriter : public WordSink {
         special_(special),
         max_word_chars_(max_word_chars),
         out_(out),
-        writer_(out, text_bytes, max_tokens),
-        first_(out.size()),
-        max_tokens_(max_tokens) {
+        writer_(out, text_bytes, max_tokens) {
     full_ = max_tokens == 0;
   }
 
@@ -61,14 +47,14 @@ class PieceWriter : public WordSink {
 
  private:
   [[gnu::always_inline]] void append_word(const Word& word) {
-    int32_t whole = special_id(special_, word.special);  // the token for the whole word; for ordinary words, [UNK]
-    if (word.special == Special::kNone && word.chars <= max_word_chars_) {
+    int32_t whole = id_of(special_, word.special.value_or(SpecialRole::kUnk));  // the token for the whole word
+    if (!word.special && word.chars <= max_word_chars_) {
       if (word.token >= 0) {
         whole = word.token;
       } else {
         const size_t before = out_.size();
         if (cut(word)) return;
-        truncate_to(before);
+        out_.resize(before);
       }
     }
     append(whole, word.source(), true);
@@ -76,8 +62,8 @@ class PieceWriter : public WordSink {
 
   // The last word may have produced more tokens than requested.
   [[gnu::always_inline]] void stop_at_limit() {
-    if (out_.size() - first_ < max_tokens_) return;
-    truncate_to(first_ + max_tokens_);
+    if (!writer_.is_full()) return;
+    out_.resize(writer_.end());
     full_ = true;
   }
 
@@ -94,13 +80,6 @@ class PieceWriter : public WordSink {
     return true;
   }
 
-  void truncate_to(size_t size) {
-    for (auto* column : {&out_.ids, &out_.byte_begin, &out_.byte_end, &out_.char_begin, &out_.char_end}) {
-      column->resize(size);
-    }
-    out_.starts_word.resize(size);
-  }
-
   [[gnu::always_inline]] void append(int32_t id, const SourceSpan& source, bool starts_word) {
     const SourceSpan place{source.byte_begin + byte_origin_, source.byte_end + byte_origin_,
                            source.char_begin + char_origin_, source.char_end + char_origin_};
@@ -112,7 +91,6 @@ class PieceWriter : public WordSink {
   const int64_t max_word_chars_;
   Encoding& out_;
   EncodingWriter writer_;
-  const size_t first_, max_tokens_;
   int32_t byte_origin_ = 0, char_origin_ = 0;
 };
 

@@ -1,8 +1,304 @@
-// GPT-2's tokenizer: byte pair encoding over UTF-8 bytes (models/byte_level_encoder.h).
+// Text that normalisation does not change (nearly all text) is encoded without a copy; other text is rewritten together
+// with the source of each byte.
+#include "pipelines/byte_level_bpe.h"
+
+#include <algorithm>
+
+#include "models/byte_alphabet.h"
 #include "pipelines/pipeline.h"
+#include "rf/io/utf8.h"
+#include "splitters/gpt2_splitter.h"
+#include "tokenizer/encoding_writer.h"
 #include "unicode/nfc.h"
 
-namespace rf::text::pipelines {
+namespace rf::text {
+namespace {
+
+constexpr size_t kEncodedStretchBytes = size_t{1} << 16;  // at least
+
+// Numbers of characters at the ends of a token that are excluded from its source.
+struct Trimmed {
+  int32_t leading = 0, trailing = 0;
+};
+
+bool is_trimmed(const Decoded& decoded) {
+  return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
+}
+
+// White space at the ends of a token of the model, in bytes; only the ASCII space is trimmed there.
+Trimmed trimmed_of_piece(std::string_view bytes) {
+  const size_t first = std::min(bytes.find_first_not_of(' '), bytes.size());
+  const size_t last = bytes.find_last_not_of(' ') + 1;  // 0 if the token contains nothing else
+  return {static_cast<int32_t>(first), static_cast<int32_t>(bytes.size() - last)};
+}
+
+int32_t leading_trimmed(std::string_view text) {
+  int32_t characters = 0;
+  while (!text.empty() && is_trimmed(take_utf8(text))) ++characters;
+  return characters;
+}
+
+int32_t trailing_trimmed(std::string_view text) {
+  int32_t characters = 0;
+  while (!text.empty()) {
+    size_t begin = text.size() - 1;
+    while (begin > 0 && !begins_character(text[begin])) --begin;
+    if (!is_trimmed(decode_utf8(text.substr(begin)))) break;
+    text.remove_suffix(text.size() - begin);
+    ++characters;
+  }
+  return characters;
+}
+
+bool is_number(std::string_view text, size_t at) {
+  const auto first = static_cast<uint8_t>(text[at]);
+  if (first < 0x80) return first >= '0' && first <= '9';
+  return (regex_classes(decode_utf8(text.substr(at)).code) & kNumberClass) != 0;
+}
+
+// Bytes of the part at the front of the text: a digit, or everything before the next digit.
+size_t digit_part(std::string_view text) {
+  const auto length = [&](size_t at) { return static_cast<size_t>(decode_utf8(text.substr(at)).length); };
+  if (is_number(text, 0)) return length(0);
+  size_t end = length(0);
+  while (end < text.size() && !is_number(text, end)) end += length(end);
+  return end;
+}
+
+// Encodes one text. Holds buffers.
+class ByteLevelEncoder {
+ public:
+  ByteLevelEncoder(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
+                   std::string_view text, size_t max_tokens, Encoding& out)
+      : model_(model),
+        options_(options),
+        added_(added),
+        source_(text),
+        out_(out),
+        writer_(out, text.size(), max_tokens) {}
+
+  void encode() {
+    for_each_section(
+        added_.raw(), source_,
+        [&](std::string_view part, int32_t byte, int32_t character) { encode_part(part, byte, character); },
+        [&](const FoundToken& found) { append_added(found, found.place); }, [&] { return is_full(); });
+    out_.replaced_bytes += replaced_;
+  }
+
+ private:
+  // Normalised text and its source: `spans` for each byte; if null, the text is the source from (byte, character) on,
+  // possibly with a space added to the front.
+  struct Mapped {
+    std::string_view text;
+    const SourceSpan* spans;
+    int32_t byte, character;
+    bool spaced = false;
+  };
+  struct ByteLevelWord {
+    std::string_view text;
+    bool ascii;
+  };
+  bool is_full() const { return writer_.is_full(); }
+  // A stretch of the text between added tokens, and its start.
+  void encode_part(std::string_view part, int32_t byte, int32_t character) {
+    for (size_t begin = 0; begin < part.size() && !is_full();) {
+      const size_t end = stretch_end(part, begin);
+      const std::string_view stretch = part.substr(begin, end - begin);
+      encode_stretch(stretch, byte + static_cast<int32_t>(begin), character, begin == 0);
+      begin = end;
+      if (end == part.size()) return;
+      for (std::string_view rest = stretch; !rest.empty(); ++character) take_utf8(rest);
+    }
+  }
+  bool is_unchanged(std::string_view part) const {
+    while (!part.empty()) {
+      const Decoded decoded = take_utf8(part);
+      const bool may_change = options_.nfc && decoded.code >= 0x80 && may_change_under_nfc(decoded.code);
+      if (!decoded.valid || may_change) return false;
+    }
+    return true;
+  }
+  void normalize(std::string_view part, int32_t byte, int32_t character) {
+    chars_.clear();
+    while (!part.empty()) {
+      const Decoded decoded = take_utf8(part);
+      if (!decoded.valid) ++replaced_;
+      chars_.push_back({decoded.code, {byte, byte + decoded.length, character, character + 1}});
+      byte += decoded.length;
+      ++character;
+    }
+    if (options_.nfc) to_nfc(chars_);
+    normalized_.clear();
+    normalized_spans_.clear();
+    for (const SourcedChar& c : chars_) {
+      append_utf8(c.code, normalized_);
+      normalized_spans_.resize(normalized_.size(), c.source);
+    }
+  }
+  // The end of the stretch that begins there, before a separator after a letter. Neither a change by NFC nor a match of
+  // GPT-2's expression crosses such a place, so at most a stretch must be rewritten.
+  size_t stretch_end(std::string_view part, size_t begin) const {
+    if (!options_.use_regex || !added_.may_divide()) return part.size();
+    const auto next = [&](size_t from) { return next_separator(part, from); };
+    for (size_t at = next(begin + kEncodedStretchBytes); at < part.size(); at = next(at + 1)) {
+      const char32_t before = decode_last_utf8(part.substr(begin, at - begin)).code;
+      if ((regex_classes(before) & kLetterClass) != 0 && !may_change_under_nfc(before)) return at;
+    }
+    return part.size();
+  }
+  // `is_front`: it is the beginning of the part.
+  void encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front) {
+    Mapped whole{stretch, nullptr, byte, character};
+    if (!is_unchanged(stretch)) {
+      normalize(stretch, byte, character);
+      whole = {normalized_, normalized_spans_.data(), 0, 0};
+    }
+    if (added_.normalized().empty()) return encode_words(whole, is_front);
+    for_each_section(
+        added_.normalized(), whole.text,
+        [&](std::string_view text, int32_t begin, int32_t first_char) {
+          const SourceSpan* const spans = whole.spans == nullptr ? nullptr : whole.spans + begin;
+          encode_words({text, spans, byte + begin, character + first_char}, is_front || begin > 0);
+        },
+        [&](const FoundToken& found) {
+          const SourceSpan& place = found.place;
+          if (whole.spans == nullptr) {
+            append_added(found, {byte + place.byte_begin, byte + place.byte_end, character + place.char_begin,
+                                 character + place.char_end});
+          } else {
+            const SourceSpan &first = whole.spans[place.byte_begin], &last = whole.spans[place.byte_end - 1];
+            append_added(found, {first.byte_begin, last.byte_end, first.char_begin, last.char_end});
+          }
+        },
+        [&] { return is_full(); });
+  }
+  // With add_prefix_space a space is added to the front; it has the same source as the first character.
+  void encode_words(const Mapped& mapped, bool is_front) {
+    if (mapped.text.empty()) return;
+    if (!options_.add_prefix_space || !is_front || mapped.text.front() == ' ') return cut_words(mapped);
+    spaced_.assign(1, ' ').append(mapped.text);
+    if (mapped.spans == nullptr) return cut_words({spaced_, nullptr, mapped.byte, mapped.character, true});
+    spaced_spans_.assign(1, mapped.spans[0]);
+    spaced_spans_.insert(spaced_spans_.end(), mapped.spans, mapped.spans + mapped.text.size());
+    cut_words({spaced_, spaced_spans_.data(), 0, 0});
+  }
+  void cut_words(const Mapped& words) {
+    Mapped rest = words;
+    size_t part = 0;  // remaining bytes of a part
+    while (!rest.text.empty() && !is_full()) {
+      if (part == 0) part = options_.individual_digits ? digit_part(rest.text) : rest.text.size();
+      const Gpt2Word word =
+          options_.use_regex ? next_gpt2_word(rest.text.substr(0, part), 0) : Gpt2Word{rest.text.size(), false};
+      part -= word.end;
+      const std::string_view text = rest.text.substr(0, word.end);
+      size_t at = 0;
+      int32_t character = rest.character;
+      model_.cut(text, workspace_, [&](const BytePairModel::Piece& piece) {
+        append_piece(rest, {text, word.ascii}, at, piece, character);
+        at += piece.length;
+        return !is_full();
+      });
+      if (rest.spans != nullptr) {
+        rest.spans += text.size();
+      } else {
+        rest.byte += static_cast<int32_t>(text.size()) - (rest.spaced ? 1 : 0);
+        rest.character = character;
+      }
+      rest.spaced = false;
+      rest.text.remove_prefix(text.size());
+    }
+  }
+  void append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at, const BytePairModel::Piece& piece,
+                    // Passes on the piece at byte `at` of a word. `character`: the index in the source at that byte;
+                    // afterwards the index after the piece.
+                    int32_t& character) {
+    const size_t length = piece.length;
+    const std::string_view slice = word.text.substr(at, length);
+    const Trimmed trimmed = options_.trim_offsets ? trimmed_of_piece(slice) : Trimmed{};
+    if (mapped.spans != nullptr) {
+      const SourceSpan &first = mapped.spans[at], &last = mapped.spans[at + length - 1];
+      append(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end}, trimmed, at == 0);
+      return;
+    }
+    const size_t added = mapped.spaced ? 1 : 0;  // the added space, whose source is the character after it
+    const size_t front = std::max(at, added);
+    size_t begin = front, end = std::max(at + length, added + 1);
+    int32_t characters = (word.ascii ? static_cast<int32_t>(length) : count_characters(slice)) - (at < added ? 1 : 0);
+    if (!word.ascii || at < added) {  // all characters that it overlaps
+      while (!begins_character(mapped.text[begin])) --begin;
+      while (end < mapped.text.size() && !begins_character(mapped.text[end])) ++end;
+    }
+    const int32_t first = begin == front ? character : character - 1;
+    character += characters;
+    append(piece.id,
+           {mapped.byte + static_cast<int32_t>(begin - added), mapped.byte + static_cast<int32_t>(end - added), first,
+            std::max(character, first + 1)},
+           trimmed, at == 0);
+  }
+  void append_added(const FoundToken& found, const SourceSpan& source) {
+    append(found.id, source, options_.trim_offsets ? trimmed_of_added(found) : Trimmed{}, true);
+  }
+  // The form is surrounded only by white space, which may belong to many sections, so it is examined only if the form
+  // contains other characters. At most two such sections share it.
+  Trimmed trimmed_of_added(const FoundToken& found) {
+    const int32_t in_form = leading_trimmed(found.form), in_section = found.place.char_end - found.place.char_begin;
+    if (in_form == count_characters(found.form)) return {in_section, in_section};
+    return {leading_trimmed(found.section), trailing_trimmed(found.section)};
+  }
+  void append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word) {
+    if (id < 0) return;  // a byte that the vocabulary lacks does not leave a token
+    if (trimmed.leading + trimmed.trailing > 0) trim(trimmed, source);
+    writer_.append(id, source, starts_word);
+  }
+  // Counts characters of the token but skips characters of the source, as `tokenizers` does. A single space at the
+  // front of a first token is treated as the added one.
+  void trim(const Trimmed& trimmed, SourceSpan& source) {
+    int32_t leading = trimmed.leading;
+    const int32_t trailing = trimmed.trailing;
+    const bool is_first = writer_.count() == 0 || source.char_begin == 0;
+    if (is_first && options_.trim_keeps_first_space && leading == 1) leading = 0;
+    if (leading >= source.char_end - source.char_begin) {
+      source.byte_begin = source.byte_end;
+      source.char_begin = source.char_end;
+      return;
+    }
+    for (; leading > 0; --leading) {
+      source.byte_begin += character_length(source.byte_begin);
+      ++source.char_begin;
+    }
+    if (trailing == 0 || source.char_end < trailing) return;
+    // The ends of characters can only be found from the front: bytes that are not UTF-8 do not tell which one they
+    // belong to.
+    const int32_t kept = std::max(source.char_end - source.char_begin - trailing, 0);
+    source.char_end = source.char_begin + kept;
+    source.byte_end = source.byte_begin;
+    for (int32_t i = 0; i < kept; ++i) source.byte_end += character_length(source.byte_end);
+  }
+  // bytes of the source's character that begins there
+  int32_t character_length(int32_t byte) const { return decode_utf8(source_.substr(static_cast<size_t>(byte))).length; }
+
+  const BytePairModel& model_;
+  const ByteLevelOptions& options_;
+  const AddedTokens& added_;
+  const std::string_view source_;
+  Encoding& out_;
+  EncodingWriter writer_;
+  int64_t replaced_ = 0;
+
+  BytePairModel::Workspace workspace_;
+  std::vector<SourcedChar> chars_;
+  std::string normalized_, spaced_;
+  std::vector<SourceSpan> normalized_spans_, spaced_spans_;
+};
+
+}  // namespace
+
+void encode_byte_level(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
+                       std::string_view text, size_t max_tokens, Encoding& out) {
+  ByteLevelEncoder(model, options, added, text, max_tokens, out).encode();
+}
+
+namespace pipelines {
 
 const PipelineEntry& byte_level_bpe() {
   constexpr char kEnd[] = "<|endoftext|>";
@@ -31,4 +327,5 @@ const PipelineEntry& byte_level_bpe() {
   return entry;
 }
 
-}  // namespace rf::text::pipelines
+}  // namespace pipelines
+}  // namespace rf::text

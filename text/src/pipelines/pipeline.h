@@ -1,5 +1,5 @@
-// Defines a pipeline: all its properties that the tokenizer and its files need. A pipeline is a function in
-// pipelines/<name>.cpp that returns its entry, and a line in table.cpp.
+// Defines a pipeline: all its properties that the tokenizer and its files need. A pipeline is a function in the file of
+// its algorithm that returns its entry, and its name in table.cpp.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,7 @@
 #include "added_tokens/added_tokens.h"
 #include "models/piece_trie.h"
 #include "models/wordpiece.h"
-#include "rf/text/sequence_template.h"
 #include "rf/text/tokenizer.h"
-#include "rf/text/vocabulary.h"
 #include "splitters/splitter.h"
 
 namespace rf::text {

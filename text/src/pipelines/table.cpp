@@ -1,4 +1,4 @@
-// The table of pipelines: one line each. The name of a pipeline appears in its own file and here.
+// The table of pipelines. The name of a pipeline appears in its own file and here.
 #include <algorithm>
 #include <iterator>
 
@@ -7,22 +7,11 @@
 #include "rf/io/nearest_name.h"
 #include "rf/text/tokenizer.h"
 
-// Each is a function in pipelines/<file>.cpp that returns the pipeline's entry.
-// clang-format off
-#define RF_PIPELINES(line) \
-  line(bert) \
-  line(bert_legacy) \
-  line(roformer) \
-  line(wobert) \
-  line(byte_level_bpe)
-// clang-format on
-
 namespace rf::text {
 
 namespace pipelines {
-#define RF_DECLARE(name) const PipelineEntry& name();
-RF_PIPELINES(RF_DECLARE)
-}  // namespace pipelines
+const PipelineEntry &bert(), &bert_legacy(), &roformer(), &wobert(), &byte_level_bpe();
+}
 
 constinit const Pipeline Pipeline::kBert(pipelines::bert);
 constinit const Pipeline Pipeline::kBertLegacy(pipelines::bert_legacy);
@@ -31,8 +20,9 @@ constinit const Pipeline Pipeline::kWobert(pipelines::wobert);
 constinit const Pipeline Pipeline::kByteLevelBpe(pipelines::byte_level_bpe);
 
 std::span<const Pipeline> all_pipelines() {
-#define RF_ENTRY(name) Pipeline(pipelines::name),
-  static constexpr Pipeline kTable[] = {RF_PIPELINES(RF_ENTRY)};
+  static constexpr Pipeline kTable[] = {Pipeline(pipelines::bert), Pipeline(pipelines::bert_legacy),
+                                        Pipeline(pipelines::roformer), Pipeline(pipelines::wobert),
+                                        Pipeline(pipelines::byte_level_bpe)};
   return kTable;
 }
 

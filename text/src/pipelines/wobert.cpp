@@ -7,17 +7,11 @@
 //
 // The text is processed in stretches that end where one of jieba's runs ends, so that memory is bounded by the longest
 // run.
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "models/piece_trie.h"
+#include "pipelines/bert_legacy.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/utf8.h"
-#include "splitters/legacy_splitter.h"
-#include "splitters/splitter.h"
 
 namespace rf::text {
 namespace {
@@ -55,18 +49,66 @@ class OffsetMapper : public WordSink {
 class WobertSplitter : public Splitter {
  public:
   WobertSplitter(const TokenizerOptions& options, const PieceTrie& vocabulary)
-      : case_(options.letter_case), vocabulary_(vocabulary), segmenter_(options.dictionary), legacy_(case_) {}
-  int64_t split(std::string_view text, WordSink& sink) override;
+      : case_(options.letter_case),
+        vocabulary_(vocabulary),
+        segmenter_(options.dictionary),
+        legacy_(make_legacy_splitter(case_)) {}
+  int64_t split(std::string_view text, WordSink& sink) override {
+    check_text_size(text);
+    int64_t replaced = 0;
+    SourceSpan at{0, 0, 0, 0};
+    while (!text.empty() && !sink.is_full()) {
+      const Decoded decoded = take_utf8(text);
+      if (!decoded.valid) ++replaced;
+      at.byte_end += decoded.length;
+      ++at.char_end;
+      put(decoded.code, at);
+      at.byte_begin = at.byte_end;
+      at.char_begin = at.char_end;
+      if (codes_.size() >= kStretch && Segmenter::may_part_after(codes_.back())) flush(sink);
+    }
+    flush(sink);
+    return replaced;
+  }
 
  private:
-  void put(char32_t code, const SourceSpan& span);
-  void flush(WordSink& sink);
-  void split_word(size_t first, size_t last, WordSink& sink);
+  void put(char32_t code, const SourceSpan& span) {
+    lower_.assign(1, {code, 0, 0, span});
+    if (case_ == Case::kLower && (unicode_record(code) & kHasLower) != 0) normalizer_.lower(lower_);
+    for (const MappedChar& c : lower_) {  // two for U+0130
+      codes_.push_back(c.code);
+      spans_.push_back(span);
+    }
+  }
+  void flush(WordSink& sink) {
+    segmenter_.cut(codes_, ends_);
+    size_t first = 0;
+    for (const uint32_t last : ends_) {
+      split_word(first, last, sink);
+      first = last;
+    }
+    codes_.clear();
+    spans_.clear();
+  }
+  void split_word(size_t first, size_t last, WordSink& sink) {
+    word_.clear();
+    byte_spans_.clear();
+    for (size_t i = first; i < last; ++i) {
+      append_utf8(codes_[i], word_);
+      byte_spans_.resize(word_.size(), spans_[i]);
+    }
+    if (vocabulary_.contains(word_)) {
+      sink.take({word_, static_cast<int64_t>(last - first), byte_spans_.data()});
+    } else {
+      OffsetMapper offset_mapper(&spans_[first], sink, byte_spans_);
+      legacy_->split(word_, offset_mapper);
+    }
+  }
 
   Case case_;
   const PieceTrie& vocabulary_;
   Segmenter segmenter_;
-  LegacySplitter legacy_;
+  std::unique_ptr<Splitter> legacy_;
   Normalizer normalizer_;
   std::vector<MappedChar> lower_;
   std::u32string codes_;           // of the current stretch of text, in lower case
@@ -75,65 +117,6 @@ class WobertSplitter : public Splitter {
   std::string word_;
   std::vector<SourceSpan> byte_spans_;
 };
-
-int64_t WobertSplitter::split(std::string_view text, WordSink& sink) {
-  check_text_size(text);
-  int64_t replaced = 0;
-  SourceSpan at{0, 0, 0, 0};
-  while (!text.empty() && !sink.is_full()) {
-    const Decoded decoded = decode_utf8(text);
-    text.remove_prefix(static_cast<size_t>(decoded.length));
-    if (!decoded.valid) ++replaced;
-    at.byte_end += decoded.length;
-    ++at.char_end;
-    put(decoded.code, at);
-    at.byte_begin = at.byte_end;
-    at.char_begin = at.char_end;
-    if (codes_.size() >= kStretch && Segmenter::may_part_after(codes_.back())) flush(sink);
-  }
-  flush(sink);
-  return replaced;
-}
-
-void WobertSplitter::put(char32_t code, const SourceSpan& span) {
-  if (case_ == Case::kLower && (unicode_record(code) & kHasLower) != 0) {
-    lower_.assign(1, {code, 0, 0, span});
-    normalizer_.lower(lower_);  // U+0130 becomes two code points
-    for (const MappedChar& c : lower_) {
-      codes_.push_back(c.code);
-      spans_.push_back(span);
-    }
-  } else {
-    codes_.push_back(code);
-    spans_.push_back(span);
-  }
-}
-
-void WobertSplitter::flush(WordSink& sink) {
-  segmenter_.cut(codes_, ends_);
-  size_t first = 0;
-  for (const uint32_t last : ends_) {
-    split_word(first, last, sink);
-    first = last;
-  }
-  codes_.clear();
-  spans_.clear();
-}
-
-void WobertSplitter::split_word(size_t first, size_t last, WordSink& sink) {
-  word_.clear();
-  byte_spans_.clear();
-  for (size_t i = first; i < last; ++i) {
-    append_utf8(codes_[i], word_);
-    byte_spans_.resize(word_.size(), spans_[i]);
-  }
-  if (vocabulary_.contains(word_)) {
-    sink.take({word_, static_cast<int64_t>(last - first), byte_spans_.data(), {}, Special::kNone});
-  } else {
-    OffsetMapper offset_mapper(&spans_[first], sink, byte_spans_);
-    legacy_.split(word_, offset_mapper);
-  }
-}
 
 }  // namespace
 
@@ -146,8 +129,8 @@ const PipelineEntry& wobert() {
       .in_tokenizer_json = InTokenizerJson::kPart,
       .segments_words = true,
       .basic_tokenizer = true,
-      .make_splitter = [](const TokenizerOptions& options, const Vocabulary&, const PieceTrie& trie) {
-        return SplitterPtr(std::make_unique<WobertSplitter>(options, trie));
+      .make_splitter = [](const TokenizerOptions& options, const Vocabulary&, const PieceTrie& trie) -> SplitterPtr {
+        return std::make_unique<WobertSplitter>(options, trie);
       }};
   return entry;
 }

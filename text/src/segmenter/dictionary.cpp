@@ -1,5 +1,7 @@
 // Sources of dictionaries: the files, where to find them, and the cache of built dictionaries.
+#define XXH_INLINE_ALL
 #include <dlfcn.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,16 +13,13 @@
 #include "rf/io/files.h"
 #include "rf/text/segmenter.h"
 #include "segmenter/dictionary_image.h"
-#include "segmenter/dictionary_words.h"
 
 namespace rf::text {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Source {
-  std::string path, text;
-};
+using Source = DictionarySource;
 
 std::vector<Source> read_sources(const std::string& path, const std::vector<std::string>& user_paths) {
   std::vector<Source> sources = {{path, io::read_file(path)}};
@@ -72,15 +71,6 @@ Hash128 key_of_sources(const std::vector<Source>& sources) {
   return hash_bytes(std::as_bytes(std::span(hashes)));
 }
 
-std::string build(const std::vector<Source>& sources, const Hash128& key) {
-  DictionaryWords words;
-  words.add_main(sources.front().text, sources.front().path);
-  if (words.total() == 0)
-    fail(sources.front().path, "a dictionary must have a word with a frequency above 0, got none");
-  for (size_t i = 1; i < sources.size(); ++i) words.add_user(sources[i].text, sources[i].path);
-  return build_image(words, key);
-}
-
 // False if the cache file cannot be written; the dictionary is then used without it.
 bool keep(const std::string& cache_file, const std::string& image) {
   std::error_code error;
@@ -93,7 +83,42 @@ bool keep(const std::string& cache_file, const std::string& image) {
   return true;
 }
 
+// Look-up does not check, so every page must exist, and every base plus every code must be a node. The hash does not
+// prove that, because anybody can compute it.
+bool stays_inside(const DictionaryImage& image) {
+  const std::span pages(image.pages, DictionaryImage::kPages);
+  const std::span codes(image.codes, image.header->code_pages * 256);
+  const std::span nodes(image.nodes, image.header->nodes);
+  if (std::ranges::any_of(pages, [&](uint16_t page) { return page >= image.header->code_pages; })) return false;
+  uint64_t highest_code = 0, highest_base = 0;
+  for (const uint32_t code : codes) highest_code = std::max<uint64_t>(highest_code, code & kCodeMask);
+  for (const DictionaryImage::Node& node : nodes) highest_base = std::max<uint64_t>(highest_base, node.base);
+  return !codes.empty() && highest_base + highest_code < nodes.size();
+}
+
 }  // namespace
+
+Hash128 hash_bytes(std::span<const std::byte> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
+
+bool open_image(std::span<const std::byte> bytes, const Hash128& key, DictionaryImage& image) {
+  if (bytes.size() < sizeof(ImageHeader)) return false;
+  const auto* header = reinterpret_cast<const ImageHeader*>(bytes.data());
+  const bool ours = std::ranges::equal(ImageHeader::kMagic, header->magic) &&
+                    header->version == ImageHeader::kVersion && header->byte_order == ImageHeader::kByteOrder &&
+                    header->key == key && header->size == bytes.size();
+  if (!ours || header->content_hash != content_hash(bytes)) return false;
+  if (header->code_pages > DictionaryImage::kPages || header->nodes > DictionaryImage::kFree) return false;
+  const size_t nodes_at = DictionaryImage::nodes_offset(header->code_pages);
+  if (header->nodes == 0 || header->size != nodes_at + header->nodes * sizeof(DictionaryImage::Node)) return false;
+  image.header = header;
+  image.pages = reinterpret_cast<const uint16_t*>(bytes.data() + sizeof(ImageHeader));
+  image.codes = reinterpret_cast<const uint32_t*>(bytes.data() + DictionaryImage::kCodesOffset);
+  image.nodes = reinterpret_cast<const DictionaryImage::Node*>(bytes.data() + nodes_at);
+  return stays_inside(image);
+}
 
 // The storage of the image: a mapped file, or memory.
 class Dictionary::Storage {
@@ -145,7 +170,7 @@ std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, cons
           : (fs::path(cache.directory) / fmt::format("dictionary-{:016x}{:016x}.bin", key.high, key.low)).string();
   auto storage = std::make_unique<Storage>();
   if (cache_file.empty() || !storage->map(cache_file, key)) {
-    std::string image = build(sources, key);
+    std::string image = build_image(sources, key);
     const bool kept = !cache_file.empty() && keep(cache_file, image) && storage->map(cache_file, key);
     if (!kept) storage->hold(std::move(image), key);
   }

@@ -13,9 +13,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
+#include <vector>
 
-#include "segmenter/dictionary_words.h"
 #include "segmenter/segmentation.h"
 
 namespace rf::text {
@@ -29,13 +28,16 @@ Hash128 hash_bytes(std::span<const std::byte> bytes);
 struct ImageHeader {
   char magic[8];
   uint32_t version;
-  uint32_t byte_order;   // 0x01020304
+  uint32_t byte_order;   // kByteOrder
   Hash128 content_hash;  // of everything after it
   Hash128 key;           // hash of the sources
   uint64_t size;         // of the whole, bytes
   uint64_t code_pages, nodes;
   uint64_t words, total;
   double single;  // weight of a character that does not begin a word
+
+  static constexpr char kMagic[8] = {'R', 'F', 'D', 'I', 'C', 'T', '\r', '\n'};
+  static constexpr uint32_t kVersion = 1, kByteOrder = 0x01020304;
 };
 
 struct DictionaryImage {
@@ -46,6 +48,10 @@ struct DictionaryImage {
   };
   static constexpr uint32_t kFree = ~uint32_t{0};
   static constexpr size_t kPages = 0x110000 / 256;
+  static constexpr size_t kCodesOffset = sizeof(ImageHeader) + kPages * sizeof(uint16_t);
+  static constexpr size_t nodes_offset(uint64_t code_pages) {
+    return (kCodesOffset + code_pages * 256 * sizeof(uint32_t) + 15) / 16 * 16;
+  }
 
   const ImageHeader* header;
   const uint16_t* pages;
@@ -65,8 +71,16 @@ struct DictionaryImage {
   double single() const { return header->single; }
 };
 
+inline Hash128 content_hash(std::span<const std::byte> image) {
+  return hash_bytes(image.subspan(offsetof(ImageHeader, key)));
+}
+
+// A dictionary file; user dictionaries follow the main one.
+struct DictionarySource {
+  std::string path, text;
+};
 // The image as bytes. `key` is written into it.
-std::string build_image(const DictionaryWords& words, const Hash128& key);
+std::string build_image(const std::vector<DictionarySource>& sources, const Hash128& key);
 
 // The image in `bytes` (aligned to 16), which must outlive it. Returns false unless they are a complete, undamaged
 // image of this version with that key.

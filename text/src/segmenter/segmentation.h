@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rf/text/segmenter.h"
+
 namespace rf::text {
 
 constexpr size_t kMaxWordChars = 255;  // of a dictionary word, so that a length fits a byte
@@ -39,11 +41,6 @@ constexpr uint32_t run_flags(char32_t c) {
                    (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2EBEF) || (c >= 0x2F800 && c <= 0x2FA1F);
   return han ? kInRun : 0;
 }
-
-struct SegmentationBuffers {
-  std::vector<uint32_t> codes;   // of the run's characters, flags included
-  std::vector<uint8_t> lengths;  // of the best word that begins at each character
-};
 
 // `Words` has
 //   uint32_t code(char32_t c) const;                the code of a character and its flags

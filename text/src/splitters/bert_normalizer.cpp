@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "rf/io/utf8.h"
-#include "unicode/hangul.h"
 
 namespace rf::text {
 
@@ -18,9 +17,11 @@ void write_utf8(std::span<const NormalizedChar> chars, std::string& text, std::v
   }
 }
 
-BertNormalizer::BertNormalizer(bool lower_case, bool strip_accents)
-    : lower_case_(lower_case), strip_accents_(strip_accents), changing_(BertCharacter::kDrop | BertCharacter::kSpace) {
-  if (lower_case) changing_ |= BertCharacter::kLowers;
+BertNormalizer::BertNormalizer(Case letter_case, bool strip_accents)
+    : lower_case_(letter_case == Case::kLower),
+      strip_accents_(strip_accents),
+      changing_(BertCharacter::kDrop | BertCharacter::kSpace) {
+  if (lower_case_) changing_ |= BertCharacter::kLowers;
   if (strip_accents) changing_ |= BertCharacter::kMark | BertCharacter::kDecomposes | BertCharacter::kCombines;
 }
 

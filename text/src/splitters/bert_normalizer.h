@@ -10,10 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "unicode/bert_characters.h"
+#include "rf/text/tokenizer.h"
 #include "unicode/unicode.h"
 
 namespace rf::text {
+
+// Text is normalised in stretches of at least this size, whose buffers fit into the second-level cache.
+inline constexpr size_t kStretchBytes = size_t{1} << 14;
 
 struct NormalizedChar {
   char32_t code;
@@ -33,7 +36,7 @@ struct SourcePlace {
 // Holds buffers: use one object per thread.
 class BertNormalizer {
  public:
-  BertNormalizer(bool lower_case, bool strip_accents);
+  BertNormalizer(Case letter_case, bool strip_accents);
 
   // Whether a character is unchanged in any context. The text before such a character and the text after it are
   // normalised independently.

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "rf/io/utf8.h"
-#include "unicode/regex_classes.h"
+#include "unicode/unicode.h"
 
 namespace rf::text {
 namespace {

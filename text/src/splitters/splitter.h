@@ -1,20 +1,17 @@
 // The first half of a tokenizer: text to normalised words with their sources in the text.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string_view>
 
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
+#include "rf/text/vocabulary.h"
 #include "unicode/unicode.h"
 
 namespace rf::text {
-
-// In the order of SpecialIds.
-enum class Special : int8_t { kNone = -1, kPad, kUnk, kCls, kSep, kMask };
-inline constexpr std::array<std::string_view, 5> kSpecialTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 struct Word {
   // Normalised, valid UTF-8, not empty; valid during the call. The middle of a word may be omitted if the word is too
@@ -23,8 +20,8 @@ struct Word {
   int64_t chars;  // its code points
   // The source of each byte of `text`; null: each character has the same place and number of bytes in the source.
   const SourceSpan* spans;
-  SourceSpan begin;    // used if spans is null: start of the source
-  Special special;     // not kNone: a special token, which is not split
+  SourceSpan begin = {};                    // used if spans is null: start of the source
+  std::optional<SpecialRole> special = {};  // of a special token, which is not split
   int32_t token = -1;  // the id of the token that equals the word, if the splitter has looked it up
 
   SourceSpan source() const {  // of the whole word
@@ -55,6 +52,11 @@ struct Word {
             begin.char_begin + character};
   }
 };
+
+// A word whose source begins there; each character has the same number of bytes in the source.
+inline Word plain_word(std::string_view text, int64_t chars, int32_t byte, int32_t character) {
+  return {text, chars, nullptr, {byte, byte, character, character}};
+}
 
 class WordSink {
  public:

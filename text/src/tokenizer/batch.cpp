@@ -185,17 +185,130 @@ class BatchEncoder::Impl {
         pair_(pieces_of(tokenizer.sequence_template().pair, options.add_specials)),
         workers_((check(tokenizer, options), threads_of(options))) {}
 
-  std::span<const Row> encode(std::span<const TextPair> samples);
+  std::span<const Row> encode(std::span<const TextPair> samples) {
+    if (options_.truncation == Truncation::kNone && options_.padding == Padding::kNone) {
+      if (rows_.size() < samples.size()) rows_.resize(samples.size());
+      workers_.for_each_index(samples.size(), [&](size_t i) {
+        rows_[i].sample = static_cast<int64_t>(i);
+        encode_whole(samples[i], rows_[i]);
+      });
+      return {rows_.data(), samples.size()};
+    }
+    if (plans_.size() < samples.size()) plans_.resize(samples.size());
+    workers_.for_each_index(samples.size(), [&](size_t i) { tokenize(samples[i], plans_[i]); });
+    padded_ = padded_length(samples.size());
+    std::vector<size_t> begins(samples.size() + 1, 0);  // of each sample's rows
+    for (size_t i = 0; i < samples.size(); ++i) begins[i + 1] = begins[i] + plans_[i].rows.size();
+    if (rows_.size() < begins.back()) rows_.resize(begins.back());
+    workers_.for_each_index(samples.size(), [&](size_t i) {
+      for (size_t row = begins[i]; row < begins[i + 1]; ++row) {
+        rows_[row].sample = static_cast<int64_t>(i);
+        build(plans_[i], row - begins[i], rows_[row]);
+      }
+    });
+    return {rows_.data(), begins.back()};
+  }
 
  private:
-  const std::vector<Piece>& pieces_for(const TextPair& sample) const;
-  bool cuts_ends() const;  // truncates texts without using the rest
-  void encode_texts(const TextPair& sample, size_t room, Plan& plan) const;
-  void encode_whole(const TextPair& sample, Row& row) const;
-  void count_replaced(std::string_view text, size_t kept, Encoding& tokens) const;
-  void tokenize(const TextPair& sample, Plan& plan) const;
-  void build(const Plan& plan, size_t index, Row& row) const;
-  size_t padded_length(size_t count) const;  // of the rows of `count` plans; 0 without padding
+  const std::vector<Piece>& pieces_for(const TextPair& sample) const {
+    const std::vector<Piece>& pieces = sample.second ? pair_ : single_;
+    if (pieces.empty()) fail("tokenize", "pairs of texts need a tokenizer that has a template for them, got none");
+    return pieces;
+  }
+  // truncates texts without using the rest
+  bool cuts_ends() const {
+    return options_.truncation != Truncation::kNone && options_.truncation_side == Side::kRight &&
+           options_.overflow == Overflow::kDropped;
+  }
+  void encode_texts(const TextPair& sample, size_t room, Plan& plan) const {
+    const bool is_pair = sample.second.has_value();
+    for (size_t known = 0, wanted = cuts_ends() ? room + 1 : kAllTokens; known != wanted;) {
+      known = wanted;
+      for (Encoding& text : plan.texts) text.clear();
+      tokenizer_.encode_first(sample.first, known, plan.texts[0]);
+      if (is_pair) tokenizer_.encode_first(*sample.second, known, plan.texts[1]);
+      if (known == kAllTokens) return;
+      wanted = tokens_to_know(plan.texts[0].size(), plan.texts[1].size(), known, is_pair, room, options_);
+    }
+  }
+  // For a sample without truncation and padding: its tokens are written directly to the row.
+  void encode_whole(const TextPair& sample, Row& row) const {
+    const std::vector<Piece>& pieces = pieces_for(sample);
+    clear(row, 0);
+    for (const Piece& piece : pieces) {
+      if (piece.part == Part::kSpecial) {
+        append_filling(row, 1, piece.id, piece.type, 1);
+        continue;
+      }
+      const bool is_first = piece.part == Part::kFirst;
+      tokenizer_.encode(is_first ? sample.first : *sample.second, row.tokens);
+      row.types.resize(row.size(), piece.type);
+      row.mask.resize(row.size(), 1);
+      row.text_index.resize(row.size(), is_first ? 0 : 1);
+    }
+  }
+  // For a truncated text, the ill-formed sequences before its end.
+  void count_replaced(std::string_view text, size_t kept, Encoding& tokens) const {
+    if (!cuts_ends() || kept == tokens.size() || tokens.replaced_bytes == 0) return;
+    const auto end = kept == 0 ? size_t{0} : static_cast<size_t>(tokens.byte_end[kept - 1]);
+    tokens.replaced_bytes = count_ill_formed(text.substr(0, end));
+  }
+  void tokenize(const TextPair& sample, Plan& plan) const {
+    const bool is_pair = sample.second.has_value();
+    plan.pieces = &pieces_for(sample);
+    const size_t specials = count_specials(*plan.pieces);
+    const auto max_length = static_cast<size_t>(options_.max_length);
+    if (options_.truncation != Truncation::kNone && max_length < specials) {
+      fail("tokenize", "max_length must be at least the {} special tokens of a row, got {}", specials, max_length);
+    }
+    const size_t room = max_length - std::min(max_length, specials);
+    encode_texts(sample, room, plan);
+    const size_t tokens[2] = {plan.texts[0].size(), plan.texts[1].size()};
+    const KeptTokens kept = kept_tokens(tokens[0], tokens[1], is_pair, room, options_);
+    const std::vector<Window> first = windows_of(tokens[0], kept.first, options_);
+    const std::vector<Window> second = windows_of(tokens[1], kept.second, options_);
+
+    count_replaced(sample.first, kept.first, plan.texts[0]);
+    if (is_pair) count_replaced(*sample.second, kept.second, plan.texts[1]);
+
+    plan.rows.clear();
+    plan.rows.push_back({first[0], second[0]});
+    for (size_t i = 1; i < first.size(); ++i) {
+      for (const Window& b : second) plan.rows.push_back({first[i], b});
+    }
+    for (size_t j = 1; j < second.size(); ++j) plan.rows.push_back({first[0], second[j]});
+  }
+  void build(const Plan& plan, size_t index, Row& row) const {
+    const Plan::Windows& windows = plan.rows[index];
+    const size_t length = plan.length(windows);
+    const size_t padding = std::max(padded_, length) - length;
+    const int32_t pad = tokenizer_.vocabulary().special().pad;
+    clear(row, length + padding);
+    if (options_.padding_side == Side::kLeft) append_filling(row, padding, pad, 0, 0);
+    for (const Piece& piece : *plan.pieces) {
+      if (piece.part == Part::kSpecial) {
+        append_filling(row, 1, piece.id, piece.type, 1);
+      } else {
+        const int i = piece.part == Part::kFirst ? 0 : 1;
+        append_window(row, plan.texts[i], windows.of[i], piece.type, static_cast<int8_t>(i));
+      }
+    }
+    if (options_.padding_side == Side::kRight) append_filling(row, padding, pad, 0, 0);
+    if (index == 0) row.tokens.replaced_bytes = plan.texts[0].replaced_bytes + plan.texts[1].replaced_bytes;
+  }
+  // of the rows of `count` plans; 0 without padding
+  size_t padded_length(size_t count) const {
+    if (options_.padding == Padding::kNone) return 0;
+    auto length = static_cast<size_t>(options_.max_length);
+    if (options_.padding == Padding::kLongest) {
+      length = 0;
+      for (size_t i = 0; i < count; ++i) {
+        for (const Plan::Windows& windows : plans_[i].rows) length = std::max(length, plans_[i].length(windows));
+      }
+    }
+    const auto multiple = static_cast<size_t>(options_.pad_to_multiple_of);
+    return (length + multiple - 1) / multiple * multiple;
+  }
 
   const Tokenizer& tokenizer_;
   const BatchOptions options_;
@@ -205,135 +318,6 @@ class BatchEncoder::Impl {
   std::vector<Row> rows_;
   size_t padded_ = 0;
 };
-
-const std::vector<Piece>& BatchEncoder::Impl::pieces_for(const TextPair& sample) const {
-  const std::vector<Piece>& pieces = sample.second ? pair_ : single_;
-  if (pieces.empty()) fail("tokenize", "pairs of texts need a tokenizer that has a template for them, got none");
-  return pieces;
-}
-
-// For a sample without truncation and padding: its tokens are written directly to the row.
-void BatchEncoder::Impl::encode_whole(const TextPair& sample, Row& row) const {
-  const std::vector<Piece>& pieces = pieces_for(sample);
-  clear(row, 0);
-  for (const Piece& piece : pieces) {
-    if (piece.part == Part::kSpecial) {
-      append_filling(row, 1, piece.id, piece.type, 1);
-      continue;
-    }
-    const bool is_first = piece.part == Part::kFirst;
-    tokenizer_.encode(is_first ? sample.first : *sample.second, row.tokens);
-    row.types.resize(row.size(), piece.type);
-    row.mask.resize(row.size(), 1);
-    row.text_index.resize(row.size(), is_first ? 0 : 1);
-  }
-}
-
-bool BatchEncoder::Impl::cuts_ends() const {
-  return options_.truncation != Truncation::kNone && options_.truncation_side == Side::kRight &&
-         options_.overflow == Overflow::kDropped;
-}
-
-void BatchEncoder::Impl::encode_texts(const TextPair& sample, size_t room, Plan& plan) const {
-  const bool is_pair = sample.second.has_value();
-  for (size_t known = 0, wanted = cuts_ends() ? room + 1 : kAllTokens; known != wanted;) {
-    known = wanted;
-    for (Encoding& text : plan.texts) text.clear();
-    tokenizer_.encode_first(sample.first, known, plan.texts[0]);
-    if (is_pair) tokenizer_.encode_first(*sample.second, known, plan.texts[1]);
-    if (known == kAllTokens) return;
-    wanted = tokens_to_know(plan.texts[0].size(), plan.texts[1].size(), known, is_pair, room, options_);
-  }
-}
-
-// For a truncated text, the ill-formed sequences before its end.
-void BatchEncoder::Impl::count_replaced(std::string_view text, size_t kept, Encoding& tokens) const {
-  if (!cuts_ends() || kept == tokens.size() || tokens.replaced_bytes == 0) return;
-  const auto end = kept == 0 ? size_t{0} : static_cast<size_t>(tokens.byte_end[kept - 1]);
-  tokens.replaced_bytes = count_ill_formed(text.substr(0, end));
-}
-
-void BatchEncoder::Impl::tokenize(const TextPair& sample, Plan& plan) const {
-  const bool is_pair = sample.second.has_value();
-  plan.pieces = &pieces_for(sample);
-  const size_t specials = count_specials(*plan.pieces);
-  const auto max_length = static_cast<size_t>(options_.max_length);
-  if (options_.truncation != Truncation::kNone && max_length < specials) {
-    fail("tokenize", "max_length must be at least the {} special tokens of a row, got {}", specials, max_length);
-  }
-  const size_t room = max_length - std::min(max_length, specials);
-  encode_texts(sample, room, plan);
-  const size_t tokens[2] = {plan.texts[0].size(), plan.texts[1].size()};
-  const KeptTokens kept = kept_tokens(tokens[0], tokens[1], is_pair, room, options_);
-  const std::vector<Window> first = windows_of(tokens[0], kept.first, options_);
-  const std::vector<Window> second = windows_of(tokens[1], kept.second, options_);
-
-  count_replaced(sample.first, kept.first, plan.texts[0]);
-  if (is_pair) count_replaced(*sample.second, kept.second, plan.texts[1]);
-
-  plan.rows.clear();
-  plan.rows.push_back({first[0], second[0]});
-  for (size_t i = 1; i < first.size(); ++i) {
-    for (const Window& b : second) plan.rows.push_back({first[i], b});
-  }
-  for (size_t j = 1; j < second.size(); ++j) plan.rows.push_back({first[0], second[j]});
-}
-
-size_t BatchEncoder::Impl::padded_length(size_t count) const {
-  if (options_.padding == Padding::kNone) return 0;
-  auto length = static_cast<size_t>(options_.max_length);
-  if (options_.padding == Padding::kLongest) {
-    length = 0;
-    for (size_t i = 0; i < count; ++i) {
-      for (const Plan::Windows& windows : plans_[i].rows) length = std::max(length, plans_[i].length(windows));
-    }
-  }
-  const auto multiple = static_cast<size_t>(options_.pad_to_multiple_of);
-  return (length + multiple - 1) / multiple * multiple;
-}
-
-void BatchEncoder::Impl::build(const Plan& plan, size_t index, Row& row) const {
-  const Plan::Windows& windows = plan.rows[index];
-  const size_t length = plan.length(windows);
-  const size_t padding = std::max(padded_, length) - length;
-  const int32_t pad = tokenizer_.vocabulary().special().pad;
-  clear(row, length + padding);
-  if (options_.padding_side == Side::kLeft) append_filling(row, padding, pad, 0, 0);
-  for (const Piece& piece : *plan.pieces) {
-    if (piece.part == Part::kSpecial) {
-      append_filling(row, 1, piece.id, piece.type, 1);
-    } else {
-      const int i = piece.part == Part::kFirst ? 0 : 1;
-      append_window(row, plan.texts[i], windows.of[i], piece.type, static_cast<int8_t>(i));
-    }
-  }
-  if (options_.padding_side == Side::kRight) append_filling(row, padding, pad, 0, 0);
-  if (index == 0) row.tokens.replaced_bytes = plan.texts[0].replaced_bytes + plan.texts[1].replaced_bytes;
-}
-
-std::span<const Row> BatchEncoder::Impl::encode(std::span<const TextPair> samples) {
-  if (options_.truncation == Truncation::kNone && options_.padding == Padding::kNone) {
-    if (rows_.size() < samples.size()) rows_.resize(samples.size());
-    workers_.for_each_index(samples.size(), [&](size_t i) {
-      rows_[i].sample = static_cast<int64_t>(i);
-      encode_whole(samples[i], rows_[i]);
-    });
-    return {rows_.data(), samples.size()};
-  }
-  if (plans_.size() < samples.size()) plans_.resize(samples.size());
-  workers_.for_each_index(samples.size(), [&](size_t i) { tokenize(samples[i], plans_[i]); });
-  padded_ = padded_length(samples.size());
-  std::vector<size_t> begins(samples.size() + 1, 0);  // of each sample's rows
-  for (size_t i = 0; i < samples.size(); ++i) begins[i + 1] = begins[i] + plans_[i].rows.size();
-  if (rows_.size() < begins.back()) rows_.resize(begins.back());
-  workers_.for_each_index(samples.size(), [&](size_t i) {
-    for (size_t row = begins[i]; row < begins[i + 1]; ++row) {
-      rows_[row].sample = static_cast<int64_t>(i);
-      build(plans_[i], row - begins[i], rows_[row]);
-    }
-  });
-  return {rows_.data(), begins.back()};
-}
 
 BatchEncoder::BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& options)
     : impl_(std::make_unique<Impl>(tokenizer, options)) {}

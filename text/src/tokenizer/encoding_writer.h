@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rf/text/encoding.h"
+#include "rf/text/tokenizer.h"
 #include "unicode/unicode.h"
 
 namespace rf::text {
@@ -23,6 +23,10 @@ class EncodingWriter {
         max_tokens_(max_tokens),
         capacity_(std::min({out.ids.capacity(), out.byte_begin.capacity(), out.byte_end.capacity(),
                             out.char_begin.capacity(), out.char_end.capacity(), out.starts_word.capacity()})) {}
+
+  size_t count() const { return out_.size() - first_; }  // of tokens appended
+  bool is_full() const { return count() >= max_tokens_; }
+  size_t end() const { return first_ + max_tokens_; }
 
   [[gnu::always_inline]] void append(int32_t id, SourceSpan source, bool starts_word) {
     if (out_.ids.size() == capacity_) [[unlikely]]

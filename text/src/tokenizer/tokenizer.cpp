@@ -6,13 +6,8 @@
 #include <functional>
 #include <limits>
 
-#include "added_tokens/added_tokens.h"
-#include "added_tokens/sections.h"
 #include "files/tokenizer_files.h"
-#include "models/byte_level_encoder.h"
-#include "models/byte_pair_model.h"
-#include "models/piece_trie.h"
-#include "models/wordpiece.h"
+#include "pipelines/byte_level_bpe.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
@@ -21,12 +16,12 @@
 namespace rf::text {
 namespace {
 
-// The special tokens of the vocabulary, except tokens described by the caller.
+// And the special tokens of the vocabulary that the caller does not describe, as `transformers` adds them.
 std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocabulary& vocabulary) {
-  for (AddedToken& special : special_tokens(vocabulary)) {
-    const bool described =
-        std::ranges::any_of(added, [&](const AddedToken& t) { return t.content == special.content; });
-    if (!described) added.push_back(std::move(special));
+  for (const SpecialRole role : kSpecialRoles) {
+    const std::string& content = name_of(vocabulary.special_names(), role);
+    const bool is_known = std::ranges::find(added, content, &AddedToken::content) != added.end();
+    if (!content.empty() && !is_known) added.push_back({content, id_of(vocabulary.special(), role), true});
   }
   return added;
 }
@@ -93,16 +88,7 @@ struct Scratch {
   std::unique_ptr<Splitter> splitter;
 };
 
-Scratch& scratch() {
-  thread_local Scratch scratch;
-  return scratch;
-}
-
-// Numbers tokenizers from 1 in the order of their creation; copies have the number of the original.
-uint64_t next_serial() {
-  static std::atomic<uint64_t> last{0};
-  return ++last;
-}
+std::atomic<uint64_t> g_serial{0};  // of the last tokenizer that was created
 
 SequenceTemplate default_template(const SpecialIds& special) {
   return special.cls >= 0 && special.sep >= 0 ? bert_template(special.cls, special.sep) : plain_template();
@@ -114,7 +100,7 @@ Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options)
     : Tokenizer(TokenizerParts{std::move(vocabulary), options, {}, {}, {}}) {}
 
 Tokenizer::Tokenizer(TokenizerParts parts)
-    : serial_(next_serial()),
+    : serial_(++g_serial),
       vocabulary_(std::move(parts.vocabulary)),
       options_(parts.options),
       added_(std::make_shared<const AddedTokens>(with_specials(std::move(parts.added), vocabulary_), vocabulary_,
@@ -170,13 +156,8 @@ void Tokenizer::encode_first(std::string_view text, size_t max_tokens, Encoding&
 
 // The pipeline determines how far the text is read, and so which sequences are counted.
 void Tokenizer::append_first(std::string_view text, size_t max_tokens, Encoding& out) const {
-  Scratch& own = scratch();
-  if (byte_pairs_ != nullptr) {
-    ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, max_tokens, out);
-    encoder.encode();
-    out.replaced_bytes += encoder.replaced();
-    return;
-  }
+  if (byte_pairs_) return encode_byte_level(*byte_pairs_, options_.byte_level, *added_, text, max_tokens, out);
+  thread_local Scratch own;
   if (own.tokenizer != serial_) {
     own.splitter = options_.pipeline.entry().make_splitter(options_, vocabulary_, *trie_);
     own.tokenizer = serial_;

@@ -28,6 +28,8 @@ inline constexpr std::array<Ascii, 256> kAsciiClasses = make_ascii_classes();
 
 inline Ascii ascii_class(char c) { return kAsciiClasses[static_cast<uint8_t>(c)]; }
 
+inline char to_lower(char c) { return ascii_class(c) == Ascii::kCapital ? static_cast<char>(c + ('a' - 'A')) : c; }
+
 inline bool is_ascii_word(char c) { return ascii_class(c) <= Ascii::kCapital; }
 
 }  // namespace rf::text

@@ -20,76 +20,78 @@ bool is_later_composite(char32_t code) {
   return std::ranges::find(kLaterComposites, code) != std::end(kLaterComposites);
 }
 
-}  // namespace
+// A character and its change to the source: it adds one (1), replaces one (0), or replaces more than one (negative).
+struct Change {
+  char32_t code;
+  int32_t added;
+};
 
-void NfcNormalizer::decompose(const std::vector<SourcedChar>& chars) {
-  changes_.clear();
+std::vector<Change> decompose(const std::vector<SourcedChar>& chars) {
+  std::vector<Change> changes;
   for (const SourcedChar& c : chars) {
     if ((unicode_record(c.code) & kDecomposes) == 0 || is_later_composite(c.code)) {
-      changes_.push_back({c.code, 0});
+      changes.push_back({c.code, 0});
       continue;
     }
     const Decomposed parts = canonical_decomposition(c.code);
-    for (size_t i = 0; i < parts.count; ++i) changes_.push_back({parts.codes[i], i == 0 ? 0 : 1});
+    for (size_t i = 0; i < parts.count; ++i) changes.push_back({parts.codes[i], i == 0 ? 0 : 1});
   }
   const auto is_starter = [](const Change& c) { return rank_of(c.code) == 0; };
-  for (auto begin = changes_.begin(); begin != changes_.end();) {
-    begin = std::find_if_not(begin, changes_.end(), is_starter);
-    const auto end = std::find_if(begin, changes_.end(), is_starter);
+  for (auto begin = changes.begin(); begin != changes.end();) {
+    begin = std::find_if_not(begin, changes.end(), is_starter);
+    const auto end = std::find_if(begin, changes.end(), is_starter);
     std::stable_sort(begin, end, [](const Change& a, const Change& b) { return rank_of(a.code) < rank_of(b.code); });
     begin = end;
   }
+  return changes;
 }
 
 // Each character joins the last starter before it unless one of equal or higher class stands between them.
-void NfcNormalizer::compose() {
-  composed_.clear();
+std::vector<Change> compose(const std::vector<Change>& changes) {
+  std::vector<Change> composed;
   constexpr size_t kNone = static_cast<size_t>(-1);
   size_t starter = kNone;
   int last_rank = -1;  // of the last character kept after the starter, initially -1
-  for (const Change& c : changes_) {
+  for (const Change& c : changes) {
     const int rank = rank_of(c.code);
     if (starter != kNone && last_rank < rank) {
-      const char32_t composite = canonical_composite(composed_[starter].code, c.code);
+      const char32_t composite = canonical_composite(composed[starter].code, c.code);
       if (composite != 0 && !is_later_composite(composite)) {
-        composed_[starter] = {composite, composed_[starter].added + c.added - 1};
+        composed[starter] = {composite, composed[starter].added + c.added - 1};
         continue;
       }
     }
     if (rank == 0) {
-      starter = composed_.size();
+      starter = composed.size();
       last_rank = -1;
     } else {
       last_rank = rank;
     }
-    composed_.push_back(c);
+    composed.push_back(c);
   }
+  return composed;
 }
 
-void NfcNormalizer::normalize(std::vector<SourcedChar>& chars) {
-  decompose(chars);
-  compose();
-  out_.clear();
+}  // namespace
+
+void to_nfc(std::vector<SourcedChar>& chars) {
+  std::vector<SourcedChar> out;
   size_t at = 0;
-  for (const Change& c : composed_) {
+  for (const Change& c : compose(decompose(chars))) {
     if (c.added > 0) {
-      out_.push_back({c.code, at == 0 ? SourceSpan{} : chars[at - 1].source});
+      out.push_back({c.code, at == 0 ? SourceSpan{} : chars[at - 1].source});
     } else {
-      out_.push_back({c.code, chars[std::min(at, chars.size() - 1)].source});
+      out.push_back({c.code, chars[std::min(at, chars.size() - 1)].source});
       at += static_cast<size_t>(1 - c.added);
     }
   }
-  chars.swap(out_);
+  chars.swap(out);
 }
 
 std::string to_nfc(std::string_view text) {
   std::vector<SourcedChar> chars;
-  while (!text.empty()) {
-    const Decoded decoded = decode_utf8(text);
-    chars.push_back({decoded.code, {}});
-    text.remove_prefix(static_cast<size_t>(decoded.length));
-  }
-  NfcNormalizer().normalize(chars);
+  while (!text.empty()) chars.push_back({take_utf8(text).code, {}});
+  to_nfc(chars);
   std::string out;
   for (const SourcedChar& c : chars) append_utf8(c.code, out);
   return out;

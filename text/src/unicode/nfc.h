@@ -21,24 +21,7 @@ struct SourcedChar {
 // Whether NFC may change a text that contains this character.
 inline bool may_change_under_nfc(char32_t code) { return (unicode_record(code) & kNfcUnstable) != 0; }
 
-// Holds buffers: use one object per thread.
-class NfcNormalizer {
- public:
-  void normalize(std::vector<SourcedChar>& chars);  // in place
-
- private:
-  // A character and its change to the source: it adds one (1), replaces one (0), or replaces more than one (negative).
-  struct Change {
-    char32_t code;
-    int32_t added;
-  };
-  void decompose(const std::vector<SourcedChar>& chars);
-  void compose();
-
-  std::vector<Change> changes_, composed_;
-  std::vector<SourcedChar> out_;
-};
-
+void to_nfc(std::vector<SourcedChar>& chars);
 std::string to_nfc(std::string_view text);
 
 }  // namespace rf::text

@@ -6,8 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "unicode/hangul.h"
-
 namespace rf::text {
 namespace {
 
@@ -59,11 +57,33 @@ void order_marks(std::vector<MappedChar>& chars) {
   }
 }
 
+namespace regex {
+#include "unicode/regex_tables.inc"
+}
+namespace normalizer {
+#include "unicode/normalizer_tables.inc"
+}
+
+// The entry of a code point in a table of two levels, whose equal blocks are stored once.
+template <int kBits, typename Index, typename Blocks>
+auto look_up(const Index& index, const Blocks& blocks, char32_t code) {
+  return blocks[static_cast<size_t>(index[code >> kBits]) << kBits | (code & ((1U << kBits) - 1))];
+}
+
 }  // namespace
 
-uint32_t unicode_record(char32_t code) {
-  constexpr char32_t kLowMask = (1U << kBlockBits) - 1;
-  return kRecords[kBlocks[static_cast<size_t>(kIndex[code >> kBlockBits]) << kBlockBits | (code & kLowMask)]];
+uint32_t unicode_record(char32_t code) { return kRecords[look_up<kBlockBits>(kIndex, kBlocks, code)]; }
+
+uint8_t regex_classes(char32_t code) { return look_up<regex::kBlockBits>(regex::kIndex, regex::kBlocks, code); }
+
+const BertCharacter& bert_character(char32_t code) {
+  return normalizer::kRecords[look_up<normalizer::kBlockBits>(normalizer::kIndex, normalizer::kBlocks, code)];
+}
+
+std::u32string_view BertCharacter::decomposition() const { return {normalizer::kPool + pool, decomposition_length}; }
+
+std::u32string_view BertCharacter::lower() const {
+  return {normalizer::kPool + pool + decomposition_length, lower_length};
 }
 
 Decomposed canonical_decomposition(char32_t code) {

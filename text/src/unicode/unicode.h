@@ -1,10 +1,11 @@
-// The Unicode properties that the BERT tokenizer needs (spec R-TOK-05, table set B: Python's unicodedata and
-// str.lower), and the three normalisations of its pipeline over code points with their sources. Not included:
-// compatibility forms (NFKC), title case, collation.
+// Properties of code points: Python's unicodedata and str.lower (spec R-TOK-05, table set B), with the three
+// normalisations of BERT's tokenizer over code points with their sources; and those of the library `tokenizers`. Not
+// included: compatibility forms (NFKC), title case, collation.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace rf::text {
@@ -67,5 +68,52 @@ class Normalizer {
   std::vector<MappedChar> buffer_;
   std::vector<SourceSpan> parts_;
 };
+
+// Character classes as the regular expressions inside the library `tokenizers` see them (probed on every code point by
+// scripts/make_regex_tables.py): the classes of GPT-2's splitting expression, and the classes that decide where an
+// added token with "single_word", "lstrip" or "rstrip" begins and ends.
+enum RegexClass : uint8_t {
+  kLetterClass = 1 << 0,      // \p{L}
+  kNumberClass = 1 << 1,      // \p{N}
+  kWhiteSpaceClass = 1 << 2,  // \s
+  kWordClass = 1 << 3,        // \w
+};
+
+// Flags of RegexClass; code < 0x110000.
+uint8_t regex_classes(char32_t code);
+
+// The treatment of each code point by BertNormalizer and BertPreTokenizer of the library `tokenizers` (spec R-TOK-05,
+// table set A). The tables are generated from that library's results (scripts/make_normalizer_tables.py); its Unicode
+// versions are older than table set B's and differ from step to step, so all properties come from these results.
+struct BertCharacter {
+  enum Flag : uint8_t {
+    kDrop = 1 << 0,         // cleaning removes it; no other flag is set
+    kSpace = 1 << 1,        // cleaning makes it a space; no other flag is set
+    kPunctuation = 1 << 2,  // a separate word
+    kMark = 1 << 3,         // stripping accents removes it
+    kCjk = 1 << 4,          // spaces are put around it
+    kLowers = 1 << 5,       // has a lower case
+    kDecomposes = 1 << 6,   // has a canonical decomposition, which stripping accents leaves it in
+    kCombines = 1 << 7,     // has, or its first part has, a canonical combining class other than 0
+  };
+  uint8_t flags;
+  uint8_t combining_class;  // of the character, or of the first part of its decomposition
+  uint8_t decomposition_length, lower_length;
+  uint16_t pool;  // index of the decomposition, which the lower case follows
+
+  bool has(int any_of) const { return (flags & any_of) != 0; }
+  std::u32string_view lower() const;  // empty if it does not change
+  // Also empty for Hangul syllables, which are decomposed by arithmetic.
+  std::u32string_view decomposition() const;
+};
+
+const BertCharacter& bert_character(char32_t code);  // code < 0x110000
+
+// Hangul syllables compose and decompose by arithmetic (the Unicode Standard, section 3.12).
+constexpr char32_t kSyllableBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x1161, kTrailBase = 0x11A7;
+constexpr char32_t kLeads = 19, kVowels = 21, kTrails = 28;  // kTrails counts "no trailing consonant"
+constexpr char32_t kSyllables = kLeads * kVowels * kTrails;
+
+constexpr bool is_syllable(char32_t code) { return code >= kSyllableBase && code - kSyllableBase < kSyllables; }
 
 }  // namespace rf::text

@@ -15,14 +15,6 @@
 namespace rf::text {
 namespace {
 
-void check_token(std::string_view token, int64_t id, std::string_view where) {
-  while (!token.empty()) {
-    const Decoded decoded = decode_utf8(token);
-    if (!decoded.valid) fail(where, "tokens must be UTF-8, got ill-formed bytes in line {}", id + 1);
-    token.remove_prefix(static_cast<size_t>(decoded.length));
-  }
-}
-
 std::vector<std::string> split_lines(std::string_view text) {
   std::vector<std::string> lines;
   while (!text.empty()) {
@@ -34,27 +26,30 @@ std::vector<std::string> split_lines(std::string_view text) {
   return lines;
 }
 
+struct SpecialField {
+  std::string_view key;
+  std::string SpecialNames::*name;
+  int32_t SpecialIds::*id;
+};
+
+const SpecialField& field_of(SpecialRole role) {
+  static constexpr SpecialField kFields[] = {
+      {"pad_token", &SpecialNames::pad, &SpecialIds::pad},    {"unk_token", &SpecialNames::unk, &SpecialIds::unk},
+      {"cls_token", &SpecialNames::cls, &SpecialIds::cls},    {"sep_token", &SpecialNames::sep, &SpecialIds::sep},
+      {"mask_token", &SpecialNames::mask, &SpecialIds::mask}, {"bos_token", &SpecialNames::bos, &SpecialIds::bos},
+      {"eos_token", &SpecialNames::eos, &SpecialIds::eos}};
+  return kFields[static_cast<size_t>(role)];
+}
+
 }  // namespace
 
-std::string_view config_key(SpecialRole role) {
-  constexpr std::string_view kKeys[] = {"pad_token",  "unk_token", "cls_token", "sep_token",
-                                        "mask_token", "bos_token", "eos_token"};
-  return kKeys[static_cast<size_t>(role)];
-}
+std::string_view config_key(SpecialRole role) { return field_of(role).key; }
 
-std::string& name_of(SpecialNames& names, SpecialRole role) {
-  std::string* const all[] = {&names.pad, &names.unk, &names.cls, &names.sep, &names.mask, &names.bos, &names.eos};
-  return *all[static_cast<size_t>(role)];
-}
+std::string& name_of(SpecialNames& names, SpecialRole role) { return names.*field_of(role).name; }
 
-const std::string& name_of(const SpecialNames& names, SpecialRole role) {
-  return name_of(const_cast<SpecialNames&>(names), role);
-}
+const std::string& name_of(const SpecialNames& names, SpecialRole role) { return names.*field_of(role).name; }
 
-int32_t id_of(const SpecialIds& ids, SpecialRole role) {
-  const int32_t all[] = {ids.pad, ids.unk, ids.cls, ids.sep, ids.mask, ids.bos, ids.eos};
-  return all[static_cast<size_t>(role)];
-}
+int32_t id_of(const SpecialIds& ids, SpecialRole role) { return ids.*field_of(role).id; }
 
 Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialNames names, int64_t model_size, std::string_view where)
     : tokens_(std::move(tokens)), model_size_(model_size == kAll ? size() : model_size), names_(std::move(names)) {
@@ -64,14 +59,12 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialNames names, int6
   ids_.reserve(tokens_.size());
   for (int64_t id = 0; id < size(); ++id) {
     const std::string& token = tokens_[static_cast<size_t>(id)];
-    check_token(token, id, where);
+    if (!is_utf8(token)) fail(where, "tokens must be UTF-8, got ill-formed bytes in line {}", id + 1);
     const auto [found, added] = ids_.try_emplace(token, static_cast<int32_t>(id));
     if (!added) {
       fail(where, "every token must occur once, got \"{}\" in lines {} and {}", token, found->second + 1, id + 1);
     }
   }
-  int32_t* const special[] = {&special_.pad,  &special_.unk, &special_.cls, &special_.sep,
-                              &special_.mask, &special_.bos, &special_.eos};
   for (const SpecialRole role : kSpecialRoles) {
     const std::string& token = name_of(names_, role);
     if (token.empty()) continue;
@@ -79,7 +72,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialNames names, int6
     if (id < 0) {
       fail(where, "the {} must be among the tokens, got {} tokens without \"{}\"", config_key(role), size(), token);
     }
-    *special[static_cast<size_t>(role)] = id;
+    special_.*field_of(role).id = id;
   }
 }
 

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
-#include "rf/text/segmenter.h"
 #include "splitters/bert_normalizer.h"
-#include "unicode/bert_characters.h"
 
 namespace rf::text {
 namespace {
@@ -25,62 +24,35 @@ bool is_redundant(std::string_view token) {
 
 }  // namespace
 
-class WordVocabularyBuilder::Counter {
- public:
-  Counter(const TokenizerOptions& options, std::shared_ptr<const Dictionary> dictionary)
-      : normalizer_(options.letter_case == Case::kLower,
-                    options.strip_accents.value_or(options.letter_case == Case::kLower)),
-        segmenter_(std::move(dictionary)) {}
-
-  void add(std::string_view text) {
-    chars_.clear();
-    SourcePlace place{0, 0};
-    normalizer_.normalize(text, place, chars_);
-    codes_.resize(chars_.size());
-    for (size_t i = 0; i < chars_.size(); ++i) codes_[i] = chars_[i].code;
-    segmenter_.cut(codes_, ends_);
-    size_t first = 0;
-    for (const size_t last : ends_) {
-      count(std::u32string_view(codes_).substr(first, last - first));
-      first = last;
-    }
+void WordVocabularyBuilder::add(std::string_view text) {
+  const TokenizerOptions& options = base_.options();
+  std::vector<NormalizedChar> chars;
+  SourcePlace place{0, 0};
+  BertNormalizer(options.letter_case, strips_accents(options)).normalize(text, place, chars);
+  std::u32string codes;
+  for (const NormalizedChar& c : chars) codes += c.code;
+  std::vector<uint32_t> ends;
+  segmenter_.cut(codes, ends);
+  size_t begin = 0;
+  for (const size_t end : ends) {
+    const std::u32string_view word = std::u32string_view(codes).substr(begin, end - begin);
+    begin = end;
+    if (word.size() < 2 || !std::ranges::all_of(word, is_han)) continue;
+    std::string key;
+    for (const char32_t code : word) append_utf8(code, key);
+    ++counts_[key];
   }
-  const std::unordered_map<std::string, int64_t>& counts() const { return counts_; }
-
- private:
-  void count(std::u32string_view word) {
-    if (word.size() < 2 || !std::all_of(word.begin(), word.end(), is_han)) return;
-    key_.clear();
-    for (const char32_t code : word) append_utf8(code, key_);
-    ++counts_[key_];
-  }
-
-  BertNormalizer normalizer_;
-  Segmenter segmenter_;
-  std::vector<NormalizedChar> chars_;
-  std::u32string codes_;
-  std::vector<uint32_t> ends_;
-  std::string key_;
-  std::unordered_map<std::string, int64_t> counts_;
-};
-
-WordVocabularyBuilder::WordVocabularyBuilder(const Tokenizer& base, std::shared_ptr<const Dictionary> dictionary)
-    : base_(base), counter_(std::make_unique<Counter>(base.options(), std::move(dictionary))) {}
-
-WordVocabularyBuilder::~WordVocabularyBuilder() = default;
-
-void WordVocabularyBuilder::add(std::string_view text) { counter_->add(text); }
+}
 
 WordVocabulary WordVocabularyBuilder::build(int64_t words, int64_t min_frequency) const {
   if (words < 1) fail("vocab", "the number of words must be at least 1, got {}", words);
   const Vocabulary& base = base_.vocabulary();
   std::vector<std::pair<std::string_view, int64_t>> ranked;
-  for (const auto& [word, count] : counter_->counts()) {
+  for (const auto& [word, count] : counts_) {
     if (count >= min_frequency && base.find(word) < 0) ranked.emplace_back(word, count);
   }
   if (ranked.empty()) {
-    fail("vocab", "at least one new word must occur {} times, got none among {} words", min_frequency,
-         counter_->counts().size());
+    fail("vocab", "at least one new word must occur {} times, got none among {} words", min_frequency, counts_.size());
   }
   std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;

@@ -1,5 +1,5 @@
-// Documents from inputs: text, JSON lines, CSV, TSV and Parquet; plain or compressed with gzip or zstd; files,
-// directories, globs, pipes and standard input. docs/formats.md describes each for users.
+// Documents and texts from inputs: text, JSON lines, CSV, TSV and Parquet; plain or compressed with gzip or zstd;
+// files, directories, globs, pipes and standard input. docs/formats.md describes each for users.
 //
 // Memory does not grow with a file: text is read in pieces, and so is a long document of a text file. A record (a line
 // of JSON, a row) is held in memory as a whole and may have 512 MiB. Bytes that are not UTF-8 are passed on unchanged;
@@ -58,7 +58,7 @@ struct ReadOptions {
 };
 
 // A part of a document. A document of more than about 128 KiB comes in several pieces, divided where this makes no
-// difference to a tokenizer (document_cutter.h).
+// difference to a tokenizer (src/document_splitter.h).
 struct DocumentPart {
   std::string_view text;
   enum class End { kNo, kOfDocument } end;
@@ -70,21 +70,27 @@ struct ReadCounts {
   int64_t skipped_records = 0;  // bad records
 };
 
-class DocumentReader {
+class InputReader {
  public:
   // Lists the files. Throws Error for a path that does not exist or cannot be read, a directory without a file to read,
   // a glob without a match, and names without a known format.
-  explicit DocumentReader(ReadOptions options);
+  explicit InputReader(ReadOptions options);
 
   const ReadOptions& options() const { return options_; }
-  // In the order they are read, each file once.
-  const std::vector<std::string>& files() const { return files_; }
-  // The files that were left out as outputs.
-  const std::vector<std::string>& left_out() const { return left_out_; }
-  int64_t total_bytes() const;  // of the regular files
+  const std::vector<std::string>& files() const { return files_; }        // in reading order, each once
+  const std::vector<std::string>& left_out() const { return left_out_; }  // because they are outputs
+  int64_t total_bytes() const;                                            // of the regular files
+
+ protected:
+  ReadOptions options_;
+  std::vector<std::string> files_, left_out_;
+};
+
+class DocumentReader : public InputReader {
+ public:
+  using InputReader::InputReader;
   // Only files [begin, end) are read from now on.
   void keep_files(size_t begin, size_t end);
-
   // Calls `piece` for every document that is not only white space, in order; without a byte order mark, and in text
   // files with "\n" for "\r\n". Throws Error, naming file and line, for bad records, damaged archives, and files that
   // fail to read.
@@ -92,9 +98,35 @@ class DocumentReader {
   const ReadCounts& counts() const { return counts_; }  // so far
 
  private:
-  ReadOptions options_;
-  std::vector<std::string> files_, left_out_;
   ReadCounts counts_;
+};
+
+struct SourceText {
+  std::string_view text;       // as in the file; it may hold bytes that are not UTF-8
+  const std::string& source;   // the file, or "standard input"
+  int64_t line;                // first line, from 1; in Parquet, its row
+  std::string_view problem{};  // with BadRecords::kSkip: why the record is bad, without its place; its text is then
+                               // empty
+  // ReadOptions::ids: the record's id as JSON text in one line, or empty without an id. Ids are any value except null
+  // in JSON lines, texts in tables, and texts, integers or floating-point numbers in Parquet.
+  std::string_view id{};
+};
+
+// Texts: each line of a text file and each record of the other formats, in order. An empty line and a record with null
+// are empty texts, so that result i belongs to text i.
+class TextReader : public InputReader {
+ public:
+  // The option document_rule is ignored. A bad record is an error, or with BadRecords::kSkip a text with a problem, so
+  // that later texts keep their numbers.
+  using InputReader::InputReader;
+  int64_t bytes_read() const { return bytes_read_; }  // so far, on disk
+  // Calls `take` for each text; its argument is valid only during the call. Lines of white space between JSON objects
+  // and empty rows of a table are not records. Throws Error, naming file and line, for bad records, damaged archives,
+  // and files that fail to read.
+  void read(const std::function<void(const SourceText&)>& take);
+
+ private:
+  int64_t bytes_read_ = 0;
 };
 
 }  // namespace rf::data

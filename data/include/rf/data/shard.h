@@ -13,11 +13,16 @@
 // opening a shard of any size reads only one page.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
-#include <vector>
+
+#include "rf/io/files.h"
 
 namespace rf::data {
 
@@ -32,12 +37,7 @@ class ShardWriter {
   // lengths.
   void append(std::span<const int32_t> ids, std::span<const uint8_t> starts_word);
   void end_document();  // ignored if no token was added since the last one
-  void add(const std::vector<int32_t>& ids, const std::vector<uint8_t>& starts_word) {
-    append(ids, starts_word);
-    end_document();
-  }
   int64_t tokens() const;
-  int64_t documents() const;  // number of ended documents
   void finish();
 
  private:
@@ -45,29 +45,28 @@ class ShardWriter {
   std::unique_ptr<Impl> impl_;
 };
 
+struct ShardHeader;
+
 class ShardReader {
  public:
   explicit ShardReader(const std::string& path);  // throws Error for a header or a size that does not match the layout
                                                   // above
-  ~ShardReader();
-  ShardReader(ShardReader&&) noexcept;
-  int64_t tokens() const;
-  int64_t documents() const;
-  int64_t vocab_size() const;
-  const std::string& vocab_hash() const;
-  int64_t bytes() const;  // size of the file
-  const std::string& path() const;
+  int64_t tokens() const { return tokens_; }
+  int64_t documents() const { return documents_; }
+  int64_t vocab_size() const { return vocab_size_; }
+  const std::string& vocab_hash() const { return vocab_hash_; }
+  int64_t bytes() const { return std::ssize(file_.bytes()); }  // size of the file
+  const std::string& path() const { return path_; }
   // Reads the whole file once; later calls return immediately. Throws Error for any violation of the layout above.
   // Thread-safe: concurrent calls wait for the first one.
   void verify() const;
   // Indices are not checked: 0 <= document <= documents(), 0 <= index < tokens(). Before verify(), a damaged file may
   // give arbitrary numbers.
-  int64_t document_begin(int64_t document) const;  // token index; document_begin(documents()) == tokens()
+  // The index of a document's first token; document_begin(documents()) == tokens().
+  int64_t document_begin(int64_t document) const { return static_cast<int64_t>(offsets_[document]); }
   // The tokens of consecutive documents in this shard. Before verify(), throws the same Error if an offset cannot be
   // valid.
   void document_lengths(int64_t first, std::span<int64_t> lengths) const;
-  int32_t token(int64_t index) const;
-  bool starts_word(int64_t index) const;
   // Tokens from `begin` on, as many as `ids` and `starts_word` have elements; starts_word is 1 at the start of a word.
   void copy(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> starts_word) const;
   // Throws Error if the file was truncated after it was opened. Behind the new end, the last page reads as zeros, so
@@ -78,8 +77,17 @@ class ShardReader {
   void release_pages() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::string path_;
+  io::MappedFile file_;
+  int64_t tokens_ = 0, documents_ = 0, vocab_size_ = 0;
+  std::string vocab_hash_;
+  std::shared_ptr<const ShardHeader> header_;  // as read at opening: the file may be cut short later
+  const std::byte* token_bytes_ = nullptr;
+  bool is_short_ = false;  // 2 bytes per token, otherwise 4
+  const uint8_t* words_ = nullptr;
+  const uint64_t* offsets_ = nullptr;
+  mutable std::mutex verifying_;
+  mutable std::atomic<bool> is_verified_ = false;
 };
 
 }  // namespace rf::data

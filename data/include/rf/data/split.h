@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,7 +47,7 @@ class Split {
   void count_pages(int64_t bytes) const;
 
   mutable std::atomic<int64_t> page_bytes_ = 0;  // upper estimate of the resident bytes
-  std::vector<ShardReader> shards_;
+  std::deque<ShardReader> shards_;
   std::vector<int64_t> first_document_;  // first document of each shard, then the number of documents
   int64_t tokens_ = 0, vocab_size_ = 0, bytes_ = 0;
   std::string vocab_hash_, label_, token_counts_path_;

@@ -1,6 +1,7 @@
 // Writes vectors, with the ids of their texts, to a Parquet file by Apache Arrow's C++ library.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,7 +19,13 @@ void check_parquet_output();
 enum class IdColumn { kNone, kIntegers, kTexts };
 // The column type that can store `column` and also `id`, which is JSON text or empty: kIntegers only for 64-bit
 // integers.
-IdColumn with_id(IdColumn column, std::string_view id);
+inline IdColumn with_id(IdColumn column, std::string_view id) {
+  if (id.empty()) return column;
+  int64_t number = 0;
+  const auto [rest, error] = std::from_chars(id.data(), id.data() + id.size(), number);
+  const bool is_integer = error == std::errc() && rest == id.data() + id.size();
+  return is_integer && column != IdColumn::kTexts ? IdColumn::kIntegers : IdColumn::kTexts;
+}
 
 struct VectorRow {
   const float* vector;  // [columns]

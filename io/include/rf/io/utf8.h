@@ -36,6 +36,13 @@ inline Decoded decode_utf8(std::string_view text) {
   return {code, length, true};
 }
 
+// The same, and removes the character from the front of the text.
+inline Decoded take_utf8(std::string_view& text) {
+  const Decoded decoded = decode_utf8(text);
+  text.remove_prefix(static_cast<size_t>(decoded.length));
+  return decoded;
+}
+
 // The last character of a text that is not empty; not valid, of length 1, if the last bytes are not a complete one.
 inline Decoded decode_last_utf8(std::string_view text) {
   for (size_t length = 1; length <= text.size() && length <= 4; ++length) {
@@ -47,9 +54,7 @@ inline Decoded decode_last_utf8(std::string_view text) {
 
 inline bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    const Decoded decoded = decode_utf8(text);
-    if (!decoded.valid) return false;
-    text.remove_prefix(static_cast<size_t>(decoded.length));
+    if (!take_utf8(text).valid) return false;
   }
   return true;
 }
@@ -57,11 +62,7 @@ inline bool is_utf8(std::string_view text) {
 // The ill-formed sequences of a text: its characters that are read as U+FFFD.
 inline int64_t count_ill_formed(std::string_view text) {
   int64_t count = 0;
-  while (!text.empty()) {
-    const Decoded decoded = decode_utf8(text);
-    if (!decoded.valid) ++count;
-    text.remove_prefix(static_cast<size_t>(decoded.length));
-  }
+  while (!text.empty()) count += take_utf8(text).valid ? 0 : 1;
   return count;
 }
 

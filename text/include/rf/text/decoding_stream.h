@@ -1,35 +1,41 @@
-// The text of a stream of tokens.
+// The text of a stream of tokens, like the decoders of `tokenizers` and `transformers`' decode().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <string>
+#include <string_view>
 
 #include "rf/text/tokenizer.h"
 
 namespace rf::text {
 
-class TokenJoiner;
-
-// Tokenizer::decode_beginning() of the tokens so far, in time that does not grow with their number: final text is not
-// decoded again.
+// Tokenizer::decode_beginning() of the tokens so far, in time that does not grow with their number: text that further
+// tokens cannot change is not examined again.
 class DecodingStream {
  public:
   // The tokenizer must outlive it.
-  DecodingStream(const Tokenizer& tokenizer, SkipSpecials skip);
-  ~DecodingStream();
-  DecodingStream(DecodingStream&&) noexcept;
-  DecodingStream& operator=(DecodingStream&&) noexcept;
+  DecodingStream(const Tokenizer& tokenizer, SkipSpecials skip) : tokenizer_(&tokenizer), skip_(skip) {}
 
   // Throws Error for an id that the vocabulary does not have.
   void add(int32_t id);
   // Valid until the next call.
   const DecodedText& text();
-  int64_t steps() const;  // bytes decoded, so far
 
  private:
+  const DecodingOptions& options() const { return tokenizer_->options().decoding; }
+  void add_word_piece(std::string_view token);
+  void add_bytes(std::string_view token);
+  void fix(size_t bytes);
+
   const Tokenizer* tokenizer_;
   SkipSpecials skip_;
-  std::unique_ptr<TokenJoiner> joiner_;
+  bool is_first_ = true;
+  std::string token_;       // a buffer
+  std::string incomplete_;  // bytes of a character that is not complete
+  std::string open_;        // joined text that may be cleaned up together with later text
+  DecodedText result_;
+  size_t fixed_ = 0;  // bytes of the result outside of open_
 };
 
 }  // namespace rf::text

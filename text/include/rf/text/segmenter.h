@@ -17,12 +17,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rf::text {
 
 struct DictionaryImage;
-struct SegmentationBuffers;
+
+struct SegmentationBuffers {
+  std::vector<uint32_t> codes;   // of the run's characters, flags included
+  std::vector<uint8_t> lengths;  // of the best word that begins at each character
+};
 
 // The directory of built dictionaries: $XDG_CACHE_HOME/roformer, else ~/.cache/roformer.
 struct DictionaryCache {
@@ -78,11 +83,7 @@ std::string find_dictionary(const std::string& model_dir, const std::string& giv
 // Holds buffers: use one object per thread.
 class Segmenter {
  public:
-  explicit Segmenter(std::shared_ptr<const Dictionary> dictionary);
-  ~Segmenter();
-  Segmenter(Segmenter&&) noexcept;
-  Segmenter& operator=(Segmenter&&) noexcept;
-
+  explicit Segmenter(std::shared_ptr<const Dictionary> dictionary) : dictionary_(std::move(dictionary)) {}
   // Cuts a text given as code points (any values; each code point above U+10FFFF and each surrogate is a word). `ends`
   // is cleared and then receives the end of each word, in code points from the text's front: word k is [ends[k - 1],
   // ends[k]), the first begins at 0, and the words cover the text. jieba does not normalise: convert the text to lower
@@ -98,7 +99,7 @@ class Segmenter {
 
  private:
   std::shared_ptr<const Dictionary> dictionary_;
-  std::unique_ptr<SegmentationBuffers> buffers_;
+  SegmentationBuffers buffers_;
 };
 
 }  // namespace rf::text

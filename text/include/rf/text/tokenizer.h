@@ -18,10 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "rf/text/added_token.h"
-#include "rf/text/encoding.h"
 #include "rf/text/segmenter.h"
-#include "rf/text/sequence_template.h"
 #include "rf/text/vocabulary.h"
 
 namespace rf::text {
@@ -32,6 +29,53 @@ class DecodingStream;
 class PieceTrie;
 
 enum class Case { kLower, kKeep };
+
+// A token that is matched in the text before normalisation, or right after it, and never split: special tokens, and
+// words that a user added to a vocabulary. The fields equal `tokenizers`' AddedToken.
+struct AddedToken {
+  std::string content;
+  int32_t id = -1;
+  bool special = false;      // omitted by decode() if special tokens are skipped
+  bool single_word = false;  // not inside a longer word
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
+  bool normalized = false;   // searched in the normalised text, in its own normalised form
+};
+
+// The tokens of a text and their positions in it.
+struct Encoding {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> byte_begin, byte_end;  // into the original text, half-open; [0, 0) for special tokens added
+  std::vector<int32_t> char_begin, char_end;  // the same in code points, as in `tokenizers`
+  std::vector<uint8_t> starts_word;           // 1 where a token begins a word (no "##" continuation)
+  int64_t replaced_bytes = 0;                 // invalid UTF-8 sequences replaced
+
+  size_t size() const { return ids.size(); }
+  void clear();
+  void reserve(size_t tokens);
+  void resize(size_t tokens);
+  void append(const Encoding& other, size_t begin, size_t end);  // its tokens begin..end-1
+  void append_special(int32_t id);                               // a token without text
+};
+
+// How texts and special tokens are combined: "[CLS] A [SEP]", "[CLS] A [SEP] B [SEP]" and the forms of other models.
+struct SequenceTemplate {
+  enum class Part : uint8_t { kFirst, kSecond, kSpecial };
+  struct Piece {
+    Part part;
+    int32_t id = 0;    // of a special token
+    uint8_t type = 0;  // token type of this piece
+  };
+  std::vector<Piece> single;  // for one text
+  std::vector<Piece> pair;    // for two texts; empty: the model does not support pairs
+};
+
+// BERT's: types 0 for [CLS] A [SEP] and 1 for B [SEP].
+SequenceTemplate bert_template(int32_t cls, int32_t sep);
+// RoBERTa's: <s> A </s> </s> B </s>, all types 0.
+SequenceTemplate roberta_template(int32_t cls, int32_t sep);
+// No special tokens; types 0 for A and 1 for B.
+SequenceTemplate plain_template();
 
 struct PipelineEntry;  // text/src/pipelines/pipeline.h
 
@@ -183,6 +227,10 @@ class Tokenizer {
   std::shared_ptr<const std::vector<Merge>> merges_;
   SequenceTemplate template_;
 };
+
+// A tokenizer of bytes, without training: the id of a byte is its value, and the five special tokens follow from 256
+// on. It is byte-level BPE without merges, so other programs can open its files.
+Tokenizer byte_tokenizer();
 
 // The files that a tokenizer may have.
 inline constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json",

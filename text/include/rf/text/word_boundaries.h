@@ -7,8 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rf/text/encoding.h"
-#include "rf/text/segmenter.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::text {
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "rf/text/tokenizer.h"
@@ -26,8 +27,8 @@ struct WordVocabulary {
 class WordVocabularyBuilder {
  public:
   // Starts from the base tokenizer's vocabulary and uses its letter case.
-  WordVocabularyBuilder(const Tokenizer& base, std::shared_ptr<const Dictionary> dictionary);
-  ~WordVocabularyBuilder();
+  WordVocabularyBuilder(const Tokenizer& base, std::shared_ptr<const Dictionary> dictionary)
+      : base_(base), segmenter_(std::move(dictionary)) {}
 
   void add(std::string_view text);  // counts the words of a text
   // The tokens of the base model in their order, then at most `words` new ones, the most frequent first, ties by their
@@ -35,9 +36,9 @@ class WordVocabularyBuilder {
   WordVocabulary build(int64_t words, int64_t min_frequency) const;
 
  private:
-  class Counter;
   Tokenizer base_;
-  std::unique_ptr<Counter> counter_;
+  Segmenter segmenter_;
+  std::unordered_map<std::string, int64_t> counts_;
 };
 
 }  // namespace rf::text

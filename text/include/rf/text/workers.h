@@ -3,7 +3,7 @@
 // threads are started again.
 //
 // OpenMP is not used: its runtime ends the process if the system refuses a thread, an exception may not leave its
-// loops, and the calling thread of a pipeline (data/src/ordered_pool.h) reads the next texts while others work.
+// loops, and the calling thread of a pipeline (data/src/prepare.cpp) reads the next texts while others work.
 #pragma once
 
 #include <atomic>

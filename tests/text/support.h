@@ -1,0 +1,99 @@
+// What the tests of tokenizers share.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rf/io/error.h"
+#include "rf/text/tokenizer.h"
+
+namespace rf::text {
+
+// Runs `call`, which must throw rf::Error, and returns its message.
+template <typename Call>
+std::string message_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no rf::Error was thrown";
+  return {};
+}
+
+inline void expect_contains(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+// A directory that lives as long as the object.
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "rf_text_XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  std::string path() const { return path_; }
+  std::string write(const std::string& name, std::string_view text) const {
+    const std::string file = path_ + "/" + name;
+    std::ofstream(file, std::ios::binary) << text;
+    return file;
+  }
+
+ private:
+  std::string path_;
+};
+
+using Ids = std::vector<int32_t>;
+
+inline std::vector<std::string> specials_and(const std::vector<std::string>& more) {
+  std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  return tokens;
+}
+
+inline Encoding encode(const Tokenizer& tokenizer, std::string_view text) {
+  Encoding out;
+  tokenizer.encode(text, out);
+  return out;
+}
+
+inline std::string repeated(std::string_view part, size_t bytes) {
+  std::string text;
+  text.reserve(bytes + part.size());
+  while (text.size() < bytes) text += part;
+  return text;
+}
+
+// A byte-level tokenizer of all bytes and these merges, which are given as bytes; without special tokens.
+inline TokenizerParts byte_level_parts(const ByteLevelOptions& options, const std::vector<Merge>& merges) {
+  const Tokenizer bytes = byte_tokenizer();
+  std::vector<std::string> tokens;
+  for (int64_t byte = 0; byte < 256; ++byte) tokens.push_back(bytes.vocabulary().token(byte));
+  const auto letters_of = [&](const std::string& text) {
+    std::string letters;
+    for (const char c : text) letters += tokens[static_cast<uint8_t>(c)];
+    return letters;
+  };
+  std::vector<Merge> in_letters;
+  for (const auto& [left, right] : merges) {
+    in_letters.emplace_back(letters_of(left), letters_of(right));
+    tokens.push_back(in_letters.back().first + in_letters.back().second);
+  }
+  SpecialNames names;
+  for (const SpecialRole role : kSpecialRoles) name_of(names, role).clear();
+  TokenizerOptions made = bytes.options();
+  made.byte_level = options;
+  return {Vocabulary(std::move(tokens), names), made, {}, std::move(in_letters), {}};
+}
+
+}  // namespace rf::text
