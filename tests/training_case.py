@@ -14,13 +14,13 @@ from cli_support import ROOT, hear_interrupts
 TIMING = ("seconds", "tokens_per_second")
 RUN = {**cli_support.RUN, "evaluate_every_steps": 4, "evaluate_lengths": [8]}
 # So many steps that a stop comes before the end.
-STEPS = 8000
+STEPS = 3000
 LONG = {
     **RUN,
     "stages": [dict(max_length=16, batch=4, steps=STEPS)],
     "log_every_steps": 1,
     "evaluate_every_steps": 0,
-    "checkpoint_every_steps": 7000,
+    "checkpoint_every_steps": 2900,
 }
 
 

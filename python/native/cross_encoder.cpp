@@ -2,24 +2,13 @@
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <omp.h>
 
-#include <algorithm>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "arrays.h"
 #include "bindings.h"
-#include "errors.h"
-#include "models.h"
 #include "rf/engine/names.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/tasks/cross_encoder.h"
-#include "texts.h"
 
 namespace rf::python {
 
@@ -38,15 +27,11 @@ class CrossEncoder {
     tasks::CrossEncoderOptions wanted;
     wanted.note = [this](const std::string& text) { warnings_.push_back(text); };
     wanted.model_dir = model_of_run(model_dir, wanted.note);
-    const auto name = given.at("precision").get<std::string>();
-    wanted.precision =
-        std::ranges::find(engine::kPrecisionNames, name, [](const auto& each) { return each.first; })->second;
+    wanted.precision = named(engine::kPrecisionNames, given.at("precision").get<std::string>());
     wanted.batch_tokens = given.at("token_budget").get<int64_t>();
     wanted.prompt = "";  // Python puts the prompt before the first text
     if (given.contains("max_length")) wanted.max_length = given.at("max_length").get<int64_t>();
-    if (given.contains("activation")) {
-      wanted.activation = tasks::score_activation(given.at("activation").get<std::string>());
-    }
+    if (given.contains("activation")) wanted.activation = tasks::score_activation(given.at("activation"));
     model_ = std::make_unique<tasks::CrossEncoder>(wanted);
   }
 
@@ -72,12 +57,11 @@ class CrossEncoder {
   std::string info() const {
     const tasks::CrossEncoderInfo& info = model_->info();
     const json prompt_name = info.default_prompt_name ? json(*info.default_prompt_name) : json();
-    return json{{"labels", info.labels},
-                {"max_length", info.max_length},
-                {"activation", tasks::score_activation_name(info.activation)},
-                {"prompts", info.prompts},
-                {"default_prompt_name", prompt_name}}
-        .dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+    return text_of({{"labels", info.labels},
+                    {"max_length", info.max_length},
+                    {"activation", tasks::score_activation_name(info.activation)},
+                    {"prompts", info.prompts},
+                    {"default_prompt_name", prompt_name}});
   }
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 

@@ -3,26 +3,31 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <omp.h>
 
-#include <algorithm>
 #include <chrono>
-#include <memory>
-#include <nlohmann/json.hpp>
+#include <filesystem>
+#include <functional>
+#include <mutex>
 #include <optional>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "arrays.h"
 #include "bindings.h"
-#include "errors.h"
-#include "models.h"
+#include "rf/engine/embedder.h"
 #include "rf/engine/generator.h"
 #include "rf/engine/interrupt.h"
 #include "rf/engine/names.h"
+#include "rf/io/files.h"
 #include "rf/io/finite.h"
-#include "texts.h"
+#include "rf/io/warning.h"
+#include "rf/model/config.h"
+#include "rf/model/rotary_decoder.h"
+#include "rf/model/run_checkpoints.h"
+#include "rf/tasks/continuation.h"
+#include "rf/tasks/cross_encoder.h"
+#include "rf/tasks/fill_mask.h"
+#include "rf/tasks/predict.h"
+#include "rf/tasks/settings.h"
+#include "rf/tasks/task.h"
 
 namespace rf::python {
 
@@ -31,18 +36,9 @@ using nlohmann::json;
 
 namespace {
 
-std::string text_of(const json& value) {
-  return value.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
-}
-
 template <typename Value>
 void read(const json& options, const char* key, Value& value) {
   if (const auto found = options.find(key); found != options.end()) found->get_to(value);
-}
-
-template <typename Names>
-auto named(const Names& names, const std::string& name) {
-  return std::ranges::find(names, name, [](const auto& entry) { return entry.first; })->second;
 }
 
 template <typename Names, typename Value>
@@ -66,13 +62,21 @@ engine::EmbedderOptions embedding_options(const json& given) {
   return options;
 }
 
-ModelsOptions::First first_part(const std::string& task) {
-  using First = ModelsOptions::First;
-  return task == "embed"       ? First::kEmbed
-         : task == "fill-mask" ? First::kFillMask
-         : task == "generate"  ? First::kGenerate
-         : task == "predict"   ? First::kPredict
-                               : First::kAuto;
+// The task that a directory is made for: predictions, continuations by a causal model, masks of a masked language
+// model; else vectors.
+std::string task_of(const std::string& model_dir) {
+  const std::filesystem::path dir = model_dir;
+  if (io::has_file(dir / tasks::kTaskFile)) return "predict";
+  if (io::has_file(dir / "modules.json")) return tasks::is_cross_encoder(dir) ? "predict" : "embed";
+  if (is_rotary_decoder(model_dir)) return "generate";
+  const ModelConfig config = load_config(model_dir);
+  if (config.is_decoder) return "generate";
+  // The head of BertForNextSentencePrediction, which pretraining needs, is not computed here.
+  if (config.architectures.size() == 1 && config.architectures[0].ends_with("ForNextSentencePrediction")) {
+    return "embed";
+  }
+  if (tasks::is_head_of_task(config.head())) return "predict";
+  return config.head() == Head::kMaskedLm ? "fill-mask" : "embed";
 }
 
 engine::GenerationOptions generation_options(const json& given) {
@@ -160,16 +164,28 @@ class Stream {
   int threads_;
 };
 
+// A model directory. The parts that its methods need are the classes that the commands use, each opened at its first
+// use and kept. May be used by several threads at once.
 class Engine {
  public:
-  Engine(const std::string& model_dir, const std::string& options) {
+  Engine(const std::string& directory, const std::string& options) {
     const nb::gil_scoped_release release;
     const json given = json::parse(options);
-    const ThreadsScope threads(given.value("threads", 0));
-    models_ = std::make_unique<Models>(ModelsOptions{.model_dir = model_dir,
-                                                     .first = first_part(given.value("task", "")),
-                                                     .embedding = embedding_options(given),
-                                                     .threads = given.value("threads", 0)});
+    read(given, "threads", threads_);
+    const ThreadsScope threads(threads_);
+    const io::WarningScope scope(note());
+    embedding_ = embedding_options(given);
+    model_dir_ = model_of_run(directory, note());
+    const std::string task = given.contains("task") ? given.at("task").get<std::string>() : task_of(model_dir_);
+    if (task == "fill-mask") {
+      mask_filler();
+    } else if (task == "generate") {
+      continuer();
+    } else if (task == "predict") {
+      predictor();
+    } else {
+      embedder();
+    }
   }
 
   // [texts, dimensions]
@@ -177,11 +193,11 @@ class Engine {
     const Texts texts(list, "embed");
     std::vector<float> vectors;
     size_t columns = 0;
-    run(&Models::embedder, [&](const engine::Embedder& embedder) {
+    run(&Engine::embedder, [&](const engine::Embedder& embedder) {
       columns = static_cast<size_t>(embedder.info().dimensions);
       const engine::TokenizedTexts tokens = tokenize(embedder, texts, prompt);
       std::vector<float> of_sequences(static_cast<size_t>(tokens.sequences()) * columns);
-      for_chunks(tokens, token_budget(), [&](int64_t first, int64_t count) {
+      for_chunks(tokens, embedding_.token_budget, [&](int64_t first, int64_t count) {
         embedder.embed(tokens, first, count, of_sequences.data() + static_cast<size_t>(first) * columns);
       });
       const auto name = [&](int64_t row) { return "the vector of " + name_of_text(tokens, row, texts.views()); };
@@ -207,11 +223,11 @@ class Engine {
     std::vector<float> states;
     size_t columns = 0;
     engine::TokenizedTexts tokens;
-    run(&Models::embedder, [&](const engine::Embedder& embedder) {
+    run(&Engine::embedder, [&](const engine::Embedder& embedder) {
       columns = static_cast<size_t>(embedder.model().info().hidden_size);
       tokens = tokenize(embedder, texts, prompt);
       states.resize(tokens.ids.size() * columns);
-      for_chunks(tokens, token_budget(), [&](int64_t first, int64_t count) {
+      for_chunks(tokens, embedding_.token_budget, [&](int64_t first, int64_t count) {
         std::vector<int64_t> offsets{0};
         const int64_t begin = tokens.offsets[first];
         for (int64_t i = first; i < first + count; ++i) {
@@ -236,7 +252,7 @@ class Engine {
   std::string fill_mask(const nb::list& list, int64_t top_k) {
     const Texts texts(list, "fill-mask");
     json results = json::array();
-    run(&Models::mask_filler, [&](const tasks::MaskFiller& filler) {
+    run(&Engine::mask_filler, [&](const tasks::MaskFiller& filler) {
       for (const std::string& text : texts.copies()) {
         json masks = json::array();
         for (const tasks::FilledMask& mask : filler.fill(text, top_k)) {
@@ -254,7 +270,7 @@ class Engine {
 
   std::string predict(const std::string& records) {
     json results;
-    run(&Models::predictor, [&](const tasks::Predictor& predictor) {
+    run(&Engine::predictor, [&](const tasks::Predictor& predictor) {
       results = predictor.predict(json::parse(records).get<std::vector<json>>());
     });
     return text_of(results);
@@ -263,7 +279,7 @@ class Engine {
   std::string generate(const nb::list& list, const std::string& options) {
     const Texts prompts(list, "generate");
     json results = json::array();
-    run(&Models::continuer, [&](const tasks::Continuer& continuer) {
+    run(&Engine::continuer, [&](const tasks::Continuer& continuer) {
       const json given = json::parse(options);
       const auto continued =
           continuer.continue_prompts(prompts.copies(), generation_options(given), stops_of(continuer, given));
@@ -279,17 +295,17 @@ class Engine {
   Stream stream(const nb::list& list, const std::string& options) {
     const Texts prompts(list, "generate");
     std::optional<tasks::ContinuationStream> stream;
-    run(&Models::continuer, [&](const tasks::Continuer& continuer) {
+    run(&Engine::continuer, [&](const tasks::Continuer& continuer) {
       const json given = json::parse(options);
       stream = continuer.stream(prompts.copies()[0], generation_options(given), stops_of(continuer, given));
     });
-    return {*std::move(stream), models_->options().threads};
+    return {*std::move(stream), threads_};
   }
 
   // What is known of the vectors.
   std::string embedding_info() {
     json result;
-    run(&Models::embedder, [&](const engine::Embedder& embedder) {
+    run(&Engine::embedder, [&](const engine::Embedder& embedder) {
       const engine::EmbedderInfo& info = embedder.info();
       json poolings = json::array();
       for (const engine::Pooling pooling : info.poolings) poolings.push_back(name_in(engine::kPoolingNames, pooling));
@@ -301,27 +317,76 @@ class Engine {
     return text_of(result);
   }
 
-  std::string model_dir() const { return models_->options().model_dir; }
-  std::vector<std::string> take_warnings() { return models_->take_warnings(); }
+  std::string model_dir() const { return model_dir_; }
+  std::vector<std::string> take_warnings() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(warnings_, {});
+  }
 
  private:
-  int64_t token_budget() const { return models_->options().embedding.token_budget; }
-
   static engine::TokenizedTexts tokenize(const engine::Embedder& embedder, const Texts& texts,
                                          const std::optional<std::string>& prompt) {
     return prompt ? embedder.tokenize(texts.views(), *prompt) : embedder.tokenize(texts.views());
   }
 
-  // Calls action(part), with a part of the models, which is opened if it is not.
+  // Calls action(part) with a part, which is opened if it is not.
   template <typename Part, typename Action>
-  void run(const Part& (Models::*open)(), const Action& action) {
-    compute(models_->options().threads, [&] {
-      const Part& part = (*models_.*open)();
-      on_open_model([&] { action(part); });
+  void run(const Part& (Engine::*part)(), const Action& action) {
+    compute(threads_, [&] {
+      const Part& ready = (this->*part)();
+      on_open_model([&] { action(ready); });
     });
   }
 
-  std::unique_ptr<Models> models_;
+  template <typename Part, typename Open>
+  const Part& opened(std::unique_ptr<Part>& part, const Open& open) {
+    const std::lock_guard lock(mutex_);
+    if (part == nullptr) part = std::make_unique<Part>(open());
+    return *part;
+  }
+  const engine::Embedder& embedder() {
+    return opened(embedder_, [&] {
+      engine::EmbedderOptions options = embedding_;
+      options.threads = engine::tokenizing_threads(threads_ > 0 ? threads_ : omp_get_max_threads());
+      options.warn = note();
+      return engine::Embedder(model_dir_, options);
+    });
+  }
+  const tasks::MaskFiller& mask_filler() {
+    return opened(mask_filler_, [&] {
+      return tasks::MaskFiller(
+          model_dir_, {.precision = embedding_.precision, .token_budget = embedding_.token_budget, .note = note()});
+    });
+  }
+  const tasks::Continuer& continuer() {
+    return opened(continuer_,
+                  [&] { return tasks::Continuer(model_dir_, {.precision = embedding_.precision, .note = note()}); });
+  }
+  const tasks::Predictor& predictor() {
+    return opened(predictor_, [&] {
+      tasks::PredictOptions options;
+      options.model_dir = model_dir_;
+      options.precision = embedding_.precision;
+      options.batch_tokens = embedding_.token_budget;
+      options.note = note();
+      return tasks::Predictor(options);
+    });
+  }
+
+  // Takes warnings while a part is opened, so with the lock.
+  std::function<void(const std::string&)> note() {
+    return [this](const std::string& text) { warnings_.push_back(io::message_text(text)); };
+  }
+
+  std::string model_dir_;
+  engine::EmbedderOptions embedding_;  // its precision and token_budget are those of all parts
+  int threads_ = 0;                    // that compute; 0: as many as OpenMP uses
+  std::mutex mutex_;                   // of all that follows
+  std::vector<std::string> warnings_;
+  std::unique_ptr<engine::Embedder> embedder_;
+  std::unique_ptr<tasks::MaskFiller> mask_filler_;
+  std::unique_ptr<tasks::Continuer> continuer_;
+  std::unique_ptr<tasks::Predictor> predictor_;
 };
 
 }  // namespace

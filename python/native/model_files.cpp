@@ -2,26 +2,16 @@
 // convert.py): its configuration, its tensors by the names of rf/model/weights.h, and what its position encodings
 // give a token. The directory is opened by the engine first, so that every rule of a model holds for what is read here.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <map>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
-#include <string>
-#include <utility>
 #include <variant>
-#include <vector>
 
-#include "arrays.h"
 #include "bindings.h"
-#include "errors.h"
 #include "rf/engine/model.h"
-#include "rf/io/error.h"
 #include "rf/io/warning.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/computed_encoding.h"
@@ -84,7 +74,8 @@ class ModelFiles {
     names_ = std::move(match.names);
   }
 
-  // As JSON: the configuration; the prefix of the encoder's names; the encodings; linear attention.
+  // As JSON: the configuration; the prefix of the encoder's names; {name in the model: name in the file} of the tensors
+  // that the head uses; the encodings, and what they multiply word embeddings by; linear attention.
   std::string description() const {
     json encodings = json::array();
     for (const EncodingConfig& encoding : config_.position_encodings) {
@@ -97,20 +88,18 @@ class ModelFiles {
     const json sizes = {{"embedding_size", config_.embedding_size},
                         {"rotary_value", config_.rotary_value},
                         {"num_labels", config_.num_labels}};
-    const json description = {{"config", to_json(config_)},
-                              {"sizes", sizes},  // that transformers' configurations may lack
-                              {"architecture", info_.architecture},
-                              {"family", family_name(config_.family)},
-                              {"position_table", has_position_table(config_)},
-                              {"prefix", head_ == Head::kNone ? "" : body_prefix(config_)},
-                              {"linear_attention", described_linear_attention(config_)},
-                              {"position_terms", needs_position_terms(config_)},
-                              {"encodings", encodings}};
-    return description.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+    return text_of({{"config", to_json(config_)},
+                    {"sizes", sizes},  // that transformers' configurations may lack
+                    {"architecture", info_.architecture},
+                    {"family", family_name(config_.family)},
+                    {"position_table", has_position_table(config_)},
+                    {"prefix", head_ == Head::kNone ? "" : body_prefix(config_)},
+                    {"names", names_},
+                    {"linear_attention", described_linear_attention(config_)},
+                    {"position_terms", needs_position_terms(config_)},
+                    {"encodings", encodings},
+                    {"word_scale", word_scale(config_)}});
   }
-
-  // {name in the model: name in the file}, of the tensors that the head uses.
-  std::vector<std::pair<std::string, std::string>> names() const { return {names_.begin(), names_.end()}; }
 
   std::vector<std::string> file_names() const {
     std::vector<std::string> names;
@@ -165,9 +154,6 @@ class ModelFiles {
     sinusoid(positions.data(), tokens, config_.embedding_size, settings.layout, rows.data());
     return array_of(std::move(rows), {positions.size(), width});
   }
-
-  // What encodings multiply word embeddings by.
-  double word_scale() const { return rf::word_scale(config_); }
 
   // [2 clip + 1, head_dim], of an encoding of the kind nezha.
   nb::object nezha_table(size_t encoding) const {
@@ -238,12 +224,10 @@ void bind_model_files(nb::module_& module) {
   nb::class_<ModelFiles>(module, "ModelFiles")
       .def(nb::init<const std::string&, bool>(), nb::arg("model_dir"), nb::arg("bare"))
       .def("description", &ModelFiles::description)
-      .def("names", &ModelFiles::names)
       .def("file_names", &ModelFiles::file_names)
       .def("tensor", &ModelFiles::tensor, nb::arg("name"))
       .def("rotation", &ModelFiles::rotation, nb::arg("encoding"), nb::arg("tokens"), nb::arg("frequencies"))
       .def("sinusoids", &ModelFiles::sinusoids, nb::arg("encoding"), nb::arg("tokens"))
-      .def("word_scale", &ModelFiles::word_scale)
       .def("nezha_table", &ModelFiles::nezha_table, nb::arg("encoding"))
       .def("terms", &ModelFiles::terms)
       .def("uses_stored_table", &ModelFiles::uses_stored_table, nb::arg("table"))

@@ -4,21 +4,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <span>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include "arrays.h"
 #include "bindings.h"
-#include "errors.h"
 #include "rf/io/warning.h"
 #include "rf/text/batch.h"
-#include "texts.h"
 
 namespace rf::python {
 

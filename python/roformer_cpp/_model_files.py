@@ -55,7 +55,8 @@ class ModelFiles:
         self.linear_attention: dict[str, Any] | None = described["linear_attention"]
         self.needs_position_terms: bool = described["position_terms"]
         self.encodings: list[dict[str, Any]] = described["encodings"]
-        self._names = dict(self.native.names())
+        self.word_scale: float = described["word_scale"]  # what encodings multiply word embeddings by
+        self._names: dict[str, str] = described["names"]
 
     @property
     def head_dim(self) -> int:

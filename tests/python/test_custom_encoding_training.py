@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import tolerances as tol
-from cli_support import run_file
+from cli_support import results, run_file
+from roformer_cpp import distributed
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
@@ -37,24 +38,21 @@ def folder(prepared, tmp_path):
     return tmp_path
 
 
-def launch(command, folder, *arguments, **environment):
-    return subprocess.run(
+def result(command, folder, *arguments):
+    done = subprocess.run(
         [sys.executable, "-m", f"roformer_cpp.{command}", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=folder,
-        env=dict(os.environ, PYTHONPATH=str(ROOT / "python"), OMP_NUM_THREADS="1") | environment,
+        env=dict(os.environ, PYTHONPATH=str(ROOT / "python"), OMP_NUM_THREADS="1"),
         timeout=600,
     )
-
-
-def result(command, folder, *arguments):
-    done = launch(command, folder, *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_pretrain_and_evaluate(folder):
+    """The program trains with the encodings that it has."""
     model = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24)
     # So that the model attends to some tokens more than to others.
     longer = dict(
@@ -62,15 +60,20 @@ def test_pretrain_and_evaluate(folder):
         schedule=dict(kind="linear", learning_rate=0.05, warmup_steps=2),
         checkpoint_every_steps=40,
     )
-    losses = {}
+    losses, common = {}, ["--import", "my_encodings", "--data", "data"]
     for encoding in ("none", "alibi", "plain-alibi"):
         config = run_file(folder / "run.json", model=model | {"position_encoding": encoding}, **longer)
-        common = ["--import", "my_encodings", "--data", "data"]
-        trained = result("pretrain", folder, *common, "--output", encoding, "--config", config)
-        report = result("evaluate", folder, *common, "--model", encoding)
-        losses[encoding] = trained["evaluation"]["loss"], report["loss"]
+        trained = (
+            result("pretrain", folder, *common, "--output", encoding, "--config", config)
+            if encoding == "plain-alibi"
+            else results("pretrain", "--data", folder / "data", "--output", folder / encoding, "--config", config)[-1]
+        )
+        losses[encoding] = trained["evaluation"]["loss"]
     assert losses["plain-alibi"] == pytest.approx(losses["alibi"], rel=tol.T4_MAX)
     assert losses["plain-alibi"] != pytest.approx(losses["none"], rel=tol.T4_MAX)
+    (theirs,) = results("evaluate", "--data", folder / "data", "--model", folder / "alibi")
+    ours = result("evaluate", folder, *common, "--model", "plain-alibi")
+    assert ours["loss"] == pytest.approx(theirs["loss"], rel=tol.T4_MAX)
 
 
 def test_compare(folder):
@@ -80,18 +83,28 @@ def test_compare(folder):
     assert "plain-alibi" in (folder / "table" / "table.md").read_text()
 
 
-def test_bad_input(folder):
-    common = ["--data", "data", "--output", "run", "--config", run_file(folder / "run.json")]
-    done = launch("pretrain", folder, "--import", "nothing", *common)
-    assert done.returncode == 2
-    rule = "[usage] --import must be a module that can be loaded, got nothing"
-    assert done.stderr.splitlines()[-1] == f"{rule} (ModuleNotFoundError: No module named 'nothing')"
-    (folder / "broken.py").write_text("1 / 0")
-    done = launch("pretrain", folder, "--import", "broken", *common)
-    assert "got broken (ZeroDivisionError: division by zero)" in done.stderr and "Traceback" not in done.stderr
-    done = launch("compare", folder, "--encodings", "plain-alibi", "--data", "data", "--output", "table")
-    assert done.returncode == 1 and 'must be a known encoding, got "plain-alibi"' in done.stderr
-    done = launch("compare", folder, "--encodings", "none", "--data", "data", "--output", "table", RANK="0")
-    assert done.returncode == 2 and done.stderr == "[distributed] compare must be run by one process, got rank 0\n"
-    help_text = launch("compare", folder, "--help").stdout
-    assert "--import MODULE" in help_text and "torchrun" not in help_text
+def test_what_the_launcher_says(tmp_path, monkeypatch, capsys):
+    """Before it calls the program; of several processes the first one says it."""
+    (tmp_path / "broken.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for arguments, said in (
+        (["--import", "nothing"], "got nothing (ModuleNotFoundError: No module named 'nothing')"),
+        (["--import", "broken"], "got broken (ZeroDivisionError: division by zero)"),
+    ):
+        assert distributed.main("pretrain", arguments) == 2
+        assert capsys.readouterr().err == f"[usage] --import must be a module that can be loaded, {said}\n"
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        for value in ("-1", "soon"):
+            assert distributed.main("pretrain", ["--timeout", value]) == 2
+            said = f"[usage] --timeout must be a number of seconds above 0, got {value}\n"
+            assert capsys.readouterr().err == (said if rank == "0" else "")
+    monkeypatch.setenv("RANK", "0")
+    assert distributed.main("compare", ["--encodings", "none"]) == 2
+    assert capsys.readouterr().err == "[distributed] compare must be run by one process, got rank 0\n"
+    monkeypatch.setattr(distributed, "_run", lambda arguments, group: print(arguments) or 0)
+    for command in ("pretrain", "compare"):
+        assert distributed.main(command, ["--help"]) == 0
+        text = capsys.readouterr().out
+        assert "--import MODULE" in text and text.endswith(f"['{command}', '--help']\n")
+        assert ("torchrun" in text) == ("--backend" in text) == (command == "pretrain")

@@ -1,6 +1,5 @@
 """Engine of the package against transformers, and its arguments, errors and threads."""
 
-import asyncio
 import json
 import os
 import pickle
@@ -14,13 +13,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import roformer_cpp
 from cli_support import ROOT, results
 from engine_case import assert_close, make_causal, make_oracle
-from sentence_model import TEXTS, WORDS, expected, hidden_states, save_encoder, save_modules, unit
-from tolerances import T4_MAX
+from sentence_model import TEXTS, WORDS, expected, hidden_states, save_encoder, unit
 
 Engine = roformer_cpp.Engine
 
@@ -34,7 +31,6 @@ def encoder(tmp_path_factory):
 def with_tokenizer(folder):
     (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    return transformers.BertTokenizer(str(folder / "vocab.txt"))
 
 
 # ---- vectors
@@ -49,7 +45,11 @@ def test_embed(encoder):
     assert np.array_equal(engine.embed(TEXTS[0]), vectors[0])
     assert np.array_equal(engine.embed(tuple(TEXTS)), vectors) and np.array_equal(engine.embed(iter(TEXTS)), vectors)
     assert np.array_equal(engine.embed(np.array(TEXTS, dtype=object)), vectors)
-    assert engine.embed([]).shape == (0, 24)
+    assert engine.embed([]).shape == (0, 24) and engine.encode([]) == []
+    states = engine.encode(TEXTS)
+    for ours, theirs in zip(states, hidden_states(folder, model, TEXTS), strict=True):
+        assert_close(ours, theirs.numpy())
+    assert np.array_equal(engine.encode(TEXTS[0]), states[0])
     assert_close(Engine(folder, normalize=True).embed(TEXTS), expected(folder, model, TEXTS, steps=[unit]))
 
 
@@ -67,25 +67,15 @@ def test_options_of_vectors(encoder):
     assert_close(Engine(folder, prompt="b ").embed(TEXTS, prompt=""), expected(folder, model, TEXTS))
 
 
-def test_prompts_that_poolings_leave_out(encoder, tmp_path):
-    folder, model = encoder
-    shutil.copytree(folder, tmp_path / "m")
-    save_modules(tmp_path / "m", pooling={"pooling_mode": "mean", "include_prompt": False}, prompts={"q": "find: "})
-    texts = [text for text in TEXTS if text]
-    theirs = expected(folder, model, ["find: " + text for text in texts], skipped=6)
-    engine = Engine(tmp_path / "m")
-    assert_close(engine.embed(texts, prompt="find: "), theirs)
-    assert_close(engine.embed(texts), expected(folder, model, texts))
-    assert_close(Engine(tmp_path / "m", prompt_name="q").embed(texts), theirs)
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_bits_do_not_depend_on_the_call(encoder, precision):
     folder, _ = encoder
     alone = {text: Engine(folder, precision=precision).embed(text) for text in set(TEXTS)}
-    for threads, budget in ((1, 1), (2, 20), (3, 4096), (None, 4096)):
+    before = torch.get_num_threads()
+    for threads, budget in ((1, 1), (before + 1, 20), (None, 4096)):
         engine = Engine(folder, precision=precision, threads=threads, token_budget=budget)
         assert np.array_equal(engine.embed(TEXTS), np.stack([alone[text] for text in TEXTS]))
+    assert torch.get_num_threads() == before
 
 
 def test_streams_keep_order_and_read_as_they_are_asked(encoder):
@@ -106,20 +96,6 @@ def test_streams_keep_order_and_read_as_they_are_asked(encoder):
     assert list(engine.embed_stream([])) == []
 
 
-def test_streams_need_constant_memory(encoder):
-    code = f"""
-import resource, roformer_cpp
-engine = roformer_cpp.Engine({str(encoder[0])!r})
-def run(count):
-    for vector in engine.embed_stream(("ab cd " + "a" * (i % 9) for i in range(count))):
-        pass
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(-run(1000) + run(20000))
-"""
-    grown = int(run_python(code))
-    assert grown < 8000  # KiB; the vectors alone are 1900, their rows as objects more
-
-
 def run_python(code, **settings):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **settings}
     done = subprocess.run(
@@ -129,53 +105,35 @@ def run_python(code, **settings):
     return done.stdout
 
 
-def test_hidden_states(encoder):
-    folder, model = encoder
-    states = Engine(folder).encode(TEXTS)
-    for ours, theirs in zip(states, hidden_states(folder, model, TEXTS), strict=True):
-        assert_close(ours, theirs.numpy())
-    assert np.array_equal(Engine(folder).encode(TEXTS[0]), states[0])
-    assert Engine(folder).encode([]) == []
-
-
 # ---- heads
 
 
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("masked")
-    oracle = make_oracle("Bert", "ForMaskedLM")
-    oracle.save_pretrained(folder)
-    return folder, oracle, with_tokenizer(folder)
+    make_oracle("Bert", "ForMaskedLM").save_pretrained(folder)
+    with_tokenizer(folder)
+    return folder
 
 
 def test_fill_mask(masked):
-    folder, oracle, tokenizer = masked
-    texts = ["a b [MASK] c", "[MASK] [MASK] the"]
-    engine = Engine(folder)
-    for text, masks in zip(texts, engine.fill_mask(texts, top_k=7), strict=True):
-        ids = tokenizer(text, return_tensors="pt")
-        with torch.no_grad():
-            logits = oracle(**ids).logits[0][ids["input_ids"][0] == tokenizer.mask_token_id].double()
-        assert len(masks) == len(logits)
-        for candidates, row in zip(masks, logits.softmax(-1), strict=True):
-            best = row.topk(7)
-            assert [each["id"] for each in candidates] == best.indices.tolist()
-            assert [each["token"] for each in candidates] == tokenizer.convert_ids_to_tokens(best.indices.tolist())
-            assert np.abs(np.array([c["probability"] for c in candidates]) - best.values.numpy()).max() < T4_MAX
-    assert engine.fill_mask(texts[0]) == engine.fill_mask([texts[0]])[0]
-    (command,) = results("fill-mask", "--model", folder, "--text", texts[0])
-    assert command["predictions"] == engine.fill_mask(texts[0])[0]
+    folder = masked
+    engine, text = Engine(folder), "a b [MASK] c"
+    (masks,) = engine.fill_mask([text])
+    assert engine.fill_mask(text) == masks and [len(mask) for mask in engine.fill_mask(text, top_k=7)] == [7]
+    (command,) = results("fill-mask", "--model", folder, "--text", text)
+    assert command["predictions"] == masks[0]
     for bad, message in ((["a"], r"must have a \[MASK\]"), (["[MASK]"], "from 1 to 61, got 62")):
         with pytest.raises(ValueError, match=message):
             engine.fill_mask(bad, top_k=62 if "MASK" in bad[0] else 5)
 
 
 def test_predict(tmp_path):
+    """As the command does, which tests/oracles/test_saved_models.py compares with transformers."""
     labels = ["yes", "no", "maybe"]
     oracle = make_oracle("RoFormer", "ForSequenceClassification", num_labels=3, id2label=dict(enumerate(labels)))
     oracle.save_pretrained(tmp_path)
-    tokenizer = with_tokenizer(tmp_path)
+    with_tokenizer(tmp_path)
     task = {"kind": "classification", "labels": labels, "max_length": 20}
     task["columns"] = {name: name for name in ("text", "pair", "label", "id")}
     (tmp_path / "task.json").write_text(json.dumps(task))
@@ -186,11 +144,8 @@ def test_predict(tmp_path):
     data = tmp_path / "records.jsonl"
     data.write_text("".join(json.dumps(record) + "\n" for record in records))
     lines = results("predict", "--model", tmp_path, "--input", data)
-    for ours, line, record in zip(predicted, lines, records, strict=True):
+    for ours, line in zip(predicted, lines, strict=True):
         assert ours == {key: value for key, value in line.items() if key not in ("index", "line", "id")}
-        with torch.no_grad():
-            logits = oracle(**tokenizer(record["text"], record["pair"], return_tensors="pt")).logits[0]
-        assert ours["label"] == labels[int(logits.argmax())]
     assert engine.predict(records[1]) == predicted[1] and engine.predict([]) == []
     with pytest.raises(ValueError, match=r"\[input\] records line 2 must have .*pair"):
         engine.predict([records[0], {"text": "a"}])
@@ -203,34 +158,18 @@ def test_predict(tmp_path):
         engine.predict([{"text": "a", "pair": object()}])
 
 
-def test_predict_texts(tmp_path):
-    oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=2, id2label={0: "a", 1: "b"})
-    oracle.save_pretrained(tmp_path)
-    with_tokenizer(tmp_path)
-    task = {"kind": "classification", "labels": ["a", "b"], "max_length": 20}
-    task["columns"] = {name: name for name in ("text", "label", "id")}
-    (tmp_path / "task.json").write_text(json.dumps(task))
-    engine = Engine(tmp_path, precision="bfloat16")
-    lines = results("predict", "--model", tmp_path, "--precision", "bfloat16", "--text", "abc", "the cat")
-    assert [dict(p, index=i, line=i + 1) for i, p in enumerate(engine.predict(["abc", "the cat"]))] == lines
-    assert dict(engine.predict("abc"), index=0, line=1) == lines[0]
-
-
 @pytest.fixture(scope="module")
 def causal(tmp_path_factory):
     folder = tmp_path_factory.mktemp("causal")
-    oracle = make_causal("RoFormer", folder, max_position_embeddings=48)
-    return folder, oracle, with_tokenizer(folder)
+    make_causal("RoFormer", folder, max_position_embeddings=48)
+    with_tokenizer(folder)
+    return folder
 
 
 def test_generate(causal):
-    folder, oracle, tokenizer = causal
-    engine = Engine(folder)
-    prompts = ["the cat", "a"]
-    for prompt, (result,) in zip(prompts, engine.generate(prompts, max_new_tokens=9, stop=[]), strict=True):
-        ids = tokenizer(prompt, return_tensors="pt")["input_ids"][:, :-1]
-        new = oracle.generate(ids, max_new_tokens=9, do_sample=False, eos_token_id=None)[0, ids.shape[1] :].tolist()
-        assert result["ids"] == new and not result["stopped"] and "score" not in result
+    engine, prompts = Engine(causal), ["the cat", "a"]
+    for (result,) in engine.generate(prompts, max_new_tokens=9, stop=[]):
+        assert len(result["ids"]) == 9 and not result["stopped"] and "score" not in result
     assert engine.generate("a", max_new_tokens=9, stop=[]) == engine.generate(prompts, max_new_tokens=9, stop=[])[1]
     assert len(engine.generate("a", beams=3, num_return_sequences=2)) == 2
     assert "score" in engine.generate("a", beams=2)[0]
@@ -239,34 +178,34 @@ def test_generate(causal):
 @pytest.mark.parametrize(
     ("options", "command"),
     [
-        (dict(max_new_tokens=7), ["--max-new-tokens", 7]),
         (
-            dict(temperature=0.8, top_k=9, top_p=0.9, seed=5),
-            ["--temperature", 0.8, "--top-k", 9, "--top-p", 0.9, "--seed", 5],
+            dict(temperature=0.8, top_k=9, top_p=0.9, seed=5, stop=["a", "b"], min_new_tokens=2),
+            ["--temperature=0.8", "--top-k=9", "--top-p=0.9", "--seed=5", "--stop=a", "--stop=b", "--min-new-tokens=2"],
         ),
-        (dict(sample=True, num_return_sequences=2), ["--sample", "--num-return-sequences", 2]),
-        (dict(beams=3, length_penalty=0.5), ["--beams", 3, "--length-penalty", 0.5]),
-        (dict(stop=["a", "b"], min_new_tokens=2), ["--stop", "a", "--stop", "b", "--min-new-tokens", 2]),
-        (dict(stop=[], repetition_penalty=1.3), ["--no-stop", "--repetition-penalty", 1.3]),
+        (dict(sample=True, num_return_sequences=2), ["--sample", "--num-return-sequences=2"]),
+        (
+            dict(beams=3, length_penalty=0.5, max_new_tokens=7),
+            ["--beams=3", "--length-penalty=0.5", "--max-new-tokens=7"],
+        ),
+        (dict(stop=[], repetition_penalty=1.3), ["--no-stop", "--repetition-penalty=1.3"]),
     ],
 )
 def test_generate_is_the_command(causal, options, command):
-    folder = causal[0]
-    lines = results("generate", "--model", folder, "--prompt", "the cat", *command)
+    lines = results("generate", "--model", causal, "--prompt", "the cat", *command)
     for line in lines:
         for key in ("index", "sequence", "prompt"):
             del line[key]
-    assert Engine(folder).generate("the cat", **options) == lines
+    assert Engine(causal).generate("the cat", **options) == lines
 
 
 def test_a_causal_model_opens_for_generation_and_others_lazily(causal, masked):
     with pytest.raises(RuntimeError, match="causal"):
-        Engine(causal[0]).fill_mask("[MASK]")
+        Engine(causal).fill_mask("[MASK]")
     with pytest.raises(RuntimeError, match="causal language model"):
-        Engine(masked[0]).generate("a")
+        Engine(masked).generate("a")
     with pytest.raises(RuntimeError, match=r"task\.json"):
-        Engine(masked[0], task="predict")
-    assert Engine(masked[0]).embed("a b").shape == (24,)
+        Engine(masked, task="predict")
+    assert Engine(masked).embed("a b").shape == (24,)
 
 
 def test_a_model_of_next_sentences_opens_for_vectors(tmp_path):
@@ -283,14 +222,12 @@ def test_a_model_of_next_sentences_opens_for_vectors(tmp_path):
 
 
 def test_missing_and_damaged_files(encoder, tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"^\[model\] a model must be a directory .*, got .*, which does not exist"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"^\[model\] a model must be a .*, got .*, which does not exist"):
         Engine(tmp_path / "none")
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="must be a directory"):
         Engine(tmp_path / "file")
-    for name in ("config.json", "model.safetensors", "vocab.txt"):
+    for name in ("config.json", "vocab.txt"):
         folder = tmp_path / name.split(".")[0]
         shutil.copytree(encoder[0], folder)
         (folder / name).unlink()
@@ -307,9 +244,7 @@ def test_missing_and_damaged_files(encoder, tmp_path):
     ("options", "error", "message"),
     [
         (dict(precision="float16"), ValueError, "precision must be one of float32, bfloat16, int8, got 'float16'"),
-        (dict(precision=16), TypeError, "precision must be a string, got int"),
         (dict(token_budget=0), ValueError, "token_budget must be at least 1, got 0"),
-        (dict(token_budget=1.5), TypeError, "token_budget must be an integer, got float"),
         (dict(threads=0), ValueError, "threads must be at least 1, got 0"),
         (dict(threads=True), TypeError, "threads must be an integer, got True"),
         (dict(task="train"), ValueError, "task must be one of"),
@@ -347,7 +282,7 @@ def test_bad_calls(encoder):
 
 
 def test_bad_generation(causal):
-    engine = Engine(causal[0])
+    engine = Engine(causal)
     for options, error, message in (
         (dict(beams=2, top_k=3), ValueError, "beams must be without sampling, got top_k"),
         (dict(seed=3), ValueError, "seed must be with sampling, got none"),
@@ -403,21 +338,6 @@ def test_the_interpreter_runs_while_an_engine_computes(encoder):
         if turns > 5:
             return
     pytest.fail(f"the interpreter had {turns} turns while {count} texts were computed")
-
-
-def test_asyncio(encoder):
-    engine = Engine(encoder[0])
-
-    async def main():
-        return await asyncio.gather(*(asyncio.to_thread(engine.embed, [text]) for text in TEXTS))
-
-    assert np.array_equal(np.concatenate(asyncio.run(main())), engine.embed(TEXTS))
-
-
-def test_torchs_number_of_threads_stays(encoder):
-    before = torch.get_num_threads()
-    Engine(encoder[0], threads=before + 1).embed(TEXTS)
-    assert torch.get_num_threads() == before
 
 
 def test_pickled_as_its_directory(encoder):

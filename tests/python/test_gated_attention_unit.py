@@ -75,6 +75,8 @@ def test_fused_float32():
     out = unit(x, kernel="fused")
     assert (out - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
     assert torch.equal(unit(x), out)
+    unit, x = made(dtype=torch.float32, dropout=0.5)
+    assert not torch.equal(unit(x), unit(x)) and torch.equal(unit.eval()(x), unit(x))
 
 
 @pytest.mark.parametrize("is_causal", (False, True))
@@ -103,17 +105,3 @@ def test_masks_and_packed_sequences():
     for begin, end in ((0, 4), (4, T)):
         alone = formula(unit, x[:1, begin:end])
         assert (packed[:, begin:end] - alone).abs().max() <= tol.MODEL_F64 * alone.abs().max()
-
-
-def test_dropout_is_of_training():
-    unit, x = made(dtype=torch.float32, dropout=0.5)
-    assert not torch.equal(unit(x), unit(x))
-    unit.eval()
-    assert torch.equal(unit(x), unit(x))
-
-
-@pytest.mark.parametrize("name", ("hidden_size", "intermediate_size", "key_size"))
-def test_sizes_below_one_are_refused(name):
-    sizes = {"hidden_size": C, "intermediate_size": E, "key_size": S, name: 0}
-    with pytest.raises(ValueError, match=rf"\[gated_attention_unit\] {name} must be at least 1, got 0"):
-        roformer_cpp.GatedAttentionUnit(sizes.pop("hidden_size"), None, **sizes)

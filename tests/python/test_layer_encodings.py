@@ -62,27 +62,8 @@ def test_what_acts_on_the_input_is_refused_by_name(name):
         for make in (Attention, EncoderLayer):
             with pytest.raises(ValueError, match=rf"^\[attention\] encoding must act in .* got {name}, which acts on"):
                 make(C, H, given)
-    with pytest.raises(
-        ValueError, match=r"^\[gated_attention_unit\] encoding must act in attention alone, got floater"
-    ):
+    with pytest.raises(ValueError, match=r"^\[gated_attention_unit\] encoding must act in .* alone, got floater"):
         GatedAttentionUnit(C, made("floater", 1, 4), key_size=4)
-
-
-def test_an_input_written_in_python_is_refused():
-    class Input(roformer_cpp.CustomEncoding):
-        def __init__(self, shape):
-            super().__init__()
-            self.size = shape.embedding_size
-
-        def input(self, positions, dtype):
-            return torch.ones(*positions.shape, self.size, dtype=dtype)
-
-        def shared(self, positions, key_positions, dtype):
-            return roformer_cpp.Terms()
-
-    roformer_cpp.register_encoding("adds-input", Input)
-    with pytest.raises(ValueError, match="got adds-input, which acts on the input"):
-        Attention(C, H, made("adds-input"))
 
 
 DEPENDING = {
@@ -106,17 +87,12 @@ def test_packed_rows_are_those_of_each_sequence(name):
     call = {"is_causal": name in CAUSAL, "cu_seqlens": ENDS}
     with pytest.raises(ValueError, match=r"terms that depend on where sequences begin .* got none and 2 sequences"):
         roformer_cpp.attention(q, k, q, encoding.terms(PACKED, **given), **call)
-    first, second = (
-        roformer_cpp.attention(
-            q[:, a:b], k[:, a:b], q[:, a:b],
-            encoding.terms(torch.arange(b - a), **{key: x[:, a:b] if isinstance(x, torch.Tensor) else x
-                                                    for key, x in given.items()}),
-            is_causal=name in CAUSAL,
-        )
-        for a, b in ((0, 4), (4, T))
-    )  # fmt: skip
     out = roformer_cpp.attention(q, k, q, encoding.terms(PACKED, sequences=SEQUENCES, **given), **call)
-    torch.testing.assert_close(out, torch.cat([first, second], 1), rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+    for a, b in ((0, 4), (4, T)):
+        part = {key: x[:, a:b] if isinstance(x, torch.Tensor) else x for key, x in given.items()}
+        terms = encoding.terms(torch.arange(b - a), **part)
+        alone = roformer_cpp.attention(q[:, a:b], k[:, a:b], q[:, a:b], terms, is_causal=name in CAUSAL)
+        torch.testing.assert_close(out[:, a:b], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
 
 
 @pytest.mark.parametrize("name", DEPENDING)
@@ -150,9 +126,7 @@ def test_padded_rows_are_those_of_each_sequence(name):
     torch.testing.assert_close(out[:1, :4], alone, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
 
 
-@pytest.mark.parametrize(
-    ("name", "is_decoder"), [*((name, True) for name in sorted(CAUSAL)), ("t5", True), ("t5", False)]
-)
+@pytest.mark.parametrize(("name", "is_decoder"), [("fox", True), ("path", True), ("t5", True), ("t5", False)])
 def test_terms_are_for_the_attention_that_they_were_made_for(name, is_decoder):
     encoding = made(name, is_decoder=is_decoder)
     direction, hint = ("causal", "is_causal=True") if is_decoder else ("bidirectional", "is_decoder=True")
@@ -197,7 +171,7 @@ def test_a_score_keeps_its_scale_beside_t5():
         roformer_cpp.combine_encodings([made(inputs), made("t5")])
 
 
-@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "shaw", "tupe-a"])
+@pytest.mark.parametrize("name", ["rope", "t5"])
 def test_queries_of_float64_refuse_terms_of_float32(name):
     """An encoding's terms default to float32, with errors of 1e-7 for queries of 1e-16."""
     encoding, q, positions = made(name), drawn(1, T, H, C // H), torch.arange(T)

@@ -9,7 +9,7 @@ from transformers import LlamaConfig, masking_utils
 
 import patch_models as models
 import tolerances as tol
-from roformer_cpp import DistanceTable, Rotation, Terms
+from roformer_cpp import EncoderLayer
 from roformer_cpp._patched.attend import attend
 from roformer_cpp._patched.masks import MaskForm, make_mask, note_form, noted_form
 
@@ -37,7 +37,7 @@ def allowed(form, queries, keys):
 
 @pytest.mark.parametrize("bool_masks", [True, False])
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize(("queries", "past", "cut"), [(9, 0, 0), (1, 8, 0), (4, 8, 0), (4, 8, 5)])
+@pytest.mark.parametrize(("queries", "past", "cut"), [(9, 0, 0), (1, 8, 0), (4, 8, 5)])
 def test_forms_say_what_masks_say(name, queries, past, cut, bool_masks):
     """`cut`: keys that a cache of a window has dropped."""
     keys = past + queries - cut
@@ -70,18 +70,12 @@ def test_other_functions_have_no_form(name):
     assert noted_form(made) is None
 
 
-def test_configurations_from_elsewhere_get_numbers():
-    """Their models may add a mask to the scores, as eager attention does."""
-
-    class Config(LlamaConfig):
-        pass
-
-    made = make_mask(2, 5, 5, config=Config(), dtype=torch.float32)
+def test_forms_of_other_calls():
+    """Models whose configuration is from elsewhere may add a mask to the scores, as eager attention does; queries that
+    are not the last tokens, as in a cache of fixed size with room after them, have no form."""
+    elsewhere = type("Config", (LlamaConfig,), {})()
+    made = make_mask(2, 5, 5, config=elsewhere, dtype=torch.float32)
     assert made.dtype == torch.float32 and noted_form(made) == MaskForm((-1, 0))
-
-
-def test_queries_that_are_not_the_last_tokens_have_no_form():
-    """A cache of fixed size with room after the queries."""
     assert noted_form(make_mask(2, 3, 9, q_offset=2, dtype=torch.float32)) is None
     assert noted_form(make_mask(2, 3, 9, q_offset=torch.tensor(6), dtype=torch.float32)) is None
 
@@ -98,41 +92,7 @@ def test_a_changed_mask_has_no_form(inference):
     assert noted_form(other) == MaskForm()
 
 
-TERMS = {
-    "none": lambda: (Terms(), []),
-    "rotation": lambda: (Terms(query=rotation(), key=rotation(), value=rotation()), []),
-    "bias": lambda: with_rows("bias"),
-    "tables": lambda: with_rows("key_table", "query_table"),
-}
-ROWS, TOKENS, HEADS, DIM = 2, 12, 4, 8
-
-
-def rotation():
-    angles = torch.arange(TOKENS)[:, None] * torch.arange(1, DIM // 2 + 1)
-    return Rotation(angles.cos()[None], angles.sin()[None])
-
-
-def with_rows(*names):
-    leaves = [torch.randn((HEADS, 7) if name == "bias" else (HEADS, 7, DIM)).requires_grad_() for name in names]
-    return Terms(**{name: DistanceTable(rows, -3, 3) for name, rows in zip(names, leaves, strict=True)}), leaves
-
-
-@pytest.mark.parametrize("name", TERMS)
-def test_dropout_of_nearly_nothing(name):
-    """The smallest probability drops nothing: the kernel's call has the same terms, mask and positions."""
-    torch.manual_seed(0)
-    terms, leaves = TERMS[name]()
-    q = torch.randn(ROWS, TOKENS, HEADS, DIM, requires_grad=True)
-    k, v = (torch.randn(ROWS, TOKENS, HEADS // 2, DIM, requires_grad=True) for _ in range(2))
-    padding = torch.ones(ROWS, TOKENS, dtype=torch.bool)
-    padding[1, 9:] = False
-    grad = torch.randn(ROWS, TOKENS, HEADS, DIM)
-    for form in (MaskForm(), MaskForm((-1, 0), padding), MaskForm((2, 1)), MaskForm(attend=padding[:, None, None, :])):
-        results = []
-        for p in (0.0, 1e-7):
-            out = attend(q, k, v, form, terms=terms, scale=0.3, dropout=p)
-            results.append([out, *torch.autograd.grad(out, (q, k, v, *leaves), grad)])
-        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+ROWS, HEADS, DIM = 2, 4, 8
 
 
 def test_dropout():
@@ -147,3 +107,8 @@ def test_dropout():
     deviation = (p * (1 - p) / kept.numel()) ** 0.5
     assert abs((~kept).double().mean().item() - p) <= tol.SIGMAS * deviation
     assert not torch.equal(dropped, other)
+    for rate in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"\[attention\] dropout must be from 0 to below 1"):
+            attend(q, k, v, MaskForm(), dropout=rate)
+    layer, x = EncoderLayer(16, 2, dropout=0.5, attention_dropout=0.5), torch.randn(1, 4, 16)
+    assert not torch.equal(layer(x), layer(x)) and torch.equal(layer.eval()(x), layer(x))

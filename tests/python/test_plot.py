@@ -29,24 +29,13 @@ def curves(monkeypatch):
 
 
 def test_draws_a_picture(tmp_path, curves):
-    write_metrics(
-        tmp_path,
-        [
-            {"type": "train", "step": 10, "loss": 8.0},
-            {"type": "train", "step": 20, "loss": 7.0},
-            {"type": "evaluation", "step": 20, "loss": 7.1, "unigram_loss": 6.3},
-        ],
-    )
+    lines = [dict(type="train", step=10, loss=8.0), dict(type="train", step=20, loss=7.0)]
+    lines += [dict(type="evaluation", step=20, loss=7.1, unigram_loss=6.3)]
+    write_metrics(tmp_path, [*lines, dict(type="length", length=64), dict(note="a")])
     plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert curves["training"] == [[10, 8], [20, 7]] and curves["held out"] == [[20, 7.1]]
     assert {y for _, y in curves["unigram, held out"]} == {6.3} and len(curves) == 3
-
-
-def test_a_damaged_line_is_named(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"type": "train", "step": 1, "loss": 2}\n{"eve', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:2 must be a JSON object, got '\{\"eve'"):
-        plot.read_metrics(tmp_path)
 
 
 NO_OBJECT, NO_STEP, NO_LOSS = "must be a JSON object", 'a number as "step"', 'a number as "loss"'
@@ -60,9 +49,7 @@ NO_OBJECT, NO_STEP, NO_LOSS = "must be a JSON object", 'a number as "step"', 'a 
         (b'{"type": "tr\xff', NO_OBJECT),
         (b"[" * 100_000, NO_OBJECT),
         (b'{"type": "train", "loss": 2}', NO_STEP),
-        (b'{"type": "evaluation", "step": "4", "loss": 2}', NO_STEP),
         (b'{"type": "train", "step": true, "loss": 2}', NO_STEP),
-        (b'{"type": "train", "step": 4}', NO_LOSS),
         (b'{"type": "train", "step": 4, "loss": null}', NO_LOSS),
         (b'{"type": "train", "step": 4, "loss": NaN}', NO_LOSS),
         (b'{"type": "train", "step": 4, "loss": 1' + b"0" * 400 + b"}", NO_LOSS),
@@ -77,12 +64,6 @@ def test_a_line_that_cannot_be_drawn_is_bad_input(tmp_path, monkeypatch, capsys,
     assert not (tmp_path / "loss.png").exists()
 
 
-def test_lines_of_other_types_are_left_out(tmp_path):
-    write_metrics(tmp_path, [dict(type="train", step=2, loss=0.7), dict(type="length", length=64), dict(note="a")])
-    plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
-    assert (tmp_path / "loss.png").exists()
-
-
 def test_nothing_to_draw_is_an_error(tmp_path):
     write_metrics(tmp_path, [])
     with pytest.raises(ValueError, match="at least one"):
@@ -93,5 +74,4 @@ def test_a_fine_tuning_has_no_unigram_baseline(tmp_path, curves):
     lines = [dict(type="train", step=2, loss=0.7), dict(type="evaluation", step=2, epoch=1, loss=0.6, accuracy=0.5)]
     write_metrics(tmp_path, lines)
     plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
-    assert (tmp_path / "loss.png").exists()
     assert curves == {"training": [[2, 0.7]], "held out": [[2, 0.6]]}

@@ -5,10 +5,8 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-import types
 
 import numpy as np
 import pytest
@@ -127,24 +125,6 @@ def test_a_dataset_keeps_its_order_and_its_options(ray, model, tmp_path):
     assert same_bits(batch["v"], alone.astype(np.float16))
 
 
-def test_a_file_keeps_the_order_of_a_block(tmp_path):
-    """Of a block in many parts, which the threads of pyarrow.dataset.write_dataset exchange in one file of five."""
-    import pyarrow
-
-    from roformer_cpp.ray import _files
-
-    parts, size = 200, 100
-    ends = range(size, parts * size + 1, size)
-    table = pyarrow.concat_tables(
-        [pyarrow.table({"id": np.arange(end - size, end), "load": [[0.0] * 8] * size}) for end in ends]
-    )
-    sink = _files._OrderedFiles(tmp_path, "{:02}.x", _files.save_parquet)
-    for number in range(30):
-        sink.write([table.slice(0, 0), table], types.SimpleNamespace(task_idx=number))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{number:02}.x" for number in range(30)]
-    assert (read(tmp_path)["id"].to_numpy().reshape(30, -1) == np.arange(parts * size)).all()
-
-
 def test_what_killed_tasks_left_is_removed(ray, tmp_path):
     from roformer_cpp.ray import _files
 
@@ -230,14 +210,8 @@ def shards(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "data.json"}
 
 
-def knows_parts():
-    return "--part" in cli_support.run("prepare", "--help").stdout
-
-
 @pytest.mark.parametrize("parts", [1, 3])
 def test_shards_are_those_of_the_program(ray, prepared, documents, tmp_path, parts):
-    if parts > 1 and not knows_parts():
-        pytest.skip("NOT TESTED: this program has no prepare --part")
     given = ray.data.from_items([{"body": text} for text in documents], override_num_blocks=5)
     options = dict(valid_fraction=0.2, seed=3)
     result = roformer_cpp.ray.prepare(
@@ -304,23 +278,6 @@ def test_workers_are_called_in_a_process_group(ray, tmp_path, monkeypatch):
     monkeypatch.setattr(roformer_cpp.ray._train, "pretrain_in_worker", fail)
     found = refusal(lambda: roformer_cpp.ray.train(run, tmp_path / "data", tmp_path / "run", workers=1, restarts=0))
     assert found == ("ValueError", "[pretrain] the run must be right, got wrong")
-
-
-def test_what_a_worker_calls(monkeypatch):
-    calls = []
-    fake = types.ModuleType("roformer_cpp.distributed")
-    fake.pretrain = lambda *arguments, **options: calls.append((arguments, options)) or "result"
-    monkeypatch.setitem(sys.modules, "roformer_cpp.distributed", fake)
-    monkeypatch.setattr(roformer_cpp, "distributed", fake, raising=False)
-    given = dict(run="run.json", data="data", output="run", threads=2, seed=1)
-    assert roformer_cpp.ray._train.pretrain_in_worker(given) == "result"
-    assert calls == [(("run.json", "data", "run"), dict(resume=True, threads=2, seed=1))]
-
-
-def test_training_has_the_bits_of_a_job(ray, data, tmp_path):
-    roformer_cpp.ray.train(RUN, data, tmp_path / "on-ray", workers=2)
-    finish(pretrain(2, data, tmp_path, "alone"))
-    assert same_model(tmp_path / "on-ray", tmp_path / "alone")
 
 
 def test_training_goes_on_after_a_worker_was_killed(ray, data, tmp_path):

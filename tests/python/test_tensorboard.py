@@ -47,7 +47,6 @@ def test_scalars_by_step(tmp_path):
             board(line)
             assert scalars(tmp_path / "logs") == expected(LINES[:number])  # at once
     found = scalars(tmp_path / "logs")
-    assert found == expected(LINES)
     assert found["train/loss"] == [(10, 8.25), (20, float(np.float32(7.1)))]
     assert set(found) >= {"evaluation/accuracy", "length/64/loss"} and "length/512/loss" not in found
 
@@ -71,12 +70,6 @@ def test_as_a_callback(data, tmp_path):
     assert [step for step, _ in found["train/loss"]] == [2, 4, 6] and "length/8/accuracy" in found
 
 
-def command(*arguments):
-    code = f"import runpy; sys.argv = ['tensorboard', *{[str(a) for a in arguments]!r}]; "
-    code += "runpy.run_module('roformer_cpp.tensorboard', run_name='__main__')"
-    return ended(script(refuse_torch(code)))
-
-
 def write_lines(folder, lines):
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -85,11 +78,11 @@ def write_lines(folder, lines):
 def test_the_command(tmp_path):
     """Without torch; a second time it replaces what it wrote."""
     write_lines(tmp_path / "run", LINES)
-    for _ in range(2):
-        assert command(tmp_path / "run") == (0, "")
-    assert scalars(tmp_path / "run" / "tensorboard") == expected(LINES)
-    assert command(tmp_path / "run", tmp_path / "logs") == (0, "")
-    assert scalars(tmp_path / "logs") == expected(LINES)
+    for log_dir in ([], [], [str(tmp_path / "logs")]):
+        code = f"import runpy; sys.argv = ['tensorboard', {str(tmp_path / 'run')!r}, *{log_dir!r}]; "
+        code += "runpy.run_module('roformer_cpp.tensorboard', run_name='__main__')"
+        assert ended(script(refuse_torch(code))) == (0, "")
+    assert scalars(tmp_path / "run" / "tensorboard") == scalars(tmp_path / "logs") == expected(LINES)
 
 
 def test_each_run_of_a_fine_tuning_has_a_folder(tmp_path):

@@ -6,21 +6,7 @@ import torch
 
 from attention_terms import all_terms, from_dict, to_dict
 from roformer_cpp import Terms
-from term_list import TABLES, TENSORS, TERMS, Term, read_terms
-
-
-def test_list_is_read():
-    listed = read_terms(
-        '  ROTATION(query, "R^q", Query)   \\\n  PAIR(left, "l", right, "r") \\\n  NUMBERS(x, "y", One)\n'
-        '  SCORES(z, "zeta", Queries)\n'
-    )
-    assert listed == [
-        Term("ROTATION", "query", "R^q"),
-        Term("PAIR", "left", "l", "HeadDim"),
-        Term("PAIR", "right", "r", "HeadDim"),
-        Term("NUMBERS", "x", "y", "One"),
-        Term("SCORES", "z", "zeta", "Queries"),
-    ]
+from term_list import TABLES, TENSORS, TERMS
 
 
 def test_python_has_the_terms_of_the_list():

@@ -42,14 +42,9 @@ def test_pretraining_is_that_of_the_command(data, trained, tmp_path):
     assert any("roformer_cpp.plot" in line for line in result.messages)
 
 
-def test_a_run_file_may_be_a_path(data, trained, tmp_path):
-    config = run_file(tmp_path / "run.json", **RUN)
-    result = pretrain(str(config), str(data), str(tmp_path / "run"), threads=1, seed=1)
-    assert same_model(result.directory, trained[0])
-
-
 def test_a_profile(data, trained, tmp_path):
-    result = pretrain(RUN, data, tmp_path / "run", threads=1, profile="3:4")
+    config = run_file(tmp_path / "run.json", **RUN)
+    result = pretrain(str(config), str(data), str(tmp_path / "run"), threads=1, seed=1, profile="3:4")
     assert same_model(result.directory, trained[0])
     names = {path.name for path in result.directory.glob("profile*")}
     assert names == {"profile-3-4.rank0.pt.trace.json", "profile-3-4.rank0.txt"}
@@ -100,21 +95,17 @@ def test_lines_of_a_killed_run_are_not_given_again(data, tmp_path):
     assert lines_of(output) == stopped.metrics + again.metrics
 
 
-def test_an_exception_in_a_callback_stops_the_run(data, long_run, tmp_path):
-    class OfTheUser(Exception):
-        pass
-
+def test_an_exception_in_a_callback_stops_the_run(data, tmp_path):
     seen = []
 
     def fail(line):
         seen.append(line)
-        raise OfTheUser("enough")
+        raise LookupError("enough")
 
-    with pytest.raises(OfTheUser, match="enough"):
+    with pytest.raises(LookupError, match="enough"):
         pretrain(LONG, data, tmp_path / "run", callback=fail, threads=1)
     assert len(seen) == 1 and len(checkpoints(tmp_path / "run")) == 1
-    assert pretrain(None, data, tmp_path / "run", resume=True, threads=1).is_finished  # nothing holds the directory
-    assert same_model(tmp_path / "run", long_run.directory)
+    assert is_free(tmp_path / "run")
 
 
 def running(data, output):
@@ -170,19 +161,16 @@ def test_training_needs_no_torch_in_python(data, trained, tmp_path):
     code = (
         "import roformer_cpp\n"
         f"result = roformer_cpp.pretrain({RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1)\n"
-        "assert result.is_finished and 'numpy' not in sys.modules\n"
+        "assert result.is_finished and result.messages and 'numpy' not in sys.modules\n"
     )
-    assert ended(script(refuse_torch(code))) == (0, "")
+    assert ended(script(refuse_torch(code))) == (0, "")  # and shows no messages
     assert same_model(tmp_path / "run", trained[0])
 
 
 def test_messages_are_shown_on_demand(data, tmp_path, capfd):
-    quiet = pretrain(RUN, data, tmp_path / "quiet", threads=1)
-    assert capfd.readouterr() == ("", "")
     verbose = pretrain(RUN, data, tmp_path / "verbose", threads=1, verbose=True)
     shown = capfd.readouterr()
-    assert shown.out == "" and shown.err.splitlines() == verbose.messages
-    assert "held-out loss" in shown.err and len(quiet.messages) == len(verbose.messages)
+    assert shown.out == "" and shown.err.splitlines() == verbose.messages and "held-out loss" in shown.err
 
 
 # ---- vocabulary and shards
@@ -211,7 +199,5 @@ def test_parts_are_merged(prepared, tmp_path):
     }
     with pytest.raises(ValueError, match=r"^\[merge\] all 2 parts must be given, got none with number 2"):
         merge([tmp_path / "1"], tmp_path / "other")
-    with pytest.raises(ValueError, match=r"must be i/n with 1 <= i <= n, got \"3/2\""):
-        prepare(prepared / "corpus", output=tmp_path / "other", part="3/2", **options)
     with pytest.raises(FileNotFoundError, match=r"^\[merge\] the part's directory must exist, got .*nothing$"):
         merge([tmp_path / "nothing"], tmp_path / "other")

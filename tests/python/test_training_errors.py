@@ -13,31 +13,17 @@ from roformer_cpp import _library, prepare, pretrain, vocab
 from training_case import RUN
 
 
-def without(key):
-    return {name: value for name, value in RUN.items() if name != key}
-
-
 @pytest.mark.parametrize(
     ("run", "options", "kind", "message"),
     [
         ({**RUN, "stagse": 1}, {}, ValueError, r"^\[run file\] .*stagse"),
-        (without("stages"), {}, ValueError, r"^\[run file\] stages must be a list"),
         ({**RUN, "seed": float("nan")}, {}, ValueError, r"^\[run file\] options must be finite numbers"),
-        ({**RUN, "precision": "int8"}, {}, ValueError, r"^\[run file\] precision must be"),
         ("nothing.json", {}, FileNotFoundError, r"^\[nothing.json\] cannot open: No such file"),
         (None, {}, ValueError, r"^\[pretrain\] a run file must be given unless"),
         (3, {}, TypeError, r"^\[pretrain\] the run must be a path, got int"),
-        (RUN, {"seed": -1}, ValueError, r"--seed must be .* from 0"),
-        (
-            RUN,
-            {"threads": 0},
-            ValueError,
-            r"--threads must be .* from 1 to 1024 in decimal digits, got \"0\"",
-        ),
-        (RUN, {"threads": "many"}, ValueError, r"--threads must be "),
+        (RUN, {"threads": 0}, ValueError, r"--threads must be .* from 1 to 1024 in decimal digits, got \"0\""),
         (RUN, {"seed": [object()]}, TypeError, r"^\[pretrain\] seed must be a number, .*, got object"),
         (RUN, {"threads": np.ones(3)}, TypeError, r"^\[pretrain\] threads must be a number, .*, got ndarray"),
-        (RUN, {"threads": True}, ValueError, r"--threads"),
         (RUN, {"verbose": 1}, TypeError, r"^\[pretrain\] verbose must be True or False, got 1"),
         (RUN, {"callback": "print"}, TypeError, r"^\[pretrain\] callback must be a function .*, got str"),
         (RUN, {"callback": [print, 3]}, TypeError, r"^\[pretrain\] callback must be a function .*, got int"),
@@ -58,24 +44,9 @@ def test_output_that_is_taken(data, trained, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"^\[train\] the output directory must be empty, got .*notes.txt"):
         pretrain(RUN, data, tmp_path)
-    with pytest.raises(ValueError, match="give --resume to continue that run"):
-        pretrain(RUN, data, trained[0])
     with pytest.raises(ValueError, match=r"^\[resume\] the run file must be the run's own, got 2 at /seed"):
         pretrain({**RUN, "seed": 2}, data, trained[0], resume=True)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-def test_damaged_data(data, tmp_path):
-    shutil.copytree(data, tmp_path / "data")
-    shard = tmp_path / "data" / "train-00000.rfs"
-    content = bytearray(shard.read_bytes())
-    content[200] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(RuntimeError, match=r"^\[shard\] .*train-00000.rfs: the checksum must be"):
-        pretrain(RUN, tmp_path / "data", tmp_path / "run")
-    (tmp_path / "data" / "data.json").unlink()
-    with pytest.raises(RuntimeError, match=r"must be a directory made by prepare, got no data\.json in it"):
-        pretrain(RUN, tmp_path / "data", tmp_path / "other")
 
 
 def test_a_loss_that_is_not_finite(data, tmp_path):
@@ -149,11 +120,7 @@ def test_bad_arguments_of_preparation(prepared, tmp_path):
             vocab(output=tmp_path / "vocab.txt", **options)
     with pytest.raises(FileNotFoundError, match=r"nothing.txt must exist"):
         prepare(["nothing.txt"], prepared / "vocabulary", tmp_path / "data")
-    with pytest.raises(
-        FileNotFoundError, match=r"^\[model\] a model must be a directory .*, got .*, which does not exist"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"^\[model\] a model must be a .*, got .*, which does not exist"):
         prepare(prepared / "corpus", tmp_path / "nothing", tmp_path / "data")
     with pytest.raises(ValueError, match=r"documents"):
         prepare(prepared / "corpus", prepared / "vocabulary", tmp_path / "data", documents="page")
-    with pytest.raises(ValueError, match="a pattern must match at least one file"):
-        vocab(tmp_path / "*.txt", tmp_path / "vocab.txt")

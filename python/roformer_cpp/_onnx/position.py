@@ -54,11 +54,8 @@ class Position:
 
 
 def read_position(where: str, files: ModelFiles, length: int | None) -> Position:
-    """
-    Raises:
-        ValueError: ``length`` is longer than the encoding reads; the encoding changes with the length, or cannot be
-            exported.
-    """
+    """A ``length`` that the encoding does not read, and an encoding that changes with it or has no graph, are a
+    ValueError."""
     if files.linear_attention and files.config["is_decoder"]:
         raise ValueError(f"[{where}] linear attention must be bidirectional, got a causal model (is_decoder)")
     return _Reader(where, files, length).read()
@@ -84,7 +81,7 @@ class _Reader:
         return length
 
     def read(self) -> Position:
-        position = Position(self.tokens, scale=self.scale, word_scale=self.files.native.word_scale())
+        position = Position(self.tokens, scale=self.scale, word_scale=self.files.word_scale)
         nezha = None
         for i, encoding in enumerate(self.files.encodings):
             kind = encoding["kind"]
