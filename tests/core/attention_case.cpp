@@ -356,16 +356,12 @@ void AttentionCase::set_gradients() {
   }
 }
 
-std::vector<std::vector<double>> AttentionCase::read_tiles() const {
-  std::vector<std::vector<double>> values = {out_->read()};
-  for (const Gradient& gradient : gradients_) values.push_back(gradient.tiles->read());
-  return values;
-}
-
 std::vector<std::vector<double>> AttentionCase::run_tiles() {
   EXPECT_EQ(rf_attention_forward(&tiles_), RF_OK) << rf_last_error();
   EXPECT_EQ(rf_attention_backward(&tiles_, &tile_grads_), RF_OK) << rf_last_error();
-  return read_tiles();
+  std::vector<std::vector<double>> values = {out_->read()};
+  for (const Gradient& gradient : gradients_) values.push_back(gradient.tiles->read());
+  return values;
 }
 
 std::vector<AttentionCase::Result> AttentionCase::run() {

@@ -75,7 +75,6 @@ class AttentionCase {
   std::vector<Result> run();
   // Results of the tiles alone: out, then the gradients, those of q, k and v first.
   std::vector<std::vector<double>> run_tiles();
-  std::vector<std::vector<double>> read_tiles() const;
 
   rf_attention_args& tiles() { return tiles_; }
   rf_attention_grads& tile_grads() { return tile_grads_; }

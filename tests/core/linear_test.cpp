@@ -58,9 +58,9 @@ class LinearTiles : public Linear {};  // what the loops of the reference have n
 
 TEST_P(Linear, EqualsFloat64) {
   for (const rf_dtype dtype : kTypes) {
-    // Rows, blocks of columns and units on either side of a tile's; two chunks of the depth; many tiles.
+    // Rows, columns and depths on either side of a tile's, a block's and a chunk's.
     for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{
-             {1, 1, 1}, {3, 5, 7}, {15, 16, 17}, {16, 31, 64}, {70, 65, 129}, {19, 600, 70}, {200, 20, 33}}) {
+             {1, 1, 1}, {3, 5, 7}, {16, 31, 64}, {5, 528, 64}, {70, 65, 129}, {67, 600, 70}, {1060, 20, 33}}) {
       LinearLayerCase linear(dtype, rows, in, out);
       linear.run();
       expect_right(linear, name_of(linear));
@@ -90,7 +90,7 @@ TEST_P(Linear, TakesFloat32WeightsBesideNarrowArrays) {
 
 // More columns than a task, and than a group that is packed together.
 TEST_P(LinearTiles, EqualsFloat64OverManyColumns) {
-  LinearLayerCase run(RF_BF16, 18, 3, 1200), group(RF_F32, 1, 530, 3700);
+  LinearLayerCase run(RF_BF16, 18, 3, 1200), group(RF_F32, 1, 1100, 3700);
   for (LinearLayerCase* linear : {&run, &group}) {
     linear->run();
     expect_right(*linear, name_of(*linear));
@@ -149,13 +149,12 @@ TEST_P(Linear, SumsOverNothingAreZero) {
 
 TEST_P(LinearTiles, ThreadsGiveTheSameBits) {
   for (const rf_dtype dtype : kTypes) {
-    for (const auto& [rows, in, out] :
-         std::initializer_list<std::array<int64_t, 3>>{{300, 600, 700}, {1100, 40, 130}}) {
+    for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{{130, 600, 200}, {1100, 8, 130}}) {
       LinearLayerCase one(dtype, rows, in, out);
       LinearLayerCase several = one;
       omp_set_num_threads(1);
       one.run();
-      for (const int threads : {2, 3, 5}) {
+      for (const int threads : {2, 5}) {
         omp_set_num_threads(threads);
         several.run();
         const std::string what = name_of(one) + " threads " + std::to_string(threads);

@@ -63,7 +63,7 @@ class Layer {
 TEST_P(PackedLinear, EqualsFloat64) {
   for (const rf_dtype dtype : kTypes) {
     for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{
-             {1, 1, 1}, {3, 0, 7}, {5, 33, 65}, {16, 600, 70}, {47, 1200, 130}, {129, 64, 20}}) {
+             {1, 1, 1}, {3, 0, 7}, {5, 33, 65}, {16, 600, 70}, {19, 1200, 70}, {129, 64, 20}}) {
       const LinearLayerCase linear(dtype, rows, in, out);
       LinearLayerCase values = linear.in_float64(LinearLayerCase::As::kValues);
       LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
@@ -78,11 +78,11 @@ TEST_P(PackedLinear, GivesTheBitsOfTheProductThatIsNotPacked) {
   ASSERT_EQ(rf_linear_set_backend("plain"), RF_OK) << rf_last_error();
   for (const rf_dtype dtype : kTypes) {
     if (dtype == RF_BF16 && GetParam() == "AVX3_AMX") continue;  // sums of tiles have another order
-    LinearLayerCase plain(dtype, 70, 1100, 1100);
-    ASSERT_STREQ(rf_linear_backend(dtype, 70, 1100, 1100), "plain");
+    LinearLayerCase plain(dtype, 3, 1100, 1100);
+    ASSERT_STREQ(rf_linear_backend(dtype, 3, 1100, 1100), "plain");
     const rf_linear_args call = plain.args();
     ASSERT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
-    EXPECT_EQ(plain.y.bytes, Layer(plain).forward(0, 70).bytes) << name_of(plain);
+    EXPECT_EQ(plain.y.bytes, Layer(plain).forward(0, 3).bytes) << name_of(plain);
   }
 }
 
@@ -91,7 +91,7 @@ TEST_P(PackedLinear, TheBitsOfARowDependOnNothingElse) {
   constexpr int64_t kRows = 200;
   std::mt19937 random(3);
   std::vector<int64_t> counts = {200, 129, 65, 64, 17, 16, 15, 13, 12, 7, 6, 5, 4, 3, 2};
-  for (int i = 0; i < 10; ++i) counts.push_back(1 + static_cast<int64_t>(random() % kRows));
+  for (int i = 0; i < 4; ++i) counts.push_back(1 + static_cast<int64_t>(random() % kRows));
   // Two chunks of the depth, halves of pairs, parts of vectors and blocks, rows that are aligned to their element only.
   for (const auto& [in, out, gap] :
        std::initializer_list<std::array<int64_t, 3>>{{64, 130, 0}, {600, 70, 0}, {1090, 33, 3}, {33, 300, 0}}) {
@@ -131,7 +131,7 @@ TEST_P(PackedLinear, NoBackendIsChosenByTheNumberOfRows) {
 TEST_P(PackedLinear, ACallAllocatesNothing) {
   if (!counts_allocations()) GTEST_SKIP() << "calls of malloc cannot be counted here";
   for (const rf_dtype dtype : kTypes) {
-    Layer layer(LinearLayerCase(dtype, 150, 600, 700), RF_LINEAR_GELU_ERF);
+    Layer layer(LinearLayerCase(dtype, 150, 600, 130), RF_LINEAR_GELU_ERF);
     layer.forward(0, 1);
     const int64_t work = rf_memory_held().work_bytes, before = allocations();
     for (const int64_t rows : {1, 7, 16, 64, 150, 3}) layer.forward(0, rows);

@@ -156,6 +156,8 @@ TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
         std::vector<char> room(plain.bytes.size() + 2 * kLine);
         for (const bool token_major : {true, false}) {
           core::RopeTile tile;
+          tile.dtype = dtype;
+          tile.layout = layout;
           tile.x = x.bytes.data();
           tile.tokens = kTokens;
           tile.heads = kHeads;
@@ -168,7 +170,7 @@ TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
             tile.sin[t] = rows.bytes.data() + (t * rotary_dim + rotary_dim / 2) * bytes_of(rows.dtype);
           }
           tile.y = plain.bytes.data();
-          core::rotate_tile(dtype, layout, tile);
+          core::rotate_tile(tile);
           tile.stores = core::Stores::kStreaming;
           tile.stage = stage.data();
           for (const int64_t past_a_line : {0, 1}) {
@@ -176,7 +178,7 @@ TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
             size_t space = room.size();
             ASSERT_NE(std::align(kLine, plain.bytes.size() + kLine, start, space), nullptr);
             tile.y = static_cast<char*>(start) + past_a_line * bytes_of(dtype);
-            core::rotate_tile(dtype, layout, tile);
+            core::rotate_tile(tile);
             core::finish_streaming();
             EXPECT_EQ(std::memcmp(tile.y, plain.bytes.data(), plain.bytes.size()), 0)
                 << "dtype " << dtype << " layout " << layout << " " << rotary_dim << " of " << dim << " token-major "

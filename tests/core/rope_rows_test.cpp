@@ -224,8 +224,9 @@ TEST(RopeRowsErrors, EveryRule) {
   refused("cos and sin must not be NULL", [](Args& args) { args.sin = nullptr; });
   refused("cos and sin must be aligned to their element of 4 bytes",
           [](Args& args) { args.cos = static_cast<const char*>(args.cos) + 2; });
-  refused("batch * row_stride_b must fit in int64", [](Args& args) { args.row_stride_b = INT64_MAX; });
-  refused("tokens * row_stride_t must fit in int64", [](Args& args) { args.row_stride_t = INT64_MAX / 2; });
+  refused("extents times strides of cos and sin must fit in int64", [](Args& args) { args.row_stride_b = INT64_MAX; });
+  refused("extents times strides of cos and sin must fit in int64",
+          [](Args& args) { args.row_stride_t = INT64_MAX / 2; });
   refused("strides of x and y must be equal in place", [](Args& args) {
     args.y = const_cast<void*>(args.x);
     args.y_stride_t = 0;

@@ -50,9 +50,9 @@ void add_next_queries_ahead(const AttentionProblem& problem, const rf_attention_
   if (head == x.heads) return;
   const int64_t count = std::min(queries.count, x.queries - first);
   add_keys_ahead(problem, b, head, part.first, kKeyTile, ahead);
-  add_rows_ahead<Access::kRead>(out_rows(x, b, head), first, count, x.value_dim, element, ahead);
-  add_rows_ahead<Access::kRead>(y_rows(x, grads, b, head), first, count, x.value_dim, element, ahead);
-  add_rows_ahead<Access::kRead>(query_rows(problem, b, head), first, count, x.head_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(out_rows(x.dtype, x, b, head), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(out_rows(x.dtype, grads, b, head), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(query_rows(x, b, head), first, count, x.head_dim, element, ahead);
 }
 
 // Prefetches the inputs after a tile of keys, and the outputs after this group of queries and after the last group.

@@ -81,7 +81,7 @@ inline void write_queries(const AttentionProblem& problem, const rf_attention_gr
   const RotationGradient rotation(grads.query_cos, grads.query_sin, x.query.pairs, x.heads,
                                   (b * x.queries + span.first) * x.heads + h);
   if (rotation.wanted()) {
-    load_rows(x.dtype, query_rows(problem, b, h), span.first, span.count, x.head_dim, raw_rows, problem.width);
+    load_rows(x.dtype, query_rows(x, b, h), span.first, span.count, x.head_dim, raw_rows, problem.width);
     write_rotation_gradients(x.layout, x.query.pairs, span.count, raw_rows, problem.width, gradient, problem.inner,
                              rotation);
   }
@@ -125,7 +125,7 @@ inline void write_key_rotations(const AttentionProblem& problem, const rf_attent
     const int64_t row = (b * x.keys + first) * x.key_heads + key_head;
     const RotationGradient of_keys(grads.key_cos, grads.key_sin, x.key.pairs, x.key_heads, row);
     if (of_keys.wanted()) {
-      load_rows(x.dtype, key_rows(problem, b, h), first, count, x.head_dim, raw_rows, problem.width);
+      load_rows(x.dtype, key_rows(x, b, h / problem.group), first, count, x.head_dim, raw_rows, problem.width);
       clear_padding(x, b, keys, problem.width, problem.width, raw_rows);
       write_rotation_gradients(x.layout, x.key.pairs, count, raw_rows, problem.width, sums.keys + first * problem.inner,
                                problem.inner, of_keys);
@@ -133,7 +133,7 @@ inline void write_key_rotations(const AttentionProblem& problem, const rf_attent
     const RotationGradient of_values(grads.value_cos, grads.value_sin, x.value.pairs, x.key_heads, row);
     if (of_values.wanted()) {
       const int64_t width = problem.value_width;
-      load_rows(x.dtype, value_rows(problem, b, h), first, count, x.value_dim, raw_rows, width);
+      load_rows(x.dtype, value_rows(x, b, h / problem.group), first, count, x.value_dim, raw_rows, width);
       clear_padding(x, b, keys, width, width, raw_rows);
       write_rotation_gradients(x.layout, x.value.pairs, count, raw_rows, width, sums.values + first * width, width,
                                of_values);

@@ -137,18 +137,14 @@ inline void KeyPairs::load(const AttentionProblem& problem, const KeySide& keys)
   narrow_rows(keys.values, keys.span.count, problem.value_width, value_rows);
 }
 
-inline HeadRows y_rows(const rf_attention_args& x, const rf_attention_grads& grads, int64_t b, int64_t h) {
-  return head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
-}
-
 inline void BackwardQueries::load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
                                   int64_t h, int64_t first, int64_t count) {
   const rf_attention_args& x = problem.args;
   side.load(problem, b, h, first, count);
   // The outputs are read into the memory of y_columns, which is filled below.
   float* out = y_columns;
-  load_rows(x.dtype, y_rows(x, grads, b, h), first, count, x.value_dim, y, problem.value_width);
-  load_rows(x.dtype, out_rows(x, b, h), first, count, x.value_dim, out, problem.value_width);
+  load_rows(x.dtype, out_rows(x.dtype, grads, b, h), first, count, x.value_dim, y, problem.value_width);
+  load_rows(x.dtype, out_rows(x.dtype, x, b, h), first, count, x.value_dim, out, problem.value_width);
   for (int64_t i = 0; i < kQueryTile; ++i) {
     delta[i] = log2_sum[i] = 0;
     if (i >= count) continue;

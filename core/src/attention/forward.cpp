@@ -102,14 +102,6 @@ HWY_NOINLINE void scale_columns(const float* factors, int64_t count, int64_t wid
   }
 }
 
-HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width, float* rows) {
-  const FloatTag d;
-  for (int64_t i = 0; i < count; ++i, rows += width) {
-    const auto factor = hn::Set(d, factors[i]);
-    for (int64_t c = 0; c < width; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, rows + c), factor), d, rows + c);
-  }
-}
-
 // Whether weights are only multiplied with values, as bfloat16; their floats are then not needed.
 HWY_INLINE bool keeps_pairs_alone(const AttentionProblem& problem, const ForwardSpace& space) {
   return uses_bf16_pairs(problem) && !space.dropout.any() && problem.value_table.rows == nullptr;
@@ -316,10 +308,10 @@ void look_ahead(const AttentionProblem& problem, int64_t b, int64_t h, const Spa
   const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
   if (head < x.heads) {
     add_keys_ahead(problem, b, head, 0, tile, ahead);
-    add_rows_ahead<Access::kRead>(query_rows(problem, b, head), first, std::min(queries.count, x.queries - first),
-                                  x.head_dim, element, ahead);
+    add_rows_ahead<Access::kRead>(query_rows(x, b, head), first, std::min(queries.count, x.queries - first), x.head_dim,
+                                  element, ahead);
   }
-  add_rows_ahead<Access::kWrite>(out_rows(x, b, h), queries.first, queries.count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kWrite>(out_rows(x.dtype, x, b, h), queries.first, queries.count, x.value_dim, element, ahead);
 }
 
 void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tiles, void* memory) {

@@ -70,25 +70,9 @@ struct QuerySide {
   void load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h);
 };
 
-HWY_INLINE HeadRows query_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
-  const rf_attention_args& x = problem.args;
-  return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
-}
-HWY_INLINE HeadRows out_rows(const rf_attention_args& x, int64_t b, int64_t h) {
-  return head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
-}
-HWY_INLINE HeadRows key_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
-  const rf_attention_args& x = problem.args;
-  return head_rows(x.dtype, x.k, b * x.k_stride_b + h / problem.group * x.k_stride_h, x.k_stride_t);
-}
-HWY_INLINE HeadRows value_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
-  const rf_attention_args& x = problem.args;
-  return head_rows(x.dtype, x.v, b * x.v_stride_b + h / problem.group * x.v_stride_h, x.v_stride_t);
-}
-
 inline void QuerySide::load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
-  load_rows(x.dtype, query_rows(problem, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
+  load_rows(x.dtype, query_rows(x, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
   if (x.key_table.rows != nullptr) {
     for (int64_t i = 0; i < span.count; ++i) {
       float* raw = raw_rows + i * problem.width;
@@ -154,8 +138,8 @@ inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h
                            RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
   const int64_t element = element_bytes(x.dtype), count = std::min(tile, x.keys - first);
-  add_rows_ahead<Access::kRead>(value_rows(problem, b, h), first, count, x.value_dim, element, ahead);
-  add_rows_ahead<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(value_rows(x, b, h / problem.group), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(key_rows(x, b, h / problem.group), first, count, x.head_dim, element, ahead);
 }
 
 // Replaces padding by zeros, because it may contain NaN or infinity, and 0 times those is not 0.
@@ -169,7 +153,7 @@ inline void clear_padding(const rf_attention_args& x, int64_t b, const Span& key
 
 inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
-  load_rows(x.dtype, key_rows(problem, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
+  load_rows(x.dtype, key_rows(x, b, h / problem.group), span.first, span.count, x.head_dim, rows, problem.inner);
   clear_padding(x, b, span, problem.width, problem.inner, rows);
   if (x.query_table.rows != nullptr) {
     for (int64_t j = 0; j < span.count; ++j) {
@@ -184,7 +168,8 @@ inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64
 
 inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
-  load_rows(x.dtype, value_rows(problem, b, h), span.first, span.count, x.value_dim, values, problem.value_width);
+  load_rows(x.dtype, value_rows(x, b, h / problem.group), span.first, span.count, x.value_dim, values,
+            problem.value_width);
   clear_padding(x, b, span, problem.value_width, problem.value_width, values);
   rotate_rows(x.value, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, values,
               problem.value_width, {problem.rotation_heads[2], h / problem.group});

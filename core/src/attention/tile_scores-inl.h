@@ -19,7 +19,7 @@
 #include "common/arena.h"
 #include "common/rows-inl.h"
 #include "hwy/highway.h"
-#include "rows/dropout_kernel.h"
+#include "rows/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {

@@ -29,6 +29,25 @@ HWY_INLINE HeadRows head_rows(rf_dtype dtype, const void* data, int64_t offset, 
   return {static_cast<const char*>(data) + offset * element_bytes(dtype), stride};
 }
 
+// Rows of a head of the arrays in a call's arguments.
+template <class Args>
+HWY_INLINE HeadRows query_rows(const Args& x, int64_t b, int64_t h) {
+  return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
+}
+template <class Args>
+HWY_INLINE HeadRows key_rows(const Args& x, int64_t b, int64_t key_head) {
+  return head_rows(x.dtype, x.k, b * x.k_stride_b + key_head * x.k_stride_h, x.k_stride_t);
+}
+template <class Args>
+HWY_INLINE HeadRows value_rows(const Args& x, int64_t b, int64_t key_head) {
+  return head_rows(x.dtype, x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t);
+}
+// Of the output in arguments, or of its gradient.
+template <class Args>
+HWY_INLINE HeadRows out_rows(rf_dtype dtype, const Args& x, int64_t b, int64_t h) {
+  return head_rows(dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
+}
+
 template <Access kAccess>
 HWY_INLINE void add_rows_ahead(HeadRows rows, int64_t first, int64_t count, int64_t columns, int64_t element,
                                RowsAhead& ahead) {
@@ -121,6 +140,15 @@ HWY_INLINE void add_scaled(float factor, const float* x, int64_t count, float* y
   const auto f = hn::Set(d, factor);
   for (int64_t i = 0; i < count; i += kLanes) {
     hn::StoreU(hn::MulAdd(f, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+  }
+}
+
+// x[i] *= factors[i] for rows of `stride` floats.
+inline HWY_NOINLINE void scale_rows(const float* factors, int64_t rows, int64_t stride, float* x) {
+  const FloatTag d;
+  for (int64_t r = 0; r < rows; ++r, x += stride) {
+    const auto factor = hn::Set(d, factors[r]);
+    for (int64_t i = 0; i < stride; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, x + i);
   }
 }
 

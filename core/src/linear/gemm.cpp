@@ -12,7 +12,6 @@
 #include "common/element.h"
 #include "common/parallel_tasks.h"
 #include "linear/gemm_kernel.h"
-#include "linear/gemm_onednn.h"
 #include "rows/kernels.h"
 
 namespace rf::core {
@@ -143,19 +142,28 @@ void set_tile(const Gemm& gemm, const Task& task, const TaskSpace& space, int64_
 // Sums of a task: panel by panel, [panel][kTileRows][columns of the panel].
 float* sums_of(const TaskSpace& space, int64_t block) { return space.sums + block * kBlockColumns * kTileRows; }
 
+}  // namespace
+
+void activate(rf_linear_activation activation, const float* bias, int64_t rows, int64_t columns, float* x,
+              int64_t stride) {
+  rf_gelu_args gelu = {};
+  gelu.dtype = RF_F32;
+  gelu.form = activation == RF_LINEAR_GELU_ERF ? RF_GELU_ERF : RF_GELU_TANH;
+  gelu.rows = rows;
+  gelu.columns = columns;
+  gelu.x = gelu.y = x;
+  gelu.x_stride = gelu.y_stride = stride;
+  gelu.bias = bias;
+  gelu_rows(gelu, {0, rows});
+}
+
+namespace {
+
 // Sums, [rows][stride], to elements of C.
 void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums, int64_t stride) {
   const float* bias = gemm.bias == nullptr ? nullptr : gemm.bias + column;
   if (gemm.activation != RF_LINEAR_NONE) {
-    rf_gelu_args gelu = {};
-    gelu.dtype = RF_F32;
-    gelu.form = gemm.activation == RF_LINEAR_GELU_ERF ? RF_GELU_ERF : RF_GELU_TANH;
-    gelu.rows = rows;
-    gelu.columns = columns;
-    gelu.x = gelu.y = sums;
-    gelu.x_stride = gelu.y_stride = stride;
-    gelu.bias = bias;
-    gelu_rows(gelu, {0, rows});
+    activate(gemm.activation, bias, rows, columns, sums, stride);
     bias = nullptr;
   }
   finish_tile(gemm, row, rows, column, columns, bias, sums, stride);

@@ -72,4 +72,8 @@ void pack_b(const Gemm& gemm, uint32_t* to);
 
 void multiply(const Gemm& gemm);
 
+// GELU of x + bias in place, for rows of `stride` floats. activation: not RF_LINEAR_NONE.
+void activate(rf_linear_activation activation, const float* bias, int64_t rows, int64_t columns, float* x,
+              int64_t stride);
+
 }  // namespace rf::core

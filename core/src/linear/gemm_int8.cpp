@@ -13,13 +13,12 @@
 #include "common/error.h"
 #include "common/parallel_tasks.h"
 #include "common/scratch.h"
+#include "linear/gemm.h"
 #include "linear/gemm_int8_kernel.h"
-#include "rows/kernels.h"
 
 namespace rf::core {
 namespace {
 
-constexpr int64_t kTileRows = 64;
 constexpr int64_t kGroupRows = 4096;  // quantised together before they are multiplied: bounds the work space
 
 // Rows first .. first + count - 1 of a call as bytes.
@@ -51,18 +50,6 @@ struct QuantizedRows {
   }
 };
 
-void activate(const rf_linear_args& args, int64_t rows, int64_t columns, const float* bias, float* x, int64_t stride) {
-  rf_gelu_args gelu = {};
-  gelu.dtype = RF_F32;
-  gelu.form = args.activation == RF_LINEAR_GELU_ERF ? RF_GELU_ERF : RF_GELU_TANH;
-  gelu.rows = rows;
-  gelu.columns = columns;
-  gelu.x = gelu.y = x;
-  gelu.x_stride = gelu.y_stride = stride;
-  gelu.bias = bias;
-  gelu_rows(gelu, {0, rows});
-}
-
 // Rows row.. of the group by one panel. An activation is computed on floats, in y where they fit there.
 void multiply_by_panel(const QuantizedRows& rows, int64_t row, int64_t count, int64_t panel) {
   alignas(64) int32_t sums[kTileRows * kPanelColumns];
@@ -88,13 +75,13 @@ void multiply_by_panel(const QuantizedRows& rows, int64_t row, int64_t count, in
   finish.bias = nullptr;
   if (args.dtype == RF_F32) {
     scale_panel(finish);
-    return activate(args, count, columns, bias, static_cast<float*>(y), args.y_stride);
+    return activate(args.activation, bias, count, columns, static_cast<float*>(y), args.y_stride);
   }
   finish.dtype = RF_F32;
   finish.y = values;
   finish.y_stride = kPanelColumns;
   scale_panel(finish);
-  activate(args, count, columns, bias, values, kPanelColumns);
+  activate(args.activation, bias, count, columns, values, kPanelColumns);
   store_panel(values, count, columns, args.dtype, y, args.y_stride);
 }
 

@@ -1,6 +1,6 @@
 // Replaces gemm_onednn.cpp in a build without oneDNN.
 #include "common/error.h"
-#include "linear/gemm_onednn.h"
+#include "linear/gemm_kernel.h"
 
 namespace rf::core {
 

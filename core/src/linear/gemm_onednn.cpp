@@ -5,7 +5,7 @@
 // A primitive is compiled code for one shape. Rows are rounded up to 16 and a chunk's units to 16, so there are at most
 // 4 * 33 * kPanelBlocks * 2 shapes for each unit, which bounds the cache. One cache serves all threads, because
 // primitives are stateless.
-#include "linear/gemm_onednn.h"
+#include "linear/gemm_kernel.h"
 
 #include <map>
 #include <memory>

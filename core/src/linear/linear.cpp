@@ -15,7 +15,6 @@
 #include "linear/gemm.h"
 #include "linear/gemm_int8.h"
 #include "linear/gemm_kernel.h"
-#include "linear/gemm_onednn.h"
 #include "linear/reference.h"
 
 struct rf_linear_packed {

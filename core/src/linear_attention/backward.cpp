@@ -38,11 +38,9 @@ struct OutputGradient {
   void load(const LinearProblem& problem, const rf_linear_attention_grads& grads, int64_t b, int64_t h,
             const Chunk& chunk) const {
     const rf_linear_attention_args& x = problem.args;
-    const HeadRows y_rows =
-        head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
-    const HeadRows out_rows = head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
-    load_rows(x.dtype, y_rows, chunk.first_query, chunk.queries, x.value_dim, scaled, problem.value_width);
-    load_rows(x.dtype, out_rows, chunk.first_query, chunk.queries, x.value_dim, out, problem.value_width);
+    const int64_t first = chunk.first_query, count = chunk.queries;
+    load_rows(x.dtype, out_rows(x.dtype, grads, b, h), first, count, x.value_dim, scaled, problem.value_width);
+    load_rows(x.dtype, out_rows(x.dtype, x, b, h), first, count, x.value_dim, out, problem.value_width);
     const FloatTag d;
     for (int64_t i = 0; i < chunk.queries; ++i) {
       const float denominator = x.denominators[(b * x.heads + h) * x.queries + chunk.first_query + i];
@@ -68,11 +66,9 @@ void store_rows(rf_dtype dtype, const float* rows, int64_t stride, int64_t count
 void add_query_rows_ahead(const rf_linear_attention_args& x, const rf_linear_attention_grads& grads, const void* dq,
                           int64_t b, int64_t h, const Chunk& next, RowsAhead& ahead) {
   const int64_t element = element_bytes(x.dtype), first = next.first_query, count = next.queries;
-  const HeadRows y_rows =
-      head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
   add_rotation_ahead(x.query, b, x.queries, first, count, ahead);
-  add_rows_ahead<Access::kRead>(y_rows, first, count, x.value_dim, element, ahead);
-  add_rows_ahead<Access::kRead>(out_rows(x, b, h), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(out_rows(x.dtype, grads, b, h), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(out_rows(x.dtype, x, b, h), first, count, x.value_dim, element, ahead);
   add_rows_ahead<Access::kRead>(query_rows(x, b, h), first, count, x.features, element, ahead);
   if (dq != nullptr) {
     const HeadRows rows = head_rows(x.dtype, dq, (b * x.queries * x.heads + h) * x.features, x.heads * x.features);

@@ -26,15 +26,6 @@ inline constexpr float kLowestExponent = -1e30f;
 
 inline float decay_between(float from, float to) { return std::exp(-std::abs(to - from)); }
 
-// x[i] *= factors[i] for rows of `stride` floats.
-inline HWY_NOINLINE void scale_rows(const float* factors, int64_t rows, int64_t stride, float* x) {
-  const FloatTag d;
-  for (int64_t r = 0; r < rows; ++r, x += stride) {
-    const auto factor = hn::Set(d, factors[r]);
-    for (int64_t i = 0; i < stride; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, x + i);
-  }
-}
-
 // Exponents of a chunk's keys and their factors, which are at most 1.
 struct Decays {
   bool any = false;               // false: all factors are 1

@@ -172,20 +172,6 @@ inline HWY_NOINLINE void multiply_by_slopes(const LinearProblem& problem, const 
   }
 }
 
-inline HeadRows query_rows(const rf_linear_attention_args& x, int64_t b, int64_t h) {
-  return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
-}
-inline HeadRows key_rows(const rf_linear_attention_args& x, int64_t b, int64_t key_head) {
-  return head_rows(x.dtype, x.k, b * x.k_stride_b + key_head * x.k_stride_h, x.k_stride_t);
-}
-
-inline HeadRows value_rows(const rf_linear_attention_args& x, int64_t b, int64_t key_head) {
-  return head_rows(x.dtype, x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t);
-}
-inline HeadRows out_rows(const rf_linear_attention_args& x, int64_t b, int64_t h) {
-  return head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
-}
-
 // Prefetches the rows that the next chunk reads and writes, between the blocks of a product.
 inline constexpr int64_t kBlocksOfProduct = 16;  // of AVX-512 with 64 features and value dimensions
 
@@ -203,7 +189,8 @@ inline void add_queries_ahead(const rf_linear_attention_args& x, int64_t b, int6
                               RowsAhead& ahead) {
   const int64_t element = element_bytes(x.dtype);
   add_rotation_ahead(x.query, b, x.queries, next.first_query, next.queries, ahead);
-  add_rows_ahead<Access::kWrite>(out_rows(x, b, h), next.first_query, next.queries, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kWrite>(out_rows(x.dtype, x, b, h), next.first_query, next.queries, x.value_dim, element,
+                                 ahead);
   add_rows_ahead<Access::kRead>(query_rows(x, b, h), next.first_query, next.queries, x.features, element, ahead);
   ahead.spread(kBlocksOfProduct);
 }

@@ -51,16 +51,4 @@ CosSin cos_sin(double position, DoubleDouble frequency) {
   }
 }
 
-template <class T>
-void fill_row(const std::vector<DoubleDouble>& frequencies, double scale, double position, T* cos_row, T* sin_row) {
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const CosSin value = cos_sin(position, frequencies[i]);
-    cos_row[i] = static_cast<T>(scale * value.cos);
-    sin_row[i] = static_cast<T>(scale * value.sin);
-  }
-}
-
-template void fill_row<float>(const std::vector<DoubleDouble>&, double, double, float*, float*);
-template void fill_row<double>(const std::vector<DoubleDouble>&, double, double, double*, double*);
-
 }  // namespace rf::core

@@ -429,9 +429,7 @@ namespace rf::core {
 
 HWY_EXPORT(rotate_any);
 
-void rotate_tile(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile) {
-  HWY_DYNAMIC_DISPATCH(rotate_any)(dtype, layout, tile);
-}
+void rotate_tile(const RopeTile& tile) { HWY_DYNAMIC_DISPATCH(rotate_any)(tile.dtype, tile.layout, tile); }
 
 int64_t rope_stage_bytes(int64_t head_bytes) { return std::max(HWY_STATIC_DISPATCH(kStageBytes), head_bytes); }
 

@@ -42,12 +42,13 @@ inline HWY_NOINLINE void rotate_rows(const rf_attention_rotation& rotation, rf_r
     tile.num_freqs = rotation.pairs;
     tile.head_dim = 2 * rotation.pairs;
     tile.x_stride_t = tile.y_stride_t = stride;
+    tile.layout = layout;
     tile.direction = direction;
     for (int64_t t = 0; t < tile.tokens; ++t) {
       tile.cos[t] = static_cast<const float*>(rotation.cos) + begin + (done + t) * step;
       tile.sin[t] = static_cast<const float*>(rotation.sin) + begin + (done + t) * step;
     }
-    rotate_tile(RF_F32, layout, tile);
+    rotate_tile(tile);
   }
 }
 

@@ -40,18 +40,10 @@ int64_t tile_tokens(int64_t num_freqs) {
 // A tile of the call without its rows: sequence b, from token t on.
 RopeTile tile_at(const RopeData& data, int64_t b, int64_t t) {
   const int64_t bytes = element_bytes(data.dtype);
-  RopeTile tile;
+  RopeTile tile{data};
   tile.x = static_cast<const char*>(data.x) + (b * data.x_stride_b + t * data.x_stride_t) * bytes;
   tile.y = static_cast<char*>(data.y) + (b * data.y_stride_b + t * data.y_stride_t) * bytes;
   tile.tokens = std::min(tile_tokens(data.num_freqs), data.tokens - t);
-  tile.heads = data.heads;
-  tile.head_dim = data.head_dim;
-  tile.num_freqs = data.num_freqs;
-  tile.x_stride_t = data.x_stride_t;
-  tile.x_stride_h = data.x_stride_h;
-  tile.y_stride_t = data.y_stride_t;
-  tile.y_stride_h = data.y_stride_h;
-  tile.direction = data.direction;
   return tile;
 }
 
@@ -79,7 +71,7 @@ class Call {
       tile.stores = stores_;
       tile.stage = static_cast<char*>(space) + rows_bytes_;
       rows_.set_rows(b, t, tile, space);
-      rotate_tile(data_.dtype, data_.layout, tile);
+      rotate_tile(tile);
     }
     if (stores_ == Stores::kStreaming) finish_streaming();
   }

@@ -9,22 +9,6 @@
 
 namespace rf::core {
 
-// The [B, T, H, D] views of a call, as its argument struct gives them.
-struct RopeData {
-  const char* where;  // the function's name in errors
-  rf_dtype dtype;
-  rf_rope_layout layout;
-  RotationDirection direction;
-  int64_t num_freqs;
-  int64_t batch, tokens, heads, head_dim;
-  const void* x;
-  int64_t x_stride_b, x_stride_t, x_stride_h;
-  void* y;
-  int64_t y_stride_b, y_stride_t, y_stride_h;
-
-  bool is_empty() const { return batch == 0 || tokens == 0 || heads == 0; }
-};
-
 // Args: rf_rope_args or rf_rope_rows_args, not checked yet.
 template <class Args>
 RopeData data_of(const char* where, const Args& args, int64_t num_freqs) {

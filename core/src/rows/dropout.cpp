@@ -9,7 +9,7 @@
 #include "common/arguments.h"
 #include "common/element.h"
 #include "common/target.h"
-#include "rows/dropout_kernel.h"
+#include "rows/kernels.h"
 #include "rows/reference.h"
 
 namespace rf::core {

@@ -9,7 +9,7 @@
 //
 // The numbers of a chunk go through a buffer in the first-level cache; a second loop reads them together with the
 // elements.
-#include "rows/dropout_kernel.h"
+#include "rows/kernels.h"
 
 #include <algorithm>
 

@@ -14,7 +14,6 @@
 #include <cmath>
 
 #include "common/simd_targets.h"
-#include "rows/dropout_kernel.h"
 #include "rows/reference.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rows/norm_kernel.cpp"
