@@ -20,7 +20,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rand.h>
 
-#include "attention_paths.h"
+#include "attention_state.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"

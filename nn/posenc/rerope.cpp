@@ -13,7 +13,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "attention_paths.h"
+#include "attention_state.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rotary_rows.h"

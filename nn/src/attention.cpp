@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "attention_paths.h"
+#include "attention_state.h"
 #include "known_values.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
@@ -88,8 +88,8 @@ ops::AttentionCall given_call(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD
           .packed = {}};
 }
 
-// The same call for the kernels of core: packed rows become one row of sequences, except where pairs of a row have
-// numbers of their own, which would be those of pairs of all rows then; all others stay as they are.
+// The same call for the kernels of core: packed rows become one row of sequences, unless each row has a pair bias,
+// whose numbers would then need pairs of different rows; other calls are unchanged.
 ops::AttentionCall kernel_call(ops::AttentionCall call, AttentionContext::State& state) {
   if (!state.packing() || (call.terms.pair_bias.defined() && call.q.sym_size(0) != 1)) {
     call.mask = state.attend();

@@ -63,4 +63,16 @@ struct AttentionContext::State {
   std::map<std::pair<int64_t, int64_t>, at::Tensor> rows_;
 };
 
+// ---- the ways to compute attention, behind attention(), which has checked the arguments ----
+
+// x rotated by the rows of its tokens; x itself without a rotation.
+at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout);
+// [B,S,Hk,D] as [B,H,S,D]: each key head serves H / Hk query heads.
+at::Tensor heads_first(const at::Tensor& x_BSHD, int64_t heads);
+double score_scale(const Terms& terms, const at::Tensor& q_BTHD);
+
+// Products, softmax and gathers, each with its autograd. Allocates a few tensors [B,H,T,S].
+at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
+                              const Terms& terms, AttentionContext::State& state, const AttentionDropout& dropout);
+
 }  // namespace rf::nn

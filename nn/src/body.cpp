@@ -11,7 +11,7 @@
 #include <cmath>
 #include <utility>
 
-#include "attention_paths.h"
+#include "attention_state.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 

@@ -18,7 +18,7 @@
 
 namespace rf::nn {
 
-// The module of that name in parent, made where there is none.
+// The module of that name in parent, created if it is missing.
 std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::string& name);
 
 // Registers a parameter or a buffer under a dotted name, making plain modules on the way.
@@ -26,7 +26,7 @@ enum class RegisteredAs { kParameter, kBuffer };
 void register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor value,
                      RegisteredAs kind = RegisteredAs::kParameter);
 
-// While it exists, parameters that this thread makes have no values, because a file gives them: nothing is computed,
+// While it exists, this thread creates parameters without values, because a file provides them: nothing is computed,
 // and torch's generator is not used.
 class EmptyParameters {
  public:

@@ -13,7 +13,7 @@
 #include <map>
 #include <vector>
 
-#include "attention_paths.h"
+#include "attention_state.h"
 #include "linear_attention_paths.h"
 #include "rf/io/error.h"
 #include "rf/ops/kernels.h"

@@ -54,7 +54,7 @@ at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
   fail("model", "a weight must have a role that defines its initial value, got none for {}", spec.name);
 }
 
-// One for each forward pass, so that passes that run at once share nothing.
+// One for each forward pass, so that concurrent passes share nothing.
 DropoutKey dropout_key_of(const Input& input, bool training) {
   if (input.dropout_key) return *input.dropout_key;
   if (!training) return {};
@@ -97,11 +97,11 @@ struct Model::Impl {
   void bind_head(const Parameters& parameters, const std::string& prefix);
   at::Tensor before_decoder(const at::Tensor& hidden_NC) const;
   at::Tensor summary(const Output& out) const;
-  // What sequence classification reads, [B,C]: the first token, or the mean of those that may be attended to.
+  // What sequence classification reads, [B,C]: the first token, or the mean of the tokens that may be attended to.
   at::Tensor read_vector(const at::Tensor& hidden_BTC, const Input& input) const;
   at::Tensor pooled(const at::Tensor& read_BC) const;
   at::Tensor sequence_logits(const at::Tensor& read_BC, const Output& out, const Dropout& drop, double p) const;
-  // The input as a forward pass reads it: with drawn positions in training. A cache goes on from given ones.
+  // The input of a forward pass, with drawn positions in training. With a cache, positions are never drawn.
   Input drawn(const Input& input, const KeyValueCache* cache, bool training, DropoutKey& key) const {
     if (!training || cache || config.training_positions == TrainingPositions{}) return input;
     return with_training_positions(input, config.training_positions, key);

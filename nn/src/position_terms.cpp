@@ -80,8 +80,8 @@ bool is_of_tokens(std::string_view name) {
 
 std::string named(const char* name, const char* symbol) { return fmt::format("{} ({})", name, symbol); }
 
-// What no file has of these terms: numbers of tokens, rotations that are computed here alone, infinity, and what
-// differs between layers in a way that a file cannot say; empty: there is none.
+// The first term that a file cannot hold: numbers of tokens, rotations that only this module computes, numbers that
+// are not finite, and terms of some layers only; empty: it can hold all of them.
 std::string lacking_in(const std::vector<ops::Terms>& layers, const ModelConfig& config) {
   const bool has_rotations = computes_rotations(config);
   std::string found;
@@ -117,7 +117,7 @@ bool near(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().le(kRounding * largest).all().item<bool>();
 }
 
-// Whether the rows that a sequence of so many tokens reads are those of its own terms.
+// Whether the rows that a sequence of so many tokens reads equal its own terms.
 bool serves(const at::Tensor& stored, const at::Tensor& own, int64_t tokens, Direction) {
   if (stored.dim() == 1) return near(stored.unsqueeze(-1), own.unsqueeze(-1));
   if (stored.dim() < 3) return near(stored, own);  // not by position
@@ -238,7 +238,7 @@ std::pair<int64_t, std::vector<ops::Terms>> terms_for(const Model& model, int64_
   }
 }
 
-// Writes the file; returns what it lacks, of which it then has the name alone.
+// Writes the file; returns the term that it cannot hold, whose name is then its only content.
 std::string write_terms(const Model& model, const std::string& model_dir, std::optional<int64_t> asked,
                         SavedTerms& saved) {
   const ModelConfig& config = model.config();

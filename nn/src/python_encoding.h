@@ -1,5 +1,5 @@
 // Encodings written in Python (python/roformer_cpp/custom_encoding.py), which are called through operators that Python
-// registers; this library knows nothing else of Python. Where no Python runs, there are none.
+// registers; this library knows nothing else of Python. Without a running Python, no such encoding exists.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace rf::nn {
 
-// nullptr where Python has registered no encoding of this name. Parameters and persistent buffers are those of
-// the Python module, and so is the mode, training or evaluation.
+// nullptr if Python has not registered an encoding of this name. Parameters, persistent buffers and the mode, training
+// or evaluation, belong to the Python module.
 std::shared_ptr<Encoding> make_python_encoding(const EncodingConfig& config, const EncodingShape& shape);
 
 // Whether make_python_encoding would make one.

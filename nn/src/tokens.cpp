@@ -1,4 +1,4 @@
-// Positions, padding and packing of a forward pass (tokens.h).
+// Positions, padding and packing of a forward pass (tokens.h), and rows of a cache (rf/nn/cache.h).
 #include "tokens.h"
 
 #include <ATen/TensorOperators.h>
@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <vector>
+
+#include "rf/io/error.h"
 
 namespace rf::nn {
 
@@ -86,6 +88,28 @@ AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window
 AttentionContext cross_attention_context(int64_t queries, int64_t keys, const at::Tensor& mask_BS) {
   const at::Tensor attend = mask_BS.defined() ? mask_BS.unsqueeze(1).unsqueeze(2) : at::Tensor();
   return {make_positions(at::arange(queries, at::kLong), at::arange(keys, at::kLong)), attend, TokenWindow{}};
+}
+
+void select_rows(KeyValueCache& cache, const at::Tensor& rows_N) {
+  const auto select = [&](at::Tensor& of_rows) {
+    if (of_rows.defined() && of_rows.size(0) == cache.batch) of_rows = of_rows.index_select(0, rows_N);
+  };
+  // [1, ..]: the same for all rows.
+  const auto select_unless_shared = [&](at::Tensor& of_rows) {
+    if (of_rows.defined() && of_rows.size(0) > 1) of_rows = of_rows.index_select(0, rows_N);
+  };
+  for (KeyValueCache::Layer& layer : cache.layers) {
+    if (!layer.key_BSHD.defined()) fail("cache", "rows must be those of softmax attention, got linear attention's");
+    select(layer.key_BSHD);
+    select(layer.value_BSHD);
+    select(layer.token_numbers_BSN);
+    select(layer.cross_key_BSHD);
+    select(layer.cross_value_BSHD);
+  }
+  select_unless_shared(cache.positions_BS);
+  select(cache.sequences_BS);
+  select(cache.encoder_mask_BS);
+  cache.batch = rows_N.size(0);
 }
 
 }  // namespace rf::nn

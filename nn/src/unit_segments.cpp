@@ -1,10 +1,11 @@
-#include "unit_segments.h"
-
+// Slopes, offsets and gradients of the pieces (interpolated_bias.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <span>
+
+#include "interpolated_bias.h"
 
 namespace rf::nn {
 

@@ -11,18 +11,18 @@ from encoding_case import Case, parameter
 from initial_values import normal, zero
 
 REFUSED = {"deberta": [
-        ({"max_relative_positions": 0}, "max_relative_positions must be -1.*0"),
-        ({"max_relative_positions": -2}, "max_relative_positions must be an integer from -1.*-2"),
-        ({"position_buckets": 7}, "position_buckets must be.*even.*7"),
-        ({"position_buckets": 0}, "position_buckets must be.*0"),
-        ({"position_buckets": 8, "max_relative_positions": 5}, "max_relative_positions must be above 5.*8.*got 5"),
-        ({"pos_att_type": []}, r"pos_att_type must list c2p, p2c or both, got \[\]"),
-        ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type must list.*p2p"),
-        ({"pos_att_type": 3}, "pos_att_type must list.*3"),
-        ({"share_att_key": "yes"}, "share_att_key must be true or false.*yes"),
-        ({"p2c": "theirs"}, "p2c must be one of code, paper.*theirs"),
-        ({"p2c": "paper", "pos_att_type": ["c2p"]}, 'p2c must be absent where pos_att_type lists no p2c, got "paper"'),
-        ({"norm_rel_ebd": "layer_norm"}, "norm_rel_ebd"),
+    ({"max_relative_positions": 0}, "max_relative_positions must be -1.*0"),
+    ({"max_relative_positions": -2}, "max_relative_positions must be an integer from -1.*-2"),
+    ({"position_buckets": 7}, "position_buckets must be.*even.*7"),
+    ({"position_buckets": 0}, "position_buckets must be.*0"),
+    ({"position_buckets": 8, "max_relative_positions": 5}, "max_relative_positions must be above 5.*8.*got 5"),
+    ({"pos_att_type": []}, r"pos_att_type must list c2p, p2c or both, got \[\]"),
+    ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type must list.*p2p"),
+    ({"pos_att_type": 3}, "pos_att_type must list.*3"),
+    ({"share_att_key": "yes"}, "share_att_key must be true or false.*yes"),
+    ({"p2c": "theirs"}, "p2c must be one of code, paper.*theirs"),
+    ({"p2c": "paper", "pos_att_type": ["c2p"]}, 'p2c must be absent where pos_att_type lists no p2c, got "paper"'),
+    ({"norm_rel_ebd": "layer_norm"}, "norm_rel_ebd"),
 ]}  # fmt: skip
 
 STARTS = {
@@ -53,96 +53,64 @@ def bucketed(distance: int, buckets: int, max_positions: int) -> int:
     return max(0, min(distance + buckets, 2 * buckets - 1))
 
 
-def score_of(case: Case, kr, qr, delta, positions, *, paper=False, terms=("c2p", "p2c"), scale=None):
-    """kr, qr: row of P -> [H*D]."""
-    s = 1 / np.sqrt(case.head_dim * (1 + len(terms))) if scale is None else scale
+def projections_of(case: Case, encoding, config, layer):
+    """W_kr and W_qr of a layer as functions of a row of P, [H*D]."""
+    p = parameter(encoding, "rel_embeddings")
+    if encoding.name == "deberta-literal":
+        return lambda row: case.w_k @ p[row], lambda row: case.w_q @ p[row]
+    if config.get("share_att_key"):  # biases included, as in transformers
+        return lambda row: case.w_k @ p[row] + case.b_k, lambda row: case.w_q @ p[row] + case.b_q
+
+    def own(side):
+        weight, bias = (parameter(encoding, f"layer.{layer}.pos_{side}_proj_{kind}") for kind in ("weight", "bias"))
+        return lambda row: weight @ p[row] + bias
+
+    return (lambda row: own("key")(row)), (lambda row: own("query")(row))  # one of them may be absent
+
+
+@pytest.mark.parametrize("positions", [POSITIONS, [5, 4, 7, 6]], ids=["far", "near"])
+@pytest.mark.parametrize(("name", "config"), [
+    ("deberta", {}),
+    ("deberta", {"p2c": "paper"}),
+    ("deberta", {"share_att_key": True}),
+    ("deberta", {"pos_att_type": ["c2p"]}),
+    ("deberta", {"pos_att_type": ["p2c"]}),
+    ("deberta", {"pos_att_type": "c2p|p2c"}),
+    ("deberta", {"position_buckets": 8, "max_relative_positions": 50}),
+    ("deberta", {"position_buckets": 8, "max_relative_positions": 50, "p2c": "paper"}),
+    ("deberta-literal", {}),
+])  # fmt: skip
+def test_equation(name, config, positions):
+    case, layer = Case(tokens=len(positions)), 1
+    encoding = case.encoding(name, num_hidden_layers=2, **{"max_relative_positions": K} | config)
+    kr, qr = projections_of(case, encoding, config, layer)
+    terms = config.get("pos_att_type", ["c2p", "p2c"])
+    terms = terms.split("|") if isinstance(terms, str) else terms
+    scale = 1 / np.sqrt(case.head_dim * (1 if name == "deberta-literal" else 1 + len(terms)))
+    sign = -1 if config.get("p2c") == "paper" else 1
+
+    def row(distance):
+        return bucketed(distance, 8, 50) if "position_buckets" in config else clamped(distance)
 
     def score(b, h, m, n):
-        q, k = case.q(b, m, h), case.k(b, n, h)
-        distance = positions[m] - positions[n]
+        q, k, distance = case.q(b, m, h), case.k(b, n, h), positions[m] - positions[n]
         total = q @ k
         if "c2p" in terms:
-            total += q @ case.head(kr(delta(distance)), h)
+            total += q @ case.head(kr(row(distance)), h)
         if "p2c" in terms:
-            total += k @ case.head(qr(delta(-distance if paper else distance)), h)
-        return s * total
+            total += k @ case.head(qr(row(sign * distance)), h)
+        return scale * total
 
-    return score
-
-
-def own_projection(encoding, which, layer=0):
-    p = parameter(encoding, "rel_embeddings")
-    weight, bias = (parameter(encoding, f"layer.{layer}.pos_{which}_proj_{kind}") for kind in ("weight", "bias"))
-    return lambda row: weight @ p[row] + bias
-
-
-def own_projections(encoding, layer=0):
-    return own_projection(encoding, "key", layer), own_projection(encoding, "query", layer)
-
-
-@pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("p2c", ["code", "paper"])
-def test_equation(layer, p2c):
-    case = Case()
-    encoding = case.encoding("deberta", num_hidden_layers=2, max_relative_positions=K, p2c=p2c)
-    score = score_of(case, *own_projections(encoding, layer), clamped, POSITIONS, paper=p2c == "paper")
-    case.check(encoding, score, POSITIONS, layer=layer)
-
-
-@pytest.mark.parametrize("p2c", ["code", "paper"])
-def test_neighbours_only(p2c):
-    """Distances that use a part of the table."""
-    case = Case(tokens=4)
-    encoding = case.encoding("deberta", max_relative_positions=20, p2c=p2c)
-    positions = [5, 4, 7, 6]
-    score = score_of(case, *own_projections(encoding), lambda d: d + 20, positions, paper=p2c == "paper")
-    case.check(encoding, score, positions)
-    assert encoding.terms(torch.tensor(positions)).key_table.rows.shape[1] == 7
-
-
-def test_share_att_key():
-    """Distances through the layer's own W_q and W_k, biases included, as transformers does it."""
-    case = Case()
-    encoding = case.encoding("deberta", max_relative_positions=K, share_att_key=True)
-    p = parameter(encoding, "rel_embeddings")
-    assert len(list(encoding.parameters())) == 1
-    score = score_of(
-        case, lambda r: case.w_k @ p[r] + case.b_k, lambda r: case.w_q @ p[r] + case.b_q, clamped, POSITIONS
-    )
-    case.check(encoding, score, POSITIONS)
-
-
-def test_literal_equation():
-    case = Case()
-    encoding = case.encoding("deberta-literal", max_relative_positions=K)
-    p = parameter(encoding, "rel_embeddings")
-    scale = 1 / np.sqrt(case.head_dim)
-    score = score_of(case, lambda r: case.w_k @ p[r], lambda r: case.w_q @ p[r], clamped, POSITIONS, scale=scale)
-    case.check(encoding, score, POSITIONS)
-
-
-@pytest.mark.parametrize("terms", [["c2p"], ["p2c"], "c2p|p2c"])
-def test_one_term(terms):
-    case = Case()
-    encoding = case.encoding("deberta", max_relative_positions=K, pos_att_type=terms)
+    case.check(encoding, score, positions, layer=layer)
     names = [name for name, _ in encoding.named_parameters()]
-    listed = terms.split("|") if isinstance(terms, str) else terms
-    assert any("pos_key_proj" in name for name in names) == ("c2p" in listed)
-    assert any("pos_query_proj" in name for name in names) == ("p2c" in listed)
-    kr = own_projection(encoding, "key") if "c2p" in listed else None
-    qr = own_projection(encoding, "query") if "p2c" in listed else None
-    score = score_of(case, kr, qr, clamped, POSITIONS, terms=listed)
-    case.check(encoding, score, POSITIONS)
+    own = name == "deberta" and not config.get("share_att_key")
+    assert any("pos_key_proj" in each for each in names) == (own and "c2p" in terms)
+    assert any("pos_query_proj" in each for each in names) == (own and "p2c" in terms)
 
 
-@pytest.mark.parametrize("p2c", ["code", "paper"])
-def test_log_buckets(p2c):
-    case = Case()
-    config = {"max_relative_positions": 50, "position_buckets": 8, "p2c": p2c}
-    encoding = case.encoding("deberta", **config)
-    assert encoding.rel_embeddings.shape == (16, case.width)
-    score = score_of(case, *own_projections(encoding), lambda d: bucketed(d, 8, 50), POSITIONS, paper=p2c == "paper")
-    case.check(encoding, score, POSITIONS)
+def test_near_distances_take_a_part_of_the_table():
+    encoding = roformer_cpp.encoding("deberta", max_relative_positions=20)
+    assert encoding.terms(torch.tensor([5, 4, 7, 6])).key_table.rows.shape[1] == 7
 
 
 def rows_by_distance(distances: range, buckets: int, max_positions: int) -> list[int]:

@@ -10,13 +10,13 @@ from initial_values import normal
 from tolerances import T1_ATOL, T1_RTOL
 
 REFUSED = {"t5": [
-        ({"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be even.*31"),
-        ({"relative_attention_num_buckets": 2}, "relative_attention_num_buckets must be an integer from 4.*2"),
-        ({"relative_attention_num_buckets": 1, "is_decoder": True}, "from 2 to 1024, got 1"),
-        ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be an integer from 9.*8"),
-        ({"relative_attention_max_distance": 2**21}, "relative_attention_max_distance must be.*2097152"),
-        ({"scale": 0.5}, "scale must be one of none, sqrt, got 0.5"),
-        ({"num_buckets": 32}, "num_buckets"),
+    ({"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be even.*31"),
+    ({"relative_attention_num_buckets": 2}, "relative_attention_num_buckets must be an integer from 4.*2"),
+    ({"relative_attention_num_buckets": 1, "is_decoder": True}, "from 2 to 1024, got 1"),
+    ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be an integer from 9.*8"),
+    ({"relative_attention_max_distance": 2**21}, "relative_attention_max_distance must be.*2097152"),
+    ({"scale": 0.5}, "scale must be one of none, sqrt, got 0.5"),
+    ({"num_buckets": 32}, "num_buckets"),
 ]}  # fmt: skip
 
 STARTS = {"t5": {"relative_attention_bias": normal}}

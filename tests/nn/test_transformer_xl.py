@@ -9,10 +9,10 @@ from encoding_case import Case, parameter
 from initial_values import normal
 
 REFUSED = {"transformer-xl": [
-        ({"untie_r": 1}, "untie_r must be true or false, got 1"),
-        ({"clamp_len": -2}, "clamp_len must be an integer from -1.*-2"),
-        ({"hidden_size": 7}, "hidden_size must be even.*7"),
-        ({"clamp_length": 4}, "clamp_length"),
+    ({"untie_r": 1}, "untie_r must be true or false, got 1"),
+    ({"clamp_len": -2}, "clamp_len must be an integer from -1.*-2"),
+    ({"hidden_size": 7}, "hidden_size must be even.*7"),
+    ({"clamp_length": 4}, "clamp_length"),
 ]}  # fmt: skip
 
 STARTS = {
