@@ -3,14 +3,13 @@
 import json
 import random
 import signal
-import subprocess
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli_support import PROGRAM, needs_parquet, refused, results, wait_for
+from cli_support import needs_parquet, refused, results, stopped
 from engine_case import make_causal, make_oracle
 from rf_engine import Embedder
 from sentence_model import TEXTS, WORDS
@@ -204,13 +203,7 @@ def test_interrupted_run_continues(model, tmp_path, name):
     lines = text.splitlines(keepends=True)
     output = tmp_path / name
     arguments = ["embed", "--model", model, "--input", "-", "--format", "jsonl", "--output", output]
-    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    child.stdin.write("".join(lines[:5000]).encode())
-    child.stdin.flush()
-    wait_for(lambda: state_of(output)["rows"] > 0, child, seconds=120)
-    child.send_signal(signal.SIGTERM)
-    child.stdin.close()
-    child.wait()
+    stopped(signal.SIGTERM, lambda: state_of(output)["rows"] > 0, *arguments, stdin="".join(lines[:5000]))
     before = state_of(output)
     with output.with_name(name + ".part").open("ab") as part:
         part.write(b"written after the last checkpoint")
