@@ -199,22 +199,20 @@ def killed(model, tmp_path):
     return kill
 
 
-@pytest.mark.parametrize("name", ["out.npy", "out.jsonl", "out.parquet"])
-def test_killed_run_continues(killed, model, tmp_path, name):
-    if name.endswith(".parquet"):
-        needs_parquet()
+def test_killed_run_continues(killed, model, tmp_path):
+    """Of the other formats see test_record_ids.py."""
     lines = many_lines(12000)
-    arguments, output, _ = killed(name, lines)
+    arguments, output, _ = killed("out.npy", lines)
     assert not output.exists()
     finished = state_of(output)["rows"]
-    with output.with_name(name + ".part").open("ab") as part:
+    with output.with_name("out.npy.part").open("ab") as part:
         part.write(b"written after the last checkpoint")
     text = "".join(line + "\n" for line in lines)
     report = results(*arguments, "--token-budget", 100, stdin=text, threads=2)[0]
     assert report["rows"] == 12000 and report["texts"] == 12000 - finished
     (tmp_path / "a.txt").write_text(text)
-    embed(model, tmp_path / ("whole-" + name), tmp_path / "a.txt")
-    assert output.read_bytes() == (tmp_path / ("whole-" + name)).read_bytes()
+    embed(model, tmp_path / "whole.npy", tmp_path / "a.txt")
+    assert output.read_bytes() == (tmp_path / "whole.npy").read_bytes()
     assert not list(tmp_path.glob("*.part*"))
 
 
@@ -254,13 +252,12 @@ def test_existing_output(model, vectors, tmp_path):
     assert np.array_equal(np.load(tmp_path / "out.npy"), vectors) and (tmp_path / "link.npy").is_symlink()
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "out.npy"), (signal.SIGTERM, "out.jsonl")])
-def test_interrupted_run_continues(killed, model, tmp_path, number, name):
+def test_interrupted_run_continues(killed, model, tmp_path):
     """Also while it waits for its input."""
     lines = many_lines(9000)
-    output = tmp_path / name
+    output = tmp_path / "out.jsonl"
     output.write_text("of an earlier run")
-    arguments, output, said = killed(name, lines, "--overwrite", number=number)
+    arguments, output, said = killed(output.name, lines, "--overwrite", number=signal.SIGINT)
     assert said.endswith(f"is kept in {output}.part; the same command continues there\n")
     assert output.read_text() == "of an earlier run"
     finished = state_of(output)["rows"]
@@ -268,8 +265,8 @@ def test_interrupted_run_continues(killed, model, tmp_path, number, name):
     report = results(*arguments, stdin="".join(line + "\n" for line in lines))[0]
     assert (report["rows"], report["texts"]) == (9000, 9000 - finished)
     (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
-    embed(model, tmp_path / ("whole-" + name), tmp_path / "a.txt")
-    assert output.read_bytes() == (tmp_path / ("whole-" + name)).read_bytes()
+    embed(model, tmp_path / "whole.jsonl", tmp_path / "a.txt")
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_two_runs_at_once(model, tmp_path):
