@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -89,7 +90,44 @@ def wait_for(condition, child=None, seconds=60):
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"
         assert child is None or child.poll() is None, "the process has ended"
-        time.sleep(0.005)
+        time.sleep(0.001)
+
+
+def started(*arguments, stdin=None, threads=1):
+    """A process of the program; what is given as its standard input is written, and the input stays open."""
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(
+        [PROGRAM, *map(str, arguments)],
+        stdin=subprocess.DEVNULL if stdin is None else pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
+        preexec_fn=hear_interrupts,
+    )
+    if stdin is not None:
+        child.stdin.write(stdin)
+        child.stdin.flush()
+    return child
+
+
+def stopped(number, condition, *arguments, **options):
+    """Sends a signal to a command once something holds; its exit code, output and messages."""
+    child = started(*arguments, **options)
+    try:
+        wait_for(condition, child, seconds=120)
+        child.send_signal(number)
+        code = child.wait(timeout=60)  # while its standard input is open
+        out, said = child.communicate()
+    finally:
+        child.kill()
+        child.wait()
+    return code, out, said
+
+
+def size_limit(size):
+    """The preexec_fn of a child whose files may have that many bytes."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def make_corpus(folder, documents=16, seed=1):
@@ -105,17 +143,18 @@ def make_data(folder):
     """corpus/, vocabulary/ and data/ in a folder."""
     make_corpus(folder / "corpus")
     results("vocab", "--input", folder / "corpus", "--size", 150, "--output", folder / "vocabulary" / "vocab.txt")
-    results(
-        "prepare",
-        "--input",
-        folder / "corpus",
-        "--model",
-        folder / "vocabulary",
-        "--output",
-        folder / "data",
-        "--valid-fraction",
-        0.2,
-    )
+    prepare(folder, folder / "data")
+
+
+def prepare(folder, output, *more, inputs=None, held_out=0.2, **options):
+    """What `prepare` reports of the folder's corpus, or of other inputs, with its vocabulary."""
+    given = ["--input", *(inputs or [folder / "corpus"]), "--model", folder / "vocabulary", "--output", output]
+    return results("prepare", *given, "--valid-fraction", held_out, *more, **options)[0]
+
+
+def pretrain(folder, config, output, *more):
+    """The arguments of `pretrain` on the folder's data."""
+    return ["pretrain", "--data", folder / "data", "--config", config, "--output", output, *more]
 
 
 # A run file of pretrain, of about a second.
@@ -129,5 +168,15 @@ RUN = dict(
 
 
 def run_file(path, **keys):
-    path.write_text(json.dumps({**RUN, **keys}))
+    """With init_from, without a model."""
+    run = {key: value for key, value in RUN.items() if key != "model" or "init_from" not in keys}
+    path.write_text(json.dumps(run | keys))
     return path
+
+
+def metrics(run_dir, *types):
+    """The lines of metrics.jsonl, or those of some types, without the times."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    timing = ("seconds", "tokens_per_second")
+    untimed = [{key: value for key, value in line.items() if key not in timing} for line in lines]
+    return [line for line in untimed if not types or line["type"] in types]

@@ -1,5 +1,4 @@
 // roformer average: averages checkpoints.
-#include <fmt/format.h>
 
 #include <filesystem>
 #include <memory>
@@ -51,7 +50,7 @@ std::function<int()> configure_average(CLI::App& app, const Common&) {
   source->add_option("--run", options->run, "Run directory, whose newest checkpoints are averaged");
   CLI::Option* const models = source->add_option("--models", options->models, "Model directories, in place of a run's");
   source->require_option(1);
-  app.add_option("--last", options->last, "How many checkpoints of the run")->capture_default_str()->excludes(models);
+  add_default(app, "--last", options->last, "How many checkpoints of the run")->excludes(models);
   app.add_option("--output", options->output, "Model directory to write; must not exist")->required();
   return [options] { return run_average(*options); };
 }

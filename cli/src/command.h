@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,19 @@ struct Command {
   enum class Seed { kUsed, kNotUsed } seed;
   Configure configure;  // nullptr: configured by the training library
 };
+
+// An option whose default value is shown in --help.
+template <typename Value>
+CLI::Option* add_default(CLI::App& app, const char* name, Value& value, const std::string& help) {
+  return app.add_option(name, value, help)->capture_default_str();
+}
+// A flag that gives `value` to `target`.
+template <typename Value>
+CLI::Option* add_switch(CLI::App& app, const char* name, Value& target, std::type_identity_t<Value> value,
+                        const char* help) {
+  return app.add_flag_callback(
+      name, [&target, value] { target = value; }, help);
+}
 
 // Exit codes (README.md).
 constexpr int kOk = 0, kBadInput = 1, kUsage = 2, kInternal = 3;

@@ -1,8 +1,13 @@
 // roformer embed: the vectors of texts, of any number of them in constant memory.
 #include <fmt/format.h>
+#include <semaphore.h>
+#include <unistd.h>
 
-#include <chrono>
+#include <array>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -13,11 +18,9 @@
 #include "embedder_options.h"
 #include "embedding_output.h"
 #include "embedding_run.h"
-#include "interrupt_watch.h"
 #include "read_options.h"
 #include "rf/io/error.h"
 #include "rf/io/half.h"
-#include "rf/io/printable.h"
 #include "rf/status.h"
 
 namespace rf::cli {
@@ -36,7 +39,61 @@ struct EmbedOptions {
   bool restart = false, overwrite = false;
 };
 
-// Writes rows in a thread of its own, so that computing does not wait for the disk.
+constexpr std::array kSignals = {SIGINT, SIGTERM};
+
+// A handler may use these: sem_post is async-signal-safe.
+sem_t wake_up;
+volatile std::sig_atomic_t received_signal = 0;
+
+extern "C" void on_signal(int number) {
+  received_signal = number;
+  sem_post(&wake_up);
+}
+
+// While it exists, the first SIGINT or SIGTERM immediately calls `keep` in a separate thread, even if other threads are
+// waiting. If `keep` returns true, the process exits with 128 + the signal's number. A second signal has its usual
+// effect. A signal that the parent process ignores (nohup) stays ignored. Only one may exist at a time.
+class InterruptWatch {
+ public:
+  explicit InterruptWatch(std::function<bool()> keep) : keep_(std::move(keep)) {
+    received_signal = 0;
+    sem_init(&wake_up, 0, 0);
+    thread_ = std::thread([this] { wait(); });
+    for (size_t i = 0; i < kSignals.size(); ++i) {
+      sigaction(kSignals[i], nullptr, &earlier_[i]);
+      if (earlier_[i].sa_handler == SIG_IGN) continue;
+      struct sigaction action {};
+      action.sa_handler = on_signal;
+      action.sa_flags = SA_RESETHAND | SA_RESTART;
+      sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+
+  ~InterruptWatch() {
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &earlier_[i], nullptr);
+    sem_post(&wake_up);
+    thread_.join();
+    sem_destroy(&wake_up);
+  }
+
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+
+ private:
+  void wait() {
+    while (sem_wait(&wake_up) != 0) {  // interrupted
+    }
+    if (received_signal == 0 || !keep_()) return;
+    std::fflush(nullptr);
+    ::_exit(kSignalBase + received_signal);  // other threads are busy or wait for input
+  }
+
+  std::function<bool()> keep_;
+  std::array<struct sigaction, 2> earlier_{};
+  std::thread thread_;
+};
+
+// Writes rows in a separate thread, so that computing does not wait for the disk.
 class RowWriter {
  public:
   explicit RowWriter(EmbeddingOutput& output) : output_(output), thread_([this] { write(); }) {}

@@ -45,31 +45,22 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
   engine::EmbedderOptions& options = arguments.options;
   app.add_option("--model", arguments.model_dir, "Model directory, also one of sentence-transformers")->required();
   add_poolings(app, options);
-  app.add_flag_callback(
-      "--normalize", [&options] { options.normalize = true; }, "Vectors of length 1; default: as the model says");
-  app.add_flag_callback(
-         "--no-normalize", [&options] { options.normalize = false; }, "Vectors as they are")
-      ->excludes("--normalize");
+  add_switch(app, "--normalize", options.normalize, true, "Vectors of length 1; default: as the model says");
+  add_switch(app, "--no-normalize", options.normalize, false, "Vectors as they are")->excludes("--normalize");
   app.add_option("--dimensions", options.dimensions,
                  "The first N elements of each vector (Matryoshka), which is then normalised again if vectors are")
-      ->check(whole_number(1));
-  app.add_option_function<std::string>(
-      "--prompt", [&options](const std::string& text) { options.prompt = text; }, "Text before each text");
-  app.add_option_function<std::string>(
-         "--prompt-name", [&options](const std::string& name) { options.prompt_name = name; },
-         "One of the model's prompts")
-      ->excludes("--prompt");
+      ->check(integer_within(1));
+  add_prompt(app, options, "Text before each text");
   add_precision(app, options.precision);
   app.add_option("--max-length", options.max_length,
                  "Most tokens of a text, with special tokens; default: the model's max_seq_length, else what its "
                  "tokenizer and positions allow")
-      ->check(whole_number(1));
+      ->check(integer_within(1));
   add_choice<LongTexts>(app, "--long-texts", options.long_texts, "truncate",
                         "A longer text: truncate (its first tokens count, as in sentence-transformers) or refuse",
                         {{"truncate", LongTexts::kTruncate}, {"refuse", LongTexts::kRefuse}});
-  app.add_option("--token-budget", options.token_budget,
-                 "Tokens that are computed at once; results do not depend on it, memory does")
-      ->capture_default_str();
+  add_default(app, "--token-budget", options.token_budget,
+              "Tokens that are computed at once; results do not depend on it, memory does");
 }
 
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common) {

@@ -3,7 +3,6 @@
 
 #define XXH_INLINE_ALL
 #include <fmt/format.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -169,19 +168,9 @@ class BlockEmbedder {
     if (total_bytes_ > 0) {
       share = fmt::format(", {:.0f}%", std::min(100.0, 100 * bytes / static_cast<double>(total_bytes_)));
     }
-    show(fmt::format("embedding: {} texts{}, {:.0f} texts/s, {:.0f} tokens/s{}", run_.finished + counts_.texts, share,
-                     static_cast<double>(counts_.texts) / seconds, static_cast<double>(counts_.tokens) / seconds,
-                     estimate_->left(bytes)),
-         seconds);
-  }
-
-  // Rewrites a line on a terminal; in a log, writes a line every 10 seconds.
-  void show(const std::string& line, double seconds) {
-    constexpr double kLogSeconds = 10;
-    if (is_terminal_) return progress().update(line);
-    if (seconds - last_line_ < kLogSeconds) return;
-    last_line_ = seconds;
-    say(line);
+    progress().update(fmt::format("embedding: {} texts{}, {:.0f} texts/s, {:.0f} tokens/s{}",
+                                  run_.finished + counts_.texts, share, static_cast<double>(counts_.texts) / seconds,
+                                  static_cast<double>(counts_.tokens) / seconds, estimate_->left(bytes)));
   }
 
   const EmbeddingRun& run_;
@@ -190,8 +179,6 @@ class BlockEmbedder {
   const int64_t total_bytes_;
   std::optional<io::TimeEstimate> estimate_;
   std::vector<float> vectors_;
-  const bool is_terminal_ = ::isatty(STDERR_FILENO) != 0;
-  double last_line_ = 0;
 };
 
 }  // namespace

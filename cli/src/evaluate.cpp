@@ -1,7 +1,5 @@
 // roformer evaluate: evaluates a fine-tuned model on records with the engine, or a language model on prepared data with
 // the training library.
-#include "evaluate.h"
-
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -64,22 +62,18 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
       "--max-length", options->max_length,
       "Tokens per row; default: those of the run whose model it is (128 for other models), or with --input the task's");
   app.add_option("--data", data.data_dir, "Language models: data directory made by prepare");
-  app.add_option("--batch", data.batch_size, "With --data: rows per forward pass")->capture_default_str();
-  app.add_option("--split", data.split, "With --data: valid, train or test")->capture_default_str();
-  app.add_option("--mask-probability", data.mask.probability,
-                 "With --data: share of tokens to mask (masked language models)")
-      ->capture_default_str();
-  app.add_flag_callback(
-      "--whole-word", [options] { options->data.mask.unit = data::MaskUnit::kWholeWord; },
-      "With --data: mask whole words");
+  add_default(app, "--batch", data.batch_size, "With --data: rows per forward pass");
+  add_default(app, "--split", data.split, "With --data: valid, train or test");
+  add_default(app, "--mask-probability", data.mask.probability,
+              "With --data: share of tokens to mask (masked language models)");
+  add_switch(app, "--whole-word", data.mask.unit, data::MaskUnit::kWholeWord, "With --data: mask whole words");
   add_choice<data::Pairs>(
       app, "--pairs", data.pairs, "none",
       "With --data: also classify pairs of sentences, next_sentence or sentence_order, with a model "
       "that was pretrained on them",
       {data::kPairsNames.begin(), data::kPairsNames.end()});
-  app.add_flag_callback(
-      "--padded", [options] { options->data.packing = data::Packing::kPadded; },
-      "With --data: a row is one piece of a document; default: rows are packed");
+  add_switch(app, "--padded", data.packing, data::Packing::kPadded,
+             "With --data: a row is one piece of a document; default: rows are packed");
   app.add_flag("--bfloat16", data.bfloat16, "With --data: compute in bfloat16 where training does; default: float32");
   add_record_inputs(app, options->records.input.inputs);
   add_record_format(app, options->records.input.format, options->records.input.quotes);

@@ -33,7 +33,7 @@ std::function<int()> configure_fill_mask(CLI::App& app, const Common&) {
   auto options = std::make_shared<FillMaskOptions>();
   app.add_option("--model", options->model_dir, "Model directory")->required();
   app.add_option("--text", options->text, "Text with one or more [MASK]")->required();
-  app.add_option("--top-k", options->top_k, "Predictions for each mask, the best first")->capture_default_str();
+  add_default(app, "--top-k", options->top_k, "Predictions for each mask, the best first");
   return [options] { return run_fill_mask(*options); };
 }
 

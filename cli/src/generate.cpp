@@ -180,26 +180,20 @@ engine::Search search_of(const CLI::App& app, const GenerateOptions& options) {
 
 void add_search_options(CLI::App& app, GenerateOptions& options) {
   engine::GenerationOptions& generation = options.generation;
-  app.add_option("--max-new-tokens", generation.max_new_tokens, "Tokens at most, up to 2^30")->capture_default_str();
-  app.add_option("--min-new-tokens", generation.min_new_tokens, "No end before so many tokens")->capture_default_str();
+  add_default(app, "--max-new-tokens", generation.max_new_tokens, "Tokens at most, up to 2^30");
+  add_default(app, "--min-new-tokens", generation.min_new_tokens, "No end before so many tokens");
   app.add_flag("--sample", options.sample,
                "Draw each token from its distribution; so do the next three options. Without them, and without "
                "--beams, it is the most probable one");
-  app.add_option("--temperature", generation.temperature, "Divides the logits; below 1 probable tokens gain")
-      ->capture_default_str();
-  app.add_option("--top-k", generation.top_k, "Draw from the k most probable tokens only; 0: all")
-      ->capture_default_str();
-  app.add_option("--top-p", generation.top_p, "Draw from the fewest tokens whose probability is at least p")
-      ->capture_default_str();
-  app.add_option("--repetition-penalty", generation.repetition_penalty,
-                 "Above 1, tokens that occur already, in the prompt too, become less probable")
-      ->capture_default_str();
+  add_default(app, "--temperature", generation.temperature, "Divides the logits; below 1 probable tokens gain");
+  add_default(app, "--top-k", generation.top_k, "Draw from the k most probable tokens only; 0: all");
+  add_default(app, "--top-p", generation.top_p, "Draw from the fewest tokens whose probability is at least p");
+  add_default(app, "--repetition-penalty", generation.repetition_penalty,
+              "Above 1, tokens that occur already, in the prompt too, become less probable");
   app.add_option("--beams", generation.beams, "Beam search with so many beams");
-  app.add_option("--length-penalty", generation.length_penalty,
-                 "Beams are ranked by log-probability over tokens^penalty")
-      ->capture_default_str();
-  app.add_option("--num-return-sequences", generation.return_sequences, "Results for each prompt; beams: the best")
-      ->capture_default_str();
+  add_default(app, "--length-penalty", generation.length_penalty,
+              "Beams are ranked by log-probability over tokens^penalty");
+  add_default(app, "--num-return-sequences", generation.return_sequences, "Results for each prompt; beams: the best");
   app.add_option(
          "--stop", options.stops,
          "A string that ends a text, which keeps it, or a special token; may be given several times; default: what "
@@ -207,8 +201,7 @@ void add_search_options(CLI::App& app, GenerateOptions& options) {
       ->allow_extra_args(false);
   app.add_flag("--no-stop", options.no_stop, "Nothing ends a text before --max-new-tokens");
   app.add_flag("--stream", options.stream, "Write the text of one --prompt as it is found, in place of a JSON line");
-  app.add_option("--batch", generation.batch, "Sequences that are computed at once; no result depends on it")
-      ->capture_default_str();
+  add_default(app, "--batch", generation.batch, "Sequences that are computed at once; no result depends on it");
 }
 
 std::function<int()> configure_generate(CLI::App& app, const Common& common) {

@@ -14,7 +14,6 @@
 #include <array>
 #include <csignal>
 #include <filesystem>
-#include <memory>
 #include <new>
 #include <span>
 #include <sstream>
@@ -27,7 +26,6 @@
 #include "command_line.h"
 #include "rf/status.h"
 #include "training_library.h"
-#include "usage_errors.h"
 
 // One line for each command, in the order of --help; each is defined in its own file, or in training_commands.cpp.
 #define RF_COMMANDS(X) \
@@ -94,7 +92,7 @@ void check_command(int argc, char** argv) {
 
 void add_common(CLI::App& app, const Command& command, Common& common) {
   if (command.seed == Command::Seed::kUsed) app.add_option("--seed", common.seed, "Seed of the random numbers");
-  app.add_option("--threads", common.threads, "Threads to use; default: all")->check(whole_number(1, 1024));
+  app.add_option("--threads", common.threads, "Threads to use; default: all")->check(integer_within(1, 1024));
   app.footer(fmt::format("Example:\n  {}", command.example));
 }
 

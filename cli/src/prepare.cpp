@@ -2,7 +2,6 @@
 #include "rf/data/prepare.h"
 
 #include <charconv>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -79,14 +78,12 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
       "Whose words whole-word masking masks: tokenizer, or jieba (for a vocabulary of Chinese characters)",
       {{"tokenizer", data::WordRule::kTokenizer}, {"jieba", data::WordRule::kJieba}});
   app.add_option("--output", options->output_dir, "Data directory to write")->required();
-  CLI::Option* const fraction = app.add_option("--valid-fraction", options->valid_fraction,
-                                               "Part of the documents to hold out, drawn with the seed")
-                                    ->capture_default_str();
+  CLI::Option* const fraction = add_default(app, "--valid-fraction", options->valid_fraction,
+                                            "Part of the documents to hold out, drawn with the seed");
   app.add_option("--valid-input", options->valid_inputs, "Held-out documents from other files, read like --input")
       ->excludes(fraction);
   app.add_option("--test-input", options->test_inputs, "Documents of the split \"test\", which only evaluate reads");
-  app.add_option("--shard-tokens", options->shard_tokens, "Tokens after which a new shard starts")
-      ->capture_default_str();
+  add_default(app, "--shard-tokens", options->shard_tokens, "Tokens after which a new shard starts");
   add_part(app, *options);
   return [options, &common] {
     options->seed = common.seed.value_or(options->seed);

@@ -81,8 +81,7 @@ bool is_model_file(const fs::path& path) {
 }
 
 void add_no_quotes(CLI::App& app, data::Quotes& quotes) {
-  app.add_flag_callback(
-      "--no-quotes", [&quotes] { quotes = data::Quotes::kText; }, "Quotation marks in csv and tsv are text");
+  add_switch(app, "--no-quotes", quotes, data::Quotes::kText, "Quotation marks in csv and tsv are text");
 }
 
 }  // namespace
@@ -95,10 +94,9 @@ CLI::Option* add_text_inputs(CLI::App& app, data::ReadOptions& options) {
           ->required();
   add_named(app, "--format", options.format, data::format, data::format_name(options.format),
             "Format of the inputs, if their names do not tell it: text, jsonl, csv, tsv or parquet");
-  app.add_option("--field", options.field,
-                 "Field with the text of a record: a JSON key (a.b or /a/b), a column's name, or in a table without "
-                 "header its number from 1")
-      ->capture_default_str();
+  add_default(app, "--field", options.field,
+              "Field with the text of a record: a JSON key (a.b or /a/b), a column's name, or in a table without "
+              "header its number from 1");
   add_no_quotes(app, options.quotes);
   return input;
 }
@@ -118,9 +116,8 @@ void add_id_field(CLI::App& app, data::ReadOptions& options) {
 
 void add_read_options(CLI::App& app, data::ReadOptions& options) {
   add_text_inputs(app, options);
-  app.add_flag_callback(
-      "--skip-bad-records", [&options] { options.bad_records = data::BadRecords::kSkip; },
-      "Count and skip damaged records and those without the field, instead of stopping at the first");
+  add_switch(app, "--skip-bad-records", options.bad_records, data::BadRecords::kSkip,
+             "Count and skip damaged records and those without the field, instead of stopping at the first");
 }
 
 void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs) {
@@ -191,8 +188,7 @@ void add_precision(CLI::App& app, engine::Precision& precision) {
 std::string name_of(engine::Precision precision) { return name_in(kPrecisions, precision); }
 
 void add_batch_tokens(CLI::App& app, int64_t& batch_tokens) {
-  app.add_option("--batch-tokens", batch_tokens, "Tokens that are computed together; a longer row is computed alone")
-      ->capture_default_str();
+  add_default(app, "--batch-tokens", batch_tokens, "Tokens that are computed together; a longer row is computed alone");
 }
 
 void add_document_rule(CLI::App& app, data::ReadOptions& options) {

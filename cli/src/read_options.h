@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "command.h"
@@ -43,6 +44,18 @@ CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const cha
 template <typename Value>
 std::string name_in(const std::map<std::string, Value>& names, Value value) {
   return std::ranges::find(names, value, [](const auto& entry) { return entry.second; })->first;
+}
+
+// An option that may be empty, unlike the std::optional of CLI11.
+inline CLI::Option* add_text(CLI::App& app, const char* name, std::optional<std::string>& text, const char* help) {
+  return app.add_option_function<std::string>(
+      name, [&text](const std::string& given) { text = given; }, help);
+}
+// --prompt and --prompt-name. Options: engine::EmbedderOptions or tasks::CrossEncoderOptions.
+template <typename Options>
+void add_prompt(CLI::App& app, Options& options, const char* help) {
+  add_text(app, "--prompt", options.prompt, help);
+  add_text(app, "--prompt-name", options.prompt_name, "One of the model's prompts")->excludes("--prompt");
 }
 
 // `options` must outlive the application. It has the user's values when the command runs; an unknown name is a usage

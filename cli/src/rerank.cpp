@@ -145,10 +145,9 @@ std::function<int()> configure_rerank(CLI::App& app, const Common&) {
   what->add_option("--text", options->texts, "One or several texts");
   what->require_option(1);
   add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, one record per line");
-  app.add_option("--field", options->field, "Field with the text of a record")->capture_default_str();
-  app.add_option("--id-field", options->id_field, "Field with the id of a record, which its result has as \"id\"")
-      ->capture_default_str();
-  app.add_option("--top-k", options->top_k, "Records to show, the best first; default: all")->check(whole_number(1));
+  add_default(app, "--field", options->field, "Field with the text of a record");
+  add_default(app, "--id-field", options->id_field, "Field with the id of a record, which its result has as \"id\"");
+  app.add_option("--top-k", options->top_k, "Records to show, the best first; default: all")->check(integer_within(1));
   app.add_option_function<std::string>(
          "--activation",
          [&model](const std::string& name) {
@@ -160,11 +159,7 @@ std::function<int()> configure_rerank(CLI::App& app, const Common&) {
          },
          "What is made of the logit: identity, sigmoid, tanh or relu; default: the model's, else sigmoid")
       ->type_name("NAME");
-  app.add_option_function<std::string>(
-      "--prompt", [&model](const std::string& text) { model.prompt = text; }, "Text before the query");
-  app.add_option_function<std::string>(
-         "--prompt-name", [&model](const std::string& name) { model.prompt_name = name; }, "One of the model's prompts")
-      ->excludes("--prompt");
+  add_prompt(app, model, "Text before the query");
   app.add_option("--max-length", model.max_length,
                  "Tokens of query and record together; default: what tokenizer and positions allow");
   add_precision(app, model.precision);

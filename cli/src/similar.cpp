@@ -252,8 +252,8 @@ std::function<int()> configure_similar(CLI::App& app, const Common& common) {
       ->required()
       ->allow_extra_args(false);
   add_embedder_options(app, options->embedder);
-  app.add_option_function<std::string>(
-      "--query-prompt", [options](const std::string& text) { options->query_prompt = text; },
+  add_text(
+      app, "--query-prompt", options->query_prompt,
       "Text before the query; default: the model's prompt \"query\". That of the lines is --prompt, by default the "
       "model's \"document\"");
   add_text_inputs(app, options->read)->required(false);
@@ -261,8 +261,7 @@ std::function<int()> configure_similar(CLI::App& app, const Common& common) {
   app.add_option("--embeddings", options->embeddings,
                  ".npy that roformer embed wrote for --input, which is then not computed again; without --input the "
                  "lines are shown by their numbers");
-  app.add_option("--top-k", options->top_k, "Lines to show for each query, the most similar first")
-      ->capture_default_str();
+  add_default(app, "--top-k", options->top_k, "Lines to show for each query, the most similar first");
   add_choice<Similarity>(app, "--similarity", options->similarity, "",
                          "What lines are ranked by: cosine, dot, euclidean or manhattan, of which the last two are "
                          "negative distances; default: the model's, else cosine",

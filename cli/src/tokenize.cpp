@@ -193,16 +193,14 @@ void add_row_options(CLI::App& app, TokenizeOptions& options) {
                                   "Where tokens are cut off: right or left; default: the directory's, else right",
                                   sides)
       ->needs(truncation);
-  CLI::Option* const overflow = app.add_flag_callback(
-      "--overflow", [&batch] { batch.overflow = Overflow::kRows; }, "Tokens that are cut off become further rows");
+  CLI::Option* const overflow =
+      add_switch(app, "--overflow", batch.overflow, Overflow::kRows, "Tokens that are cut off become further rows");
   app.add_option("--stride", batch.stride, "Tokens that an overflowing row repeats of the one before")->needs(overflow);
-  CLI::Option* const pad = app.add_flag_callback(
-      "--pad", [&batch] { batch.padding = Padding::kMaxLength; }, "Fill rows up to --max-length");
+  CLI::Option* const pad = add_switch(app, "--pad", batch.padding, Padding::kMaxLength, "Fill rows up to --max-length");
   add_choice<std::optional<Side>>(app, "--padding-side", options.padding_side, "",
                                   "Where padding goes: right or left; default: the directory's, else right", sides)
       ->needs(pad);
-  app.add_flag_callback(
-      "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "Do not add special tokens");
+  add_switch(app, "--no-special-tokens", batch.add_specials, text::AddSpecials::kNo, "Do not add special tokens");
 }
 
 std::vector<std::string> kinds_of_vocabularies() {

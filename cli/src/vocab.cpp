@@ -120,15 +120,12 @@ std::function<int()> configure_vocab(CLI::App& app, const Common&) {
   auto options = std::make_shared<VocabOptions>();
   const auto common = static_cast<std::ptrdiff_t>(app.get_options().size());
   add_read_options(app, options->input);
-  app.add_option("--size", options->trainer.size, "Tokens in total, including the five special ones")
-      ->capture_default_str();
-  app.add_option("--min-frequency", options->trainer.min_frequency, "Pairs that occur less often are not merged")
-      ->capture_default_str();
+  add_default(app, "--size", options->trainer.size, "Tokens in total, including the five special ones");
+  add_default(app, "--min-frequency", options->trainer.min_frequency, "Pairs that occur less often are not merged");
   CLI::Option* const alphabet =
-      app.add_option("--max-alphabet", options->trainer.max_alphabet, "Characters kept, the most frequent first")
-          ->capture_default_str();
-  CLI::Option* const cased = app.add_flag_callback(
-      "--cased", [options] { options->trainer.letter_case = text::Case::kKeep; }, "Keep case and accents");
+      add_default(app, "--max-alphabet", options->trainer.max_alphabet, "Characters kept, the most frequent first");
+  CLI::Option* const cased =
+      add_switch(app, "--cased", options->trainer.letter_case, text::Case::kKeep, "Keep case and accents");
   app.add_flag("--byte-pairs", options->byte_pairs,
                "Train byte-level BPE, which writes any text and gives it back exactly, instead of WordPiece")
       ->excludes(alphabet)

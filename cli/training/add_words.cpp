@@ -11,7 +11,7 @@
 #include "rf/io/files.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/word_vocabulary.h"
-#include "rf/train/change_vocabulary.h"
+#include "rf/train/model_files.h"
 #include "training_command.h"
 
 namespace rf::cli {
@@ -90,12 +90,9 @@ std::function<int()> configure_add_words(CLI::App& app, const Common&) {
                  "Directory with the tokenizer and, if it has them, config.json and weights")
       ->required();
   app.add_option("--output", options->output_dir, "Model directory to write")->required();
-  app.add_option("--words", options->words, "Largest number of new words; the most frequent are taken")
-      ->capture_default_str();
-  app.add_option("--min-frequency", options->min_frequency, "Words that occur less often are left out")
-      ->capture_default_str();
-  app.add_option("--kind", options->kind, "Tokenizer of the result: " + text::segmenting_pipelines("or"))
-      ->capture_default_str();
+  add_default(app, "--words", options->words, "Largest number of new words; the most frequent are taken");
+  add_default(app, "--min-frequency", options->min_frequency, "Words that occur less often are left out");
+  add_default(app, "--kind", options->kind, "Tokenizer of the result: " + text::segmenting_pipelines("or"));
   add_dictionary(app, options->load);
   app.description(
       app.get_description() +

@@ -1,5 +1,5 @@
 // roformer bake: computes the terms of a position encoding for the engine.
-#include "rf/train/bake.h"
+#include "rf/train/model_files.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -31,8 +31,7 @@ std::function<int()> configure_bench(CLI::App& app, const Common&) {
   app.add_option("--model", options->model_dir, "Model directory to start from");
   app.add_option("--ids", options->ids_path, ".npy of integers [N,B,T], masked");
   app.add_option("--labels", options->labels_path, ".npy like the ids, -100 where not masked");
-  app.add_flag_callback(
-      "--float32", [options] { options->precision = train::Precision::kFloat32; }, "Without bfloat16 autocast");
+  add_switch(app, "--float32", options->precision, train::Precision::kFloat32, "Without bfloat16 autocast");
   return [options] { return run_bench(*options); };
 }
 

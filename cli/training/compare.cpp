@@ -1,8 +1,6 @@
 // roformer compare.
 #include "rf/train/compare.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -47,17 +45,16 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
                  "shaw:max_relative_position=64. all: every encoding that the model of the run file can have")
       ->required();
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
-  app.add_option(
-         "--output", options->output_dir,
-         "Directory of the comparison: table.csv, table.md, table.svg and every run. The same command continues an "
-         "interrupted comparison; finished runs are not repeated")
+  app.add_option("--output", options->output_dir,
+                 "Directory of the comparison: table.csv, table.md and every run; python -m roformer_cpp.plot draws "
+                 "it. The same command continues an "
+                 "interrupted comparison; finished runs are not repeated")
       ->required();
   app.add_option("--config", options->config_path,
                  "Run file without position_encoding; default: 4 layers of 128, 400 steps of 32 x 128 tokens");
-  app.add_option("--seeds", options->seeds, "Seeds per encoding, counted from --seed")->capture_default_str();
-  app.add_option("--lengths", options->length_factors, "Held-out loss at these multiples of the training length")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_default(app, "--seeds", options->seeds, "Seeds per encoding, counted from --seed");
+  add_default(app, "--lengths", options->length_factors, "Held-out loss at these multiples of the training length")
+      ->delimiter(',');
   return [options, arms, &common] {
     options->arms = train::split_arms(*arms);
     options->seed = common.seed;

@@ -1,5 +1,5 @@
 // roformer evaluate --data: computes a language model's loss on prepared data.
-#include "evaluate.h"
+#include "training_library.h"
 
 #include <nlohmann/json.hpp>
 

@@ -46,8 +46,7 @@ void add_task_options(CLI::App& app, FinetuneOptions& options) {
   app.add_option("--task", options.task.kind, fmt::format("{} or {}", fmt::join(tasks, ", "), last))->required();
   add_columns(app, options.task.columns);
   app.add_option("--metric", options.task.metric, "Metric that chooses the best evaluation; each task has a default");
-  app.add_option("--max-length", options.task.max_length, "Tokens per row, including special tokens")
-      ->capture_default_str();
+  add_default(app, "--max-length", options.task.max_length, "Tokens per row, including special tokens");
   add_choice<text::Truncation>(app, "--truncation", options.task.truncation, "longest-first",
                                "Which text of a pair loses tokens: longest-first, only-first, only-second",
                                {{"longest-first", text::Truncation::kLongestFirst},
@@ -56,11 +55,9 @@ void add_task_options(CLI::App& app, FinetuneOptions& options) {
   add_choice<tasks::Keep>(
       app, "--keep", options.task.keep, "head", "Which part of a text that is too long is kept: head, tail, head-tail",
       {{"head", tasks::Keep::kHead}, {"tail", tasks::Keep::kTail}, {"head-tail", tasks::Keep::kHeadTail}});
-  app.add_option("--windows", options.task.windows,
-                 "Read a text that is too long in at most this many windows and pool their logits; 1: truncate it")
-      ->capture_default_str();
-  app.add_option("--stride", options.task.stride, "Tokens that a window repeats of the one before")
-      ->capture_default_str();
+  add_default(app, "--windows", options.task.windows,
+              "Read a text that is too long in at most this many windows and pool their logits; 1: truncate it");
+  add_default(app, "--stride", options.task.stride, "Tokens that a window repeats of the one before");
   add_choice<tasks::Pooling>(app, "--pooling", options.task.pooling, "mean",
                              "How the logits of the windows are pooled: mean or max",
                              {{"mean", tasks::Pooling::kMean}, {"max", tasks::Pooling::kMax}});
@@ -69,24 +66,22 @@ void add_task_options(CLI::App& app, FinetuneOptions& options) {
 void add_training_options(CLI::App& app, FinetuneOptions& options) {
   app.add_option("--learning-rates", options.learning_rates, "Peak rates, each trained with every seed; default: 3e-5")
       ->delimiter(',');
-  app.add_option("--seeds", options.seeds, "Seeds per rate, counted from --seed")->capture_default_str();
-  app.add_option("--epochs", options.epochs, "Passes through the training file")->capture_default_str();
-  app.add_option("--batch", options.batch, "Records per step")->capture_default_str();
+  add_default(app, "--seeds", options.seeds, "Seeds per rate, counted from --seed");
+  add_default(app, "--epochs", options.epochs, "Passes through the training file");
+  add_default(app, "--batch", options.batch, "Records per step");
   add_schedule(app, options.schedule, options.warmup, "linear", "After the warm-up: linear (to 0) or constant");
   add_decay_and_clipping(app, options.weight_decay, options.clip_norm);
-  app.add_option("--label-smoothing", options.label_smoothing, "Part of a target that is spread over all classes")
-      ->capture_default_str();
+  add_default(app, "--label-smoothing", options.label_smoothing, "Part of a target that is spread over all classes");
   add_choice<std::string>(
       app, "--classifier-pooling", options.classifier_pooling, "",
       "What a head of sequences reads: cls, the first token, or mean, of all tokens; default: as the model's "
       "config.json has it",
       {{"cls", "cls"}, {"mean", "mean"}});
   add_training_precision(app, options.precision);
-  app.add_option("--evaluate-every-steps", options.evaluate_every_steps,
-                 "Steps between evaluations; 0: at the end of each epoch")
-      ->capture_default_str();
-  app.add_option("--patience", options.patience, "End a run after this many evaluations without improvement; 0: never")
-      ->capture_default_str();
+  add_default(app, "--evaluate-every-steps", options.evaluate_every_steps,
+              "Steps between evaluations; 0: at the end of each epoch");
+  add_default(app, "--patience", options.patience,
+              "End a run after this many evaluations without improvement; 0: never");
 }
 
 std::function<int()> configure_finetune(CLI::App& app, const Common& common) {

@@ -11,13 +11,12 @@ inline void add_schedule(CLI::App& app, train::Schedule& schedule, double& warmu
                          const char* help) {
   add_choice<train::Schedule>(app, "--schedule", schedule, initial, help,
                               {{"linear", train::Schedule::kLinear}, {"constant", train::Schedule::kConstant}});
-  app.add_option("--warmup", warmup, "Part of the steps during which the rate rises")->capture_default_str();
+  add_default(app, "--warmup", warmup, "Part of the steps during which the rate rises");
 }
 
 inline void add_decay_and_clipping(CLI::App& app, double& weight_decay, double& clip_norm) {
-  app.add_option("--weight-decay", weight_decay, "AdamW's decay, not applied to biases and norms")
-      ->capture_default_str();
-  app.add_option("--clip-norm", clip_norm, "Largest norm of the whole gradient; 0: no clipping")->capture_default_str();
+  add_default(app, "--weight-decay", weight_decay, "AdamW's decay, not applied to biases and norms");
+  add_default(app, "--clip-norm", clip_norm, "Largest norm of the whole gradient; 0: no clipping");
 }
 
 inline void add_training_precision(CLI::App& app, train::Precision& precision) {

@@ -1,5 +1,4 @@
 // Settings, errors and facts of torch for the program (training_command.h).
-#include <fmt/format.h>
 
 #include <chrono>
 #include <new>
@@ -18,18 +17,6 @@ void set_up_torch(const Common& common) {
   train::give_warnings_to(warn_user);
   if (common.threads > 0) train::set_threads(common.threads);
   if (const std::string warning = train::openmp_warning(); !warning.empty()) say(warning);
-}
-
-nlohmann::json torch_facts(const Common& common) {
-  set_up_torch(common);
-  const train::RuntimeFacts torch = train::runtime_facts();
-  nlohmann::json facts = {{"version", torch.torch_version},
-                          {"instructions", torch.cpu_capability},
-                          {"threads", train::threads()},
-                          {"encodings", train::encodings()}};
-  for (const auto& [what, kernel] : torch.attention) facts["attention"][what] = kernel;
-  for (const auto& [what, backend] : torch.linear) facts["linear"][what] = backend;
-  return facts;
 }
 
 }  // namespace
@@ -53,5 +40,13 @@ int run_with_torch(const Common& common, const std::function<int()>& command) {
 
 // The part of roformer info on torch, the kernels that models use with it, and the encodings (training_library.h).
 extern "C" RF_CLI_API nlohmann::json rf_torch_facts(const rf::cli::Common& common) {
-  return rf::cli::torch_facts(common);
+  rf::cli::set_up_torch(common);
+  const rf::train::RuntimeFacts torch = rf::train::runtime_facts();
+  nlohmann::json facts = {{"version", torch.torch_version},
+                          {"instructions", torch.cpu_capability},
+                          {"threads", rf::train::threads()},
+                          {"encodings", rf::train::encodings()}};
+  for (const auto& [what, kernel] : torch.attention) facts["attention"][what] = kernel;
+  for (const auto& [what, backend] : torch.linear) facts["linear"][what] = backend;
+  return facts;
 }

@@ -30,15 +30,13 @@ int run_train_similar(const SimilarTraining& options) {
 }
 
 void add_training_options(CLI::App& app, SimilarTraining& options) {
-  app.add_option("--epochs", options.epochs, "Passes through the pairs")->capture_default_str();
-  app.add_option("--batch", options.batch, "Pairs per step, each in both directions")->capture_default_str();
-  app.add_option("--max-length", options.max_length,
-                 "Tokens of a text; a pair has at most twice as many, and is cut beyond, with a message")
-      ->capture_default_str();
-  app.add_option("--mask", options.mask,
-                 "Part of the texts that are read with masked words, of which 15 % are; what is written stays whole")
-      ->capture_default_str();
-  app.add_option("--learning-rate", options.learning_rate, "Peak rate")->capture_default_str();
+  add_default(app, "--epochs", options.epochs, "Passes through the pairs");
+  add_default(app, "--batch", options.batch, "Pairs per step, each in both directions");
+  add_default(app, "--max-length", options.max_length,
+              "Tokens of a text; a pair has at most twice as many, and is cut beyond, with a message");
+  add_default(app, "--mask", options.mask,
+              "Part of the texts that are read with masked words, of which 15 % are; what is written stays whole");
+  add_default(app, "--learning-rate", options.learning_rate, "Peak rate");
   add_schedule(app, options.schedule, options.warmup, "constant", "After the warm-up: constant or linear (to 0)");
   add_decay_and_clipping(app, options.weight_decay, options.clip_norm);
   add_training_precision(app, options.precision);

@@ -12,13 +12,11 @@
 #include <optional>
 
 #include "read_options.h"
-#include "rf/data/identity.h"
 #include "rf/data/sentence_pairs.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/resumable_file.h"
 #include "rf/model/run_checkpoints.h"
-#include "rf/text/tokenizer.h"
 #include "rf/train/run_directory.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
@@ -43,19 +41,6 @@ std::string hash_of_text(const std::vector<std::string>& lines) {
   uint64_t hash = lines.size();
   for (const std::string& line : lines) hash = XXH3_64bits_withSeed(line.data(), line.size(), hash);
   return fmt::format("{:016x}", hash);
-}
-
-std::string hash_of_model(const std::string& model_dir) {
-  std::vector<std::string> paths = {model_dir + "/config.json"};
-  for (const std::string_view name : text::kTokenizerFiles) {
-    const std::string path = fmt::format("{}/{}", model_dir, name);
-    if (io::has_file(path)) paths.push_back(path);
-  }
-  for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
-    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
-  }
-  std::sort(paths.begin() + 1, paths.end());
-  return data::identity_of_files(paths);
 }
 
 // The output file of a translation, possibly written in several runs of the program. <output>.part.json describes the
@@ -123,7 +108,7 @@ int run_translate(const TranslateArguments& arguments) {
   train::Translator translator(options);
   std::optional<TranslationOutput> output;
   if (!arguments.output.empty()) {
-    output.emplace(arguments.output, nlohmann::json{{"model", hash_of_model(options.model_dir)},
+    output.emplace(arguments.output, nlohmann::json{{"model", train::model_identity(options.model_dir)},
                                                     {"input", hash_of_text(lines)},
                                                     {"beams", options.beams},
                                                     {"length-penalty", options.length_penalty},
@@ -165,26 +150,21 @@ std::function<int()> configure_translate(CLI::App& app, const Common&) {
   auto arguments = std::make_shared<TranslateArguments>();
   train::TranslateOptions& options = arguments->options;
   app.add_option("--model", options.model_dir, "Model directory, or a run of train-translation")->required();
-  app.add_option("--input", arguments->input, "Lines to translate, also .gz and .zst; -: standard input")
-      ->capture_default_str();
+  add_default(app, "--input", arguments->input, "Lines to translate, also .gz and .zst; -: standard input");
   app.add_option("--output", arguments->output,
                  "File of the translations, a line for each; default: standard output. The same command continues an "
                  "interrupted one");
-  app.add_option("--beams", options.beams, "Beams of the search, at most 1024; 1: the most probable token at each step")
-      ->capture_default_str();
-  app.add_option("--length-penalty", options.length_penalty,
-                 "Translations are ranked by log-probability over tokens^penalty")
-      ->capture_default_str();
-  app.add_option("--max-ratio", options.max_ratio, "Tokens of a translation for each token of its line, at most ...")
-      ->capture_default_str();
-  app.add_option("--max-extra", options.max_extra, "... and so many more")->capture_default_str();
-  app.add_option("--max-source", options.max_source,
-                 "Tokens of a line that are read, its end included; 0: max_position_embeddings of the model. Beyond "
-                 "max_length of its run file, a model has not been trained")
-      ->capture_default_str();
-  app.add_option("--batch-tokens", options.batch_tokens,
-                 "Tokens of a batch: its lines times the longest of them times the beams")
-      ->capture_default_str();
+  add_default(app, "--beams", options.beams,
+              "Beams of the search, at most 1024; 1: the most probable token at each step");
+  add_default(app, "--length-penalty", options.length_penalty,
+              "Translations are ranked by log-probability over tokens^penalty");
+  add_default(app, "--max-ratio", options.max_ratio, "Tokens of a translation for each token of its line, at most ...");
+  add_default(app, "--max-extra", options.max_extra, "... and so many more");
+  add_default(app, "--max-source", options.max_source,
+              "Tokens of a line that are read, its end included; 0: max_position_embeddings of the model. Beyond "
+              "max_length of its run file, a model has not been trained");
+  add_default(app, "--batch-tokens", options.batch_tokens,
+              "Tokens of a batch: its lines times the longest of them times the beams");
   app.add_flag("--no-cache", arguments->without_cache,
                "Compute all tokens again at every step, as a comparison: it takes longer");
   return [arguments] {

@@ -1,10 +1,14 @@
-"""Draws the loss curve of a run directory: `python -m roformer_cpp.plot RUN_DIR [--output loss.png]`.
+"""Draws what a command of training measured: `python -m roformer_cpp.plot DIR [--output picture.png]`.
 
-Reads metrics.jsonl of `roformer pretrain` and `finetune`: one JSON object per line, with "type" either "train",
-"evaluation" or "length". Losses are in nats per predicted token.
+Of a run directory its loss curve, from metrics.jsonl of `roformer pretrain` and `finetune`: one JSON object per line,
+with "type" either "train", "evaluation" or "length"; of a directory of `roformer compare` the held-out losses of its
+runs, from table.csv; of a directory of `roformer finetune` the confusion matrix of report.json. Losses are in nats per
+predicted token.
 """
 
 import argparse
+import csv
+import json
 import sys
 from pathlib import Path
 
@@ -48,13 +52,59 @@ def plot_loss(metrics, output):
         axes.legend()
 
 
+def plot_comparison(table, output):
+    """Writes a picture of table.csv: a row for each encoding, a dot for each run, a colour for each length."""
+    with Path(table).open(newline="", encoding="utf-8") as file:
+        runs = list(csv.DictReader(file))
+    encodings = list(dict.fromkeys(run["encoding"] for run in runs))
+    with picture(output, height=1.2 + 0.3 * len(encodings)) as figure:
+        axes = figure.subplots()
+        for key in (key for key in runs[0] if key.startswith("loss_")):
+            dots = [(float(run[key]), encodings.index(run["encoding"])) for run in runs if run[key] not in ("", "nan")]
+            axes.plot(*zip(*dots, strict=True) if dots else ([], []), "o", label=f"{key.removeprefix('loss_')} tokens")
+        axes.set_yticks(range(len(encodings)), encodings)
+        axes.invert_yaxis()
+        axes.set_xlabel("held-out loss, nats per token")
+        axes.legend()
+
+
+def plot_confusion(report, output):
+    """Writes a picture of report.json: rows are gold classes, columns predicted ones, darker the greater parts."""
+    confusion = json.loads(Path(report).read_text(encoding="utf-8")).get("confusion")
+    if confusion is None:
+        raise ValueError(f"[plot] {report} must hold a confusion matrix, got the report of a task without one")
+    labels, counts = confusion["labels"], confusion["counts"]
+    with picture(output, width=2 + 0.5 * len(labels), height=1.5 + 0.5 * len(labels)) as figure:
+        axes = figure.subplots()
+        axes.imshow([[count / max(1, sum(row)) for count in row] for row in counts], cmap="Blues", vmin=0, vmax=1.5)
+        for i, row in enumerate(counts):
+            for j, count in enumerate(row):
+                axes.text(j, i, count, ha="center", va="center")
+        axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
+        axes.set_yticks(range(len(labels)), labels)
+        axes.grid(visible=False)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("gold")
+
+
+_DRAWN = {
+    _metrics.NAME: ("loss.png", lambda path, output: plot_loss(read_metrics(path.parent), output)),
+    "table.csv": ("comparison.png", plot_comparison),
+    "report.json": ("confusion.png", plot_confusion),
+}
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m roformer_cpp.plot", description=__doc__)
-    parser.add_argument("run_dir", help="a run directory of `roformer pretrain`, or of a run of `roformer finetune`")
-    parser.add_argument("--output", help="picture to write (default: RUN_DIR/loss.png)")
+    parser.add_argument(
+        "run_dir", help="a directory of `roformer pretrain`, `finetune` or `compare`, or one of their runs"
+    )
+    parser.add_argument("--output", help="picture to write (default: loss.png, confusion.png or comparison.png there)")
     arguments = parser.parse_args()
-    output = arguments.output or Path(arguments.run_dir) / "loss.png"
-    return exit_code(lambda: plot_loss(read_metrics(arguments.run_dir), output))
+    folder = Path(arguments.run_dir)
+    found = next((name for name in _DRAWN if (folder / name).exists()), _metrics.NAME)
+    picture_name, draw = _DRAWN[found]
+    return exit_code(lambda: draw(folder / found, arguments.output or folder / picture_name))
 
 
 if __name__ == "__main__":

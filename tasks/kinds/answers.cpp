@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 
+#include "classes.h"
 #include "input_rows.h"
 #include "losses.h"
 #include "rf/io/error.h"
@@ -66,7 +67,7 @@ std::vector<Answer> answers_of(const data::Record& record, const TaskSettings& s
   for (size_t i = 0; i < texts.size(); ++i) {
     const double start = starts[i].is_number() ? starts[i].get<double>() : NAN;
     if (!texts[i].is_string() || !(std::abs(start) <= INT32_MAX) || std::trunc(start) != start) {
-      fail("input", "{} must have texts and whole numbers in {}, got {} and {}", record.place(), column,
+      fail("input", "{} must have texts and integers in {}, got {} and {}", record.place(), column,
            io::escaped(texts[i].dump(), 120), starts[i].dump());
     }
     const auto text = texts[i].get<std::string>();
@@ -140,13 +141,32 @@ class Answers : public Task {
   }
 
   Head head() const override { return Head::kQuestionAnswering; }
-  void set_outputs(ModelConfig& config) const override {
-    config.num_labels = ModelConfig{}.num_labels;
-    config.id2label.clear();
-    config.problem_type.clear();
+  void set_outputs(ModelConfig& config) const override { set_number_outputs(config, ModelConfig{}.num_labels, ""); }
+
+  Example example(const data::Record& record, Targets targets) override {
+    Example example;
+    const std::string question = record.text(settings_.columns.at("question"));
+    const std::string context = record.text(settings_.columns.at("context"));
+    const std::span<const text::Row> rows = rows_.rows(record.place(), {question, context});
+    add_input(rows, example);
+    for (const text::Row& row : rows) {
+      for (size_t i = 0; i < row.size(); ++i) {
+        const bool is_context = row.text_index[i] == 1;
+        example.places.push_back(is_context ? std::array{row.tokens.byte_begin[i], row.tokens.byte_end[i]} : kNoSpan);
+      }
+    }
+    if (targets == Targets::kIgnored) return example;
+    const std::vector<Answer> answers = answers_of(record, settings_, context);
+    size_t first = 0;
+    for (const text::Row& row : rows) {
+      const auto places = std::span(example.places).subspan(first, row.size());
+      const auto span = answers.empty() ? std::array{kClsPosition, kClsPosition} : span_in(places, answers.front());
+      example.targets.insert(example.targets.end(), span.begin(), span.end());
+      first += row.size();
+    }
+    return example;
   }
 
-  Example example(const data::Record& record, Targets targets) override;
   // One term per row: the mean of the cross-entropies of both ends.
   Loss loss(const Example& example, const Logits& logits, double label_smoothing) const override {
     Loss loss{.terms = std::ssize(example.rows), .gradient = std::vector<double>(logits.values.size())};
@@ -163,9 +183,58 @@ class Answers : public Task {
     }
     return loss;
   }
-  Scores scores(const Example& example, const Logits& logits) const override;
-  nlohmann::json prediction(const data::Record& record, const Scores& scores) const override;
-  nlohmann::json metrics(std::span<const Scored> scored) const override;
+  Scores scores(const Example& example, const Logits& logits) const override {
+    double null_score = std::numeric_limits<double>::infinity();
+    std::vector<Candidate> candidates;
+    size_t first = 0;
+    for (const TokenRow& row : example.rows) {
+      const Scores starts = logits_of_end(logits, first, row, 0), ends = logits_of_end(logits, first, row, 1);
+      null_score = std::min(null_score, starts[kClsPosition] + ends[kClsPosition]);
+      add_candidates(std::span(example.places).subspan(first, row.ids.size()), starts, ends, candidates);
+      first += row.ids.size();
+    }
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
+    Scores scores = {null_score};
+    std::set<std::array<int32_t, 2>> seen;  // two windows may contain the same part
+    for (const Candidate& candidate : candidates) {
+      if (seen.size() == kBest || !seen.insert({candidate.begin, candidate.end}).second) continue;
+      scores.insert(scores.end(),
+                    {static_cast<double>(candidate.begin), static_cast<double>(candidate.end), candidate.score});
+    }
+    return scores;
+  }
+
+  nlohmann::json prediction(const data::Record& record, const Scores& scores) const override {
+    const std::string context = record.text(settings_.columns.at("context"));
+    nlohmann::json candidates = nlohmann::json::array();
+    for (size_t i = 1; i < scores.size(); i += 3) {
+      const auto begin = static_cast<size_t>(scores[i]), end = static_cast<size_t>(scores[i + 1]);
+      candidates.push_back({{"answer", context.substr(begin, end - begin)},
+                            {"start", characters_before(context, begin)},
+                            {"score", scores[i + 2]}});
+    }
+    const std::string answer = answer_text(record, scores);
+    nlohmann::json json = {{"answer", answer}, {"candidates", candidates}};
+    if (!answer.empty()) json["start"] = candidates[0]["start"];
+    if (settings_.no_answer) json["no_answer_score"] = scores[0];
+    return json;
+  }
+
+  nlohmann::json metrics(std::span<const Scored> scored) const override {
+    double exact = 0, f1 = 0;
+    for (const Scored& one : scored) {
+      std::vector<std::string> gold;
+      const std::string context = one.record->text(settings_.columns.at("context"));
+      for (const Answer& answer : answers_of(*one.record, settings_, context)) gold.push_back(answer.text);
+      const std::string predicted = answer_text(*one.record, one.scores);
+      exact += answer_exact(gold, predicted);
+      f1 += answer_f1(gold, predicted);
+    }
+    const auto count = static_cast<double>(scored.size());
+    return {{"f1", number_or_null(f1 / count)}, {"exact_match", number_or_null(exact / count)}};
+  }
+
   // No answer.
   std::vector<Scores> baseline(std::span<const Example>, std::span<const Example> examples) const override {
     return std::vector<Scores>(examples.size(), {0});
@@ -189,82 +258,6 @@ class Answers : public Task {
   InputRows rows_;
 };
 
-Example Answers::example(const data::Record& record, Targets targets) {
-  Example example;
-  const std::string question = record.text(settings_.columns.at("question"));
-  const std::string context = record.text(settings_.columns.at("context"));
-  const std::span<const text::Row> rows = rows_.rows(record.place(), {question, context});
-  add_input(rows, example);
-  for (const text::Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      const bool is_context = row.text_index[i] == 1;
-      example.places.push_back(is_context ? std::array{row.tokens.byte_begin[i], row.tokens.byte_end[i]} : kNoSpan);
-    }
-  }
-  if (targets == Targets::kIgnored) return example;
-  const std::vector<Answer> answers = answers_of(record, settings_, context);
-  size_t first = 0;
-  for (const text::Row& row : rows) {
-    const auto places = std::span(example.places).subspan(first, row.size());
-    const auto span = answers.empty() ? std::array{kClsPosition, kClsPosition} : span_in(places, answers.front());
-    example.targets.insert(example.targets.end(), span.begin(), span.end());
-    first += row.size();
-  }
-  return example;
-}
-
-Scores Answers::scores(const Example& example, const Logits& logits) const {
-  double null_score = std::numeric_limits<double>::infinity();
-  std::vector<Candidate> candidates;
-  size_t first = 0;
-  for (const TokenRow& row : example.rows) {
-    const Scores starts = logits_of_end(logits, first, row, 0), ends = logits_of_end(logits, first, row, 1);
-    null_score = std::min(null_score, starts[kClsPosition] + ends[kClsPosition]);
-    add_candidates(std::span(example.places).subspan(first, row.ids.size()), starts, ends, candidates);
-    first += row.ids.size();
-  }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
-  Scores scores = {null_score};
-  std::set<std::array<int32_t, 2>> seen;  // two windows may contain the same part
-  for (const Candidate& candidate : candidates) {
-    if (seen.size() == kBest || !seen.insert({candidate.begin, candidate.end}).second) continue;
-    scores.insert(scores.end(),
-                  {static_cast<double>(candidate.begin), static_cast<double>(candidate.end), candidate.score});
-  }
-  return scores;
-}
-
-nlohmann::json Answers::prediction(const data::Record& record, const Scores& scores) const {
-  const std::string context = record.text(settings_.columns.at("context"));
-  nlohmann::json candidates = nlohmann::json::array();
-  for (size_t i = 1; i < scores.size(); i += 3) {
-    const auto begin = static_cast<size_t>(scores[i]), end = static_cast<size_t>(scores[i + 1]);
-    candidates.push_back({{"answer", context.substr(begin, end - begin)},
-                          {"start", characters_before(context, begin)},
-                          {"score", scores[i + 2]}});
-  }
-  const std::string answer = answer_text(record, scores);
-  nlohmann::json json = {{"answer", answer}, {"candidates", candidates}};
-  if (!answer.empty()) json["start"] = candidates[0]["start"];
-  if (settings_.no_answer) json["no_answer_score"] = scores[0];
-  return json;
-}
-
-nlohmann::json Answers::metrics(std::span<const Scored> scored) const {
-  double exact = 0, f1 = 0;
-  for (const Scored& one : scored) {
-    std::vector<std::string> gold;
-    const std::string context = one.record->text(settings_.columns.at("context"));
-    for (const Answer& answer : answers_of(*one.record, settings_, context)) gold.push_back(answer.text);
-    const std::string predicted = answer_text(*one.record, one.scores);
-    exact += answer_exact(gold, predicted);
-    f1 += answer_f1(gold, predicted);
-  }
-  const auto count = static_cast<double>(scored.size());
-  return {{"f1", number_or_null(f1 / count)}, {"exact_match", number_or_null(exact / count)}};
-}
-
 void learn_no_answer(std::span<const data::Record> records, TaskSettings& settings) {
   settings.no_answer = std::any_of(records.begin(), records.end(), [&](const data::Record& record) {
     return answers_of(record, settings, record.text(settings.columns.at("context"))).empty();
@@ -280,9 +273,7 @@ TaskKind answers_kind() {
           {{"question", Use::kInput}, {"context", Use::kInput}, {"answers", Use::kTarget}, {"start", Use::kTarget}},
           {"f1", "exact_match"},
           learn_no_answer,
-          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
-            return std::make_unique<Answers>(settings, std::move(tokenizer));
-          }};
+          make_task<Answers>};
 }
 
 }  // namespace rf::tasks

@@ -38,9 +38,7 @@ class Choice : public Task {
 
   Head head() const override { return Head::kMultipleChoice; }
   void set_outputs(ModelConfig& config) const override {
-    config.num_labels = ModelConfig{}.num_labels;
-    config.id2label.clear();
-    config.problem_type.clear();
+    set_number_outputs(config, ModelConfig{}.num_labels, "");
     // A RoFormer's default, the last token, is padding in a padded row (R-HF-12).
     if (config.family != Family::kBert) config.summary_type = "first";
   }
@@ -55,8 +53,8 @@ class Choice : public Task {
       const double label = record.number(column);
       const auto count = static_cast<double>(choices.size());
       if (!(label >= 0 && label < count) || label != std::trunc(label)) {
-        fail("input", "{} must have a whole number from 0 to {} as {}, got {}", record.place(), choices.size() - 1,
-             column, record.at(column).dump());
+        fail("input", "{} must have an integer from 0 to {} as {}, got {}", record.place(), choices.size() - 1, column,
+             record.at(column).dump());
       }
       example.targets = {static_cast<int64_t>(label)};
     }
@@ -113,9 +111,7 @@ TaskKind choice_kind() {
           {{"text", Use::kInput}, {"choices", Use::kInput}, {"label", Use::kTarget}},
           {"accuracy"},
           nullptr,
-          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
-            return std::make_unique<Choice>(settings, std::move(tokenizer));
-          }};
+          make_task<Choice>};
 }
 
 }  // namespace rf::tasks

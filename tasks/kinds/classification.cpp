@@ -1,8 +1,8 @@
 // Classes of texts and pairs: cross-entropy over the labels of the training file.
 // Scores: the logits. Targets: the class.
 #include "bag_of_words.h"
+#include "classes.h"
 #include "losses.h"
-#include "text_labels.h"
 
 namespace rf::tasks {
 
@@ -56,14 +56,9 @@ void learn_labels(std::span<const data::Record> records, TaskSettings& settings)
 }  // namespace
 
 TaskKind classification_kind() {
-  return {"classification",
-          "the class of a text or a pair of texts",
-          text_columns("label"),
-          {"accuracy", "f1", "macro_f1", "matthews"},
-          learn_labels,
-          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
-            return std::make_unique<Classification>(settings, std::move(tokenizer));
-          }};
+  return {"classification",      "the class of a text or a pair of texts",
+          text_columns("label"), {"accuracy", "f1", "macro_f1", "matthews"},
+          learn_labels,          make_task<Classification>};
 }
 
 }  // namespace rf::tasks

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "classes.h"
 #include "losses.h"
-#include "rf/io/error.h"
 #include "rf/tasks/metrics.h"
-#include "text_labels.h"
 
 namespace rf::tasks {
 
@@ -76,28 +75,12 @@ class MultiLabel : public TextLabels {
   }
 };
 
-void learn_label_sets(std::span<const data::Record> records, TaskSettings& settings) {
-  std::vector<std::string> labels;
-  for (const data::Record& record : records) {
-    for (std::string& label : strings_of(record, settings.columns.at("labels"), Items::kLabels)) {
-      add_label(record, std::move(label), labels);
-    }
-  }
-  if (labels.empty()) fail("input", "{} must have labels, got none", *records.front().source);
-  settings.labels = training_labels(records, std::move(labels));
-}
-
 }  // namespace
 
 TaskKind multi_label_kind() {
-  return {"multi_label",
-          "any number of labels for a text or a pair of texts",
-          text_columns("labels"),
-          {"f1", "accuracy"},
-          learn_label_sets,
-          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
-            return std::make_unique<MultiLabel>(settings, std::move(tokenizer));
-          },
+  return {"multi_label",          "any number of labels for a text or a pair of texts",
+          text_columns("labels"), {"f1", "accuracy"},
+          learn_label_lists,      make_task<MultiLabel>,
           /*has_classes=*/false};
 }
 

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "bag_of_words.h"
+#include "classes.h"
 #include "cross_encoder_files.h"
 #include "input_rows.h"
 #include "losses.h"
 #include "rf/io/error.h"
 #include "rf/tasks/metrics.h"
-#include "text_labels.h"
 
 namespace rf::tasks {
 
@@ -23,11 +23,7 @@ class Regression : public Task {
       : settings_(settings), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {}
 
   Head head() const override { return Head::kSequenceClassification; }
-  void set_outputs(ModelConfig& config) const override {
-    config.num_labels = 1;
-    config.id2label.clear();
-    config.problem_type = "regression";
-  }
+  void set_outputs(ModelConfig& config) const override { set_number_outputs(config, 1, "regression"); }
 
   Example example(const data::Record& record, Targets targets) override {
     Example example;
@@ -84,9 +80,7 @@ TaskKind regression_kind() {
           text_columns("label"),
           {"spearman", "pearson"},
           nullptr,
-          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
-            return std::make_unique<Regression>(settings, std::move(tokenizer));
-          },
+          make_task<Regression>,
           /*has_classes=*/false};
 }
 

@@ -211,16 +211,6 @@ nlohmann::json Tokens::metrics(std::span<const Scored> scored) const {
   return json;
 }
 
-void learn_tags(std::span<const data::Record> records, TaskSettings& settings) {
-  std::vector<std::string> labels;
-  for (const data::Record& record : records) {
-    for (std::string& label : strings_of(record, settings.columns.at("labels"), Items::kLabels)) {
-      add_label(record, std::move(label), labels);
-    }
-  }
-  settings.labels = training_labels(records, std::move(labels));
-}
-
 }  // namespace
 
 TaskKind tokens_kind() {
@@ -229,10 +219,8 @@ TaskKind tokens_kind() {
           "a label for each of a list of words",
           {{"tokens", Use::kInput}, {"labels", Use::kTarget}},
           {"f1", "accuracy", "macro_f1"},
-          learn_tags,
-          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
-            return std::make_unique<Tokens>(settings, std::move(tokenizer));
-          }};
+          learn_label_lists,
+          make_task<Tokens>};
 }
 
 }  // namespace rf::tasks

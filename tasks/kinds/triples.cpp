@@ -21,9 +21,8 @@ class Triples : public Task {
 
   Head head() const override { return Head::kSequenceClassification; }
   void set_outputs(ModelConfig& config) const override {
-    config.num_labels = 1;
-    config.id2label.clear();
-    config.problem_type = "multi_label_classification";  // transformers' name for binary cross-entropy per logit
+    // transformers' name for binary cross-entropy per logit
+    set_number_outputs(config, 1, "multi_label_classification");
   }
 
   Example example(const data::Record& record, Targets targets) override {
@@ -91,9 +90,7 @@ TaskKind triples_kind() {
           {{"A", Use::kInput}, {"B", Use::kInput}, {"C", Use::kInput}, {"label", Use::kTarget}},
           {"accuracy"},
           nullptr,
-          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
-            return std::make_unique<Triples>(settings, std::move(tokenizer));
-          },
+          make_task<Triples>,
           /*has_classes=*/false};
 }
 

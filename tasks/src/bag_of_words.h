@@ -4,7 +4,6 @@
 // Equal to scikit-learn's MultinomialNB, TfidfVectorizer and GaussianNB with their defaults.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <vector>
 

@@ -7,7 +7,9 @@
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <utility>
 
+#include "losses.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/tasks/metrics.h"
@@ -16,8 +18,8 @@ namespace rf::tasks {
 
 namespace {
 
-// Whether all are whole numbers as they are written.
-bool all_whole(const std::vector<std::string>& labels) {
+// Whether all are integers as they are written.
+bool all_integers(const std::vector<std::string>& labels) {
   return std::all_of(labels.begin(), labels.end(), [](const std::string& label) {
     int64_t value = 0;
     const auto [rest, error] = std::from_chars(label.data(), label.data() + label.size(), value);
@@ -53,7 +55,7 @@ std::vector<std::string> strings_of(const data::Record& record, const std::strin
 std::vector<std::string> training_labels(std::span<const data::Record> records, std::vector<std::string> labels) {
   std::sort(labels.begin(), labels.end());
   labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
-  if (all_whole(labels)) {
+  if (all_integers(labels)) {
     std::sort(labels.begin(), labels.end(),
               [](const std::string& a, const std::string& b) { return std::stoll(a) < std::stoll(b); });
   }
@@ -62,6 +64,23 @@ std::vector<std::string> training_labels(std::span<const data::Record> records, 
          io::printable(labels.front()));
   }
   return labels;
+}
+
+void learn_label_lists(std::span<const data::Record> records, TaskSettings& settings) {
+  std::vector<std::string> labels;
+  for (const data::Record& record : records) {
+    for (std::string& label : strings_of(record, settings.columns.at("labels"), Items::kLabels)) {
+      add_label(record, std::move(label), labels);
+    }
+  }
+  if (labels.empty()) fail("input", "{} must have labels, got none", *records.front().source);
+  settings.labels = training_labels(records, std::move(labels));
+}
+
+void set_number_outputs(ModelConfig& config, int64_t num_labels, const char* problem_type) {
+  config.num_labels = num_labels;
+  config.id2label.clear();
+  config.problem_type = problem_type;
 }
 
 void check_labels(const std::vector<std::string>& labels, const char* task) {
@@ -131,6 +150,36 @@ std::vector<std::vector<int64_t>> class_confusion(std::span<const Scored> scored
     predicted.push_back(static_cast<int64_t>(greatest(one.scores)));
   }
   return confusion_matrix(gold, predicted, classes);
+}
+
+std::vector<TaskColumn> text_columns(const char* target) {
+  using Use = TaskColumn::Use;
+  return {{"text", Use::kInput}, {"pair", Use::kOptionalInput}, {target, Use::kTarget}};
+}
+
+TextLabels::TextLabels(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer, const char* task,
+                       const char* problem_type)
+    : settings_(settings),
+      labels_(settings.labels, settings.ids_are_labels ? Labels::Ids::kTaken : Labels::Ids::kRefused),
+      problem_type_(problem_type),
+      rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {
+  check_labels(settings.labels, task);
+}
+
+void TextLabels::set_outputs(ModelConfig& config) const {
+  labels_.set_outputs(config);
+  config.problem_type = problem_type_;
+}
+
+Example TextLabels::example(const data::Record& record, Targets targets) {
+  Example example;
+  add_text_input(record, settings_, rows_, example);
+  if (targets == Targets::kNeeded) example.targets = targets_of(record);
+  return example;
+}
+
+Scores TextLabels::scores(const Example& example, const Logits& logits) const {
+  return pooled(example, logits, settings_.pooling).front();
 }
 
 }  // namespace rf::tasks

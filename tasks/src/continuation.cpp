@@ -253,11 +253,6 @@ struct ContinuationStream::Impl {
   }
 };
 
-ContinuationStream::ContinuationStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ContinuationStream::~ContinuationStream() = default;
-ContinuationStream::ContinuationStream(ContinuationStream&&) noexcept = default;
-ContinuationStream& ContinuationStream::operator=(ContinuationStream&&) noexcept = default;
-
 std::optional<std::string> ContinuationStream::next() {
   while (!impl_->is_done) {
     std::string part = impl_->advance();
@@ -269,10 +264,7 @@ std::optional<std::string> ContinuationStream::next() {
 const Continuation& ContinuationStream::result() const { return impl_->result; }
 
 Continuer::Continuer(const std::string& model_dir, const ContinuerOptions& options)
-    : impl_(std::make_unique<Impl>(model_dir, options)) {}
-Continuer::~Continuer() = default;
-Continuer::Continuer(Continuer&&) noexcept = default;
-Continuer& Continuer::operator=(Continuer&&) noexcept = default;
+    : impl_(std::make_shared<Impl>(model_dir, options)) {}
 
 Stops Continuer::default_stops() const { return {impl_->ends.after, {}}; }
 
@@ -314,7 +306,7 @@ ContinuationStream Continuer::stream(const std::string& prompt, const engine::Ge
                                      const Stops& stops) const {
   using StreamImpl = ContinuationStream::Impl;
   std::vector<int32_t> ids = impl_->prompt_ids(prompt);
-  auto stream = std::make_unique<StreamImpl>(
+  auto stream = std::make_shared<StreamImpl>(
       StreamImpl{.continuer = *impl_, .generator = impl_->take_generator(), .prompt = ids});
   engine::GenerationOptions streaming = impl_->with_stops(options, stops);
   streaming.on_token = [text = &stream->text](int32_t token) { text->add(token); };

@@ -56,11 +56,7 @@ struct CrossEncoder::Impl {
     info.prompts = files.prompts.by_name;
     info.default_prompt_name = files.prompts.default_name;
     if (info.max_length < 1) fail<ArgumentError>(kWhere, "max-length must be at least 1, got {}", info.max_length);
-    try {
-      model.check_length(info.max_length);
-    } catch (const Error& error) {
-      fail_length(info.max_length, error.what());
-    }
+    check_length(model, info.max_length);
     encoder.emplace(*tokenizer,
                     text::BatchOptions{.truncation = text::Truncation::kLongestFirst,
                                        .truncation_side = text::read_row_settings(files.encoder_dir).truncation_side,
@@ -94,11 +90,8 @@ struct CrossEncoder::Impl {
 
 CrossEncoder::CrossEncoder(const CrossEncoderOptions& options) {
   if (options.batch_tokens < 1) fail(kWhere, "batch-tokens must be at least 1, got {}", options.batch_tokens);
-  impl_ = std::make_unique<Impl>(options);
+  impl_ = std::make_shared<Impl>(options);
 }
-CrossEncoder::~CrossEncoder() = default;
-CrossEncoder::CrossEncoder(CrossEncoder&&) noexcept = default;
-CrossEncoder& CrossEncoder::operator=(CrossEncoder&&) noexcept = default;
 
 const CrossEncoderInfo& CrossEncoder::info() const { return impl_->info; }
 

@@ -115,10 +115,6 @@ std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::string& model_d
   return tokenizer;
 }
 
-void fail_length(int64_t max_length, const std::string& reason) {
-  fail("task", "max-length must be a length that the model reads, got {}: {}", max_length, reason);
-}
-
 void Evaluation::add(std::span<const size_t> indices, const Logits& logits) {
   std::vector<const Example*> chosen;
   for (const size_t i : indices) chosen.push_back(&examples_[i]);

@@ -78,10 +78,6 @@ MaskFiller::MaskFiller(const std::string& model_dir, const MaskFillerOptions& op
   impl_.reset(new Impl{std::move(tokenizer), std::move(model)});
 }
 
-MaskFiller::~MaskFiller() = default;
-MaskFiller::MaskFiller(MaskFiller&&) noexcept = default;
-MaskFiller& MaskFiller::operator=(MaskFiller&&) noexcept = default;
-
 std::vector<FilledMask> MaskFiller::fill(const std::string& text, int64_t top_k) const {
   const text::Vocabulary& vocabulary = impl_->tokenizer.vocabulary();
   if (top_k < 1 || top_k > vocabulary.size()) {

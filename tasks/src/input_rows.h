@@ -30,6 +30,12 @@ class InputRows {
   std::vector<text::Row> joined_;
 };
 
+// TaskKind::make of a kind.
+template <typename OfKind>
+std::unique_ptr<Task> make_task(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) {
+  return std::make_unique<OfKind>(settings, std::move(tokenizer));
+}
+
 // Adds an input with these rows.
 void add_input(std::span<const text::Row> rows, Example& example);
 // Adds an input with the texts of the columns `text` and, if settings.columns has it, `pair`.

@@ -3,13 +3,11 @@
 import json
 import os
 import random
-import subprocess
-import time
 
 import pytest
 
 import task_files
-from cli_support import PROGRAM, refused, results, run, run_file
+from cli_support import pretrain, refused, results, run, run_file, started, wait_for
 
 CHARACTERS = "今天气非常好我们在北京"
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS, "非常", "今天", "天气", "北京", "京我", "好我们"]
@@ -40,7 +38,7 @@ def folder(tmp_path_factory):
     source = ["--input", folder / "corpus.txt", "--documents", "line", "--model", folder / "vocabulary"]
     results("prepare", *source, "--dict", folder / "own.txt", "--output", folder / "data", "--valid-fraction", 0.2)
     config = run_file(folder / "run.json", evaluate_every_steps=4)
-    results("pretrain", "--config", config, "--data", folder / "data", "--output", folder / "run")
+    results(*pretrain(folder, config, folder / "run"))
     return folder
 
 
@@ -101,8 +99,7 @@ def test_a_dictionary_that_changes_while_data_are_prepared(folder, tmp_path):
     given.write_text(DICTIONARY, encoding="utf-8")
     os.mkfifo(corpus)
     arguments = ["prepare", "--model", folder / "vocabulary", "--dict", given, "--input", corpus]
-    arguments = [PROGRAM, *map(str, [*arguments, "--output", tmp_path / "data"])]
-    child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    child = started(*arguments, "--output", tmp_path / "data")
     with corpus.open("w", encoding="utf-8") as pipe:  # once the program opens it too
         given.write_text(OTHER, encoding="utf-8")
         pipe.write(TEXT)
@@ -120,11 +117,9 @@ def test_dictionaries_that_change_while_a_fine_tuning_runs(folder, tmp_path):
     given, user, out = tmp_path / "given.txt", tmp_path / "user.txt", tmp_path / "out"
     given.write_text(OTHER, encoding="utf-8")
     user.write_text(USER, encoding="utf-8")
-    more = ["--epochs", 4, "--seeds", 6, "--dict", given, "--user-dict", user]
-    arguments = [PROGRAM, *map(str, task_files.options(folder / "run", files, out, "classification", *more))]
-    child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while child.poll() is None and not list(out.glob("*/*/metrics.jsonl")):
-        time.sleep(0.005)
+    more = ["--epochs", 3, "--seeds", 3, "--dict", given, "--user-dict", user]
+    child = started(*task_files.options(folder / "run", files, out, "classification", *more))
+    wait_for(lambda: list(out.glob("*/*/metrics.jsonl")), child)
     given.write_text(DICTIONARY, encoding="utf-8")
     user.unlink()
     assert child.poll() is None and not (out / "report.json").exists()

@@ -2,13 +2,10 @@
 
 import gzip
 import json
-import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import roformer_cpp
-from cli_support import PROGRAM, hear_interrupts, needs_parquet, refused, results, run, wait_for
+from cli_support import PROGRAM, needs_parquet, refused, results, run, size_limit, started, stopped, wait_for
 from rf_engine import Embedder
 from sentence_model import TEXTS, save_encoder, save_modules
 
@@ -191,44 +188,37 @@ def state_of(output):
 def killed(model, tmp_path):
     """A run that was killed after a part of its lines, and the rest of the command."""
 
-    def kill(name, lines, *more):
+    def kill(name, lines, *more, number=signal.SIGKILL):
         output = tmp_path / name
         arguments = ["embed", "--model", model, "--input", "-", "--output", output, *more]
-        child = subprocess.Popen(
-            [PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        child.stdin.write("".join(line + "\n" for line in lines[:5000]).encode())
-        child.stdin.flush()
-        wait_for(lambda: state_of(output)["rows"] > 0, seconds=120)
-        child.kill()
-        child.wait()
-        assert not output.exists()
-        return arguments, output
+        text = "".join(line + "\n" for line in lines[:5000])
+        code, out, said = stopped(number, lambda: state_of(output)["rows"] > 0, *arguments, stdin=text)
+        assert code == (-number if number == signal.SIGKILL else 128 + number) and out == ""
+        return arguments, output, said
 
     return kill
 
 
-@pytest.mark.parametrize("name", ["out.npy", "out.jsonl", "out.parquet"])
-def test_killed_run_continues(killed, model, tmp_path, name):
-    if name.endswith(".parquet"):
-        needs_parquet()
+def test_killed_run_continues(killed, model, tmp_path):
+    """Of the other formats see test_record_ids.py."""
     lines = many_lines(12000)
-    arguments, output = killed(name, lines)
+    arguments, output, _ = killed("out.npy", lines)
+    assert not output.exists()
     finished = state_of(output)["rows"]
-    with output.with_name(name + ".part").open("ab") as part:
+    with output.with_name("out.npy.part").open("ab") as part:
         part.write(b"written after the last checkpoint")
     text = "".join(line + "\n" for line in lines)
     report = results(*arguments, "--token-budget", 100, stdin=text, threads=2)[0]
     assert report["rows"] == 12000 and report["texts"] == 12000 - finished
     (tmp_path / "a.txt").write_text(text)
-    embed(model, tmp_path / ("whole-" + name), tmp_path / "a.txt")
-    assert output.read_bytes() == (tmp_path / ("whole-" + name)).read_bytes()
+    embed(model, tmp_path / "whole.npy", tmp_path / "a.txt")
+    assert output.read_bytes() == (tmp_path / "whole.npy").read_bytes()
     assert not list(tmp_path.glob("*.part*"))
 
 
 def test_other_settings_do_not_continue(killed, tmp_path):
     lines = many_lines(5000)
-    arguments, output = killed("out.npy", lines)
+    arguments, output, _ = killed("out.npy", lines)
     before = state_of(output)
     text = "".join(line + "\n" for line in lines)
     message = refused(*arguments, "--pooling", "cls", "--dtype", "float16", stdin=text)
@@ -262,42 +252,30 @@ def test_existing_output(model, vectors, tmp_path):
     assert np.array_equal(np.load(tmp_path / "out.npy"), vectors) and (tmp_path / "link.npy").is_symlink()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("name", ["out.npy", "out.jsonl"])
-def test_interrupted_run_continues(model, tmp_path, number, name):
+def test_interrupted_run_continues(killed, model, tmp_path):
     """Also while it waits for its input."""
     lines = many_lines(9000)
-    output = tmp_path / name
+    output = tmp_path / "out.jsonl"
     output.write_text("of an earlier run")
-    arguments = ["embed", "--model", model, "--input", "-", "--output", output, "--overwrite"]
-    pipe = subprocess.PIPE
-    child = subprocess.Popen(
-        [PROGRAM, *map(str, arguments)], stdin=pipe, stdout=pipe, stderr=pipe, text=True, preexec_fn=hear_interrupts
-    )
-    child.stdin.write("".join(line + "\n" for line in lines[:5000]))
-    child.stdin.flush()
-    wait_for(lambda: state_of(output)["rows"] > 0, child, seconds=120)
-    child.send_signal(number)
-    assert child.wait(timeout=60) == 128 + number and child.stdout.read() == ""  # stdin is still open
-    message = child.stderr.read()
-    assert message.endswith(f"is kept in {output}.part; the same command continues there\n")
+    arguments, output, said = killed(output.name, lines, "--overwrite", number=signal.SIGINT)
+    assert said.endswith(f"is kept in {output}.part; the same command continues there\n")
     assert output.read_text() == "of an earlier run"
     finished = state_of(output)["rows"]
     assert 0 < finished < 9000
     report = results(*arguments, stdin="".join(line + "\n" for line in lines))[0]
     assert (report["rows"], report["texts"]) == (9000, 9000 - finished)
     (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
-    embed(model, tmp_path / ("whole-" + name), tmp_path / "a.txt")
-    assert output.read_bytes() == (tmp_path / ("whole-" + name)).read_bytes()
+    embed(model, tmp_path / "whole.jsonl", tmp_path / "a.txt")
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_two_runs_at_once(model, tmp_path):
     output = tmp_path / "out.npy"
     arguments = ["embed", "--model", model, "--input", "-", "--output", output]
-    first = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    wait_for(lambda: output.with_name("out.npy.part.json").exists(), seconds=120)
+    first = started(*arguments, stdin="")
+    wait_for(lambda: output.with_name("out.npy.part.json").exists(), first, seconds=120)
     assert "one process at a time" in refused(*arguments, stdin="b\n")
-    first.communicate(b"a\n")
+    first.communicate("a\n")
     assert first.returncode == 0 and np.load(output).shape == (1, 24)
 
 
@@ -306,7 +284,7 @@ def test_full_disk(model, tmp_path):
     (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
     arguments = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "out.npy"]
     limit = 1_000_000  # of 1.92 MB
-    message = refused(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    message = refused(*arguments, preexec_fn=size_limit(limit))
     assert "out.npy.part] cannot write: File too large" in message and "continues there" in message
     rows = state_of(tmp_path / "out.npy")["rows"]
     assert 5000 < rows < 11000
@@ -338,28 +316,19 @@ def test_closed_output(model, tmp_path):
     assert child.returncode == 0
 
 
-def test_similar(model, vectors, tmp_path):
+def test_similar_of_stored_vectors(model, tmp_path):
+    """The scores are test_similar.py's."""
     (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
-    query = Embedder(model).embed(["the cat"])[0].astype(float)
-    scores = vectors.astype(float) @ query / np.linalg.norm(vectors.astype(float), axis=1) / np.linalg.norm(query)
-    order = np.argsort(-scores, kind="stable")[:3]
     arguments = ["similar", "--model", model, "--query", "the cat", "--top-k", 3]
-    rows = results(*arguments, "--input", tmp_path / "a.txt")
-    assert [r["line"] for r in rows] == [i + 1 for i in order] and [r["index"] for r in rows] == order.tolist()
-    assert [r["text"] for r in rows] == [TEXTS[i] for i in order]
-    assert np.allclose([r["score"] for r in rows], scores[order], rtol=1e-12)
-    embed(model, tmp_path / "e.npy", tmp_path / "a.txt")
-    assert results(*arguments, "--input", tmp_path / "a.txt", "--embeddings", tmp_path / "e.npy") == rows
-    assert [r["line"] for r in results(*arguments, "--embeddings", tmp_path / "e.npy")] == [i + 1 for i in order]
     embed(model, tmp_path / "e5.npy", tmp_path / "a.txt", "--dimensions", 5, "--dtype", "float16")
     assert len(results(*arguments, "--embeddings", tmp_path / "e5.npy", "--dimensions", 5)) == 3
     message = refused(*arguments, "--embeddings", tmp_path / "e5.npy", code=2)
     assert "--embeddings must have the 24 columns of the model's vectors, got 5 (--dimensions" in message
     np.save(tmp_path / "flat.npy", np.zeros(24, np.float32))
     assert "two dimensions" in refused(*arguments, "--embeddings", tmp_path / "flat.npy")
-    (tmp_path / "b.txt").write_text("a\n")
-    message = refused(*arguments, "--embeddings", tmp_path / "e.npy", "--input", tmp_path / "b.txt")
-    assert f"the {len(TEXTS)} texts of --embeddings, got 1" in message
+    np.save(tmp_path / "many.npy", np.zeros((7, 24), np.float32))
+    message = refused(*arguments, "--embeddings", tmp_path / "many.npy", "--input", tmp_path / "a.txt")
+    assert f"the 7 texts of --embeddings, got {len(TEXTS)}" in message
     assert "got neither" in refused(*arguments, code=2)
 
 
@@ -374,22 +343,3 @@ def test_similar_uses_prompts(model, tmp_path):
     save_modules(bare, normalize=True)
     query, *lines = Embedder(bare).embed(["q: abc", "d: the cat", "d: abc"]).astype(float)
     assert row["score"] == pytest.approx(max(query @ line for line in lines), abs=1e-6)
-
-
-def test_log_lines(model, tmp_path):
-    """A line every 10 seconds where the output is not a terminal: a run that is fed slowly."""
-    child = subprocess.Popen(
-        [PROGRAM, "embed", "--model", model, "--input", "-", "--output", tmp_path / "out.npy"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=dict(os.environ, OMP_NUM_THREADS="1"),
-    )
-    child.stdin.write(b"a\n" * 4096)
-    child.stdin.flush()
-    wait_for(lambda: state_of(tmp_path / "out.npy")["rows"] > 0, seconds=120)
-    time.sleep(10.5)
-    child.stdin.write(b"b\n" * 10)
-    _, said = child.communicate()
-    assert child.returncode == 0
-    assert b"embedding: 4106 texts" in said and b"texts/s" in said and b"tokens/s" in said, said

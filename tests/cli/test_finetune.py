@@ -1,16 +1,14 @@
 """roformer finetune, predict and evaluate on records: every task learns, and results agree with each other."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import time
 
 import pytest
+import transformers
 
 import task_files
-from cli_support import PROGRAM, refused, results, run
+from cli_support import metrics, refused, results, run, stopped
 from task_files import options
 from tolerances import RANKS_OF_NEAR_TIES, T4_MAX
 
@@ -35,11 +33,6 @@ def tuned(request, trained, tmp_path_factory):
     return request.param, folder / "out", files, lines
 
 
-def test_help_names_every_task():
-    page = " ".join(run("finetune", "--help").stdout.split())
-    assert "classification, multi_label, regression, triples, choice, tokens or answers" in page
-
-
 def test_every_task_learns(tuned):
     task, output, _, (one, chosen) = tuned
     report = json.loads((output / "report.json").read_text())
@@ -50,7 +43,7 @@ def test_every_task_learns(tuned):
     assert test > 0.8 and (baseline is None or test > baseline + 0.1), report
     assert chosen["chosen"] == report["chosen"] and one["best_step"] <= one["steps"]
     assert f"| {metric} |" in (output / "report.md").read_text()
-    assert (output / "confusion.svg").exists() == (task in ("classification", "tokens"))
+    assert ("confusion" in report) == (task in ("classification", "tokens"))
 
 
 @pytest.mark.parametrize("family", ["roformer", "bert"])
@@ -58,8 +51,6 @@ def test_mean_of_tokens(family, trained, tmp_path):
     """The tuned model keeps how it reads, also where it was a BERT; the engine measures what training measured."""
     model = trained
     if family == "bert":
-        import transformers
-
         model = tmp_path / "bert"
         shutil.copytree(trained, model)
         sizes = json.loads((trained / "config.json").read_text())
@@ -113,6 +104,7 @@ def test_predictions_come_in_order_and_need_no_label(tuned, tmp_path):
         squares = [(line["score"] - row["label"]) ** 2 for line, row in zip(lines, rows, strict=True)]
         assert sum(squares) / len(squares) == pytest.approx(metrics["mse"])
     if task == "tokens":
+        assert "tasks that read one, got it with tokens" in refused("predict", "--model", output, "--text", "abba")
         assert all(len(line["labels"]) == len(row["tokens"]) for line, row in zip(lines, rows, strict=True))
     if task == "answers":
         for line, row in zip(lines, rows, strict=True):
@@ -146,12 +138,8 @@ def test_grid_of_rates_and_seeds(trained, tmp_path):
     first = results(*arguments, "--seeds", 1)
     kept = (out / "lr-0.01" / "seed-1" / "result.json").stat().st_mtime_ns
     lines = results(*arguments, "--seeds", 2)
-    assert [(line["learning_rate"], line["seed"]) for line in lines[:-1]] == [
-        (1e-2, 1),
-        (1e-2, 2),
-        (1e-5, 1),
-        (1e-5, 2),
-    ]
+    runs = [(rate, seed) for rate in (1e-2, 1e-5) for seed in (1, 2)]
+    assert [(line["learning_rate"], line["seed"]) for line in lines[:-1]] == runs
     assert lines[0] == first[0], "a run that is done is not repeated"
     assert (out / "lr-0.01" / "seed-1" / "result.json").stat().st_mtime_ns == kept
     report = json.loads((out / "report.json").read_text())
@@ -164,104 +152,69 @@ def test_grid_of_rates_and_seeds(trained, tmp_path):
     assert other.returncode == 1 and "epochs" in other.stderr
 
 
-def metrics_of(run):
-    """The lines of a run's metrics, but for the time they took."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-
-
 def test_an_interrupted_grid_goes_on_to_the_same_bits(trained, tmp_path):
-    files = task_files.write_splits(tmp_path, task_files.classification, train=600)
+    """In the first epoch of the first seed, by a signal; then after the first evaluation of the second, by a kill."""
+    files = task_files.write_splits(tmp_path, task_files.classification, train=400)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     more = ["--seeds", 2, "--epochs", 3, "--precision", "float32"]
     expected = results(*options(trained, files, whole, "classification", *more))
-    arguments = [PROGRAM, *map(str, options(trained, files, parts, "classification", *more))]
+    given = options(trained, files, parts, "classification", *more)
     first, second = (parts / "lr-0.01" / f"seed-{seed}" for seed in (1, 2))
-
-    def interrupt(number, begun):
-        child = subprocess.Popen(
-            arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1")
-        )
-        while child.poll() is None and not begun():
-            time.sleep(0.01)
-        child.send_signal(number)
-        _, message = child.communicate()
-        assert not (parts / "report.json").exists()
-        return child.returncode, message.decode()
-
-    # In the first epoch of the first seed, by a signal; then after the first evaluation of the second, by a kill.
-    code, message = interrupt(signal.SIGTERM, lambda: (first / "metrics.jsonl").exists() and metrics_of(first))
-    assert code == 128 + signal.SIGTERM and "same command continues" in message
+    log = first / "metrics.jsonl"
+    code, _, said = stopped(signal.SIGTERM, lambda: log.exists() and metrics(first), *given)
+    assert code == 128 + signal.SIGTERM and "same command continues" in said
     (checkpoint,) = first.glob("checkpoint-*")
-    code, message = interrupt(signal.SIGKILL, lambda: list(second.glob("checkpoint-*")))
-    assert code == -signal.SIGKILL and f"continuing at step {checkpoint.name[11:]} of" in message
+    code, _, said = stopped(signal.SIGKILL, lambda: list(second.glob("checkpoint-*")), *given)
+    assert code == -signal.SIGKILL and f"continuing at step {checkpoint.name[11:]} of" in said
     assert not list(first.glob("checkpoint-*")), "a run that is done needs none"
-    lines = results(*options(trained, files, parts, "classification", *more))
+    assert not (parts / "report.json").exists()
+    lines = results(*given)
     assert [line["valid"] for line in lines[:-1]] == [line["valid"] for line in expected[:-1]]
     assert lines[-1]["chosen"] == expected[-1]["chosen"]
     for run_dir in (first, second):
         other = whole / run_dir.relative_to(parts)
-        assert metrics_of(run_dir) == metrics_of(other)
+        assert metrics(run_dir) == metrics(other)
         assert (run_dir / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
 
-def test_a_broken_checkpoint_is_named(trained, tmp_path):
-    files = task_files.write_splits(tmp_path, task_files.classification, train=16)
-    checkpoint = tmp_path / "out" / "lr-0.01" / "seed-1" / "checkpoint-1"
-    results(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
+def test_a_broken_checkpoint_is_named(tuned_copy):
+    out, command = tuned_copy
+    checkpoint = out / "lr-0.01" / "seed-1" / "checkpoint-1"
     (checkpoint.parent / "result.json").unlink()
-    shutil.copytree(checkpoint.parent, tmp_path / "model")
-    shutil.copytree(tmp_path / "model", checkpoint)
+    shutil.copytree(checkpoint.parent, out.parent / "model")
+    shutil.copytree(out.parent / "model", checkpoint)
     (checkpoint / "state.json").write_text('{"version": 2, "step": 1}')
-    done = run(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
-    assert done.returncode == 1 and f"{checkpoint}/state.json must be undamaged" in done.stderr
+    assert f"{checkpoint}/state.json must be undamaged" in run(*command).stderr
 
 
-def test_what_a_kill_after_the_result_left_goes(trained, tmp_path):
-    files = task_files.write_splits(tmp_path, task_files.classification, train=16)
-    arguments = options(trained, files, tmp_path / "out", "classification", "--epochs", 1)
-    results(*arguments)
-    done = tmp_path / "out" / "lr-0.01" / "seed-1"
+def test_what_a_kill_after_the_result_left_goes(tuned_copy):
+    out, command = tuned_copy
+    done = out / "lr-0.01" / "seed-1"
     (done / ".checkpoint-1.tmp").mkdir()
     (done / ".checkpoint-1.tmp" / "state.json").write_text("{")
     shutil.copytree(done / ".checkpoint-1.tmp", done / "checkpoint-2")
-    results(*arguments)
-    assert {path.name for path in done.glob("*checkpoint*")} == set()
+    results(*command)
+    assert not list(done.glob("*checkpoint*"))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("metrics", {}),
-        ("metrics", 5),
-        ("metrics", {"accuracy": "1"}),
-        ("seed", -1),
-        ("learning_rate", "x"),
-        ("steps", []),
-    ],
-)
-def test_a_result_with_a_wrong_value_is_named(trained, tmp_path, key, value):
-    files = task_files.write_splits(tmp_path, task_files.classification, train=16)
-    arguments = options(trained, files, tmp_path / "out", "classification", "--epochs", 1)
-    results(*arguments)
-    path = tmp_path / "out" / "lr-0.01" / "seed-1" / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    message = refused(*arguments)
-    assert f"{path} must be undamaged" in message and key in message and "remove it" in message
+def test_a_result_with_a_wrong_value_is_named(tuned_copy):
+    out, command = tuned_copy
+    path = out / "lr-0.01" / "seed-1" / "result.json"
+    good = json.loads(path.read_text())
+    for key, value in (("metrics", 5), ("metrics", {"accuracy": "1"}), ("seed", -1), ("learning_rate", "x")):
+        path.write_text(json.dumps(good | {key: value}))
+        message = refused(*command)
+        assert f"{path} must be undamaged" in message and key in message and "remove it" in message
 
 
-def test_more_epochs_than_the_runs_had(trained, tmp_path):
-    files = task_files.write_splits(tmp_path, task_files.classification, train=16)
-    results(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
-    message = refused(*options(trained, files, tmp_path / "out", "classification", "--epochs", 2))
+def test_more_epochs_than_the_runs_had(tuned_copy):
+    message = refused(*tuned_copy[1][:-1], 2)
     assert "/epochs" in message and "--model of another --output" in message
 
 
 def test_a_great_length_is_answered_without_a_pass_over_it(trained, tmp_path):
     files = task_files.write_splits(tmp_path, task_files.classification, train=8, valid=8)
-    for length in (131_072, 1 << 24):
-        output = tmp_path / str(length)
-        results(*options(trained, files, output, "classification", "--epochs", 1, "--max-length", length))
+    results(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1, "--max-length", 1 << 24))
 
 
 def test_patience_ends_a_run(trained, tmp_path):

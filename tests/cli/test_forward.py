@@ -50,36 +50,25 @@ def expected_output(model, ids, mask, types):
 
 
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_equal_to_transformers(tmp_path, name, dtype):
+def test_equal_to_transformers(tmp_path, name):
     model = saved_model(name, tmp_path / "model")
     rng = np.random.default_rng(2)
     shape = (3, 2, 11) if name == "RoFormerForMultipleChoice" else (3, 11)
     ids, types = rng.integers(0, 61, shape), rng.integers(0, 3, shape)
     mask = np.ones(shape, int)
     mask[0, ..., 7:] = 0
+    given = ["--model", tmp_path / "model", "--output", tmp_path / "out.npy"]
     for key, array in dict(ids=ids, mask=mask, types=types).items():
         np.save(tmp_path / f"{key}.npy", array)
-    (report,) = results(
-        "forward",
-        "--model",
-        tmp_path / "model",
-        "--ids",
-        tmp_path / "ids.npy",
-        "--mask",
-        tmp_path / "mask.npy",
-        "--types",
-        tmp_path / "types.npy",
-        "--output",
-        tmp_path / "out.npy",
-        "--precision",
-        dtype,
-    )
-    got, expected = np.load(tmp_path / "out.npy"), expected_output(model, ids, mask, types)
-    assert report["architecture"] == name and report["shape"] == list(expected.shape)
-    assert got.dtype == np.float32 and got.shape == expected.shape
-    difference = np.abs(got - expected) / np.abs(expected).max()
-    if dtype == "float32":
-        assert difference.max() <= tolerances.T4_MAX and difference.mean() <= tolerances.T4_MEAN
-    else:
-        assert tolerances.T4_MAX < difference.max() <= tolerances.BF16_MODEL
+        given += [f"--{key}", tmp_path / f"{key}.npy"]
+    expected = expected_output(model, ids, mask, types)
+    for dtype in ("float32", "bfloat16"):
+        (report,) = results("forward", *given, "--precision", dtype)
+        got = np.load(tmp_path / "out.npy")
+        assert report["architecture"] == name and report["shape"] == list(expected.shape)
+        assert got.dtype == np.float32 and got.shape == expected.shape
+        difference = np.abs(got - expected) / np.abs(expected).max()
+        if dtype == "float32":
+            assert difference.max() <= tolerances.T4_MAX and difference.mean() <= tolerances.T4_MEAN
+        else:
+            assert tolerances.T4_MAX < difference.max() <= tolerances.BF16_MODEL

@@ -62,28 +62,21 @@ def test_a_torch_that_is_there_already_keeps_its_way(libgomps_own):
     assert spin_count([sys.executable, "-c", f"import torch; {IMPORT}"]) == libgomps_own
 
 
-@COMMANDS
-@pytest.mark.parametrize(
-    ("settings", "got"),
-    [
-        ({"OMP_DYNAMIC": "true", "OMP_NUM_THREADS": "2"}, "OMP_DYNAMIC=true"),
-        ({"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "2"}, "OMP_THREAD_LIMIT=1 for 2 threads"),
-    ],
-    ids=["dynamic", "limit"],
-)
-def test_threads_that_may_not_come_are_warned_of(command, settings, got):
-    warned = started(command, **settings).stderr
-    assert warned.count("torch's products of bfloat16 are wrong, got " + got) == 1
-
-
-@COMMANDS
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"OMP_DYNAMIC": "true", "OMP_NUM_THREADS": "1"}, {"OMP_THREAD_LIMIT": "2", "OMP_NUM_THREADS": "2"}],
-    ids=["nothing set", "one thread", "enough threads"],
-)
-def test_no_warning_where_every_thread_comes(command, settings):
-    assert "[openmp]" not in started(command, **settings).stderr
+def test_threads_that_may_not_come_are_warned_of():
+    package = [sys.executable, "-c", IMPORT]
+    for command, settings, got in (
+        (PROGRAM_INFO, {"OMP_DYNAMIC": "true", "OMP_NUM_THREADS": "2"}, "OMP_DYNAMIC=true"),
+        (PROGRAM_INFO, {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "2"}, "OMP_THREAD_LIMIT=1 for 2 threads"),
+        (package, {"OMP_DYNAMIC": "true", "OMP_NUM_THREADS": "2"}, "OMP_DYNAMIC=true"),
+    ):
+        warned = started(command, **settings).stderr
+        assert warned.count("torch's products of bfloat16 are wrong, got " + got) == 1
+    for command, settings in (
+        (PROGRAM_INFO, {}),
+        (PROGRAM_INFO, {"OMP_DYNAMIC": "true", "OMP_NUM_THREADS": "1"}),
+        (package, {"OMP_THREAD_LIMIT": "2", "OMP_NUM_THREADS": "2"}),
+    ):
+        assert "[openmp]" not in started(command, **settings).stderr
 
 
 def test_threads_on_the_command_line_count():

@@ -8,18 +8,25 @@ import numpy as np
 import pytest
 
 from cli_support import PROGRAM, make_corpus, refused, results
-from sentence_model import save_encoder, save_modules
 
 RULE = "[output] the output must not replace the input, got"
 TEXT = '{"text": "abc de"}\n{"text": "cab"}\n'
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sentence")
-    save_encoder(folder)
-    save_modules(folder)
-    return folder
+def model(sentence_encoder):
+    return sentence_encoder
+
+
+def appending(command, file, cwd, stdin=subprocess.DEVNULL):
+    """The message of a command that must refuse to write its results behind the content of a file."""
+    with (cwd / file).open("a") as stdout:
+        done = subprocess.run(
+            [PROGRAM, *map(str, command)], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=cwd,
+            timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 1 and f"{RULE} standard output for" in done.stderr, (command, done.stderr)
+    return done.stderr
 
 
 def content_of(folder):
@@ -82,16 +89,8 @@ def test_standard_output(model, tmp_path):
         ["tokenize", "--model", model],
     ]
     for command in commands:
-        with (tmp_path / "in.jsonl").open() as stdin, (tmp_path / "in.jsonl").open("a") as stdout:
-            done = subprocess.run(
-                [PROGRAM, *map(str, command)],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=subprocess.PIPE,
-                cwd=tmp_path,
-                timeout=60,
-            )
-        assert done.returncode == 1 and f"{RULE} standard output for the input".encode() in done.stderr, command
+        with (tmp_path / "in.jsonl").open() as stdin:
+            assert f"{RULE} standard output for the input" in appending(command, "in.jsonl", tmp_path, stdin)
     assert (tmp_path / "in.jsonl").read_text() == TEXT
 
 
@@ -144,15 +143,7 @@ def test_dictionaries(tmp_path):
     ]
     for command in commands:
         for option in ("--dict", "--user-dict"):
-            with (tmp_path / "dict.txt").open("a") as stdout:
-                given = [PROGRAM, *command, option, "dict.txt"]
-                done = subprocess.run(
-                    given, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path
-                )
-            assert done.returncode == 1 and f"{RULE} standard output for".encode() in done.stderr, (
-                command,
-                done.stderr,
-            )
+            appending([*command, option, "dict.txt"], "dict.txt", tmp_path)
         if "--output" in command:
             given = [*command[:-1], "out", "--user-dict", "out/user_dict.txt"]
             if command[0] in ("finetune", "train-similar"):
@@ -180,10 +171,7 @@ def test_parts(prepared, tmp_path):
     for parts, output in cases:
         assert refused("merge", "--input", *parts, "--output", output, cwd=tmp_path).startswith(RULE), output
     for name in ("b/data.json", "b/train-00000.rfs", "b/vocab.txt"):
-        with (tmp_path / name).open("a") as stdout:
-            given = [PROGRAM, "merge", "--input", "all.preparing", "b", "--output", "c"]
-            done = subprocess.run(given, stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path)
-        assert done.returncode == 1 and f"{RULE} standard output for".encode() in done.stderr, name
+        appending(["merge", "--input", "all.preparing", "b", "--output", "c"], name, tmp_path)
     assert content_of(tmp_path) == before
 
 
@@ -195,9 +183,7 @@ def test_add_words(prepared, tmp_path):
     for name in ("m/vocab.txt", "corpus/00.txt"):
         before = (tmp_path / name).read_bytes()
         given = [name if word == "corpus" and name.startswith("corpus") else word for word in command]
-        with (tmp_path / name).open("a") as stdout:
-            done = subprocess.run([PROGRAM, *given], stdout=stdout, stderr=subprocess.PIPE, cwd=tmp_path)
-        assert done.returncode == 1 and f"{RULE} standard output for".encode() in done.stderr, done.stderr
+        appending(given, name, tmp_path)
         assert (tmp_path / name).read_bytes() == before and not (tmp_path / "new").exists()
     (tmp_path / "new").symlink_to("gone")
     assert "must be an empty or a new directory" in refused(*command, cwd=tmp_path)

@@ -89,13 +89,10 @@ def test_a_profile_changes_no_bits(profiled, prepared, tmp_path):
         assert (tmp_path / "run" / name).read_bytes() == (profiled[0] / name).read_bytes()
 
 
-@pytest.mark.parametrize("steps", ["0", "9", "5:4", "4:9", "4:", ":4", "4:5:6", "-1", "four", "1e1"])
-def test_bad_steps_are_refused(prepared, tmp_path, steps):
-    said = refused(*command(prepared, tmp_path, f"--profile={steps}"))
-    assert said.strip().endswith(
-        f'the steps must be one of the run\'s 8 or two with a colon between them, as 20:25, got "{steps}"'
-    )
-    assert "[profile]" in said and not (tmp_path / "run" / "run.json").exists()
+def test_bad_steps_are_refused(prepared, tmp_path):
+    """Others are tests/train/train_step_test.cpp's."""
+    said = refused(*command(prepared, tmp_path, "--profile=4:9"))
+    assert "[profile] the steps must be one of the run's 8" in said and not (tmp_path / "run" / "run.json").exists()
 
 
 def test_steps_that_are_done_are_not_profiled(profiled, prepared):

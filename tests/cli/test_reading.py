@@ -2,29 +2,13 @@
 
 import gzip
 import json
-import resource
 import subprocess
 
-from cli_support import PROGRAM, make_corpus, refused, results, run
+from cli_support import PROGRAM, make_corpus, prepare, refused, results, run, size_limit
 
 
 def shards(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*.rfs")}
-
-
-def prepare(folder, output, *inputs, **options):
-    return results(
-        "prepare",
-        "--input",
-        *inputs,
-        "--model",
-        folder / "vocabulary",
-        "--output",
-        output,
-        "--valid-fraction",
-        0.2,
-        **options,
-    )[0]
 
 
 def test_the_same_documents_in_every_way(prepared, tmp_path):
@@ -35,12 +19,11 @@ def test_the_same_documents_in_every_way(prepared, tmp_path):
     (corpus / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     want = shards(prepared / "data")
     field = ["--field", "doc.body"]
-    assert prepare(prepared, tmp_path / "1", prepared / "corpus" / "*.txt")["documents"] == 16
-    assert prepare(prepared, tmp_path / "2", corpus, *field)["skipped_records"] == 0
-    prepare(prepared, tmp_path / "3", "-", *field, "--format", "jsonl", stdin=lines)
-    report = prepare(
-        prepared, tmp_path / "4", "-", *field, "--format", "jsonl", "--skip-bad-records", stdin=lines + "{"
-    )
+    assert prepare(prepared, tmp_path / "1", inputs=[prepared / "corpus" / "*.txt"])["documents"] == 16
+    assert prepare(prepared, tmp_path / "2", *field, inputs=[corpus])["skipped_records"] == 0
+    prepare(prepared, tmp_path / "3", *field, "--format", "jsonl", inputs="-", stdin=lines)
+    skip = ["--format", "jsonl", "--skip-bad-records"]
+    report = prepare(prepared, tmp_path / "4", *field, *skip, inputs="-", stdin=lines + "{")
     assert report["skipped_records"] == 1
     assert all(shards(tmp_path / number) == want for number in "1234")
     manifest = json.loads((tmp_path / "2" / "data.json").read_text())
@@ -68,19 +51,8 @@ def test_bad_inputs_are_named(prepared, tmp_path):
 
 
 def test_a_full_disk(prepared, tmp_path):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-
-    command = [
-        "prepare",
-        "--input",
-        prepared / "corpus",
-        "--model",
-        prepared / "vocabulary",
-        "--output",
-        tmp_path / "data",
-    ]
-    done = run(*command, preexec_fn=limit)
+    given = ["--input", prepared / "corpus", "--model", prepared / "vocabulary", "--output", tmp_path / "data"]
+    done = run("prepare", *given, preexec_fn=size_limit(1000))
     assert done.returncode == 1 and ".rfs" in done.stderr and "File too large" in done.stderr
     assert not list(tmp_path.iterdir())
 

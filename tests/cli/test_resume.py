@@ -1,22 +1,20 @@
 """Kill -9 at random moments, resume, and compare with a run that was never interrupted: the same bytes (R-TRN-10).
 
 The run crosses a change of stage, accumulates gradients, drops out, evaluates, and writes a checkpoint every other
-step.
+step. Damaged states are tests/train/checkpoint_test.cpp's.
 """
 
 import json
 import os
 import random
 import shutil
-import subprocess
 import time
 
 import numpy as np
 import pytest
 
-from cli_support import MODEL, PROGRAM, results, run, run_file
+from cli_support import MODEL, metrics, pretrain, refused, results, run, run_file, started, wait_for
 
-TIMING = ("seconds", "tokens_per_second")
 KEYS = dict(
     model={**MODEL, "num_hidden_layers": 2},
     stages=[dict(max_length=16, batch=8, steps=21, accumulate=2), dict(max_length=24, batch=4, steps=16)],
@@ -25,33 +23,12 @@ KEYS = dict(
     evaluate_lengths=[8, 40],
     checkpoint_every_steps=2,
 )
+CHECKPOINT_FILES = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"}
+CHECKPOINT_FILES |= {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 
 
-CHECKPOINT_FILES = {
-    "config.json",
-    "model.safetensors",
-    "optimizer.safetensors",
-    "state.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-}
-
-
-def command(prepared, output):
-    return ["pretrain", "--data", prepared / "data", "--config", prepared / "resume.json", "--output", output]
-
-
-def metrics(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in TIMING} for line in lines]
-
-
-def start(arguments, threads):
-    environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    return subprocess.Popen(
-        [PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-    )
+def command(prepared, output, *more):
+    return pretrain(prepared, prepared / "resume.json", output, *more)
 
 
 def lines_written(output):
@@ -59,235 +36,162 @@ def lines_written(output):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def kill_after(arguments, output, lines, seconds, threads):
-    """Starts the program and kills it some seconds after it has written some lines more than there are; True when it
-    was still running."""
-    child = start(arguments, threads)
-    target = lines_written(output) + lines
-    while child.poll() is None and lines_written(output) < target:
-        time.sleep(0.001)
-    time.sleep(seconds)
-    running = child.poll() is None
-    child.kill()
-    child.wait()
-    return running
-
-
-def kill_while_writing(arguments, output, threads):
-    """Starts the program, lets it write a line of metrics more than there are, and kills it as soon as a checkpoint's
-    temporary directory is seen; True when one was left."""
-    child = start(arguments, threads)
-    target = lines_written(output) + 1
-    while child.poll() is None and not (lines_written(output) >= target and temporaries(output)):
-        pass
-    child.kill()
-    child.wait()
-    return bool(temporaries(output))
-
-
 def temporaries(output):
     return list(output.glob(".checkpoint-*")) if output.exists() else []
 
 
+def killed(arguments, until, seconds=0, threads=1):
+    """Starts the program and kills it some seconds after something holds; True when it was still running."""
+    child = started(*arguments, threads=threads)
+    while child.poll() is None and not until():
+        pass
+    time.sleep(seconds)
+    running = child.poll() is None
+    child.kill()
+    child.communicate()
+    return running
+
+
 def assert_same_run(resumed, whole):
-    for name in (
-        "model.safetensors",
-        "config.json",
-        "checkpoint-37/model.safetensors",
-        "checkpoint-37/optimizer.safetensors",
-        "checkpoint-37/state.json",
-    ):
+    state = [f"checkpoint-37/{name}" for name in ("model.safetensors", "optimizer.safetensors", "state.json")]
+    for name in ("model.safetensors", "config.json", *state):
         assert (resumed / name).read_bytes() == (whole / name).read_bytes(), name
     assert metrics(resumed) == metrics(whole)
     assert sorted(path.name for path in resumed.iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
-@pytest.fixture(scope="module")
-def whole(request, prepared, tmp_path_factory):
-    """An uninterrupted run, and its number of threads."""
-    threads = request.param
-    folder = tmp_path_factory.mktemp("whole") / "run"
+def whole_run(prepared, folder, threads):
     run_file(prepared / "resume.json", **KEYS)
     results(*command(prepared, folder), threads=threads)
-    return folder, threads
+    return folder
 
 
-@pytest.mark.parametrize("whole", [1, 2], indirect=True)
-def test_killed_runs_go_on_bit_for_bit(prepared, whole, tmp_path):
-    expected, threads = whole
+@pytest.fixture(scope="module")
+def whole(prepared, tmp_path_factory):
+    """An uninterrupted run of one thread; not to be changed."""
+    return whole_run(prepared, tmp_path_factory.mktemp("whole") / "run", 1)
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(scope="module")
+def all_checkpoints(prepared, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("all")
+    config = run_file(folder / "run.json", **KEYS, keep_checkpoints=100)
+    results(*pretrain(prepared, config, folder / "run"))
+    return folder / "run"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_killed_runs_go_on_bit_for_bit(prepared, whole, tmp_path, threads):
+    expected = whole if threads == 1 else whole_run(prepared, tmp_path / "whole", threads)
     rng = random.Random(threads)
     output = tmp_path / "run"
     kills = 0
-    for _ in range(6):
-        resume = ["--resume"] if output.exists() else []
+    for _ in range(5):
         # From the start of the program to a few steps on; each attempt goes on where the last checkpoint is.
-        arguments = [*command(prepared, output), *resume]
-        kills += kill_after(arguments, output, rng.randint(0, 3), rng.uniform(0, 0.05), threads)
+        target = lines_written(output) + rng.randint(0, 4)
+        given = command(prepared, output, *(["--resume"] if output.exists() else []))
+        kills += killed(given, lambda: lines_written(output) >= target, rng.uniform(0, 0.05), threads)  # noqa: B023
         for checkpoint in output.glob("checkpoint-*"):  # whatever is there is whole
             assert {path.name for path in checkpoint.iterdir()} == CHECKPOINT_FILES
     assert kills > 0
-    (report,) = results(*command(prepared, output), "--resume", threads=threads)
+    (report,) = results(*command(prepared, output, "--resume"), threads=threads)
     assert report["steps"] == 37
     assert_same_run(output, expected)
 
 
-@pytest.mark.parametrize("whole", [1], indirect=True)
 def test_killed_while_a_checkpoint_is_written(prepared, whole, tmp_path):
-    expected, threads = whole
+    """After a line of metrics more than there are, as soon as a checkpoint's temporary directory is seen."""
     output = tmp_path / "run"
     caught = 0
     for attempt in range(12):
-        if kill_while_writing([*command(prepared, output), *(["--resume"] if attempt else [])], output, threads):
-            caught += 1
+        target = lines_written(output) + 1
+        given = command(prepared, output, *(["--resume"] if attempt else []))
+        killed(given, lambda: lines_written(output) >= target and temporaries(output))  # noqa: B023
+        caught += bool(temporaries(output))
         if caught == 2:
             break
     assert caught > 0
-    results(*command(prepared, output), "--resume", threads=threads)
-    assert_same_run(output, expected)
+    results(*command(prepared, output, "--resume"))
+    assert_same_run(output, whole)
 
 
-@pytest.mark.parametrize("whole", [1], indirect=True)
-@pytest.mark.parametrize("step", [2, 20, 22, 36])
-def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, tmp_path, step):
-    """Before, just before and just after the change of stage (step 21), and at the end; killed at the first chance."""
-    expected, threads = whole
+@pytest.mark.parametrize("step", [20, 22, 36])
+def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, all_checkpoints, tmp_path, step):
+    """Just before and just after the change of stage (step 21), and at the end."""
     output = tmp_path / "run"
-    run_file(tmp_path / "resume.json", **{**KEYS, "keep_checkpoints": 100})
-    results(
-        "pretrain",
-        "--data",
-        prepared / "data",
-        "--config",
-        tmp_path / "resume.json",
-        "--output",
-        output,
-        threads=threads,
-    )
+    shutil.copytree(all_checkpoints, output)
     for checkpoint in output.glob("checkpoint-*"):
         if int(checkpoint.name.split("-")[1]) > step:
-            for path in checkpoint.iterdir():
-                path.unlink()
-            checkpoint.rmdir()
+            shutil.rmtree(checkpoint)
     (output / "model.safetensors").unlink()
-    done = run(*command(prepared, output), "--resume", threads=threads)
+    done = run(*command(prepared, output, "--resume"))
     assert done.returncode == 0 and f"resuming at step {step} of 37" in done.stderr
-    assert_same_run(output, expected)
+    assert_same_run(output, whole)
 
 
-@pytest.mark.parametrize("whole", [1], indirect=True)
-def test_another_number_of_threads_warns(prepared, whole, tmp_path):
-    folder, threads = whole
-    done = run("pretrain", "--data", prepared / "data", "--output", folder, "--resume", threads=3 - threads)
-    assert done.returncode == 0
-    assert f"threads was {threads} and is {3 - threads}" in done.stderr
-
-
-@pytest.mark.parametrize("whole", [1], indirect=True)
-@pytest.mark.parametrize(("backend", "warns"), [("plain", False), ("another", True)])
-def test_the_product_of_linear_layers_is_kept(prepared, whole, tmp_path, backend, warns):
-    folder, threads = whole
-    shutil.copytree(folder, tmp_path / "run")
-    for path in (tmp_path / "run").glob("checkpoint-*/state.json"):
-        state = json.loads(path.read_text())
-        linear = state["platform"]["linear"]
-        state["platform"]["linear"] = {k: v if v == "torch" else backend for k, v in linear.items()}
-        path.write_text(json.dumps(state))
-    done = run("pretrain", "--data", prepared / "data", "--output", tmp_path / "run", "--resume", threads=threads)
-    assert done.returncode == 0
-    assert ("linear was" in done.stderr) == warns
-
-
-@pytest.mark.parametrize("whole", [1], indirect=True)
-@pytest.mark.parametrize(
-    ("platform", "code"), [({"linear": {"bfloat16": 5}}, 0), ({"linear": 5}, 0), ({}, 0), (None, 1)]
-)
-def test_a_damaged_record_of_the_platform(prepared, whole, tmp_path, platform, code):
-    folder, threads = whole
-    shutil.copytree(folder, tmp_path / "run")
-    for path in (tmp_path / "run").glob("checkpoint-*/state.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"platform": platform}))
-    done = run("pretrain", "--data", prepared / "data", "--output", tmp_path / "run", "--resume", threads=threads)
-    assert done.returncode == code
-    assert "internal error" not in done.stderr
+def test_the_platform_is_recorded(prepared, copy):
+    """Another number of threads warns; the product of linear layers is kept where this machine has it."""
+    states = list(copy.glob("checkpoint-*/state.json"))
+    platform = json.loads(states[0].read_text())["platform"]
+    linear = platform["linear"]
+    plain, another = ({k: v if v == "torch" else name for k, v in linear.items()} for name in ("plain", "another"))
+    for changed, threads, code, warning in (
+        (platform, 2, 0, "threads was 1 and is 2"),
+        (platform | {"linear": plain}, 1, 0, None),
+        (platform | {"linear": another}, 1, 0, "linear was"),
+        ({"linear": {"bfloat16": 5}}, 1, 0, "linear was"),
+        (None, 1, 1, "platform"),
+    ):
+        for path in copy.glob("checkpoint-*/state.json"):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"platform": changed}))
+        done = run("pretrain", "--data", prepared / "data", "--output", copy, "--resume", threads=threads)
+        assert done.returncode == code and "internal error" not in done.stderr, changed
+        assert "linear was" not in done.stderr if warning is None else warning in done.stderr, changed
 
 
 def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):
-    config = run_file(tmp_path / "run.json")
-    done = run("pretrain", "--data", prepared / "data", "--config", config, "--output", tmp_path / "run", "--resume")
+    done = run(*pretrain(prepared, run_file(tmp_path / "run.json"), tmp_path / "run", "--resume"))
     assert done.returncode == 0 and "starting at step 0" in done.stderr
 
 
-@pytest.mark.parametrize("whole", [1], indirect=True)
-def test_a_damaged_line_of_the_metrics_costs_no_other(prepared, whole, tmp_path):
-    folder, threads = whole
-    output = tmp_path / "run"
-    shutil.copytree(folder, output)
-    lines = (output / "metrics.jsonl").read_text().splitlines(keepends=True)
-    lines[2] = "{" + lines[2]
-    (output / "metrics.jsonl").write_text("".join(lines))
-    done = run("pretrain", "--data", prepared / "data", "--output", output, "--resume", threads=threads)
-    assert done.returncode == 0 and "metrics.jsonl.damaged-1" in done.stderr
-    assert (output / "metrics.jsonl").read_text() == "".join(lines[:2] + lines[3:])
-    assert (output / "metrics.jsonl.damaged-1").read_text() == "".join(lines)
-
-
-@pytest.mark.parametrize("whole", [1], indirect=True)
-def test_checkpoints_that_a_kill_left_over_go(prepared, whole, tmp_path):
+def test_checkpoints_that_a_kill_left_over_go(prepared, copy):
     """A kill after a checkpoint was renamed into place and before the oldest was dropped, or while it was."""
-    folder, threads = whole
-    output = tmp_path / "run"
-    shutil.copytree(folder, output)
-    kept = {path.name for path in output.glob("checkpoint-*")}
-    shutil.copytree(output / "checkpoint-37", output / "checkpoint-2")
-    (output / ".checkpoint-1.tmp").mkdir()
-    results("pretrain", "--data", prepared / "data", "--output", output, "--resume", threads=threads)
-    assert {path.name for path in output.glob("*checkpoint-*")} == kept
-    assert not (output / ".checkpoint-1.tmp").exists()
+    kept = {path.name for path in copy.glob("checkpoint-*")}
+    shutil.copytree(copy / "checkpoint-37", copy / "checkpoint-2")
+    (copy / ".checkpoint-1.tmp").mkdir()
+    results("pretrain", "--data", prepared / "data", "--output", copy, "--resume")
+    assert {path.name for path in copy.glob("*checkpoint-*")} == kept
+    assert not (copy / ".checkpoint-1.tmp").exists()
 
 
-@pytest.mark.parametrize("whole", [1], indirect=True)
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("run", 5),
-        ("run", None),
-        ("data", {}),
-        ("step", "2"),
-        ("cursor", {"epoch": 0, "row": "x"}),
-        ("cursor", [1]),
-        ("interval", {"loss_sum": []}),
-        ("evaluation", 7),
-        ("version", "2"),
-    ],
-)
-def test_a_state_with_a_wrong_value_is_named(prepared, whole, tmp_path, key, value):
-    folder, threads = whole
-    output = tmp_path / "run"
-    shutil.copytree(folder, output)
-    for path in output.glob("checkpoint-*/state.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    done = run("pretrain", "--data", prepared / "data", "--output", output, "--resume", threads=threads)
-    assert done.returncode == 1 and key in done.stderr, done.stderr
-    assert "state.json" in done.stderr or key == "data"
+def test_a_state_with_a_wrong_value_is_named(prepared, copy):
+    (path,) = copy.glob("checkpoint-37/state.json")
+    good = json.loads(path.read_text())
+    for key, value in (("data", {}), ("cursor", {"epoch": 0, "row": "x"})):
+        path.write_text(json.dumps(good | {key: value}))
+        message = refused("pretrain", "--data", prepared / "data", "--output", copy, "--resume")
+        assert key in message and (key == "data" or str(path) in message)
 
 
-@pytest.mark.parametrize("whole", [1], indirect=True)
 def test_more_steps_than_the_run_had(prepared, whole, tmp_path):
-    folder, _ = whole
     stages = [KEYS["stages"][0], {**KEYS["stages"][1], "steps": 30}]
     config = run_file(tmp_path / "longer.json", **{**KEYS, "stages": stages})
-    done = run("pretrain", "--data", prepared / "data", "--config", config, "--output", folder, "--resume")
-    assert done.returncode == 1 and "/stages/1/steps" in done.stderr and "init_from" in done.stderr
-    longer = run_file(tmp_path / "more.json", **{**KEYS, "init_from": str(folder)})
-    more = json.loads(longer.read_text())
-    del more["model"]
-    longer.write_text(json.dumps(more))
-    results("pretrain", "--data", prepared / "data", "--config", longer, "--output", tmp_path / "more")
+    message = refused(*pretrain(prepared, config, whole, "--resume"))
+    assert "/stages/1/steps" in message and "init_from" in message
+    more = {key: value for key, value in KEYS.items() if key != "model"}
+    results(*pretrain(prepared, run_file(tmp_path / "more.json", **more, init_from=str(whole)), tmp_path / "more"))
 
 
-def running(prepared, tmp_path, data):
+@pytest.fixture
+def running(prepared, tmp_path):
     """A run of many steps on a copy of the data, once it has written two lines of metrics."""
-    shutil.copytree(prepared / "data", data)
+    shutil.copytree(prepared / "data", tmp_path / "data")
     config = run_file(
         tmp_path / "run.json",
         stages=[dict(max_length=16, batch=4, steps=100_000)],
@@ -295,36 +199,32 @@ def running(prepared, tmp_path, data):
         checkpoint_every_steps=20,
         evaluate_every_steps=30,
     )
-    arguments = ["pretrain", "--data", data, "--config", config, "--output", tmp_path / "run"]
-    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while child.poll() is None and lines_written(tmp_path / "run") < 2:
-        time.sleep(0.01)
-    assert child.poll() is None
-    return child
+    child = started(*pretrain(tmp_path, config, tmp_path / "run"))
+    wait_for(lambda: lines_written(tmp_path / "run") >= 2, child)
+    yield child
+    child.kill()
+    child.wait()
 
 
 @pytest.mark.parametrize("cut", [100, None], ids=["inside its last page", "to nothing"])
-def test_a_shard_that_is_cut_short_while_it_is_read_is_named(prepared, tmp_path, cut):
-    child = running(prepared, tmp_path, tmp_path / "data")
+def test_a_shard_that_is_cut_short_while_it_is_read_is_named(running, tmp_path, cut):
     for shard in (tmp_path / "data").glob("train*.rfs"):
         os.truncate(shard, shard.stat().st_size - cut if cut else 0)
-    _, message = child.communicate(timeout=60)
-    assert child.returncode == 1 and ".rfs" in message.decode() and "must keep its size" in message.decode()
+    _, message = running.communicate(timeout=60)
+    assert running.returncode == 1 and ".rfs" in message and "must keep its size" in message
 
 
-def test_data_that_are_deleted_while_they_are_read(prepared, tmp_path):
+def test_data_that_are_deleted_while_they_are_read(running, tmp_path):
     """The run goes on to evaluations and checkpoints, and ends by a signal as it does with its data."""
-    child = running(prepared, tmp_path, tmp_path / "data")
     shutil.rmtree(tmp_path / "data")
     begun = lines_written(tmp_path / "run")
-    while child.poll() is None and lines_written(tmp_path / "run") < begun + 100:
-        time.sleep(0.01)
-    child.terminate()
-    _, message = child.communicate(timeout=60)
-    assert child.returncode == 128 + 15 and "a checkpoint was written" in message.decode(), message
+    wait_for(lambda: lines_written(tmp_path / "run") >= begun + 100, running)
+    running.terminate()
+    _, message = running.communicate(timeout=60)
+    assert running.returncode == 128 + 15 and "a checkpoint was written" in message, message
     newest = max((tmp_path / "run").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     assert {path.name for path in newest.iterdir()} == CHECKPOINT_FILES
-    assert any(line["type"] == "evaluation" for line in metrics(tmp_path / "run"))
+    assert metrics(tmp_path / "run", "evaluation")
 
 
 def test_an_unfinished_run_is_read_at_its_newest_checkpoint(prepared, trained, tmp_path):
@@ -332,22 +232,22 @@ def test_an_unfinished_run_is_read_at_its_newest_checkpoint(prepared, trained, t
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     shutil.copy(trained / "run.json", unfinished / "run.json")
+    np.save(tmp_path / "ids.npy", np.full((1, 4), 7))
     commands = [
-        ("evaluate", "--data", prepared / "data", "--max-length", 16),
         ("fill-mask", "--text", "ab [MASK]"),
+        ("evaluate", "--data", prepared / "data", "--max-length", 16),
         ("forward", "--ids", tmp_path / "ids.npy", "--output", tmp_path / "out.npy"),
         ("embed", "--text", "ab ab"),
     ]
-    np.save(tmp_path / "ids.npy", np.full((1, 4), 7))
     for name, *options in commands:
-        done = run(name, "--model", unfinished, *options)
-        assert done.returncode == 1 and "must have a model or a checkpoint" in done.stderr
+        assert "must have a model or a checkpoint" in refused(name, "--model", unfinished, *options)
     for checkpoint in trained.glob("checkpoint-*"):
         shutil.copytree(checkpoint, unfinished / checkpoint.name)
-    newest = max(unfinished.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    newest = unfinished / "checkpoint-6"
     for name, *options in commands:
         done = run(name, "--model", unfinished, *options)
         assert done.returncode == 0 and f"newest checkpoint is used, {newest}" in done.stderr
-        expected = run(name, "--model", newest, *options)
-        assert (expected.stdout, expected.stderr) == (done.stdout, "")
-        assert "checkpoint" not in run(name, "--model", trained, *options).stderr
+    name, *options = commands[0]
+    expected = run(name, "--model", newest, *options)
+    assert (expected.stdout, expected.stderr) == (run(name, "--model", unfinished, *options).stdout, "")
+    assert "checkpoint" not in run(name, "--model", trained, *options).stderr

@@ -1,5 +1,5 @@
-"""Stages of several lengths on one model (R-TRN-08): the common held-out loss at each length, every encoding through a
-change of length, and what is said before anything is trained."""
+"""Stages of several lengths on one model (R-TRN-08): the common held-out loss at each length, and what is said before
+anything is trained. Every encoding changes length in test_compare.py."""
 
 import json
 import shutil
@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 
 import tolerances
-from cli_support import MODEL, refused, results, run, run_file
-from encoding_files import INFOS, needs_keys, sweep_keys
+from cli_support import MODEL, metrics, refused, results, run, run_file
 
 STAGES = [
     dict(max_length=12, batch=8, steps=3),
     dict(max_length=24, batch=4, steps=2),
     dict(max_length=8, batch=4, steps=2),
 ]
-
-
-def lines(folder, kind):
-    entries = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [entry for entry in entries if entry["type"] == kind]
 
 
 def pretrain(prepared, tmp_path, **keys):
@@ -30,7 +24,7 @@ def pretrain(prepared, tmp_path, **keys):
 
 def test_every_length_after_every_stage(prepared, tmp_path):
     results(*pretrain(prepared, tmp_path, evaluate_lengths=[8, 24, 40], precision="float32"))
-    measured = lines(tmp_path / "run", "length")
+    measured = metrics(tmp_path / "run", "length")
     assert [(m["step"], m["stage"], m["length"]) for m in measured] == [
         (step, stage, length) for stage, step in enumerate((3, 5, 7)) for length in (8, 24, 40)
     ]
@@ -43,7 +37,7 @@ def test_every_length_after_every_stage(prepared, tmp_path):
             assert last[key] == pytest.approx(again[key], rel=tolerances.T4_MAX), key
     # Each stage ends with the evaluation at its own length too; the last stage's length is among those measured.
     at_8 = [m["loss"] for m in measured if m["length"] == 8][-1]
-    assert lines(tmp_path / "run", "evaluation")[-1]["loss"] == pytest.approx(at_8, rel=tolerances.T4_MAX)
+    assert metrics(tmp_path / "run", "evaluation")[-1]["loss"] == pytest.approx(at_8, rel=tolerances.T4_MAX)
 
 
 def test_evaluate_takes_the_length_of_the_run(prepared, tmp_path):
@@ -62,7 +56,7 @@ def test_a_length_that_cannot_be_read_is_null(prepared, tmp_path):
     model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 24}
     done = run(*pretrain(prepared, tmp_path, model=model, evaluate_lengths=[24, 25]))
     assert done.returncode == 0 and "25 tokens" in done.stderr
-    measured = lines(tmp_path / "run", "length")
+    measured = metrics(tmp_path / "run", "length")
     assert [m["length"] for m in measured] == [24, 25] * 3
     for at_24, at_25 in zip(measured[::2], measured[1::2], strict=True):
         assert at_24["loss"] == pytest.approx(np.log(150), rel=tolerances.UNTRAINED_LOSS)
@@ -74,20 +68,7 @@ def test_a_length_that_cannot_be_read_is_null(prepared, tmp_path):
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("name", INFOS)
-def test_every_encoding_changes_length_on_the_way(prepared, tmp_path, name):
-    options = sweep_keys(name, MODEL["hidden_size"] // MODEL["num_attention_heads"]) if needs_keys(name) else {}
-    keys = dict(model={**MODEL, "position_encoding": {"type": name, **options}})
-    keys["model"]["max_position_embeddings"] = 24
-    if INFOS[name]["needs_causal"]:
-        keys["objective"] = "causal"
-    (report,) = results(*pretrain(prepared, tmp_path, **keys, evaluate_lengths=[24]))
-    assert report["steps"] == 7
-    losses = [m["loss"] for kind in ("train", "length") for m in lines(tmp_path / "run", kind)]
-    assert len(losses) > 3 and losses == pytest.approx([np.log(150)] * len(losses), rel=tolerances.UNTRAINED_LOSS)
-
-
-@pytest.mark.parametrize("name", ["rope", "learned", "t5"])
+@pytest.mark.parametrize("name", ["rope", "learned"])
 def test_warm_start_at_another_length(prepared, tmp_path, name):
     """From a model that was trained on short rows, as if the stages had been one run: the first loss is its own."""
     model = {**MODEL, "position_encoding": name, "max_position_embeddings": 24, "hidden_dropout_prob": 0,
@@ -95,20 +76,15 @@ def test_warm_start_at_another_length(prepared, tmp_path, name):
     short = dict(stages=[dict(max_length=8, batch=16, steps=40)], precision="float32")
     results(*pretrain(prepared, tmp_path, model=model, **short))
     (tmp_path / "long").mkdir()
-    arguments = pretrain(
-        prepared, tmp_path / "long", stages=[dict(max_length=24, batch=8, steps=2)], precision="float32"
-    )
-    keys = json.loads((tmp_path / "long" / "run.json").read_text())
-    del keys["model"]
-    (tmp_path / "long" / "run.json").write_text(json.dumps({**keys, "init_from": str(tmp_path / "run")}))
-    results(*arguments)
-    cold = lines(tmp_path / "run", "train")[0]["loss"]
-    warm = lines(tmp_path / "long" / "run", "train")[0]["loss"]
+    longer = dict(stages=[dict(max_length=24, batch=8, steps=2)], precision="float32", init_from=str(tmp_path / "run"))
+    results(*pretrain(prepared, tmp_path / "long", **longer))
+    cold = metrics(tmp_path / "run", "train")[0]["loss"]
+    warm = metrics(tmp_path / "long" / "run", "train")[0]["loss"]
     assert warm < cold
 
 
 def predicted(folder):
-    return [line["predicted_tokens"] for line in lines(folder, "train")]
+    return [line["predicted_tokens"] for line in metrics(folder, "train")]
 
 
 def test_accumulation_changes_no_masks(prepared, tmp_path):
@@ -142,8 +118,3 @@ def test_a_stage_beyond_a_table_is_named_at_the_start(prepared, tmp_path):
     assert "[run file] every stage must be as long as the model can read, got max_length 24" in message
     assert "23" in message
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
-
-
-@pytest.mark.parametrize("lengths", [64, [2], ["64"], [64.5]])
-def test_lengths_that_are_none(prepared, tmp_path, lengths):
-    assert "evaluate_lengths must be" in refused(*pretrain(prepared, tmp_path, evaluate_lengths=lengths))

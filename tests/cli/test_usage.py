@@ -6,7 +6,7 @@ from cli_support import refused, results
 
 HELP = " (roformer {} --help lists the options)\n"
 ACCEPTED = "must be one of"
-WHOLE = "must be a whole number from {} in decimal digits, got"
+WHOLE = "must be an integer from {} in decimal digits, got"
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,11 @@ WHOLE = "must be a whole number from {} in decimal digits, got"
         ("info --threads 0", f'--threads {WHOLE.format("1 to 1024")} "0"'),
         ("info --threads many", f'--threads {WHOLE.format("1 to 1024")} "many"'),
         ("info --threads=", f'--threads {WHOLE.format("1 to 1024")} ""'),
+        ("vocab --size=0x1", f'--size {WHOLE.format("-2^63 to 2^63 - 1")} "0x1"'),
+        ("vocab --size=01", f'--size {WHOLE.format("-2^63 to 2^63 - 1")} "01"'),
+        ("evaluate --seed=-1", f'--seed {WHOLE.format("0 to 2^63 - 1")} "-1"'),
+        ("evaluate --seed=9223372036854775808", f'--seed {WHOLE.format("0 to 2^63 - 1")} "9223372036854775808"'),
+        ("tokenize --seed 1", 'an option of tokenize must be a known one, got "--seed"'),
         ("info --threads", "--threads must have a value, got none"),
         ("info --threads 1 --threads 2", "--threads must be given once, got 2 times"),
         ("info --json", "--json must be with --encodings, got it alone"),
@@ -50,6 +55,11 @@ def test_rules(given, rule):
     message = refused(*given.split(" "), code=2)
     assert message.startswith(f"[usage] {rule}"), message
     assert message.endswith(HELP.format(given.split(" ")[0])) and message.count("\n") == 1
+
+
+def test_commands():
+    assert "did you mean fill-mask?" in refused("fillmask", "--model", "x", code=2)
+    assert "roformer --help lists them" in refused(code=2)
 
 
 @pytest.mark.parametrize("given", ["--nope", "-x", "--", "--threads"])

@@ -75,3 +75,23 @@ def test_a_fine_tuning_has_no_unigram_baseline(tmp_path, curves):
     write_metrics(tmp_path, lines)
     plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
     assert curves == {"training": [[2, 0.7]], "held out": [[2, 0.6]]}
+
+
+def test_pictures_of_comparisons_and_confusions(tmp_path, monkeypatch):
+    """Of each the command draws the file that the directory has."""
+    (tmp_path / "compare").mkdir()
+    rows = ["encoding,seed,loss_8,loss_16", "rope,1,1.5,2", "rope,2,1.25,nan", '"a:b=1,2",1,2,']
+    (tmp_path / "compare" / "table.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "finetune").mkdir()
+    confusion = {"split": "test", "labels": ["no", "yes"], "counts": [[3, 1], [0, 0]]}
+    (tmp_path / "finetune" / "report.json").write_text(json.dumps({"confusion": confusion}))
+    for name, words in (
+        ("compare", ["rope", "a:b=1,2", "8 tokens", "16 tokens"]),
+        ("finetune", ["gold", "predicted", "yes", ">3<"]),
+    ):
+        monkeypatch.setattr("sys.argv", ["plot", str(tmp_path / name), "--output", str(tmp_path / f"{name}.svg")])
+        assert plot.main() == 0
+        drawn = (tmp_path / f"{name}.svg").read_text()
+        assert all(word in drawn for word in words), name
+    (tmp_path / "finetune" / "report.json").write_text("{}")
+    assert plot.main() == 1

@@ -1,18 +1,14 @@
-// Losses against their formulas in double (spec R-TRN-02), pooling of windows, truncation, and where words and answers
-// are found in rows. Gradients are
+// Pooling of windows, truncation, where words and answers are found in rows, and bad records. Losses are
 // tests/train/task_loss_test.cpp's; that models learn is tests/cli/test_finetune.py's.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "input_rows.h"
 #include "losses.h"
 #include "rf/tasks/task.h"
 #include "text/expect_error.h"
-#include "tolerances.h"
 
 namespace rf::tasks {
 namespace {
@@ -50,15 +46,6 @@ TaskSettings settings_of(const std::string& kind, std::vector<std::string> label
   return settings;
 }
 
-// Logits as a model gives them.
-std::vector<float> random_logits(size_t count) {
-  std::mt19937 generator(1);
-  std::normal_distribution<float> normal(0, 3);
-  std::vector<float> logits(count);
-  for (float& logit : logits) logit = normal(generator);
-  return logits;
-}
-
 // An example with inputs of so many rows each, of two tokens.
 Example example_with(std::vector<int64_t> rows_of_input) {
   Example example;
@@ -66,82 +53,6 @@ Example example_with(std::vector<int64_t> rows_of_input) {
   for (TokenRow& row : example.rows) row = {{2, 3}, {0, 0}, {-1, -1}};
   example.rows_of_input = std::move(rows_of_input);
   return example;
-}
-
-double mean_loss(const Task& task, const std::vector<Example>& examples, const std::vector<float>& logits) {
-  std::vector<const Example*> chosen;
-  for (const Example& example : examples) chosen.push_back(&example);
-  const Loss loss = loss_of(task, chosen, {.values = logits}, 0);
-  return loss.sum / static_cast<double>(loss.terms);
-}
-
-TEST(Loss, CrossEntropyWithSmoothing) {
-  const std::vector<float> logits_NL = random_logits(5 * 3);
-  const std::vector<size_t> targets_N = {2, 1, 0, 1, 2};
-  for (const double smoothing : {0.0, 0.1}) {
-    double expected = 0, value = 0;
-    for (size_t n = 0; n < 5; ++n) {
-      const Scores logits = Logits{logits_NL, 3}.line(n);
-      double sum = 0;
-      for (size_t k = 0; k < 3; ++k) sum += std::exp(double{logits_NL[n * 3 + k]});
-      for (size_t k = 0; k < 3; ++k) {
-        const double cost = std::log(sum) - logits_NL[n * 3 + k];
-        expected += ((k == targets_N[n] ? 1 - smoothing : 0) + smoothing / 3) * cost / 5;
-      }
-      value += cross_entropy(logits, targets_N[n], smoothing).value / 5;
-    }
-    EXPECT_NEAR(value, expected, tests::kFloat64Formula);
-  }
-}
-
-TEST(Loss, OfWordsWithoutAPieceIsNothing) {
-  const auto task = task_of(settings_of("tokens", {"N", "O"}));
-  Example example = example_with({1});
-  example.places = {{-1, -1}};
-  example.targets = {1};
-  const std::vector<float> logits = random_logits(4);
-  const Loss loss = task->loss(example, {logits, 2}, 0);
-  EXPECT_EQ(loss.sum, 0);
-  EXPECT_EQ(loss.terms, 0);
-  EXPECT_EQ(loss.gradient, std::vector<double>(4, 0.0));
-}
-
-TEST(Loss, OfTriplesIsBinaryCrossEntropyOfBothPairs) {
-  const auto task = task_of(settings_of("triples"));
-  std::vector<Example> examples(2, example_with({1, 1}));
-  examples[0].targets = {0};
-  examples[1].targets = {1};
-  const std::vector<float> logits = {0.5, -1.5, 2.0, -0.25};
-  const auto cost = [](double logit, bool wanted) { return std::log1p(std::exp(wanted ? -logit : logit)); };
-  const double expected = (cost(0.5, true) + cost(-1.5, false) + cost(2.0, false) + cost(-0.25, true)) / 4;
-  EXPECT_NEAR(mean_loss(*task, examples, logits), expected, tests::kFloat64Formula);
-  const std::vector<const Example*> chosen = {&examples[0], &examples[1]};
-  EXPECT_EQ(scores_of(*task, chosen, {.values = logits}), (std::vector<Scores>{{0.5, -1.5}, {2.0, -0.25}}));
-}
-
-TEST(Loss, OfNumbersIsTheMeanSquare) {
-  const auto task = task_of(settings_of("regression"));
-  std::vector<Example> examples(2, example_with({1}));
-  examples[0].number = 1.5;
-  examples[1].number = -2;
-  EXPECT_NEAR(mean_loss(*task, examples, {1.0, 2.0}), (0.25 + 16) / 2, tests::kFloat64Formula);
-}
-
-TEST(Pooling, IsOverTheWindowsOfEachInput) {
-  const Example example = example_with({2, 1, 3});
-  const std::vector<float> values = random_logits(6 * 4);
-  const Logits logits{values, 4};
-  const std::vector<Scores> means = pooled(example, logits, Pooling::kMean);
-  const std::vector<Scores> maxima = pooled(example, logits, Pooling::kMax);
-  const auto at = [&](size_t row, size_t k) { return double{values[row * 4 + k]}; };
-  for (size_t k = 0; k < 4; ++k) {
-    EXPECT_DOUBLE_EQ(means[0][k], (at(0, k) + at(1, k)) / 2);
-    EXPECT_DOUBLE_EQ(means[1][k], at(2, k));
-    EXPECT_DOUBLE_EQ(means[2][k], (at(3, k) + at(4, k) + at(5, k)) / 3);
-    EXPECT_EQ(maxima[0][k], std::max(at(0, k), at(1, k)));
-    EXPECT_EQ(maxima[1][k], at(2, k));
-    EXPECT_EQ(maxima[2][k], std::max({at(3, k), at(4, k), at(5, k)}));
-  }
 }
 
 TEST(Pooling, KeepsWhatIsNotANumber) {
@@ -229,6 +140,51 @@ TEST(Answers, TargetsAreTokensOfEachWindow) {
   for (const auto& [answer, start] : std::vector<std::pair<std::string, int64_t>>{{"x", 2}, {"b", 3}, {"b", 90}}) {
     const std::string message = message_of([&] { targets("a b c", answer, start); });
     EXPECT_NE(message.find("a.jsonl line 3 must have its answer at character"), std::string::npos) << message;
+  }
+}
+
+TEST(Examples, BadRecordsAreNamed) {
+  using nlohmann::json;
+  const json choice = {{"text", "a"}, {"choices", {"a", "b"}}, {"label", 0}};
+  const json tokens = {{"tokens", {"a", "b"}}, {"labels", {"N", "O"}}};
+  const json answers = {{"question", "q"}, {"context", "a b c"}};
+  const json triples = {{"A", "a"}, {"B", "b"}, {"C", "c"}, {"label", "B"}};
+  const auto answer = [](const json& text, const json& start) {
+    return json{{"answers", {{"text", text}, {"answer_start", start}}}};
+  };
+  struct Case {
+    const char* kind;
+    json good, change;
+    const char* part;
+  };
+  const std::vector<Case> cases = {
+      {"choice", choice, {{"label", 9}}, "an integer from 0 to 1 as label, got 9"},
+      {"choice", choice, {{"label", 0.5}}, "an integer from 0 to 1 as label, got 0.5"},
+      {"choice", choice, {{"choices", {"a"}}}, "at least two choices"},
+      {"choice", choice, {{"choices", "a"}}, "list of texts"},
+      {"choice", choice, {{"choices", {1, 2}}}, "texts in choices"},
+      {"choice", choice, {{"choices", nullptr}}, "\"choices0\""},
+      {"tokens", tokens, {{"labels", {"O"}}}, "a label in labels for each of the 2 tokens, got 1"},
+      {"tokens", tokens, {{"tokens", "a"}}, "list of texts"},
+      {"tokens", tokens, {{"tokens", {1, 2}}}, "texts in tokens"},
+      {"answers", answers, answer({"a"}, {999}),
+       "character 999 of the context, got \"a\" where the context has its end"},
+      {"answers", answers, answer({"a"}, json::array()), "of one size"},
+      {"answers", answers, answer({1}, {0}), "texts and integers in answers"},
+      {"answers", answers, answer({"a"}, {3.7}), "texts and integers in answers, got \"a\" and 3.7"},
+      {"answers", answers, answer({"z"}, {0}), "character 0 of the context, got \"z\""},
+      {"answers", answers, {{"question", std::string(400, '?')}}, "a.jsonl line 3: "},
+      {"triples", triples, {{"label", "A"}}, "a label of the training file, \"B\", \"C\", got \"A\""},
+      {"regression", {{"text", "a"}}, {{"label", 1e300}}, "got 1e+300"},
+  };
+  for (const Case& one : cases) {
+    TaskSettings settings = settings_of(one.kind);
+    if (settings.kind == "tokens") settings.labels = {"N", "O"};
+    json fields = one.good;
+    fields.update(one.change);
+    const std::string message = message_of([&] { task_of(settings)->example(record_of(fields), Targets::kNeeded); });
+    EXPECT_NE(message.find("a.jsonl line 3"), std::string::npos) << message;
+    EXPECT_NE(message.find(one.part), std::string::npos) << message;
   }
 }
 

@@ -186,6 +186,8 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   for (const int64_t step : {5, 10, 100, 20}) save(step, 2);
   EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-100", "checkpoint-20"}));
   EXPECT_EQ(newest_checkpoint(run_), run_ + "/checkpoint-100");
+  drop_checkpoints(run_, 0);
+  EXPECT_TRUE(entries().empty());
 }
 
 TEST_F(CheckpointTest, OneOfASignalIsKeptUntilTheNext) {
@@ -201,14 +203,6 @@ TEST_F(CheckpointTest, OneOfASignalIsKeptUntilTheNext) {
   EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-10", "checkpoint-12"}));
   save_for(15, CheckpointCause::kRunFile);
   EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-10", "checkpoint-15"}));
-}
-
-TEST_F(CheckpointTest, AllButTheNewestGo) {
-  for (const int64_t step : {5, 10, 20}) save(step, 3);
-  drop_checkpoints(run_, 2);
-  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-10", "checkpoint-20"}));
-  drop_checkpoints(run_, 0);
-  EXPECT_TRUE(entries().empty());
 }
 
 TEST_F(CheckpointTest, LeftoversAreNoCheckpointsAndGo) {
@@ -243,22 +237,6 @@ TEST_F(CheckpointTest, TheTokenizerIsWrittenWhenItsDirectoryIsGone) {
   EXPECT_EQ(io::read_file(directory_ / "copy/vocab.txt"), "[PAD]\n");
   EXPECT_EQ(io::read_file(directory_ / "copy/tokenizer_config.json"), "{}\n");
   EXPECT_NE(message_of([&] { const TokenizerFiles none(run_); }).find("vocab.txt"), std::string::npos);
-}
-
-// Every key with a value of a wrong type, and without it.
-TEST_F(CheckpointTest, ARunWithoutItsRuleOfMasksIsOfAnEarlierVersion) {
-  save(1);
-  const std::string path = run_ + "/checkpoint-1/state.json";
-  const auto rule = [&] {
-    TrainState state;
-    load_state(run_ + "/checkpoint-1", [&](io::StrictObject& json) { state = train_state(json); });
-    return state.least_masks;
-  };
-  EXPECT_EQ(rule(), data::LeastMasks::kInStep);
-  nlohmann::json state = io::read_json(path);
-  state.erase("least_masks");
-  io::write_file(path, state.dump());
-  EXPECT_EQ(rule(), data::LeastMasks::kInBatch);
 }
 
 TEST_F(CheckpointTest, EveryKeyOfAStateIsChecked) {

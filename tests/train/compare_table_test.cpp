@@ -1,9 +1,7 @@
-// Tables and picture of a comparison, against text written by hand; and how arms are written.
+// Tables of a comparison, against text written by hand; and how arms are written.
 #include "compare_table.h"
 
 #include <gtest/gtest.h>
-
-#include <algorithm>
 
 #include "rf/io/error.h"
 
@@ -52,27 +50,6 @@ TEST(CompareTable, RunsThatHaveDivergedAreCounted) {
   EXPECT_NE(csv_table(report).find("rope,2,10,3.500,2097152,nan,nan\n"), std::string::npos);
   EXPECT_NE(markdown_table(report).find("| rope | 10 | 3.0 | 3 | 1.250, 1 diverged | 1.500, 1 diverged |\n"),
             std::string::npos);
-}
-
-TEST(CompareTable, PictureHasAMarkForEveryLoss) {
-  const std::string svg = svg_picture(small_report());
-  const auto count = [&svg](const std::string& part) {
-    int64_t found = 0;
-    for (size_t at = svg.find(part); at != std::string::npos; at = svg.find(part, at + 1)) ++found;
-    return found;
-  };
-  EXPECT_EQ(count("<circle") + count("<path"), 5 + 2);  // runs, legend
-  EXPECT_EQ(count(">rope</text>"), 1);
-  EXPECT_NE(svg.find("16 tokens"), std::string::npos);
-}
-
-TEST(CompareTable, PictureOfOneRunIsDrawn) {
-  CompareReport report;
-  report.lengths = {8};
-  report.runs = {{.arm = "a<b", .seed = 1, .parameters = 1, .step_ms = 1, .peak_bytes = 0, .losses = {0.5}}};
-  EXPECT_NE(svg_picture(report).find("a&lt;b"), std::string::npos);
-  report.runs[0].losses = {{}};
-  EXPECT_EQ(svg_picture(report).find("nan"), std::string::npos);
 }
 
 TEST(CompareArms, SplitOutsideBrackets) {

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "rf/io/files.h"
-#include "rf/train/training_curve.h"
 #include "support.h"
 
 namespace rf::train {

@@ -1,15 +1,15 @@
 // The length that a model can read, against what a forward pass over that many tokens says, for every encoding; and
 // that the answer for a great length runs nothing.
-#include "readable_length.h"
-
 #include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 
 #include "rf/nn/encoding.h"
+#include "rf/nn/model.h"
 #include "support.h"
 
 namespace rf::train {
@@ -35,17 +35,22 @@ nn::Model model_with(const nn::EncodingInfo& info) {
   return model;
 }
 
-// "" where a forward pass succeeds.
-std::string message_of_encode(nn::Model& model, int64_t tokens) {
-  const at::NoGradGuard no_grad;
-  nn::Input input;
-  input.ids_BT = at::ones({1, tokens}, at::kLong);
+// "" where the call succeeds.
+template <typename Call>
+std::string error_of(Call call) {
   try {
-    model.encode(input);
+    call();
   } catch (const Error& error) {
     return error.what();
   }
   return "";
+}
+
+std::string error_of_encode(nn::Model& model, int64_t tokens) {
+  const at::NoGradGuard no_grad;
+  nn::Input input;
+  input.ids_BT = at::ones({1, tokens}, at::kLong);
+  return error_of([&] { model.encode(input); });
 }
 
 TEST(ReadableLength, IsThatOfAForwardPass) {
@@ -53,8 +58,8 @@ TEST(ReadableLength, IsThatOfAForwardPass) {
     nn::Model model = model_with(info);
     const bool ends = nn::encoding_behaviour(info.name).lengths == nn::EncodingBehaviour::Lengths::kTable;
     for (const int64_t tokens : {int64_t{1}, kRows, kRows + 1, int64_t{200}}) {
-      const std::string message = message_of_encode(model, tokens);
-      EXPECT_EQ(why_too_long(model, tokens), message) << info.name << " " << tokens;
+      const std::string message = error_of_encode(model, tokens);
+      EXPECT_EQ(error_of([&] { model.check_length(tokens); }), message) << info.name << " " << tokens;
       if (tokens <= kRows + 1) {
         EXPECT_EQ(message.empty(), !ends || tokens <= kRows) << info.name << " " << tokens;
       }
@@ -63,16 +68,12 @@ TEST(ReadableLength, IsThatOfAForwardPass) {
 }
 
 TEST(ReadableLength, OfAStoredTableIsItsRows) {
-  const nn::EncodingInfo rope = [] {
-    for (const nn::EncodingInfo& info : nn::encoding_infos()) {
-      if (info.name == std::string("rope")) return info;
-    }
-    throw std::logic_error("no rope");
-  }();
-  nn::Model model = model_with(rope);
+  const auto infos = nn::encoding_infos();
+  const auto is_rope = [](const nn::EncodingInfo& info) { return info.name == std::string("rope"); };
+  nn::Model model = model_with(*std::find_if(infos.begin(), infos.end(), is_rope));
   model.set_position_table(at::ones({kRows, 8}));
-  EXPECT_EQ(why_too_long(model, kRows), "");
-  EXPECT_EQ(why_too_long(model, kRows + 1), message_of_encode(model, kRows + 1));
+  model.check_length(kRows);
+  EXPECT_EQ(error_of([&] { model.check_length(kRows + 1); }), error_of_encode(model, kRows + 1));
 }
 
 std::atomic<int> operators;
@@ -86,9 +87,9 @@ TEST(ReadableLength, OfAGreatLengthRunsNoForwardPass) {
           if (std::string_view(function.name()) == "aten::embedding") ++operators;
           return nullptr;
         }).scopes({at::RecordScope::FUNCTION}));
-    const std::string reason = why_too_long(model, int64_t{1} << 24);
+    const std::string reason = error_of([&] { model.check_length(int64_t{1} << 24); });
     EXPECT_EQ(operators, 0) << info.name;
-    message_of_encode(model, 2);
+    error_of_encode(model, 2);
     EXPECT_GT(operators, 0) << info.name << ": a forward pass would be seen";
     at::removeCallback(handle);
     const std::string name = info.name;

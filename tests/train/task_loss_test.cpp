@@ -9,7 +9,7 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
-#include "task_batch.h"
+#include "task_model.h"
 #include "tolerances.h"
 
 namespace rf::train {

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "cross_entropy.h"
+#include "step_profile.h"
 #include "support.h"
 #include "tolerances.h"
 
@@ -86,20 +87,6 @@ StepResult one_step(nn::Model& model, const std::vector<LanguageBatch>& batches)
   return train_step(model, optimizer, batches, {Precision::kFloat32, 1.0, 1, 1, 0});
 }
 
-TEST(TrainStep, MicroBatchesMakeOneBatch) {
-  const auto whole = model(), parts = model();
-  const StepResult a = one_step(*whole, {rows(0, 6)});
-  const StepResult b = one_step(*parts, {rows(0, 2), rows(2, 2), rows(4, 2)});
-  EXPECT_EQ(a.predicted_tokens, 12);
-  EXPECT_EQ(b.predicted_tokens, 12);
-  EXPECT_NEAR(a.loss_sum, b.loss_sum, rf::tests::kFloat32Primitive * a.loss_sum);
-  EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
-  for (const auto& item : whole->named_parameters()) {
-    const at::Tensor other = parts->named_parameters()[item.key()];
-    EXPECT_LE((item.value() - other).abs().max().item<float>(), rf::tests::kFloat32Primitive) << item.key();
-  }
-}
-
 // -log softmax(logits)[label], summed over the rows, in double.
 at::Tensor cross_entropy_of(const at::Tensor& logits_NV, const at::Tensor& labels_N) {
   return -logits_NV.to(at::kDouble).log_softmax(-1).gather(1, labels_N.unsqueeze(1)).sum();
@@ -140,13 +127,16 @@ TEST(TrainStep, PairsAddTheirMeanLoss) {
   }
 }
 
-TEST(TrainStep, MicroBatchesOfPairsMakeOneBatch) {
+TEST(TrainStep, MicroBatchesMakeOneBatch) {
   const auto whole = pair_model(), parts = pair_model();
   const StepResult a = one_step(*whole, {pair_rows(0, 6)});
   const StepResult b = one_step(*parts, {pair_rows(0, 3), pair_rows(3, 1), pair_rows(4, 2)});
+  EXPECT_EQ(a.predicted_tokens, 12);
+  EXPECT_EQ(b.predicted_tokens, 12);
   EXPECT_EQ(a.pairs, 6);
   EXPECT_EQ(b.pairs, 6);
   EXPECT_EQ(a.correct_pairs, b.correct_pairs);
+  EXPECT_NEAR(a.loss_sum, b.loss_sum, rf::tests::kFloat32Model * a.loss_sum);
   EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
 }
@@ -166,21 +156,6 @@ TEST(TrainStep, PairsOfAMicroBatchWithoutMasksCount) {
   EXPECT_EQ(a.predicted_tokens, b.predicted_tokens);
   EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
-}
-
-TEST(TrainStep, LossIsTheCrossEntropyOfTheMaskedTokens) {
-  const auto m = model();
-  m->eval();
-  const LanguageBatch batch = rows(0, 3);
-  const at::Tensor logits_NV =
-      m->forward(batch.input).logits.flatten(0, 1).index_select(0, batch.places_N).to(at::kDouble);
-  double expected = 0;
-  for (int64_t n = 0; n < logits_NV.size(0); ++n) {
-    double sum = 0;
-    for (int64_t v = 0; v < logits_NV.size(1); ++v) sum += std::exp(logits_NV[n][v].item<double>());
-    expected += std::log(sum) - logits_NV[n][batch.labels_N[n].item<int64_t>()].item<double>();
-  }
-  EXPECT_NEAR(label_loss_sum(*m, batch), expected, rf::tests::kFloat32Model * expected);
 }
 
 // Against the formula in double: 21 rows cross two chunks and end inside a third.
@@ -272,12 +247,14 @@ TEST(TrainStep, StopsAtALossThatIsNotFinite) {
   EXPECT_NE(message.find("the loss must be finite, got nan at step 12"), std::string::npos) << message;
 }
 
-TEST(TrainStep, AutocastIsOffAfterwards) {
-  const auto m = model();
-  const LanguageBatch batch = rows(0, 2);
-  AdamW optimizer(trained_parameters(*m), {});
-  train_step(*m, optimizer, {&batch, 1}, {Precision::kBfloat16, 1e-2, 1, 1, 0});
-  EXPECT_EQ(m->forward(batch.input).logits.scalar_type(), at::kFloat);
+TEST(StepProfile, RefusesOtherSteps) {
+  for (const char* steps : {"0", "9", "5:4", "4:9", "4:", ":4", "4:5:6", "-1", "four", "1e1"}) {
+    const std::string message = message_of([&] { StepProfile(steps, 8, "profile-", Ranks::alone()); });
+    EXPECT_EQ(message,
+              fmt::format("[profile] the steps must be one of the run's 8 or two with a colon between them, as "
+                          "20:25, got \"{}\"",
+                          steps));
+  }
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Autocast for training in bfloat16.
 #pragma once
 
-#include <c10/core/ScalarType.h>
+#include <ATen/autocast_mode.h>
 
 #include "rf/train/run_config.h"
 
@@ -11,8 +11,22 @@ namespace rf::train {
 // Casts of weights are kept until the scope ends, so a scope must not span a change of the weights.
 class AutocastScope {
  public:
-  explicit AutocastScope(Precision precision);
-  ~AutocastScope();
+  explicit AutocastScope(Precision precision)
+      : active_(precision == Precision::kBfloat16),
+        was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)),
+        dtype_before_(at::autocast::get_autocast_dtype(at::kCPU)) {
+    if (!active_) return;
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~AutocastScope() {
+    if (!active_) return;
+    at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
+    at::autocast::set_autocast_dtype(at::kCPU, dtype_before_);
+    at::autocast::decrement_nesting();
+    at::autocast::clear_cache();
+  }
   AutocastScope(const AutocastScope&) = delete;
   AutocastScope& operator=(const AutocastScope&) = delete;
 

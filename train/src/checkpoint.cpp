@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <regex>
 #include <vector>
@@ -151,11 +150,9 @@ TrainState train_state(io::StrictObject& json) {
     object.require({key});
     return object.integer(key, 0, 0, INT64_MAX);
   };
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr io::NumberRange kAny{-kInfinity, kInfinity};
   const auto number = [&](io::StrictObject& object, const char* key) {
     object.require({key});
-    return object.number(key, 0, kAny);
+    return object.number(key, 0, kAnyNumber);
   };
   TrainState state;
   state.step = count(json, "step");
@@ -170,7 +167,7 @@ TrainState train_state(io::StrictObject& json) {
   state.interval = {.loss_sum = number(interval, "loss_sum"),
                     .predicted_tokens = count(interval, "predicted_tokens"),
                     .real_tokens = count(interval, "real_tokens"),
-                    .pair_loss_sum = interval.number("pair_loss_sum", 0, kAny),
+                    .pair_loss_sum = interval.number("pair_loss_sum", 0, kAnyNumber),
                     .correct_pairs = interval.integer("correct_pairs", 0, 0, INT64_MAX),
                     .pairs = interval.integer("pairs", 0, 0, INT64_MAX)};
   state.train_loss = number(json, "train_loss");
@@ -179,8 +176,8 @@ TrainState train_state(io::StrictObject& json) {
                       .accuracy = number(evaluation, "accuracy"),
                       .unigram_loss = number(evaluation, "unigram_loss"),
                       .predicted_tokens = count(evaluation, "predicted_tokens"),
-                      .pair_loss = evaluation.number("pair_loss", 0, kAny),
-                      .pair_accuracy = evaluation.number("pair_accuracy", 0, kAny),
+                      .pair_loss = evaluation.number("pair_loss", 0, kAnyNumber),
+                      .pair_accuracy = evaluation.number("pair_accuracy", 0, kAnyNumber),
                       .pairs = evaluation.integer("pairs", 0, 0, INT64_MAX)};
   json.require({"data"});
   state.data = *json.find("data");

@@ -11,6 +11,7 @@
 
 #include "compare_table.h"
 #include "held_out.h"
+#include "metrics_log.h"
 #include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -21,7 +22,6 @@
 #include "rf/train/job.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/run_directory.h"
-#include "rf/train/training_curve.h"
 #include "run_series.h"
 #include "tensor_memory.h"
 
@@ -86,23 +86,214 @@ CompareRun read_run(const std::string& path, size_t lengths) {
   return run;
 }
 
+// Pieces between separators; separators inside brackets and quotes do not count.
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> pieces(1);
+  int depth = 0;
+  bool quoted = false;
+  for (const char c : text) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted && (c == '{' || c == '[')) ++depth;
+    if (!quoted && (c == '}' || c == ']')) --depth;
+    if (c == separator && depth == 0 && !quoted) {
+      pieces.emplace_back();
+    } else {
+      pieces.back() += c;
+    }
+  }
+  return pieces;
+}
+
+nlohmann::json value_of(const std::string& text) {
+  const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_discarded() ? nlohmann::json(text) : parsed;
+}
+
 class Comparison {
  public:
-  Comparison(const CompareOptions& options, io::Progress& progress);
-  CompareReport go();
+  Comparison(const CompareOptions& options, io::Progress& progress)
+      : options_(options),
+        progress_(progress),
+        base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))) {
+    if (options_.seeds < 1) fail("compare", "seeds must be at least 1, got {}", options_.seeds);
+    if (!base_.init_from.empty()) {
+      fail("compare", "init_from must be absent, since arms differ in their weights, got {}", base_.init_from);
+    }
+    if (options_.seed) base_.seed = *options_.seed;
+    for (const int64_t factor : options_.length_factors) {
+      if (factor < 1) fail("compare", "multiples of the training length must be at least 1, got {}", factor);
+      report_.lengths.push_back(factor * base_.stages.back().max_length);
+    }
+    vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
+    vocabulary_->require(data::required_roles(base_.objective), "compare");
+    base_.model.vocab_size = vocabulary_->size();
+    base_.model.pad_token_id = vocabulary_->special().pad;
+    held_out_.emplace(std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash()), options_.data_dir,
+                      "valid", *vocabulary_);
+    if (held_out_->empty()) fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);
+    find_arms();
+    series_.emplace(std::ssize(arms_) * options_.seeds);
+    open_output();
+  }
+
+  CompareReport go() {
+    measure_unigrams();
+    for (const std::string& arm : arms_) {
+      for (int64_t i = 0; i < options_.seeds; ++i) {
+        CompareRun run;
+        if (!train(arm, base_.seed + static_cast<uint64_t>(i), run)) return report_;
+        report_.runs.push_back(std::move(run));
+        write_tables();
+        if (report_.signal != 0) return report_;
+      }
+    }
+    return report_;
+  }
 
  private:
-  void find_arms();
-  void add_arm(const std::string& arm);
-  void open_output();
-  void require_finished(const std::string& where) const;
-  void measure_unigrams();
-  RunConfig config_of(const std::string& arm, uint64_t seed) const;
-  std::string run_dir(const std::string& arm, uint64_t seed) const;
+  void find_arms() {
+    if (options_.arms.empty()) fail("compare", "at least one encoding must be named, got none");
+    for (const std::string& arm : options_.arms) {
+      if (arm != kEveryEncoding) {
+        add_arm(arm);
+        continue;
+      }
+      add_arm("none");  // the first of the table; its errors are errors of the run file
+      for (const nn::EncodingInfo& info : nn::encoding_infos()) {
+        if (info.name == "none") continue;
+        try {
+          add_arm(info.name);
+        } catch (const Error& error) {
+          if (options_.note) options_.note(fmt::format("left out {}: {}", info.name, error.what()));
+        }
+      }
+    }
+  }
+
+  void add_arm(const std::string& arm) {
+    const auto is_same = [&](const std::string& other) { return directory_name(other) == directory_name(arm); };
+    if (std::any_of(arms_.begin(), arms_.end(), is_same)) {
+      fail("compare", "encodings must differ, got {} twice", io::printable(arm));
+    }
+    const nn::Model model(config_of(arm, base_.seed).model, head_of(base_.objective, base_.pairs));
+    for (const at::Tensor& parameter : model.parameters()) parameters_[arm] += parameter.numel();
+    arms_.push_back(arm);
+  }
+
+  // compare.json stores everything that affects the numbers, except the arms and the seeds, which may be added later.
+  void open_output() {
+    nlohmann::json settings = {{"run", to_json(base_)},
+                               {"data", data::identity(options_.data_dir)},
+                               {"length_factors", options_.length_factors},
+                               {kRulesKey, kRules}};
+    const auto directory = RunDirectory::unlocked("compare", options_.output_dir);
+    if (!directory.is_empty() && !directory.has("compare.json")) {
+      fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",
+           directory.path());
+    }
+    nlohmann::json before = directory.kept_settings("compare.json", settings);
+    const bool is_earlier = before.emplace(kRulesKey, kRules).second;
+    const std::string difference = first_difference(before, settings);
+    if (difference.empty() && is_earlier) require_finished(directory.path());
+    if (difference.empty()) return;
+    fail("compare", "the settings must be those of the comparison in {}, got {}", directory.path(), difference);
+  }
+
+  // The runs of an earlier version's comparison can be shown, not added to.
+  void require_finished(const std::string& where) const {
+    for (const std::string& arm : arms_) {
+      for (int64_t i = 0; i < options_.seeds; ++i) {
+        const uint64_t seed = base_.seed + static_cast<uint64_t>(i);
+        if (io::has_file(run_dir(arm, seed) + "/result.json")) continue;
+        fail("compare",
+             "the runs of a comparison must share the rules of masks and initial values, got {}, which an earlier "
+             "version began, without {}, seed {}; give another --output",
+             where, arm, seed);
+      }
+    }
+  }
+
+  void measure_unigrams() {
+    for (const int64_t length : report_.lengths) {
+      report_.unigram_losses.push_back(held_out_->unigram_loss(base_, length, batch_tokens(base_.stages.back())));
+    }
+  }
+
+  RunConfig config_of(const std::string& arm, uint64_t seed) const {
+    RunConfig config = base_;
+    config.model.position_encodings = {parse_arm(arm)};
+    config.seed = seed;
+    return config;
+  }
+
+  std::string run_dir(const std::string& arm, uint64_t seed) const {
+    return fmt::format("{}/{}/seed-{}", options_.output_dir, directory_name(arm), seed);
+  }
+
   // False if a signal ended it early.
-  bool train(const std::string& arm, uint64_t seed, CompareRun& run);
-  void measure(const std::string& directory, CompareRun& run);
-  void write_tables();
+  bool train(const std::string& arm, uint64_t seed, CompareRun& run) {
+    const std::string directory = run_dir(arm, seed), result = directory + "/result.json";
+    if (io::has_file(result)) {
+      series_->skip();
+      run = read_run(result, report_.lengths.size());
+      run.directory = directory;
+      return true;
+    }
+    const io::Progress::Part part(progress_, series_->begin(fmt::format("{}, seed {}", arm, seed)));
+    PretrainOptions pretraining;
+    pretraining.data_dir = options_.data_dir;
+    pretraining.note = options_.note;
+    const TensorMemoryScope memory;
+    const nlohmann::json run_file = to_json(config_of(arm, seed));
+    if (options_.before) options_.before(directory, run_file);
+    PretrainReport report;
+    int64_t diverged_at = 0;
+    try {
+      report = pretrain_part(directory, run_file, pretraining, progress_);
+    } catch (const Diverged& error) {
+      diverged_at = error.step;
+      if (options_.note) {
+        options_.note(fmt::format("{}, seed {}, has diverged and has no loss: {}", arm, seed, error.what()));
+      }
+    }
+    const bool is_complete = report.is_complete || diverged_at > 0;
+    if (options_.after) options_.after(is_complete);
+    report_.signal = report.signal;
+    if (!is_complete) return false;
+    run = {.arm = arm,
+           .seed = seed,
+           .parameters = parameters_.at(arm),
+           .step_ms = median_step_ms(directory),
+           .peak_bytes = memory.peak_bytes(),
+           .losses = {},
+           .diverged_at = diverged_at,
+           .directory = directory};
+    if (diverged_at > 0) {
+      run.losses.resize(report_.lengths.size());
+    } else {
+      measure(directory, run);
+    }
+    if (options_.measured) options_.measured(run);
+    io::write_file(result, to_json(run).dump(2) + "\n");
+    series_->end();
+    return true;
+  }
+
+  // Held-out loss at every length, with the seed of the run file, so that all runs are measured on the same masks.
+  void measure(const std::string& directory, CompareRun& run) {
+    const auto model = nn::load_model(directory, head_of(base_.objective, base_.pairs), at::kFloat);
+    for (const int64_t length : report_.lengths) {
+      const auto evaluation = held_out_->measure_length(*model, base_, length, batch_tokens(base_.stages.back()),
+                                                        progress_, options_.note, Ranks::alone());
+      run.losses.push_back(evaluation ? std::optional(evaluation->loss) : std::nullopt);
+    }
+  }
+
+  void write_tables() {
+    report_.table = markdown_table(report_);
+    io::write_file(options_.output_dir + "/table.md", report_.table);
+    io::write_file(options_.output_dir + "/table.csv", csv_table(report_));
+  }
 
   const CompareOptions& options_;
   io::Progress& progress_;
@@ -115,190 +306,25 @@ class Comparison {
   std::optional<RunSeries> series_;
 };
 
-Comparison::Comparison(const CompareOptions& options, io::Progress& progress)
-    : options_(options),
-      progress_(progress),
-      base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))) {
-  if (options_.seeds < 1) fail("compare", "seeds must be at least 1, got {}", options_.seeds);
-  if (!base_.init_from.empty()) {
-    fail("compare", "init_from must be absent, since arms differ in their weights, got {}", base_.init_from);
-  }
-  if (options_.seed) base_.seed = *options_.seed;
-  for (const int64_t factor : options_.length_factors) {
-    if (factor < 1) fail("compare", "multiples of the training length must be at least 1, got {}", factor);
-    report_.lengths.push_back(factor * base_.stages.back().max_length);
-  }
-  vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
-  vocabulary_->require(data::required_roles(base_.objective), "compare");
-  base_.model.vocab_size = vocabulary_->size();
-  base_.model.pad_token_id = vocabulary_->special().pad;
-  held_out_.emplace(std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash()), options_.data_dir,
-                    "valid", *vocabulary_);
-  if (held_out_->empty()) fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);
-  find_arms();
-  series_.emplace(std::ssize(arms_) * options_.seeds);
-  open_output();
-}
-
-void Comparison::add_arm(const std::string& arm) {
-  const auto is_same = [&](const std::string& other) { return directory_name(other) == directory_name(arm); };
-  if (std::any_of(arms_.begin(), arms_.end(), is_same)) {
-    fail("compare", "encodings must differ, got {} twice", io::printable(arm));
-  }
-  const nn::Model model(config_of(arm, base_.seed).model, head_of(base_.objective, base_.pairs));
-  for (const at::Tensor& parameter : model.parameters()) parameters_[arm] += parameter.numel();
-  arms_.push_back(arm);
-}
-
-void Comparison::find_arms() {
-  if (options_.arms.empty()) fail("compare", "at least one encoding must be named, got none");
-  for (const std::string& arm : options_.arms) {
-    if (arm != kEveryEncoding) {
-      add_arm(arm);
-      continue;
-    }
-    add_arm("none");  // the first of the table; its errors are errors of the run file
-    for (const nn::EncodingInfo& info : nn::encoding_infos()) {
-      if (info.name == "none") continue;
-      try {
-        add_arm(info.name);
-      } catch (const Error& error) {
-        if (options_.note) options_.note(fmt::format("left out {}: {}", info.name, error.what()));
-      }
-    }
-  }
-}
-
-RunConfig Comparison::config_of(const std::string& arm, uint64_t seed) const {
-  RunConfig config = base_;
-  config.model.position_encodings = {parse_arm(arm)};
-  config.seed = seed;
-  return config;
-}
-
-std::string Comparison::run_dir(const std::string& arm, uint64_t seed) const {
-  return fmt::format("{}/{}/seed-{}", options_.output_dir, directory_name(arm), seed);
-}
-
-// compare.json stores everything that affects the numbers, except the arms and the seeds, which may be added later.
-void Comparison::open_output() {
-  nlohmann::json settings = {{"run", to_json(base_)},
-                             {"data", data::identity(options_.data_dir)},
-                             {"length_factors", options_.length_factors},
-                             {kRulesKey, kRules}};
-  const auto directory = RunDirectory::unlocked("compare", options_.output_dir);
-  if (!directory.is_empty() && !directory.has("compare.json")) {
-    fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",
-         directory.path());
-  }
-  nlohmann::json before = directory.kept_settings("compare.json", settings);
-  const bool is_earlier = before.emplace(kRulesKey, kRules).second;
-  const std::string difference = first_difference(before, settings);
-  if (difference.empty() && is_earlier) require_finished(directory.path());
-  if (difference.empty()) return;
-  fail("compare", "the settings must be those of the comparison in {}, got {}", directory.path(), difference);
-}
-
-// The runs of an earlier version's comparison can be shown, not added to.
-void Comparison::require_finished(const std::string& where) const {
-  for (const std::string& arm : arms_) {
-    for (int64_t i = 0; i < options_.seeds; ++i) {
-      const uint64_t seed = base_.seed + static_cast<uint64_t>(i);
-      if (io::has_file(run_dir(arm, seed) + "/result.json")) continue;
-      fail("compare",
-           "the runs of a comparison must share the rules of masks and initial values, got {}, which an earlier "
-           "version began, without {}, seed {}; give another --output",
-           where, arm, seed);
-    }
-  }
-}
-
-bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
-  const std::string directory = run_dir(arm, seed), result = directory + "/result.json";
-  if (io::has_file(result)) {
-    series_->skip();
-    run = read_run(result, report_.lengths.size());
-    run.directory = directory;
-    return true;
-  }
-  const io::Progress::Part part(progress_, series_->begin(fmt::format("{}, seed {}", arm, seed)));
-  PretrainOptions pretraining;
-  pretraining.data_dir = options_.data_dir;
-  pretraining.note = options_.note;
-  const TensorMemoryScope memory;
-  const nlohmann::json run_file = to_json(config_of(arm, seed));
-  if (options_.before) options_.before(directory, run_file);
-  PretrainReport report;
-  int64_t diverged_at = 0;
-  try {
-    report = pretrain_part(directory, run_file, pretraining, progress_);
-  } catch (const Diverged& error) {
-    diverged_at = error.step;
-    if (options_.note) {
-      options_.note(fmt::format("{}, seed {}, has diverged and has no loss: {}", arm, seed, error.what()));
-    }
-  }
-  const bool is_complete = report.is_complete || diverged_at > 0;
-  if (options_.after) options_.after(is_complete);
-  report_.signal = report.signal;
-  if (!is_complete) return false;
-  run = {.arm = arm,
-         .seed = seed,
-         .parameters = parameters_.at(arm),
-         .step_ms = median_step_ms(directory),
-         .peak_bytes = memory.peak_bytes(),
-         .losses = {},
-         .diverged_at = diverged_at,
-         .directory = directory};
-  if (diverged_at > 0) {
-    run.losses.resize(report_.lengths.size());
-  } else {
-    measure(directory, run);
-  }
-  if (options_.measured) options_.measured(run);
-  io::write_file(result, to_json(run).dump(2) + "\n");
-  series_->end();
-  return true;
-}
-
-// Held-out loss at every length, with the seed of the run file, so that all runs are measured on the same masks.
-void Comparison::measure(const std::string& directory, CompareRun& run) {
-  const auto model = nn::load_model(directory, head_of(base_.objective, base_.pairs), at::kFloat);
-  for (const int64_t length : report_.lengths) {
-    const auto evaluation = held_out_->measure_length(*model, base_, length, batch_tokens(base_.stages.back()),
-                                                      progress_, options_.note, Ranks::alone());
-    run.losses.push_back(evaluation ? std::optional(evaluation->loss) : std::nullopt);
-  }
-}
-
-void Comparison::measure_unigrams() {
-  for (const int64_t length : report_.lengths) {
-    report_.unigram_losses.push_back(held_out_->unigram_loss(base_, length, batch_tokens(base_.stages.back())));
-  }
-}
-
-void Comparison::write_tables() {
-  report_.table = markdown_table(report_);
-  io::write_file(options_.output_dir + "/table.md", report_.table);
-  io::write_file(options_.output_dir + "/table.csv", csv_table(report_));
-  io::write_file(options_.output_dir + "/table.svg", svg_picture(report_));
-}
-
-CompareReport Comparison::go() {
-  measure_unigrams();
-  for (const std::string& arm : arms_) {
-    for (int64_t i = 0; i < options_.seeds; ++i) {
-      CompareRun run;
-      if (!train(arm, base_.seed + static_cast<uint64_t>(i), run)) return report_;
-      report_.runs.push_back(std::move(run));
-      write_tables();
-      if (report_.signal != 0) return report_;
-    }
-  }
-  return report_;
-}
-
 }  // namespace
+
+std::vector<std::string> split_arms(const std::string& text) { return split(text, ','); }
+
+EncodingConfig parse_arm(const std::string& text) {
+  const std::vector<std::string> pieces = split(text, ':');
+  if (pieces[0].empty()) fail("compare", "an encoding must have a name, got {}", io::printable(text));
+  nlohmann::json options = nlohmann::json::object();
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    const size_t equals = pieces[i].find('=');
+    const std::string key = pieces[i].substr(0, equals);
+    if (equals == std::string::npos || key.empty() || options.contains(key)) {
+      fail("compare", "keys of an encoding must be written once, as name:key=value, got {} in {}",
+           io::printable(pieces[i]), io::printable(text));
+    }
+    options[key] = value_of(pieces[i].substr(equals + 1));
+  }
+  return {pieces[0], options.dump()};
+}
 
 RunConfig compare_defaults() {
   RunConfig config;

@@ -1,10 +1,9 @@
-// CSV and Markdown of a comparison (compare_table.h); compare_picture.cpp draws the picture.
+// CSV and Markdown of a comparison (compare_table.h).
 #include "compare_table.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace rf::train {
 

@@ -1,5 +1,5 @@
-// The results of a comparison as CSV (one line per run), Markdown (one line per arm, mean and spread over its seeds)
-// and a picture (SVG: held-out loss of every run at every length).
+// The results of a comparison as CSV (one line per run) and Markdown (one line per arm, mean and spread over its
+// seeds).
 #pragma once
 
 #include <string>
@@ -10,6 +10,5 @@ namespace rf::train {
 
 std::string csv_table(const CompareReport& report);
 std::string markdown_table(const CompareReport& report);
-std::string svg_picture(const CompareReport& report);
 
 }  // namespace rf::train

@@ -13,8 +13,8 @@
 #include "rf/io/error.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/nn/seed_scope.h"
+#include "run_file.h"
 #include "seconds.h"
-#include "task_batch.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -84,17 +84,16 @@ class Run {
   }
 
   void resume_from(const std::string& checkpoint) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
     load_state(checkpoint, [&](io::StrictObject& state) {
       state.require({"step", "best_step", "seconds", "metrics", "without_better", "updates"});
       run_.steps = state.integer("step", 0, 0, total_steps_);
       run_.best_step = state.integer("best_step", 0, 0, run_.steps);
-      run_.seconds = state.number("seconds", 0, {0, kInfinity});
+      run_.seconds = state.number("seconds", 0, kNotNegative);
       if (run_.best_step > 0) run_.metrics = metrics_of(state, model_.settings.metric);
       evaluations_without_improvement_ = state.integer("without_better", 0, 0, INT64_MAX);
       io::StrictObject interval = state.object("interval");
       interval.require({"loss_sum", "steps"});
-      loss_sum_ = interval.number("loss_sum", 0, {-kInfinity, kInfinity});
+      loss_sum_ = interval.number("loss_sum", 0, kAnyNumber);
       interval_steps_ = interval.integer("steps", 0, 0, run_.steps);
       optimizer_.set_updates(state.integer("updates", 0, 0, INT64_MAX));
     });
@@ -219,11 +218,10 @@ class Run {
 }  // namespace
 
 nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   io::StrictObject metrics = run.object("metrics");
   metrics.require({metric.c_str()});
   for (const auto& item : run.find("metrics")->items()) {
-    if (!item.value().is_null()) metrics.number(item.key(), 0, {-kInfinity, kInfinity});
+    if (!item.value().is_null()) metrics.number(item.key(), 0, kAnyNumber);
   }
   return *run.find("metrics");
 }

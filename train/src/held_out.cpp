@@ -8,7 +8,6 @@
 
 #include "job_start.h"
 #include "platform.h"
-#include "readable_length.h"
 #include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -47,12 +46,8 @@ EvaluationReport HeldOut::measure(nn::Model& model, const data::BatchOptions& op
 std::optional<EvaluationReport> HeldOut::measure_length(nn::Model& model, const RunConfig& run, int64_t length,
                                                         int64_t batch_tokens, io::Progress& progress, const Note& note,
                                                         const Ranks& ranks) {
-  // Known before the ranks of a job share the batches.
-  if (const std::string reason = why_too_long(model, length); !reason.empty()) {
-    if (note) note(fmt::format("{} tokens: {}", length, reason));
-    return std::nullopt;
-  }
   try {
+    model.check_length(length);  // before the ranks of a job share the batches
     const io::Progress::Part part(progress, fmt::format("{} tokens", length));
     return measure(model, length_options(run, length, batch_tokens), run.precision, run.evaluate_batches, progress,
                    ranks);

@@ -1,6 +1,7 @@
 // Checks at the start of a job (job_start.h).
 #include "job_start.h"
 
+#define XXH_INLINE_ALL
 #include <dlfcn.h>
 #include <xxhash.h>
 

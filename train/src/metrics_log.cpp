@@ -7,21 +7,17 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/io/strict_object.h"
-#include "rf/train/training_curve.h"
+#include "run_file.h"
 
 namespace rf::train {
 
 namespace {
-
-constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 // A line of the file, with its line end, and its value; null if it is damaged.
 struct Line {
@@ -51,41 +47,24 @@ std::string keep_damaged(const std::string& path, const std::string& text) {
   }
 }
 
-// Calls `read` with each undamaged line of that type.
-void read_lines(const std::string& run_dir, const char* type, const std::function<void(io::StrictObject&)>& read) {
-  const std::string path = run_dir + "/metrics.jsonl";
-  const std::string text = io::read_file(path);
-  for (const Line& line : lines_of(text)) {
-    if (line.value.is_null()) continue;
-    io::StrictObject entry(line.value, path, "");
-    if (entry.text("type", "") == type) read(entry);
-  }
-}
-
 }  // namespace
 
 TrainingCurve training_curve(const std::string& run_dir) {
+  const std::string path = run_dir + "/metrics.jsonl";
+  const std::string text = io::read_file(path);
   TrainingCurve curve;
-  read_lines(run_dir, "train", [&](io::StrictObject& entry) {
+  for (const Line& line : lines_of(text)) {
+    if (line.value.is_null()) continue;
+    io::StrictObject entry(line.value, path, "");
+    if (entry.text("type", "") != "train") continue;
     const int64_t step = entry.integer("step", 0, 0, INT64_MAX);
-    if (step <= (curve.steps.empty() ? 0 : curve.steps.back())) return;
+    if (step <= (curve.steps.empty() ? 0 : curve.steps.back())) continue;
     entry.require({"loss", "seconds"});
     curve.steps.push_back(step);
-    curve.losses.push_back(entry.number("loss", 0, {-kUnlimited, kUnlimited}));
-    curve.seconds.push_back(entry.number("seconds", 0, {0, kUnlimited}));
-  });
+    curve.losses.push_back(entry.number("loss", 0, kAnyNumber));
+    curve.seconds.push_back(entry.number("seconds", 0, kNotNegative));
+  }
   return curve;
-}
-
-std::vector<LengthEvaluation> length_evaluations(const std::string& run_dir) {
-  std::vector<LengthEvaluation> found;
-  read_lines(run_dir, "length", [&](io::StrictObject& entry) {
-    if (entry.find("loss") != nullptr && entry.find("loss")->is_null()) return;
-    entry.require({"stage", "length", "loss", "accuracy"});
-    found.push_back({entry.integer("stage", 0, 0, INT64_MAX), entry.integer("length", 0, 1, INT64_MAX),
-                     entry.number("loss", 0, {-kUnlimited, kUnlimited}), entry.number("accuracy", 0, {0, 1})});
-  });
-  return found;
 }
 
 MetricsLog::MetricsLog(std::string path, int64_t last_step, const std::function<void(const std::string&)>& note)

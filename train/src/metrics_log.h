@@ -23,6 +23,7 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace rf::train {
 
@@ -43,5 +44,14 @@ class MetricsLog {
   std::string path_;
   int fd_ = -1;
 };
+
+// The training curve of a run; damaged lines are skipped.
+struct TrainingCurve {  // one entry per line
+  std::vector<int64_t> steps;
+  std::vector<double> losses, seconds;
+};
+
+// In step order. Throws Error, naming the key, for a line without one of the three.
+TrainingCurve training_curve(const std::string& run_dir);
 
 }  // namespace rf::train

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rf/io/error.h"
 #include "rf/train/job.h"
 
 namespace rf::train {

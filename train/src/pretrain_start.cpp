@@ -4,7 +4,6 @@
 #include "job_start.h"
 #include "platform.h"
 #include "pretrain_run.h"
-#include "readable_length.h"
 #include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -161,9 +160,10 @@ void PretrainRun::make_optimizer() {
 void PretrainRun::check_longest_stage() {
   int64_t longest = 0;
   for (const Stage& stage : config_.stages) longest = std::max(longest, stage.max_length);
-  const std::string reason = why_too_long(*model_, longest);
-  if (!reason.empty()) {
-    fail("run file", "every stage must be as long as the model can read, got max_length {}: {}", longest, reason);
+  try {
+    model_->check_length(longest);
+  } catch (const Error& error) {
+    fail("run file", "every stage must be as long as the model can read, got max_length {}: {}", longest, error.what());
   }
 }
 

@@ -2,7 +2,6 @@
 #include "rf/train/run_config.h"
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
@@ -16,9 +15,7 @@ namespace {
 
 constexpr int64_t kMinLength = 3, kMinPairLength = 5, kMaxLength = int64_t{1} << 24;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLow};
-constexpr io::NumberRange kNotNegative{0, kInfinity};
 constexpr io::NumberRange kFraction{0, 1};
 
 const std::initializer_list<std::pair<const char*, data::MaskUnit>> kMaskUnits = {
@@ -193,12 +190,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
     run.model = parse_config(*model);
   }
   const nlohmann::json* stages = object.find("stages");
-  if (const nlohmann::json* schedule = object.find("schedule")) run.schedule = parse_schedule(*schedule);
-  run.weight_decay = object.number("weight_decay", run.weight_decay, kNotNegative);
-  run.beta1 = object.number("beta1", run.beta1, {0, 1, io::NumberRange::Ends::kOpenHigh});
-  run.beta2 = object.number("beta2", run.beta2, {0, 1, io::NumberRange::Ends::kOpenHigh});
-  run.epsilon = object.number("epsilon", run.epsilon, kPositive);
-  run.clip_norm = object.number("clip_norm", run.clip_norm, kNotNegative);
+  parse_shared_keys(object, run);
   run.objective = object.choice("objective", run.objective, kObjectives);
   if (run.init_from.empty()) fit_attention(run, object.find("model"));
   if (const nlohmann::json* mask = object.find("mask")) {
@@ -209,17 +201,12 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   }
   run.pairs = object.choice("pairs", run.pairs, data::kPairsNames);
   run.packing = object.choice("packing", run.packing, kPackings);
-  run.precision = object.choice("precision", run.precision, kPrecisions);
   run.sharding = object.choice("sharding", run.sharding, kShardings);
   run.reduce_precision = object.choice("reduce_precision", run.reduce_precision, kPrecisions);
   run.reduce_overlap = object.boolean("reduce_overlap", run.reduce_overlap);
-  run.seed = static_cast<uint64_t>(object.integer("seed", static_cast<int64_t>(run.seed), 0, INT64_MAX));
-  run.log_every_steps = object.integer("log_every_steps", run.log_every_steps, 1, kMaxSteps);
   run.evaluate_every_steps = object.integer("evaluate_every_steps", run.evaluate_every_steps, 0, kMaxSteps);
   run.evaluate_batches = object.integer("evaluate_batches", run.evaluate_batches, 0, kMaxSteps);
   if (const nlohmann::json* lengths = object.find("evaluate_lengths")) run.evaluate_lengths = parse_lengths(*lengths);
-  run.checkpoint_every_steps = object.integer("checkpoint_every_steps", run.checkpoint_every_steps, 1, kMaxSteps);
-  run.keep_checkpoints = object.integer("keep_checkpoints", run.keep_checkpoints, 1, kMaxSteps);
   object.finish();  // first, since a misspelt key may be the reason for missing stages
   run.stages = parse_stages(stages == nullptr ? nlohmann::json::array() : *stages);
   check_pairs(run);
@@ -234,27 +221,16 @@ nlohmann::json to_json(const RunConfig& run) {
                       {"steps", stage.steps},
                       {"accumulate", stage.accumulate}});
   }
-  nlohmann::json json = {{"stages", stages},
-                         {"schedule", to_json(run.schedule)},
-                         {"weight_decay", run.weight_decay},
-                         {"beta1", run.beta1},
-                         {"beta2", run.beta2},
-                         {"epsilon", run.epsilon},
-                         {"clip_norm", run.clip_norm},
-                         {"objective", name_of(kObjectives, run.objective)},
-                         {"pairs", name_of(data::kPairsNames, run.pairs)},
-                         {"packing", name_of(kPackings, run.packing)},
-                         {"precision", name_of(kPrecisions, run.precision)},
-                         {"sharding", name_of(kShardings, run.sharding)},
-                         {"reduce_precision", name_of(kPrecisions, run.reduce_precision)},
-                         {"reduce_overlap", run.reduce_overlap},
-                         {"seed", run.seed},
-                         {"log_every_steps", run.log_every_steps},
-                         {"evaluate_every_steps", run.evaluate_every_steps},
-                         {"evaluate_batches", run.evaluate_batches},
-                         {"evaluate_lengths", run.evaluate_lengths},
-                         {"checkpoint_every_steps", run.checkpoint_every_steps},
-                         {"keep_checkpoints", run.keep_checkpoints}};
+  nlohmann::json json = shared_keys(run);
+  json.update({{"stages", stages},
+               {"objective", name_of(kObjectives, run.objective)},
+               {"pairs", name_of(data::kPairsNames, run.pairs)},
+               {"packing", name_of(kPackings, run.packing)},
+               {"sharding", name_of(kShardings, run.sharding)},
+               {"reduce_precision", name_of(kPrecisions, run.reduce_precision)},
+               {"reduce_overlap", run.reduce_overlap},
+               {"evaluate_batches", run.evaluate_batches},
+               {"evaluate_lengths", run.evaluate_lengths}});
   if (run.objective == data::Objective::kMasked) {
     json["mask"] = {{"probability", run.mask.probability},
                     {"mask_fraction", run.mask.mask_fraction},

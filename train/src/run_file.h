@@ -3,16 +3,20 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <nlohmann/json_fwd.hpp>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
+#include "rf/io/strict_object.h"
 #include "rf/train/run_config.h"
 
 namespace rf::train {
 
 inline constexpr const char* kRunFile = "run file";
 inline constexpr int64_t kMaxSteps = int64_t{1} << 40;
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr io::NumberRange kAnyNumber{-kInfinity, kInfinity}, kNotNegative{0, kInfinity};
 
 inline const std::initializer_list<std::pair<const char*, Precision>> kPrecisions = {
     {"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}};
@@ -32,5 +36,38 @@ const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T va
 // The key "schedule". A kind of schedule accepts only the keys that it reads.
 ScheduleConfig parse_schedule(const nlohmann::json& json);
 nlohmann::json to_json(const ScheduleConfig& schedule);
+
+// The keys of both run files. Run: RunConfig or TranslationRunConfig.
+template <typename Run>
+void parse_shared_keys(io::StrictObject& object, Run& run) {
+  constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLow};
+  constexpr io::NumberRange kBelowOne{0, 1, io::NumberRange::Ends::kOpenHigh};
+  if (const nlohmann::json* schedule = object.find("schedule")) run.schedule = parse_schedule(*schedule);
+  run.weight_decay = object.number("weight_decay", run.weight_decay, kNotNegative);
+  run.beta1 = object.number("beta1", run.beta1, kBelowOne);
+  run.beta2 = object.number("beta2", run.beta2, kBelowOne);
+  run.epsilon = object.number("epsilon", run.epsilon, kPositive);
+  run.clip_norm = object.number("clip_norm", run.clip_norm, kNotNegative);
+  run.precision = object.choice("precision", run.precision, kPrecisions);
+  run.seed = static_cast<uint64_t>(object.integer("seed", static_cast<int64_t>(run.seed), 0, INT64_MAX));
+  run.log_every_steps = object.integer("log_every_steps", run.log_every_steps, 1, kMaxSteps);
+  run.checkpoint_every_steps = object.integer("checkpoint_every_steps", run.checkpoint_every_steps, 1, kMaxSteps);
+  run.keep_checkpoints = object.integer("keep_checkpoints", run.keep_checkpoints, 1, kMaxSteps);
+}
+template <typename Run>
+nlohmann::json shared_keys(const Run& run) {
+  return {{"schedule", to_json(run.schedule)},
+          {"weight_decay", run.weight_decay},
+          {"beta1", run.beta1},
+          {"beta2", run.beta2},
+          {"epsilon", run.epsilon},
+          {"clip_norm", run.clip_norm},
+          {"precision", name_of(kPrecisions, run.precision)},
+          {"seed", run.seed},
+          {"log_every_steps", run.log_every_steps},
+          {"evaluate_every_steps", run.evaluate_every_steps},
+          {"checkpoint_every_steps", run.checkpoint_every_steps},
+          {"keep_checkpoints", run.keep_checkpoints}};
+}
 
 }  // namespace rf::train

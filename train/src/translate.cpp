@@ -85,8 +85,7 @@ struct Translator::Impl {
   }
 };
 
-Translator::Translator(TranslateOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
-Translator::~Translator() = default;
+Translator::Translator(TranslateOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {}
 
 std::vector<TranslatedLine> Translator::translate(std::span<const std::string> lines, const std::string& name,
                                                   int64_t first_line, const std::function<void(int64_t)>& done) {

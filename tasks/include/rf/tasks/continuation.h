@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rf/text/tokenizer.h"
@@ -47,10 +48,6 @@ enum class EmptyPrompts {
 // The text of one sequence, while it is generated.
 class ContinuationStream {
  public:
-  ~ContinuationStream();
-  ContinuationStream(ContinuationStream&&) noexcept;
-  ContinuationStream& operator=(ContinuationStream&&) noexcept;
-
   // The next part of the text, in whole characters; nullopt at its end. The parts together equal the text of the
   // result. Text that further tokens may change is held back, for example the space of "a ." with a tokenizer that
   // cleans up.
@@ -60,8 +57,8 @@ class ContinuationStream {
  private:
   friend class Continuer;
   struct Impl;
-  explicit ContinuationStream(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit ContinuationStream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;  // copies share the text
 };
 
 // Thread-safe.
@@ -69,9 +66,6 @@ class Continuer {
  public:
   // Throws Error for a model that is not causal, or with a different vocabulary.
   explicit Continuer(const std::string& model_dir, const ContinuerOptions& options = {});
-  ~Continuer();
-  Continuer(Continuer&&) noexcept;
-  Continuer& operator=(Continuer&&) noexcept;
 
   // The end tokens in the tokenizer's format: [SEP] in "[CLS] text [SEP]".
   Stops default_stops() const;
@@ -92,7 +86,7 @@ class Continuer {
  private:
   friend class ContinuationStream;
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // copies share the model
 };
 
 }  // namespace rf::tasks

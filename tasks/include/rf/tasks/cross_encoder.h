@@ -47,9 +47,6 @@ struct CrossEncoderInfo {
 class CrossEncoder {
  public:
   explicit CrossEncoder(const CrossEncoderOptions& options);
-  ~CrossEncoder();
-  CrossEncoder(CrossEncoder&&) noexcept;
-  CrossEncoder& operator=(CrossEncoder&&) noexcept;
 
   const CrossEncoderInfo& info() const;
   // [pairs.size(), labels], after the activation (default: the model's). Throws Error for logits that are not finite.
@@ -60,7 +57,7 @@ class CrossEncoder {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // copies share the model
 };
 
 // Whether the files of sentence-transformers 6 in a directory say so.

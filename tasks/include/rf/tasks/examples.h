@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "rf/io/error.h"
 #include "rf/tasks/task.h"
 #include "rf/text/tokenizer.h"
 
@@ -26,8 +27,15 @@ void rename_columns(const std::map<std::string, std::string>& given, TaskSetting
 
 // A model's tokenizer. Throws Error for a vocabulary that is larger than the model's, or without [PAD].
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::string& model_dir, const text::LoadOptions& load);
-// The Error for a length that a model does not support, with the model's reason.
-[[noreturn]] void fail_length(int64_t max_length, const std::string& reason);
+// Throws Error, with the model's reason, for a length that it does not support. Model: engine::Model or nn::Model.
+template <typename Model>
+void check_length(const Model& model, int64_t max_length) {
+  try {
+    model.check_length(max_length);
+  } catch (const Error& error) {
+    fail("task", "max-length must be a length that the model reads, got {}: {}", max_length, error.what());
+  }
+}
 
 // Throws Error, naming the files, if they contain no records; `name`: "train".
 std::vector<data::Record> read_records(const data::RecordOptions& options, const std::string& name);

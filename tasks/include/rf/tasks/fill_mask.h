@@ -38,16 +38,13 @@ class MaskFiller {
  public:
   // Throws Error for a causal model, a model without this head, and a different vocabulary.
   explicit MaskFiller(const std::string& model_dir, const MaskFillerOptions& options = {});
-  ~MaskFiller();
-  MaskFiller(MaskFiller&&) noexcept;
-  MaskFiller& operator=(MaskFiller&&) noexcept;
 
   // The candidates for each mask, in order. Throws ArgumentError for a text without a mask.
   std::vector<FilledMask> fill(const std::string& text, int64_t top_k) const;
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // copies share the model
 };
 
 }  // namespace rf::tasks

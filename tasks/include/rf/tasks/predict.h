@@ -45,9 +45,6 @@ class Predictor {
  public:
   // The options' input and texts are not read.
   explicit Predictor(const PredictOptions& options);
-  ~Predictor();
-  Predictor(Predictor&&) noexcept;
-  Predictor& operator=(Predictor&&) noexcept;
 
   // The prediction for each record, an object with the task's fields; a string is a record of the task's text. The keys
   // are those of predict(), with `line` counted from 1.
@@ -55,7 +52,7 @@ class Predictor {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // copies share the model
 };
 
 }  // namespace rf::tasks

@@ -2,7 +2,7 @@
 //
 // The output directory holds run.json (the settings), one directory per run (lr-<rate>/seed-<n>/: metrics.jsonl, the
 // model of its best evaluation, a checkpoint during the run, and result.json when it is finished), and at the end the
-// model of the best run with task.json, report.json, report.md and, for tasks with classes, confusion.svg.
+// model of the best run with task.json, report.json and report.md.
 #pragma once
 
 #include <cstdint>

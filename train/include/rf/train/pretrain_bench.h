@@ -2,7 +2,6 @@
 // machine. The model and the batches come from files that both programs read.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 

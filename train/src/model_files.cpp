@@ -1,14 +1,17 @@
-// Means of embeddings (rf/train/change_vocabulary.h), summed in float64.
-#include "rf/train/change_vocabulary.h"
+// Means of embeddings, summed in float64, and terms of position encodings (rf/train/model_files.h).
+#include "rf/train/model_files.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/embedding_bag.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
+#include "rf/model/position_terms.h"
 #include "rf/nn/model.h"
+#include "rf/nn/position_terms.h"
 
 namespace rf::train {
 namespace {
@@ -55,6 +58,11 @@ int64_t index_of(const std::vector<std::vector<int32_t>>& sources, int64_t old_t
   return found - sources.begin();
 }
 
+nlohmann::json length_or_all(int64_t tokens) {
+  if (tokens == kAllTokens) return "all";
+  return tokens;
+}
+
 }  // namespace
 
 void change_vocabulary(const std::string& model_dir, const std::vector<std::vector<int32_t>>& sources,
@@ -75,6 +83,17 @@ void change_vocabulary(const std::string& model_dir, const std::vector<std::vect
   for (auto& item : after.named_buffers()) item.value().copy_(buffers[item.key()]);
   if (before->position_table().defined()) after.set_position_table(before->position_table());
   nn::save_model(after, output_dir);
+}
+
+nlohmann::json bake(const std::string& model_dir, std::optional<int64_t> length) {
+  nlohmann::json report = {{"model", model_dir}, {"file", nullptr}};
+  const std::optional<nn::SavedTerms> saved = nn::save_position_terms(model_dir, length);
+  if (!saved) return report;  // the engine computes what the encoding needs
+  report["file"] = kPositionTermsFile;
+  report["tokens"] = length_or_all(saved->tokens);
+  report["longest"] = length_or_all(saved->longest);
+  report["bytes"] = saved->bytes;
+  return report;
 }
 
 }  // namespace rf::train
