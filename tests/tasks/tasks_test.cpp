@@ -8,11 +8,12 @@
 #include "input_rows.h"
 #include "losses.h"
 #include "rf/tasks/task.h"
-#include "text/expect_error.h"
+#include "text/support.h"
 
 namespace rf::tasks {
 namespace {
 
+using text::message_of;
 using text::Tokenizer;
 using text::Vocabulary;
 
