@@ -1,6 +1,6 @@
 // Attention over terms, forward (see the header): scores, softmax and the sum of values, term by term as in the
 // equation of rf/attention.h.
-#include "attention/implementations.h"
+#include "common/reference.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,9 +9,9 @@
 // order.
 #include <algorithm>
 
-#include "attention/implementations.h"
 #include "attention/terms.h"
 #include "attention_head.h"
+#include "common/reference.h"
 
 namespace rf::ref {
 namespace {

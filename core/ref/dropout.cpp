@@ -1,8 +1,8 @@
 // Dropout in plain loops (see the header).
 
+#include "common/reference.h"
 #include "convert.h"
 #include "rows/philox.h"
-#include "rows/reference.h"
 
 namespace rf::ref {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "common/element.h"
+#include "common/reference.h"
 #include "convert.h"
-#include "rows/reference.h"
 
 namespace rf::ref {
 namespace {

@@ -1,5 +1,5 @@
 // The linear layer in plain loops (see the header).
-#include "linear/reference.h"
+#include "common/reference.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "common/element.h"
 #include "convert.h"
-#include "rows/reference.h"
+#include "linear/gemm_int8.h"
 
 namespace rf::ref {
 namespace {

@@ -5,7 +5,7 @@
 //   dv_n  = sum_m w_mn y_m / d_m      dw_mn = y_m . v_n / d_m      ds_mn = c_m
 //
 // and both w_mn and s_mn times e^(c_n - c_m') with exponents.
-#include "linear_attention/reference.h"
+#include "common/reference.h"
 
 #include <algorithm>
 #include <cmath>

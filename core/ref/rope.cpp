@@ -1,5 +1,5 @@
 // Rotary embedding in float64 loops (see the header).
-#include "rope/reference.h"
+#include "common/reference.h"
 
 #include <cmath>
 

@@ -56,13 +56,6 @@ std::array<at::Tensor, 2> gelu_gradients(const at::Tensor& grad, const std::arra
           wanted[1] ? at::empty_symint(bias->sym_sizes(), bias->options().dtype(parameter_type(x))) : at::Tensor()};
 }
 
-std::vector<at::Tensor> of_wanted(const std::array<at::Tensor, 2>& grads, const OptionalTensor& bias) {
-  std::vector<at::Tensor> result;
-  if (grads[0].defined()) result.push_back(grads[0]);
-  if (grads[1].defined()) result.push_back(grads[1].to(bias->scalar_type()));
-  return result;
-}
-
 std::vector<at::Tensor> gelu_backward_cpu(const at::Tensor& grad, std::array<bool, 2> wanted, const at::Tensor& x,
                                           const OptionalTensor& bias, std::string_view form) {
   const std::array<at::Tensor, 2> results = gelu_gradients(grad, wanted, x, bias, form);
@@ -77,12 +70,12 @@ std::vector<at::Tensor> gelu_backward_cpu(const at::Tensor& grad, std::array<boo
   grads.x_stride = rows.columns();
   grads.bias = mutable_or_null(results[1]);
   call_core(rf_gelu_backward, &args, &grads);
-  return of_wanted(results, bias);
+  return of_wanted<2>(results, {x, bias});
 }
 
 std::vector<at::Tensor> gelu_backward_meta(const at::Tensor& grad, std::array<bool, 2> wanted, const at::Tensor& x,
                                            const OptionalTensor& bias, std::string_view form) {
-  return of_wanted(gelu_gradients(grad, wanted, x, bias, form), bias);
+  return of_wanted<2>(gelu_gradients(grad, wanted, x, bias, form), {x, bias});
 }
 
 }  // namespace

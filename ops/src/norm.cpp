@@ -88,11 +88,15 @@ at::Tensor norm_cpu(const NormCall& call) {
 
 using Wanted = std::array<bool, 5>;
 
+std::array<OptionalTensor, 5> given_of(const NormCall& call) {
+  return {call.x, call.bias, call.residual, call.gamma, call.beta};
+}
+
 // Gradients of x and residual in their dtypes, of parameters in core's; undefined: not wanted.
 std::array<at::Tensor, 5> empty_gradients(const NormCall& call, const at::Tensor& grad, const Wanted& wanted) {
   check(call);
   check_same(kWhere, "grad", grad, call.x);
-  const OptionalTensor given[] = {call.x, call.bias, call.residual, call.gamma, call.beta};
+  const auto given = given_of(call);
   const bool is_parameter[] = {false, true, false, true, true};
   std::array<at::Tensor, 5> grads;
   for (size_t i = 0; i < grads.size(); ++i) {
@@ -105,18 +109,8 @@ std::array<at::Tensor, 5> empty_gradients(const NormCall& call, const at::Tensor
   return grads;
 }
 
-// Gradients in the dtypes of their tensors.
-std::vector<at::Tensor> of_wanted(const NormCall& call, const std::array<at::Tensor, 5>& grads) {
-  const OptionalTensor given[] = {call.x, call.bias, call.residual, call.gamma, call.beta};
-  std::vector<at::Tensor> result;
-  for (size_t i = 0; i < grads.size(); ++i) {
-    if (grads[i].defined()) result.push_back(grads[i].to(given[i]->scalar_type()));
-  }
-  return result;
-}
-
 std::vector<at::Tensor> backward_meta(const NormCall& call, const at::Tensor& grad, Wanted wanted) {
-  return of_wanted(call, empty_gradients(call, grad, wanted));
+  return of_wanted(empty_gradients(call, grad, wanted), given_of(call));
 }
 
 std::vector<at::Tensor> backward_cpu(const NormCall& call, const at::Tensor& grad, Wanted wanted) {
@@ -134,7 +128,7 @@ std::vector<at::Tensor> backward_cpu(const NormCall& call, const at::Tensor& gra
   grads.gamma = mutable_or_null(results[3]);
   grads.beta = mutable_or_null(results[4]);
   call_core(rf_norm_backward, &ready.args, &grads);
-  return of_wanted(call, results);
+  return of_wanted(results, given_of(call));
 }
 
 }  // namespace

@@ -63,4 +63,15 @@ inline at::Tensor ready_parameter(const OptionalTensor& parameter, const at::Ten
 
 inline at::Tensor empty_like_rows(const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); }
 
+// The defined gradients, in the dtypes of their tensors.
+template <size_t kCount>
+std::vector<at::Tensor> of_wanted(const std::array<at::Tensor, kCount>& grads,
+                                  const std::array<OptionalTensor, kCount>& given) {
+  std::vector<at::Tensor> result;
+  for (size_t i = 0; i < kCount; ++i) {
+    if (grads[i].defined()) result.push_back(grads[i].to(given[i]->scalar_type()));
+  }
+  return result;
+}
+
 }  // namespace rf::ops

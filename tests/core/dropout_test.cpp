@@ -2,9 +2,9 @@
 // loops, and the promises of the header (in place, threads, element types, share of dropped elements).
 #include "rf/dropout.h"
 
+#include "common/reference.h"
 #include "core/rope_case.h"
 #include "rows/philox.h"
-#include "rows/reference.h"
 
 namespace rf::tests {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <random>
 
+#include "common/reference.h"
 #include "core/rope_case.h"
-#include "linear/reference.h"
 #include "rf/linear.h"
 
 namespace rf::tests {

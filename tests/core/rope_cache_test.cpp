@@ -3,8 +3,8 @@
 
 #include <thread>
 
+#include "common/reference.h"
 #include "core/rope_case.h"
-#include "rope/reference.h"
 
 namespace rf::tests {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <memory>
 
+#include "common/reference.h"
 #include "core/rope_case.h"
 #include "rope/kernel.h"
-#include "rope/reference.h"
 
 namespace rf::tests {
 namespace {

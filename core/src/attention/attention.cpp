@@ -6,10 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "attention/implementations.h"
+#include "attention/fused.h"
 #include "attention/terms.h"
 #include "common/arguments.h"
 #include "common/element.h"
+#include "common/reference.h"
 #include "common/target.h"
 
 namespace rf::core {

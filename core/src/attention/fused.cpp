@@ -1,6 +1,6 @@
 // Tasks and threads of the fused attention (see the header). A task of the forward is a group of neighbouring query
 // tiles of one head, so its result does not depend on the thread that takes it.
-#include "attention/implementations.h"
+#include "attention/fused.h"
 
 #include <omp.h>
 

@@ -11,11 +11,11 @@
 #include "common/arguments.h"
 #include "common/cpu_features.h"
 #include "common/element.h"
+#include "common/reference.h"
 #include "common/target.h"
 #include "linear/gemm.h"
 #include "linear/gemm_int8.h"
 #include "linear/gemm_kernel.h"
-#include "linear/reference.h"
 
 struct rf_linear_packed {
   rf_dtype dtype = {};

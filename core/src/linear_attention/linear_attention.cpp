@@ -13,9 +13,9 @@
 #include "common/arguments.h"
 #include "common/element.h"
 #include "common/parallel_tasks.h"
+#include "common/reference.h"
 #include "common/target.h"
 #include "linear_attention/problem.h"
-#include "linear_attention/reference.h"
 
 namespace rf::core {
 namespace {

@@ -14,12 +14,12 @@
 
 #include "common/arguments.h"
 #include "common/element.h"
+#include "common/reference.h"
 #include "common/target.h"
 #include "rf/rope_scaling.h"
 #include "rope/angle.h"
 #include "rope/cache.h"
 #include "rope/double_double.h"
-#include "rope/reference.h"
 #include "rope/tiles.h"
 
 struct rf_rope {

@@ -8,9 +8,9 @@
 
 #include "common/arguments.h"
 #include "common/element.h"
+#include "common/reference.h"
 #include "common/target.h"
 #include "rows/kernels.h"
-#include "rows/reference.h"
 
 namespace rf::core {
 namespace {

@@ -13,8 +13,8 @@
 
 #include <cmath>
 
+#include "common/reference.h"
 #include "common/simd_targets.h"
-#include "rows/reference.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rows/norm_kernel.cpp"
 #include "hwy/foreach_target.h"

@@ -5,9 +5,9 @@
 
 #include "common/arguments.h"
 #include "common/element.h"
+#include "common/reference.h"
 #include "common/target.h"
 #include "rows/kernels.h"
-#include "rows/reference.h"
 #include "rows/tasks.h"
 
 namespace rf::core {
