@@ -76,6 +76,9 @@ TEST(Npy, RefusesWrongSizes) {
   expect_error([] { read(npy(with("<f8", "(4611686018427387904, 4611686018427387904)"), "")); }, {"shape"});
   expect_error([] { read(npy(with("<f8", "(9223372036854775808,)"), "")); }, {"dimension"});
   expect_error([] { read(npy(with("<f8", "(-1,)"), "")); }, {"dimension"});
+  std::string cut = npy(with("<f8", "()"), "");
+  cut.pop_back();
+  expect_error([&] { read(cut); }, {"header must end within the file"});
 }
 
 TEST(Npy, RefusesMalformedHeaders) {

@@ -97,6 +97,11 @@ TEST(Config, HarmlessKeysAreKeptAndDtypesDropped) {
 
 TEST(Config, UnknownKeysAreErrorsWithAHint) {
   expect_refused({{"window_size", 4}}, {"window_size must be", "4"});
+  expect_refused({{"sliding_window", 8}}, {"sliding_window must be", "8"});
+  expect_refused({{"is_causal", true}}, {"is_causal must be", "true"});
+  expect_refused({{"no_rope_layers", {1, 0}}}, {"no_rope_layers must be", "[1,0]"});
+  EXPECT_NO_THROW(parse_config(
+      {{"num_experts", 1}, {"alibi", 0}, {"no_rope_layers", {1, 1}}, {"sliding_window", 4096}, {"is_causal", false}}));
   expect_refused({{"auto_map", {{"AutoModel", "x.Y"}}}}, {"auto_map"});
   expect_refused({{"hiden_size", 4}}, {"\"hiden_size\"", "did you mean hidden_size?"});
   expect_refused({{"rotary_values", true}}, {"did you mean rotary_value?"});
