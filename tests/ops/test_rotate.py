@@ -210,12 +210,17 @@ def test_derivative_of_a_float32_table():
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("direction", ["forward", "transpose", "inverse"])
 @pytest.mark.parametrize(
-    ("shape", "heads_first"),
-    [((3, 2, 8), False), ((2, 3, 2, 8), False), ((2, 2, 3, 8), True), ((1, 2, 3, 2, 8), False)],
+    ("layout", "shape", "heads_first", "direction"),
+    [
+        ("pairs", (3, 2, 8), False, "transpose"),
+        ("halves", (2, 3, 2, 8), False, "forward"),
+        ("pairs", (2, 3, 2, 8), False, "inverse"),
+        ("halves", (2, 2, 3, 8), True, "inverse"),
+        ("pairs", (2, 2, 3, 8), True, "forward"),
+        ("halves", (1, 2, 3, 2, 8), False, "transpose"),
+    ],
 )
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_rope_trains_its_frequencies(layout, shape, heads_first, direction, inplace):
     """R-ROPE-12: the values are those of fixed frequencies, and gradients reach x and freqs."""
     x, freqs = leaf(*shape), FREQS.clone().requires_grad_()
