@@ -1,5 +1,5 @@
 // torch.classes.roformer.Model: a model for Python (python/roformer_cpp/model.py), which gives parameters and buffers
-// to each call (script_tensors.h). torch.classes.roformer.KeyValueCache holds what a causal model has seen.
+// to each call (script_terms.h). torch.classes.roformer.KeyValueCache holds what a causal model has seen.
 #include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 
@@ -14,7 +14,7 @@
 #include "rf/nn/model.h"
 #include "rf/nn/position_terms.h"
 #include "rf/nn/seed_scope.h"
-#include "script_tensors.h"
+#include "script_terms.h"
 
 namespace rf::nn {
 

@@ -1,5 +1,5 @@
 // torch.classes.roformer.Encoding and roformer::encodings: position encodings for Python
-// (python/roformer_cpp/encoding.py), which gives the parameters to each call (script_tensors.h).
+// (python/roformer_cpp/encoding.py), which gives the parameters to each call (script_terms.h).
 #include <fmt/ranges.h>
 #include <torch/custom_class.h>
 
@@ -9,7 +9,7 @@
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
-#include "script_tensors.h"
+#include "script_terms.h"
 
 namespace rf::nn {
 

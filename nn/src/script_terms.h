@@ -15,6 +15,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/shown_text.h"
+#include "rf/nn/parameter.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
@@ -42,6 +43,34 @@ ops::Terms terms_of(const ScriptTerms& given);
 using TermLists = std::tuple<std::vector<at::Tensor>, std::vector<std::string>, std::vector<int64_t>, std::string,
                              std::optional<double>>;
 TermLists lists_of(const ops::Terms& terms);
+
+// The parameters and buffers of a module that Python keeps (python/roformer_cpp/_script_module.py). Python owns
+// torch.nn.Parameters and passes them to each call, so a call uses their current state (assigned, cast, sharded,
+// parametrized).
+class ScriptTensors {
+ public:
+  // where: for messages.
+  ScriptTensors(const torch::nn::Module& module, const char* where);
+
+  TensorDict parameters() const { return parameters_; }
+  TensorDict buffers() const { return buffers_; }
+  // Frees the values here; callers that requested them above keep them.
+  void release() const;
+
+  // While the result exists, the module computes with `given`: all parameters in their order, then all buffers. Throws
+  // Error for a wrong number, a wrong shape, or a tensor without values.
+  ParameterScope in_place(const std::vector<at::Tensor>& given) const;
+  // The values, until release(); for code that reads modules by name.
+  void take(const std::vector<at::Tensor>& given) const;
+
+ private:
+  void check(const std::vector<at::Tensor>& given) const;
+
+  const char* where_;
+  TensorDict parameters_, buffers_;
+  std::vector<std::string> names_;
+  std::vector<at::Tensor> registered_;
+};
 
 // What `compute` returns; its Error as c10::ValueError, which is ValueError in Python: for what looks at arguments. A
 // long message is cut.

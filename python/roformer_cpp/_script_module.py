@@ -1,4 +1,4 @@
-"""Modules whose computation is in C++ (nn/src/script_tensors.h) and whose parameters are torch's."""
+"""Modules whose computation is in C++ (nn/src/script_terms.h) and whose parameters are torch's."""
 
 import functools
 from collections.abc import Callable, Sequence
