@@ -305,12 +305,12 @@ def test_other_encodings(encoding, folder, tmp_path):
     """Each trains, and its cached search gives what the search without a cache gives."""
     output = tmp_path / "run"
     model = {**MODEL, "position_encoding": encoding, "max_position_embeddings": 64}
-    results(*training(folder, output, model=model, steps=3))
-    given = (folder / "valid.en").read_text()
+    results(*training(folder, output, model=model, steps=1))
+    given = "".join((folder / "valid.en").read_text().splitlines(keepends=True)[:6])
     beyond = run("translate", "--model", output, "--max-extra", 80, "--beams", 1, stdin="a dog\n")
     assert beyond.returncode == 0, beyond.stderr  # trained positions end at 64
     translated = run("translate", "--model", output, "--max-extra", 5, stdin=given)
-    assert translated.returncode == 0 and translated.stdout.count("\n") == 20
+    assert translated.returncode == 0 and translated.stdout.count("\n") == 6
     assert run("translate", "--model", output, "--max-extra", 5, "--no-cache", stdin=given).stdout == translated.stdout
 
 
