@@ -14,60 +14,65 @@ POOLINGS = {"mean": 0, "cls": 1, "pooler": 2, "last": 3, "max": 4, "mean-sqrt-le
 OK = 0
 
 
-class Options(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("precision", ctypes.c_int),
-        ("token_budget", ctypes.c_int64),
-        ("head", ctypes.c_int),
-    ]
+class Struct(ctypes.Structure):
+    """A structure of the interface, which begins with its size."""
+
+    def __init__(self, *values, **named):
+        super().__init__(ctypes.sizeof(self), *values, **named)
 
 
-class Tokens(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("sequences", ctypes.c_int64),
-        ("offsets", ctypes.c_void_p),
-        ("ids", ctypes.c_void_p),
-        ("types", ctypes.c_void_p),
-        ("attend", ctypes.c_void_p),
-        ("positions", ctypes.c_void_p),
-    ]
+def fields(**types):
+    return [("struct_size", ctypes.c_size_t), *types.items()]
 
 
-class Info(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("vocab_size", ctypes.c_int64),
-        ("hidden_size", ctypes.c_int64),
-        ("layers", ctypes.c_int64),
-        ("heads", ctypes.c_int64),
-        ("logits_per_row", ctypes.c_int64),
-        ("logits_of_tokens", ctypes.c_int32),
-    ]
+class Options(Struct):
+    _fields_ = fields(precision=ctypes.c_int, token_budget=ctypes.c_int64, head=ctypes.c_int)
 
 
-class EmbedderOptions(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("precision", ctypes.c_int),
-        ("token_budget", ctypes.c_int64),
-        ("pooling", ctypes.POINTER(ctypes.c_int)),
-        ("normalize", ctypes.c_int32),
-        ("dimensions", ctypes.c_int64),
-        ("max_length", ctypes.c_int64),
-        ("prompt", ctypes.c_char_p),
-        ("prompt_name", ctypes.c_char_p),
-        ("refuse_long_texts", ctypes.c_int32),
-    ]
+class Tokens(Struct):
+    _fields_ = fields(
+        sequences=ctypes.c_int64,
+        **dict.fromkeys(("offsets", "ids", "types", "attend", "positions"), ctypes.c_void_p),
+    )
+
+
+class Info(Struct):
+    _fields_ = fields(
+        **dict.fromkeys(("vocab_size", "hidden_size", "layers", "heads", "logits_per_row"), ctypes.c_int64),
+        logits_of_tokens=ctypes.c_int32,
+    )
+
+
+class EmbedderOptions(Struct):
+    _fields_ = fields(
+        precision=ctypes.c_int,
+        token_budget=ctypes.c_int64,
+        pooling=ctypes.POINTER(ctypes.c_int),
+        normalize=ctypes.c_int32,
+        dimensions=ctypes.c_int64,
+        max_length=ctypes.c_int64,
+        prompt=ctypes.c_char_p,
+        prompt_name=ctypes.c_char_p,
+        refuse_long_texts=ctypes.c_int32,
+    )
+
+
+def make_tokens(sequences, **more):
+    """The structure, and the arrays that it points to. more: types, attend and positions, each like the sequences."""
+    dtypes = {"ids": np.int32, "types": np.int32, "attend": np.uint8, "positions": np.int64}
+    arrays = {
+        name: np.concatenate([np.asarray(row, dtypes[name]) for row in rows] or [np.zeros(0, dtypes[name])])
+        for name, rows in {"ids": sequences, **more}.items()
+    }
+    arrays["offsets"] = np.cumsum([0] + [len(row) for row in sequences], dtype=np.int64)
+    return Tokens(len(sequences), **{name: array.ctypes.data for name, array in arrays.items()}), arrays
 
 
 def library():
     lib = ctypes.CDLL(str(LIBRARY))
     lib.rf_engine_last_error.restype = ctypes.c_char_p
-    lib.rf_engine_close.argtypes = [ctypes.c_void_p]
-    lib.rf_engine_decoder_close.argtypes = [ctypes.c_void_p]
-    lib.rf_engine_embedder_close.argtypes = [ctypes.c_void_p]
+    for name in ("", "decoder_", "embedder_"):
+        getattr(lib, f"rf_engine_{name}close").argtypes = [ctypes.c_void_p]
     return lib
 
 
@@ -81,9 +86,9 @@ class Engine:
     def __init__(self, directory, precision="float32", token_budget=0, head="configured"):
         self.lib = library()
         self.handle = ctypes.c_void_p()
-        options = Options(ctypes.sizeof(Options), PRECISIONS[precision], token_budget, HEADS[head])
+        options = Options(PRECISIONS[precision], token_budget, HEADS[head])
         self.call("open", str(directory).encode(), ctypes.byref(options), ctypes.byref(self.handle))
-        self.info = Info(struct_size=ctypes.sizeof(Info))
+        self.info = Info()
         self.call("describe", self.handle, ctypes.byref(self.info))
 
     def __del__(self):
@@ -95,13 +100,7 @@ class Engine:
             raise EngineError(self.lib.rf_engine_last_error().decode())
 
     def run(self, name, columns, sequences, of_tokens, extra=(), rows=None, **more):
-        """more: types, attend and positions, each a list like the sequences."""
-        arrays = {"ids": np.concatenate([np.asarray(s, np.int32) for s in sequences] or [np.zeros(0, np.int32)])}
-        dtypes = {"types": np.int32, "attend": np.uint8, "positions": np.int64}
-        for key, value in more.items():
-            arrays[key] = np.concatenate([np.asarray(s, dtypes[key]) for s in value])
-        arrays["offsets"] = np.cumsum([0] + [len(s) for s in sequences], dtype=np.int64)
-        tokens = Tokens(ctypes.sizeof(Tokens), len(sequences), **{k: a.ctypes.data for k, a in arrays.items()})
+        tokens, arrays = make_tokens(sequences, **more)
         if rows is None:
             rows = len(arrays["ids"]) if of_tokens else len(sequences)
         out = np.full((rows, columns), np.nan, np.float32)
@@ -134,7 +133,7 @@ class Embedder:
     def __init__(self, directory, precision="float32", token_budget=0, pooling=None, normalize=None, **more):
         self.lib = library()
         self.handle = ctypes.c_void_p()
-        options = EmbedderOptions(ctypes.sizeof(EmbedderOptions), PRECISIONS[precision], token_budget)
+        options = EmbedderOptions(PRECISIONS[precision], token_budget)
         if pooling is not None:
             options.pooling = ctypes.pointer(ctypes.c_int(POOLINGS[pooling]))
         options.normalize = {None: 0, True: 1, False: -1}[normalize]

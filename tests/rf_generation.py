@@ -6,36 +6,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine_case import set_threads
-from rf_engine import Engine, Tokens
+from rf_engine import Engine, Struct, fields, make_tokens
 
 SEARCHES = {"greedy": 0, "sample": 1, "beams": 2}
 
 
-class Options(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("search", ctypes.c_int),
-        ("max_new_tokens", ctypes.c_int64),
-        ("min_new_tokens", ctypes.c_int64),
-        ("stop_ids", ctypes.c_void_p),
-        ("stop_count", ctypes.c_int64),
-        ("repetition_penalty", ctypes.c_double),
-        ("return_sequences", ctypes.c_int64),
-        ("temperature", ctypes.c_double),
-        ("top_k", ctypes.c_int64),
-        ("top_p", ctypes.c_double),
-        ("seed", ctypes.c_uint64),
-        ("beams", ctypes.c_int64),
-        ("length_penalty", ctypes.POINTER(ctypes.c_double)),
-        ("stop_when_full", ctypes.c_int32),
-        ("batch", ctypes.c_int64),
-    ]
+class Options(Struct):
+    _fields_ = fields(
+        search=ctypes.c_int,
+        max_new_tokens=ctypes.c_int64,
+        min_new_tokens=ctypes.c_int64,
+        stop_ids=ctypes.c_void_p,
+        stop_count=ctypes.c_int64,
+        repetition_penalty=ctypes.c_double,
+        return_sequences=ctypes.c_int64,
+        temperature=ctypes.c_double,
+        top_k=ctypes.c_int64,
+        top_p=ctypes.c_double,
+        seed=ctypes.c_uint64,
+        beams=ctypes.c_int64,
+        length_penalty=ctypes.POINTER(ctypes.c_double),
+        stop_when_full=ctypes.c_int32,
+        batch=ctypes.c_int64,
+    )
 
 
-class Generated(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t)] + [
-        (name, ctypes.c_void_p) for name in ("ids", "counts", "log_probability", "score", "stopped")
-    ]
+class Generated(Struct):
+    _fields_ = fields(**dict.fromkeys(("ids", "counts", "log_probability", "score", "stopped"), ctypes.c_void_p))
 
 
 @dataclass
@@ -50,25 +47,17 @@ def make_options(search="greedy", stop_ids=(), length_penalty=1.0, **values):
     """The struct, and what it points to."""
     stops = np.asarray(stop_ids, np.int32)
     penalty = ctypes.c_double(length_penalty)
-    options = Options(ctypes.sizeof(Options), SEARCHES[search], **values)
+    options = Options(SEARCHES[search], **values)
     options.stop_ids, options.stop_count = stops.ctypes.data, len(stops)
     options.length_penalty = ctypes.pointer(penalty)
     return options, (stops, penalty)
 
 
-def make_tokens(sequences):
-    """The struct, and what it points to."""
-    ids = np.concatenate([np.asarray(s, np.int32) for s in sequences] or [np.zeros(0, np.int32)])
-    offsets = np.cumsum([0] + [len(s) for s in sequences], dtype=np.int64)
-    return Tokens(ctypes.sizeof(Tokens), len(sequences), offsets.ctypes.data, ids.ctypes.data), (ids, offsets)
-
-
 class CausalEngine(Engine):
     def generate(self, prompts, search="greedy", max_new_tokens=20, return_sequences=1, **values):
         """[prompt][sequence]"""
-        options, _kept = make_options(
-            search, max_new_tokens=max_new_tokens, return_sequences=return_sequences, **values
-        )
+        values |= dict(max_new_tokens=max_new_tokens, return_sequences=return_sequences)
+        options, _kept = make_options(search, **values)
         tokens, _kept_too = make_tokens(prompts)
         shape = (len(prompts), return_sequences)
         arrays = {
@@ -78,33 +67,22 @@ class CausalEngine(Engine):
             "score": np.zeros(shape),
             "stopped": np.zeros(shape, np.int32),
         }
-        out = Generated(ctypes.sizeof(Generated), **{name: array.ctypes.data for name, array in arrays.items()})
+        out = Generated(**{name: array.ctypes.data for name, array in arrays.items()})
         self.call("generate", self.handle, ctypes.byref(tokens), ctypes.byref(options), ctypes.byref(out))
-        return [
-            [
-                Result(
-                    arrays["ids"][i, j, : arrays["counts"][i, j]].tolist(),
-                    arrays["log_probability"][i, j],
-                    arrays["score"][i, j],
-                    bool(arrays["stopped"][i, j]),
-                )
-                for j in range(return_sequences)
-            ]
-            for i in range(len(prompts))
-        ]
+
+        def result(at):
+            ids = arrays["ids"][at][: arrays["counts"][at]].tolist()
+            return Result(ids, arrays["log_probability"][at], arrays["score"][at], bool(arrays["stopped"][at]))
+
+        return [[result((i, j)) for j in range(return_sequences)] for i in range(len(prompts))]
 
     def next_probabilities(self, prompt, **values):
         options, _kept = make_options("sample", **values)
         ids = np.asarray(prompt, np.int32)
         out = np.full(self.info.vocab_size, np.nan, np.float32)
-        self.call(
-            "next_probabilities",
-            self.handle,
-            ctypes.c_void_p(ids.ctypes.data),
-            ctypes.c_int64(len(ids)),
-            ctypes.byref(options),
-            ctypes.c_void_p(out.ctypes.data),
-        )
+        prompt_data = (ctypes.c_void_p(ids.ctypes.data), ctypes.c_int64(len(ids)))
+        out_data = ctypes.c_void_p(out.ctypes.data)
+        self.call("next_probabilities", self.handle, *prompt_data, ctypes.byref(options), out_data)
         return out
 
 

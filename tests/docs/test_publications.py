@@ -1,9 +1,14 @@
 """The table of publications in docs/encodings.md: it names every encoding that there is, and none that is not."""
 
 import re
+import sys
 
 import roformer_cpp
-from docs_pages import DOCS
+from docs_pages import DOCS, ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from encodings_page import words_in_code
 
 NAMES = {info["name"] for info in roformer_cpp.encodings()}
 # What else the table has in code: keys and their values, terms, and where they come from.
@@ -17,15 +22,9 @@ def rows():
     """[publication, year, what is here] of each line."""
     page = (DOCS / "encodings.md").read_text(encoding="utf-8")
     section = page[page.index("## Publications") : page.index("## Using one")]
-    return re.findall(r"^\| (.*?) \| ([\d, ]+) \| (.*) \|$", section, re.MULTILINE)
-
-
-def words_in_code(text):
-    """Names in backticks; `a-m1` to `a-m4` are four."""
-    words = set(re.findall(r"`([\w-]+)`", text))
-    for stem, first, last in re.findall(r"`([\w-]+?)(\d+)` to `[\w-]+?(\d+)`", text):
-        words |= {f"{stem}{number}" for number in range(int(first), int(last) + 1)}
-    return words
+    found = re.findall(r"^\| (.*?) \| ([\d, ]+) \| (.*) \|$", section, re.MULTILINE)
+    assert len(found) == len(re.findall(r"^\| ", section, re.MULTILINE)) - 1  # the head
+    return found
 
 
 def test_every_encoding_has_its_publication():
@@ -41,9 +40,3 @@ def test_lines_are_complete_and_in_order():
         years.append(int(year.split(",")[0]))
         assert words_in_code(here) & (NAMES | {"training_positions"}) or re.match(r"(no|not yet): .{40}", here), here
     assert years == sorted(years)
-
-
-def test_every_line_is_read():
-    page = (DOCS / "encodings.md").read_text(encoding="utf-8")
-    section = page[page.index("## Publications") : page.index("## Using one")]
-    assert len(rows()) == len(re.findall(r"^\| ", section, re.MULTILINE)) - 1  # the head
