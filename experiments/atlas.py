@@ -1,8 +1,8 @@
 """X-19: every encoding of the table in a small language model of bytes, read at multiples of its training length, and
-the time of attention with it. Nothing is claimed: there is no rule.
+the time of attention with it. No claim is judged here, so it has no rule.
 
-Each encoding has comparisons of its own, <scale>/runs/atlas/<encoding>, so that one that is added to the table leaves
-the others as they are.
+Each encoding has its own comparison, <scale>/runs/atlas/<encoding>, so adding one to the table leaves the results of
+the others unchanged.
 """
 
 from . import corpus

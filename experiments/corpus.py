@@ -3,7 +3,7 @@
 A corpus is a dict: `name`; `files` of --data; `tokens`: "bytes", the size of a vocabulary that is trained on the files,
 or the file of one; `valid_fraction`; and if they are not the defaults `documents`, `field` (as `roformer prepare` takes
 them) and `dictionary`, a file of jieba's words, which whole-word masking masks; with `pipeline` "roformer" they are
-tokens, and `add_words` of them, the most frequent, are new to the vocabulary.
+tokens, and the most frequent `add_words` words are added to the vocabulary.
 """
 
 import json

@@ -23,7 +23,7 @@ def encoding_arms(names, head_dim, tokens):
 
 
 def parse_arm(arm):
-    """(name, options) of an arm whose options have no colons but within brackets."""
+    """(name, options) of an arm whose options have colons only within brackets."""
     name, _, options = arm.partition(":")
     pieces, depth = [""], 0
     for character in options:

@@ -2,7 +2,7 @@
 contexts; with RoPE also extended in four ways, as keys of config.json.
 
 The rows that are read here do not begin with [CLS], as rows of training do. A model without an encoding may find
-positions by it, so its losses here are not those that the precondition compares; no rule reads them.
+positions by it, so its losses here differ from the losses that the precondition compares; no rule reads them.
 """
 
 import json
@@ -83,7 +83,7 @@ def extended(directory, name, keys):
     copy = directory / name
     copy.mkdir(exist_ok=True)
     config = json.loads((directory / "config.json").read_text(encoding="utf-8")) | keys
-    for key in ("model_type", "architectures", "rotary_value"):  # transformers' RoFormer has none of the keys
+    for key in ("model_type", "architectures", "rotary_value"):  # transformers' RoFormer lacks these keys
         config.pop(key, None)
     (copy / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     for path in directory.iterdir():

@@ -168,13 +168,13 @@ def values_of(rows, measure, arm):
 
 
 def differences(rows, measure, arm, against=""):
-    """The values of an arm less those of the other with the same seed; the values if there is no other."""
+    """The values of an arm less the other's with the same seed; without another arm, the values themselves."""
     own, others = values_of(rows, measure, arm), values_of(rows, measure, against)
     return [value - others.get(seed, 0) for seed, value in own.items() if not against or seed in others]
 
 
 def why_not_tuned(rows, arm):
-    """Why the learning rate of an arm is not the best of those tried on both sides of it; "" if it is."""
+    """Why the learning rate of an arm is not the best one, with worse rates on both sides; "" if it is."""
     tried = {
         measure: {
             row["learning_rate"]: math.inf if row["value"] is None else row["value"]
@@ -196,7 +196,7 @@ def judge(rule, rows, seeds=()):
     """{"verdict": .., "reason": why not all preconditions hold or "", "checks": [..]}.
 
     Checks have `text`, `role` (part or precondition), `outcome`, and of values `mean`, `low`, `high`, `seeds`, `p` and
-    `p_holm`. `seeds`: those of which each arm must have a value.
+    `p_holm`. `seeds`: each arm must have a value of each.
     """
     reasons, checks = [], []
     for arm in rule.tuned:

@@ -134,7 +134,7 @@ def metrics(directory, kind):
 
 
 def thinned(points):
-    """At most MAX_POINTS of them, spread evenly, with the last."""
+    """At most MAX_POINTS points, spread evenly, with the last."""
     every = -(-len(points) // MAX_POINTS) or 1
     return points[::-1][::every][::-1]
 
@@ -145,7 +145,7 @@ def train(context, of_design, arms=None, read=None):
     Args:
         arms: some of the design's; default: all.
         read: (name, settings, function of a Run and the data directory) of what is read of the weights of each run,
-            as JSON; it is kept beside the run, so that the weights are not needed again.
+            as JSON; it is kept next to the run, so that the weights are not needed again.
 
     Returns:
         The Runs by arm and seed, and the rows of the rates that were tried.
@@ -216,7 +216,7 @@ def _with_reading(context, run, data, name, settings, read):
 
 
 def rows_of_runs(runs):
-    """Held-out loss and late training loss, costs, and the curve of each run; of one that diverged it has no losses."""
+    """Held-out loss and late training loss, costs, and the curve of each run; a run that diverged has no losses."""
     for run in runs:
         found = {PARAMETERS: run.parameters, PEAK: run.peak_bytes / 2**20}
         if not run.diverged:
@@ -230,7 +230,7 @@ def rows_of_runs(runs):
 
 
 def rows_of_steps(runs, arm, baseline, name):
-    """The steps of runs of an arm to the training loss that both reach, of those of the baseline's with that seed."""
+    """The steps of an arm's runs to the training loss that both reach, by the baseline's steps with the same seed."""
     others = {run.seed: run for run in runs if run.arm == baseline}
     for run in runs:
         if run.arm == arm and run.seed in others and not run.diverged and not others[run.seed].diverged:
@@ -244,7 +244,7 @@ def late_mean(steps, losses):
 
 
 def steps_ratio(curve, other):
-    """The steps of a run to the training loss that both reach in the end, of those of the other. Losses are means over
+    """The steps of a run to the training loss that both reach in the end, by the other's steps. Losses are means over
     a twentieth of the run, of five points at least, and a loss is reached where no later one is above it."""
     own, its = _smoothed(*curve), _smoothed(*other)
     goal = max(own[1][-1], its[1][-1])

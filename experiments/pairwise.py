@@ -4,13 +4,13 @@ The weights w(m, n) of causal linear attention come out of a recurrence, whose s
 earlier ones. It holds at least as many vectors as the rank of the block of w whose rows are the tokens from some place
 on and whose columns are those before it, and there is a recurrence that holds no more (Dewilde and van der Veen 1998,
 Time-Varying Systems and Computations, chapter 3). An encoding fits if that rank stays what it is when the tokens become
-more. What is measured is the rank of the block below and left of the middle, of the smaller of two kinds of w:
+more. The measured number is the rank of the block below and left of the middle, of the smaller of two kinds of w:
 
 sum: the scores of attention with features phi(q), phi(k) in the place of q and k, as Eq. 19 has them with RoPE: a
 rotation rotates features, and a term is added to their product. factor: phi(q).phi(k) exp(s), s what the encoding adds
 to a score of q and k, as softmax has it.
 
-A number for each query, which is no weight of a key, is left out of both. Queries, keys and parameters are drawn, so
+A number for each query, which does not weight a key, is left out of both. Queries, keys and parameters are drawn, so
 for terms that read the text (fox, cope, path) it is the rank of one text.
 """
 

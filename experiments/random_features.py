@@ -29,7 +29,7 @@ def run(_, settings):
 
 
 def inputs(seed, settings):
-    """Queries, keys and values, and softmax attention of them."""
+    """Queries, keys and values, and their softmax attention."""
     import torch
 
     import roformer_cpp

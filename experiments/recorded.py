@@ -76,7 +76,7 @@ class Result:
         return found
 
     def of(self, measure, arm):
-        """The rows of a measure and an arm that are no points of a curve."""
+        """The rows of a measure and an arm, without the points of curves."""
         return self._by_key.get((measure, arm, True), [])
 
     def values(self, measure, arm):
@@ -84,7 +84,7 @@ class Result:
         return judge.values_of(self.of(measure, arm), measure, arm)
 
     def mean(self, measure, arm):
-        """The mean over seeds; None: there is no value."""
+        """The mean over seeds; None without a value."""
         values = self.values(measure, arm).values()
         return fmean(values) if values else None
 

@@ -1,4 +1,4 @@
-"""Writes the report: the paper's tables and figures beside our numbers, its claims, the atlas and the method."""
+"""Writes the report: the paper's tables and figures next to our numbers, its claims, the atlas and the method."""
 
 import os
 import re

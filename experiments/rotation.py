@@ -1,7 +1,7 @@
 """Properties of the rotation, each measured on the operator with random vectors:
 
 relative-score (C-02): scores depend on the difference of positions. norm (C-06): the rotation is orthogonal. bilinear
-(C-27): scores are bilinear forms between query and key: nothing is added. A sinusoid that is added stands beside each.
+(C-27): scores are bilinear forms between query and key: nothing is added. Each is compared with an added sinusoid.
 """
 
 from .run import Experiment, row

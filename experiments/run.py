@@ -192,7 +192,7 @@ class Context:
                 continue
             values = [] if value is True else value if isinstance(value, (list, tuple)) else [value]
             words += ["--" + name.replace("_", "-"), *map(str, values)]
-        # A session of its own: Ctrl-C reaches this process alone, which passes it on once.
+        # Its own session: Ctrl-C reaches this process alone, which passes it on once.
         options = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
         child = subprocess.Popen(
             [_program(), *words], env={**os.environ, "ROFORMER_PARENT": str(os.getpid())}, **options
@@ -249,7 +249,7 @@ class Context:
             write_json(path, record)
 
     def record(self, directory):
-        """The record of a run; None: there is none."""
+        """The record of a run; None if it is missing."""
         return _read_json(Path(f"{directory}{_RECORD}"))
 
     def is_finished(self, directory, settings):
@@ -383,7 +383,7 @@ def missing_files(experiment, scale, data):
 
 def read(path):
     """(rows, about) of an experiment's Parquet file, where `about` is a dict: name, scale, settings, seconds, date
-    (UTC), commit, cpu, cores, command. (None, None): there is no such file."""
+    (UTC), commit, cpu, cores, command. (None, None) without such a file."""
     if not Path(path).exists():
         return None, None
     table = parquet.read_table(path)

@@ -1,6 +1,6 @@
 """X-21: does a RoFormer that is trained on pairs of similar texts, as RoFormer-Sim is, order other pairs by their
 similarity better than the RoFormer that it started from? No model sees a pair of the Chinese STS-B with its label but
-to choose: the rate, and which vector of the plain model is read, are those that are best on its dev part.
+to choose: the rate, and the vector of the plain model that is read, are the best on its dev part.
 
 The pairs are questions that people have judged to ask the same. The body is pretrained on the same sets' sentences,
 without labels, and on those of sets for inference, whose sentences are more like those of STS-B. Cosines of counts of
@@ -31,7 +31,7 @@ def settings(scale):
     valid, test = sets("stsb_zh_dev", "stsb_zh_test")
     return found | {
         "files": [*found["files"], valid, test],
-        "pairs": pairs,  # of which those with the label 1 are trained on
+        "pairs": pairs,  # pairs with the label 1 are trained on
         "valid": valid,
         "test": test,
         "epochs": 1 if tiny else 3,

@@ -1,5 +1,5 @@
 """X-20: what each encoding of the table can express apart from language, on rows of symbols that are made here, with an
-answer at some of their tokens. Each task has a causal model of its own for each encoding and seed.
+answer at some of their tokens. Each task has its own causal model for each encoding and seed.
 
 A row has a header and symbols of an alphabet of 32.
 
@@ -8,7 +8,7 @@ symbols of a row are letters, at places drawn for each row, the others fillers; 
 there for the first time. count: the same with fewer letters; the answer is how often the letter was there before, up to
 15.
 
-A row has the same number of letters whatever its length, so answers of long rows are as likely as those of short ones:
+A row has the same number of letters whatever its length, so answers of long rows are as likely as in short ones:
 what changes with the length is the distance between letters alone. Ids: 0 is padding, then the symbols, then the
 headers. The label of symbol or number i is i + 1. Rows are functions of task, seed and step, the same for every
 encoding. Accuracy is that of the second half of held-out rows, at the training length and at lengths of which no row
@@ -139,7 +139,7 @@ def _arm_rows(context, settings, task, arm):
         found, _ = scores(*given)
         return math.inf if found[0] is None else found[0]["loss"]
 
-    # A seed decides much here: the one that chooses a rate is none of those that are judged.
+    # A seed decides much here: the seed that chooses a rate is not judged.
     rate, short, whole = search_rate(
         search,
         lambda rate: loss(rate, search["seed"], search["steps"], f"rate-{rate:g}"),

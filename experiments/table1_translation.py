@@ -101,7 +101,7 @@ def run(context, settings):
             yield row(ABOVE_FLOOR, arm, bleu(counts.sum(0)) - settings["floor"], **about)
             curve = [(line["step"], line["loss"]) for line in metrics(directory, "train")]
             yield from (row(CURVE, arm, loss, step=step, **about) for step, loss in thinned(curve))
-    # What the choice of test sentences can change, beside what seeds change.
+    # What the choice of test sentences can change, compared with what seeds change.
     ends = bootstrap(scores["rope"], scores["sinusoidal"], settings["draws"], settings["seeds"][0])
     for name, value in zip(("low", "high"), ends, strict=True):
         yield row(f"BLEU, paired bootstrap over lines: {name}", "rope less sinusoidal", value)

@@ -1,5 +1,5 @@
 """X-07 (C-21, the paper's Table 4, R-TAB-4): one model trained in stages of several lengths; after each stage the same
-held-out documents are measured at each length, in rows of their own, as the table has it.
+held-out documents are measured at each length, in separate rows, as in the table.
 
 The claim is decided by the model at the end, on masked tokens that are the same at every length and differ in their
 context alone: a shorter row is the middle of the longest one, with the same masks, between [CLS] and [SEP], and

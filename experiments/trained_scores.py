@@ -32,7 +32,7 @@ def score_settings(scale):
 
 
 def _trained(context, settings, name, read):
-    """The rows of the runs without an encoding and of the arm, and the arm's runs with what was read of them."""
+    """The rows of the runs without an encoding and of the arm, and the arm's runs with their readings."""
     design, reading = settings["designs"]["convergence"], settings["reading"]
     none, rates = train(context, design, ["none"])
     runs, of_arm = train(

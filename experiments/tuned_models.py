@@ -1,5 +1,5 @@
 """What the experiments on tasks share: files made from the sets of --data, models tuned on them with `roformer
-finetune`, and the controls beside them: the same body with random weights, and a bag of words of scikit-learn.
+finetune`, and their controls: the same body with random weights, and a bag of words of scikit-learn.
 
 A task is a dict: `name`; `task`, `metric` and `columns` as `roformer finetune` takes them; `train`, `valid` and, where
 there is one, `test`, files of --data in which quotation marks are text (without `test` the valid file is measured);
@@ -104,7 +104,7 @@ def made_files(context, name, how, files, read):
 
 @dataclass(frozen=True)
 class Tuned:
-    """A tuned model. Metrics are those of the chosen rate; a rank correlation that is not defined is 0."""
+    """A tuned model. Metrics belong to the chosen rate; an undefined rank correlation is 0."""
 
     metrics: dict  # by split: train (a sample of its records), valid, test
     baseline: dict  # of the most frequent class or the mean

@@ -12,10 +12,6 @@ RESULTS = {path.stem: path for path in recorded.RESULTS.glob("[as]*/*.parquet")}
 CHECKED = {name: about["recorded"] for name, path in RESULTS.items() if "recorded" in (about := run.read_about(path))}
 
 
-def row(measure, arm, value, seed=None, learning_rate=None):
-    return {"measure": measure, "arm": arm, "value": value, "seed": seed, "learning_rate": learning_rate}
-
-
 @pytest.mark.parametrize("name", CHECKED)
 def test_recorded_results_are_judged_as_they_were(name):
     judged = recorded.read_result(RESULTS[name]).verdicts
@@ -95,8 +91,8 @@ SHORT = {3e-4: 2.0, 1e-3: 1.0, 3e-3: 1.5}
     ],
 )
 def test_tuned_rates(short, whole, why):
-    tried = [row(judge.SHORT_RUN, "rope", loss, learning_rate=rate) for rate, loss in short.items()]
-    tried += [row(judge.WHOLE_RUN, "rope", loss, learning_rate=rate) for rate, loss in whole.items()]
+    tried = [run.row(judge.SHORT_RUN, "rope", loss, learning_rate=rate) for rate, loss in short.items()]
+    tried += [run.row(judge.WHOLE_RUN, "rope", loss, learning_rate=rate) for rate, loss in whole.items()]
     assert judge.why_not_tuned(tried, "rope") == why
 
 
@@ -134,12 +130,12 @@ def above_by(p):
 )
 def test_verdicts(rule, values, verdict):
     """Lists: by seed, the other arm's are 0; a number: an exact value."""
-    rows = [row("loss", "a", values)]
-    if isinstance(values, list):
-        rows = [row("loss", arm, d, seed) for seed, v in enumerate(values, 1) for arm, d in (("a", v), ("b", 0.0))]
+    by_seed = enumerate(values, 1) if isinstance(values, list) else [(None, values)]
+    arms = {"a": 1, "b": 0} if isinstance(values, list) else {"a": 1}
+    rows = [run.row("loss", arm, of * value, seed=seed) for seed, value in by_seed for arm, of in arms.items()]
     assert judge.judge(rule, rows, [1, 2, 3])["verdict"] == verdict
 
 
 def test_two_values_of_a_seed_are_an_error():
     with pytest.raises(ValueError, match=r"\[judge\] loss of a must have one value of seed 1, got two"):
-        judge.values_of(2 * [row("loss", "a", 0.1, 1)], "loss", "a")
+        judge.values_of(2 * [run.row("loss", "a", 0.1, seed=1)], "loss", "a")
