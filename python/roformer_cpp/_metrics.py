@@ -56,7 +56,8 @@ class NewLines:
         self._last_step, self._offset, self._stale = 0, 0, None
         if is_new:
             return
-        self._last_step = max(_checkpoint_steps(run_dir), default=0)
+        numbers = (path.name.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*"))
+        self._last_step = max((int(n) for n in numbers if n.isascii() and n.isdigit()), default=0)
         try:
             with self._path.open("rb") as file:
                 *lines, rest = file.read().split(b"\n")
@@ -114,8 +115,3 @@ def _modified(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _checkpoint_steps(run_dir: Path) -> list[int]:
-    names = [path.name.removeprefix("checkpoint-") for path in run_dir.glob("checkpoint-*")]
-    return [int(name) for name in names if name.isascii() and name.isdigit()]

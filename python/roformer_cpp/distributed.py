@@ -55,25 +55,20 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
     try:
         own, arguments = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
-        if _is_first_of_machine():
-            print(f"[usage] {error.argument_name} {error.message}", file=sys.stderr)
-        return _MISUSE
-    try:
-        for module in own.modules:
-            _import(module)
-    except ImportError as error:
-        if _is_first_of_machine():
-            print(error, file=sys.stderr)
-        return _MISUSE
+        return _misuse(f"[usage] {error.argument_name} {error.message}")
+    for module in own.modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            return _misuse(f"[usage] --import must be a module that can be loaded, got {module} ({reason})")
     if "RANK" in os.environ and command in _ALONE:
-        if _is_first_of_machine():
-            print(f"[distributed] {command} must be run by one process, got rank {os.environ['RANK']}", file=sys.stderr)
-        return _MISUSE
+        return _misuse(f"[distributed] {command} must be run by one process, got rank {os.environ['RANK']}")
     if "RANK" not in os.environ:
         return _run([command, *arguments], "")
     try:
         group, says_misuse = _make_group(own.backend, own.timeout, arguments)
-    except _NoGroup as error:
+    except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
     if command == "pretrain" and os.environ["RANK"] == "0" and _is_started_again(arguments):
@@ -144,18 +139,6 @@ def _is_started_again(arguments: list[str]) -> bool:
     return False
 
 
-def _import(module: str) -> None:
-    try:
-        importlib.import_module(module)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ImportError(f"[usage] --import must be a module that can be loaded, got {module} ({reason})") from error
-
-
-class _NoGroup(RuntimeError):
-    pass
-
-
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -166,8 +149,11 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _is_first_of_machine() -> bool:
-    return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
+def _misuse(message: str) -> int:
+    """Says it, if this is the first process of the machine."""
+    if os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0":
+        print(message, file=sys.stderr)
+    return _MISUSE
 
 
 def _is_first_with(arguments: list[str], store: Any, rank: int) -> bool:
@@ -193,7 +179,7 @@ def _make_group(backend: str, timeout: float, arguments: list[str]) -> tuple[str
         says_misuse = _is_first_with(arguments, store, rank)
     except Exception as error:
         reason = str(error).split("\n")[0]
-        raise _NoGroup(
+        raise RuntimeError(
             f"[distributed] rank {os.environ['RANK']} of {os.environ.get('WORLD_SIZE')} must reach the others at "
             f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}, got: {reason}"
         ) from error

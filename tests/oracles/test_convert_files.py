@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import subprocess
 import sys
 
 import pytest
@@ -33,8 +32,7 @@ def save_pickles(folder, oracle, shards=1):
     return tensors
 
 
-@pytest.mark.parametrize("shards", (1, 3))
-@pytest.mark.parametrize("family", ("RoFormer", "Bert"))
+@pytest.mark.parametrize(("family", "shards"), [("RoFormer", 3), ("Bert", 1)])
 def test_pickles(family, shards, tmp_path):
     oracle = make_oracle(family, "ForMaskedLM")
     tensors = save_pickles(tmp_path / "a", oracle, shards)
@@ -60,10 +58,9 @@ def test_to_a_pickle_and_back(tmp_path):
                    for name, tensor in tensors.items())  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_pickle_of_parameters(dtype, tmp_path):
+def test_a_pickle_of_parameters(tmp_path):
     """As `torch.save(dict(model.named_parameters()), ..)` writes it: they require gradients."""
-    oracle = make_oracle("Bert", "Model").to(dtype)
+    oracle = make_oracle("Bert", "Model").to(torch.bfloat16)
     oracle.config.save_pretrained(tmp_path / "a")
     torch.save(dict(oracle.named_parameters()), tmp_path / "a" / "pytorch_model.bin")
     roformer_cpp.convert(tmp_path / "a", tmp_path / "b")
@@ -126,9 +123,11 @@ def test_bad_indices_of_pickles(tmp_path):
 
 
 def test_old_names(tmp_path):
-    """gamma and beta, and a NEZHA's prefix."""
+    """gamma and beta, and a NEZHA's prefix. Shards become one file."""
     oracle = make_oracle("Bert", "ForMaskedLM")
-    oracle.save_pretrained(tmp_path / "a")
+    oracle.save_pretrained(tmp_path / "s", max_shard_size="8KB")
+    roformer_cpp.convert(tmp_path / "s", tmp_path / "a")
+    assert [path.name for path in (tmp_path / "a").glob("*.safetensors*")] == ["model.safetensors"]
     path = tmp_path / "a" / "model.safetensors"
     rename = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     old = {}
@@ -143,14 +142,6 @@ def test_old_names(tmp_path):
     save_file(old | {"bert.embeddings.LayerNorm.weight": torch.ones(24)}, path, metadata={"format": "pt"})
     with pytest.raises((ValueError, RuntimeError), match="tensor names must be unique, got "):
         roformer_cpp.convert(tmp_path / "a", tmp_path / "c")
-
-
-def test_shards_become_one_file(tmp_path):
-    oracle = make_oracle("RoFormer", "ForMaskedLM")
-    oracle.save_pretrained(tmp_path / "a", max_shard_size="8KB")
-    roformer_cpp.convert(tmp_path / "a", tmp_path / "b")
-    assert sorted(path.name for path in (tmp_path / "b").glob("*.safetensors*")) == ["model.safetensors"]
-    check_outputs(tmp_path / "b", oracle)
 
 
 def test_files_beside_the_weights(tmp_path):
@@ -208,14 +199,12 @@ def test_targets(tmp_path):
     "given, error, message",
     [
         ({"layout": "thirds"}, ValueError, "layout must be one of pairs, halves, got 'thirds'"),
-        ({"weights": 3}, TypeError, "weights must be a string, got int"),
         ({"weights": "gguf"}, ValueError, "weights must be one of pytorch, safetensors, got 'gguf'"),
         ({"overwrite": "yes"}, TypeError, "overwrite must be True or False, got 'yes'"),
         ({"model_type": "gpt"}, ValueError, "model_type must be one of bert, nezha, roformer, roformer_v2, got 'gpt'"),
         ({"model_type": "bert"}, ValueError, "model_type must be left to config.json of a model directory, got 'bert'"),
         ({"tokenizer": "bert"}, ValueError, "tokenizer must be left to config.json of a model directory, got 'bert'"),
         ({"source": 3}, TypeError, "the source must be a path, got int"),
-        ({"target": None}, TypeError, "the target must be a path, got NoneType"),
         ({"source": "nothing"}, FileNotFoundError, "the source must exist, got nothing"),
         ({"source": "empty"}, ValueError, "or a TensorFlow checkpoint, got empty"),
     ],
@@ -239,18 +228,14 @@ def test_without_safetensors(tmp_path, monkeypatch):
         roformer_cpp.convert(tmp_path / "a", tmp_path / "b")
 
 
-def test_the_command(tmp_path):
-    def command(*arguments):
-        run = [sys.executable, "-m", "roformer_cpp.convert", *map(str, arguments)]
-        return subprocess.run(run, capture_output=True, text=True, check=False, timeout=120)
-
+def test_the_command(tmp_path, capsys):
+    main = sys.modules["roformer_cpp.convert"].main
     save("rope", tmp_path / "a")
-    done = command(tmp_path / "a", tmp_path / "b", "--layout", "halves")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["layout"] == "halves"
-    failed = command(tmp_path / "a", tmp_path / "b")
-    assert failed.returncode == 1 and failed.stderr.startswith("[convert] the target must be new or empty")
-    assert command(tmp_path / "a", tmp_path / "b", "--overwrite").returncode == 0
+    source, target = str(tmp_path / "a"), str(tmp_path / "b")
+    assert main([source, target, "--layout", "halves"]) == 0
+    assert json.loads(capsys.readouterr().out)["layout"] == "halves"
+    assert main([source, target]) == 1
+    assert capsys.readouterr().err.startswith("[convert] the target must be new or empty")
+    assert main([source, target, "--overwrite"]) == 0
     (tmp_path / "a" / "config.json").write_text('{"model_type": "gpt2"}')
-    failed = command(tmp_path / "a", tmp_path / "c")
-    assert failed.returncode == 1 and len(failed.stderr.splitlines()) == 1
+    assert main([source, str(tmp_path / "c")]) == 1 and len(capsys.readouterr().err.splitlines()) == 1

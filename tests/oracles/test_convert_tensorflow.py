@@ -65,21 +65,14 @@ def test_roformer_v2(stand, tmp_path):
     assert_close(Engine(tmp_path / "target").logits(ids, types=types), np.concatenate(theirs))
 
 
-def test_a_roformer_of_small_size_under_its_other_name(stand, tmp_path):
+def test_a_roformer_of_small_size_with_other_names_and_a_pooler(stand, tmp_path):
+    """The pooler is left out."""
     oracle = make_oracle("RoFormer", "ForMaskedLM", embedding_size=16)
     write_original(tmp_path / "source", oracle)
-    names = {name: name.replace("bert/embeddings_project", "bert/encoder/embedding_hidden_mapping_in")
-             for name in original_tensors(oracle)}  # fmt: skip
-    stand({names[name]: tensor for name, tensor in original_tensors(oracle).items()})
-    roformer_cpp.convert(tmp_path / "source" / "bert_model.ckpt", tmp_path / "target")
-    check_outputs(tmp_path / "target", oracle)
-
-
-def test_a_pooler_of_a_roformer_is_left_out(stand, tmp_path):
-    oracle = make_oracle("RoFormer", "ForMaskedLM")
-    write_original(tmp_path / "source", oracle)
     pooler = {"bert/pooler/dense/kernel": np.ones((24, 24), np.float32), "bert/pooler/dense/bias": np.ones(24)}
-    stand(original_tensors(oracle) | pooler)
+    other = "bert/encoder/embedding_hidden_mapping_in"
+    tensors = {k.replace("bert/embeddings_project", other): v for k, v in original_tensors(oracle).items()}
+    stand(tensors | pooler)
     done = roformer_cpp.convert(tmp_path / "source" / "bert_model.ckpt.index", tmp_path / "target")
     assert done["left_out"] == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
     check_outputs(tmp_path / "target", oracle)
@@ -228,10 +221,13 @@ def test_tensors_that_do_not_fit(change, error, message, stand, tmp_path):
     oracle = make_oracle("RoFormer", "ForMaskedLM")
     write_original(tmp_path / "source", oracle)
     stand(change(original_tensors(oracle)))
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text("{}")
     with pytest.raises(error, match=message) as raised:
-        roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+        roformer_cpp.convert(tmp_path / "source", tmp_path / "target", overwrite=True)
     assert str(raised.value).startswith("[") and "\n" not in str(raised.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]
+    assert [path.name for path in (tmp_path / "target").iterdir()] == ["config.json"]  # which was there
 
 
 def test_files_that_are_missing(stand, tmp_path):
@@ -262,16 +258,3 @@ def test_without_tensorflow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(ImportError, match=r"needs TensorFlow to read it \(pip install tensorflow-cpu\), got: "):
         roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
-
-
-def test_an_error_keeps_the_old_target(stand, tmp_path):
-    oracle = make_oracle("RoFormer", "ForMaskedLM")
-    write_original(tmp_path / "source", oracle)
-    stand(original_tensors(oracle))
-    roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
-    before = (tmp_path / "target" / "model.safetensors").read_bytes()
-    stand(original_tensors(oracle) | {"bert/embeddings/word_embeddings": np.ones((60, 24))})
-    with pytest.raises(RuntimeError):
-        roformer_cpp.convert(tmp_path / "source", tmp_path / "target", overwrite=True)
-    assert (tmp_path / "target" / "model.safetensors").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]

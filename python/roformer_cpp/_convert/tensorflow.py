@@ -135,24 +135,17 @@ def read(prefix: Path, model_type: str | None, tokenizer: str | None) -> Checkpo
         raise ValueError(f"[{WHERE}] tensors must have a place in a {model_type}, got {named(unknown)}")
     if not tensors:
         raise ValueError(f"[{WHERE}] a checkpoint must have tensors of a model, got none in {prefix}")
-    kind = tokenizer or ("wobert" if any(_is_word(word) for word in words) else "bert")
+    has_words = any(len(word) > 1 and all("\u4e00" <= char <= "\u9fff" for char in word) for word in words)
+    kind = tokenizer or ("wobert" if has_words else "bert")
+    settings = {"do_lower_case": True, "tokenizer_class": "BertTokenizer" if kind == "bert" else "RoFormerTokenizer"}
+    settings |= {"roformer_pipeline": "wobert"} if kind == "wobert" else {}
     return Checkpoint(
         config=_config(config, tensors, model_type, body),
         tensors=tensors,
-        written={"tokenizer_config.json": _tokenizer_settings(kind)},
+        written={"tokenizer_config.json": settings},
         copied={"vocab.txt": vocabulary},
         left_out=left_out,
     )
-
-
-def _is_word(token: str) -> bool:
-    return len(token) > 1 and all("\u4e00" <= character <= "\u9fff" for character in token)
-
-
-def _tokenizer_settings(kind: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {"do_lower_case": True}
-    settings["tokenizer_class"] = "BertTokenizer" if kind == "bert" else "RoFormerTokenizer"
-    return settings | ({"roformer_pipeline": "wobert"} if kind == "wobert" else {})
 
 
 def _config(given: dict[str, Any], tensors: dict[str, Stored], model_type: str, body: str) -> dict[str, Any]:

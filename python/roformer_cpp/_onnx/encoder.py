@@ -44,15 +44,12 @@ class Encoder:
         return self.graph.linear(x, name, self.files.weight(f"{name}.weight"), bias)
 
     def norm(self, x: str, name: str) -> str:
-        if self.files.family == "roformer_v2":
-            return self._rms_norm(x)
+        graph, eps = self.graph, self.config["layer_norm_eps"]
+        if self.files.family == "roformer_v2":  # the root of the mean square
+            mean = graph.reduce("ReduceMean", graph.op("Mul", x, x), -1, keep=True)
+            return graph.op("Div", x, graph.op("Sqrt", graph.op("Add", mean, graph.number(eps))))
         parts = (self._constant(f"{name}.{part}") for part in ("weight", "bias"))
-        return self.graph.op("LayerNormalization", x, *parts, axis=-1, epsilon=self.config["layer_norm_eps"])
-
-    def _rms_norm(self, x: str) -> str:
-        graph = self.graph
-        mean = graph.reduce("ReduceMean", graph.op("Mul", x, x), -1, keep=True)
-        return graph.op("Div", x, graph.op("Sqrt", graph.op("Add", mean, graph.number(self.config["layer_norm_eps"]))))
+        return graph.op("LayerNormalization", x, *parts, axis=-1, epsilon=eps)
 
     def word_embeddings(self) -> str:
         return self._constant(f"{self.files.prefix}embeddings.word_embeddings.weight")
