@@ -51,8 +51,12 @@ PLAIN = [{"type": name} | sweep_keys(name, HEAD_DIM) for name, info in INFOS.ite
 NOT_EXPORTED = [name for name, info in INFOS.items() if not info["onnx"]]
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("encoding", [*PLAIN, *OPTIONS], ids=lambda e: e if isinstance(e, str) else json.dumps(e))
+# The layouts and a table of each kind with both sets of operators, the others with one.
+BOTH = [*OPTIONS[:3], {"type": "shaw"}, {"type": "t5"}, {"type": "tupe-r"}, {"type": "rope"}]
+CASES = [(e, o) for i, e in enumerate([*PLAIN, *OPTIONS]) for o in (OPSETS if e in BOTH else OPSETS[i % 2 :][:1])]
+
+
+@pytest.mark.parametrize(("encoding", "opset"), CASES, ids=json.dumps)
 def test_encodings(encoding, opset, tmp_path):
     save(encoding, tmp_path)
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
@@ -72,8 +76,7 @@ class Steps(roformer_cpp.CustomEncoding):
         return roformer_cpp.Terms(bias=roformer_cpp.DistanceTable(self.rows.to(dtype), -3, 3))
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-def test_an_encoding_in_python(opset, tmp_path):
+def test_an_encoding_in_python(tmp_path):
     """Its terms are in the directory, as those of others are."""
     roformer_cpp.register_encoding("steps-of-onnx", Steps)
     model = roformer_cpp.build_model(SIZES | {"position_encoding": "steps-of-onnx"})
@@ -81,7 +84,7 @@ def test_an_encoding_in_python(opset, tmp_path):
         for parameter in model.parameters():
             parameter.add_(tol.PERTURBED * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
     model.save(tmp_path)
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
     ids, types = make_sequences()
     batch = padded(ids, types)
     ours = kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1])
@@ -97,10 +100,9 @@ def test_other_encodings_are_refused(name, tmp_path):
         roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-def test_a_family_of_bert_with_rope(opset, tmp_path):
+def test_a_family_of_bert_with_rope(tmp_path):
     model = save("rope", tmp_path, "BertForSequenceClassification", family="bert", num_labels=3)
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
     batch = padded(*make_sequences())
     ids, mask, types = (torch.as_tensor(each) for each in batch)
     with torch.no_grad():
@@ -111,8 +113,7 @@ def test_a_family_of_bert_with_rope(opset, tmp_path):
 # ---- shapes
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("encoding", ("rope", "t5", "shaw", "tupe-r"))
+@pytest.mark.parametrize(("encoding", "opset"), [("rope", 23), ("t5", 23), ("shaw", 17), ("tupe-r", 17)])
 def test_rows_without_any_token(encoding, opset, tmp_path):
     """The attention of such a row is 0, and the other rows are what they were."""
     model = save(encoding, tmp_path)
@@ -127,25 +128,23 @@ def test_rows_without_any_token(encoding, opset, tmp_path):
     assert_close(kept(ours, mask), kept(theirs, mask))
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("encoding", ("rope", "shaw"))
-@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (1, 32), (0, 5)], ids=str)
-def test_shapes(encoding, shape, opset, tmp_path):
-    if shape[0] == 0 and opset == 23:
-        pytest.skip("ONNX Runtime 1.31 refuses empty batches in Attention")
+@pytest.mark.parametrize(("encoding", "opset"), [("rope", 23), ("shaw", 17)])
+def test_shapes(encoding, opset, tmp_path):
     model = save(encoding, tmp_path)
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
-    ids = np.random.default_rng(0).integers(0, VOCAB, shape)
-    ours = run(tmp_path / "model.onnx", ids, np.ones(shape), np.zeros(shape))["last_hidden_state"]
-    assert ours.shape == (*shape, SIZES["hidden_size"])
-    if shape[0] > 0:
-        with torch.no_grad():
-            assert_close(ours, model.encode(torch.as_tensor(ids)).numpy())
+    for shape in [(1, 1), (3, 1), (1, 32)] + [(0, 5)] * (opset == 17):  # ONNX Runtime 1.31 refuses it in Attention
+        ids = np.random.default_rng(0).integers(0, VOCAB, shape)
+        ours = run(tmp_path / "model.onnx", ids, np.ones(shape), np.zeros(shape))["last_hidden_state"]
+        assert ours.shape == (*shape, SIZES["hidden_size"])
+        if shape[0] > 0:
+            with torch.no_grad():
+                assert_close(ours, model.encode(torch.as_tensor(ids)).numpy())
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("encoding", ("rope", "t5", "none", "sinusoidal", "learned"))
-@pytest.mark.parametrize("length", (1, 9))
+@pytest.mark.parametrize(
+    ("encoding", "opset", "length"),
+    [("rope", 23, 1), ("rope", 17, 9), ("t5", 23, 9), ("none", 17, 1), ("sinusoidal", 23, 1), ("learned", 17, 1)],
+)
 def test_longer_than_the_limit(length, encoding, opset, tmp_path):
     """Above all where the rows of one position would serve any number of tokens."""
     save(encoding, tmp_path)

@@ -21,23 +21,26 @@ def check(directory, opset):
     assert_close(ours, hidden_of(roformer_cpp.load_model(directory, dtype="float64"), ids, types))
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("site", ("after_map", "before_map", "none"))
-@pytest.mark.parametrize("feature_map", MAPS)
+SITES = ("after_map", "before_map", "none")
+
+
+@pytest.mark.parametrize(
+    ("feature_map", "site", "opset"),
+    [(name, site, OPSETS[(i + j) % 2]) for i, name in enumerate(MAPS) for j, site in enumerate(SITES)],
+)
 def test_feature_maps(feature_map, site, opset, tmp_path):
     save_linear(tmp_path, feature_map, site)
     check(tmp_path, opset)
 
 
-@pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize(
-    "feature_map, options, encoding",
+    "feature_map, options, encoding, opset",
     [
-        ("elu", {"rotate_denominator": True, "eps": 0.5}, "rope"),
-        ("favor", {"num_features": 10, "feature_eps": 0.01, "orthogonal": False}, "rope"),
-        ("favor", {"eps": 1e-3, "num_features": 12}, ROPE | {"partial_rotary_factor": 0.5, "layout": "halves"}),
-        ("relu", {}, "xpos"),
-        ("elu", {}, ["learned", "rope"]),
+        ("elu", {"rotate_denominator": True, "eps": 0.5}, "rope", 17),
+        ("favor", {"num_features": 10, "feature_eps": 0.01, "orthogonal": False}, "rope", 23),
+        ("favor", {"eps": 1e-3, "num_features": 12}, ROPE | {"partial_rotary_factor": 0.5, "layout": "halves"}, 17),
+        ("relu", {}, "xpos", 23),
+        ("elu", {}, ["learned", "rope"], 17),
     ],
 )
 def test_options(feature_map, options, encoding, opset, tmp_path):
@@ -45,12 +48,11 @@ def test_options(feature_map, options, encoding, opset, tmp_path):
     check(tmp_path, opset)
 
 
-@pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("feature_map", MAPS)
-def test_rows_without_any_token(feature_map, opset, tmp_path):
+def test_rows_without_any_token(feature_map, tmp_path):
     """The attention of such a row is 0, and the other rows are what they were."""
     model = save_linear(tmp_path, feature_map, "before_map")
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
     ids, mask, types = padded(*make_sequences())
     mask[1] = 0
     ours = run(tmp_path / "model.onnx", ids, mask, types)["last_hidden_state"]

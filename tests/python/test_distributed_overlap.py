@@ -77,18 +77,7 @@ def test_every_rank_has_a_profile(profiled, rank):
     assert table.startswith(f"Steps 3 to 4, rank {rank} of 2") and "sum of gradients" in table
 
 
-def test_bad_steps_are_refused_once(data, tmp_path):
-    errors(
-        pretrain(2, data, tmp_path, "run", "--profile", "3:400"), r"\[profile\] the steps must be one of the run's 12"
-    )
-
-
-def test_overlap_must_be_true_or_false(data, tmp_path):
-    errors(pretrain(2, data, tmp_path, "run", run={"reduce_overlap": "no"}), r"\[run file\] reduce_overlap must be")
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_checkpoint_in_writing_is_kept_when_the_loss_is_not_finite(data, tmp_path, size):
+def test_a_checkpoint_in_writing_is_kept_when_the_loss_is_not_finite(data, tmp_path):
     """The update of step 4 makes weights of 1e30; its checkpoint is begun, and step 5 fails."""
     run = {
         "stages": [dict(max_length=16, batch=8, accumulate=4, steps=9)],
@@ -97,7 +86,7 @@ def test_a_checkpoint_in_writing_is_kept_when_the_loss_is_not_finite(data, tmp_p
         "evaluate_every_steps": 0,
         "clip_norm": 0,
     }
-    errors(pretrain(size, data, tmp_path, "run", run=run), r"must be finite, got .* at step 5")
+    errors(pretrain(2, data, tmp_path, "run", run=run), r"must be finite, got .* at step 5")
     names = {path.name for path in (tmp_path / "run").glob("*checkpoint-*")}
     assert names == {"checkpoint-4"}
     assert re.search(r'"step": 4', (tmp_path / "run" / "checkpoint-4" / "state.json").read_text())

@@ -47,8 +47,7 @@ def tokenizing(folder):
 
 def rotating(folder):
     set_threads(2)
-    torch.manual_seed(0)
-    x = torch.randn(4, 512, 8, 64)
+    x = torch.linspace(-1, 1, 4 * 512 * 8 * 64).view(4, 512, 8, 64)
     return lambda: roformer_cpp.rope(x, torch.arange(512), layout="halves").numpy()
 
 
@@ -56,7 +55,7 @@ def rotating(folder):
 def test_fork(kind, tmp_path):
     compute = kind(tmp_path)
     expected = compute()
-    assert [in_child(compute, expected) for _ in range(2)] == [0, 0]
+    assert in_child(compute, expected) == 0
     assert np.array_equal(compute(), expected)
 
 

@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 import patch_models as models  # noqa: E402
 from patch_models import close, patched_copy, said  # noqa: E402
 
-SOME = ["roformer", "roformer, causal", "t5", "deberta-v2", "modernbert", "llama", "qwen2"]
+SOME = ["roformer", "t5", "deberta-v2", "llama"]
 
 
 @pytest.fixture(params=SOME)
@@ -49,15 +49,12 @@ def test_unpatch_restores(model):
     assert (classes(model), implementations(model)) == had[:2]
 
 
-def test_part_of_a_model():
+def test_parts_of_models_and_modules_that_contain_some():
     model = models.build(models.FAMILIES["llama"])
     roformer_cpp.patch(model.model)
     roformer_cpp.patch(model)
     roformer_cpp.unpatch(model)
     assert set(implementations(model)) == {"sdpa"}
-
-
-def test_a_module_that_contains_models():
     model = torch.nn.ModuleDict({name: models.build(models.FAMILIES[name]) for name in ("bert", "roformer")})
     roformer_cpp.patch(model)
     assert set(implementations(model)) == {"roformer"}
@@ -97,7 +94,7 @@ def test_by_name(model, tmp_path):
     model.save_pretrained(tmp_path)
     roformer_cpp.register_attention()
     named = type(model).from_pretrained(tmp_path, dtype=torch.float64, attn_implementation="roformer").eval()
-    for padding in ("none", "right", "left"):
+    for padding in ("none", "left"):
         given = models.batch(padding)
         out, reasons = said(models.logits, named, given)
         assert close(out, models.logits(model, given))
@@ -106,7 +103,7 @@ def test_by_name(model, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bert", "llama", "deberta-v2", "roformer", "t5"])
+@pytest.mark.parametrize("name", ["llama", "roformer", "t5"])
 def test_compiled(name):
     """In one graph where the attention interface is taken; the others break it at their attention."""
     model = models.build(models.FAMILIES[name])
@@ -124,19 +121,19 @@ def test_inference_mode(model):
         assert close(models.logits(patched_copy(model), given), models.logits(model, given))
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing(model, reentrant):
+def test_gradient_checkpointing(model):
     patched = patched_copy(model).train()
     patched.config.use_cache = False
     for module in patched.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     want = models.outputs_and_gradients(patched, models.batch("right"))
-    patched.activation_checkpointing_enable({"use_reentrant": reentrant})
-    got = models.outputs_and_gradients(patched, models.batch("right"))
-    assert got.keys() == want.keys()
-    for name, value in want.items():
-        assert (got[name] - value).abs().max() <= tol.GRADIENT_F64 * max(value.abs().max(), 1), name
+    for reentrant in (False, True):
+        patched.activation_checkpointing_enable({"use_reentrant": reentrant})
+        got = models.outputs_and_gradients(patched, models.batch("right"))
+        assert got.keys() == want.keys()
+        for name, value in want.items():
+            assert (got[name] - value).abs().max() <= tol.GRADIENT_F64 * max(value.abs().max(), 1), name
 
 
 def test_packed_sequences():
