@@ -10,6 +10,7 @@ limit is ended after showing the stacks of its threads (if gdb is installed); py
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -132,9 +133,11 @@ def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIM
         # A test that reaches its limit ends its process after showing the stacks of all threads.
         command += ["-o", f"faulthandler_timeout={test_limit}", "-o", "faulthandler_exit_on_timeout=true"]
 
-        def abort(pid):  # faulthandler then shows the stacks
-            os.killpg(pid, signal.SIGABRT)
-            time.sleep(1)
+        def abort(pid):  # faulthandler then shows the stacks of one process at a time
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGABRT)
+                time.sleep(1)
 
         command += [f"--junitxml={report}", "tests"]
         code = call(command, limit, abort, cwd=root, env=environment)

@@ -104,7 +104,7 @@ def test_gradient_keeps_its_dtype():
 MEMORY = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from peak_memory import added_kib
+from harness import added_kib
 import torch
 from roformer_cpp import Terms, attention
 

@@ -4,8 +4,9 @@ planes of Unicode, against `transformers` 5 on the library `tokenizers` and rjie
 import random
 
 import pytest
-from test_fast_tokenizers import DEFAULTS, DICTIONARY, ROOT, check_encodings, chinese_vocabulary, probe
+from test_fast_tokenizers import DEFAULTS, DICTIONARY, check_encodings, chinese_vocabulary, probe
 
+from cli_support import ROOT
 from tokenizer_texts import SPECIALS
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -102,5 +103,5 @@ def test_rare_characters_are_words_or_dropped(tmp_path):
         "\n".join([*SPECIALS, "a", "b", "ab", "\U00020000", "\U000e0080", "a\U000e0080b"]) + "\n", encoding="utf-8"
     )
     texts = ["a\U000e0041b", "a\ue000b", "a\U000f0000b", "a\U00020000b", "\U000e0080"]
-    got = [answer["ids"] for answer in probe(texts, "encode", "roformer", DEFAULTS[0], path)]
+    got = [answer["ids"] for answer in probe(texts, "roformer", DEFAULTS[0], vocab=str(path))]
     assert got == [[7], [7], [7], [5, 8, 6], [9]]

@@ -12,6 +12,7 @@
 #include "attention/backward_sides-inl.h"
 #include "attention/gate-inl.h"
 #include "attention/problem.h"
+#include "attention/product-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/table_gradients-inl.h"
 #include "attention/tables-inl.h"

@@ -20,6 +20,7 @@
 #include "hwy/foreach_target.h"
 // Lists the targets, then compiles this file for each one.
 #include "attention/gate-inl.h"
+#include "attention/product-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/tables-inl.h"
 #include "attention/tile-inl.h"

@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "attention/problem.h"
+#include "attention/product-inl.h"
 #include "attention/shift-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/table_gradients-inl.h"

@@ -1,5 +1,4 @@
-// Shared by the fused attention kernels, forward and backward: sizes of tiles, the call, its terms and widths of rows
-// in work space.
+// Shared by the fused attention kernels, forward and backward: the call, its terms and widths of rows in work space.
 // Nothing here depends on the instruction set.
 #pragma once
 
@@ -7,27 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/tile.h"
 #include "common/arena.h"
 #include "rf/attention.h"
 
 namespace rf::core {
-
-inline constexpr int64_t kKeyTile = 64;
-inline constexpr int64_t kMaxKeyTile = 128;
-inline constexpr int64_t kQueryVectors = 3;  // of a row of a query tile: a product accumulates them together
-inline constexpr int64_t kMaxQueryTile = kQueryVectors * 16;  // with the widest instruction set
-// Query tiles that share one reading and rotation of a tile of keys; their data stay in the second-level cache.
-inline constexpr int64_t kForwardGroup = 48;
-inline constexpr int64_t kBackwardGroup = 12;
-
-// A term with rows by distance as the kernels read it: rows are whole vectors, shared by all heads or one set per head.
-struct TermTable {
-  const float* rows = nullptr;
-  int64_t lo = 0, hi = 0, heads = 1;
-  int64_t stride = 0;  // floats of a row
-
-  int64_t row_count() const { return hi - lo + 1; }
-};
 
 struct AttentionProblem {
   explicit AttentionProblem(const rf_attention_args& x);

@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
+#include "attention/gather-inl.h"
 #include "attention/problem.h"
 #include "attention/shift-inl.h"
 #include "attention/sides-inl.h"
-#include "attention/tables-inl.h"
 #include "attention/terms.h"
 #include "attention/tile-inl.h"
 #include "hwy/highway.h"

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "attention/problem.h"
+#include "attention/tile.h"
 #include "common/float_vector-inl.h"
 #include "hwy/highway.h"
 

@@ -15,7 +15,6 @@
 #include <cstring>
 
 #include "common/cpu_features.h"
-#include "common/element.h"
 #include "common/scalar_element.h"
 #include "hwy/highway.h"
 

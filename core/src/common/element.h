@@ -1,4 +1,4 @@
-// Element types of the C interface: their sizes. Ways to store results.
+// Element types of the C interface: their sizes.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,5 @@ inline rf_dtype parameter_type(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64
 inline bool is_aligned(const void* pointer, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0;
 }
-
-// Streaming stores bypass the caches, for results that, with their input, exceed the last-level cache.
-enum class Stores { kPlain, kStreaming };
 
 }  // namespace rf::core

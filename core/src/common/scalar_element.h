@@ -8,6 +8,9 @@
 
 namespace rf::core {
 
+// Streaming stores bypass the caches, for results that, with their input, exceed the last-level cache.
+enum class Stores { kPlain, kStreaming };
+
 // Memory of one element; arithmetic is in float.
 struct BFloat16 {
   uint16_t bits;

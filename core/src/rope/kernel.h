@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/element.h"
+#include "common/scalar_element.h"
 #include "rf/rope.h"
 
 namespace rf::core {
