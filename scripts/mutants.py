@@ -88,8 +88,8 @@ def mutants_of(text):
 
 
 def sources(module):
-    listed = subprocess.run(["git", "ls-files", module], cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    return [path for path in listed.split() if path.endswith((".cpp", ".h")) and not GENERATED.search(path)]
+    paths = sorted(str(path.relative_to(ROOT)) for path in (ROOT / module).rglob("*") if path.suffix in (".cpp", ".h"))
+    return [path for path in paths if not GENERATED.search(path)]
 
 
 @functools.cache
