@@ -23,7 +23,7 @@ from unicode_table_writer import (
     write,
 )
 
-# The bits of a record; text/src/unicode/bert_characters.h names the same.
+# The bits of a record; BertCharacter in text/src/unicode/unicode.h names the same.
 DROP, SPACE, PUNCTUATION, MARK, CJK, LOWERS, DECOMPOSES, COMBINES = (1 << i for i in range(8))
 LOWEST_CLASS, HIGHEST_CLASS = 1, 240  # of the canonical combining classes that characters have
 

@@ -14,7 +14,7 @@ from unicode_table_writer import BLOCK_BITS, CODE_POINTS, format_array, make_tri
 
 CHUNK = 4096
 
-# The bits of a record; text/src/unicode/regex_classes.h names the same.
+# The bits of a record; RegexClass in text/src/unicode/unicode.h names the same.
 LETTER, NUMBER, SPACE, WORD = (1 << i for i in range(4))
 
 
