@@ -1,5 +1,4 @@
 // roformer average: averages checkpoints.
-
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -47,8 +47,7 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
   app.add_option("--output", options->output_dir,
                  "Directory of the comparison: table.csv, table.md and every run; python -m roformer_cpp.plot draws "
-                 "it. The same command continues an "
-                 "interrupted comparison; finished runs are not repeated")
+                 "it. The same command continues an interrupted comparison; finished runs are not repeated")
       ->required();
   app.add_option("--config", options->config_path,
                  "Run file without position_encoding; default: 4 layers of 128, 400 steps of 32 x 128 tokens");

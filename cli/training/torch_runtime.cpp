@@ -1,5 +1,4 @@
 // Settings, errors and facts of torch for the program (training_command.h).
-
 #include <chrono>
 #include <new>
 #include <nlohmann/json.hpp>

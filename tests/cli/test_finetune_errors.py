@@ -86,13 +86,15 @@ def test_shared_texts_and_lonely_classes_are_warned_of(trained, tmp_path, rows):
     files = dict(
         train=task_files.write(tmp_path / "train.jsonl", train),
         valid=task_files.write(tmp_path / "valid.jsonl", rows["valid"]),
+        test=task_files.write(tmp_path / "test.jsonl", rows["valid"][2:6]),
     )
     done = run(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
     assert done.returncode == 0, done.stderr
     assert '"perhaps" has one training example' in done.stderr and "train.jsonl line 16" in done.stderr
     assert "warning: 3 of the 12 records of the valid file" in done.stderr
+    assert "warning: 1 of the 4 records of the test file" in done.stderr
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["shared_with_train"] == dict(valid=3) and len(report["warnings"]) == 2
+    assert report["shared_with_train"] == dict(valid=3, test=1) and len(report["warnings"]) == 3
 
 
 def test_bad_options(trained, tmp_path, rows):

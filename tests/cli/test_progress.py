@@ -69,7 +69,7 @@ def test_compare_names_its_runs(prepared, tmp_path):
         assert any(re.search(r"step 4/4 .* held-out loss", line) for line in lines)
 
 
-def test_prepare_vocab_predict_and_evaluate_say_how_much_is_left(prepared, trained, tmp_path):
+def test_commands_that_read_say_how_much_is_left(prepared, trained, sentence_encoder, tmp_path):
     files = task_files.write_splits(tmp_path, task_files.classification, train=24, valid=8)
     results(*task_files.options(trained, files, tmp_path / "tuned", "classification", "--epochs", 1))
     corpus, tuned = prepared / "corpus", tmp_path / "tuned"
@@ -85,6 +85,10 @@ def test_prepare_vocab_predict_and_evaluate_say_how_much_is_left(prepared, train
         ),
         (["prepare", "--input", corpus, "--model", trained, "--output", tmp_path / "data"], "tokenizing: " + of_bytes),
         (["predict", "--model", tuned, "--input", files["test"]], "predicting: " + of_bytes),
+        (
+            ["embed", "--model", sentence_encoder, "--input", files["test"], "--output", tmp_path / "out.npy"],
+            r"embedding: 8 texts, 100%, \d+ texts/s, \d+ tokens/s, 0m00s left",
+        ),
         (["evaluate", "--model", tuned, "--input", files["test"]], r"evaluating: 8 of 8, 0m00s left"),
         (
             ["evaluate", "--model", trained, "--data", prepared / "data"],

@@ -146,9 +146,10 @@ def test_the_platform_is_recorded(prepared, copy):
         (platform | {"linear": plain}, 1, 0, None),
         (platform | {"linear": another}, 1, 0, "linear was"),
         ({"linear": {"bfloat16": 5}}, 1, 0, "linear was"),
+        ({"linear": 5}, 1, 0, "linear was"),
         (None, 1, 1, "platform"),
     ):
-        for path in copy.glob("checkpoint-*/state.json"):
+        for path in states:
             path.write_text(json.dumps(json.loads(path.read_text()) | {"platform": changed}))
         done = run("pretrain", "--data", prepared / "data", "--output", copy, "--resume", threads=threads)
         assert done.returncode == code and "internal error" not in done.stderr, changed

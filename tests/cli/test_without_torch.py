@@ -94,9 +94,9 @@ def test_without_the_training_library_its_commands_say_so(program_alone):
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(missing)
         assert f"{program_alone.parent}/lib/{library}: cannot open" in done.stderr
-    done = called(program_alone, command, "--help")
-    assert done.returncode == 0 and f"Example:\n  roformer {command}" in done.stdout
-    assert f"the help of {command} lacks its own options: {missing}" in done.stderr
+        done = called(program_alone, command, "--help")
+        assert done.returncode == 0 and f"Example:\n  roformer {command}" in done.stdout
+        assert f"the help of {command} lacks its own options: {missing}" in done.stderr
 
 
 def test_without_the_training_library_info_says_so(program_alone):

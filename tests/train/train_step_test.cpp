@@ -136,9 +136,13 @@ TEST(TrainStep, MicroBatchesMakeOneBatch) {
   EXPECT_EQ(a.pairs, 6);
   EXPECT_EQ(b.pairs, 6);
   EXPECT_EQ(a.correct_pairs, b.correct_pairs);
-  EXPECT_NEAR(a.loss_sum, b.loss_sum, rf::tests::kFloat32Model * a.loss_sum);
+  EXPECT_NEAR(a.loss_sum, b.loss_sum, rf::tests::kFloat32Primitive * a.loss_sum);
   EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
+  for (const auto& item : whole->named_parameters()) {
+    const at::Tensor other = parts->named_parameters()[item.key()];
+    EXPECT_LE((item.value() - other).abs().max().item<float>(), rf::tests::kFloat32Primitive) << item.key();
+  }
 }
 
 // Rows without masks have pairs all the same.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +21,7 @@
 #include "rf/train/job.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/run_directory.h"
+#include "run_file.h"
 #include "run_series.h"
 #include "tensor_memory.h"
 
@@ -71,7 +71,7 @@ CompareRun read_run(const std::string& path, size_t lengths) {
   CompareRun run{.arm = object.text("encoding", ""),
                  .seed = static_cast<uint64_t>(object.integer("seed", 0, 0, INT64_MAX)),
                  .parameters = object.integer("parameters", 0, 0, INT64_MAX),
-                 .step_ms = object.number("step_ms", 0, {0, std::numeric_limits<double>::infinity()}),
+                 .step_ms = object.number("step_ms", 0, kNotNegative),
                  .peak_bytes = object.integer("peak_bytes", 0, 0, INT64_MAX),
                  .losses = {},
                  .diverged_at = object.integer("diverged_at_step", 0, 0, INT64_MAX)};

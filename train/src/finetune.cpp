@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 
 #include "checkpoint.h"
 #include "finetune_data.h"
@@ -45,7 +44,7 @@ FinetuneRun read_run(const std::string& path, const std::string& metric) {
   try {
     io::StrictObject run(json, "result.json", "");
     run.require({"learning_rate", "seed", "steps", "best_step", "seconds"});
-    return {.learning_rate = run.number("learning_rate", 0, {0, kInfinity, io::NumberRange::Ends::kOpenLow}),
+    return {.learning_rate = run.number("learning_rate", 0, kPositive),
             .seed = static_cast<uint64_t>(run.integer("seed", 0, 0, INT64_MAX)),
             .steps = run.integer("steps", 0, 1, INT64_MAX),
             .best_step = run.integer("best_step", 0, 1, INT64_MAX),
@@ -92,17 +91,12 @@ void check_options(const FinetuneOptions& options) {
   }
 }
 
-// Consecutive runs of one learning rate in a report, with the metric that chooses; an undefined metric is the lowest.
+// Consecutive runs of one learning rate in a report, with the metric that chooses.
 struct RateSummary {
   double learning_rate = 0;
   double mean = 0, low = 0, high = 0;  // over the seeds
   size_t best = 0;                     // index of its best run
 };
-
-double value_of(const FinetuneRun& run, const std::string& metric) {
-  const nlohmann::json& value = run.metrics.at(metric);
-  return value.is_null() ? -std::numeric_limits<double>::infinity() : value.get<double>();
-}
 
 std::string number_text(const nlohmann::json& value) {
   return value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.is_null() ? "-" : value.dump();
@@ -148,9 +142,10 @@ std::string rates_table(const nlohmann::json& report) {
 std::vector<RateSummary> summaries(const std::vector<FinetuneRun>& runs, const std::string& metric) {
   std::vector<RateSummary> rates;
   for (size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
-    RateSummary rate{runs[begin].learning_rate, 0, value_of(runs[begin], metric), value_of(runs[begin], metric), begin};
+    const double first = chosen_by(runs[begin].metrics, metric);
+    RateSummary rate{runs[begin].learning_rate, 0, first, first, begin};
     while (end < runs.size() && runs[end].learning_rate == rate.learning_rate) {
-      const double value = value_of(runs[end], metric);
+      const double value = chosen_by(runs[end].metrics, metric);
       rate.mean += value;
       rate.low = std::min(rate.low, value);
       if (value > rate.high) rate.best = end;

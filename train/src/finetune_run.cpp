@@ -3,7 +3,6 @@
 #include "finetune_run.h"
 
 #include <cmath>
-#include <limits>
 
 #include "autocast.h"
 #include "checkpoint_writer.h"
@@ -112,12 +111,6 @@ class Run {
                          {"updates", optimizer_.updates()}});
   }
 
-  // A metric that is not defined is worse than any that is.
-  double chosen_by(const nlohmann::json& metrics) const {
-    const nlohmann::json& value = metrics.at(model_.settings.metric);
-    return value.is_null() ? -std::numeric_limits<double>::infinity() : value.get<double>();
-  }
-
   void step(const std::vector<size_t>& indices) {
     const double start = now_seconds();
     std::vector<const tasks::Example*> examples;
@@ -183,9 +176,11 @@ class Run {
     line.update({{"type", "evaluation"}, {"step", run_.steps}, {"epoch", epoch + 1}, {"loss", evaluated.loss}});
     metrics_->append(line);
     const double loss = interval_steps_ > 0 ? loss_sum_ / static_cast<double>(interval_steps_) : logged_loss_;
-    progress_.message(fmt::format("{}  held-out loss {:.3f}  {} {:.3f}", progress_line(loss), evaluated.loss,
-                                  model_.settings.metric, chosen_by(metrics)));
-    if (run_.best_step == 0 || chosen_by(metrics) > chosen_by(run_.metrics)) {
+    const std::string& metric = model_.settings.metric;
+    const double value = chosen_by(metrics, metric);
+    progress_.message(
+        fmt::format("{}  held-out loss {:.3f}  {} {:.3f}", progress_line(loss), evaluated.loss, metric, value));
+    if (run_.best_step == 0 || value > chosen_by(run_.metrics, metric)) {
       run_.best_step = run_.steps;
       run_.metrics = metrics;
       nn::save_model(*model_.model, directory_, nn::StoredTerms::kLeftOut);
@@ -224,6 +219,11 @@ nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric) {
     if (!item.value().is_null()) metrics.number(item.key(), 0, kAnyNumber);
   }
   return *run.find("metrics");
+}
+
+double chosen_by(const nlohmann::json& metrics, const std::string& metric) {
+  const nlohmann::json& value = metrics.at(metric);
+  return value.is_null() ? -kInfinity : value.get<double>();
 }
 
 std::shared_ptr<nn::Model> initial_model(const FinetuneOptions& options, const tasks::Task& task, uint64_t seed) {

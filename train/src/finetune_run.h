@@ -24,6 +24,8 @@ bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, cons
 
 // "metrics" of a recorded run: numbers or null by name, including `metric`.
 nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric);
+// The value of `metric`, which chooses the best evaluation and run. One that is not defined is worse than any that is.
+double chosen_by(const nlohmann::json& metrics, const std::string& metric);
 
 // The initial model with the task's head, which is initialised from `seed` if the directory does not contain one.
 std::shared_ptr<nn::Model> initial_model(const FinetuneOptions& options, const tasks::Task& task, uint64_t seed);

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int64_t kMinLength = 3, kMinPairLength = 5, kMaxLength = int64_t{1} << 24;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
-constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLow};
 constexpr io::NumberRange kFraction{0, 1};
 
 const std::initializer_list<std::pair<const char*, data::MaskUnit>> kMaskUnits = {

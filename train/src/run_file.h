@@ -17,6 +17,7 @@ inline constexpr const char* kRunFile = "run file";
 inline constexpr int64_t kMaxSteps = int64_t{1} << 40;
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 inline constexpr io::NumberRange kAnyNumber{-kInfinity, kInfinity}, kNotNegative{0, kInfinity};
+inline constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLow};
 
 inline const std::initializer_list<std::pair<const char*, Precision>> kPrecisions = {
     {"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}};
@@ -40,7 +41,6 @@ nlohmann::json to_json(const ScheduleConfig& schedule);
 // The keys of both run files. Run: RunConfig or TranslationRunConfig.
 template <typename Run>
 void parse_shared_keys(io::StrictObject& object, Run& run) {
-  constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLow};
   constexpr io::NumberRange kBelowOne{0, 1, io::NumberRange::Ends::kOpenHigh};
   if (const nlohmann::json* schedule = object.find("schedule")) run.schedule = parse_schedule(*schedule);
   run.weight_decay = object.number("weight_decay", run.weight_decay, kNotNegative);

@@ -49,7 +49,6 @@ class TranslationRun {
     open_model();
     directory_->kept_settings("run.json", settings());  // once nothing is left to refuse
     model_->train();
-    first_step_ = step_;
     estimate_.emplace(static_cast<double>(config_.steps), static_cast<double>(step_));
     metrics_.emplace(file("metrics.jsonl"), step_, options.note);
     for (const double of_line : training_curve(options.output_dir).seconds) seconds_ += of_line;
@@ -329,7 +328,7 @@ class TranslationRun {
   std::vector<std::vector<int64_t>> batches_;  // of epoch_
   int64_t batches_epoch_ = -1;
   double rate_ = 0, gradient_norm_ = 0, interval_seconds_ = 0, own_seconds_ = 0;
-  int64_t own_tokens_ = 0, first_step_ = 0;
+  int64_t own_tokens_ = 0;
   std::optional<io::TimeEstimate> estimate_;
 };
 

@@ -2,8 +2,7 @@
 // same order, from the same seeds, and measures the cost and the loss of each. Free of torch.
 //
 // The output directory holds compare.json (the settings), one directory per arm with one run directory per seed
-// (<arm>/seed-<n>/, see pretrain.h, with result.json when it is finished), and at the end table.csv and
-// table.md.
+// (<arm>/seed-<n>/, see pretrain.h, with result.json when it is finished), and at the end table.csv and table.md.
 #pragma once
 
 #include <cstdint>

@@ -31,6 +31,7 @@ class Translator {
  public:
   // Throws Error for options out of range, and for a directory without model or tokenizer.
   explicit Translator(TranslateOptions options);
+
   // One translation per line, in order; lines of similar length are computed together. A line of white space gives an
   // empty translation. Of a line that is too long only the first tokens are translated, and invalid UTF-8 is read as
   // U+FFFD; a message names such a line as line `first_line` + i of `name`. done: receives the number of finished
@@ -40,7 +41,7 @@ class Translator {
 
  private:
   struct Impl;
-  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // copies share the model
 };
 
 }  // namespace rf::train
