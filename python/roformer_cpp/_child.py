@@ -171,6 +171,9 @@ def options(where: str, given: dict[str, Any]) -> list[str]:
     """The options of a command from the arguments of its function: None and False are left out, True is a flag, a list
     repeats the option, and a dictionary repeats it with ``name=value``. ``quotes=False`` is ``--no-quotes``.
 
+    Args:
+        given: a copy of ``locals()``: before Python 3.13 a debugger adds later variables to that dictionary.
+
     Raises:
         TypeError: a value is not a number, text, path or list of these.
         ValueError: an empty text, which the command line cannot give.
@@ -179,9 +182,9 @@ def options(where: str, given: dict[str, Any]) -> list[str]:
     if "quotes" in given:
         given = given | {"no_quotes": not _checks.boolean(where, "quotes", given["quotes"]), "quotes": None}
     for name, value in given.items():
-        option = "--" + _RENAMED.get(name, name).replace("_", "-")
         if name in _NOT_OPTIONS:
             continue
+        option = "--" + _RENAMED.get(name, name).replace("_", "-")
         if value is True:
             arguments.append(option)
         elif value is not None and value is not False:

@@ -44,7 +44,7 @@ def vocab(
     Raises:
         ValueError, FileNotFoundError, RuntimeError, ImportError: as for :func:`prepare`.
     """
-    given = locals()
+    given = dict(locals())
     if (input is None) != _checks.boolean("vocab", "bytes", bytes):
         raise ValueError(f"[vocab] the input must be given unless bytes is True, got {'both' if bytes else 'neither'}")
     return _result("vocab", given | {"output": _checks.path("vocab", "the output", output)})
@@ -101,7 +101,7 @@ def prepare(
         RuntimeError: a file is damaged, or the program was killed.
         ImportError: the program is not there.
     """
-    given = locals()
+    given = dict(locals())
     model, output = _checks.directory("prepare", model), _checks.path("prepare", "the output", output)
     return _result("prepare", given | {"model": model, "output": output})
 

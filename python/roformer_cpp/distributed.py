@@ -108,7 +108,7 @@ def pretrain(
         RuntimeError: training ended early; the reason is on standard error of the first process, and the exception has
             the program's exit code.
     """
-    arguments = locals()
+    arguments = dict(locals())
     import torch.distributed
 
     there = torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -107,7 +107,7 @@ def pretrain(
         RuntimeError: files are damaged, or the program was killed; its checkpoints are kept.
         ImportError: the program, or its library for training, is not there.
     """
-    where, arguments = "pretrain", locals()
+    where, arguments = "pretrain", dict(locals())
     data = _checks.directory(where, data, "data")
     output = _checks.path(where, "the output", output)
     if run is None and not resume:
@@ -189,7 +189,7 @@ def finetune(
         ValueError: an argument or a record breaks a rule; the output has runs with other settings.
         FileNotFoundError, RuntimeError, ImportError: as for :func:`pretrain`.
     """
-    where, arguments = "finetune", locals()
+    where, arguments = "finetune", dict(locals())
     model = _checks.directory(where, model)
     output = _checks.path(where, "the output", output)
     if (valid is None) == (valid_fraction is None):

@@ -49,6 +49,11 @@ def test_steps_to_the_loss_that_both_reach():
     assert ratio(lucky, slow) == 1
 
 
+def test_curves_keep_200_points_and_the_last():
+    assert language_models.thinned(list(range(1000))) == list(range(4, 1000, 5))
+    assert language_models.thinned(list(range(200))) == list(range(200)) and language_models.thinned([]) == []
+
+
 @pytest.mark.parametrize(
     ("short", "whole", "lower", "chosen", "order"),
     [

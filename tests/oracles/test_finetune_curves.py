@@ -12,10 +12,10 @@ import pytest
 import torch
 import transformers
 
-import cli_support
 import task_files
 import tolerances as tol
 from cli_support import results
+from parity_case import exact_table, save_with_vocabulary
 
 STEPS, RECORDS, LENGTH, SEED = 10, 24, 32, 5
 RATE, WARMUP, DECAY, CLIP = 3e-3, 0.3, 0.1, 1.0
@@ -30,6 +30,7 @@ SMALL = dict(
     attention_probs_dropout_prob=0.0,
 )
 LABELS = dict(classification=2, regression=1)
+AUTO_CLASS = "AutoModelForSequenceClassification"
 
 
 def graded_pairs(seed):
@@ -41,7 +42,7 @@ def graded_pairs(seed):
 RECORDS_OF = dict(classification=task_files.pairs, regression=graded_pairs)
 
 
-@pytest.fixture(scope="module", params=["bert", "roformer"])
+@pytest.fixture(scope="module", params=["Bert", "RoFormer"])
 def family(request):
     return request.param
 
@@ -51,34 +52,13 @@ def case(request, family, tmp_path_factory):
     """The task, a model of transformers' making with its head, moved by N(0, 0.3), and the task's files."""
     task, folder = request.param, tmp_path_factory.mktemp("curves")
     files = task_files.write_splits(folder, RECORDS_OF[task], train=RECORDS, valid=8)
-    cli_support.make_corpus(folder / "corpus")
-    results("vocab", "--input", folder / "corpus", "--size", 150, "--output", folder / "model" / "vocab.txt")
-    words = (folder / "model" / "vocab.txt").read_text().splitlines()
-    more = dict(vocab_size=len(words), num_labels=LABELS[task], **SMALL)
-    torch.manual_seed(2)
-    if family == "bert":
-        model = transformers.BertForSequenceClassification(transformers.BertConfig(**more))
-    else:
-        config = transformers.RoFormerConfig(embedding_size=SMALL["hidden_size"], **more)
-        model = transformers.RoFormerForSequenceClassification(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn_like(parameter), alpha=tol.PERTURBED)
-    model.save_pretrained(folder / "model")
-    (folder / "model" / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer")))
-    return task, folder / "model", files
+    model = save_with_vocabulary(folder, AUTO_CLASS, family, num_labels=LABELS[task], **SMALL)
+    return task, model, files
 
 
 def in_float64(model_dir):
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(model_dir).double().train()
-    if isinstance(model, transformers.RoFormerForSequenceClassification):
-        table = model.roformer.encoder.embed_positions.weight  # transformers has it in float32
-        rows, dim = table.shape
-        angles = np.arange(rows)[:, None] * 10000.0 ** (-2.0 * np.arange(dim // 2) / dim)
-        exact = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
-        model.roformer.encoder.embed_positions.weight = torch.nn.Parameter(exact, requires_grad=False)
-    return model
+    model = getattr(transformers, AUTO_CLASS).from_pretrained(model_dir).double().train()
+    return exact_table(model) if model.config.model_type == "roformer" else model
 
 
 def rate_of(step, peak):

@@ -257,6 +257,12 @@ def test_other_weights_of_one_rank_are_named(alone, data, tmp_path):
     )
 
 
+def test_more_ranks_than_micro_batches(data, tmp_path):
+    stage = dict(max_length=16, batch=8, accumulate=1, steps=STEPS)
+    message = r"accumulate of stages\[0\] must be at least the 2 processes.*got 1"
+    errors(pretrain(2, data, tmp_path, "run", run={"stages": [stage]}), message)
+
+
 def test_a_wrong_command_line_is_said_once(data, tmp_path):
     config = cli_support.run_file(tmp_path / "run.json", **RUN)
     arguments = ("pretrain", "--config", config, "--data", data, "--output", tmp_path / "run")

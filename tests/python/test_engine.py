@@ -117,11 +117,10 @@ def masked(tmp_path_factory):
 
 
 def test_fill_mask(masked):
-    folder = masked
-    engine, text = Engine(folder), "a b [MASK] c"
+    engine, text = Engine(masked), "a b [MASK] c"
     (masks,) = engine.fill_mask([text])
     assert engine.fill_mask(text) == masks and [len(mask) for mask in engine.fill_mask(text, top_k=7)] == [7]
-    (command,) = results("fill-mask", "--model", folder, "--text", text)
+    (command,) = results("fill-mask", "--model", masked, "--text", text)
     assert command["predictions"] == masks[0]
     for bad, message in ((["a"], r"must have a \[MASK\]"), (["[MASK]"], "from 1 to 61, got 62")):
         with pytest.raises(ValueError, match=message):
@@ -156,6 +155,13 @@ def test_predict(tmp_path):
         engine.predict([{"text": "a", "pair": float("nan")}])
     with pytest.raises(TypeError, match="JSON"):
         engine.predict([{"text": "a", "pair": object()}])
+    del task["columns"]["pair"]
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    engine, texts = Engine(tmp_path, precision="bfloat16"), ["abc", "the cat"]
+    predicted = engine.predict(texts)
+    lines = results("predict", "--model", tmp_path, "--precision", "bfloat16", "--text", *texts)
+    assert [dict(each, index=i, line=i + 1) for i, each in enumerate(predicted)] == lines
+    assert engine.predict("the cat") == predicted[1]
 
 
 @pytest.fixture(scope="module")

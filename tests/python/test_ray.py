@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -131,6 +132,19 @@ def test_what_killed_tasks_left_is_removed(ray, tmp_path):
     (tmp_path / ".00.x.12").touch()
     assert _files.write(ray.data.range(9, override_num_blocks=3), tmp_path, "{:02}.x", _files.save_parquet) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00.x", "01.x", "02.x"]
+
+
+def test_a_file_has_the_rows_of_its_blocks_in_their_order(tmp_path):
+    import pyarrow
+
+    from roformer_cpp.ray import _files
+
+    blocks = [pyarrow.table({"id": np.arange(10 * i, 10 * i + rows)}) for i, rows in enumerate((10, 0, 10, 10))]
+    sink = _files._OrderedFiles(tmp_path, "{:02}.x", _files.save_parquet)
+    sink.write(blocks, types.SimpleNamespace(task_idx=7))
+    sink.write(blocks[1:2], types.SimpleNamespace(task_idx=8))
+    assert [path.name for path in tmp_path.iterdir()] == ["07.x"]
+    assert read(tmp_path)["id"].to_pylist() == [*range(10), *range(20, 40)]
 
 
 def test_a_slow_reader_holds_the_actors_back(ray, model, tmp_path):

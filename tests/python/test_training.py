@@ -5,11 +5,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from cli_support import PROGRAM, needs_program, run_file
-from roformer_cpp import Pretraining, merge, prepare, pretrain, vocab
+from roformer_cpp import Pretraining, _child, merge, prepare, pretrain, vocab
 from training_case import (
     LONG,
     RUN,
@@ -186,6 +188,24 @@ def test_from_texts_to_shards(prepared, tmp_path):
     for name in ("train-00000.rfs", "valid-00000.rfs"):
         assert (tmp_path / "data" / name).read_bytes() == (prepared / "data" / name).read_bytes()
     assert vocab(None, tmp_path / "bytes", bytes=True)["size"] == 261
+
+
+def test_a_debugger_adds_no_options(monkeypatch):
+    """Before Python 3.13 one that reads a frame's variables adds those to the dictionary that locals() returned."""
+    given, child = [], SimpleNamespace(results=[{}])
+    monkeypatch.setattr(_child, "run", lambda command, options, **_: given.append(options) or (child, True))
+
+    def read(frame, *_):
+        _ = frame.f_locals
+        return read
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(read)
+        vocab(None, "tokens", bytes=True)
+    finally:
+        sys.settrace(before)
+    assert given == [["--output=tokens", "--bytes"]]
 
 
 def test_parts_are_merged(prepared, tmp_path):
