@@ -95,6 +95,9 @@ SCALED_F32 = 1e-7
 SCALED_F64 = 6e-16
 # Sums of 24 float64 products of normal numbers, magnitudes of xPos up to 30 among them.
 SUM_ATOL = 1e-11
+# 16 bits over the longest sequence of xPos, in eps: queries and keys turned by rows up to the end of the range are
+# rounded, and scores amplify that; 5 was measured.
+XPOS_EPS = 10.0
 
 # ---- ops: linear attention ----
 # As kLinearAttentionEps of tolerances.h: 16 eps of the largest result, or of 1.

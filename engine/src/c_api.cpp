@@ -85,6 +85,21 @@ Pooling pooling_of(const rf_engine_pooling& pooling) {
   return static_cast<Pooling>(number_of(pooling, RF_ENGINE_MEAN_SQRT_LEN + 1, "pooling"));
 }
 
+// Opens a handle; it is NULL after an error.
+template <class Handle, class Open>
+rf_status open_handle(Handle** handle, const char* name, const Open& open) noexcept {
+  return guarded([&] {
+    if (handle == nullptr) fail("engine", "{} must not be NULL, got NULL", name);
+    *handle = nullptr;
+    *handle = new Handle{open()};
+  });
+}
+
+const char* given_directory(const char* model_dir) {
+  if (model_dir == nullptr) fail("engine", "model_dir must not be NULL, got NULL");
+  return model_dir;
+}
+
 const Model& model_of(const rf_engine* engine) {
   if (engine == nullptr) fail("engine", "the engine must not be NULL, got NULL");
   return engine->model;
@@ -190,16 +205,15 @@ const Embedder& embedder_of(const rf_engine_embedder* embedder) {
 using rf::engine::check_output;
 using rf::engine::decoder_of;
 using rf::engine::embedder_of;
+using rf::engine::given_directory;
 using rf::engine::guarded;
 using rf::engine::model_of;
+using rf::engine::open_handle;
 using rf::engine::tokens_of;
 
 extern "C" rf_status rf_engine_open(const char* model_dir, const rf_engine_options* options, rf_engine** engine) {
-  return guarded([&] {
-    if (engine == nullptr) rf::fail("engine", "engine must not be NULL, got NULL");
-    *engine = nullptr;
-    if (model_dir == nullptr) rf::fail("engine", "model_dir must not be NULL, got NULL");
-    *engine = new rf_engine{rf::engine::Model(model_dir, rf::engine::options_of(options))};
+  return open_handle(engine, "engine", [&] {
+    return rf::engine::Model{given_directory(model_dir), rf::engine::options_of(options)};
   });
 }
 
@@ -283,11 +297,7 @@ extern "C" rf_status rf_engine_next_probabilities(const rf_engine* engine, const
 
 extern "C" rf_status rf_engine_decoder_open(const rf_engine* engine, int64_t sequences, int64_t max_tokens,
                                             rf_engine_decoder** decoder) {
-  return guarded([&] {
-    if (decoder == nullptr) rf::fail("engine", "decoder must not be NULL, got NULL");
-    *decoder = nullptr;
-    *decoder = new rf_engine_decoder{rf::engine::Decoder(model_of(engine), sequences, max_tokens)};
-  });
+  return open_handle(decoder, "decoder", [&] { return rf::engine::Decoder(model_of(engine), sequences, max_tokens); });
 }
 
 extern "C" void rf_engine_decoder_close(rf_engine_decoder* decoder) { delete decoder; }
@@ -312,11 +322,8 @@ extern "C" rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int6
 
 extern "C" rf_status rf_engine_embedder_open(const char* model_dir, const rf_engine_embedder_options* options,
                                              rf_engine_embedder** embedder) {
-  return guarded([&] {
-    if (embedder == nullptr) rf::fail("engine", "embedder must not be NULL, got NULL");
-    *embedder = nullptr;
-    if (model_dir == nullptr) rf::fail("engine", "model_dir must not be NULL, got NULL");
-    *embedder = new rf_engine_embedder{rf::engine::Embedder(model_dir, rf::engine::embedder_options_of(options))};
+  return open_handle(embedder, "embedder", [&] {
+    return rf::engine::Embedder{given_directory(model_dir), rf::engine::embedder_options_of(options)};
   });
 }
 

@@ -12,9 +12,8 @@
 
 namespace rf::engine {
 
-// What a search works with, which must outlive it. The sequences first_sequence .. first_sequence +
-// sequences_of(options)
-// - 1 of the decoder are the search's; the first one holds the prompt.
+// What a search works with, which must outlive it. sequences_of(options) sequences of the decoder are the search's,
+// from first_sequence on; the first one holds the prompt.
 struct SearchInput {
   const GenerationOptions& options;
   Decoder& decoder;

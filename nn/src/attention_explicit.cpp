@@ -14,7 +14,6 @@
 //                         . 2 3 .                                                                       2 3 .
 //                         4 5 . .                                                                       4 5 .
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/embedding.h>
@@ -23,13 +22,13 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
 #include "attention_state.h"
+#include "layer_parameters.h"
 #include "rf/ops/ops.h"
 
 namespace rf::nn {
@@ -159,8 +158,7 @@ constexpr int64_t kChunkElements = int64_t{1} << 22;  // of [B, H, queries, S, D
 // index: rows of pairs, int64 [1 or B, t, S]. Result: [B,H,t,S].
 at::Tensor products_of(const at::Tensor& q_BHtD, const at::Tensor& k_BHSD, const at::Tensor& rows_HRD,
                        const at::Tensor& index_BtS) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // a backward runs without
-                                                                                        // autocast
+  const NoAutocast no_autocast;  // as in a backward
   const at::Tensor rows_RX = rows_HRD.to(sum_type(rows_HRD.scalar_type())).transpose(0, 1).flatten(1);
   const at::Tensor gates_BtSHD = at::embedding(rows_RX, index_BtS).unflatten(-1, {rows_HRD.size(0), rows_HRD.size(2)});
   const at::Tensor gates_BHtSD = gates_BtSHD.permute({0, 3, 1, 2, 4}).to(q_BHtD.scalar_type());

@@ -1,7 +1,7 @@
 // Tables with one row per bucket of distances: maps each distance, query minus key, to its row, in a DistanceTable with
-// rows int64 [hi - lo + 1]. Buckets hold single
-// distances near zero and grow logarithmically farther out. Thresholds are exact, computed with integers; published
-// implementations use float32 logarithms and may round a distance on a threshold to either side.
+// rows int64 [hi - lo + 1]. Buckets hold single distances near zero and grow logarithmically farther out. Thresholds
+// are exact, computed with integers; published implementations use float32 logarithms and may round a distance on a
+// threshold to either side.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,11 +2,9 @@
 // implements the layer with its random vectors.
 #include "rf/nn/linear_attention.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "attention_state.h"
+#include "layer_parameters.h"
 #include "linear_attention_paths.h"
 #include "rf/io/error.h"
 #include "rf/ops/kernels.h"
@@ -246,7 +245,7 @@ at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
   const LinearProblem problem{q_BTHD, k_BSHD, v_BSHD, terms, config, projection, call};
   check_linear_attention(problem);
   const Kernel kernel = choose(call.kernel, facts_of(problem));
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // long 16-bit sums stall
+  const NoAutocast no_autocast;  // long 16-bit sums stall
   const bool packed = call.sequences_BS.defined() && q_BTHD.size(0) > 0;
   return packed ? attend_packed(problem, kernel) : attend(problem, kernel);
 }

@@ -33,10 +33,12 @@ inline std::optional<rf_dtype> core_dtype(c10::ScalarType type) {
 template <class Value>
 Value parse_name(const char* where, const char* option, std::string_view name,
                  std::initializer_list<std::pair<const char*, Value>> values) {
+  for (const auto& [each, value] : values) {
+    if (name == each) return value;
+  }
   std::string known;
   size_t left = values.size();
   for (const auto& [each, value] : values) {
-    if (name == each) return value;
     known += c10::str('"', each, --left > 1 ? "\", " : left == 1 ? "\" or " : "\"");
   }
   TORCH_CHECK_VALUE(false, "[", where, "] ", option, " must be ", known, ", got \"", name, "\"");

@@ -270,8 +270,10 @@ def test_a_summary_counts_in_multiple_choice_of_a_roformer(tmp_path):
     make_oracle("RoFormer", "ForMultipleChoice").save_pretrained(tmp_path / "source")
     np.save(tmp_path / "source" / "ids.npy", np.array([[[3, 4, 5], [3, 4, 6]]]))
     assert opened(tmp_path / "source", "--strict") == ""
-    for key, value in {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": "tanh"}.items():
-        assert key in error_of(changed(tmp_path / "source", tmp_path / "m", **{key: value}))
+    without = dict(summary_use_proj=False, summary_activation=None, summary_first_dropout=0, summary_last_dropout=0.0)
+    assert opened(changed(tmp_path / "source", tmp_path / "m", **without), "--strict") == ""
+    for key in WITHOUT_EFFECT.keys() & without.keys() | {"summary_type"}:
+        assert key in error_of(changed(tmp_path / "source", tmp_path / "m", **{key: WITHOUT_EFFECT[key]}))
 
 
 def test_the_architecture_comes_first(encoder, tmp_path):

@@ -78,7 +78,6 @@ class AttentionCase {
 
   rf_attention_args& tiles() { return tiles_; }
   rf_attention_grads& tile_grads() { return tile_grads_; }
-  double largest_score_terms() const { return largest_score_terms_; }
 
  private:
   TwinArray& draw(rf_dtype dtype, int64_t count, double deviation);

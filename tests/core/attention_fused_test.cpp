@@ -32,11 +32,12 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
   AttentionShape plain;
   plain.queries = 101, plain.keys = 150, plain.heads = 2, plain.key_heads = 2, plain.head_dim = plain.value_dim = 24;
   plain.lo = -30, plain.hi = 60;
-  // Shuffled positions in float32, and steps in a narrow type: in turn, because types and terms do not meet.
-  rf_dtype narrow = RF_BF16;
+  // Every dtype, since bfloat16 has products of its own, and every kind of positions: the two do not meet in the
+  // kernel.
+  constexpr std::pair<rf_dtype, Positions> kKinds[] = {
+      {RF_F32, Positions::kShuffled}, {RF_BF16, Positions::kGaps}, {RF_F16, Positions::kSteps}};
   const auto expect = [&](auto change) {
-    narrow = narrow == RF_BF16 ? RF_F16 : RF_BF16;
-    for (const auto& [dtype, positions] : {std::pair{RF_F32, Positions::kShuffled}, {narrow, Positions::kSteps}}) {
+    for (const auto& [dtype, positions] : kKinds) {
       AttentionShape shape = plain;
       shape.dtype = dtype;
       shape.positions = positions;
@@ -118,6 +119,37 @@ AttentionShape packed_shape() {
   shape.queries = 180, shape.keys = 260;
   shape.window_left = 80, shape.window_right = 3, shape.mask = Mask::kFull;
   return shape;
+}
+
+// Bit by bit: outputs, logs of sums and the gradients of data of each sequence, when those before it are one sequence,
+// and those after it another.
+TEST_P(AttentionFused, PackedNeighboursDoNotChangeBits) {
+  for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
+    AttentionShape shape = packed_shape();
+    shape.dtype = dtype, shape.key_score = shape.pair_bias = true;
+    AttentionCase problem(shape, 3);
+    const auto packed = problem.run_tiles();
+    rf_attention_args& x = problem.tiles();
+    const std::vector<float> log_sums(x.log_sum, x.log_sum + x.heads * x.queries);
+    for (size_t i = 0; i + 1 < shape.query_ends.size(); ++i) {
+      const int64_t query_ends[] = {0, shape.query_ends[i], shape.query_ends[i + 1], x.queries};
+      const int64_t key_ends[] = {0, shape.key_ends[i], shape.key_ends[i + 1], x.keys};
+      x.cu_seqlens_q = query_ends, x.cu_seqlens_k = key_ends, x.sequences = 3;
+      const auto other = problem.run_tiles();
+      for (size_t result = 0; result < 4; ++result) {  // out and the gradients of q, k and v
+        const int64_t* ends = result < 2 ? query_ends : key_ends;
+        const int64_t width = static_cast<int64_t>(packed[result].size()) / ends[3];
+        const auto first = other[result].begin() + ends[1] * width, last = other[result].begin() + ends[2] * width;
+        EXPECT_TRUE(std::equal(first, last, packed[result].begin() + ends[1] * width)) << i << " result " << result;
+      }
+      for (int64_t h = 0; h < x.heads; ++h) {
+        const float* own = x.log_sum + h * x.queries;
+        EXPECT_TRUE(
+            std::equal(own + query_ends[1], own + query_ends[2], log_sums.begin() + h * x.queries + query_ends[1]))
+            << i << " head " << h;
+      }
+    }
+  }
 }
 
 // Sequences of one length are a batch, for dropout and the gradients of terms too.
@@ -313,6 +345,16 @@ class AttentionRule : public testing::TestWithParam<rf_dtype> {
   AttentionShape shape_;
   std::vector<AttentionCase::Result> results_;
 };
+
+TEST_P(AttentionRule, HoldsForTheKernelAndNotForZeros) {
+  for (auto& result : results_) {
+    EXPECT_EQ(result.fault(GetParam()), "");
+    result.tiles.assign(result.tiles.size(), 0);
+    EXPECT_NE(result.fault(GetParam()), "") << result.name;
+    result.tiles.assign(result.tiles.size(), std::numeric_limits<double>::quiet_NaN());
+    EXPECT_NE(result.fault(GetParam()), "") << result.name;
+  }
+}
 
 TEST_P(AttentionRule, DoesNotHoldWithoutATerm) {
   const auto expect_missed = [&](auto remove, std::initializer_list<size_t> untouched) {

@@ -1,6 +1,5 @@
-// GELU: both forms against erf, erfc and tanh of the C library, gradients of
-// the float64 loops against differences, kernels of every instruction set
-// against the float64 loops, and the promises and rules of the header.
+// GELU: both forms against erf, erfc and tanh of the C library, gradients of the float64 loops against differences,
+// kernels of every instruction set against the float64 loops, and the promises and rules of the header.
 #include "core/row_case.h"
 
 namespace rf::tests {
@@ -69,8 +68,7 @@ constexpr rf_gelu_form kForms[] = {RF_GELU_ERF, RF_GELU_TANH};
 
 using Gelu = TargetTest;
 
-// -16..16 in fine steps, so the middle, both tails and what is 0 are seen; no
-// bias, so nothing but the curve errs.
+// -16..16 in fine steps, so the middle, both tails and what is 0 are seen; no bias, so nothing but the curve errs.
 TEST_P(Gelu, IsTheFormulaEverywhere) {
   for (const rf_gelu_form form : kForms) {
     for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16, RF_F64}) {
@@ -200,16 +198,18 @@ TEST(GeluErrors, RulesAreNamed) {
   GeluCase c(RF_BF16, RF_GELU_ERF, 4, 8, 0);
   const rf_gelu_args args = c.args();
   expect_rules<rf_gelu_args>(
-      args, rf_gelu_forward,
+      "args", args, rf_gelu_forward,
       {{[](auto& a) { a.form = static_cast<rf_gelu_form>(3); },
         "[gelu] form must be RF_GELU_ERF or RF_GELU_TANH, got 3"},
        {[](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1"},
+       {[](auto& a) { a.x = nullptr; }, "[gelu] x must not be NULL, got NULL"},
        {[](auto& a) { a.x_stride = -8; }, "[gelu] x_stride must be at least columns = 8, got -8"},
+       {[](auto& a) { a.y_stride = 7; }, "[gelu] y_stride must be at least columns = 8, got 7"},
        {[](auto& a) { a.y = static_cast<char*>(a.y) + 1; }, "[gelu] y must be aligned to its element of 2 bytes"},
        {[](auto& a) { a.bias = static_cast<const char*>(a.bias) + 2; },
         "[gelu] bias must be aligned to its element of 4 bytes"}});
   expect_rules<rf_gelu_grads>(
-      c.grads(), [&](const rf_gelu_grads* grads) { return rf_gelu_backward(&args, grads); },
+      "grads", c.grads(), [&](const rf_gelu_grads* grads) { return rf_gelu_backward(&args, grads); },
       {{[](auto& g) { g.y = nullptr; }, "[gelu] grads->y must not be NULL, got NULL"},
        {[](auto& g) { g.x_stride = 2; }, "[gelu] grads->x_stride must be at least columns = 8, got 2"},
        {[](auto& g) { g.bias = static_cast<char*>(g.bias) + 2; }, "[gelu] grads->bias must be aligned"}});

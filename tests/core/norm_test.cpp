@@ -1,6 +1,5 @@
-// Norms: forward against the formula, gradients of the float64 loops against
-// differences, kernels of every instruction set against the float64 loops, and
-// the promises and rules of the header.
+// Norms: forward against the formula, gradients of the float64 loops against differences, kernels of every instruction
+// set against the float64 loops, and the promises and rules of the header.
 #include "core/row_case.h"
 
 namespace rf::tests {
@@ -90,8 +89,7 @@ std::vector<double> factors(NormCase& c) {
   return ones;
 }
 
-// The formula of the header for a row, and the sizes that bounds of errors are
-// made of.
+// The formula of the header for a row, and the sizes that bounds of errors are made of.
 struct NormRow {
   std::vector<double> h;
   double r = 0;
@@ -146,9 +144,8 @@ void expect_forward(NormCase& c, const std::string& what) {
       what + " y");
 }
 
-// Against the float64 loops. A bound of |ds| in eps, with G the largest |dy
-// gamma| of the row and |h| at most H with an error of E: r G (1 + H) E from ds
-// = r (g - mean(g) - h mean(g h)) and mean |g h| <= G.
+// Against the float64 loops. A bound of |ds| in eps, with G the largest |dy gamma| of the row and |h| at most H with an
+// error of E: r G (1 + H) E from ds = r (g - mean(g) - h mean(g h)) and mean |g h| <= G.
 void expect_backward(NormCase& c, const std::string& what) {
   NormCase want = in_float64(c);
   backward(want);
@@ -278,7 +275,7 @@ TEST(NormErrors, RulesAreNamed) {
   NormCase c(RF_F32, {RF_NORM_LAYER, 4, 8, 0, 0});
   const rf_norm_args args = c.args();
   expect_rules<rf_norm_args>(
-      args, rf_norm_forward,
+      "args", args, rf_norm_forward,
       {{[](auto& a) { a.dtype = static_cast<rf_dtype>(0); },
         "[norm] dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got 0"},
        {[](auto& a) { a.kind = static_cast<rf_norm_kind>(0); },
@@ -297,10 +294,9 @@ TEST(NormErrors, RulesAreNamed) {
        {[](auto& a) { a.eps = std::nan(""); }, "[norm] eps must be >= 0 and finite, got nan"},
        {[](auto& a) { a.dropout = 1; }, "[norm] dropout must be in [0, 1 - 2^-17), got 1"},
        {[](auto& a) { a.stream_dtype = RF_BF16; },
-        "[norm] stream_dtype must be 0, dtype, or RF_F32 where dtype is "
-        "RF_BF16"}});
+        "[norm] stream_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16"}});
   expect_rules<rf_norm_grads>(
-      c.grads(), [&](const rf_norm_grads* grads) { return rf_norm_backward(&args, grads); },
+      "grads", c.grads(), [&](const rf_norm_grads* grads) { return rf_norm_backward(&args, grads); },
       {{[](auto& g) { g.y = nullptr; }, "[norm] grads->y must not be NULL, got NULL"},
        {[](auto& g) { g.x_stride = 3; }, "[norm] grads->x_stride must be at least columns = 8, got 3"},
        {[](auto& g) { g.residual = g.x; }, "[norm] grads->x and grads->residual must be different arrays"},

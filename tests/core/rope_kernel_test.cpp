@@ -1,5 +1,6 @@
 // Every instruction set of this machine against the float64 loops: element types, layouts, head sizes, partial
 // rotation, strides, places, positions (style: positions and head sizes).
+#include <array>
 #include <cstring>
 #include <memory>
 
@@ -137,6 +138,16 @@ TEST_P(RopeKernel, PositionsOfPackedAndOddKinds) {
       ref::rope(frequencies.hi.data(), frequencies.lo.data(), frequencies.count(), 1, args);
       expect_near(y, want, kMagnitude, "positions");
     }
+  }
+}
+
+TEST_P(RopeKernel, EmptyExtents) {
+  const Frequencies frequencies(16);
+  const Rope rope = make_rope(frequencies);
+  Elements x(RF_F32, 0), y(RF_F32, 0);
+  for (const auto& [batch, tokens, heads] : {std::array<int64_t, 3>{0, 3, 2}, {2, 0, 2}, {2, 3, 0}}) {
+    rf_rope_args args = contiguous_args(x, y, batch, tokens, heads, 16, RF_ROPE_PAIRS);
+    EXPECT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
   }
 }
 

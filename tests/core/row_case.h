@@ -1,5 +1,4 @@
-// Arrays of rows as the tests of rf/rows.h write them: filled, copied to
-// float64, compared element by element.
+// Arrays of rows as the tests of rf/rows.h write them: filled, copied to float64, compared element by element.
 #pragma once
 
 #include <functional>
@@ -11,8 +10,7 @@
 
 namespace rf::tests {
 
-// [rows, columns], a row every `stride` elements; what lies between rows is
-// kUntouched.
+// [rows, columns], a row every `stride` elements; what lies between rows is kUntouched.
 struct Rows {
   static constexpr double kUntouched = 77;
   int64_t rows, columns, stride;
@@ -41,8 +39,8 @@ struct Rows {
 
 inline rf_dtype parameter_type(rf_dtype dtype) { return dtype == RF_F64 ? RF_F64 : RF_F32; }
 
-// |got - want| <= bound eps magnitude(row, column), and the rounding of the
-// element where it is narrow. Gaps between rows hold what they held.
+// |got - want| <= bound eps magnitude(row, column), and the rounding of the element where it is narrow. Gaps between
+// rows hold what they held.
 inline void expect_rows(const Rows& got, const Rows& want, const std::function<double(int64_t, int64_t)>& magnitude,
                         const std::string& what, double bound = kRowEps) {
   const double arithmetic = got.data.dtype == RF_F64 ? kEpsF64 : kEpsF32;
@@ -59,8 +57,8 @@ inline void expect_rows(const Rows& got, const Rows& want, const std::function<d
   }
 }
 
-// The smallest positive number of a type, as a magnitude for bounds in eps of
-// the arithmetic: what is stored rounds to a multiple of it.
+// The smallest positive number of a type, as a magnitude for bounds in eps of the arithmetic: what is stored rounds to
+// a multiple of it.
 inline double smallest_of(rf_dtype dtype) {
   const double smallest = dtype == RF_F16    ? 0x1p-24
                           : dtype == RF_BF16 ? 0x1p-133
@@ -80,9 +78,8 @@ Args row_args(const Rows& x) {
   return args;
 }
 
-// A call with its arrays: Case has args() and grads(), kForward and kBackward
-// that take them, arrays(), all arrays, and results(), those that forward and
-// backward write.
+// A call with its arrays: Case has args() and grads(), kForward and kBackward that take them, arrays(), all arrays, and
+// results(), those that forward and backward write.
 template <class Case>
 void forward(Case& c) {
   const auto args = c.args();
@@ -102,7 +99,7 @@ Case in_float64(Case c) {
   return c;
 }
 
-// Results have the same bits with one thread and with several.
+// Results have the same bits with one thread and with several. TargetTest sets their number back.
 template <class Case>
 void expect_same_bits_with_threads(Case& c) {
   const auto run = [&c] {
@@ -112,18 +109,15 @@ void expect_same_bits_with_threads(Case& c) {
     for (const Rows* rows : c.results()) all.insert(all.end(), rows->data.bytes.begin(), rows->data.bytes.end());
     return all;
   };
-  const int threads = omp_get_max_threads();
   omp_set_num_threads(1);
   const std::vector<char> one = run();
   for (const int several : {2, 5}) {
     omp_set_num_threads(several);
     EXPECT_EQ(run(), one) << several << " threads";
   }
-  omp_set_num_threads(threads);
 }
 
-// Each gradient is the central difference of sum(dy y) in every element of its
-// argument.
+// Each gradient is the central difference of sum(dy y) in every element of its argument.
 template <class Case>
 void expect_differences(Case& c, const Rows& y, const Rows& dy,
                         const std::vector<std::pair<Rows*, const Rows*>>& arguments) {
@@ -152,22 +146,27 @@ void expect_differences(Case& c, const Rows& y, const Rows& dy,
   }
 }
 
-// Each spoilt copy of `args` is refused by `run`, with the text beside it.
-template <class Args>
-using Spoilt = std::vector<std::pair<void (*)(Args&), const char*>>;
-template <class Args, class Run>
-void expect_rules(const Args& args, const Run& run, const Spoilt<Args>& rules) {
-  for (const auto& [spoil, message] : rules) {
-    Args spoilt = args;
-    spoil(spoilt);
-    EXPECT_EQ(run(&spoilt), RF_INVALID_ARGUMENT);
-    EXPECT_NE(std::string(rf_last_error()).find(message), std::string::npos) << rf_last_error();
-  }
-}
-
 inline void expect_refused(rf_status status, const std::string& message) {
   EXPECT_EQ(status, RF_INVALID_ARGUMENT);
   EXPECT_NE(std::string(rf_last_error()).find(message), std::string::npos) << rf_last_error();
+}
+
+// `run` refuses NULL, a struct that is too small, and each spoilt copy of `args` with the text beside it. name: of the
+// struct in messages.
+template <class Args>
+using Spoilt = std::vector<std::pair<void (*)(Args&), const char*>>;
+template <class Args, class Run>
+void expect_rules(const std::string& name, const Args& args, const Run& run, const Spoilt<Args>& rules) {
+  const std::string first = rules.front().second, where = first.substr(0, first.find(' ') + 1);
+  expect_refused(run(nullptr), where + name + " must not be NULL, got NULL");
+  Args small = args;
+  small.struct_size = 8;
+  expect_refused(run(&small), where + "struct_size of " + name + " must be in");
+  for (const auto& [spoil, message] : rules) {
+    Args spoilt = args;
+    spoil(spoilt);
+    expect_refused(run(&spoilt), message);
+  }
 }
 
 }  // namespace rf::tests

@@ -1,6 +1,5 @@
-// Softmax and cross-entropy: forward against the formulas, gradients of the
-// float64 loops against differences, kernels of every instruction set against
-// the float64 loops, and the promises and rules of the header.
+// Softmax and cross-entropy: forward against the formulas, gradients of the float64 loops against differences, kernels
+// of every instruction set against the float64 loops, and the promises and rules of the header.
 #include "core/row_case.h"
 
 namespace rf::tests {
@@ -70,8 +69,7 @@ TEST_P(Softmax, ForwardIsTheFormulaAndBackwardThatOfTheFloat64Loops) {
         }
       }
       const std::string what = "dtype " + std::to_string(dtype) + " columns " + std::to_string(columns);
-      // The exponent x - largest is rounded: e^x has a relative error of |x -
-      // largest| eps.
+      // The exponent x - largest is rounded: e^x has a relative error of |x - largest| eps.
       expect_rows(
           c.y, want.y,
           [&](int64_t r, int64_t i) {
@@ -138,11 +136,11 @@ TEST(SoftmaxErrors, RulesAreNamed) {
   SoftmaxCase c(RF_F32, 4, 8, 0);
   const rf_softmax_args args = c.args();
   expect_rules<rf_softmax_args>(
-      args, rf_softmax_forward,
+      "args", args, rf_softmax_forward,
       {{[](auto& a) { a.rows = -1; }, "[softmax] rows must be >= 0, got -1"},
        {[](auto& a) { a.x = nullptr; }, "[softmax] x must not be NULL, got NULL"},
        {[](auto& a) { a.y_stride = 7; }, "[softmax] y_stride must be at least columns = 8, got 7"}});
-  expect_rules<rf_softmax_grads>(c.grads(),
+  expect_rules<rf_softmax_grads>("grads", c.grads(),
                                  [&](const rf_softmax_grads* grads) { return rf_softmax_backward(&args, grads); },
                                  {{[](auto& g) { g.x = nullptr; }, "[softmax] grads->x must not be NULL, got NULL"},
                                   {[](auto& g) { g.y = nullptr; }, "[softmax] grads->y must not be NULL, got NULL"}});
@@ -211,8 +209,7 @@ TEST_P(CrossEntropy, ForwardIsTheFormulaAndBackwardThatOfTheFloat64Loops) {
         log_sum.set(r, 0, std::log(sum));
         loss.set(r, 0, c.is_ignored(r) ? 0 : std::log(sum) - c.logits.at(r, c.targets[static_cast<size_t>(r)]));
       }
-      // Relative errors of the exponentials are absolute ones of the logarithm
-      // of their sum.
+      // Relative errors of the exponentials are absolute ones of the logarithm of their sum.
       const std::vector<double> largest = largest_magnitudes(c.logits);
       const auto magnitude = [&](int64_t r, int64_t) { return 1 + 2 * largest[static_cast<size_t>(r)]; };
       const std::string what = "dtype " + std::to_string(dtype) + " columns " + std::to_string(columns);
@@ -233,8 +230,7 @@ TEST_P(CrossEntropy, ForwardIsTheFormulaAndBackwardThatOfTheFloat64Loops) {
   }
 }
 
-// What is added to all logits of a row changes neither loss nor gradient:
-// bounds are of differences between logits.
+// What is added to all logits of a row changes neither loss nor gradient: bounds are of differences between logits.
 TEST_P(CrossEntropy, LargeLogitsCostNoDigits) {
   for (const double added : {1e2, -1e4, 1e6}) {
     EntropyCase c(RF_F32, 6, 1000, 0);
@@ -284,8 +280,7 @@ TEST_P(CrossEntropy, InfiniteAndLargeLogits) {
   EntropyCase c(RF_F32, 3, 9000, 0);
   c.targets = {8999, 1, kIgnored};
   for (int64_t i = 0; i < 9000; ++i) {
-    c.logits.set(0, i,
-                 i < 5000 ? -kInfinity : 1000);  // pieces of a row without and with a finite logit
+    c.logits.set(0, i, i < 5000 ? -kInfinity : 1000);  // pieces of a row without and with a finite logit
     c.logits.set(2, i, std::nan(""));
   }
   c.logits.set(1, 8000, std::nan(""));
@@ -310,7 +305,7 @@ TEST(CrossEntropyErrors, RulesAreNamed) {
   EntropyCase c(RF_F32, 4, 8, 0);
   const rf_cross_entropy_args args = c.args();
   expect_rules<rf_cross_entropy_args>(
-      args, rf_cross_entropy_forward,
+      "args", args, rf_cross_entropy_forward,
       {{[](auto& a) { a.columns = 0; }, "[cross_entropy] columns must be >= 1, got 0"},
        {[](auto& a) { a.logits = nullptr; }, "[cross_entropy] logits must not be NULL, got NULL"},
        {[](auto& a) { a.logits_stride = 7; }, "[cross_entropy] logits_stride must be at least columns = 8, got 7"},
@@ -321,13 +316,11 @@ TEST(CrossEntropyErrors, RulesAreNamed) {
   for (const int64_t target : {8, -1}) {
     c.targets[2] = target;
     expect_refused(rf_cross_entropy_forward(&args),
-                   "[cross_entropy] targets[2] must be in 0..7 or ignore_index "
-                   "= -100, got " +
-                       std::to_string(target));
+                   "[cross_entropy] targets[2] must be in 0..7 or ignore_index = -100, got " + std::to_string(target));
   }
   c.targets[2] = 0;
   expect_rules<rf_cross_entropy_grads>(
-      c.grads(), [&](const rf_cross_entropy_grads* grads) { return rf_cross_entropy_backward(&args, grads); },
+      "grads", c.grads(), [&](const rf_cross_entropy_grads* grads) { return rf_cross_entropy_backward(&args, grads); },
       {{[](auto& g) { g.loss_stride = -1; }, "[cross_entropy] grads->loss_stride must be >= 0, got -1"},
        {[](auto& g) { g.logits = nullptr; }, "[cross_entropy] grads->logits must not be NULL, got NULL"},
        {[](auto& g) { g.loss = nullptr; }, "[cross_entropy] grads->loss must not be NULL, got NULL"}});

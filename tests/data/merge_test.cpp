@@ -82,11 +82,13 @@ TEST_F(Merge, SplitsWithInputsOfTheirOwn) {
   EXPECT_EQ(test.tokens(), 2);
 }
 
-// Longer than a document that waits for its split, and than the pieces in which tokens are copied.
+// Longer than a document that waits for its split, and than the pieces in which tokens are copied; and of just a piece.
 TEST_F(Merge, LongDocuments) {
-  std::string text;
+  std::string text, piece;
   while (text.size() < 9'000'000) text += "w1 w2x3 ";
+  for (int token = 0; token < 1 << 14; ++token) piece += "w3 ";
   write(directory_ / "text/a.txt", "w7");
+  write(directory_ / "text/aa.txt", piece);
   write(directory_ / "text/b.txt", text);
   write(directory_ / "text/c.txt", text.substr(0, 900'000));
   PrepareOptions given = options();

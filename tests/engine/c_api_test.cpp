@@ -1,9 +1,11 @@
 // The C interface: arguments that break a rule are refused, and nothing is written.
 #include "rf/engine.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/model_directory.h"
@@ -175,11 +177,27 @@ TEST_F(EngineCApi, Poolings) {
   expect_refused(rf_engine_pooled(engine, &tokens, RF_ENGINE_POOLER, out.data()), "pooler");  // a masked LM has none
 }
 
-TEST_F(EngineCApi, NothingIsAttendedTo) {
-  const uint8_t attend[3] = {0, 0, 0};
+TEST_F(EngineCApi, PoolingsOfAttendedTokens) {
+  constexpr size_t kWidth = 24;
+  const auto pooled = [&](rf_engine_pooling pooling) {
+    EXPECT_EQ(rf_engine_pooled(engine, &tokens, pooling, out.data()), RF_OK) << rf_engine_last_error();
+    return std::vector<float>(out.begin(), out.begin() + 2 * kWidth);
+  };
+  const auto expect_rows = [&](rf_engine_pooling pooling, size_t first, size_t second) {
+    ASSERT_EQ(hidden(), RF_OK) << rf_engine_last_error();
+    std::vector<float> rows(out.begin() + first * kWidth, out.begin() + (first + 1) * kWidth);
+    rows.insert(rows.end(), out.begin() + second * kWidth, out.begin() + (second + 1) * kWidth);
+    EXPECT_EQ(pooled(pooling), rows) << pooling;
+  };
+  uint8_t attend[3] = {1, 0, 1};
   tokens.attend = attend;
-  ASSERT_EQ(rf_engine_pooled(engine, &tokens, RF_ENGINE_MEAN, out.data()), RF_OK) << rf_engine_last_error();
-  for (size_t i = 0; i < 2 * 24; ++i) EXPECT_EQ(out[i], 0);
+  expect_rows(RF_ENGINE_CLS, 0, 2);
+  std::swap(attend[1], attend[2]);
+  expect_rows(RF_ENGINE_LAST, 0, 1);
+  std::fill_n(attend, 3, uint8_t{0});
+  for (const rf_engine_pooling pooling : {RF_ENGINE_CLS, RF_ENGINE_LAST}) expect_rows(pooling, 0, 1);
+  for (const rf_engine_pooling pooling : {RF_ENGINE_MEAN, RF_ENGINE_MAX, RF_ENGINE_MEAN_SQRT_LEN})
+    EXPECT_EQ(pooled(pooling), std::vector<float>(2 * kWidth)) << pooling;
 }
 
 }  // namespace

@@ -100,8 +100,17 @@ TEST(Config, UnknownKeysAreErrorsWithAHint) {
   expect_refused({{"sliding_window", 8}}, {"sliding_window must be", "8"});
   expect_refused({{"is_causal", true}}, {"is_causal must be", "true"});
   expect_refused({{"no_rope_layers", {1, 0}}}, {"no_rope_layers must be", "[1,0]"});
-  EXPECT_NO_THROW(parse_config(
-      {{"num_experts", 1}, {"alibi", 0}, {"no_rope_layers", {1, 1}}, {"sliding_window", 4096}, {"is_causal", false}}));
+  expect_refused({{"num_experts", 2}}, {"num_experts must be", "2"});
+  expect_refused({{"scale_attn_weights", false}}, {"scale_attn_weights must be", "false"});
+  expect_refused({{"layer_types", {"full_attention", "sliding_attention"}}}, {"layer_types must be", "sliding"});
+  expect_refused({{"use_bidirectional_attention", false}}, {"use_bidirectional_attention must be", "false"});
+  EXPECT_NO_THROW(parse_config({{"num_experts", 1},
+                                {"alibi", 0},
+                                {"no_rope_layers", {1, 1}},
+                                {"sliding_window", 1536},
+                                {"is_causal", false},
+                                {"scale_attn_weights", true},
+                                {"use_bidirectional_attention", true}}));
   expect_refused({{"auto_map", {{"AutoModel", "x.Y"}}}}, {"auto_map"});
   expect_refused({{"hiden_size", 4}}, {"\"hiden_size\"", "did you mean hidden_size?"});
   expect_refused({{"rotary_values", true}}, {"did you mean rotary_value?"});

@@ -1,12 +1,11 @@
 // First and end of each token's sequence, and bad positions (rf/nn/positions.h).
 #include "rf/nn/positions.h"
-#include "error_of.h"
 
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "rf/io/error.h"
+#include "error_of.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn {
@@ -114,7 +113,7 @@ TEST(Positions, OfAnotherDeviceAreRefused) {
   for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
            {"sinusoidal", "{}"}, {"rope", "{}"}, {"axial", R"({"grid_width": 2})"}, {"log-n", "{}"}, {"fire", "{}"}}) {
     const auto encoding = make_encoding({name, options}, {.heads = 2, .head_dim = 8, .causal = true});
-    const std::string message = error_of([&, encoding = encoding] {
+    const std::string message = error_of([&] {
       encoding->input(meta.query, at::kFloat);
       encoding->terms(0, encoding->shared(meta, at::kFloat), {});
     });

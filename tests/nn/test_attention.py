@@ -81,6 +81,19 @@ def test_positions_of_one_row_are_those_of_all():
         assert_close(attention(q, k, v, terms, positions=positions.int().expand(3, 5)), out)
 
 
+@pytest.mark.parametrize("second", [[0, 1, 2, 9, 10, 11], [6, 7, 8, 9, 10, 11]])
+def test_rows_of_a_batch_do_not_see_each_other(second):
+    """The second row has a gap or other distances, so that the whole batch is gathered; alone, the first takes the
+    shifts."""
+    q, k, v = data(2, 6, 6, 2, 2)
+    terms = all_terms(1, 6, 6, 2)
+    keys, positions = torch.arange(6), torch.stack([torch.arange(6), torch.tensor(second)])
+    both = attention(q, k, v, terms, positions=positions, key_positions=keys, kernel="explicit")
+    for row in range(2):
+        given = {"positions": positions[row], "key_positions": keys, "kernel": "explicit"}
+        assert_close(both[row : row + 1], attention(*(x[row : row + 1] for x in (q, k, v)), terms, **given))
+
+
 def test_default_positions_are_level_with_the_last_keys():
     q, k, v = data(1, 3, 5, 2, 2)
     terms = each_term(1, 3, 5, 2)["key_table"]

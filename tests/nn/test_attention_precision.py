@@ -1,8 +1,6 @@
-"""Attention over terms in 16 and 32 bits: its error against the float64 loops beside that of the plain formula.
+"""Attention over terms in 16 and 32 bits: its error against the float64 loops beside that of the plain formula."""
 
-Gradients of the fused kernel are compared with the explicit path in tests/ops/test_attention_fused.py.
-"""
-
+import numpy as np
 import pytest
 import torch
 
@@ -80,6 +78,37 @@ def test_error_beside_the_plain_formula(dtype, kind):
         ours, theirs = ours + largest_error(out, expected), theirs + largest_error(plain, expected)
     assert ours <= tol.LOW_PRECISION_RATIO * theirs
     assert theirs < 1, "the plain formula is wrong, and this test tests nothing"
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.bfloat16, "steps"), (torch.float16, "scattered")])
+def test_gradients_beside_the_plain_formula(dtype, kind):
+    torch.manual_seed(0)
+    positions, key_positions = positions_of(kind, *SHAPE[:3])
+    attend = torch.as_tensor(window_mask(24, 24, -1, 0))
+    _, terms = rounded(dtype)
+    names = [name for name, x in to_dict(terms).items() if x.is_floating_point() and name != "scale"]
+    errors = []
+    for _ in range(TIMES):
+        (q, k, v), terms = rounded(dtype)
+        run, inputs = with_gradients((q, k, v), terms, positions=positions, key_positions=key_positions, is_causal=True)
+        weights = torch.randn(q.shape).to(dtype)
+
+        def plain(q, k, v, *rest, terms=terms):
+            flat = to_dict(terms) | dict(zip(names, rest, strict=True))
+            return plain_formula(q, k, v, from_dict(flat), positions, key_positions, attend)
+
+        def gradients(function, inputs, weights=weights):
+            return torch.autograd.grad(function(*inputs), inputs, weights.to(inputs[0].dtype))
+
+        exact = gradients(plain, [x.detach().double().requires_grad_() for x in inputs])
+        both = gradients(run, inputs), gradients(plain, inputs)
+        errors.append([[largest_error(x, truth) for x, truth in zip(each, exact, strict=True)] for each in both])
+    ours, theirs = np.sum(errors, axis=0)
+    worse = np.greater(ours, tol.LOW_PRECISION_RATIO * theirs)
+    # Its derivative is 0: what remains is the rounding of the output times its gradient.
+    place = 3 + names.index("reset_row")
+    worse[place] = ours[place] > tol.FUSED_RESET_ROW * torch.finfo(dtype).eps
+    assert not worse.any(), np.array(["q", "k", "v", *names])[worse]
 
 
 def test_autocast():

@@ -30,7 +30,7 @@ STARTS = {
 }
 
 LAYER, WIDTH = 1, 5
-POSITIONS = torch.tensor([0, 1, 2, 5, 6, 40, 7])
+POSITIONS = torch.tensor([[0, 1, 2, 5, 6, 40, 7], [3, 9, 4, 0, 50, 1, 2]])  # of each row
 
 
 def encoding_of(case, bias):
@@ -54,7 +54,7 @@ def adapted(case, encoding, bias):
     def score(b, h, m, n):
         heads = range(case.heads)
         scores = np.array([case.q(b, m, each) @ case.k(b, n, each) for each in heads]) / math.sqrt(case.head_dim)
-        by_distance = bias(encoding, int(POSITIONS[m]) - int(POSITIONS[n]))
+        by_distance = bias(encoding, (POSITIONS[b, m] - POSITIONS[b, n]).item())
         inner = w_1 @ np.concatenate([scores, by_distance]) + b_1
         return (scores + by_distance + w_2 @ np.where(inner > 0, inner, 0.01 * inner) + b_2)[h]
 

@@ -433,10 +433,10 @@ def test_too_many_distances(name):
 
 @pytest.mark.parametrize("name", ["rope", "axial", "fope", "xpos", "log-n", "rerope", "dai-literal"])
 def test_several_axes_are_refused(name):
-    axes = torch.zeros(1, 4, 3, dtype=torch.long)
-    for sides in ({}, {"key_positions": torch.arange(4)}):
+    axes, flat = torch.zeros(1, 4, 3, dtype=torch.long), torch.arange(4)
+    for sides in ((axes, None), (axes, flat), (flat, axes)):
         with pytest.raises(ValueError, match=rf"\[{name}\] positions must be .* got 3 axes"):
-            make(name).terms(axes, **sides)
+            make(name).terms(*sides)
 
 
 @pytest.mark.parametrize("layer", [-1, LAYERS])

@@ -8,6 +8,7 @@ import roformer_cpp
 from encoding_case import parameter
 from initial_values import check_uniform, of_log
 from pair_loops import check_bias, perturb
+from tolerances import T2_RTOL
 
 
 def of_logit(values, name):
@@ -40,3 +41,12 @@ def test_pair_loops(name, positions, is_causal):
     encoding = perturb(roformer_cpp.encoding(name, num_attention_heads=3, head_dim=4, is_decoder=is_causal))
     bias = lambda h, m, n: -penalty(encoding, m - n)[h]  # noqa: E731
     check_bias(encoding, bias, positions, heads=3, is_causal=is_causal)
+
+
+@pytest.mark.parametrize("name", ["kerple-log", "kerple-power"])
+def test_starts_where_the_authors_clamp(name):
+    """Of so many draws up to 1 or 2 some are below 0.01."""
+    torch.manual_seed(0)
+    for key, values in roformer_cpp.encoding(name, num_attention_heads=4000).named_parameters():
+        numbers = 2 * values.double().sigmoid() if key == "logit_r2" else values.double().exp()
+        assert numbers.min().item() == pytest.approx(0.01, rel=T2_RTOL)

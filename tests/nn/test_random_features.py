@@ -154,3 +154,10 @@ def test_backward_after_a_redraw():
         projection = orthogonal_features(6, 4, seed=0, redraw=redraw).float()
         linear_attention(y, y, X, "favor", projection=projection).square().sum().backward()
         assert torch.equal(gradient, y.grad)
+
+
+def test_module_equals_the_function():
+    module = LinearAttention(4, feature_map="relu", num_features=6, rope_site="none").double().eval()
+    x = normal(2, 3, 1, 4)
+    expected = linear_attention(x, x, x, "relu", projection=module.projection, is_causal=True)
+    assert torch.equal(module(x, x, x, is_causal=True), expected)

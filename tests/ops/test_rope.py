@@ -161,6 +161,7 @@ def test_empty(shape, inplace):
     x = torch.empty(shape)
     y = roformer_cpp.rope(x, torch.arange(shape[-3]), layout="pairs", inplace=inplace)
     assert y.shape == x.shape
+    assert (y is x) == inplace
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

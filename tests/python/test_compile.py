@@ -95,6 +95,13 @@ def test_exported(name):
         assert torch.allclose(exported(inputs(tokens)), FUNCTIONS[name](inputs(tokens)), **tol.COMPILED_F32)
 
 
+def test_shapes_of_meta_tensors():
+    for name in ("causal", "linear", "favor"):
+        with torch.device("meta"):
+            out = FUNCTIONS[name](torch.empty(2, 8, H, D))
+        assert out.is_meta and out.shape == (2, 8, H, D)
+
+
 @pytest.mark.parametrize("name", ["causal", "tables"])
 def test_transforms_of_torch_func(name):
     function, q = FUNCTIONS[name], inputs()

@@ -119,6 +119,21 @@ def test_figure_2_falls_on_average_but_not_at_every_step():
     assert_allclose(curve.min(), 6.414997029110422, atol=DECAY_GOLDEN)
 
 
+# base: values at distances 1, 10, 50, 100, 200
+SWEEP = {
+    10: [31.724, 9.866, 2.198, 1.251, 5.931],
+    100: [31.469, 12.636, 4.387, 4.491, 6.009],
+    1000: [31.476, 15.54, 8.404, 6.878, 5.891],
+    10**4: [31.538, 17.954, 12.629, 10.227, 7.245],
+    10**6: [31.664, 21.289, 17.502, 13.533, 11.861],
+}
+
+
+def test_other_bases_decay_too():  # R-DEC-05
+    found = [[theory.decay_curve(r, 128, base) for r in (1, 10, 50, 100, 200)] for base in SWEEP]
+    assert_allclose(found, list(SWEEP.values()), atol=DECAY_PRINTED * 10)
+
+
 def test_score_of_ones():  # R-DEC-04 (a)
     golden = {
         0: 64,

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <string>
-#include <utility>
 
 #include "attention/fused.h"
 #include "attention/terms.h"
@@ -30,14 +29,8 @@ void check_kernel(const rf_attention_args& x) {
 }
 
 void check_extents(const rf_attention_args& x) {
-  for (const auto& [extent, name] :
-       {std::pair{x.batch, "batch"}, {x.queries, "queries"}, {x.keys, "keys"}, {x.heads, "heads"}}) {
-    require(extent >= 0, kWhere, name, " must be >= 0, got ", extent);
-  }
-  for (const auto& [extent, name] :
-       {std::pair{x.key_heads, "key_heads"}, {x.head_dim, "head_dim"}, {x.value_dim, "value_dim"}}) {
-    require(extent >= 1, kWhere, name, " must be >= 1, got ", extent);
-  }
+  check_at_least(kWhere, 0, {{x.batch, "batch"}, {x.queries, "queries"}, {x.keys, "keys"}, {x.heads, "heads"}});
+  check_at_least(kWhere, 1, {{x.key_heads, "key_heads"}, {x.head_dim, "head_dim"}, {x.value_dim, "value_dim"}});
   require(x.heads % x.key_heads == 0, kWhere, "heads must be a multiple of key_heads = ", x.key_heads, ", got ",
           x.heads);
   check_size(kWhere, {x.batch, x.queries, x.heads, x.head_dim}, "q");
@@ -167,7 +160,7 @@ enum class CheckedFor { kEquation, kKernels };
 
 void check_attention(const rf_attention_args& x, CheckedFor use) {
   check_dtype(kWhere, x.dtype);
-  require(x.dropout >= 0 && x.dropout < 1 - 0x1p-17, kWhere, "dropout must be in [0, 1 - 2^-17), got ", x.dropout);
+  check_dropout(kWhere, x.dropout, "dropout");
   if (use == CheckedFor::kKernels) check_kernel(x);
   check_extents(x);
   if (use == CheckedFor::kKernels) {

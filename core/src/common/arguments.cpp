@@ -28,6 +28,16 @@ void check_dtype(const char* where, rf_dtype dtype) {
           static_cast<int>(dtype));
 }
 
+void check_at_least(const char* where, int64_t least, std::initializer_list<std::pair<int64_t, const char*>> extents) {
+  for (const auto& [extent, name] : extents) {
+    require(extent >= least, where, name, " must be >= ", least, ", got ", extent);
+  }
+}
+
+void check_dropout(const char* where, double p, const char* name) {
+  require(p >= 0 && p < 1 - 0x1p-17, where, name, " must be in [0, 1 - 2^-17), got ", p);
+}
+
 void check_size(const char* where, std::initializer_list<int64_t> extents, const char* name) {
   int64_t bytes = sizeof(double);
   for (const int64_t extent : extents) {

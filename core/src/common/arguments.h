@@ -78,6 +78,11 @@ rf_status with_arguments(const char* where, const Args* args, const Grads* grads
 // Rules that operators share. `where` is the operator's name in the message.
 void check_dtype(const char* where, rf_dtype dtype);
 
+void check_at_least(const char* where, int64_t least, std::initializer_list<std::pair<int64_t, const char*>> extents);
+
+// A probability of dropout.
+void check_dropout(const char* where, double p, const char* name);
+
 // The bytes of a float64 array must fit in int64.
 void check_size(const char* where, std::initializer_list<int64_t> extents, const char* name);
 

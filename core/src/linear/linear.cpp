@@ -39,8 +39,7 @@ void check_matrix(int64_t rows, int64_t columns, const char* name) {
 }
 
 void check_vector(const rf_linear_args& args, const void* data, const char* name) {
-  const int64_t bytes = args.dtype == RF_F64 ? 8 : 4;
-  require(is_aligned(data, bytes), kWhere, name, " must be aligned to its element of ", bytes, " bytes, got ", data);
+  check_pointer(kWhere, data, 0, row_element_bytes(args.dtype), name);
 }
 
 void check_shape(rf_dtype dtype, int64_t rows, int64_t in, int64_t out) {
@@ -58,9 +57,8 @@ void check_shape(rf_dtype dtype, int64_t rows, int64_t in, int64_t out) {
 // An array of `rows` rows; NULL is refused if it has elements.
 void check_array(rf_dtype dtype, const void* data, int64_t rows, int64_t columns, int64_t stride, const char* name) {
   if (rows == 0 || columns == 0) return;
-  require(data != nullptr, kWhere, name, " must not be NULL, got NULL");
   const int64_t bytes = element_bytes(dtype);
-  require(is_aligned(data, bytes), kWhere, name, " must be aligned to its element of ", bytes, " bytes, got ", data);
+  check_pointer(kWhere, data, 1, bytes, name);
   int64_t size = 0;
   require(rows == 1 || stride >= columns, kWhere, "the stride of ", name, " must be at least its columns = ", columns,
           ", got ", stride);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "common/arguments.h"
@@ -37,15 +36,10 @@ void check_choices(const rf_linear_attention_args& x) {
 }
 
 void check_extents(const rf_linear_attention_args& x) {
-  for (const auto& [extent, name] : {std::pair{x.batch, "batch"}, {x.queries, "queries"}, {x.keys, "keys"}}) {
-    require(extent >= 0, kWhere, name, " must be >= 0, got ", extent);
-  }
-  for (const auto& [extent, name] : {std::pair{x.heads, "heads"},
-                                     {x.key_heads, "key_heads"},
-                                     {x.features, "features"},
-                                     {x.value_dim, "value_dim"}}) {
-    require(extent >= 1, kWhere, name, " must be >= 1, got ", extent);
-  }
+  check_at_least(kWhere, 0, {{x.batch, "batch"}, {x.queries, "queries"}, {x.keys, "keys"}});
+  check_at_least(
+      kWhere, 1,
+      {{x.heads, "heads"}, {x.key_heads, "key_heads"}, {x.features, "features"}, {x.value_dim, "value_dim"}});
   require(x.heads % x.key_heads == 0, kWhere, "heads must be a multiple of key_heads = ", x.key_heads, ", got ",
           x.heads);
   check_size(kWhere, {x.batch, x.queries, x.heads, x.features}, "q");

@@ -382,41 +382,41 @@ using Halves = VectorHalves<T>;
 #endif
 
 template <class PairsKernel, class HalvesKernel>
-void rotate_layout(rf_rope_layout layout, const RopeTile& tile) {
-  if (layout == RF_ROPE_PAIRS) {
+void rotate_layout(const RopeTile& tile) {
+  if (tile.layout == RF_ROPE_PAIRS) {
     rotate<PairsKernel>(tile);
   } else {
     rotate<HalvesKernel>(tile);
   }
 }
 
-void rotate_bf16(rf_rope_layout layout, const RopeTile& tile) {
+void rotate_bf16(const RopeTile& tile) {
 #if HWY_TARGET == HWY_SCALAR
-  rotate_layout<Pairs<BFloat16>, Halves<BFloat16>>(layout, tile);
+  rotate_layout<Pairs<BFloat16>, Halves<BFloat16>>(tile);
 #else
 #if RF_HAVE_BF16_INSTRUCTION
   if (has_bf16_instruction()) {
-    return rotate_layout<Bf16Pairs<InstructionRounding>, Bf16Halves<InstructionRounding>>(layout, tile);
+    return rotate_layout<Bf16Pairs<InstructionRounding>, Bf16Halves<InstructionRounding>>(tile);
   }
 #endif
-  rotate_layout<Bf16Pairs<IntegerRounding>, Bf16Halves<IntegerRounding>>(layout, tile);
+  rotate_layout<Bf16Pairs<IntegerRounding>, Bf16Halves<IntegerRounding>>(tile);
 #endif
 }
 
-void rotate_f16(rf_rope_layout layout, const RopeTile& tile) {
+void rotate_f16(const RopeTile& tile) {
 #if HWY_TARGET != HWY_SCALAR && !RF_HAVE_F16
-  rotate_layout<Scalar<PairIndex, Float16>, Scalar<HalfIndex, Float16>>(layout, tile);
+  rotate_layout<Scalar<PairIndex, Float16>, Scalar<HalfIndex, Float16>>(tile);
 #else
-  rotate_layout<Pairs<Float16>, Halves<Float16>>(layout, tile);
+  rotate_layout<Pairs<Float16>, Halves<Float16>>(tile);
 #endif
 }
 
-void rotate_any(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile) {
-  switch (dtype) {
-    case RF_F32: return rotate_layout<Pairs<float>, Halves<float>>(layout, tile);
-    case RF_F64: return rotate_layout<Pairs<double>, Halves<double>>(layout, tile);
-    case RF_BF16: return rotate_bf16(layout, tile);
-    case RF_F16: return rotate_f16(layout, tile);
+void rotate_any(const RopeTile& tile) {
+  switch (tile.dtype) {
+    case RF_F32: return rotate_layout<Pairs<float>, Halves<float>>(tile);
+    case RF_F64: return rotate_layout<Pairs<double>, Halves<double>>(tile);
+    case RF_BF16: return rotate_bf16(tile);
+    case RF_F16: return rotate_f16(tile);
   }
 }
 
@@ -429,7 +429,7 @@ namespace rf::core {
 
 HWY_EXPORT(rotate_any);
 
-void rotate_tile(const RopeTile& tile) { HWY_DYNAMIC_DISPATCH(rotate_any)(tile.dtype, tile.layout, tile); }
+void rotate_tile(const RopeTile& tile) { HWY_DYNAMIC_DISPATCH(rotate_any)(tile); }
 
 int64_t rope_stage_bytes(int64_t head_bytes) { return std::max(HWY_STATIC_DISPATCH(kStageBytes), head_bytes); }
 

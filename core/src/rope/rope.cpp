@@ -54,9 +54,7 @@ void check_shape(const RopeData& data) {
   check_dtype(data.where, data.dtype);
   require(data.layout == RF_ROPE_PAIRS || data.layout == RF_ROPE_HALVES, data.where,
           "layout must be RF_ROPE_PAIRS or RF_ROPE_HALVES, got ", static_cast<int>(data.layout));
-  for (const auto& [extent, name] : {std::pair{data.batch, "batch"}, {data.tokens, "tokens"}, {data.heads, "heads"}}) {
-    require(extent >= 0, data.where, name, " must be >= 0, got ", extent);
-  }
+  check_at_least(data.where, 0, {{data.batch, "batch"}, {data.tokens, "tokens"}, {data.heads, "heads"}});
   require(data.head_dim >= 2 * data.num_freqs, data.where, "head_dim must be >= rotary_dim = ", 2 * data.num_freqs,
           ", got ", data.head_dim);
 }

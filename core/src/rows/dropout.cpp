@@ -23,7 +23,7 @@ void dropout(rf_dtype dtype, const void* x, void* y, int64_t count, double p, ui
   const int64_t bytes = element_bytes(dtype);
   require(count >= 0 && count <= INT64_MAX / bytes, "dropout", "count must be >= 0 and fit in int64 bytes, got ",
           count);
-  require(p >= 0 && p < 1 - 0x1p-17, "dropout", "p must be in [0, 1 - 2^-17), got ", p);
+  check_dropout("dropout", p, "p");
   if (count == 0) return;
   require(x != nullptr && y != nullptr, "dropout", "x and y must not be NULL, got NULL");
   require(is_aligned(x, bytes) && is_aligned(y, bytes), "dropout", "x and y must be aligned to their element of ",

@@ -21,8 +21,7 @@ class RowChecks {
   // Must come before the checks of arrays.
   void extents(rf_dtype dtype, int64_t rows, int64_t columns) {
     check_dtype(where_, dtype);
-    require(rows >= 0, where_, "rows must be >= 0, got ", rows);
-    require(columns >= 0, where_, "columns must be >= 0, got ", columns);
+    check_at_least(where_, 0, {{rows, "rows"}, {columns, "columns"}});
     check_size(where_, {rows, columns}, "[rows, columns]");
     dtype_ = dtype;
     rows_ = rows;
@@ -75,7 +74,7 @@ NormChecks check_norm(const rf_norm_args& x) {
   require(x.kind == RF_NORM_LAYER || x.kind == RF_NORM_RMS, "norm", "kind must be RF_NORM_LAYER or RF_NORM_RMS, got ",
           static_cast<int>(x.kind));
   require(x.eps >= 0 && std::isfinite(x.eps), "norm", "eps must be >= 0 and finite, got ", x.eps);
-  require(x.dropout >= 0 && x.dropout < 1 - 0x1p-17, "norm", "dropout must be in [0, 1 - 2^-17), got ", x.dropout);
+  check_dropout("norm", x.dropout, "dropout");
   check.array(x.x, x.x_stride, "x");
   checks.stream.optional_array(x.residual, x.residual_stride, "residual");
   check.parameter(x.bias, "bias");

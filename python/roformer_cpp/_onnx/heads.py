@@ -1,6 +1,6 @@
 """What follows the encoder in a graph: the head of a model, or the modules of sentence-transformers.
 
-Names and formulas follow engine/src/heads.cpp and engine/src/pooling.cpp.
+Names and formulas follow engine/src/heads.cpp.
 """
 
 import json

@@ -208,9 +208,9 @@ class ByteLevelEncoder {
       rest.text.remove_prefix(text.size());
     }
   }
+  // Passes on the piece at byte `at` of a word. `character`: the index in the source at that byte; afterwards the index
+  // after the piece.
   void append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at, const BytePairModel::Piece& piece,
-                    // Passes on the piece at byte `at` of a word. `character`: the index in the source at that byte;
-                    // afterwards the index after the piece.
                     int32_t& character) {
     const size_t length = piece.length;
     const std::string_view slice = word.text.substr(at, length);
