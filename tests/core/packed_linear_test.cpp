@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "common/cpu_features.h"
 #include "core/allocation_count.h"
 #include "core/linear_layer_case.h"
 #include "core/row_case.h"
@@ -78,6 +79,8 @@ TEST_P(PackedLinear, GivesTheBitsOfTheProductThatIsNotPacked) {
   ASSERT_EQ(rf_linear_set_backend("plain"), RF_OK) << rf_last_error();
   for (const rf_dtype dtype : kTypes) {
     if (dtype == RF_BF16 && GetParam() == "AVX3_AMX") continue;  // sums of tiles have another order
+    // There weights that are not packed are multiplied as floats.
+    if (dtype == RF_BF16 && GetParam() == "AVX3" && !core::has_fast_bf16_pairs()) continue;
     LinearLayerCase plain(dtype, 70, 1100, 1100);
     ASSERT_STREQ(rf_linear_backend(dtype, 70, 1100, 1100), "plain");
     const rf_linear_args call = plain.args();

@@ -11,7 +11,7 @@
  * and v have the same bits for any number of threads and whatever else is in the batch or packed with a sequence;
  * gradients of terms for any number of threads. Limits of float32 in tiles: a score has a relative error of about
  * 2^-24, so its weight has an error of |score| 2^-24; sums over values may be 2^8 S times the largest value before they
- * are divided; below -2^127 scores count as -infinity. RF_BF16 without a and c, on a CPU with AVX512_BF16 or AMX:
+ * are divided; below -2^127 scores count as -infinity. RF_BF16 without a and c, on AMD with AVX512_BF16 or with AMX:
  * products round rotated vectors, weights and gradients of scores to bfloat16, and treat numbers below 2^-126 as zero.
  */
 #ifndef RF_ATTENTION_H_

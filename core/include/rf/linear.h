@@ -9,8 +9,9 @@
  * the products use bfloat16.
  *
  * Sums are in float32 for every type of the arrays, and an element is rounded once, when it is written; RF_F64 is
- * computed by plain loops on one thread, as the reference. bfloat16 products on AVX512_BF16 and AMX treat operands
- * below 2^-126 in magnitude as zero.
+ * computed by plain loops on one thread, as the reference. RF_BF16 is multiplied in bfloat16 by AMX, by AVX512_BF16 on
+ * AMD, and by AVX512_BF16 on Intel for packed weights and "onednn" only, since Intel's instruction is slower than float
+ * products; these products treat operands below 2^-126 in magnitude as zero.
  *
  * Determinism: an element of y, dx or dW is one sum over its terms in order, divided only by the shape and computed by
  * one thread, so it has the same bits for any number of threads; db is summed in chunks of 256 rows, then over the

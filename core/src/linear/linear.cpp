@@ -128,15 +128,19 @@ GemmBackend backend_of_packed(Unit unit) {
   return unit == Unit::kBf16Pair && use_amx() ? GemmBackend::kAmx : GemmBackend::kPlain;
 }
 
-// The same for all backends, so that packed weights serve any number of rows.
-Unit unit_of(rf_dtype dtype) { return dtype == RF_BF16 && multiplies_bf16_pairs() ? Unit::kBf16Pair : Unit::kFloat; }
+Unit unit_of(rf_dtype dtype, bool pairs) { return dtype == RF_BF16 && pairs ? Unit::kBf16Pair : Unit::kFloat; }
+
+// The same for all backends, so that packed weights serve any number of rows. Pairs keep them small where floats would
+// be faster.
+Unit packed_unit_of(rf_dtype dtype) { return unit_of(dtype, multiplies_bf16_pairs()); }
 
 using Contiguous = GemmOperand::Contiguous;
 
 Gemm product_of(const rf_linear_args& args, int64_t rows, int64_t columns, int64_t depth) {
   Gemm gemm;
-  gemm.unit = unit_of(args.dtype);
   gemm.backend = backend_of(args.dtype, args.rows);
+  gemm.unit =
+      unit_of(args.dtype, multiplies_bf16_pairs() && (has_fast_bf16_pairs() || gemm.backend == GemmBackend::kOnednn));
   gemm.rows = rows;
   gemm.columns = columns;
   gemm.depth = depth;
@@ -146,7 +150,7 @@ Gemm product_of(const rf_linear_args& args, int64_t rows, int64_t columns, int64
 // B(t,j) = W[j][t]; no rows.
 Gemm weight_product(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t stride) {
   Gemm gemm;
-  gemm.unit = unit_of(dtype);
+  gemm.unit = packed_unit_of(dtype);
   gemm.columns = out;
   gemm.depth = in;
   gemm.b = {dtype, weight, stride, Contiguous::kDepth};
@@ -158,7 +162,7 @@ void check_packed(const rf_linear_args& args) {
   require(packed.dtype == args.dtype && packed.in == args.in && packed.out == args.out, kWhere,
           "packed must be of the dtype, in and out of the call = ", static_cast<int>(args.dtype), ", ", args.in, ", ",
           args.out, ", got ", static_cast<int>(packed.dtype), ", ", packed.in, ", ", packed.out);
-  require(!use_reference() && packed.unit == unit_of(args.dtype), kWhere,
+  require(!use_reference() && packed.unit == packed_unit_of(args.dtype), kWhere,
           "packed must be used with the instruction set that it was packed for, got a weight packed for another");
 }
 
@@ -182,6 +186,7 @@ void forward(const rf_linear_args& args) {
   gemm.b = {weight_type(args), args.weight, args.weight_stride, Contiguous::kDepth};
   if (args.packed != nullptr) {
     gemm.packed_b = args.packed->units.get();
+    gemm.unit = args.packed->unit;
     gemm.backend = backend_of_packed(gemm.unit);
   }
   gemm.c_dtype = args.dtype;
