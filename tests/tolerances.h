@@ -87,10 +87,10 @@ inline constexpr double kHandAttention = 64 * 2.220446049250313e-16;
 // adds some eps of its absolute terms to the probability. This is the rule for float32.
 inline constexpr double kAttentionEps = 16;
 inline constexpr double kScoreShare = 1;
-// Results of 16 bits: our largest error is at most this many times that of the plain formula in the same type, both
-// against float64, besides the rounding of the result, half an eps of it.
-inline constexpr double kPlainErrors = 2;
-inline constexpr double kLastRounding = 0.5;
+// Results of 16 bits, of the largest: their own rounding is half an eps, and as much each are those of the products'
+// two sides; where the terms of a sum cancel, theirs is left.
+inline constexpr double kLowEps = 1.5;
+inline constexpr double kLowCancels = 0.005;
 // What is left of a sum in float64 that is 0, relative to its terms.
 inline constexpr double kVanishes = 1e-12;
 
