@@ -132,6 +132,35 @@ def test_the_backward_refuses(change, message):
         backward(given["grad_out"], given["out"], given["log_sum"], wanted, *tensors, given["terms"], given["ranges"])
 
 
+IDS, ENDS, META = torch.arange(4)[None], torch.tensor([0, 2, 4]), torch.zeros(1, 1, device="meta")
+BAD = [
+    ({"v": torch.ones(1, 4, 2, 6, device="meta")}, "v must be on the device of q, cpu, got meta"),
+    ({"query_positions": IDS.int()}, "query_positions must be int64, got Int"),
+    ({"key_positions": torch.arange(5)[None]}, r"key_positions must be \[1 or 1, 4\], got \[1, 5\]"),
+    ({"mask": torch.ones(1, 1, 4, 4)}, "mask must be bool and broadcast to .*, got Float"),
+    ({"layout": "both"}, 'layout must be "pairs".*, got "both"'),
+    ({"query_cos": torch.ones(1, 4, 2)}, "query_cos and query_sin must be given together, got query_cos alone"),
+    ({"bias": META}, "bias must be on the device of q, cpu, got meta"),
+    ({"position_query": torch.ones(4, 6)}, r"position_query must be \[4, 0, 6\], got \[4, 6\]"),
+    ({"content_bias": torch.ones(4, 6).double()}, "content_bias must be Float for data of Float, got Double"),
+    ({"cu_seqlens_q": ENDS.float()}, r"cu_seqlens_q must be int32 or int64 \[sequences \+ 1\], got Float \[3\]"),
+    ({"cu_seqlens_q": ENDS[:0]}, r"cu_seqlens_q must be int32 or int64 .*, got Long \[0\]"),
+    ({"cu_seqlens_k": ENDS[None]}, r"cu_seqlens_k must be int32 or int64 .*, got Long \[1, 3\]"),
+    ({"cu_seqlens_k": META[0].long()}, "cu_seqlens_k must be on the device of q, cpu, got meta"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_arguments(change, message):
+    """The rules of the operator that the checks of roformer_cpp.attention hide: tests/nn/test_attention_errors.py has
+    the others."""
+    q, k = torch.ones(1, 4, 4, 6), torch.ones(1, 4, 2, 6)
+    given = {"q": q, "k": k, "v": k, "query_positions": IDS, "key_positions": IDS, "mask": None} | change
+    terms = [given.pop(name, None) for name in TENSORS]
+    with pytest.raises(ValueError, match=rf"^\[attention\] {message}"):
+        kernel(*(given.pop(name) for name in list(given)[:6]), terms, [0] * 10, **given)
+
+
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize(
     ("terms", "ranges"), [(0, 10), (5, 10), (ALL - 1, 10), (ALL + 1, 10), (ALL, 0), (ALL, 9), (ALL, 11)]
