@@ -15,13 +15,6 @@ inline constexpr double kEpsF32 = 1.1920928955078125e-7;
 inline constexpr double kEpsF64 = 2.220446049250313e-16;
 inline constexpr double kEpsBf16 = 0.0078125;
 inline constexpr double kEpsF16 = 0.0009765625;
-// The golden numbers carry 12 decimals.
-inline constexpr double kGoldenDecimals = 6e-12;
-// R^-1 R and R^T R on values below 2: some eps of their magnitude; scale 0.3 and its inverse add two roundings.
-inline constexpr double kRoundTripF64 = 16 * 2.220446049250313e-16;
-// R-ROPE-08.
-inline constexpr double kNormF32 = 1e-6;
-inline constexpr double kNormF64 = 1e-14;
 
 // ---- data ----
 // A sample mean against its expectation, in standard deviations (R-TRN-01). Seeds are fixed: a test that passes does so
@@ -51,10 +44,6 @@ inline constexpr double kRisesHalf = 0.2;
 // ---- tasks ----
 // A loss in double, of values of order 10, against its formula written in another way.
 inline constexpr double kFloat64Formula = 1e-13;
-
-// ---- core: dropout ----
-// Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.
-inline constexpr double kBinomialSigmas = 5;
 
 // ---- core: rows ----
 // An element of a row is some roundings and a sum over the row, whose error in lanes is that of its dozens of additions
@@ -101,8 +90,6 @@ inline constexpr double kLinearAttentionEps = 16;
 // The products of a chunk's 64 tokens are added one by one, at worst 64 roundings of half an eps to the same side in
 // numerator and denominator, and some more to answer; chunks are added without loss, however many.
 inline constexpr double kLinearWorstEps = 72;
-// The golden numbers carry 12 digits.
-inline constexpr double kGoldenLinear = 6e-12;
 
 }  // namespace rf::tests
 

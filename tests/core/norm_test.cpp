@@ -275,7 +275,7 @@ TEST(NormErrors, RulesAreNamed) {
   NormCase c(RF_F32, {RF_NORM_LAYER, 4, 8, 0, 0});
   const rf_norm_args args = c.args();
   expect_rules<rf_norm_args>(
-      "args", args, rf_norm_forward,
+      args, rf_norm_forward,
       {{[](auto& a) { a.dtype = static_cast<rf_dtype>(0); },
         "[norm] dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got 0"},
        {[](auto& a) { a.kind = static_cast<rf_norm_kind>(0); },
@@ -296,7 +296,7 @@ TEST(NormErrors, RulesAreNamed) {
        {[](auto& a) { a.stream_dtype = RF_BF16; },
         "[norm] stream_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16"}});
   expect_rules<rf_norm_grads>(
-      "grads", c.grads(), [&](const rf_norm_grads* grads) { return rf_norm_backward(&args, grads); },
+      c.grads(), [&](const rf_norm_grads* grads) { return rf_norm_backward(&args, grads); },
       {{[](auto& g) { g.y = nullptr; }, "[norm] grads->y must not be NULL, got NULL"},
        {[](auto& g) { g.x_stride = 3; }, "[norm] grads->x_stride must be at least columns = 8, got 3"},
        {[](auto& g) { g.residual = g.x; }, "[norm] grads->x and grads->residual must be different arrays"},

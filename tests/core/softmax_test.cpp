@@ -136,11 +136,11 @@ TEST(SoftmaxErrors, RulesAreNamed) {
   SoftmaxCase c(RF_F32, 4, 8, 0);
   const rf_softmax_args args = c.args();
   expect_rules<rf_softmax_args>(
-      "args", args, rf_softmax_forward,
+      args, rf_softmax_forward,
       {{[](auto& a) { a.rows = -1; }, "[softmax] rows must be >= 0, got -1"},
        {[](auto& a) { a.x = nullptr; }, "[softmax] x must not be NULL, got NULL"},
        {[](auto& a) { a.y_stride = 7; }, "[softmax] y_stride must be at least columns = 8, got 7"}});
-  expect_rules<rf_softmax_grads>("grads", c.grads(),
+  expect_rules<rf_softmax_grads>(c.grads(),
                                  [&](const rf_softmax_grads* grads) { return rf_softmax_backward(&args, grads); },
                                  {{[](auto& g) { g.x = nullptr; }, "[softmax] grads->x must not be NULL, got NULL"},
                                   {[](auto& g) { g.y = nullptr; }, "[softmax] grads->y must not be NULL, got NULL"}});
@@ -305,7 +305,7 @@ TEST(CrossEntropyErrors, RulesAreNamed) {
   EntropyCase c(RF_F32, 4, 8, 0);
   const rf_cross_entropy_args args = c.args();
   expect_rules<rf_cross_entropy_args>(
-      "args", args, rf_cross_entropy_forward,
+      args, rf_cross_entropy_forward,
       {{[](auto& a) { a.columns = 0; }, "[cross_entropy] columns must be >= 1, got 0"},
        {[](auto& a) { a.logits = nullptr; }, "[cross_entropy] logits must not be NULL, got NULL"},
        {[](auto& a) { a.logits_stride = 7; }, "[cross_entropy] logits_stride must be at least columns = 8, got 7"},
@@ -320,7 +320,7 @@ TEST(CrossEntropyErrors, RulesAreNamed) {
   }
   c.targets[2] = 0;
   expect_rules<rf_cross_entropy_grads>(
-      "grads", c.grads(), [&](const rf_cross_entropy_grads* grads) { return rf_cross_entropy_backward(&args, grads); },
+      c.grads(), [&](const rf_cross_entropy_grads* grads) { return rf_cross_entropy_backward(&args, grads); },
       {{[](auto& g) { g.loss_stride = -1; }, "[cross_entropy] grads->loss_stride must be >= 0, got -1"},
        {[](auto& g) { g.logits = nullptr; }, "[cross_entropy] grads->logits must not be NULL, got NULL"},
        {[](auto& g) { g.loss = nullptr; }, "[cross_entropy] grads->loss must not be NULL, got NULL"}});
