@@ -63,14 +63,6 @@ inline constexpr double kInt8Eps = 2;
 // The largest slope of GELU, 1.129 of the form with erf and 1.130 of the one with tanh, rounded up.
 inline constexpr double kGeluSlope = 1.14;
 
-// ---- core/ref: attention ----
-// A central difference with step h on a function with third derivatives of order 1..100: h^2 from the series and
-// eps |loss| / h from rounding, both below 1e-8 here.
-inline constexpr double kDifferenceStep = 1e-5;
-inline constexpr double kDifferenceError = 1e-7;
-// Two keys, values to 16: some eps of them.
-inline constexpr double kHandAttention = 64 * 2.220446049250313e-16;
-
 // ---- core: attention in tiles ----
 // An output is a mean of values, a gradient a sum of such products; each of the sums of float32 products behind a score
 // adds some eps of its absolute terms to the probability. This is the rule for float32.

@@ -1,8 +1,8 @@
-// Every rule of attention over terms, broken once: the status, and the text "[attention] rule, got value".
+// Rules of attention over terms, each broken once: the status, and the text "[attention] rule, got value". Those that
+// Python reaches too are in tests/nn/test_attention_errors.py.
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -51,8 +51,6 @@ TEST(AttentionErrors, ArgumentsAndExtents) {
   refused([](rf_attention_args& x) { x.keys = -3; }, "keys must be >= 0", "-3");
   refused([](rf_attention_args& x) { x.heads = -4; }, "heads must be >= 0", "-4");
   refused([](rf_attention_args& x) { x.key_heads = 0; }, "key_heads must be >= 1", "0");
-  refused([](rf_attention_args& x) { x.key_heads = 3; }, "heads must be a multiple of key_heads = 3", "4");
-  refused([](rf_attention_args& x) { x.head_dim = 0; }, "head_dim must be >= 1", "0");
   refused([](rf_attention_args& x) { x.value_dim = 4; }, "value_dim must be head_dim = 6", "4");
   refused([](rf_attention_args& x) { x.batch = INT64_MAX; }, "the size of q in bytes must fit in int64",
           "9223372036854775807");
@@ -61,8 +59,6 @@ TEST(AttentionErrors, ArgumentsAndExtents) {
     refused([=](rf_attention_args& x) { x.*pointer = nullptr; }, "must not be NULL", "NULL");
   }
   refused([](rf_attention_args& x) { x.out = nullptr; }, "out must not be NULL", "NULL");
-  refused([](rf_attention_args& x) { x.scale = std::numeric_limits<double>::infinity(); }, "scale must be finite",
-          "inf");
   refused([](rf_attention_args& x) { x.window_left = -2; }, "window_left must be >= 0", "-2");
   refused([](rf_attention_args& x) { x.window_right = -2; }, "window_right must be >= 0", "-2");
   static const int64_t prefix[] = {1, -3, 0, 0};
@@ -97,35 +93,23 @@ TEST(AttentionErrors, StridesAndAlignment) {
 }
 
 TEST(AttentionErrors, Positions) {
-  static const int64_t far[] = {0, 1, (int64_t{1} << 53) + 1, 0}, beyond[] = {0, 7, 0, 0}, negative[] = {0, 0, -1, 0};
+  static const int64_t far[] = {0, 1, (int64_t{1} << 53) + 1, 0};
+  refused([](rf_attention_args& x) { x.key_positions = far; }, "key_positions must be within 2^53", "9007199254740993");
   refused([](rf_attention_args& x) { x.query_positions = nullptr; }, "query_positions must not be NULL", "NULL");
   refused([](rf_attention_args& x) { x.key_positions = nullptr; }, "key_positions must not be NULL", "NULL");
   refused([](rf_attention_args& x) { x.key_position_stride_b = -1; }, "key_positions_stride_b must be >= 0", "-1");
-  refused([](rf_attention_args& x) { x.key_positions = far; }, "key_positions must be within 2^53", "9007199254740993");
-  refused([](rf_attention_args& x) { x.key_positions = beyond; }, "key_positions must be in 0..6", "7");
-  refused([](rf_attention_args& x) { x.key_positions = negative; }, "key_positions must be in 0..6", "-1");
 }
 
 TEST(AttentionErrors, Terms) {
   refused([](rf_attention_args& x) { x.layout = static_cast<rf_rope_layout>(0); }, "layout must be RF_ROPE_PAIRS", "0");
   refused([](rf_attention_args& x) { x.query.sin = nullptr; }, "query must have both cos and sin", "cos alone");
-  refused([](rf_attention_args& x) { x.key.batch = 3; }, "key.batch must be 1 or batch = 2", "3");
-  refused([](rf_attention_args& x) { x.value.pairs = 4; }, "value.pairs must be in 1..3", "4");
   refused([](rf_attention_args& x) { x.key_rotation_heads = 4; }, "key_rotation_heads must be 0, 1 or 2", "4");
   refused([](rf_attention_args& x) { x.query_rotation_heads = -1; }, "query_rotation_heads must be 0, 1 or 4", "-1");
   refused([](rf_attention_args& x) { x.key_table.lo = 3; }, "key_table.lo must be <= hi = 2", "3");
   refused([](rf_attention_args& x) { x.query_table.lo = INT64_MIN; }, "query_table.lo and hi must be within 2^53",
           "-9223");
-  refused([](rf_attention_args& x) { x.value_table.heads = 2; }, "value_table.heads must be 1 or heads = 4", "2");
   refused([](rf_attention_args& x) { x.bias.width = 6; }, "bias.width must be 1", "6");
-  refused([](rf_attention_args& x) { x.gate.width = 3; }, "gate.width must be 6", "3");
-  refused([](rf_attention_args& x) { x.position_key = nullptr; },
-          "position_query and position_key must be given together", "position_query alone");
   refused([](rf_attention_args& x) { x.positions = 0; }, "positions must be >= 1", "0");
-  refused([](rf_attention_args& x) { x.key_score.batch = 3; }, "key_score.batch must be 1 or batch = 2", "3");
-  refused([](rf_attention_args& x) { x.key_score.heads = 2; }, "key_score.heads must be 1 or heads = 4", "2");
-  refused([](rf_attention_args& x) { x.pair_bias.batch = 0; }, "pair_bias.batch must be 1 or batch = 2", "0");
-  refused([](rf_attention_args& x) { x.pair_bias.heads = 3; }, "pair_bias.heads must be 1 or heads = 4", "3");
   refused([](rf_attention_args& x) { x.pair_bias.stride_t = INT64_MIN; }, "strides of pair_bias",
           "a stride of " + std::to_string(INT64_MIN));
   refused([](rf_attention_args& x) { x.key_score.stride_t = 1; }, "key_score.stride_t must be 0", "1");
@@ -146,11 +130,8 @@ TEST(AttentionErrors, PackedSequences) {
   expect(nullptr, ends, 2, "cu_seqlens_q and cu_seqlens_k must be given together", "cu_seqlens_k alone");
   expect(ends, key_ends, -1, "sequences must be >= 0", "-1");
   expect(ends, key_ends, INT64_MAX, "the size of cu_seqlens_q in bytes must fit in int64", "9223372036854775807");
-  expect(late, key_ends, 2, "cu_seqlens_q must begin with 0", "1");
   expect(ends, late, 2, "cu_seqlens_k must begin with 0", "1");
-  expect(falling, key_ends, 2, "cu_seqlens_q must not decrease", "3 after 5");
   expect(ends, falling, 2, "cu_seqlens_k must not decrease", "3 after 5");
-  expect(ends, key_ends, 1, "cu_seqlens_q must end with queries = 3", "2");
   expect(ends, ends, 2, "cu_seqlens_k must end with keys = 4", "3");
   const auto* shifted = reinterpret_cast<const int64_t*>(reinterpret_cast<const char*>(ends) + 4);
   expect(shifted, key_ends, 2, "cu_seqlens_q must be aligned to its element of 8", "0x");

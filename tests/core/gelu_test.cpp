@@ -1,5 +1,5 @@
-// GELU: both forms against erf, erfc and tanh of the C library, gradients of the float64 loops against differences,
-// kernels of every instruction set against the float64 loops, and the promises and rules of the header.
+// GELU: both forms against erf, erfc and tanh of the C library, kernels of every instruction set against the float64
+// loops, whose gradients tests/ops/test_rows.py compares with torch's, and the promises and rules of the header.
 #include "core/row_case.h"
 
 namespace rf::tests {
@@ -175,13 +175,6 @@ TEST_P(Gelu, EndsOfTheRange) {
 }
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, Gelu, testing::ValuesIn(instruction_sets_and_ref()), name_of_target);
-
-TEST(GeluReference, GradientsAreDifferences) {
-  for (const rf_gelu_form form : kForms) {
-    GeluCase c(RF_F64, form, 3, 5, 2);
-    expect_differences(c, c.y, c.dy, {{&c.x, &c.dx}, {&c.bias, &c.dbias}});
-  }
-}
 
 // What all operations on rows check is in norm_test.cpp.
 TEST(GeluErrors, RulesAreNamed) {

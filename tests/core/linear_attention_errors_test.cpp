@@ -1,4 +1,5 @@
-// Every rule of linear attention, broken once: the status, and the text "[linear_attention] rule, got value".
+// Rules of linear attention, each broken once: the status, and the text "[linear_attention] rule, got value". Those
+// that Python reaches too are in tests/ops/test_linear_attention_kernel.py.
 #include <functional>
 
 #include "core/linear_case.h"
@@ -25,8 +26,6 @@ TEST_F(LinearAttentionErrors, Choices) {
   refused(WITH(x.direction = static_cast<rf_linear_direction>(0)), "direction must be", "0");
   refused(WITH(x.denominator = static_cast<rf_linear_denominator>(3)), "denominator must be", "3");
   refused(WITH(x.feature_map = static_cast<rf_feature_map>(0)), "feature_map must be", "0");
-  refused(WITH(x.eps = -1), "eps must be finite and >= 0", "-1");
-  refused(WITH(x.eps = std::nan("")), "eps must be finite and >= 0", "nan");
 }
 
 TEST_F(LinearAttentionErrors, Extents) {
@@ -34,10 +33,6 @@ TEST_F(LinearAttentionErrors, Extents) {
   refused(WITH(x.queries = -2), "queries must be >= 0", "-2");
   refused(WITH(x.keys = -3), "keys must be >= 0", "-3");
   refused(WITH(x.heads = 0), "heads must be >= 1", "0");
-  refused(WITH(x.key_heads = 0), "key_heads must be >= 1", "0");
-  refused(WITH(x.features = 0), "features must be >= 1", "0");
-  refused(WITH(x.value_dim = 0), "value_dim must be >= 1", "0");
-  refused(WITH(x.key_heads = 3), "heads must be a multiple of key_heads = 3", "4");
   refused(WITH(x.queries = INT64_MAX / 2), "the size of q in bytes must fit in int64", "");
   refused(WITH(x.keys = INT64_MAX / 2), "the size of k in bytes must fit in int64", "");
   refused(WITH(x.batch = 0; x.features = int64_t{1} << 25), "features must be <= 2^24", "33554432");
@@ -63,14 +58,9 @@ TEST_F(LinearAttentionErrors, RotationsAndState) {
   refused(WITH(x.query.sin = nullptr), "query must have both cos and sin or neither", "cos alone");
   refused(WITH(x.key.cos = nullptr), "key must have both cos and sin or neither", "sin alone");
   refused(WITH(x.layout = static_cast<rf_rope_layout>(3)), "layout must be", "3");
-  refused(WITH(x.query.batch = 3), "query.batch must be 1 or batch = 2", "3");
-  refused(WITH(x.key.pairs = 4), "key.pairs must be in 1..3", "4");
   refused(WITH(x.key.pairs = 0), "key.pairs must be in 1..3", "0");
   refused(WITH(x.key.cos = static_cast<const char*>(x.key.cos) + 1), "key must be aligned", "");
   static double state[2 * 2 * 6 * 6];
-  refused(WITH(x.state = state; x.direction = RF_LINEAR_BIDIRECTIONAL),
-          "direction must be RF_LINEAR_CAUSAL with a state", "1");
-  refused(WITH(x.state = state; x.queries = 2), "queries must equal keys = 3 with a state", "2");
   refused(WITH(x.state = reinterpret_cast<double*>(reinterpret_cast<char*>(state) + 4)), "state must be aligned", "");
 }
 

@@ -117,35 +117,6 @@ void expect_same_bits_with_threads(Case& c) {
   }
 }
 
-// Each gradient is the central difference of sum(dy y) in every element of its argument.
-template <class Case>
-void expect_differences(Case& c, const Rows& y, const Rows& dy,
-                        const std::vector<std::pair<Rows*, const Rows*>>& arguments) {
-  const auto loss = [&] {
-    forward(c);
-    double sum = 0;
-    for (int64_t r = 0; r < y.rows; ++r) {
-      for (int64_t i = 0; i < y.columns; ++i) sum += y.at(r, i) * dy.at(r, i);
-    }
-    return sum;
-  };
-  forward(c);
-  backward(c);
-  for (const auto& [values, gradient] : arguments) {
-    for (int64_t r = 0; r < values->rows; ++r) {
-      for (int64_t i = 0; i < values->columns; ++i) {
-        const double value = values->at(r, i);
-        values->set(r, i, value + kDifferenceStep);
-        const double above = loss();
-        values->set(r, i, value - kDifferenceStep);
-        const double below = loss();
-        values->set(r, i, value);
-        ASSERT_NEAR(gradient->at(r, i), (above - below) / (2 * kDifferenceStep), kDifferenceError);
-      }
-    }
-  }
-}
-
 // `run` refuses each spoilt copy of `args` with the text beside it.
 template <class Args>
 using Spoilt = std::vector<std::pair<void (*)(Args&), const char*>>;
