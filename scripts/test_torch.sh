@@ -31,8 +31,8 @@ say "building"
 cmake --preset release -B "$folder/build" -DROFORMER_TESTS=ON >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
 # With the programs that tests/python calls.
 cmake --build "$folder/build" \
-  --target roformer rf_python rf_training rf_ops_test rf_nn_test rf_train_test rf_text_probe rf_data_probe >&2
-for program in ops_test nn_test train_test; do
+  --target roformer rf_python rf_training rf_nn_test rf_train_test rf_text_probe rf_data_probe >&2
+for program in nn_test train_test; do
   say "$program"
   "$folder/build/tests/$program" --gtest_brief=1
 done

@@ -15,13 +15,6 @@ inline constexpr double kEpsF32 = 1.1920928955078125e-7;
 inline constexpr double kEpsF64 = 2.220446049250313e-16;
 inline constexpr double kEpsBf16 = 0.0078125;
 inline constexpr double kEpsF16 = 0.0009765625;
-// The golden numbers carry 12 decimals.
-inline constexpr double kGoldenDecimals = 6e-12;
-// R^-1 R and R^T R on values below 2: some eps of their magnitude; scale 0.3 and its inverse add two roundings.
-inline constexpr double kRoundTripF64 = 16 * 2.220446049250313e-16;
-// R-ROPE-08.
-inline constexpr double kNormF32 = 1e-6;
-inline constexpr double kNormF64 = 1e-14;
 
 // ---- data ----
 // A sample mean against its expectation, in standard deviations (R-TRN-01). Seeds are fixed: a test that passes does so
@@ -52,10 +45,6 @@ inline constexpr double kRisesHalf = 0.2;
 // A loss in double, of values of order 10, against its formula written in another way.
 inline constexpr double kFloat64Formula = 1e-13;
 
-// ---- core: dropout ----
-// Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.
-inline constexpr double kBinomialSigmas = 5;
-
 // ---- core: rows ----
 // An element of a row is some roundings and a sum over the row, whose error in lanes is that of its dozens of additions
 // in a lane; bounds name the terms that are summed.
@@ -74,23 +63,15 @@ inline constexpr double kInt8Eps = 2;
 // The largest slope of GELU, 1.129 of the form with erf and 1.130 of the one with tanh, rounded up.
 inline constexpr double kGeluSlope = 1.14;
 
-// ---- core/ref: attention ----
-// A central difference with step h on a function with third derivatives of order 1..100: h^2 from the series and
-// eps |loss| / h from rounding, both below 1e-8 here.
-inline constexpr double kDifferenceStep = 1e-5;
-inline constexpr double kDifferenceError = 1e-7;
-// Two keys, values to 16: some eps of them.
-inline constexpr double kHandAttention = 64 * 2.220446049250313e-16;
-
 // ---- core: attention in tiles ----
 // An output is a mean of values, a gradient a sum of such products; each of the sums of float32 products behind a score
 // adds some eps of its absolute terms to the probability. This is the rule for float32.
 inline constexpr double kAttentionEps = 16;
 inline constexpr double kScoreShare = 1;
-// Results of 16 bits: our largest error is at most this many times that of the plain formula in the same type, both
-// against float64, besides the rounding of the result, half an eps of it.
-inline constexpr double kPlainErrors = 2;
-inline constexpr double kLastRounding = 0.5;
+// Results of 16 bits, of the largest: their own rounding is half an eps, and as much each are those of the products'
+// two sides; where the terms of a sum cancel, theirs is left.
+inline constexpr double kLowEps = 1.5;
+inline constexpr double kLowCancels = 0.005;
 // What is left of a sum in float64 that is 0, relative to its terms.
 inline constexpr double kVanishes = 1e-12;
 
@@ -101,8 +82,6 @@ inline constexpr double kLinearAttentionEps = 16;
 // The products of a chunk's 64 tokens are added one by one, at worst 64 roundings of half an eps to the same side in
 // numerator and denominator, and some more to answer; chunks are added without loss, however many.
 inline constexpr double kLinearWorstEps = 72;
-// The golden numbers carry 12 digits.
-inline constexpr double kGoldenLinear = 6e-12;
 
 }  // namespace rf::tests
 

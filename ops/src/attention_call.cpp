@@ -1,8 +1,6 @@
 // Rules and layouts of a call of attention (attention_call.h).
 #include "attention_call.h"
 
-#include <ATen/core/Formatting.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -17,23 +15,6 @@ using SymSizes = std::vector<c10::SymInt>;
 void check_device(const AttentionCall& call, const at::Tensor& x, const char* name) {
   TORCH_CHECK_VALUE(!x.defined() || x.device() == call.q.device(), "[attention] ", name,
                     " must be on the device of q, ", call.q.device(), ", got ", x.device());
-}
-
-void check_data(const AttentionCall& call) {
-  const at::Tensor &q = call.q, &k = call.k, &v = call.v;
-  for (const auto& [x, name] : {std::pair{&q, "q"}, {&k, "k"}, {&v, "v"}}) {
-    TORCH_CHECK_VALUE(core_dtype(q.scalar_type()), "[attention] q must be float32, float64, bfloat16 or float16, got ",
-                      q.scalar_type());
-    TORCH_CHECK_VALUE(x->dim() == 4 && x->scalar_type() == q.scalar_type(), "[attention] ", name,
-                      " must be [batch, tokens, heads, size] of ", q.scalar_type(), ", got ", x->scalar_type(), " ",
-                      x->sym_sizes());
-  }
-  TORCH_CHECK_VALUE(k.sym_size(0) == q.sym_size(0) && k.sym_size(3) == q.sym_size(3),
-                    "[attention] k must be [batch, keys, key_heads, head_dim] to match q, ", q.sym_sizes(), ", got ",
-                    k.sym_sizes());
-  TORCH_CHECK_VALUE(v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) && v.sym_size(2) == k.sym_size(2),
-                    "[attention] v must be [batch, keys, key_heads, value_dim] to match k, ", k.sym_sizes(), ", got ",
-                    v.sym_sizes());
 }
 
 void check_positions(const AttentionCall& call, const at::Tensor& positions, const char* name,
@@ -170,7 +151,7 @@ void check_mask(const AttentionCall& call) {
 void check_shapes(const AttentionCall& call) {
   parse_layout("attention", call.terms.layout);
   check_attention_devices(call);
-  check_data(call);
+  check_qkv("attention", "head_dim", call.q, call.k, call.v);
   check_positions(call, call.query_positions, "query_positions", call.q.sym_size(1));
   check_positions(call, call.key_positions, "key_positions", call.k.sym_size(1));
   check_terms(call);

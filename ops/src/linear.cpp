@@ -86,11 +86,6 @@ std::vector<at::Tensor> empty_gradients(const at::Tensor& grad, const std::array
   return grads;
 }
 
-std::vector<at::Tensor> of_wanted(std::vector<at::Tensor> grads) {
-  std::erase_if(grads, [](const at::Tensor& grad) { return !grad.defined(); });
-  return grads;
-}
-
 std::vector<at::Tensor> backward_cpu(const at::Tensor& grad, std::array<bool, 3> wanted, const at::Tensor& x,
                                      const at::Tensor& weight) {
   std::vector<at::Tensor> results = empty_gradients(grad, wanted, x, weight);
@@ -116,12 +111,12 @@ std::vector<at::Tensor> backward_cpu(const at::Tensor& grad, std::array<bool, 3>
   grads.x_stride = grads.weight_stride = args.in;
   grads.bias = mutable_or_null(results[2]);
   call_core(rf_linear_backward, &args, &grads);
-  return of_wanted(std::move(results));
+  return defined_of(std::move(results));
 }
 
 std::vector<at::Tensor> backward_meta(const at::Tensor& grad, std::array<bool, 3> wanted, const at::Tensor& x,
                                       const at::Tensor& weight) {
-  return of_wanted(empty_gradients(grad, wanted, x, weight));
+  return defined_of(empty_gradients(grad, wanted, x, weight));
 }
 
 // Like torch's linear, but the kernel rounds float32 weights, and bias is not cast.

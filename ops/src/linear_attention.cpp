@@ -3,7 +3,6 @@
 // new state. Gradients are in linear_attention_autograd.cpp.
 #include "rf/ops/linear_attention.h"
 
-#include <ATen/core/Formatting.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
@@ -41,24 +40,6 @@ void push_call(torch::jit::Stack& stack, const LinearAttentionCall& call) {
 void check_device(const LinearAttentionCall& call, const at::Tensor& x, const char* name) {
   TORCH_CHECK_VALUE(x.device() == call.q.device(), kWhere, name, " must be on the device of q, ", call.q.device(),
                     ", got ", x.device());
-}
-
-void check_data(const LinearAttentionCall& call) {
-  const at::Tensor &q = call.q, &k = call.k, &v = call.v;
-  TORCH_CHECK_VALUE(core_dtype(q.scalar_type()), kWhere, "q must be float32, float64, bfloat16 or float16, got ",
-                    q.scalar_type());
-  for (const auto& [x, name] : {std::pair{&q, "q"}, {&k, "k"}, {&v, "v"}}) {
-    TORCH_CHECK_VALUE(x->dim() == 4 && x->scalar_type() == q.scalar_type(), kWhere, name,
-                      " must be [batch, tokens, heads, size] of ", q.scalar_type(), ", got ", x->scalar_type(), " ",
-                      x->sym_sizes());
-    check_device(call, *x, name);
-  }
-  TORCH_CHECK_VALUE(k.sym_size(0) == q.sym_size(0) && k.sym_size(3) == q.sym_size(3), kWhere,
-                    "k must be [batch, keys, key_heads, features] to match q, ", q.sym_sizes(), ", got ",
-                    k.sym_sizes());
-  TORCH_CHECK_VALUE(v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) && v.sym_size(2) == k.sym_size(2),
-                    kWhere, "v must be [batch, keys, key_heads, value_dim] to match k, ", k.sym_sizes(), ", got ",
-                    v.sym_sizes());
 }
 
 // name: "query" or "key".
@@ -115,7 +96,9 @@ void check_call(const LinearAttentionCall& call) {
   parse_direction(call.direction);
   parse_denominator(call.denominator);
   parse_layout(kOperator, call.layout);
-  check_data(call);
+  check_qkv(kOperator, "features", call.q, call.k, call.v);
+  check_device(call, call.k, "k");
+  check_device(call, call.v, "v");
   check_rotation(call, "query", call.query, call.q.sym_size(1));
   check_rotation(call, "key", call.key, call.k.sym_size(1));
   check_ends(call);
@@ -220,37 +203,24 @@ LinearAttentionResult linear_attention_meta(const LinearAttentionCall& call) {
 }
 
 void check_results(const LinearAttentionCall& call, const LinearAttentionBackward& given) {
-  const LinearAttentionResult like = empty_results(call);
-  for (const auto& [x, wanted, name] : {std::tuple{&given.grad_out, &std::get<0>(like), "grad_out"},
-                                        {&given.out, &std::get<0>(like), "out"},
-                                        {&given.denominators, &std::get<1>(like), "denominators"}}) {
-    TORCH_CHECK_VALUE(x->sym_sizes() == wanted->sym_sizes() && x->scalar_type() == wanted->scalar_type() &&
-                          x->device() == wanted->device(),
-                      kWhere, name, " must have the dtype and shape of the forward's, ", wanted->scalar_type(), " ",
-                      wanted->sym_sizes(), ", got ", x->scalar_type(), " ", x->sym_sizes());
-  }
+  const auto [out, denominators, state] = empty_results(call);
+  check_result(kOperator, "grad_out", given.grad_out, out);
+  check_result(kOperator, "out", given.out, out);
+  check_result(kOperator, "denominators", given.denominators, denominators);
 }
 
 // Tensors for the gradients of q, k and v; undefined where not wanted.
-std::array<at::Tensor, 3> empty_gradients(const LinearAttentionCall& call, LinearAttentionWanted wanted) {
+std::vector<at::Tensor> empty_gradients(const LinearAttentionCall& call, LinearAttentionWanted wanted) {
   const auto like = [](bool is_wanted, const at::Tensor& x) {
     return is_wanted ? at::empty_symint(x.sym_sizes(), x.options()) : at::Tensor();
   };
   return {like(wanted[0], call.q), like(wanted[1], call.k), like(wanted[2], call.v)};
 }
 
-std::vector<at::Tensor> defined_ones(const std::array<at::Tensor, 3>& grads) {
-  std::vector<at::Tensor> defined;
-  for (const at::Tensor& grad : grads) {
-    if (grad.defined()) defined.push_back(grad);
-  }
-  return defined;
-}
-
 std::vector<at::Tensor> backward_cpu(const LinearAttentionCall& call, const LinearAttentionBackward& given) {
   check_call(call);
   check_results(call, given);
-  const std::array<at::Tensor, 3> grads = empty_gradients(call, given.wanted);
+  const std::vector<at::Tensor> grads = empty_gradients(call, given.wanted);
   const LinearAttentionCall ready = made_contiguous(call);
   const at::Tensor grad_out = given.grad_out.contiguous(), out = given.out.contiguous(),
                    denominators = given.denominators.contiguous();
@@ -262,13 +232,13 @@ std::vector<at::Tensor> backward_cpu(const LinearAttentionCall& call, const Line
   to.out_stride_b = grad_out.stride(0), to.out_stride_t = grad_out.stride(1), to.out_stride_h = grad_out.stride(2);
   to.q = mutable_or_null(grads[0]), to.k = mutable_or_null(grads[1]), to.v = mutable_or_null(grads[2]);
   call_core(rf_linear_attention_backward, &args, &to);
-  return defined_ones(grads);
+  return defined_of(grads);
 }
 
 std::vector<at::Tensor> backward_meta(const LinearAttentionCall& call, const LinearAttentionBackward& given) {
   check_call(call);
   check_results(call, given);
-  return defined_ones(empty_gradients(call, given.wanted));
+  return defined_of(empty_gradients(call, given.wanted));
 }
 
 }  // namespace

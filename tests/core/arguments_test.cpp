@@ -71,7 +71,9 @@ void expect_versions(const char* name, const Args& args, size_t first_size, Numb
   expect_refused(newer, "must be zero after byte " + std::to_string(sizeof args));
   expect_refused(version(args, sizeof args + 1, 9), "got 9 at byte " + std::to_string(sizeof args));
   EXPECT_EQ(call(nullptr), RF_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(rf_last_error()).find("must not be NULL"), std::string::npos) << rf_last_error();
+  const std::string where(name, std::strcspn(name, " ")), text = rf_last_error();
+  EXPECT_EQ(text.find('[' + where + "] "), 0u) << text;
+  EXPECT_NE(text.find("must not be NULL, got NULL"), std::string::npos) << text;
 }
 
 // Both functions of an operation: the forward's struct as the first argument of the backward too.
@@ -241,7 +243,7 @@ TEST_F(Arguments, RotaryScaling) {
   scaling.struct_size = sizeof scaling;
   scaling.type = RF_ROPE_SCALING_LINEAR, scaling.base = 1e4, scaling.factor = 2;
   Numbers hi(4), lo(4);
-  expect_versions("scaling", scaling, 104, hi, [&](const rf_rope_scaling* given) {
+  expect_versions("rope scaling", scaling, 104, hi, [&](const rf_rope_scaling* given) {
     return rf_rope_scaled_frequencies(given, 8, hi.data(), lo.data());
   });
 }

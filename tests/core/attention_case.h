@@ -1,6 +1,5 @@
-// A call of attention over terms on the same numbers: in float64 for the loops, in another type for the tiles, and
-// where that has 16 bits, by the plain formula in it (attention_plain.h). Which terms there are, the shape and the
-// positions are drawn from a seed or set by hand.
+// A call of attention over terms on the same numbers: in float64 for the loops, in another type for the tiles. Which
+// terms there are, the shape and the positions are drawn from a seed or set by hand.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rope_case.h"
 #include "rf/attention.h"
 
 namespace rf::tests {
@@ -42,18 +42,14 @@ AttentionShape random_shape(uint64_t seed);
 // A case of one row, which is cut into sequences; some may have no queries or no keys.
 AttentionShape random_packed_shape(uint64_t seed);
 
-// An array of doubles, each of which a number of the type is equal to, and the same numbers in that type.
-class TwinArray {
- public:
-  TwinArray(rf_dtype dtype, std::vector<double> values);
-  const std::vector<double>& wide() const { return wide_; }
-  void* narrow() { return narrow_.data(); }
+// Numbers in a type, and in float64.
+struct TwinArray {
+  TwinArray(rf_dtype dtype, const std::vector<double>& values);
+  void* data() { return narrow.bytes.data(); }
   std::vector<double> read() const;  // the numbers that `narrow` holds now
 
- private:
-  rf_dtype dtype_;
-  std::vector<double> wide_;
-  std::vector<char> narrow_;
+  Elements narrow;
+  std::vector<double> wide;
 };
 
 class AttentionCase {
@@ -64,14 +60,13 @@ class AttentionCase {
   struct Result {
     std::string name;
     std::vector<double> tiles, loops;
-    std::vector<double> plain;  // of 16 bits
-    double magnitude;           // of the terms that its sums are made of
-    double float32_eps;         // that a sum of float32 may be off by
+    double magnitude;    // of the terms that its sums are made of
+    double float32_eps;  // that a sum of float32 may be off by
 
     // What is wrong with the tiles by the rule for their type; "" if nothing is.
     std::string fault(rf_dtype dtype) const;
   };
-  // Forward and backward of all sides; status RF_OK is expected of each.
+  // Forward and backward of both sides; status RF_OK is expected of each.
   std::vector<Result> run();
   // Results of the tiles alone: out, then the gradients, those of q, k and v first.
   std::vector<std::vector<double>> run_tiles();
@@ -94,7 +89,7 @@ class AttentionCase {
   struct Gradient {
     std::string name;
     std::unique_ptr<TwinArray> tiles;
-    std::vector<double> loops, plain;
+    std::vector<double> loops;
     double magnitude;  // of the terms that its sums are made of
   };
 
@@ -104,11 +99,11 @@ class AttentionCase {
   std::vector<int64_t> query_positions_, key_positions_;
   std::vector<uint8_t> mask_;
   std::vector<float> log_sum_;
-  std::vector<double> loops_out_, plain_out_;
+  std::vector<double> loops_out_;
   TwinArray* out_ = nullptr;
   std::vector<Gradient> gradients_;
   rf_attention_args tiles_{}, loops_{};
-  rf_attention_grads tile_grads_{}, loop_grads_{}, plain_grads_{};
+  rf_attention_grads tile_grads_{}, loop_grads_{};
   double largest_score_terms_ = 0;
 };
 

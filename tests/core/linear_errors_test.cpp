@@ -6,13 +6,6 @@
 namespace rf::tests {
 namespace {
 
-void expect_text(const std::string& rule, const std::string& got) {
-  const std::string text = rf_last_error();
-  EXPECT_NE(text.find("[linear] "), std::string::npos) << text;
-  EXPECT_NE(text.find(rule), std::string::npos) << text;
-  EXPECT_NE(text.find("got " + got), std::string::npos) << text;
-}
-
 class LinearErrors : public testing::Test {
  protected:
   using Args = std::function<void(rf_linear_args&)>;
@@ -22,16 +15,14 @@ class LinearErrors : public testing::Test {
   void refuse_forward(const Args& change, const std::string& rule, const std::string& got) {
     rf_linear_args args = linear_.args();
     change(args);
-    EXPECT_EQ(rf_linear_forward(&args), RF_INVALID_ARGUMENT);
-    expect_text(rule, got);
+    expect_refused(rf_linear_forward(&args), rule, got);
   }
   void refuse_backward(const Args& change, const Grads& change_grads, const std::string& rule, const std::string& got) {
     rf_linear_args args = linear_.args();
     rf_linear_grads grads = linear_.grads();
     change(args);
     change_grads(grads);
-    EXPECT_EQ(rf_linear_backward(&args, &grads), RF_INVALID_ARGUMENT);
-    expect_text(rule, got);
+    expect_refused(rf_linear_backward(&args, &grads), rule, got);
   }
 
   LinearLayerCase linear_{RF_F32, 4, 6, 5};
@@ -39,10 +30,7 @@ class LinearErrors : public testing::Test {
 
 const void* misaligned(const void* data) { return static_cast<const char*>(data) + 1; }
 
-TEST_F(LinearErrors, Struct) {
-  EXPECT_EQ(rf_linear_forward(nullptr), RF_INVALID_ARGUMENT);
-  expect_text("args must not be NULL", "NULL");
-  refuse_forward([](auto& x) { x.struct_size = 8; }, "struct_size of args must be in", "8");
+TEST_F(LinearErrors, Choices) {
   refuse_forward([](auto& x) { x.dtype = static_cast<rf_dtype>(0); }, "dtype must be", "0");
   refuse_forward([](auto& x) { x.weight_dtype = RF_BF16; }, "weight_dtype must be 0, dtype, or RF_F32",
                  "3 for dtype 1");
@@ -72,11 +60,6 @@ TEST_F(LinearErrors, Backward) {
   const auto same = [](auto&) {};
   refuse_backward([](auto& x) { x.activation = RF_LINEAR_GELU_TANH; }, same,
                   "activation must be RF_LINEAR_NONE for the backward", "2");
-  const rf_linear_args args = linear_.args();
-  EXPECT_EQ(rf_linear_backward(&args, nullptr), RF_INVALID_ARGUMENT);
-  expect_text("grads must not be NULL", "NULL");
-  refuse_backward(
-      same, [](auto& g) { g.struct_size = 1; }, "struct_size of grads must be in", "1");
   refuse_backward(
       same, [](auto& g) { g.y = nullptr; }, "grads.y must not be NULL", "NULL");
   refuse_backward(
@@ -93,11 +76,9 @@ TEST_F(LinearErrors, Backward) {
 
 TEST_F(LinearErrors, Packed) {
   const rf_linear_args args = linear_.args();
-  EXPECT_EQ(rf_linear_pack(RF_F32, 6, 5, args.weight, 6, nullptr), RF_INVALID_ARGUMENT);
-  expect_text("packed must not be NULL", "NULL");
+  expect_refused(rf_linear_pack(RF_F32, 6, 5, args.weight, 6, nullptr), "packed must not be NULL", "NULL");
   rf_linear_packed* made = nullptr;
-  EXPECT_EQ(rf_linear_pack(RF_F32, 6, 5, args.weight, 3, &made), RF_INVALID_ARGUMENT);
-  expect_text("stride of weight must be", "3");
+  expect_refused(rf_linear_pack(RF_F32, 6, 5, args.weight, 3, &made), "stride of weight must be", "3");
   EXPECT_EQ(rf_linear_pack(RF_F64, 6, 5, args.weight, 6, &made), RF_NOT_IMPLEMENTED);
   EXPECT_EQ(made, nullptr);
   ASSERT_EQ(rf_linear_pack(RF_F32, 6, 5, args.weight, 6, &made), RF_OK) << rf_last_error();
@@ -117,14 +98,12 @@ TEST_F(LinearErrors, Packed) {
 }
 
 TEST_F(LinearErrors, Backend) {
-  EXPECT_EQ(rf_linear_set_backend("mkl"), RF_INVALID_ARGUMENT);
-  expect_text("backend must be plain, onednn or empty", "mkl");
+  expect_refused(rf_linear_set_backend("mkl"), "backend must be plain, onednn or empty", "mkl");
   EXPECT_STREQ(rf_linear_backend(RF_F32, -1, 8, 8), "");
-  expect_text("rows must be in", "-1");
+  EXPECT_NE(std::string(rf_last_error()).find("[linear] rows must be in"), std::string::npos) << rf_last_error();
   const std::vector<std::string> targets = instruction_sets();
   ASSERT_EQ(rf_set_target(targets.back().c_str()), RF_OK);  // the least one
-  EXPECT_EQ(rf_linear_set_backend("onednn"), RF_INVALID_ARGUMENT);
-  expect_text("unless AVX-512 is in use", "onednn");
+  expect_refused(rf_linear_set_backend("onednn"), "unless AVX-512 is in use", "onednn");
   ASSERT_EQ(rf_set_target(""), RF_OK);
 }
 

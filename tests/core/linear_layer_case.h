@@ -48,6 +48,11 @@ struct LinearLayerCase {
     }
   }
 
+  std::string text() const {
+    return "dtype " + std::to_string(dtype) + " rows " + std::to_string(rows) + " in " + std::to_string(in) + " out " +
+           std::to_string(out) + " gap " + std::to_string(gap);
+  }
+
   // The same numbers in float64, or their magnitudes.
   enum class As { kValues, kMagnitudes };
   LinearLayerCase in_float64(As as) const {

@@ -22,11 +22,6 @@ class PackedLinear : public TargetTest {
   }
 };
 
-std::string name_of(const LinearLayerCase& linear) {
-  return "dtype " + std::to_string(linear.dtype) + " rows " + std::to_string(linear.rows) + " in " +
-         std::to_string(linear.in) + " out " + std::to_string(linear.out) + " gap " + std::to_string(linear.gap);
-}
-
 Packed pack(const rf_linear_args& call) {
   rf_linear_packed* made = nullptr;
   EXPECT_EQ(rf_linear_pack(call.dtype, call.in, call.out, call.weight, call.weight_stride, &made), RF_OK)
@@ -70,7 +65,7 @@ TEST_P(PackedLinear, EqualsFloat64) {
       LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
       ref::linear(values.args());
       ref::linear(magnitudes.args());
-      expect_close_sums(Layer(linear).forward(0, rows), values.y, magnitudes.y, name_of(linear), 0);
+      expect_close_sums(Layer(linear).forward(0, rows), values.y, magnitudes.y, linear.text(), 0);
     }
   }
 }
@@ -85,7 +80,7 @@ TEST_P(PackedLinear, GivesTheBitsOfTheProductThatIsNotPacked) {
     ASSERT_STREQ(rf_linear_backend(dtype, 70, 1100, 1100), "plain");
     const rf_linear_args call = plain.args();
     ASSERT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
-    EXPECT_EQ(plain.y.bytes, Layer(plain).forward(0, 70).bytes) << name_of(plain);
+    EXPECT_EQ(plain.y.bytes, Layer(plain).forward(0, 70).bytes) << plain.text();
   }
 }
 
@@ -112,7 +107,7 @@ TEST_P(PackedLinear, TheBitsOfARowDependOnNothingElse) {
         const size_t begin = static_cast<size_t>(first) * row_bytes;
         ASSERT_EQ(
             std::memcmp(&got.bytes[begin], &alone.linear().y.bytes[begin], static_cast<size_t>(count) * row_bytes), 0)
-            << name_of(linear) << ": rows " << first << " to " << first + count;
+            << linear.text() << ": rows " << first << " to " << first + count;
       }
     }
   }
@@ -138,7 +133,7 @@ TEST_P(PackedLinear, ACallAllocatesNothing) {
     layer.forward(0, 1);
     const int64_t work = rf_memory_held().work_bytes, before = allocations();
     for (const int64_t rows : {1, 7, 16, 64, 150, 3}) layer.forward(0, rows);
-    EXPECT_EQ(allocations(), before) << name_of(layer.linear());
+    EXPECT_EQ(allocations(), before) << layer.linear().text();
     EXPECT_EQ(rf_memory_held().work_bytes, work);
   }
   const int64_t before = allocations();

@@ -1,10 +1,12 @@
-// The operator's table cache: calls on several threads while it grows, its bound, positions given one by one.
+// The operator's table cache: calls on several threads while it grows, its bound, positions given one by one, and rows
+// that are not finite.
 #include <omp.h>
 
 #include <thread>
 
 #include "common/reference.h"
 #include "core/rope_case.h"
+#include "rope/angle.h"
 
 namespace rf::tests {
 namespace {
@@ -58,6 +60,24 @@ TEST(RopeCache, OneTokenAtATime) {
   const Frequencies frequencies(8);
   const Rope rope = make_rope(frequencies);
   for (int64_t t = 0; t < 600; ++t) ASSERT_TRUE(rotates_rightly(rope.get(), frequencies, RF_F32, t, 1)) << t;
+}
+
+TEST(RopeAngle, IsNotANumberBeyondItsLimit) {
+  EXPECT_TRUE(std::isfinite(core::cos_sin(1, {0x1p60, 0}).cos));
+  const double frequency = 1e308;
+  for (const double theta : {0x1.8p60, frequency}) {
+    EXPECT_TRUE(std::isnan(core::cos_sin(2, {theta, 0}).cos));
+    EXPECT_TRUE(std::isnan(core::cos_sin(2, {theta, 0}).sin));
+  }
+  // A page holds such rows; the one that is asked for is right.
+  rf_rope* made = nullptr;
+  ASSERT_EQ(rf_rope_create(&frequency, nullptr, 1, 1, 0, &made), RF_OK);
+  const Rope rope(made);
+  Elements x(RF_F32, 2), y = x;
+  x.fill();
+  const rf_rope_args args = contiguous_args(x, y, 1, 1, 1, 2, RF_ROPE_PAIRS);
+  ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
+  EXPECT_EQ(x.bytes, y.bytes);
 }
 
 }  // namespace

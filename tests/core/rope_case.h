@@ -62,9 +62,10 @@ struct Elements {
 };
 
 // Contiguous [B, T, H, D] unless a test says otherwise.
-inline rf_rope_args contiguous_args(const Elements& x, Elements& y, int64_t batch, int64_t tokens, int64_t heads,
-                                    int64_t head_dim, rf_rope_layout layout) {
-  rf_rope_args args = {};
+template <class Args = rf_rope_args>
+Args contiguous_args(const Elements& x, Elements& y, int64_t batch, int64_t tokens, int64_t heads, int64_t head_dim,
+                     rf_rope_layout layout) {
+  Args args = {};
   args.struct_size = sizeof(args);
   args.dtype = x.dtype;
   args.layout = layout;
@@ -79,6 +80,15 @@ inline rf_rope_args contiguous_args(const Elements& x, Elements& y, int64_t batc
   args.x_stride_t = args.y_stride_t = heads * head_dim;
   args.x_stride_b = args.y_stride_b = tokens * heads * head_dim;
   return args;
+}
+
+// The call was refused with a text of both parts, "[where] rule" and "got value".
+inline void expect_refused(rf_status status, const std::string& rule, const std::string& got = "") {
+  EXPECT_EQ(status, RF_INVALID_ARGUMENT) << rule;
+  const std::string text = rf_last_error();
+  EXPECT_TRUE(text.starts_with('[')) << text;
+  EXPECT_NE(text.find(rule), std::string::npos) << text;
+  EXPECT_NE(text.find("got " + got), std::string::npos) << text;
 }
 
 // Those of this machine, the widest first; under sanitizers, where programs take several times as long, two of them.

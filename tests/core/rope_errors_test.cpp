@@ -10,14 +10,6 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void expect_refused(rf_status status, const std::string& rule, const std::string& got) {
-  EXPECT_EQ(status, RF_INVALID_ARGUMENT);
-  const std::string text = rf_last_error();
-  EXPECT_NE(text.find(rule), std::string::npos) << text;
-  EXPECT_NE(text.find("got " + got), std::string::npos) << text;
-  EXPECT_EQ(text.front(), '[') << text;
-}
-
 TEST(RopeErrors, Frequencies) {
   double hi[4], lo[4];
   expect_refused(rf_rope_frequencies(0, 8, hi, lo), "[rope] base must be finite and > 0", "0");
@@ -71,8 +63,6 @@ TEST_F(RopeCallErrors, Arguments) {
   rf_rope_args args = good();
   ASSERT_EQ(rf_rope_apply(rope_.get(), &args), RF_OK) << rf_last_error();
   expect_refused(rf_rope_apply(nullptr, &args), "rope must not be NULL", "NULL");
-  expect_refused(rf_rope_apply(rope_.get(), nullptr), "args must not be NULL", "NULL");
-  args.struct_size = 8, refused(args, "struct_size of args must be in", "8");
   args = good(), args.dtype = static_cast<rf_dtype>(0), refused(args, "dtype must be", "0");
   args = good(), args.layout = static_cast<rf_rope_layout>(0), refused(args, "layout must be", "0");
   args = good(), args.layout = static_cast<rf_rope_layout>(3), refused(args, "layout must be", "3");

@@ -1,5 +1,5 @@
 // Every instruction set of this machine against the float64 loops: element types, layouts, head sizes, partial
-// rotation, strides, places, positions (style: positions and head sizes).
+// rotation, directions. Strides and positions do not depend on it: tests/ops/test_rope.py has them.
 #include <array>
 #include <cstring>
 #include <memory>
@@ -49,94 +49,35 @@ TEST_P(RopeKernel, HeadSizesTypesLayoutsDirections) {
   }
 }
 
-TEST_P(RopeKernel, SliceOfFusedProjection) {
-  // The key third of [T, 3, H, D], at an odd element offset, into head-major data; what lies between stays.
-  constexpr int64_t kDim = 16, kRow = 3 * 2 * kDim;
-  for (const rf_dtype dtype : kTypes) {
-    for (const rf_rope_layout layout : kLayouts) {
-      const Frequencies frequencies(kDim);
-      const Rope rope = make_rope(frequencies);
-      Elements x(dtype, kTokens * kRow + 1), y(dtype, kTokens * 2 * kDim), want = y;
-      x.fill();
-      rf_rope_args args = contiguous_args(x, y, 1, kTokens, 2, kDim, layout);
-      args.x = x.bytes.data() + (1 + 2 * kDim) * bytes_of(dtype);
-      args.x_stride_t = kRow;
-      args.y_stride_t = kDim;
-      args.y_stride_h = kTokens * kDim;
-      args.position_offset = -4;
-      ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
-      args.y = want.bytes.data();
-      ref::rope(frequencies.hi.data(), frequencies.lo.data(), frequencies.count(), 1, args);
-      expect_near(y, want, kMagnitude, "slice");
-    }
-  }
-}
-
 // Rotary sizes with and without elements left over after the last whole vector.
 constexpr int64_t kBitDims[] = {2, 6, 22, 48, 70};
 
-TEST_P(RopeKernel, InPlaceGivesTheSameBits) {
-  constexpr int64_t kHeads = 9;
-  for (const int64_t dim : kBitDims) {
-    const Rope rope = make_rope(Frequencies(dim));
-    for (const rf_dtype dtype : kTypes) {
-      for (const rf_rope_layout layout : kLayouts) {
-        Elements x(dtype, 3 * 7 * kHeads * (dim + 2)), y = x;
-        x.fill();
-        rf_rope_args args = contiguous_args(x, y, 3, 7, kHeads, dim + 2, layout);
-        ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
-        args.y = x.bytes.data();
-        ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
-        EXPECT_EQ(x.bytes, y.bytes) << "dtype " << dtype << " layout " << layout << " dim " << dim;
-      }
-    }
-  }
-}
-
-TEST_P(RopeKernel, EveryHeadGetsTheSameBits) {
+TEST_P(RopeKernel, EveryHeadGetsTheSameBitsAndSoDoCallsInPlace) {
   constexpr int64_t kHeads = 19;
   for (const int64_t dim : kBitDims) {
     const Rope rope = make_rope(Frequencies(dim));
     for (const rf_dtype dtype : kTypes) {
       for (const rf_rope_layout layout : kLayouts) {
-        Elements x(dtype, kTokens * dim), y(dtype, kTokens * kHeads * dim);
+        const std::string what =
+            "dtype " + std::to_string(dtype) + " layout " + std::to_string(layout) + " dim " + std::to_string(dim);
+        const int64_t width = dim + 2;  // two elements of a head are not rotated
+        Elements x(dtype, kTokens * kHeads * width), y = x;
         x.fill();
-        rf_rope_args args = contiguous_args(x, y, 1, kTokens, kHeads, dim, layout);
-        args.x_stride_t = dim;
-        args.x_stride_h = 0;
+        const auto head_bytes = static_cast<size_t>(width * bytes_of(dtype));
+        for (int64_t i = 0; i < kTokens * kHeads; ++i) {
+          std::memcpy(&x.bytes[static_cast<size_t>(i) * head_bytes], x.bytes.data(), head_bytes);
+        }
+        rf_rope_args args = contiguous_args(x, y, 1, kTokens, kHeads, width, layout);
         args.positions_i64 = kPositions;
         ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
-        const int64_t head_bytes = dim * bytes_of(dtype);
-        for (int64_t i = 0; i < kTokens * kHeads; ++i) {
-          const char* head = y.bytes.data() + i * head_bytes;
-          const char* first = y.bytes.data() + i / kHeads * kHeads * head_bytes;
-          ASSERT_EQ(std::memcmp(head, first, static_cast<size_t>(head_bytes)), 0)
-              << "dtype " << dtype << " layout " << layout << " dim " << dim << " head " << i % kHeads;
+        for (size_t i = 0; i < kTokens * kHeads; ++i) {
+          const size_t first = i / kHeads * kHeads;
+          ASSERT_EQ(std::memcmp(&y.bytes[i * head_bytes], &y.bytes[first * head_bytes], head_bytes), 0) << what;
         }
+        args.y = x.bytes.data();
+        ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
+        EXPECT_EQ(x.bytes, y.bytes) << what;
       }
-    }
-  }
-}
-
-TEST_P(RopeKernel, PositionsOfPackedAndOddKinds) {
-  // [B, T] ids that restart, fractions, negatives and positions beyond the cache, in float64 and as integers.
-  const std::vector<int64_t> ids = {0, 1, 2, 0, 1, 7, 7, 0, -3, 4000000000};
-  const std::vector<double> fractions = {0.5, 1, 2.25, -1.5, 300, 1e9, 7, 0, -3, 4e9};
-  for (const rf_dtype dtype : kTypes) {
-    const Frequencies frequencies(16);
-    const Rope rope = make_rope(frequencies, 1, 8);
-    Elements x(dtype, 2 * 5 * 3 * 16), y = x, want = x;
-    x.fill();
-    rf_rope_args args = contiguous_args(x, y, 2, 5, 3, 16, RF_ROPE_HALVES);
-    args.position_stride_b = 5;
-    for (const bool integers : {true, false}) {
-      args.positions_i64 = integers ? ids.data() : nullptr;
-      args.positions_f64 = fractions.data();
-      args.y = y.bytes.data();
-      ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
-      args.y = want.bytes.data();
-      ref::rope(frequencies.hi.data(), frequencies.lo.data(), frequencies.count(), 1, args);
-      expect_near(y, want, kMagnitude, "positions");
     }
   }
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "error_of.h"
+#include "rf/ops/attention.h"
 
 namespace rf::nn {
 namespace {
@@ -66,6 +67,17 @@ TEST(Attention, TheLoopsKnowNoDropout) {
   const at::Tensor q = at::randn({1, kTokens, 1, 8}, at::kDouble);
   EXPECT_EQ(error_of([&] { probabilities(q, context_of({}, Kernel::kRef), {.p = 0.5, .key = &key}); }),
             "[attention] dropout must be 0 with kernel ref, got 0.5");
+}
+
+// Calls in C++ that Python code cannot make.
+TEST(Attention, KernelsRefuseNothingAndTheFusedOneFloat64) {
+  const at::Tensor q = at::ones({1, 2, 1, 2}, at::kDouble), ids = at::arange(2, at::kLong).unsqueeze(0);
+  ops::AttentionCall call;
+  call.q = call.k = call.v = q, call.query_positions = call.key_positions = ids;
+  EXPECT_THROW(ops::attention_fused(call), c10::ValueError);
+  EXPECT_TRUE(ops::attention_ref(call).equal(q));
+  call.q = at::Tensor();
+  EXPECT_THROW(ops::attention_ref(call), c10::ValueError);
 }
 
 // What a context keeps for one layer's terms and dtype must not be taken for another's.

@@ -1,5 +1,5 @@
-"""The kernel of linear attention as a PyTorch operator (ops/src/linear_attention*.cpp): values, gradients and states
-against the equation over all pairs in float64, rounding beside that of the equation in the same dtype.
+"""The kernel of linear attention as a PyTorch operator (ops/src/linear_attention*.cpp): values, gradients (those of
+exponents of keys too), packed sequences and states against the equation over all pairs in float64.
 """
 
 import itertools
@@ -15,6 +15,7 @@ kernel = torch.ops.roformer.linear_attention_kernel.default
 backward = torch.ops.roformer.linear_attention_kernel_backward.default
 
 MAPS, DIRECTIONS, DENOMINATORS = ["given", "elu", "relu"], ["bidirectional", "causal"], ["plain", "rotated"]
+BOUND = {torch.float32: tol.LINEAR_KERNEL_F32, torch.float64: tol.LINEAR_F64}
 
 
 def turned(x, cos, sin, layout):
@@ -45,8 +46,13 @@ def formula(q, k, v, feature_map, direction, denominator="plain", layout="pairs"
         seen = seen & key_mask[:, None, None]
     if direction == "causal":
         seen = seen & torch.ones(pairs, dtype=torch.bool).tril(pairs[1] - pairs[0])
-    over = torch.einsum("bthf,bshf->bhts", turned_f, turned_g).masked_fill(~seen, 0)
-    under = over if denominator == "rotated" else torch.einsum("bthf,bshf->bhts", f, g).masked_fill(~seen, 0)
+    factor = seen.double()
+    if (exponents := rows.get("key_exponents")) is not None and g.size(1) > 0:
+        of_head = exponents.repeat_interleave(f.size(2) // exponents.size(2), 2).mT
+        last = (torch.arange(pairs[0]) + pairs[1] - pairs[0]).clamp(min=0)
+        factor = (of_head[:, :, None] - of_head[:, :, last, None]).masked_fill(~seen, -torch.inf).exp()
+    over = torch.einsum("bthf,bshf->bhts", turned_f, turned_g) * factor
+    under = over if denominator == "rotated" else torch.einsum("bthf,bshf->bhts", f, g) * factor
     den = under.sum(-1, keepdim=True) + eps
     weights = (over / den.masked_fill(den == 0, 1)).masked_fill(den == 0, 0)
     return torch.einsum("bhts,bshd->bthd", weights, v.repeat_interleave(q.size(2) // k.size(2), 2))
@@ -76,20 +82,23 @@ def make_case(queries=70, keys=70, feature_map="elu", seed=0, heads=4, key_heads
     return q, k, v, y
 
 
-def with_gradients(function, q, k, v, y, dtype, **options):
-    leaves = [x.to(dtype, copy=True).requires_grad_() for x in (q, k, v)]
+def with_gradients(function, q, k, v, y, dtype, *exponents, **options):
+    """The output, and gradients of q, k, v and, where they are given, of the exponents of keys."""
+    leaves = [x.to(dtype, copy=True).requires_grad_() for x in (q, k, v, *exponents)]
     row = torch.float64 if dtype == torch.float64 else torch.float32
     options = {name: x.to(row) if name.endswith(("cos", "sin")) and x is not None else x for name, x in options.items()}
-    out = function(*leaves, **options)
+    if exponents:
+        options["key_exponents"] = leaves[3]
+    out = function(*leaves[:3], **options)
     out = out[0] if isinstance(out, tuple) else out
-    return [out.detach(), *torch.autograd.grad(out, leaves, y.to(dtype))]
+    return [out.detach(), *torch.autograd.grad(out, leaves, y.to(dtype), materialize_grads=True)]
 
 
 def assert_close(ours, truth, bound):
-    for name, got, want in zip(("out", "q", "k", "v"), ours, truth, strict=True):
+    for i, (got, want) in enumerate(zip(ours, truth, strict=True)):
         assert got.shape == want.shape
-        largest = want.abs().max().clamp_min(1.0)
-        assert ((got.double() - want).abs() <= bound * largest).all(), name
+        largest = max([1.0, *want.abs().flatten().tolist()])
+        assert ((got.double() - want).abs() <= bound * largest).all(), ("out", "q", "k", "v", "exponents")[i]
 
 
 # ---- values and gradients ----
@@ -103,14 +112,13 @@ def test_equals_the_equation(feature_map, direction, denominator, dtype):
     """With and without rotation, mask and eps; the loops that float64 goes to, too."""
     case = make_case(feature_map=feature_map)
     mask = torch.rand(2, 70, generator=torch.Generator().manual_seed(1)) < 0.7
-    bound = tol.LINEAR_KERNEL_F32 if dtype == torch.float32 else tol.LINEAR_F64
     for rows, layout in ((rotations(70, 70, 3), "pairs"), (rotations(70, 70, 2, batch=2), "halves"), ({}, "pairs")):
         for key_mask, eps in ((None, 0.0), (mask, 0.25)):
             eps = 0.25 if feature_map == "relu" else eps  # a query may be all zeros
             options = {"feature_map": feature_map, "direction": direction, "denominator": denominator}
             options |= {"layout": layout, "key_mask": key_mask, "eps": eps, **rows}
             truth = with_gradients(formula, *case, torch.float64, **options)
-            assert_close(with_gradients(kernel, *case, dtype, **options), truth, bound)
+            assert_close(with_gradients(kernel, *case, dtype, **options), truth, BOUND[dtype])
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -122,6 +130,57 @@ def test_no_tokens(batch, queries, keys, direction):
         assert out.shape == y.shape and not out.any()
         for grad, x in zip(grads, inputs, strict=True):
             assert grad.shape == x.shape and not grad.any()
+
+
+# ---- exponents of keys, packed sequences ----
+
+GIVEN = {"feature_map": "given", "eps": 0.01}
+
+
+def rising(keys, batch=1, rise=2.0, seed=0):
+    """Exponents that rise now and then, as float32 holds them."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = torch.randn(batch, keys, 2, generator=generator, dtype=torch.float64).abs()
+    steps *= torch.rand(batch, keys, 2, generator=generator) < 0.1
+    return (rise * steps.cumsum(1) - 3).float().double()
+
+
+@pytest.mark.parametrize("dtype", list(BOUND))
+@pytest.mark.parametrize("rise", [2.0, 500.0])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (150, 150), (70, 200), (200, 70), (0, 3), (3, 0)])
+def test_exponents_of_keys(queries, keys, rise, dtype):
+    case, exponents = make_case(queries, keys, "given"), rising(keys, 2, rise)
+    truth, ours = (
+        with_gradients(function, *case, own, exponents, direction="causal", **GIVEN)
+        for function, own in ((formula, torch.float64), (kernel, dtype))
+    )
+    assert_close(ours, truth, BOUND[dtype])
+
+
+@pytest.mark.parametrize("dtype", list(BOUND))
+@pytest.mark.parametrize("ends_type", [torch.int32, torch.int64])
+@pytest.mark.parametrize("kind", ["bidirectional", "causal", "exponents"])
+def test_packed_sequences(kind, ends_type, dtype):
+    """Of other lengths for keys than for queries, one without queries, one without keys, one with neither."""
+    ends_q, ends_k = [0, 70, 70, 75, 75, 150], [0, 90, 95, 95, 95, 160]
+    case = make_case(150, 160, "given", batch=1)
+    exponents = [torch.cat([rising(b - a, seed=b) for a, b in itertools.pairwise(ends_k)], 1)]
+    exponents = exponents if kind == "exponents" else []
+    options = GIVEN | {"direction": "bidirectional" if kind == "bidirectional" else "causal"}
+
+    def apart(q, k, v, key_exponents=None, **options):
+        parts = []
+        for (a, b), (c, d) in zip(itertools.pairwise(ends_q), itertools.pairwise(ends_k), strict=True):
+            own = None if key_exponents is None else key_exponents[:, c:d]
+            parts.append(formula(q[:, a:b], k[:, c:d], v[:, c:d], key_exponents=own, **options))
+        return torch.cat(parts, 1)
+
+    truth = with_gradients(apart, *case, torch.float64, *exponents, **options)
+    ends = {
+        "cu_seqlens_q": torch.tensor(ends_q, dtype=ends_type),
+        "cu_seqlens_k": torch.tensor(ends_k, dtype=ends_type),
+    }
+    assert_close(with_gradients(kernel, *case, dtype, *exponents, **options, **ends), truth, BOUND[dtype])
 
 
 # ---- strides, masks, threads ----
@@ -153,19 +212,20 @@ def test_strides(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_masked_keys_are_not_read(dtype, direction, number):
     q, k, v, y = make_case()
-    mask = torch.ones(1, 70, dtype=torch.bool)  # shared by the batch
-    mask[0, :9], mask[0, 50::3] = False, False
+    mask = torch.ones(2, 70, dtype=torch.bool)
+    mask[0, :9], mask[0, 50::3], mask[1] = False, False, False
     results = []
     for filling in (0.0, number):
         for x in (k, v):
-            x[:, ~mask[0]] = filling
+            x[~mask] = filling
         options = {"feature_map": "elu", "direction": direction, "key_mask": mask}
         results.append(with_gradients(kernel, q, k, v, y, dtype, **options))
     out, q_grad, k_grad, v_grad = results[0]
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-    assert not k_grad[:, ~mask[0]].any() and not v_grad[:, ~mask[0]].any() and k_grad.any()
-    if direction == "causal":  # the first 9 queries have no key
-        assert not out[:, :9].any() and not q_grad[:, :9].any() and out[:, 9].any()
+    assert not k_grad[~mask].any() and not v_grad[~mask].any() and k_grad.any()
+    without = torch.zeros(2, 70, dtype=torch.bool)  # queries without a key
+    without[0, :9], without[1] = direction == "causal", True
+    assert not out[without].any() and not q_grad[without].any() and out[~without].any(-1).all()
 
 
 # ---- state ----
@@ -179,22 +239,43 @@ def test_state_equals_the_whole(dtype, denominator):
     row = torch.float64 if dtype == torch.float64 else torch.float32
     rows = rotations(150, 150, 3, dtype=row)
     options = {"feature_map": "elu", "direction": "causal", "denominator": denominator}
-    whole = kernel(q, k, v, **options, **rows)[0]
+    mask = torch.arange(150)[None] % 5 != 2  # shared by the batch
+    whole = kernel(q, k, v, **options, **rows, key_mask=mask)[0]
     state, pieces = torch.zeros(2, 2, 6, 6, dtype=torch.float64), []
     for first, last in itertools.pairwise((0, 1, 64, 64, 100, 150)):
         now = slice(first, last)
         given, kept = state, state.clone()
         own = {name: x[:, now] for name, x in rows.items()}
-        out, _, state = kernel(q[:, now], k[:, now], v[:, now], **options, **own, state=given)
+        out, _, state = kernel(q[:, now], k[:, now], v[:, now], **options, **own, key_mask=mask[:, now], state=given)
         assert torch.equal(given, kept)
         pieces.append(out)
-    bound = tol.LINEAR_KERNEL_F32 if dtype == torch.float32 else tol.LINEAR_F64
+    bound = BOUND[dtype]
     assert ((torch.cat(pieces, 1) - whole).abs() <= bound * whole.abs().max()).all()
-    plain = mapped(k.double(), "elu")
+    plain = mapped(k.double(), "elu") * mask[..., None, None]
     g = turned(plain, rows["key_cos"], rows["key_sin"], "pairs")
     under = g if denominator == "rotated" else plain
     sums = torch.cat([torch.einsum("bshf,bshd->bhfd", g, v.double()), under.sum(1)[..., None]], -1)
     assert ((state - sums).abs() <= bound * sums.abs().max()).all()
+
+
+@pytest.mark.parametrize("dtype", list(BOUND))
+def test_state_of_packed_sequences_with_exponents(dtype):
+    """Two sequences, each in two calls, answer as whole ones."""
+    ends, options = torch.tensor([0, 40, 100]), GIVEN | {"direction": "causal"}
+    q, k, v, exponents = (x.to(dtype) for x in (*make_case(100, 100, "given", batch=1)[:3], rising(100, rise=20.0)))
+    whole = kernel(q, k, v, **options, key_exponents=exponents, cu_seqlens_q=ends, cu_seqlens_k=ends)[0]
+    state = torch.zeros(2, 2, 6, 6, dtype=torch.float64)
+    before = torch.full((2, 2), -torch.inf, dtype=torch.float64)
+    out = torch.zeros_like(whole)
+    for parts in ([(0, 25), (40, 41)], [(25, 40), (41, 100)]):
+        tokens = torch.cat([torch.arange(*part) for part in parts])
+        own = torch.tensor([0, parts[0][1] - parts[0][0], len(tokens)])
+        own_options = options | {"key_exponents": exponents[:, tokens], "cu_seqlens_q": own, "cu_seqlens_k": own}
+        out[:, tokens], _, state = kernel(
+            *(x[:, tokens] for x in (q, k, v)), **own_options, state=state, state_exponents=before
+        )
+        before = torch.stack([exponents[0, part[1] - 1] for part in parts]).double()
+    assert_close([out], [whole.double()], BOUND[dtype])
 
 
 # ---- as an operator ----
@@ -221,6 +302,13 @@ def test_opcheck(dtype):
     opcheck(kernel, tensors, {"feature_map": "relu", "direction": "bidirectional", "eps": 1.0})
 
 
+def test_opcheck_of_packed_sequences_with_exponents():
+    ends = torch.tensor([0, 7, 20])
+    leaves = [x.float().requires_grad_() for x in (*make_case(20, 20, "given", batch=1)[:3], rising(20))]
+    options = GIVEN | {"direction": "causal", "cu_seqlens_q": ends, "cu_seqlens_k": ends, "key_exponents": leaves.pop()}
+    opcheck(kernel, leaves, options)
+
+
 def test_opcheck_with_a_state():
     tensors, options = arguments(requires_grad=False)
     opcheck(kernel, tensors, {**options, "state": torch.ones(2, 2, 6, 6, dtype=torch.float64)})
@@ -238,23 +326,13 @@ def test_opcheck_of_the_backward(wanted):
         assert torch.equal(a, b)
 
 
-def test_compiled():
-    (q, k, v), options = arguments()
-
-    def run(q, k, v):
-        return kernel(q, k, v, **options)[0].square().sum()
-
-    compiled = torch.compile(run, backend="aot_eager", fullgraph=True, dynamic=True)
-    for ours, theirs in zip(*(torch.autograd.grad(f(q, k, v), (q, k, v)) for f in (compiled, run)), strict=True):
-        assert torch.equal(ours, theirs)
-
-
 # ---- what is refused ----
 
 Q = torch.ones(2, 3, 2, 4)
 ROW = torch.ones(1, 3, 2)
 ROWS = {"key_cos": ROW, "key_sin": ROW}
 STATE = torch.zeros(2, 2, 4, 5, dtype=torch.float64)
+EXPONENTS, ENDS = torch.zeros(2, 3, 2), torch.tensor([0, 3])
 
 BAD = [
     ({"q": Q.int()}, "q must be float32, float64, bfloat16 or float16, got Int"),
@@ -287,6 +365,13 @@ BAD = [
     ({"state": STATE[:1]}, r"state must be Double \[2, 2, 4, 5\], got Double \[1, 2, 4, 5\]"),
     ({"state": STATE, "direction": "bidirectional"}, "direction must be RF_LINEAR_CAUSAL with a state, got 1"),
     ({"state": STATE, "q": Q[:, 1:]}, "queries must equal keys = 3 with a state, got 2"),
+    ({"key_exponents": EXPONENTS[..., 0]}, r"key_exponents must be Float \[2, 3, 2\], got Float \[2, 3\]"),
+    ({"key_exponents": EXPONENTS.double()}, r"key_exponents must be Float \[2, 3, 2\], got Double"),
+    ({"key_exponents": EXPONENTS}, "feature_map must be RF_FEATURES_GIVEN"),
+    ({"cu_seqlens_q": ENDS}, "cu_seqlens_q and cu_seqlens_k must be given together, got cu_seqlens_q alone"),
+    ({"cu_seqlens_q": ENDS.float(), "cu_seqlens_k": ENDS}, r"cu_seqlens_q must be int32 or int64 \[sequences \+ 1\]"),
+    ({"cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS[:1]}, r"cu_seqlens_k must be Long \[2\], got Long \[1\]"),
+    ({"cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS}, "batch must be 1 with packed sequences, got 2"),
 ]
 
 

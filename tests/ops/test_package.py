@@ -1,4 +1,5 @@
-"""Importing roformer_cpp: where the libraries are looked for, and what a missing one says."""
+"""What the environment chooses, in a process of its own each time: where the libraries are looked for (a missing one
+says how to build), and the kernels (RF_KERNEL, which is read once)."""
 
 import os
 import subprocess
@@ -10,14 +11,14 @@ import roformer_cpp
 PYTHON_DIR = Path(roformer_cpp.__file__).parents[1]
 
 
-def import_with(folder):
-    environment = {**os.environ, "ROFORMER_LIB_DIR": str(folder), "PYTHONPATH": str(PYTHON_DIR)}
-    command = [sys.executable, "-c", "import roformer_cpp"]
+def run(code="", **environment):
+    environment = {**os.environ, "PYTHONPATH": str(PYTHON_DIR), **environment}
+    command = [sys.executable, "-c", f"import torch, roformer_cpp\n{code}"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_missing_library_says_how_to_build(tmp_path):
-    result = import_with(tmp_path)
+    result = run(ROFORMER_LIB_DIR=str(tmp_path))
     assert result.returncode == 1
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: [roformer_cpp] libroformer_ops.so must be built")
@@ -26,10 +27,51 @@ def test_a_missing_library_says_how_to_build(tmp_path):
 
 def test_a_damaged_library_is_named(tmp_path):
     (tmp_path / "libroformer_ops.so").write_bytes(b"not a library")
-    result = import_with(tmp_path)
+    result = run(ROFORMER_LIB_DIR=str(tmp_path))
     assert result.returncode == 1
     assert f"ImportError: [roformer_cpp] {tmp_path / 'libroformer_ops.so'} must be built against" in result.stderr
 
 
 def test_target_names_an_instruction_set():
     assert roformer_cpp.target()
+
+
+def test_the_reference_loops():
+    result = run("print(roformer_cpp.target())", RF_KERNEL="ref")
+    assert result.stdout.strip() == "ref", result.stderr
+
+
+LOOPS = """
+torch.manual_seed(0)
+x = torch.randn(1, 9, 2, 4)
+for attend in (roformer_cpp.attention, roformer_cpp.linear_attention):
+    print(torch.equal(attend(x, x, x), attend(x, x, x, kernel="ref")))
+    print(torch.equal(attend(x, x, x), attend(x, x, x, kernel="explicit")))
+"""
+
+
+def test_attention_goes_to_the_loops():
+    result = run(LOOPS, RF_KERNEL="ref")
+    assert result.stdout.split() == ["True", "False"] * 2, result.stdout + result.stderr
+
+
+EVERY_USE = """
+for call in (
+    roformer_cpp.target,
+    lambda: roformer_cpp.set_target(""),
+    lambda: roformer_cpp.rope(torch.ones(1, 1, 2), torch.arange(1), layout="pairs"),
+    lambda: torch.ops.roformer.dropout(torch.ones(1), 0.5, 1, 2),
+    lambda: roformer_cpp.attention(*[torch.ones(1, 1, 1, 2)] * 3),
+    lambda: roformer_cpp.linear_attention(*[torch.ones(1, 1, 1, 2)] * 3),
+):
+    try:
+        call()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_an_unknown_choice_is_refused_by_every_use():
+    result = run(EVERY_USE, RF_KERNEL="reference")
+    message = "[target] RF_KERNEL must be ref, empty or not set, got reference"
+    assert result.stdout.splitlines() == [message] * EVERY_USE.count("roformer"), result.stdout + result.stderr

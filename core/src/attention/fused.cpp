@@ -169,58 +169,21 @@ class TermSums {
   std::vector<HeadTermGradients> heads_;
 };
 
-// The gradient of kappa: a row for each head of each entry. If entries or heads share it, the rows are summed in order
-// afterwards.
-class KeyScoreSums {
+// Gradients of kappa, and of cos and sin: rows for each head of each entry. If entries or heads share them, they are
+// summed in order afterwards.
+class RowSums {
  public:
-  KeyScoreSums(const rf_attention_args& x, const rf_attention_grads& grads)
-      : x_(x), gradient_(static_cast<float*>(grads.key_score)) {
-    if (gradient_ == nullptr) return;
-    const int64_t size = x.batch * x.heads * x.keys;
-    if (is_shared()) {
-      sums_.resize(static_cast<size_t>(size));
-    } else {
-      std::fill_n(gradient_, size, 0.0f);
+  RowSums(const rf_attention_args& x, const rf_attention_grads& grads, rf_attention_grads& written) : x_(x) {
+    if (grads.key_score != nullptr) {
+      const rf_attention_scores& kappa = x.key_score;
+      std::fill_n(static_cast<float*>(grads.key_score), kappa.batch * kappa.heads * x.keys, 0.0f);
+      add({kappa.batch, 1, kappa.heads, x.heads, x.keys}, grads, written, &rf_attention_grads::key_score);
     }
-  }
-
-  float* rows() { return gradient_ != nullptr && is_shared() ? sums_.data() : gradient_; }
-  void write() const {
-    if (gradient_ == nullptr || !is_shared()) return;
-    const rf_attention_scores& kappa = x_.key_score;
-    std::fill_n(gradient_, kappa.batch * kappa.heads * x_.keys, 0.0f);
-    const float* from = sums_.data();
-    for (int64_t b = 0; b < x_.batch; ++b) {
-      for (int64_t h = 0; h < x_.heads; ++h, from += x_.keys) {
-        float* to = gradient_ + ((kappa.batch == 1 ? 0 : b) * kappa.heads + (kappa.heads == 1 ? 0 : h)) * x_.keys;
-        for (int64_t s = 0; s < x_.keys; ++s) to[s] += from[s];
-      }
-    }
-  }
-
- private:
-  bool is_shared() const { return x_.key_score.batch != x_.batch || x_.key_score.heads != x_.heads; }
-
-  const rf_attention_args& x_;
-  float* gradient_;
-  std::vector<float> sums_;
-};
-
-// Gradients of cos and sin: rows for each head of each entry. If entries or heads share them, they are summed in order
-// afterwards.
-class RotationSums {
- public:
-  RotationSums(const rf_attention_args& x, const rf_attention_grads& grads, rf_attention_grads& written) : x_(x) {
     for (const RotationTerm& term : kRotationTerms) {
       const rf_attention_rotation& rotation = x.*term.member;
       if (rotation.cos == nullptr) continue;
-      if (rotation.batch == x.batch && term.heads(x) == term.all_heads(x)) continue;
-      const int64_t size = x.batch * term.tokens(x) * term.all_heads(x) * rotation.pairs;
-      for (const auto member : {term.cos_gradient, term.sin_gradient}) {
-        if (grads.*member == nullptr) continue;
-        shared_.push_back({&term, static_cast<float*>(grads.*member), std::vector<float>(static_cast<size_t>(size))});
-        written.*member = shared_.back().rows.data();
-      }
+      const Shape shape{rotation.batch, term.tokens(x), term.heads(x), term.all_heads(x), rotation.pairs};
+      for (const auto member : {term.cos_gradient, term.sin_gradient}) add(shape, grads, written, member);
     }
   }
 
@@ -229,24 +192,34 @@ class RotationSums {
   }
 
  private:
+  struct Shape {
+    int64_t batch, tokens, heads, all_heads, width;  // of the gradient; all_heads: of the rows
+  };
   struct Shared {
-    const RotationTerm* term;
+    Shape shape;
     float* gradient;
-    std::vector<float> rows;  // [B, tokens, all heads, pairs]
+    std::vector<float> rows;  // [B, tokens, all heads, width]
   };
 
+  void add(const Shape& s, const rf_attention_grads& grads, rf_attention_grads& written,
+           void* rf_attention_grads::*member) {
+    if (grads.*member == nullptr || (s.batch == x_.batch && s.heads == s.all_heads)) return;
+    const int64_t size = x_.batch * s.tokens * s.all_heads * s.width;
+    shared_.push_back({s, static_cast<float*>(grads.*member), std::vector<float>(static_cast<size_t>(size))});
+    written.*member = shared_.back().rows.data();
+  }
+
   void write(const Shared& shared) const {
-    const RotationTerm& term = *shared.term;
-    const rf_attention_rotation& rotation = x_.*term.member;
-    const int64_t tokens = term.tokens(x_), heads = term.heads(x_), all = term.all_heads(x_);
-    std::fill_n(shared.gradient, term.size(x_), 0.0f);
-#pragma omp parallel for schedule(static) if (x_.batch * tokens * all * rotation.pairs > 65536)
+    const int64_t batch = shared.shape.batch, tokens = shared.shape.tokens, heads = shared.shape.heads,
+                  all_heads = shared.shape.all_heads, width = shared.shape.width;  // no bindings in OpenMP
+    std::fill_n(shared.gradient, batch * tokens * heads * width, 0.0f);
+#pragma omp parallel for schedule(static) if (x_.batch * tokens * all_heads * width > 65536)
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t b = 0; b < x_.batch; ++b) {
-        for (int64_t h = 0; h < all; ++h) {
-          const float* from = shared.rows.data() + ((b * tokens + t) * all + h) * rotation.pairs;
-          const int64_t row = ((rotation.batch == 1 ? 0 : b) * tokens + t) * heads + (heads == 1 ? 0 : h);
-          for (int64_t p = 0; p < rotation.pairs; ++p) shared.gradient[row * rotation.pairs + p] += from[p];
+        for (int64_t h = 0; h < all_heads; ++h) {
+          const float* from = shared.rows.data() + ((b * tokens + t) * all_heads + h) * width;
+          const int64_t row = ((batch == 1 ? 0 : b) * tokens + t) * heads + (heads == 1 ? 0 : h);
+          for (int64_t i = 0; i < width; ++i) shared.gradient[row * width + i] += from[i];
         }
       }
     }
@@ -318,10 +291,8 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   const AttentionProblem problem(args);
   const PairOrder in_order(args, grads);
   TermSums sums(args, grads, entries.count(), in_order.entries ? 1 : entries.count());
-  KeyScoreSums key_scores(args, grads);
   rf_attention_grads written = grads;
-  written.key_score = key_scores.rows();
-  const RotationSums rotations(args, grads, written);
+  const RowSums rows(args, grads, written);
   clear_pair_bias(args, grads);
   const rf_attention_args largest = entries.largest();
   const AttentionProblem sized(problem, largest, 0);
@@ -355,8 +326,7 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
     });
   });
   sums.write();
-  key_scores.write();
-  rotations.write();
+  rows.write();
 }
 
 }  // namespace rf::core

@@ -1,5 +1,5 @@
-// The float64 reference of linear attention (core/ref/linear_attention.cpp): golden numbers (R-LIN-06), and the rules,
-// each broken once.
+// Rules of linear attention, each broken once: the status, and the text "[linear_attention] rule, got value". Those
+// that Python reaches too are in tests/ops/test_linear_attention_kernel.py.
 #include <functional>
 
 #include "core/linear_case.h"
@@ -7,69 +7,25 @@
 namespace rf::tests {
 namespace {
 
-// Spec A.3: positions 0, 1, 2 turn by as many radians.
-struct Golden {
-  static constexpr double kQ[] = {.5, -1, 2, .25, -2, 1}, kK[] = {1, -2, -.5, .5, 0, 3}, kV[] = {1, 0, 0, 1, 2, -1};
-  double cos[3], sin[3], out[6];
-  rf_linear_attention_args args{};
-
-  Golden() {
-    for (int p = 0; p < 3; ++p) cos[p] = std::cos(p), sin[p] = std::sin(p);
-    args.struct_size = sizeof args;
-    args.dtype = RF_F64;
-    args.layout = RF_ROPE_PAIRS;
-    args.direction = RF_LINEAR_BIDIRECTIONAL, args.denominator = RF_DENOMINATOR_PLAIN;
-    args.feature_map = RF_FEATURES_ELU_PLUS_ONE;
-    args.batch = args.heads = args.key_heads = 1;
-    args.queries = args.keys = 3, args.features = args.value_dim = 2;
-    args.q = kQ, args.k = kK, args.v = kV, args.out = out;
-    args.q_stride_t = args.k_stride_t = args.v_stride_t = args.out_stride_t = 2;
-  }
-  void expect(const std::vector<double>& want) {
-    ASSERT_EQ(rf_linear_attention_forward(&args), RF_OK) << rf_last_error();
-    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(out[i], want[i], kGoldenLinear * std::abs(want[i])) << i;
-  }
-};
-
-TEST(LinearAttentionRef, GoldenNumbers) {
-  Golden golden;
-  golden.expect({1.20177986889, -0.20177986889, 1.24101352458, -0.241013524577, 1.42974341483, -0.429743414834});
-  golden.args.query = golden.args.key = {golden.cos, golden.sin, 1, 1};
-  golden.expect({-1.2917328864, 0.727259189852, -0.44087066942, 0.47123260212, 1.05664681714, -0.622515605629});
-  golden.args.denominator = RF_DENOMINATOR_ROTATED;
-  golden.expect({2.28838455061, -1.28838455061, -14.520507432, 15.520507432, 2.4339342326, -1.4339342326});
-}
-
 class LinearAttentionErrors : public testing::Test {
  protected:
   using Change = std::function<void(rf_linear_attention_args&, rf_linear_attention_grads&)>;
-  static void expect_text(rf_status status, const std::string& rule, const std::string& got) {
-    EXPECT_EQ(status, RF_INVALID_ARGUMENT) << rule;
-    const std::string text = rf_last_error();
-    EXPECT_EQ(text.find("[linear_attention] "), 0u) << text;
-    EXPECT_NE(text.find(rule), std::string::npos) << text;
-    EXPECT_NE(text.find("got " + got), std::string::npos) << text;
-  }
   // A good call of which something is changed.
   static void refused(const Change& change, const std::string& rule, const std::string& got, bool forward = true) {
     LinearCase problem(RF_F32, {}, {});
     change(problem.args, problem.grads);
-    if (forward) expect_text(rf_linear_attention_forward(&problem.args), rule, got);
-    expect_text(rf_linear_attention_backward(&problem.args, &problem.grads), rule, got);
+    if (forward) expect_refused(rf_linear_attention_forward(&problem.args), rule, got);
+    expect_refused(rf_linear_attention_backward(&problem.args, &problem.grads), rule, got);
   }
 };
 
 #define WITH(change) [](rf_linear_attention_args& x, rf_linear_attention_grads& g) { (void)x, (void)g, change; }
 
 TEST_F(LinearAttentionErrors, Choices) {
-  expect_text(rf_linear_attention_forward(nullptr), "args must not be NULL", "NULL");
-  refused(WITH(x.struct_size = 8), "struct_size of args must be in", "8");
   refused(WITH(x.dtype = static_cast<rf_dtype>(0)), "dtype must be", "0");
   refused(WITH(x.direction = static_cast<rf_linear_direction>(0)), "direction must be", "0");
   refused(WITH(x.denominator = static_cast<rf_linear_denominator>(3)), "denominator must be", "3");
   refused(WITH(x.feature_map = static_cast<rf_feature_map>(0)), "feature_map must be", "0");
-  refused(WITH(x.eps = -1), "eps must be finite and >= 0", "-1");
-  refused(WITH(x.eps = std::nan("")), "eps must be finite and >= 0", "nan");
 }
 
 TEST_F(LinearAttentionErrors, Extents) {
@@ -77,10 +33,6 @@ TEST_F(LinearAttentionErrors, Extents) {
   refused(WITH(x.queries = -2), "queries must be >= 0", "-2");
   refused(WITH(x.keys = -3), "keys must be >= 0", "-3");
   refused(WITH(x.heads = 0), "heads must be >= 1", "0");
-  refused(WITH(x.key_heads = 0), "key_heads must be >= 1", "0");
-  refused(WITH(x.features = 0), "features must be >= 1", "0");
-  refused(WITH(x.value_dim = 0), "value_dim must be >= 1", "0");
-  refused(WITH(x.key_heads = 3), "heads must be a multiple of key_heads = 3", "4");
   refused(WITH(x.queries = INT64_MAX / 2), "the size of q in bytes must fit in int64", "");
   refused(WITH(x.keys = INT64_MAX / 2), "the size of k in bytes must fit in int64", "");
   refused(WITH(x.batch = 0; x.features = int64_t{1} << 25), "features must be <= 2^24", "33554432");
@@ -106,14 +58,9 @@ TEST_F(LinearAttentionErrors, RotationsAndState) {
   refused(WITH(x.query.sin = nullptr), "query must have both cos and sin or neither", "cos alone");
   refused(WITH(x.key.cos = nullptr), "key must have both cos and sin or neither", "sin alone");
   refused(WITH(x.layout = static_cast<rf_rope_layout>(3)), "layout must be", "3");
-  refused(WITH(x.query.batch = 3), "query.batch must be 1 or batch = 2", "3");
-  refused(WITH(x.key.pairs = 4), "key.pairs must be in 1..3", "4");
   refused(WITH(x.key.pairs = 0), "key.pairs must be in 1..3", "0");
   refused(WITH(x.key.cos = static_cast<const char*>(x.key.cos) + 1), "key must be aligned", "");
   static double state[2 * 2 * 6 * 6];
-  refused(WITH(x.state = state; x.direction = RF_LINEAR_BIDIRECTIONAL),
-          "direction must be RF_LINEAR_CAUSAL with a state", "1");
-  refused(WITH(x.state = state; x.queries = 2), "queries must equal keys = 3 with a state", "2");
   refused(WITH(x.state = reinterpret_cast<double*>(reinterpret_cast<char*>(state) + 4)), "state must be aligned", "");
 }
 
@@ -157,9 +104,6 @@ TEST_F(LinearAttentionErrors, ExponentsAndPacking) {
 TEST_F(LinearAttentionErrors, Gradients) {
   constexpr bool kForward = false;
   static double state[2 * 2 * 6 * 6];
-  LinearCase problem(RF_F32, {}, {});
-  expect_text(rf_linear_attention_backward(&problem.args, nullptr), "grads must not be NULL", "NULL");
-  refused(WITH(g.struct_size = 1), "struct_size of grads must be in", "1", kForward);
   refused(WITH(g.out = nullptr), "grads.out must not be NULL", "NULL", kForward);
   refused(WITH(g.out_stride_h = INT64_MAX), "extents times strides of grads.out", "a stride of", kForward);
   refused(WITH(x.denominators = nullptr), "denominators must not be NULL", "NULL", kForward);
