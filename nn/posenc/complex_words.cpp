@@ -44,7 +44,7 @@ at::Tensor frequency_start(FrequencySharing sharing, int64_t words, int64_t pair
   return sharing == FrequencySharing::kWords ? start_P : start_P.repeat({words, 1});
 }
 
-class ComplexWords : public Encoding {
+class ComplexWords : public LengthFreeEncoding {
  public:
   ComplexWords(io::StrictObject& options, const EncodingShape& shape)
       : vocab_size_(shape.vocab_size), width_(shape.input_size) {
@@ -72,7 +72,6 @@ class ComplexWords : public Encoding {
 
   bool changes_words() const override { return true; }
   const char* beyond_terms() const override { return "word embeddings that turn with the position"; }
-  int64_t last_new_length() const override { return 1; }
   bool acts_in_layers() const override { return false; }
 
  private:

@@ -20,7 +20,7 @@ namespace rf::nn::posenc {
 
 namespace {
 
-class Cope : public Encoding {
+class Cope : public LengthFreeEncoding {
  public:
   Cope(io::StrictObject& options, const EncodingShape& shape) : head_dim_(shape.head_dim) {
     const int64_t places = options.integer("npos_max", 64, 1, int64_t{1} << 20);
@@ -44,7 +44,6 @@ class Cope : public Encoding {
     const at::Tensor high = all_BHTP.gather(-1, known_BHTS.ceil().to(at::kLong));
     return {.pair_bias = low + (place_BHTS - below_BHTS) * (high - low), .scale = x.scale};
   }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   int64_t head_dim_;

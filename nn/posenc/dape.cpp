@@ -9,7 +9,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/einsum.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/leaky_relu.h>
 
 #include <fmt/ranges.h>
@@ -48,10 +47,7 @@ class Dape : public Encoding {
     bias_ = register_module("bias", make_encoding({.type = name, .options = "{}"}, shape));
     const auto linear = [&](const std::string& name, at::IntArrayRef sizes, int64_t fan_in) {
       const double most = 1 / std::sqrt(static_cast<double>(fan_in));
-      return layer_parameters(*this, shape.layers, name, [=, sizes = sizes.vec()] {
-        const at::Tensor values = at::empty(sizes, at::kFloat);
-        return EmptyParameters::wanted() ? values : values.uniform_(-most, most);
-      });
+      return layer_parameters(*this, shape.layers, name, [&] { return uniform(sizes, -most, most); });
     };
     weights_1_ = linear("mlp2_0_weight", {width, 2 * heads_}, 2 * heads_);
     biases_1_ = linear("mlp2_0_bias", {width}, 2 * heads_);
@@ -69,8 +65,7 @@ class Dape : public Encoding {
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     const NoAutocast no_autocast;
-    const ReadVectors x = read_vectors("dape", projections, head_dim_);
-    if (x.q_BTHD.size(2) != heads_) fail("dape", "queries must have {} heads, got {}", heads_, x.q_BTHD.size(2));
+    const ReadVectors x = read_vectors("dape", projections, head_dim_, heads_);
     Terms terms = bias_->terms(layer, shared.parts.at(0), {});
     const at::Tensor scores_BHTS = x.scores();
     const at::Tensor bias_BHTS = bias_of(terms, shared.positions).expand_as(scores_BHTS);

@@ -61,7 +61,7 @@ at::Tensor runge_kutta_step(const Velocity& h, double t, double dt, const at::Te
   return p_LC + (k1 + 2 * (k2 + k3) + k4) * (dt / 6);
 }
 
-class Floater : public Encoding {
+class Floater : public LengthFreeEncoding {
  public:
   Floater(io::StrictObject& options, const EncodingShape& shape)
       : time_step_(options.number("time_step", 0.01, {0, 100, io::NumberRange::Ends::kOpenLow})),
@@ -95,7 +95,6 @@ class Floater : public Encoding {
 
   void check_length(int64_t tokens) const override { check(tokens - 1); }
   const char* beyond_terms() const override { return "vectors added to the input of every layer"; }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   static void check(int64_t position) {

@@ -30,45 +30,40 @@ namespace rf::nn::posenc {
 
 namespace {
 
-struct FopeSettings {
-  int64_t pairs = 0;    // R/2
-  int64_t heads = 1;    // H; 1: coefficients that all heads share
-  int64_t outputs = 0;  // d, rotated pairs
-  double init_factor = 0.3;
-  bool trainable = false;
-};
-
-// Frequencies theta_k = base^(-k / pairs), k < pairs.
-std::vector<double> frequencies(int64_t pairs, double base) {
-  std::vector<double> theta;
-  for (int64_t k = 0; k < pairs; ++k)
-    theta.push_back(std::pow(base, -static_cast<double>(k) / static_cast<double>(pairs)));
-  return theta;
-}
-
-// Initial A or B of a layer, [H, K, d].
-at::Tensor coefficients_start(const FopeSettings& settings, int64_t frequencies) {
-  const at::Tensor start_HKd = at::empty({settings.heads, frequencies, settings.outputs}, at::kFloat);
-  if (EmptyParameters::wanted()) return start_HKd;
-  const auto fans = static_cast<double>((frequencies + settings.heads) * settings.outputs);
-  start_HKd.normal_(0, settings.init_factor * std::sqrt(2 / fans));
-  const int64_t step = (frequencies + settings.outputs - 1) / settings.outputs;
-  for (int64_t d = 0; d < settings.outputs && d * step < frequencies; ++d) {
-    start_HKd.select(1, d * step).select(1, d) += 1;
-  }
-  return start_HKd;
-}
-
-class Fope : public Encoding {
+class Fope : public LengthFreeEncoding {
  public:
-  Fope(const FopeSettings& settings, std::vector<double> frequencies, int64_t layers)
-      : settings_(settings), frequencies_(std::move(frequencies)) {
+  Fope(io::StrictObject& options, const EncodingShape& shape) : pairs_(shape.head_dim / 2) {
+    if (shape.head_dim % 2 != 0) {
+      fail("position_encoding", "head_dim must be even for fope, got {}", shape.head_dim);
+    }
+    const double base = options.number("rope_theta", 10000, {0, 1e100, io::NumberRange::Ends::kOpenLow});
+    for (int64_t k = 0; k < pairs_; ++k) {
+      frequencies_.push_back(std::pow(base, -static_cast<double>(k) / static_cast<double>(pairs_)));
+    }
+    // Those that complete at least one turn.
+    const double least = 2 * std::numbers::pi / static_cast<double>(shape.max_position_embeddings);
+    const auto kept = std::count_if(frequencies_.begin(), frequencies_.end(), [&](double t) { return t >= least; });
+    if (options.find("num_inv_freq") == nullptr && kept == 0) {
+      fail("position_encoding",
+           "{} must be given where no frequency turns within max_position_embeddings, here {}, got none",
+           options.path_of("num_inv_freq"), shape.max_position_embeddings);
+    }
+    const int64_t used = options.integer("num_inv_freq", kept, 1, pairs_);
+    outputs_ = options.integer("output_dim", used, 1, pairs_);
+    if (outputs_ > used) {
+      fail("position_encoding", "{} must be at most the {} frequencies, got {}", options.path_of("output_dim"), used,
+           outputs_);
+    }
+    frequencies_.resize(static_cast<size_t>(used));
+    const double init_factor = options.number("fope_init_factor", 0.3, {0, 1e6});
+    const int64_t heads = options.boolean("fope_sep_head", true) ? shape.heads : 1;
+    const bool trainable = options.boolean("trainable", false);
     const auto make = [&](const char* name) {
-      std::vector<Parameter> made = layer_parameters(
-          *this, layers, name, [&] { return coefficients_start(settings_, std::ssize(frequencies_)); });
+      std::vector<Parameter> made =
+          layer_parameters(*this, shape.layers, name, [&] { return coefficients_start(heads, init_factor); });
       for (const Parameter& each : made) {
         const at::Tensor& registered = each;
-        registered.requires_grad_(settings_.trainable);
+        registered.requires_grad_(trainable);
       }
       return made;
     };
@@ -85,55 +80,36 @@ class Fope : public Encoding {
     return rotations_of(shared.positions, "halves",
                         [&](const TokenPositions& tokens) { return rows(layer, tokens.ids, shared.dtype); });
   }
-  int64_t last_new_length() const override { return 1; }
 
  private:
+  // Initial A or B of a layer, [H, K, d]; H is 1 where heads share them.
+  at::Tensor coefficients_start(int64_t heads, double init_factor) const {
+    const int64_t frequencies = std::ssize(frequencies_);
+    const at::Tensor start_HKd = at::empty({heads, frequencies, outputs_}, at::kFloat);
+    if (EmptyParameters::wanted()) return start_HKd;
+    const auto fans = static_cast<double>((frequencies + heads) * outputs_);
+    start_HKd.normal_(0, init_factor * std::sqrt(2 / fans));
+    const int64_t step = (frequencies + outputs_ - 1) / outputs_;
+    for (int64_t d = 0; d < outputs_ && d * step < frequencies; ++d) {
+      start_HKd.select(1, d * step).select(1, d) += 1;
+    }
+    return start_HKd;
+  }
+
   // [1 or B, T, H, R/2].
   Rotation rows(int64_t layer, const at::Tensor& ids_BT, at::ScalarType dtype) const {
     const at::Tensor angle_BTK = ids_BT.to(at::kDouble).unsqueeze(-1) * at::tensor(frequencies_, at::kDouble);
     const auto sums = [&](const at::Tensor& waves_BTK, const at::Tensor& coef_HKd, double still) {
       const at::Tensor turned = at::einsum("btk,hkd->bthd", {waves_BTK, coef_HKd.to(at::kDouble)});
-      return at::constant_pad_nd(turned, {0, settings_.pairs - settings_.outputs}, still).to(ops::row_dtype(dtype));
+      return at::constant_pad_nd(turned, {0, pairs_ - outputs_}, still).to(ops::row_dtype(dtype));
     };
     return {.cos = sums(angle_BTK.cos(), cos_coef_.at(layer), 1), .sin = sums(angle_BTK.sin(), sin_coef_.at(layer), 0)};
   }
 
-  FopeSettings settings_;
-  std::vector<double> frequencies_;             // [K]
+  int64_t pairs_, outputs_;                     // R/2; d, rotated pairs
+  std::vector<double> frequencies_;             // [K], theta_k = base^(-k / pairs)
   std::vector<Parameter> cos_coef_, sin_coef_;  // A and B, [H, K, d] each
 };
-
-// Number of frequencies that complete at least one turn within so many positions.
-int64_t turning(const std::vector<double>& frequencies, int64_t positions) {
-  const double least = 2 * std::numbers::pi / static_cast<double>(positions);
-  return std::count_if(frequencies.begin(), frequencies.end(), [&](double theta) { return theta >= least; });
-}
-
-std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
-  if (shape.head_dim % 2 != 0) {
-    fail("position_encoding", "head_dim must be even for fope, got {}", shape.head_dim);
-  }
-  FopeSettings settings{.pairs = shape.head_dim / 2, .heads = shape.heads};
-  const double base = options.number("rope_theta", 10000, {0, 1e100, io::NumberRange::Ends::kOpenLow});
-  std::vector<double> all = frequencies(settings.pairs, base);
-  const int64_t kept = turning(all, shape.max_position_embeddings);
-  if (options.find("num_inv_freq") == nullptr && kept == 0) {
-    fail("position_encoding",
-         "{} must be given where no frequency turns within max_position_embeddings, here {}, got none",
-         options.path_of("num_inv_freq"), shape.max_position_embeddings);
-  }
-  const int64_t used = options.integer("num_inv_freq", kept, 1, settings.pairs);
-  settings.outputs = options.integer("output_dim", used, 1, settings.pairs);
-  if (settings.outputs > used) {
-    fail("position_encoding", "{} must be at most the {} frequencies, got {}", options.path_of("output_dim"), used,
-         settings.outputs);
-  }
-  settings.init_factor = options.number("fope_init_factor", 0.3, {0, 1e6});
-  if (!options.boolean("fope_sep_head", true)) settings.heads = 1;
-  settings.trainable = options.boolean("trainable", false);
-  all.resize(static_cast<size_t>(used));
-  return std::make_shared<Fope>(settings, std::move(all), shape.layers);
-}
 
 }  // namespace
 
@@ -152,7 +128,7 @@ EncodingEntry fope() {
                             "trainable = false"},
                    .invariance = EncodingInfo::Invariance::kNone,
                    .pairwise = EncodingInfo::Pairwise::kNo},
-          .make = make};
+          .make = construct<Fope>};
 }
 
 }  // namespace rf::nn::posenc

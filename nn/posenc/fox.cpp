@@ -13,17 +13,15 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/ranges.h>
 
 #include "layer_parameters.h"
-#include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
 
 namespace {
 
-class ForgetGate : public Encoding {
+class ForgetGate : public LengthFreeEncoding {
  public:
   ForgetGate(io::StrictObject&, const EncodingShape& shape)
       : heads_(shape.heads),
@@ -38,13 +36,11 @@ class ForgetGate : public Encoding {
 
   // ln f, [B,T,H].
   at::Tensor token_numbers(int64_t layer, const at::Tensor& hidden_BTC) const override {
-    if (hidden_BTC.dim() != 3 || hidden_BTC.size(2) != width_) {
-      fail("fox", "hidden_states must be [batch, tokens, {}], got [{}]", width_, fmt::join(hidden_BTC.sizes(), ", "));
-    }
     const NoAutocast no_autocast;
     const at::Tensor& weight_HC = weights_HC_.at(layer);
-    const at::ScalarType type = at::promote_types(weight_HC.scalar_type(), at::kFloat);
-    return at::log_sigmoid(at::linear(hidden_BTC.to(type), weight_HC.to(type), biases_H_.at(layer)->to(type)));
+    const at::Tensor x_BTC = read_hidden("fox", hidden_BTC, width_, weight_HC);
+    const at::ScalarType type = x_BTC.scalar_type();
+    return at::log_sigmoid(at::linear(x_BTC, weight_HC.to(type), biases_H_.at(layer)->to(type)));
   }
 
   Terms compute_terms(int64_t, const Shared&, const Projections& projections) override {
@@ -53,7 +49,6 @@ class ForgetGate : public Encoding {
     const at::Tensor after_BHS = gates_BHS.sum({2}, /*keepdim=*/true, at::kDouble) - up_to_BHS;
     return {.key_score = after_BHS.to(gates_BHS.scalar_type())};
   }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   int64_t heads_, width_;

@@ -25,7 +25,7 @@ namespace {
 class Rerope : public RotaryEncoding {
  public:
   Rerope(io::StrictObject& options, const EncodingShape& shape)
-      : RotaryEncoding("rerope", RotaryForm::kRope, options, shape), head_dim_(shape.head_dim) {
+      : RotaryEncoding(RotaryForm::kRope, options, shape), head_dim_(shape.head_dim) {
     const RotarySettings& settings = rows_.settings();
     if (settings.rotates_values || settings.trained != TrainedFrequencies::kNone || settings.log_n != LogN::kNone) {
       fail("position_encoding", "rotary_value, trainable and log_n must be absent for rerope, got one of them");

@@ -93,17 +93,15 @@ def test_without_draws_it_is_rope_whose_slow_pairs_stand_still():
 
 
 def test_starts_as_the_authors_do():
-    """At 1 where the frequency is the pair's own, and a normal draw of Glorot's width in a tensor of three axes."""
+    """At 1 where the frequency is the pair's own; the draw is that of STARTS."""
     torch.manual_seed(0)
     shape = {"num_attention_heads": 300, "head_dim": 32, "num_inv_freq": 12, "max_position_embeddings": LENGTH}
     encoding = roformer_cpp.encoding("fope", output_dim=5, **shape)
-    reference = torch.nn.init.xavier_normal_(torch.empty(300, 12, 5), gain=0.3)
-    for name in ("cos_coef", "sin_coef"):
-        drawn = parameter(encoding, f"layer.0.{name}").astype(float)
-        assert drawn.shape == (300, 12, 5)
+    cos, sin = (parameter(encoding, f"layer.0.{name}_coef").astype(float) for name in ("cos", "sin"))
+    for drawn in (cos, sin):
         drawn[:, [0, 3, 6, 9], [0, 1, 2, 3]] -= 1
-        assert abs(drawn.std() / reference.std().item() - 1) < 0.03 and abs(drawn.mean()) < 1e-3
-    assert not np.array_equal(parameter(encoding, "layer.0.cos_coef"), parameter(encoding, "layer.0.sin_coef"))
+        normal(drawn, "coefficients", deviation=0.3 * math.sqrt(2 / (300 * 5 + 12 * 5)))
+    assert not np.array_equal(cos, sin)
 
 
 @pytest.mark.parametrize("trainable", [False, True])

@@ -20,7 +20,7 @@ MODEL = {"model_type": "rf_encoder", **TINY_MODEL}
 
 
 class PlainShaw(roformer_cpp.CustomEncoding):
-    """shaw (nn/posenc/shaw.cpp) with a table for each layer, and a vector added to the input."""
+    """shaw (nn/posenc/distance_vectors.cpp) with a table for each layer, and a vector added to the input."""
 
     def __init__(self, shape, max_relative_position=16):
         super().__init__()

@@ -1,4 +1,5 @@
-"""Sinusoids of the position: R-ABS-03 (interleaved), R-ABS-04 (half), R-ABS-05 (sine-only), R-ABS-09 (scaled words)."""
+"""What is added to the input: a trained vector for each position (R-ABS-01, R-ABS-02), and sinusoids, interleaved
+(R-ABS-03), half (R-ABS-04) and sine-only (R-ABS-05), with scaled words (R-ABS-09)."""
 
 import mpmath
 import numpy as np
@@ -8,11 +9,32 @@ import torch
 import roformer_cpp
 import tolerances as tol
 from encoding_case import TINY_IDS, TINY_MODEL
+from initial_values import normal
 
+STARTS = {"learned": {"weight": normal}}
 REFUSED = {"sinusoidal": [
     ({"scale_embedding": "sqrt"}, r'sinusoidal\.scale_embedding must be true or false, got "sqrt"'),
     ({"layout": "pairs"}, 'sinusoidal.layout must be one of interleaved, half, sine-only, got "pairs"'),
 ]}  # fmt: skip
+
+ROWS, WIDTH = 6, 4
+
+
+def test_learned_rows_and_their_gradient():
+    """Which is the sum over the tokens of a position."""
+    encoding = roformer_cpp.encoding("learned", max_position_embeddings=ROWS, embedding_size=WIDTH).double()
+    positions, dx = np.array([[3, 0, 5], [3, 1, 2]]), np.random.default_rng(0).standard_normal((2, 3, WIDTH))
+    added = encoding.input(torch.from_numpy(positions), dtype=torch.float64)
+    np.testing.assert_array_equal(added.detach().numpy(), encoding.weight.detach().numpy()[positions])
+    added.backward(torch.from_numpy(dx))
+    expected = np.zeros((ROWS, WIDTH))
+    np.add.at(expected, positions, dx)
+    np.testing.assert_allclose(encoding.weight.grad.numpy(), expected, atol=tol.T1_ATOL, rtol=tol.T1_RTOL)
+    for position in (ROWS, -1):
+        rule = rf"positions must be in 0..{ROWS - 1}, the rows of the table \(max_position_embeddings\), got {position}"
+        with pytest.raises(ValueError, match=rule):
+            encoding.input(torch.tensor([0, position]))
+
 
 POSITIONS = [0, 1, 2, 511, 1535, 100000]
 
