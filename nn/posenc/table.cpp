@@ -15,8 +15,8 @@
   line(none, absolute) \
   line(learned, absolute) \
   line(sinusoidal, absolute) \
-  line(complex_words, complex_words) \
-  line(floater, floater) \
+  line(complex_words, absolute) \
+  line(floater, absolute) \
   line(shaw, distance_vectors) \
   line(shaw_literal, distance_vectors) \
   line(nezha, distance_vectors) \
@@ -31,7 +31,7 @@
   line(bam, distance_bias) \
   line(sandwich, distance_bias) \
   line(fire, fire) \
-  line(fox, fox) \
+  line(fox, contextual) \
   line(transformer_xl, transformer_xl) \
   line(transformer_xl_literal, transformer_xl) \
   line(dai_literal, transformer_xl) \
@@ -44,10 +44,10 @@
   line(axial, axes) \
   line(axial_nd, axes) \
   line(rope_mixed, axes) \
-  line(fope, fope) \
-  line(rerope, rerope) \
-  line(cope, cope) \
-  line(dape, dape) \
+  line(fope, rope) \
+  line(rerope, rope) \
+  line(cope, contextual) \
+  line(dape, contextual) \
   line(path, path) \
   line(mrope, axes) \
   line(xpos, rope) \

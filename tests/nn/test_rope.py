@@ -1,7 +1,8 @@
 """The encoding `rope` beside its equations (arXiv 2104.09864 Eq. 11-16 and 34; R-ROPE-01..13), with slow pairs that
 stay still: p-RoPE (Barbero et al. 2024, section 6), HoPE (Chen et al. 2024), clipped RoPE (Li et al. 2026). And what
 changes magnitudes: `xpos` as arXiv 2212.10554 writes it, and scores scaled by log n (kexue.fm/archives/8823; the
-program of ReRoPE, which clips)."""
+program of ReRoPE, which clips).
+ReRoPE and Leaky ReRoPE (Su 2023; R-REL-15) and FoPE (Hua et al. 2024; R-ROPE-12) against loops in float64."""
 
 import math
 
@@ -12,8 +13,10 @@ import torch
 import roformer_cpp
 import rope_reference
 import tolerances
-from encoding_case import TINY_MODEL, Case
+from encoding_case import TINY_IDS, TINY_MODEL, Case, parameter
+from initial_values import HEADS, normal
 from rope_scaling_reference import CONFIGURATIONS, HEAD_DIM
+from tolerances import T1_ATOL, T1_RTOL
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
 LONGROPE = {
@@ -386,3 +389,206 @@ def test_linear_attention_has_no_scores(encoding, named):
     with pytest.raises(ValueError, match=message):
         roformer_cpp.build_model(config)
     roformer_cpp.build_model(config | {"attention": "softmax"})
+
+
+# ---- ReRoPE ----
+
+REFUSED |= {"rerope": [
+    ({"window": 0}, "window"),
+    ({"scaling_factor": 0.5}, "scaling_factor"),
+    ({"trainable": True}, "rotary_value, trainable and log_n must be absent for rerope"),
+    ({"rotary_value": True}, "must be absent for rerope"),
+    ({"log_n": "position"}, "must be absent for rerope"),
+    ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "frequencies of rerope must not depend on the len"),
+]}  # fmt: skip
+
+SWEEP_KEYS |= {"rerope": {"window": 3}}
+
+WINDOW = 4
+FAR = torch.tensor([0, 3, 4, 5, 20, 21, 700])
+
+
+def rerope_of(case, **keys):
+    return case.encoding("rerope", window=WINDOW, **keys)
+
+
+def rectified(distance, factor):
+    """The distance that a pair is rotated by; factor None: ReRoPE."""
+    if abs(distance) < WINDOW:
+        return distance
+    beyond = 0 if factor is None else (abs(distance) - WINDOW) / factor
+    return math.copysign(WINDOW + beyond, distance)
+
+
+def rerope_score(case, factor=None, base=10000, rotary_dim=None, layout="pairs"):
+    pairs = (rotary_dim or case.head_dim) // 2
+    theta = base ** (-np.arange(pairs) / pairs)
+    first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
+    if layout == "halves":
+        first, second = slice(0, pairs), slice(pairs, 2 * pairs)
+
+    def of(b, h, m, n):
+        q, k = case.q(b, m, h), case.k(b, n, h)
+        angle = rectified(int(FAR[m]) - int(FAR[n]), factor) * theta
+        product = (q[first] + 1j * q[second]) * np.conj(k[first] + 1j * k[second]) * np.exp(1j * angle)
+        return (product.real.sum() + q[2 * pairs :] @ k[2 * pairs :]) / math.sqrt(case.head_dim)
+
+    return of
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("keys", "loops"), [
+    ({}, {}),
+    ({"scaling_factor": 16}, {"factor": 16}),
+    ({"scaling_factor": 1}, {"factor": 1}),
+    ({"rope_theta": 100, "layout": "halves", "partial_rotary_factor": 0.5},
+     {"base": 100, "layout": "halves", "rotary_dim": 4}),
+])  # fmt: skip
+def test_scores_are_those_of_the_author(keys, loops, causal):
+    case = Case(heads=3, head_dim=8)
+    case.check(rerope_of(case, **keys), rerope_score(case, **loops), FAR, causal=causal)
+
+
+def test_nearer_than_the_window_it_is_rope():
+    case = Case(head_dim=8)
+    rope = case.encoding("rope")
+    positions = torch.tensor([7, 8, 9, 10, 10, 7, 8])
+    terms = rerope_of(case).terms(positions, queries=case.qkv()[0], keys=case.qkv()[1], dtype=torch.float64)
+    assert terms.pair_bias is None
+    np.testing.assert_array_equal(case.attention(rerope_of(case), positions), case.attention(rope, positions))
+
+
+def test_grouped_keys():
+    case = Case(heads=4, head_dim=8)
+    q, k, v = case.qkv()
+    few, all_heads = k[:, :, :2], k[:, :, :2].repeat_interleave(2, 2)
+    encoding = rerope_of(case)
+    outs = []
+    for keys, values in ((few, v[:, :, :2]), (all_heads, v[:, :, :2].repeat_interleave(2, 2))):
+        terms = encoding.terms(FAR, queries=q, keys=keys, dtype=torch.float64)
+        outs.append(roformer_cpp.attention(q, keys, values, terms, positions=FAR))
+    torch.testing.assert_close(*outs, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def test_what_it_reads_must_be_given():
+    encoding = roformer_cpp.encoding("rerope", head_dim=8)
+    q = torch.zeros(1, 3, 1, 8)
+    for given, words in (
+        ({}, "terms must be given queries, which this encoding reads, got none"),
+        ({"queries": q}, "terms must be given keys, which this encoding reads, got none"),
+        ({"queries": q, "keys": q[:, :2]}, r"keys must be \[batch, 3 tokens, heads, head_dim\], got \[1, 2, 1, 8\]"),
+        ({"queries": q, "keys": q[..., :4]}, r"keys must fit queries \[1, 3, 1, 8\], got \[1, 3, 1, 4\]"),
+        ({"queries": q[..., :4], "keys": q[..., :4]}, "queries must have head_dim 8 numbers, got 4"),
+        ({"queries": q.long(), "keys": q}, "queries must be floating-point, got Long"),
+        ({"queries": q, "keys": q.to("meta")}, "keys must have values, got a tensor of the device meta"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            encoding.terms(torch.arange(3), **given)
+    with pytest.raises(TypeError, match="queries must be a tensor, got list"):
+        encoding.terms(torch.arange(3), queries=[1], keys=q)
+
+
+# ---- FoPE ----
+
+REFUSED |= {"fope": [
+    ({"head_dim": 5}, "head_dim must be even for fope, got 5"),
+    ({"max_position_embeddings": 6}, "fope.num_inv_freq must be given where no frequency turns within"),
+    ({"num_inv_freq": 0}, "num_inv_freq"),
+    ({"num_inv_freq": 5, "head_dim": 8}, "num_inv_freq"),
+    ({"num_inv_freq": 2, "output_dim": 3}, "fope.output_dim must be at most the 2 frequencies, got 3"),
+    ({"fope_init_factor": -1}, "fope_init_factor"),
+    ({"rope_theta": 0}, "rope_theta"),
+]}  # fmt: skip
+
+SWEEP_KEYS |= {"fope": {"trainable": True}}
+
+
+def identity_and_noise(values, name):
+    """[H, K, d], as the authors' program: 1 at the pair's own frequency, and 0.3 of Glorot's draw. Two of four
+    frequencies turn once in the 64 positions of the sweep."""
+    assert values.shape == (HEADS, 2, 2)
+    normal(values - np.eye(2), name, deviation=0.3 * math.sqrt(2 / (HEADS * 2 + 2 * 2)))
+
+
+STARTS = {"fope": {"cos_coef": identity_and_noise, "sin_coef": identity_and_noise}}
+
+LAYER, LENGTH = 1, 100  # of heads of 8, the first two of four frequencies are above 2 pi / 100
+PLACES = torch.tensor([0, 1, 5, 63, 700, 100000, 3])
+
+
+def fope_of(case, **keys):
+    return case.encoding("fope", num_hidden_layers=2, max_position_embeddings=LENGTH, **keys)
+
+
+def turned(x, cos, sin):
+    """Pairs (d, d + D/2) of a vector, the first pairs by cos and sin, the rest as they are."""
+    half = len(x) // 2
+    cos = np.concatenate([cos, np.ones(half - len(cos))])
+    sin = np.concatenate([sin, np.zeros(half - len(sin))])
+    a, b = x[:half], x[half:]
+    return np.concatenate([a * cos - b * sin, a * sin + b * cos])
+
+
+def fourier(case, encoding, frequencies, base=10000):
+    cos_coef, sin_coef = (parameter(encoding, f"layer.{LAYER}.{name}_coef") for name in ("cos", "sin"))
+    theta = base ** (-2 * np.arange(frequencies) / case.head_dim)
+
+    def rotated(x, at, h):
+        h %= len(cos_coef)
+        angle = int(PLACES[at]) * theta
+        return turned(x, np.cos(angle) @ cos_coef[h], np.sin(angle) @ sin_coef[h])
+
+    def score(b, h, m, n):
+        return rotated(case.q(b, m, h), m, h) @ rotated(case.k(b, n, h), n, h) / math.sqrt(case.head_dim)
+
+    return score
+
+
+@pytest.mark.parametrize(("keys", "frequencies"), [
+    ({}, 2),
+    ({"num_inv_freq": 4}, 4),
+    ({"num_inv_freq": 3, "output_dim": 2}, 3),
+    ({"rope_theta": 100}, 3),
+    ({"fope_sep_head": False}, 2),
+])  # fmt: skip
+def test_scores_of_fope(keys, frequencies):
+    case = Case(heads=3, head_dim=8)
+    encoding = fope_of(case, **keys)
+    coefficients = encoding.get_parameter(f"layer.{LAYER}.cos_coef")
+    heads = 3 if keys.get("fope_sep_head", True) else 1
+    assert coefficients.shape == (heads, frequencies, keys.get("output_dim", frequencies))
+    case.check(encoding, fourier(case, encoding, frequencies, keys.get("rope_theta", 10000)), PLACES, layer=LAYER)
+
+
+def test_without_draws_it_is_rope_whose_slow_pairs_stand_still():
+    """rope_type hope keeps the same frequencies (Chen et al. 2024)."""
+    case = Case(heads=2, head_dim=8)
+    shape = {"num_attention_heads": 2, "head_dim": 8, "max_position_embeddings": LENGTH}
+    fope = roformer_cpp.encoding("fope", fope_init_factor=0, **shape).double()
+    hope = {"rope_type": "hope", "original_max_position_embeddings": LENGTH}
+    rope = roformer_cpp.encoding("rope", layout="halves", rope_parameters=hope, **shape).double()
+    ours, theirs = (case.attention(each, PLACES) for each in (fope, rope))
+    np.testing.assert_allclose(ours, theirs, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def test_fope_starts_as_the_authors_do():
+    """At 1 where the frequency is the pair's own; the draw is that of STARTS."""
+    torch.manual_seed(0)
+    shape = {"num_attention_heads": 300, "head_dim": 32, "num_inv_freq": 12, "max_position_embeddings": LENGTH}
+    encoding = roformer_cpp.encoding("fope", output_dim=5, **shape)
+    cos, sin = (parameter(encoding, f"layer.0.{name}_coef").astype(float) for name in ("cos", "sin"))
+    for drawn in (cos, sin):
+        drawn[:, [0, 3, 6, 9], [0, 1, 2, 3]] -= 1
+        normal(drawn, "coefficients", deviation=0.3 * math.sqrt(2 / (300 * 5 + 12 * 5)))
+    assert not np.array_equal(cos, sin)
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_coefficients_are_trained_where_asked_for(trainable):
+    model = roformer_cpp.build_model(TINY_MODEL | {"position_encoding": {"type": "fope", "trainable": trainable}})
+    coefficients = [(name, each) for name, each in model.named_parameters() if name.endswith("_coef")]
+    assert len(coefficients) == 2 * TINY_MODEL["num_hidden_layers"]
+    model.encode(TINY_IDS).square().sum().backward()
+    for _, each in coefficients:
+        assert each.requires_grad == trainable
+        assert (each.grad is not None and each.grad.abs().max() > 0) == trainable

@@ -63,6 +63,17 @@ def test_equation(name, positions):
     case.check(encoding, score, positions)
 
 
+def test_resets_have_buckets_of_their_own():
+    """Spec A.7: a table of bucket numbers shows them; a softmax does not see that of a row."""
+    encoding = roformer_cpp.encoding("tupe-r", num_attention_heads=1)
+    with torch.no_grad():
+        for p in encoding.parameters():
+            p.zero_()
+        encoding.relative_attention_bias.copy_(torch.arange(33)[:, None])
+    terms = encoding.terms(torch.arange(4))
+    assert (terms.reset_row.item(), terms.reset_col.item()) == (16, 32)
+
+
 @pytest.mark.parametrize("name", ["tupe-a", "tupe-r"])
 def test_beyond_the_table(name):
     encoding = roformer_cpp.encoding(name, max_position_embeddings=10)

@@ -85,7 +85,7 @@ class NumbersByPair(NumbersByKey):
 
 
 class PlainCope(roformer_cpp.CustomEncoding):
-    """cope (nn/posenc/cope.cpp), by distances to the rows of its table."""
+    """cope (nn/posenc/contextual.cpp), by distances to the rows of its table."""
 
     reads_vectors = True
 
