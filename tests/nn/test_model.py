@@ -308,7 +308,7 @@ def test_example_configurations(path, tmp_path):
 )
 def test_bad_configurations_are_named(changes, words):
     with pytest.raises(ValueError, match=words):
-        roformer_cpp.build_model(config_of("rope") | changes)(ids_of(1, 3))
+        roformer_cpp.build_model(config_of("rope") | changes)
 
 
 def test_bad_use_of_a_cache_is_named():
