@@ -108,7 +108,7 @@ class _Draw:
     def positions(self, batch: int, tokens: int) -> Tensor:
         rows = batch if self.chance(0.5) else 1
         if self.chance(0.5):
-            return torch.arange(tokens).expand(rows, tokens) + self.integer(0, POSITIONS - tokens)
+            return torch.arange(tokens) + torch.randint(0, POSITIONS - tokens + 1, (rows, 1), generator=self.generator)
         return torch.randint(0, POSITIONS, (rows, tokens), generator=self.generator)
 
     def rotation(self, batch: int, tokens: int, heads: int, head_dim: int) -> Rotation:

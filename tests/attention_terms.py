@@ -1,7 +1,5 @@
 """Random terms, data and positions for the tests of attention."""
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
@@ -54,40 +52,12 @@ def all_terms(batch, queries, keys, heads, dtype=torch.float64, positions=POSITI
     )
 
 
-def each_term(batch, queries, keys, heads, **options) -> dict[str, Terms]:
-    """Terms with one term set (and what it needs beside it), by its name."""
-    full = all_terms(batch, queries, keys, heads, **options)
-    needs = {"position_bias": ("key_table",)} | dict(zip(PAIRS[::2], zip(PAIRS[1::2]), strict=True))
-    alone = {
-        field.name: Terms(**{name: getattr(full, name) for name in (field.name, *needs.get(field.name, ()))})
-        for field in dataclasses.fields(full)
-        if field.name != "layout" and field.name not in PAIRS[1::2] and getattr(full, field.name) is not None
-    }
-    gate = full.gate
-    alone["gate_number"] = Terms(gate=DistanceTable(gate.rows.repeat(heads, 1, 1)[..., :1].contiguous(), *gate[1:]))
-    for name in ("key_table", "query_table", "value_table", "bias"):
-        full_table = getattr(full, name)
-        other = 1 if len(full_table.rows) > 1 else heads
-        rows = torch.randn(other, *full_table.rows.shape[1:], dtype=full_table.rows.dtype)
-        alone[f"{name}_other_heads"] = Terms(**{name: DistanceTable(rows, *full_table[1:])})
-    for name, tokens, pairs in (("query", queries, 2), ("key", keys, 3)):
-        rows_dtype = dtype_of_rows(full.key_score.dtype)
-        rows = [_draw(1, tokens, heads if name == "query" else 1, pairs, dtype=rows_dtype) for _ in range(2)]
-        alone[f"{name}_of_heads"] = Terms(**{name: Rotation(*rows)})
-    for name in SCORES:
-        for label, of_batch, of_heads in (("batch", max(batch, 1), 1), ("heads", 1, heads), ("none", 1, 1)):
-            numbers = _draw(*scores_shape(name, of_batch, of_heads, queries, keys), dtype=full.key_score.dtype)
-            alone[f"{name}_of_{label}"] = Terms(**{name: numbers})
-    return alone
-
-
 def positions_of(kind, batch, queries, keys) -> tuple[Tensor, Tensor]:
-    """Both sides' positions: "steps" of 1, "scattered", or in steps with the queries far "before" or "after"."""
-    first, key_first = {"before": (0, 200), "after": (200, 0)}.get(kind, (2, 0))
-    if kind != "scattered":
-        return torch.arange(first, first + queries), torch.arange(key_first, key_first + keys)
+    """Both sides' positions: "steps" of 1, or "scattered"."""
+    if kind == "steps":
+        return torch.arange(2, 2 + queries), torch.arange(keys)
     generator = torch.Generator().manual_seed(3)
-    query = torch.randint(0, 12, (max(batch, 1), queries), generator=generator)
+    query = torch.randint(0, 12, (batch, queries), generator=generator)
     key = torch.randint(0, 12, (1, keys), generator=generator)
     query[:, :1], key[:, -1:] = 0, 0  # the reset terms
     return query, key

@@ -9,7 +9,8 @@ import roformer_cpp
 from roformer_cpp.encoding import Encoding
 from tolerances import T1_ATOL, T1_RTOL
 
-Score = Callable[[int, int, int, int], float]
+Score = Callable[[int, int, int, int], float]  # of row b, head h, query m and key n
+Value = Callable[[int, int, int, int], np.ndarray]
 
 # Of models that take no time, with two rows for them.
 TINY_MODEL = {
@@ -57,8 +58,13 @@ class Case:
     def v(self, b: int, n: int, h: int) -> np.ndarray:
         return self.head(self.w_v @ self.y[b, n] + self.b_v, h)
 
-    def loops(self, score: Score, *, causal=False) -> np.ndarray:
+    def product(self, b: int, h: int, m: int, n: int) -> float:
+        """q.k / sqrt(D)."""
+        return self.q(b, m, h) @ self.k(b, n, h) / np.sqrt(self.head_dim)
+
+    def loops(self, score: Score, value: Value | None = None, *, causal=False) -> np.ndarray:
         """sum_n softmax_n(score(b, h, m, n)) v_n for every b, m and h, [B,T,H,D]."""
+        value = value or (lambda b, h, m, n: self.v(b, n, h))
         (batch, tokens, _), keys = self.x.shape, self.y.shape[1]
         out = np.zeros((batch, tokens, self.heads, self.head_dim))
         for b, m, h in np.ndindex(batch, tokens, self.heads):
@@ -66,7 +72,7 @@ class Case:
             scores = np.array([score(b, h, m, n) for n in seen])
             weights = np.exp(scores - scores.max())
             weights /= weights.sum()
-            out[b, m, h] = sum(weight * self.v(b, n, h) for weight, n in zip(weights, seen, strict=True))
+            out[b, m, h] = weights @ np.array([value(b, h, m, n) for n in seen])
         return out
 
     def qkv(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -82,28 +88,33 @@ class Case:
     def projections(self) -> tuple[torch.Tensor, ...]:
         return tuple(torch.from_numpy(a) for a in (self.w_q, self.w_k, self.w_v, self.b_q, self.b_k, self.b_v))
 
-    def attention(self, encoding: Encoding, positions, key_positions=None, *, layer=0, causal=False):
-        """The same by the product, [B,T,H,D] as an array."""
+    def attention(self, encoding: Encoding, positions, key_positions=None, *, layer=0, causal=False, sequences=None):
+        """The same by the product, [B,T,H,D] as an array; sequences: number of each key's."""
         positions = torch.as_tensor(positions)
         key_positions = positions if key_positions is None else torch.as_tensor(key_positions)
         q, k, v = self.qkv()
+        rules = {"positions": positions, "key_positions": key_positions, "is_causal": causal}
+        if sequences is not None:
+            sequences = torch.as_tensor(sequences)
+            rules["mask"] = (sequences[-q.shape[1] :, None] == sequences)[None, None]
+            sequences = sequences[None]
         terms = encoding.terms(
             positions,
             key_positions,
             layer=layer,
+            sequences=sequences,
             projections=self.projections(),
             hidden_states=torch.from_numpy(self.y),
             queries=q,
             keys=k,
             dtype=torch.float64,
         )
-        out = roformer_cpp.attention(q, k, v, terms, positions=positions, key_positions=key_positions, is_causal=causal)
-        return out.detach().numpy()
+        return roformer_cpp.attention(q, k, v, terms, **rules).detach().numpy()
 
-    def check(self, encoding: Encoding, score: Score, positions, key_positions=None, *, layer=0, causal=False) -> None:
+    def check(self, encoding, score, positions, key_positions=None, *, value=None, causal=False, **options) -> None:
         """The product's output is that of the loops."""
-        ours = self.attention(encoding, positions, key_positions, layer=layer, causal=causal)
-        np.testing.assert_allclose(ours, self.loops(score, causal=causal), atol=T1_ATOL, rtol=T1_RTOL)
+        ours = self.attention(encoding, positions, key_positions, causal=causal, **options)
+        np.testing.assert_allclose(ours, self.loops(score, value, causal=causal), atol=T1_ATOL, rtol=T1_RTOL)
 
 
 def parameter(encoding: Encoding, name: str) -> np.ndarray:

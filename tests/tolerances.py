@@ -162,14 +162,9 @@ AUTOCAST_GRADIENT = 0.1
 BF16_ATTENTION = 5e-2
 
 # ---- theory ----
-# Golden numbers of scores (15 digits) and of the decay curve (14 digits; R-FIG-2 asks 1e-9), and
-# numbers printed with 3 or 4 decimals.
+# Golden numbers of scores (15 digits) and of the decay curve (14 digits; R-FIG-2 asks 1e-9).
 GOLDEN_SCORE_RTOL = 1e-13
-DECAY_GOLDEN, DECAY_PRINTED = 1e-9, 6e-5
-# The variance of 2e5 products has a relative standard deviation near 0.4 %; R-DEC-04 asks 2 %.
-SCORE_VARIANCE = 0.02
-# R-ROPE-08 and R-ROPE-01 (float32, relative to |q| |k|).
-NORM_F32, NORM_F64, RELATIVE_F32 = 1e-6, 1e-14, 2e-6
+DECAY_GOLDEN = 1e-9
 
 # ---- cli ----
 # A mean in float64 rounded once to float32.

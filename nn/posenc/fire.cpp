@@ -163,13 +163,7 @@ struct FireBias : torch::autograd::Function<FireBias> {
   }
 };
 
-// Uniform in -most .. most.
-at::Tensor uniform(at::IntArrayRef sizes, double most) {
-  const at::Tensor values = at::empty(sizes, at::kFloat);
-  return EmptyParameters::wanted() ? values : values.uniform_(-most, most);
-}
-
-class Fire : public Encoding {
+class Fire : public LengthFreeEncoding {
  public:
   Fire(io::StrictObject& options, const EncodingShape& shape) {
     constexpr io::NumberRange kPositive = {0, 1e9, io::NumberRange::Ends::kOpenLow};
@@ -180,10 +174,11 @@ class Fire : public Encoding {
     const auto number = [](double value) { return [value] { return at::full({1}, value, at::kFloat); }; };
     c_ = parameters("c", shape.layers, number(init_c));
     factor_ = parameters("L_multiplier", shape.layers, number(1));
-    u_ = parameters("mlp_0_weight", shape.layers, [=] { return uniform({width, 1}, 1); });
-    t_ = parameters("mlp_0_bias", shape.layers, [=] { return uniform({width}, 1); });
+    u_ = parameters("mlp_0_weight", shape.layers, [=] { return uniform({width, 1}, -1, 1); });
+    t_ = parameters("mlp_0_bias", shape.layers, [=] { return uniform({width}, -1, 1); });
     v_ = parameters("mlp_2_weight", shape.layers, [=] {
-      return uniform({heads, width}, 1 / std::sqrt(static_cast<double>(width)));
+      const double most = 1 / std::sqrt(static_cast<double>(width));
+      return uniform({heads, width}, -most, most);
     });
   }
 
@@ -195,7 +190,6 @@ class Fire : public Encoding {
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
     return shared_ ? shared.terms : Terms{.pair_bias = bias(layer, shared.positions)};
   }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   std::vector<Parameter> parameters(const std::string& name, int64_t layers, const std::function<at::Tensor()>& draw) {

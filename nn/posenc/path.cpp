@@ -28,7 +28,6 @@
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -36,7 +35,6 @@
 #include <vector>
 
 #include "layer_parameters.h"
-#include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
@@ -106,7 +104,7 @@ at::Tensor order_of_runs(const at::Tensor& sequences_BS) {
   return at::argsort(name_BS, /*stable=*/true, /*dim=*/1);
 }
 
-class Path : public Encoding {
+class Path : public LengthFreeEncoding {
  public:
   Path(io::StrictObject& options, const EncodingShape& shape)
       : heads_(shape.heads),
@@ -130,12 +128,9 @@ class Path : public Encoding {
 
   // W_0 x and u.x + b, [B,T,rank + H].
   at::Tensor token_numbers(int64_t layer, const at::Tensor& hidden_BTC) const override {
-    if (hidden_BTC.dim() != 3 || hidden_BTC.size(2) != width_) {
-      fail("path", "hidden_states must be [batch, tokens, {}], got [{}]", width_, fmt::join(hidden_BTC.sizes(), ", "));
-    }
     const NoAutocast no_autocast;
-    const at::ScalarType type = at::promote_types(inner_.at(layer)->scalar_type(), at::kFloat);
-    const at::Tensor x_BTC = hidden_BTC.to(type);
+    const at::Tensor x_BTC = read_hidden("path", hidden_BTC, width_, inner_.at(layer));
+    const at::ScalarType type = x_BTC.scalar_type();
     return at::cat({at::linear(x_BTC, inner_.at(layer)->to(type)),
                     at::linear(x_BTC, beta_weights_.at(layer)->to(type), beta_biases_.at(layer)->to(type))},
                    2);
@@ -143,14 +138,12 @@ class Path : public Encoding {
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     const NoAutocast no_autocast;
-    const ReadVectors x = read_vectors("path", projections, head_dim_);
-    if (x.q_BTHD.size(2) != heads_) fail("path", "queries must have {} heads, got {}", heads_, x.q_BTHD.size(2));
+    const ReadVectors x = read_vectors("path", projections, head_dim_, heads_);
     const at::Tensor q_BHTD = x.q_BTHD.transpose(1, 2), k_BHSD = x.k_BSHD.transpose(1, 2);
     const at::Tensor numbers_BSN = projections.token_numbers_BSN.to(q_BHTD.scalar_type());
     const at::Tensor scores_BHTS = scores(layer, q_BHTD, k_BHSD, numbers_BSN, shared.positions.sequences_BS);
     return {.pair_bias = (scores_BHTS - at::matmul(q_BHTD, transposed(k_BHSD))) * x.scale, .scale = x.scale};
   }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   at::Tensor scores(int64_t layer, const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, const at::Tensor& numbers_BSN,

@@ -12,7 +12,7 @@ namespace rf::nn::posenc {
 
 namespace {
 
-class T5 : public Encoding {
+class T5 : public LengthFreeEncoding {
  public:
   T5(io::StrictObject& options, const EncodingShape& shape) {
     const RelativeBuckets buckets =
@@ -29,7 +29,6 @@ class T5 : public Encoding {
     const at::Tensor rows_HR = table_BH_->t().index_select(1, distances_.rows);
     return {.terms = {.bias = {rows_HR, distances_.lo, distances_.hi}, .scale = scale_}};
   }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   DistanceTable distances_;

@@ -9,69 +9,69 @@
 #include "rf/io/printable.h"
 #include "rf/nn/encoding.h"
 
-// Each is a function in nn/posenc/<file>.cpp that returns the encoding's entry.
+// Each is a function that returns the encoding's entry, and its file: nn/posenc/<file>.cpp and tests/nn/test_<file>.py.
 // clang-format off
 #define RF_POSITION_ENCODINGS(line) \
-  line(none) \
-  line(learned) \
-  line(sinusoidal) \
-  line(complex_words) \
-  line(floater) \
-  line(shaw) \
-  line(shaw_literal) \
-  line(nezha) \
-  line(music) \
-  line(huang_m1) \
-  line(huang_m2) \
-  line(huang_m3) \
-  line(huang_m4) \
-  line(alibi) \
-  line(kerple_log) \
-  line(kerple_power) \
-  line(bam) \
-  line(sandwich) \
-  line(fire) \
-  line(fox) \
-  line(transformer_xl) \
-  line(transformer_xl_literal) \
-  line(dai_literal) \
-  line(t5) \
-  line(tupe_a) \
-  line(tupe_r) \
-  line(deberta) \
-  line(deberta_literal) \
-  line(rope) \
-  line(axial) \
-  line(axial_nd) \
-  line(rope_mixed) \
-  line(fope) \
-  line(rerope) \
-  line(cope) \
-  line(dape) \
-  line(path) \
-  line(mrope) \
-  line(xpos) \
-  line(log_n)
+  line(none, absolute) \
+  line(learned, absolute) \
+  line(sinusoidal, absolute) \
+  line(complex_words, absolute) \
+  line(floater, absolute) \
+  line(shaw, distance_vectors) \
+  line(shaw_literal, distance_vectors) \
+  line(nezha, distance_vectors) \
+  line(music, distance_vectors) \
+  line(huang_m1, distance_vectors) \
+  line(huang_m2, distance_vectors) \
+  line(huang_m3, distance_vectors) \
+  line(huang_m4, distance_vectors) \
+  line(alibi, distance_bias) \
+  line(kerple_log, distance_bias) \
+  line(kerple_power, distance_bias) \
+  line(bam, distance_bias) \
+  line(sandwich, distance_bias) \
+  line(fire, fire) \
+  line(fox, contextual) \
+  line(transformer_xl, transformer_xl) \
+  line(transformer_xl_literal, transformer_xl) \
+  line(dai_literal, transformer_xl) \
+  line(t5, t5) \
+  line(tupe_a, tupe) \
+  line(tupe_r, tupe) \
+  line(deberta, deberta) \
+  line(deberta_literal, deberta) \
+  line(rope, rope) \
+  line(axial, axes) \
+  line(axial_nd, axes) \
+  line(rope_mixed, axes) \
+  line(fope, rope) \
+  line(rerope, rope) \
+  line(cope, contextual) \
+  line(dape, contextual) \
+  line(path, path) \
+  line(mrope, axes) \
+  line(xpos, rope) \
+  line(log_n, rope)
 // clang-format on
 
 namespace rf::nn {
 
 namespace posenc {
-#define RF_DECLARE(name) EncodingEntry name();
+#define RF_DECLARE(name, file) EncodingEntry name();
 RF_POSITION_ENCODINGS(RF_DECLARE)
 }  // namespace posenc
 
 namespace {
 
 // An entry with the names of its files.
-EncodingEntry with_files(EncodingEntry entry, const std::string& name) {
-  if (entry.info.file.empty()) entry.info.file = "nn/posenc/" + name + ".cpp";
-  if (entry.info.test.empty()) entry.info.test = "tests/nn/test_" + name + ".py";
+EncodingEntry with_files(EncodingEntry entry, const std::string& file) {
+  entry.info.file = "nn/posenc/" + file + ".cpp";
+  entry.info.test = "tests/nn/test_" + file + ".py";
   return entry;
 }
 
 const std::vector<EncodingEntry>& table() {
-#define RF_ENTRY(name) with_files(posenc::name(), #name),
+#define RF_ENTRY(name, file) with_files(posenc::name(), #file),
   static const std::vector<EncodingEntry> entries = {RF_POSITION_ENCODINGS(RF_ENTRY)};
   return entries;
 }

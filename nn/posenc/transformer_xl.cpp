@@ -10,52 +10,90 @@
 //
 // transformer-xl is the published method: u, v [H, D] replace the projected position. transformer-xl-literal is Eq. 7
 // as printed: u, v [C] go through the layer's W_q (without its bias, which q already contains).
+//
+// dai-literal is Eq. 7 before u and v replace the query's position: Eq. 6 with relative keys only in its second and
+// fourth term, as notes on the paper print it under "Method 1",
+//
+//   score(m,n) = s [ x_m W_q^T W_k x_n + x_m W_q^T W_r R[m-n] + p_m W_q^T W_k x_n + p_m W_q^T W_r R[m-n] ]
+//              = s (W_q (x_m + p_m)).(k_n + W_r R[m-n])
+//
+// p_m is the sinusoid at the position, in the layout of R. It goes through W_q without its bias, which q already
+// contains. So scores depend on the absolute position of the query. Attention takes the second term as a table. The
+// last two terms depend on keys, so they are passed as one number per pair: T x S for each head in memory.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/linear.h>
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
-#include "rf/nn/encoding.h"
-#include "sinusoid.h"
+#include "rotary_rows.h"
 
 namespace rf::nn::posenc {
 
 namespace {
 
-enum class Biases { kOfHeads, kThroughQuery };
-
-class TransformerXl : public Encoding {
- public:
-  TransformerXl(std::string name, Biases biases, io::StrictObject& options, const EncodingShape& shape)
-      : name_(std::move(name)), biases_(biases), shape_(shape) {
+// R by distance, times the W_r of each layer.
+class ProjectedSinusoids : public Encoding {
+ protected:
+  explicit ProjectedSinusoids(const EncodingShape& shape, io::StrictObject& options)
+      : name_(options.path()), shape_(shape) {
     if (shape.hidden_size % 2 != 0) {
       fail("position_encoding", "hidden_size must be even for {} (sines and cosines), got {}", name_,
            shape.hidden_size);
     }
+  }
+
+  void make_weights() {
+    weights_ = layer_parameters(*this, shape_.layers, "r_weight", [&] {
+      return drawn({shape_.heads * shape_.head_dim, shape_.hidden_size}, shape_);
+    });
+  }
+
+  at::Tensor sinusoids(const at::Tensor& positions) const {
+    const at::ScalarType type = weights_.front()->scalar_type();
+    return sinusoid(positions, shape_.hidden_size, SinusoidLayout::kHalf, type).to(type);
+  }
+
+  // [1, distances, C].
+  DistanceTable sinusoids_by_distance(const Positions& positions, int64_t farthest = INT64_MAX) const {
+    const auto [lo, hi] = distance_range(positions, farthest);
+    return {sinusoids(at::arange(lo, hi + 1, at::kLong)).unsqueeze(0), lo, hi};
+  }
+
+  const at::Tensor& query_weight(const Projections& projections, const char* rule) const {
+    if (!projections.query_weight.defined()) fail(name_, "{}, got none", rule);
+    return projections.query_weight;
+  }
+
+  std::string name_;  // for messages
+  EncodingShape shape_;
+  std::vector<Parameter> weights_;  // W_r [H*D, C] for each layer
+};
+
+enum class Biases { kOfHeads, kThroughQuery };
+
+class TransformerXl : public ProjectedSinusoids {
+ public:
+  TransformerXl(Biases biases, io::StrictObject& options, const EncodingShape& shape)
+      : ProjectedSinusoids(shape, options), biases_(biases) {
     const std::vector<int64_t> sizes = biases == Biases::kOfHeads ? std::vector<int64_t>{shape.heads, shape.head_dim}
                                                                   : std::vector<int64_t>{shape.hidden_size};
-    const auto draw_bias = [&] { return drawn(sizes, shape); };
-    if (options.boolean("untie_r", true)) {
-      content_biases_ = layer_parameters(*this, shape.layers, "r_w_bias", draw_bias);
-      position_biases_ = layer_parameters(*this, shape.layers, "r_r_bias", draw_bias);
-    } else {
-      content_biases_.assign(shape.layers, Parameter(register_parameter("r_w_bias", draw_bias())));
-      position_biases_.assign(shape.layers, Parameter(register_parameter("r_r_bias", draw_bias())));
-    }
-    weights_ = layer_parameters(*this, shape.layers, "r_weight", [&] {
-      return drawn({shape.heads * shape.head_dim, shape.hidden_size}, shape);
-    });
+    const bool is_tied = !options.boolean("untie_r", true);
+    const auto make_biases = [&](const char* name) {
+      const auto draw = [&] { return drawn(sizes, shape); };
+      if (!is_tied) return layer_parameters(*this, shape.layers, name, draw);
+      return std::vector<Parameter>(shape.layers, Parameter(register_parameter(name, draw())));
+    };
+    content_biases_ = make_biases("r_w_bias");
+    position_biases_ = make_biases("r_r_bias");
+    make_weights();
     const int64_t clamp = options.integer("clamp_len", -1, -1, int64_t{1} << 24);
     if (clamp > 0) clamp_ = clamp;
   }
 
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
-    const auto [lo, hi] = distance_range(positions, clamp_);
-    const at::Tensor& weight = weights_.front();
-    const at::ScalarType type = weight.scalar_type();
-    const at::Tensor distances = at::arange(lo, hi + 1, at::kLong);
-    const at::Tensor rows_RC = sinusoid(distances, weight.size(1), SinusoidLayout::kHalf, type).to(type);
-    return {.table = {rows_RC.unsqueeze(0), lo, hi}};
+    return {.table = sinusoids_by_distance(positions, clamp_)};
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), clamp_); }
@@ -73,19 +111,50 @@ class TransformerXl : public Encoding {
  private:
   at::Tensor bias(const at::Tensor& parameter, const Projections& projections) const {
     if (biases_ == Biases::kOfHeads) return parameter;
-    const at::Tensor& weight = projections.query_weight;
-    if (!weight.defined()) fail(name_, "terms must be given the layer's projections, got none");
+    const at::Tensor& weight = query_weight(projections, "terms must be given the layer's projections");
     return weight.mv(parameter.to(weight.scalar_type())).unflatten(0, {shape_.heads, shape_.head_dim});
   }
 
-  std::string name_;
   Biases biases_;
   int64_t clamp_ = INT64_MAX;
-  EncodingShape shape_;
-  // One for each layer; tied biases share one tensor. Biases are [H, D], or [C] if they go through the query
-  // projection.
+  // One for each layer; tied biases share one tensor. [H, D], or [C] if they go through the query projection.
   std::vector<Parameter> content_biases_, position_biases_;
-  std::vector<Parameter> weights_;  // W_r [H*D, C]
+};
+
+class DaiLiteral : public ProjectedSinusoids {
+ public:
+  DaiLiteral(io::StrictObject& options, const EncodingShape& shape) : ProjectedSinusoids(shape, options) {
+    make_weights();
+  }
+
+  bool reads_vectors() const override { return true; }
+  void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
+  int64_t last_new_length() const override { return INT64_MAX; }
+
+  Shared compute_shared(const Positions& positions, at::ScalarType) override {
+    require_one_axis(name_, positions);
+    return {.table = sinusoids_by_distance(positions)};
+  }
+
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+    const NoAutocast no_autocast;
+    const at::Tensor& weight = query_weight(projections, "the query projection of the layer must be given");
+    const ReadVectors x = read_vectors(name_, projections, shape_.head_dim);
+    const at::ScalarType type = x.k_BSHD.scalar_type();
+    const DistanceTable keys{
+        .rows = projected_rows(shared.table.rows.squeeze(0).to(type), weights_.at(layer)->to(type), {}, shape_),
+        .lo = shared.table.lo,
+        .hi = shared.table.hi};
+    const at::Tensor &query_BT = shared.positions.query.ids, &key_BS = shared.positions.key.ids;
+    const at::Tensor at_BTHD =
+        at::linear(sinusoids(query_BT).to(type), weight.to(type)).unflatten(-1, {shape_.heads, shape_.head_dim});
+    const at::Tensor content_BHTS = at::einsum("bthd,bshd->bhts", {at_BTHD, x.k_BSHD});
+    const at::Tensor by_row_BHTR = at::einsum("bthd,hrd->bhtr", {at_BTHD, keys.rows});
+    const at::Tensor row_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2) - keys.lo;
+    const at::Tensor position_BHTS = by_row_BHTR.expand({row_BTS.size(0), -1, -1, -1})
+                                         .gather(-1, row_BTS.unsqueeze(1).expand({-1, shape_.heads, -1, -1}));
+    return {.key_table = keys, .pair_bias = (content_BHTS + position_BHTS) * x.scale, .scale = x.scale};
+  }
 };
 
 }  // namespace
@@ -99,12 +168,8 @@ EncodingEntry transformer_xl() {
                    .parameters = "L * (C * H * D + 2 H * D)",
                    .cost = "T * (T + S) * H * D multiply-adds, and (T + S) * C * H * D for the table",
                    .extrapolates = "sinusoids exist at every distance; beyond the trained ones nothing was learned",
-                   .file = "nn/posenc/transformer_xl.cpp",
-                   .test = "tests/nn/test_transformer_xl.py",
                    .keys = {"untie_r = true", "clamp_len = -1 (none)"}},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<TransformerXl>("transformer-xl", Biases::kOfHeads, options, shape);
-          }};
+          .make = construct<TransformerXl, Biases::kOfHeads>};
 }
 
 EncodingEntry transformer_xl_literal() {
@@ -114,9 +179,23 @@ EncodingEntry transformer_xl_literal() {
   info.equation = "score = s [(q + W_q u).k + (q + W_q v).(W_r R[r])]";
   info.source = "arXiv 2104.09864 Eq. 7";
   info.parameters = "L * (C * H * D + 2 C)";
-  return {.info = info, .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<TransformerXl>("transformer-xl-literal", Biases::kThroughQuery, options, shape);
-          }};
+  return {.info = info, .make = construct<TransformerXl, Biases::kThroughQuery>};
+}
+
+EncodingEntry dai_literal() {
+  return {
+      .info = {.name = "dai-literal",
+               .summary = "relative keys with the query's absolute position kept: what transformer-xl replaces by "
+                          "trained vectors",
+               .equation = "score = s (q + W_q p_m).(k + W_r R[r])",
+               .source = "arXiv 2104.09864 Eq. 6-7, between the two; Dai et al. 2019, arXiv 1901.02860",
+               .terms = "K, P, s",
+               .parameters = "L * C * H * D",
+               .cost = "T * (T + 3 S) * H * D multiply-adds, (T + S) * C * H * D for the table, and T * S * H numbers "
+                       "in memory",
+               .extrapolates = "sinusoids exist everywhere; beyond the trained positions nothing was learned",
+               .invariance = EncodingInfo::Invariance::kNone},
+      .make = construct<DaiLiteral>};
 }
 
 }  // namespace rf::nn::posenc

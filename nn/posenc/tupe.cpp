@@ -35,11 +35,8 @@ class Tupe : public Encoding {
  public:
   enum class Bias { kNone, kRelative };
 
-  // name: for messages.
-  Tupe(std::string name, Bias bias, io::StrictObject& options, const EncodingShape& shape)
-      : name_(std::move(name)),
-        positions_(read_table_positions(options, shape.max_position_embeddings)),
-        shape_(shape) {
+  Tupe(Bias bias, io::StrictObject& options, const EncodingShape& shape)
+      : name_(options.path()), positions_(read_table_positions(options, shape.max_position_embeddings)), shape_(shape) {
     if (bias == Bias::kRelative) buckets_ = relative_buckets(options, BucketDirections::kBoth);
     const int64_t width = shape.hidden_size, all_heads = shape.heads * shape.head_dim;
     table_PC_ = register_parameter("pos", drawn({positions_ + 1, width}, shape));
@@ -98,7 +95,7 @@ class Tupe : public Encoding {
     return last;
   }
 
-  std::string name_;
+  std::string name_;  // for messages
   int64_t positions_;
   EncodingShape shape_;
   Parameter table_PC_, norm_weight_C_, norm_bias_C_;
@@ -118,13 +115,9 @@ EncodingEntry tupe_a() {
                    .parameters = "(positions + 1) * C + 2 (C + 1) * H * D + 2 C",
                    .cost = "T * S * H * D multiply-adds",
                    .extrapolates = "no, error beyond the table",
-                   .file = "nn/posenc/tupe.cpp",
-                   .test = "tests/nn/test_tupe.py",
                    .keys = {"max_position_embeddings = that of the model"},
                    .invariance = EncodingInfo::Invariance::kNone},
-          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Tupe>("tupe-a", Tupe::Bias::kNone, options, shape);
-          }};
+          .make = construct<Tupe, Tupe::Bias::kNone>};
 }
 
 EncodingEntry tupe_r() {
@@ -135,9 +128,7 @@ EncodingEntry tupe_r() {
   info.terms = "a, c, b, row, col, s";
   info.parameters += " + (buckets + 1) * H";
   info.keys.insert(info.keys.end(), {"relative_attention_num_buckets = 32", "relative_attention_max_distance = 128"});
-  return {.info = info, .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Tupe>("tupe-r", Tupe::Bias::kRelative, options, shape);
-          }};
+  return {.info = info, .make = construct<Tupe, Tupe::Bias::kRelative>};
 }
 
 }  // namespace rf::nn::posenc

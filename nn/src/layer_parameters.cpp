@@ -5,6 +5,7 @@
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -45,6 +46,11 @@ at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape, double mean)
   return EmptyParameters::wanted() ? values : values.normal_(mean, shape.initializer_range);
 }
 
+at::Tensor uniform(at::IntArrayRef sizes, double low, double high) {
+  const at::Tensor values = at::empty(sizes, at::kFloat);
+  return EmptyParameters::wanted() ? values : values.uniform_(low, high);
+}
+
 std::vector<Parameter> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,
                                         const std::function<at::Tensor()>& draw) {
   const std::shared_ptr<torch::nn::Module> all = child(module, "layer");
@@ -65,16 +71,25 @@ at::Tensor projected_rows(const at::Tensor& rows_RC, const at::Tensor& weight, c
 
 at::Tensor ReadVectors::scores() const { return at::einsum("bthd,bshd->bhts", {q_BTHD, k_BSHD}) * scale; }
 
-ReadVectors read_vectors(const char* where, const Projections& given, int64_t head_dim) {
+ReadVectors read_vectors(std::string_view where, const Projections& given, int64_t head_dim,
+                         std::optional<int64_t> heads) {
   const at::Tensor &q_BTHD = given.query_BTHD, &k_BSHD = given.key_BSHD;
   if (q_BTHD.size(3) != head_dim) {
     fail(where, "queries must have head_dim {} numbers, got {}", head_dim, q_BTHD.size(3));
   }
+  if (heads && q_BTHD.size(2) != *heads) fail(where, "queries must have {} heads, got {}", *heads, q_BTHD.size(2));
   const int64_t group = q_BTHD.size(2) / k_BSHD.size(2);
   const at::ScalarType dtype = ops::row_dtype(q_BTHD.scalar_type());
   return {.q_BTHD = q_BTHD.to(dtype),
           .k_BSHD = (group == 1 ? k_BSHD : k_BSHD.repeat_interleave(group, 2)).to(dtype),
           .scale = 1 / std::sqrt(static_cast<double>(head_dim))};
+}
+
+at::Tensor read_hidden(std::string_view where, const at::Tensor& hidden_BTC, int64_t width, const at::Tensor& like) {
+  if (hidden_BTC.dim() != 3 || hidden_BTC.size(2) != width) {
+    fail(where, "hidden_states must be [batch, tokens, {}], got [{}]", width, fmt::join(hidden_BTC.sizes(), ", "));
+  }
+  return hidden_BTC.to(at::promote_types(like.scalar_type(), at::kFloat));
 }
 
 }  // namespace rf::nn

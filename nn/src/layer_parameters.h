@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rf/nn/encoding.h"
@@ -40,6 +42,9 @@ class EmptyParameters {
 // float32, N(mean, initializer_range^2), or without values.
 at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape, double mean = 0);
 
+// float32, uniform in low .. high, or without values.
+at::Tensor uniform(at::IntArrayRef sizes, double low, double high);
+
 // Registers layer.<i>.<name> = draw() for each layer i, and returns them in order.
 std::vector<Parameter> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,
                                         const std::function<at::Tensor()>& draw);
@@ -60,7 +65,11 @@ struct ReadVectors {
   double scale;               // s = 1/sqrt(D)
   at::Tensor scores() const;  // s q.k, [B,H,T,S]
 };
-// Throws Error for vectors whose size is not head_dim.
-ReadVectors read_vectors(const char* where, const Projections& given, int64_t head_dim);
+// Throws Error for vectors whose size is not head_dim, or that have other heads than those given.
+ReadVectors read_vectors(std::string_view where, const Projections& given, int64_t head_dim,
+                         std::optional<int64_t> heads = {});
+
+// The input of a layer [B,T,width] in the dtype of a parameter, at least float32. Throws Error for another shape.
+at::Tensor read_hidden(std::string_view where, const at::Tensor& hidden_BTC, int64_t width, const at::Tensor& like);
 
 }  // namespace rf::nn

@@ -42,7 +42,7 @@ bool rotates_keys(Encoding& encoding) {
   return encoding.shared(make_positions(at::zeros({1}, at::kLong)), at::kFloat).terms.key.defined();
 }
 
-class StoredRotation : public Encoding {
+class StoredRotation : public LengthFreeEncoding {
  public:
   explicit StoredRotation(const at::Tensor& table_MD) : table_MD_(table_MD) {}
 
@@ -52,7 +52,6 @@ class StoredRotation : public Encoding {
   }
 
   void check_length(int64_t tokens) const override { check_last(tokens - 1); }
-  int64_t last_new_length() const override { return 1; }
 
  private:
   void check_last(int64_t last) const {

@@ -17,16 +17,16 @@
 
 namespace rf::nn {
 
-namespace {
-
 // Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014): maps neighbouring inputs to unrelated
-// numbers.
+// numbers; the same on every machine.
 uint64_t splitmix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
+  x += kSplitmixStep;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
+
+namespace {
 
 // Rows of an orthogonal matrix, uniformly distributed. The factor Q alone is not uniform, because its signs depend on
 // the algorithm (Mezzadri, "How to generate random matrices from the classical compact groups", 2007).

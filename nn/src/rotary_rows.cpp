@@ -1,4 +1,4 @@
-// Rows of a rotation as tensors (rotary_rows.h).
+// Rows of rotations and sinusoids as tensors (rotary_rows.h).
 #include "rotary_rows.h"
 
 #include <ATen/Parallel.h>
@@ -56,6 +56,16 @@ Rotation filled(const RotaryRows& rows, RotarySide side, const TokenPositions& t
   return result;
 }
 
+template <class Position>
+void fill_sinusoids(const at::Tensor& positions, int64_t width, SinusoidLayout layout, at::Tensor& rows) {
+  const auto* from = cpu_data<Position>(positions, "positions");
+  if (rows.scalar_type() == at::kDouble) {
+    rf::sinusoid(from, positions.numel(), width, layout, rows.mutable_data_ptr<double>());
+  } else {
+    rf::sinusoid(from, positions.numel(), width, layout, rows.mutable_data_ptr<float>());
+  }
+}
+
 // With precision float32, torch computes frequencies, cosines and sines.
 RotaryRows make_rotary_rows(RotaryForm form, io::StrictObject& options, const EncodingShape& shape) {
   RotarySettings settings = read_rotary(form, options, shape.head_dim, shape.max_position_embeddings);
@@ -70,8 +80,8 @@ RotaryRows make_rotary_rows(RotaryForm form, io::StrictObject& options, const En
 
 }  // namespace
 
-RotaryEncoding::RotaryEncoding(const char* name, RotaryForm form, io::StrictObject& options, const EncodingShape& shape)
-    : name_(name), rows_(make_rotary_rows(form, options, shape)) {}
+RotaryEncoding::RotaryEncoding(RotaryForm form, io::StrictObject& options, const EncodingShape& shape)
+    : name_(options.path()), rows_(make_rotary_rows(form, options, shape)) {}
 
 Shared RotaryEncoding::compute_shared(const Positions& positions, at::ScalarType dtype) {
   check_positions(positions, dtype);
@@ -107,7 +117,18 @@ Terms rotary_terms(const RotaryRows& rows, const Positions& positions, at::Scala
   return terms;
 }
 
-void require_one_axis(const char* where, const Positions& positions) {
+at::Tensor sinusoid(const at::Tensor& positions, int64_t width, SinusoidLayout layout, at::ScalarType dtype) {
+  const at::Tensor whole = positions.contiguous();
+  std::vector<int64_t> shape = positions.sizes().vec();
+  shape.push_back(width);
+  at::Tensor rows = at::empty(shape, ops::row_dtype(dtype));
+  at::get_num_threads();  // core uses as many
+  whole.scalar_type() == at::kDouble ? fill_sinusoids<double>(whole, width, layout, rows)
+                                     : fill_sinusoids<int64_t>(whole, width, layout, rows);
+  return rows;
+}
+
+void require_one_axis(std::string_view where, const Positions& positions) {
   for (const at::Tensor& axes : {positions.query.axes, positions.key.axes}) {
     if (axes.defined()) fail(where, "positions must be [tokens] or [batch, tokens], got {} axes", axes.size(2));
   }

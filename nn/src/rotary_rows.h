@@ -1,15 +1,18 @@
-// Rows of a rotation as tensors, shared by the rotary encodings. rf/model/rotary_rows.h computes them.
+// Rows of a rotation, shared by the rotary encodings, and sinusoids as tensors. rf/model/rotary_rows.h and
+// rf/model/sinusoid.h compute them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "rf/io/strict_object.h"
 #include "rf/model/rotary_rows.h"
+#include "rf/model/sinusoid.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn {
@@ -30,24 +33,26 @@ Terms rotations_of(const Positions& positions, std::string layout, const Rows& r
   return {.query = query, .key = positions.same_tokens() ? query : rows(positions.key), .layout = std::move(layout)};
 }
 
+// Sinusoids. positions: int64 or float64, any shape [..]. Result: [.., width], float64 if dtype is float64, otherwise
+// float32.
+at::Tensor sinusoid(const at::Tensor& positions, int64_t width, SinusoidLayout layout, at::ScalarType dtype);
+
 // Throws Error for positions on several axes, because TokenPositions::ids keeps only the highest axis.
-void require_one_axis(const char* where, const Positions& positions);
+void require_one_axis(std::string_view where, const Positions& positions);
 
 // An encoding whose terms are rotary_terms().
-class RotaryEncoding : public Encoding {
+class RotaryEncoding : public LengthFreeEncoding {
  public:
-  // name: for messages. Reads the keys of `options`; with precision float32, torch computes frequencies, cosines and
-  // sines.
-  RotaryEncoding(const char* name, RotaryForm form, io::StrictObject& options, const EncodingShape& shape);
+  // Reads the keys of `options`; with precision float32, torch computes frequencies, cosines and sines.
+  RotaryEncoding(RotaryForm form, io::StrictObject& options, const EncodingShape& shape);
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override;
   bool changes_with_length() const override { return rows_.changes_with_length(); }
-  int64_t last_new_length() const override { return 1; }
 
  protected:
   // Throws Error for positions without rotations: by default, for positions on several axes.
   virtual void check_positions(const Positions& positions, at::ScalarType dtype) const;
 
-  const char* name_;
+  std::string name_;  // for messages
   RotaryRows rows_;
 };
 

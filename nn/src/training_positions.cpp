@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "known_values.h"
 #include "rf/io/error.h"
+#include "rf/nn/linear_attention.h"
 #include "tokens.h"
 
 namespace rf::nn {
@@ -17,7 +19,6 @@ namespace {
 
 constexpr const char* kTrainingWhere = "training_positions";
 
-// SplitMix64 (Steele et al. 2014): reproducible from a seed on every machine.
 class Draws {
  public:
   explicit Draws(uint64_t state) : state_(state) {}
@@ -26,12 +27,7 @@ class Draws {
   double next() { return static_cast<double>(word() >> 11) * 0x1p-53; }
   // Uniform in [-most, most).
   double within(double most) { return (2 * next() - 1) * most; }
-  uint64_t word() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    return z ^ (z >> 31);
-  }
+  uint64_t word() { return splitmix(std::exchange(state_, state_ + kSplitmixStep)); }
 
  private:
   uint64_t state_;

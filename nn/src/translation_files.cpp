@@ -23,7 +23,7 @@
 #include "rf/model/sinusoid.h"
 #include "rf/nn/model.h"
 #include "rf/nn/translation_model.h"
-#include "sinusoid.h"
+#include "rotary_rows.h"
 #include "stored_tensors.h"
 
 namespace rf::nn {

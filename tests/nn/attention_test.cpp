@@ -30,36 +30,23 @@ at::Tensor probabilities(const at::Tensor& q_BTHD, const AttentionContext& conte
   return attention(q_BTHD, q_BTHD, identity_BSHS, {}, context, dropout);
 }
 
-TEST(Attention, DropoutDropsProbabilities) {
-  const at::Tensor q = at::randn({1, kTokens, 1, 8}, at::kDouble);
-  DropoutKey key{.seed = 5, .step = 3};
-  const at::Tensor whole = probabilities(q, context_of(), {}),
-                   dropped = probabilities(q, context_of(), {.p = 0.25, .key = &key});
-  EXPECT_EQ(key.calls, 1U);
-  const at::Tensor kept = dropped.ne(0);
-  EXPECT_TRUE(at::where(kept, whole / 0.75, whole.mul(0)).allclose(dropped));
-  EXPECT_TRUE(kept.any().item<bool>());
-  EXPECT_FALSE(kept.all().item<bool>());
-  EXPECT_FALSE(probabilities(q, context_of(), {.p = 0.25, .key = &key}).equal(dropped)) << "the next stream";
-  key.calls = 0;
-  EXPECT_TRUE(probabilities(q, context_of(), {.p = 0.25, .key = &key}).equal(dropped));
-}
-
-TEST(Attention, EveryPathDropsTheSame) {
+TEST(Attention, EveryPathDropsTheSameProbabilities) {
   const at::Tensor q = at::randn({2, kTokens, 3, 8}, at::kFloat);
-  std::vector<at::Tensor> results;
+  const at::Tensor whole = probabilities(q, context_of(), {});
+  std::vector<at::Tensor> kept;
   for (const Kernel kernel : {Kernel::kFused, Kernel::kExplicit}) {
     DropoutKey key{.seed = 5, .step = 3};
-    for (int layer = 0; layer < 2; ++layer) {
-      results.push_back(probabilities(q, context_of({}, kernel), {.p = 0.25, .key = &key}));
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      const at::Tensor dropped = probabilities(q, context_of({}, kernel), {.p = 0.25, .key = &key});
+      EXPECT_EQ(key.calls, layer + 1);
+      kept.push_back(dropped.ne(0));
+      EXPECT_TRUE(at::where(kept.back(), whole / 0.75, whole.mul(0)).allclose(dropped));
     }
-    EXPECT_EQ(key.calls, 2U);
   }
-  for (size_t layer = 0; layer < 2; ++layer) {
-    EXPECT_TRUE(results[layer].eq(0).equal(results[2 + layer].eq(0)));
-    EXPECT_TRUE(results[layer].allclose(results[2 + layer]));
-  }
-  EXPECT_FALSE(results[0].eq(0).equal(results[1].eq(0))) << "the next stream";
+  EXPECT_TRUE(kept[0].any().item<bool>());
+  EXPECT_TRUE(kept[0].equal(kept[2]));
+  EXPECT_TRUE(kept[1].equal(kept[3]));
+  EXPECT_FALSE(kept[0].equal(kept[1])) << "the next stream";
 }
 
 TEST(Attention, TheLoopsKnowNoDropout) {

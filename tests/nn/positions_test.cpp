@@ -21,13 +21,7 @@ at::Tensor tensor_of(const Rows& rows, at::ScalarType dtype = at::kLong) {
       .to(dtype);
 }
 
-Rows rows_of(const at::Tensor& x) {
-  Rows rows(static_cast<size_t>(x.size(0)));
-  for (int64_t i = 0; i < x.size(0); ++i) {
-    for (int64_t j = 0; j < x.size(1); ++j) rows[static_cast<size_t>(i)].push_back(x[i][j].item<int64_t>());
-  }
-  return rows;
-}
+void expect_rows(const at::Tensor& x, const Rows& rows) { EXPECT_TRUE(x.equal(tensor_of(rows))) << x; }
 
 std::string positions_error(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {}) {
   return error_of([&] { make_positions(query, key, sequences); });
@@ -35,40 +29,40 @@ std::string positions_error(const at::Tensor& query, const at::Tensor& key = {},
 
 TEST(Positions, ARowIsOneSequence) {
   const Positions positions = make_positions(tensor_of({{3, 4, 5}, {0, 7, 2}}, at::kInt));
-  EXPECT_EQ(rows_of(positions.query.ids), (Rows{{3, 4, 5}, {0, 7, 2}}));
-  EXPECT_EQ(rows_of(positions.query.first), (Rows{{3, 3, 3}, {0, 0, 0}}));
-  EXPECT_EQ(rows_of(positions.key.end), (Rows{{6, 6, 6}, {8, 8, 8}}));
-  EXPECT_EQ(rows_of(make_positions(at::tensor({2, 9}, at::kLong)).key.end), (Rows{{10, 10}}));
+  expect_rows(positions.query.ids, {{3, 4, 5}, {0, 7, 2}});
+  expect_rows(positions.query.first, {{3, 3, 3}, {0, 0, 0}});
+  expect_rows(positions.key.end, {{6, 6, 6}, {8, 8, 8}});
+  expect_rows(make_positions(at::tensor({2, 9}, at::kLong)).key.end, {{10, 10}});
 }
 
 TEST(Positions, AContinuationSeesItsCache) {
   const Positions positions = make_positions(tensor_of({{4}, {9}}), tensor_of({{0, 1, 2, 3, 4}}));
-  EXPECT_EQ(rows_of(positions.query.first), (Rows{{0}, {0}}));
-  EXPECT_EQ(rows_of(positions.query.end), (Rows{{5}, {10}}));
-  EXPECT_EQ(rows_of(positions.key.end), (Rows{{5, 5, 5, 5, 5}, {10, 10, 10, 10, 10}}));
+  expect_rows(positions.query.first, {{0}, {0}});
+  expect_rows(positions.query.end, {{5}, {10}});
+  expect_rows(positions.key.end, {{5, 5, 5, 5, 5}, {10, 10, 10, 10, 10}});
 }
 
 TEST(Positions, SequencesOfARowDoNotSeeEachOther) {
   const at::Tensor ids = tensor_of({{0, 1, 2, 5, 6, 9}, {1, 2, 3, 4, 5, 6}});
   const at::Tensor sequences = tensor_of({{0, 0, 0, 7, 7, -1}, {7, 7, -1, 0, 0, 0}}, at::kInt);
   const Positions positions = make_positions(ids, {}, sequences);
-  EXPECT_EQ(rows_of(positions.key.first), (Rows{{0, 0, 0, 5, 5, 9}, {1, 1, 3, 4, 4, 4}}));
-  EXPECT_EQ(rows_of(positions.key.end), (Rows{{3, 3, 3, 7, 7, 10}, {3, 3, 4, 7, 7, 7}}));
-  EXPECT_EQ(rows_of(positions.query.end), rows_of(positions.key.end));
+  expect_rows(positions.key.first, {{0, 0, 0, 5, 5, 9}, {1, 1, 3, 4, 4, 4}});
+  expect_rows(positions.key.end, {{3, 3, 3, 7, 7, 10}, {3, 3, 4, 7, 7, 7}});
+  EXPECT_TRUE(positions.query.end.equal(positions.key.end));
 }
 
 TEST(Positions, SequencesOfOneRowHoldForAll) {
   const Positions positions =
       make_positions(tensor_of({{3}, {8}}), tensor_of({{0, 1, 2, 3}, {5, 6, 7, 8}}), tensor_of({{0, 0, 1, 1}}));
-  EXPECT_EQ(rows_of(positions.key.first), (Rows{{0, 0, 2, 2}, {5, 5, 7, 7}}));
-  EXPECT_EQ(rows_of(positions.query.first), (Rows{{2}, {7}}));
-  EXPECT_EQ(rows_of(make_positions(at::tensor({0, 1, 2}, at::kLong), {}, tensor_of({{0, 0, 0}, {0, 4, 4}})).key.end),
-            (Rows{{3, 3, 3}, {1, 3, 3}}));
+  expect_rows(positions.key.first, {{0, 0, 2, 2}, {5, 5, 7, 7}});
+  expect_rows(positions.query.first, {{2}, {7}});
+  expect_rows(make_positions(at::tensor({0, 1, 2}, at::kLong), {}, tensor_of({{0, 0, 0}, {0, 4, 4}})).key.end,
+              {{3, 3, 3}, {1, 3, 3}});
 }
 
 TEST(Positions, NumbersOfSequencesMayBeLarge) {
   const Positions positions = make_positions(tensor_of({{0, 1, 0}}), {}, tensor_of({{2147483647, 2147483647, 5}}));
-  EXPECT_EQ(rows_of(positions.key.end), (Rows{{2, 2, 1}}));
+  expect_rows(positions.key.end, {{2, 2, 1}});
 }
 
 TEST(Positions, NothingHasNoEnds) {
@@ -79,8 +73,8 @@ TEST(Positions, NothingHasNoEnds) {
 TEST(Positions, OfSeveralAxesTheHighestCounts) {
   const at::Tensor axes_BTA = at::tensor({0, 0, 0, 7, 1, 2, 3, 9, 4}, at::kLong).view({1, 3, 3});
   const Positions positions = make_positions(axes_BTA);
-  EXPECT_EQ(rows_of(positions.query.ids), (Rows{{0, 7, 9}}));
-  EXPECT_EQ(rows_of(positions.key.end), (Rows{{10, 10, 10}}));
+  expect_rows(positions.query.ids, {{0, 7, 9}});
+  expect_rows(positions.key.end, {{10, 10, 10}});
   EXPECT_TRUE(positions.key.axes.equal(axes_BTA));
   EXPECT_FALSE(make_positions(positions.query.ids).query.axes.defined());
 }

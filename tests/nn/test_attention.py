@@ -1,27 +1,20 @@
-"""Attention over terms (nn/src/attention*.cpp) against the loops of attention_reference.py: R-ATT-02, R-CONV-11."""
+"""Attention over terms (nn/src/attention*.cpp): what its arguments mean, and queries without keys (R-CONV-11). Values
+and gradients of its paths are compared in test_attention_paths.py."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+import roformer_cpp
 import tolerances as tol
 from attention_reference import reference, window_mask
-from attention_terms import D, all_terms, data, each_term, positions_of, with_gradients
-from roformer_cpp import DistanceTable, attention
+from attention_terms import all_terms, data, with_gradients
+from roformer_cpp import DistanceTable, Rotation, Terms, attention
+from term_list import TABLES
 
 KERNELS = ["auto", "explicit", "ref"]
-# Batch, queries, keys, query heads, key heads.
-SHAPES = [
-    (2, 5, 7, 4, 2),
-    (1, 1, 3, 2, 2),
-    (2, 6, 6, 2, 1),
-    (1, 4, 1, 2, 2),
-    (1, 7, 4, 3, 3),
-    (0, 3, 3, 2, 2),
-    (1, 1, 1, 1, 1),
-    (1, 3, 0, 2, 2),
-    (1, 0, 3, 2, 2),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -34,105 +27,22 @@ def assert_close(actual, expected):
     np.testing.assert_allclose(actual, expected, atol=tol.T1_ATOL, rtol=tol.T1_RTOL)
 
 
-@pytest.mark.parametrize("kind", ["steps", "scattered"])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_all_terms_at_once(shape, kind):
-    batch, queries, keys, heads, _ = shape
-    q, k, v = data(*shape)
-    terms = all_terms(batch, queries, keys, heads)
-    positions, key_positions = positions_of(kind, batch, queries, keys)
-    for causal in (False, True):
-        terms.layout = "halves" if causal else "pairs"
-        places = {"positions": positions, "key_positions": key_positions}
-        out = attention(q, k, v, terms, **places, is_causal=causal, window=3, kernel="explicit")
-        attend = window_mask(queries, keys, 3, 0 if causal else 3)
-        assert_close(out, reference(q, k, v, terms, positions, key_positions, attend))
-
-
-@pytest.mark.parametrize("kind", ["scattered", "before", "after"])
-@pytest.mark.parametrize("name", sorted(each_term(1, 1, 1, 1)))
-def test_each_term_alone(name, kind):
-    shape = (2, 4, 5, 2, 1)
-    q, k, v = data(*shape)
-    terms = each_term(*shape[:4])[name]
-    positions, key_positions = positions_of(kind, *shape[:3])
-    out = attention(q, k, v, terms, positions=positions, key_positions=key_positions)
-    assert_close(out, reference(q, k, v, terms, positions, key_positions))
-    if kind == "scattered" and name != "reset_row":  # the others may be the same for all keys
-        assert not torch.allclose(out, attention(q, k, v)), "the term does nothing"
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_plain_attention_equals_torch(kernel, causal):
-    q, k, v = data(2, 9, 9, 3, 3)
-    expected = torch.nn.functional.scaled_dot_product_attention(
-        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal
-    )
-    assert_close(attention(q, k, v, is_causal=causal, kernel=kernel), expected.transpose(1, 2))
-
-
-def test_positions_of_one_row_are_those_of_all():
-    q, k, v = data(3, 5, 5, 2, 2)
-    terms = all_terms(3, 5, 5, 2)
-    for positions in (torch.arange(5), torch.tensor([0, 1, 5, 6, 7])):
-        out = attention(q, k, v, terms, positions=positions)
-        assert_close(attention(q, k, v, terms, positions=positions.expand(3, 5)), out)
-        assert_close(attention(q, k, v, terms, positions=positions.int().expand(3, 5)), out)
-
-
-@pytest.mark.parametrize("second", [[0, 1, 2, 9, 10, 11], [6, 7, 8, 9, 10, 11]])
-def test_rows_of_a_batch_do_not_see_each_other(second):
-    """The second row has a gap or other distances, so that the whole batch is gathered; alone, the first takes the
-    shifts."""
-    q, k, v = data(2, 6, 6, 2, 2)
-    terms = all_terms(1, 6, 6, 2)
-    keys, positions = torch.arange(6), torch.stack([torch.arange(6), torch.tensor(second)])
-    both = attention(q, k, v, terms, positions=positions, key_positions=keys, kernel="explicit")
-    for row in range(2):
-        given = {"positions": positions[row], "key_positions": keys, "kernel": "explicit"}
-        assert_close(both[row : row + 1], attention(*(x[row : row + 1] for x in (q, k, v)), terms, **given))
-
-
 def test_default_positions_are_level_with_the_last_keys():
     q, k, v = data(1, 3, 5, 2, 2)
-    terms = each_term(1, 3, 5, 2)["key_table"]
+    terms = Terms(key_table=all_terms(1, 3, 5, 2).key_table)
     out = attention(q, k, v, terms)
     assert_close(out, attention(q, k, v, terms, positions=torch.arange(2, 5), key_positions=torch.arange(5)))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_any_strides(kernel):
-    qkv = torch.randn(2, 5, 3, 2, D, dtype=torch.float64)
-    terms = all_terms(2, 5, 5, 2)
-    views = qkv.unbind(2)
-    whole = attention(*(x.contiguous() for x in views), terms, kernel=kernel)
-    assert_close(attention(*views, terms, kernel=kernel), whole)
-    turned = [x.transpose(1, 3).contiguous().transpose(1, 3) for x in views]
-    assert_close(attention(*turned, terms, kernel=kernel), whole)
-
-
 def test_windows_count_tokens():
-    shape = (1, 4, 7, 1, 1)
-    q, k, v = data(*shape)
-    none = each_term(*shape[:4])["scale"]
+    q, k, v = data(1, 4, 7, 1, 1)
+    none = Terms(scale=0.3)
     for causal in (False, True):
         for window in (None, 0, 2, (1, -1), (-1, 1), (2, 0)):
             left, right = (-1, -1) if window is None else (window, window) if isinstance(window, int) else window
             attend = window_mask(4, 7, left, 0 if causal else right)
             out = attention(q, k, v, none, is_causal=causal, window=window)
             assert_close(out, reference(q, k, v, none, torch.arange(3, 7), torch.arange(7), attend))
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_masks(kernel):
-    q, k, v = data(2, 3, 4, 2, 2)
-    keys = torch.tensor([[True, True, True, False], [False, True, False, True]])
-    pairs = torch.rand(1, 2, 3, 4) < 0.7
-    none = each_term(2, 3, 4, 2)["scale"]
-    for mask, attend in ((keys, keys[:, None, None]), (pairs, pairs), (pairs & keys[:, None, None],) * 2):
-        out = attention(q, k, v, none, mask=mask, kernel=kernel)
-        assert_close(out, reference(q, k, v, none, torch.arange(1, 4), torch.arange(4), attend))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -169,24 +79,13 @@ def test_queries_without_keys(with_terms, kernel):
     assert grads[0][:, :2].eq(0).all() and all(grad.isfinite().all() for grad in grads)
 
 
-@pytest.mark.parametrize("kind", ["steps", "scattered"])
-def test_gradients(kind):
-    """R-ATT-05, and of every term; the first query has no key. test_attention_paths.py compares combinations of terms
-    with the loops, whose gradients tests/ops/test_attention_ref.py checks term by term."""
-    shape = (1, 3, 2, 2, 1)
-    positions, key_positions = positions_of(kind, *shape[:3])
-    run, inputs = with_gradients(
-        data(*shape), all_terms(*shape[:4], positions=12), positions=positions, key_positions=key_positions,
-        is_causal=True, kernel="explicit",
-    )  # fmt: skip
-    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
-
-
 def test_second_gradients():
-    shape = (1, 2, 2, 1, 1)
-    for name in ("key_table", "query_table", "value_table", "bias", "gate", "gate_number"):
-        terms = each_term(*shape[:4])[name]
-        run, inputs = with_gradients(data(*shape), terms, positions=torch.arange(2), kernel="explicit")
+    tables = {name: getattr(all_terms(1, 2, 2, 1), name) for name in TABLES}
+    number = DistanceTable(tables["gate"].rows[..., :1].contiguous(), *tables["gate"][1:])
+    for name, table in [*tables.items(), ("gate", number)]:
+        run, inputs = with_gradients(
+            data(1, 2, 2, 1, 1), Terms(**{name: table}), positions=torch.arange(2), kernel="explicit"
+        )
         assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
 
 
@@ -206,11 +105,13 @@ def test_packed_sequences_equal_separate_ones(kernel, dtype):
     assert out.shape == q.shape
     for i in range(4):
         rows, keys = slice(ends[i], ends[i + 1]), slice(key_ends[i], key_ends[i + 1])
-        own = all_terms(1, 8, 12, 2)
-        own.__dict__.update(terms.__dict__)
-        own.query = type(terms.query)(*(x[:, rows] for x in terms.query))
-        own.key, own.value = (type(terms.key)(*(x[:, keys] for x in each)) for each in (terms.key, terms.value))
-        own.key_score, own.pair_bias = terms.key_score[:, :, keys], terms.pair_bias[:, :, rows, keys]
+        rotations = {"query": rows, "key": keys, "value": keys}
+        own = replace(
+            terms,
+            key_score=terms.key_score[:, :, keys],
+            pair_bias=terms.pair_bias[:, :, rows, keys],
+            **{name: Rotation(*(x[:, part] for x in getattr(terms, name))) for name, part in rotations.items()},
+        )
         alone = attention(q[:, rows], k[:, keys], v[:, keys], own, is_causal=True, window=2, kernel=kernel)
         assert torch.equal(out[:, rows], alone)
 
@@ -224,7 +125,7 @@ def test_a_gate_is_computed_in_chunks():
     """64 queries of 64 keys with 1056 elements exceed one chunk."""
     q, k = (torch.randn(1, 64, 1, 1056, dtype=torch.float64, requires_grad=True) for _ in range(2))
     gate = DistanceTable(torch.randn(1, 5, 1056, dtype=torch.float64, requires_grad=True), -2, 2)
-    terms = type(all_terms(1, 1, 1, 1))(gate=gate)
+    terms = Terms(gate=gate)
     distance = (torch.arange(64)[:, None] - torch.arange(64)).clamp(-2, 2) + 2
     scores = torch.einsum("btd,tsd,bsd->bts", q[:, :, 0], gate.rows[0, distance], k[:, :, 0]) / 1056**0.5
     expected = (scores.softmax(-1) @ k[:, :, 0]).unsqueeze(2)
@@ -237,8 +138,6 @@ def test_a_gate_is_computed_in_chunks():
 
 
 def test_the_environments_loops():
-    import roformer_cpp
-
     q, k, v = data(1, 4, 4, 2, 2)
     terms = all_terms(1, 4, 4, 2)
     expected = attention(q, k, v, terms, kernel="ref")

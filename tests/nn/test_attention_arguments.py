@@ -31,7 +31,7 @@ def drawn(dtype=torch.float64, key_heads=2):
 @pytest.mark.parametrize("scale", [None, 0.2])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_heads_first_is_torchs_order(kernel, scale):
-    """As many tokens as heads would hide an exchange from the shapes: here the two sides have 4 of both."""
+    """R-ATT-04. As many tokens as heads would hide an exchange from the shapes: here the two sides have 4 of both."""
     torch.manual_seed(0)
     exact = [torch.randn(B, 4, 4, 6, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     given = torch.randn(B, 4, 4, 6, dtype=torch.float64)

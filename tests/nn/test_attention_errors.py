@@ -26,20 +26,13 @@ def all_refuse(message, tensors, *arguments, **options):
     refuses(ValueError, message.replace("Double", "Float"), *single, *arguments, kernel="auto", **options)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ((None, lambda k: k[:, :, :, :5], None), "head_dim] to match q, [2, 3, 4, 6], got [2, 4, 2, 5]"),
-        (
-            (None, lambda k: k[:1], None),
-            "k must be [batch, keys, key_heads, head_dim] to match q, [2, 3, 4, 6], got [1,",
-        ),
-        ((None, None, lambda v: v[:, :3]), "value_dim] to match k, [2, 4, 2, 6], got [2, 3, 2, 6]"),
-        ((lambda q: q[:, :, :3], None, None), "[attention] heads must be a multiple of key_heads = 2, got 3"),
-        ((lambda q: q[..., :0], lambda k: k[..., :0], None), "[attention] head_dim must be >= 1, got 0"),
-        ((lambda q: q.long(),) * 3, "[attention] q must be floating-point, got Long"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ((None, lambda k: k[:1], None), "k must be [batch, keys, key_heads, head_dim] to match q, [2, 3, 4, 6], got [1,"),
+    ((None, None, lambda v: v[:, :3]), "value_dim] to match k, [2, 4, 2, 6], got [2, 3, 2, 6]"),
+    ((lambda q: q[:, :, :3], None, None), "[attention] heads must be a multiple of key_heads = 2, got 3"),
+    ((lambda q: q[..., :0], lambda k: k[..., :0], None), "[attention] head_dim must be >= 1, got 0"),
+    ((lambda q: q.long(),) * 3, "[attention] q must be floating-point, got Long"),
+])  # fmt: skip
 def test_data(change, message):
     all_refuse(message, [x if f is None else f(x) for f, x in zip(change, data(*SHAPE), strict=True)])
 
@@ -60,83 +53,55 @@ def zeros(*shape):
     return torch.zeros(shape)
 
 
-@pytest.mark.parametrize(
-    ("terms", "message"),
-    [
-        ({"content_bias": zeros(4, 5)}, "content_bias must be [4, 6], got [4, 5]"),
-        ({"position_bias": zeros(2, 6)}, "position_bias must be [4, 6], got [2, 6]"),
-        (
-            {"key_table": DistanceTable(zeros(4, 5, 6), -2, 3)},
-            "key_table must have 3 dimensions and a row for each of the distances -2..3, got [4, 5, 6]",
-        ),
-        ({"query_table": DistanceTable(zeros(2, 5, 6), -2, 2)}, "query_table.heads must be 1 or heads = 4, got 2"),
-        ({"value_table": DistanceTable(zeros(4, 5), -2, 2)}, "value_table must have 3 dimensions and a row"),
-        (
-            {"bias": DistanceTable(zeros(4, 5, 1), -2, 2)},
-            "bias must have 2 dimensions and a row for each of the distances",
-        ),
-        ({"gate": DistanceTable(zeros(1, 5, 2), -2, 2)}, "gate.width must be 6, got 2"),
-        ({"bias": DistanceTable(zeros(1, 1), 1, 0)}, "the range of bias must be lo <= hi, got 1..0"),
-        (
-            {"bias": DistanceTable(zeros(1, 1), 0, 2**24)},
-            "bias must have 2 dimensions and a row for each of the distances 0..16777216, got [1, 1]",
-        ),
-        (
-            {"gate": DistanceTable(zeros(1, 1, 6), -(2**63), 2**63 - 1)},
-            "the range of gate must be lo <= hi, got -9223372036854775808..",
-        ),
-        ({"query": Rotation(zeros(1, 3, 4), zeros(1, 3, 4))}, "query.pairs must be in 1..3, got 4"),
-        (
-            {"key": Rotation(zeros(1, 3, 2), zeros(1, 3, 2))},
-            "key_cos and key_sin must be [1 or batch, 4, R/2] or [1 or batch, 4, 1 or 2, R/2], got [1, 3, 2]",
-        ),
-        ({"value": Rotation(zeros(2, 4, 2), zeros(2, 4, 1))}, "value_cos and value_sin must be"),
-        ({"query": Rotation(zeros(1, 3, 2, 2), zeros(1, 3, 2, 2))}, "[1 or batch, 3, 1 or 4, R/2], got [1, 3, 2, 2]"),
-        ({"key": Rotation(zeros(3, 4, 2, 2), zeros(3, 4, 2, 2))}, "key.batch must be 1 or batch = 2, got 3"),
-        (
-            {"position_query": zeros(4, 9, 6)},
-            "position_query and position_key must be given together, got position_query alone",
-        ),
-        (
-            {"position_query": zeros(4, 9, 6), "position_key": zeros(4, 8, 6)},
-            "position_key must be [4, 9, 6], got [4, 8, 6]",
-        ),
-        (
-            {"position_query": zeros(4, 3, 6), "position_key": zeros(4, 3, 6)},
-            "query_positions must be in 0..2, the rows of position_query and position_key, got 3",
-        ),
-        (
-            {"bias": DistanceTable(torch.zeros(1, 3, dtype=torch.complex64), 0, 2)},
-            "bias must be floating-point, got ComplexFloat",
-        ),
-        ({"reset_row": torch.zeros(4, dtype=torch.int64)}, "reset_row must be floating-point, got Long"),
-        ({"value": Rotation(zeros(1, 4, 2), zeros(1, 4, 2).bool())}, "value_sin must be floating-point, got Bool"),
-        ({"scale": float("nan")}, "scale must be finite, got nan"),
-        ({"reset_row": zeros(2)}, "reset_row must be [4], got [2]"),
-        ({"reset_col": zeros(1, 4)}, "reset_col must be [4], got [1, 4]"),
-        ({"key_score": zeros(2, 4, 3)}, "key_score must be [1 or batch, 1 or heads, 4], got [2, 4, 3]"),
-        ({"key_score": zeros(4, 4)}, "key_score must be [1 or batch, 1 or heads, 4], got [4, 4]"),
-        ({"key_score": zeros(3, 4, 4)}, "key_score.batch must be 1 or batch = 2, got 3"),
-        ({"key_score": zeros(2, 2, 4)}, "key_score.heads must be 1 or heads = 4, got 2"),
-        ({"pair_bias": zeros(2, 4, 4)}, "pair_bias must be [1 or batch, 1 or heads, 3, 4], got [2, 4, 4]"),
-        ({"pair_bias": zeros(2, 4, 4, 3)}, "pair_bias must be [1 or batch, 1 or heads, 3, 4], got [2, 4, 4, 3]"),
-        ({"pair_bias": zeros(2, 4, 1, 4)}, "pair_bias must be [1 or batch, 1 or heads, 3, 4], got [2, 4, 1, 4]"),
-        ({"pair_bias": zeros(3, 1, 3, 4)}, "pair_bias.batch must be 1 or batch = 2, got 3"),
-        ({"pair_bias": zeros(2, 2, 3, 4)}, "pair_bias.heads must be 1 or heads = 4, got 2"),
-        ({"pair_bias": zeros(1, 1, 3, 4).bool()}, "pair_bias must be floating-point, got Bool"),
-        ({"key_score": zeros(1, 1, 4).long()}, "key_score must be floating-point, got Long"),
-    ],
-)
+def rotation(*shape):
+    return Rotation(zeros(*shape), zeros(*shape))
+
+
+def table(lo, hi, *shape):
+    return DistanceTable(zeros(*shape), lo, hi)
+
+
+SCORES = "must be [1 or batch, 1 or heads,"
+
+
+@pytest.mark.parametrize(("terms", "message"), [
+    ({"content_bias": zeros(4, 5)}, "content_bias must be [4, 6], got [4, 5]"),
+    ({"key_table": table(-2, 3, 4, 5, 6)},
+     "key_table must have 3 dimensions and a row for each of the distances -2..3, got [4, 5, 6]"),
+    ({"query_table": table(-2, 2, 2, 5, 6)}, "query_table.heads must be 1 or heads = 4, got 2"),
+    ({"bias": table(-2, 2, 4, 5, 1)}, "bias must have 2 dimensions and a row for each of the distances"),
+    ({"gate": table(-2, 2, 1, 5, 2)}, "gate.width must be 6, got 2"),
+    ({"bias": table(1, 0, 1, 1)}, "the range of bias must be lo <= hi, got 1..0"),
+    ({"gate": table(-(2**63), 2**63 - 1, 1, 1, 6)}, "the range of gate must be lo <= hi, got -9223372036854775808.."),
+    ({"query": rotation(1, 3, 4)}, "query.pairs must be in 1..3, got 4"),
+    ({"key": rotation(1, 3, 2)},
+     "key_cos and key_sin must be [1 or batch, 4, R/2] or [1 or batch, 4, 1 or 2, R/2], got [1, 3, 2]"),
+    ({"value": Rotation(zeros(2, 4, 2), zeros(2, 4, 1))}, "value_cos and value_sin must be"),
+    ({"query": rotation(1, 3, 2, 2)}, "[1 or batch, 3, 1 or 4, R/2], got [1, 3, 2, 2]"),
+    ({"key": rotation(3, 4, 2, 2)}, "key.batch must be 1 or batch = 2, got 3"),
+    ({"position_query": zeros(4, 9, 6)}, "position_query and position_key must be given together, got position_query"),
+    ({"position_query": zeros(4, 9, 6), "position_key": zeros(4, 8, 6)}, "must be [4, 9, 6], got [4, 8, 6]"),
+    ({"position_query": zeros(4, 3, 6), "position_key": zeros(4, 3, 6)},
+     "query_positions must be in 0..2, the rows of position_query and position_key, got 3"),
+    ({"bias": table(0, 2, 1, 3)._replace(rows=zeros(1, 3).cfloat())}, "bias must be floating-point, got ComplexFloat"),
+    ({"reset_row": torch.zeros(4, dtype=torch.int64)}, "reset_row must be floating-point, got Long"),
+    ({"value": Rotation(zeros(1, 4, 2), zeros(1, 4, 2).bool())}, "value_sin must be floating-point, got Bool"),
+    ({"pair_bias": zeros(1, 1, 3, 4).bool()}, "pair_bias must be floating-point, got Bool"),
+    ({"scale": float("nan")}, "scale must be finite, got nan"),
+    ({"reset_row": zeros(2)}, "reset_row must be [4], got [2]"),
+    ({"key_score": zeros(2, 4, 3)}, f"key_score {SCORES} 4], got [2, 4, 3]"),
+    ({"key_score": zeros(3, 4, 4)}, "key_score.batch must be 1 or batch = 2, got 3"),
+    ({"pair_bias": zeros(2, 4, 1, 4)}, f"pair_bias {SCORES} 3, 4], got [2, 4, 1, 4]"),
+    ({"pair_bias": zeros(2, 2, 3, 4)}, "pair_bias.heads must be 1 or heads = 4, got 2"),
+])  # fmt: skip
 def test_terms(terms, message):
-    tensors = data(*SHAPE)
-    refuses(ValueError, message, *tensors, Terms(**terms))
-    all_refuse(message, tensors, Terms(**terms))
+    all_refuse(message, data(*SHAPE), Terms(**terms))
 
 
 def test_value_tables_have_the_size_of_values():
     q, k, v = data(*SHAPE)
-    table = DistanceTable(zeros(1, 3, D), -1, 1)
-    refuses(ValueError, "value_table.width must be 5, got 6", q, k, v[..., :5], Terms(value_table=table))
+    terms = Terms(value_table=table(-1, 1, 1, 3, D))
+    refuses(ValueError, "value_table.width must be 5, got 6", q, k, v[..., :5], terms)
 
 
 def test_positions():

@@ -1,8 +1,6 @@
-"""A dense number for each query and key beside torch's scaled_dot_product_attention, which has it as ``attn_mask``:
-outputs and all gradients, for shapes that batch or heads share. And what it costs in memory.
-"""
+"""A dense number for each query and key: views of it, infinities, its dtype, and what it costs in memory. Its values
+and gradients are those of attention's paths (tests/ops/test_attention_ref.py, tests/core/attention_fused_test.cpp)."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -11,66 +9,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 import tolerances as tol
 from roformer_cpp import Terms, attention
 
 B, H, D = 3, 4, 8
-SHARED = list(itertools.product((1, B), (1, H)))
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
-def drawn(batch, heads, queries, keys, key_heads=H):
+def drawn(batch, heads, queries, keys):
     torch.manual_seed(0)
-    sides = ((queries, H), (keys, key_heads), (keys, key_heads))
-    vectors = [torch.randn(B, tokens, each, D, dtype=torch.float64) for tokens, each in sides]
-    return [x.requires_grad_() for x in (*vectors, torch.randn(batch, heads, queries, keys, dtype=torch.float64))]
-
-
-def of_torch(q, k, v, pairs, closed=None):
-    """Heads of keys repeated, and what is closed as -inf in the mask."""
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    k, v = (x.repeat_interleave(H // x.shape[1], 1) for x in (k, v))
-    mask = pairs if closed is None else pairs.masked_fill(closed, -torch.inf)
-    return scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(B, H, *pairs.shape[2:])).transpose(1, 2)
-
-
-def with_gradients(function, leaves):
-    out = function(*leaves)
-    weights = torch.arange(out.numel(), dtype=torch.float64).cos().view_as(out).to(out.dtype)
-    return [out, *torch.autograd.grad((out * weights).sum(), leaves)]
-
-
-def assert_equal(ours, truth, dtype):
-    atol, rtol = (tol.T1_ATOL, tol.T1_RTOL) if dtype == torch.float64 else (tol.FUSED_F32, tol.FUSED_F32)
-    for x, expected in zip(ours, truth, strict=True):
-        assert x.shape == expected.shape
-        torch.testing.assert_close(x.double(), expected, atol=atol, rtol=rtol)
+    vectors = [torch.randn(B, tokens, H, D, dtype=torch.float64) for tokens in (queries, keys, keys)]
+    return *vectors, torch.randn(batch, heads, queries, keys, dtype=torch.float64)
 
 
 KERNELS = [("explicit", torch.float64), ("ref", torch.float64), ("fused", torch.float32)]
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("batch", "heads"), SHARED)
-@pytest.mark.parametrize(("kernel", "dtype"), KERNELS)
-def test_equals_torch(kernel, dtype, batch, heads, causal):
-    queries, keys = (50, 70) if kernel == "fused" else (5, 7)
-    leaves = drawn(batch, heads, queries, keys, key_heads=2)
-    closed = ~torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries) if causal else None
-
-    def ours(q, k, v, pairs):
-        return attention(q, k, v, Terms(pair_bias=pairs), is_causal=causal, kernel=kernel)
-
-    truth = with_gradients(lambda *x: of_torch(*x, closed), leaves)
-    assert_equal(with_gradients(ours, [x.detach().to(dtype).requires_grad_() for x in leaves]), truth, dtype)
-
-
 @pytest.mark.parametrize(("kernel", "dtype"), KERNELS)
 def test_views_are_read_in_place(kernel, dtype):
     """Slices of a larger array, an expanded one, and one whose last dimension is not contiguous."""
-    q, k, v, _ = (x.detach().to(dtype) for x in drawn(1, 1, 6, 7))
+    q, k, v, _ = (x.to(dtype) for x in drawn(1, 1, 6, 7))
     large = torch.randn(B, H, 9, 12, dtype=dtype)
     for view in (large[:, :, 2:8, 3:10], large[:1, :1, :6, :7].expand(B, H, 6, 7), large.mT[:, :, :6, :7]):
         leaves = [view.clone().requires_grad_(), view.detach().requires_grad_()]
@@ -81,7 +40,7 @@ def test_views_are_read_in_place(kernel, dtype):
 
 
 def test_minus_infinity_leaves_a_pair_out():
-    q, k, v, pairs = (x.detach().float() for x in drawn(1, H, 50, 70))
+    q, k, v, pairs = (x.float() for x in drawn(1, H, 50, 70))
     closed = torch.rand(1, H, 50, 70) < 0.5
     closed[:, :, 3] = True
     given = pairs.masked_fill(closed, -torch.inf).requires_grad_()
@@ -95,7 +54,7 @@ def test_minus_infinity_leaves_a_pair_out():
 
 
 def test_gradient_keeps_its_dtype():
-    q, k, v, pairs = (x.detach().bfloat16() for x in drawn(1, H, 6, 7))
+    q, k, v, pairs = (x.bfloat16() for x in drawn(1, H, 6, 7))
     pairs.requires_grad_()
     out = attention(q, k, v, Terms(pair_bias=pairs), kernel="fused")
     assert out.dtype == torch.bfloat16 and torch.autograd.grad(out.sum(), pairs)[0].dtype == torch.bfloat16

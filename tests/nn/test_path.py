@@ -5,10 +5,8 @@ import pytest
 import torch
 
 import roformer_cpp
-from encoding_case import Case, parameter
+from encoding_case import TINY_MODEL, Case, parameter
 from initial_values import normal, zero
-from pair_loops import assert_t1
-from tolerances import T1_ATOL, T1_RTOL
 
 SWEEP_KEYS = {"path": {"w_rank": 3}}
 STARTS = {
@@ -25,10 +23,10 @@ def encoding_of(case, layers=2):
     return case.encoding("path", num_hidden_layers=layers, w_rank=RANK, is_decoder=True)
 
 
-def reflections(case, encoding, b, h, of_sequence, layer):
+def reflections(case, encoding, b, h, of_sequence):
     """H_t of each token."""
     names = ("w_proj_0_weight", "w_proj_1_weight", "w_conv1d_weight", "bt_proj_weight", "bt_proj_bias")
-    inner, outer, taps, u, bias = (parameter(encoding, f"layer.{layer}.{name}") for name in names)
+    inner, outer, taps, u, bias = (parameter(encoding, f"layer.{LAYER}.{name}") for name in names)
     z = [outer @ inner @ x for x in case.y[b]]
     found = []
     for t, x in enumerate(case.y[b]):
@@ -41,14 +39,14 @@ def reflections(case, encoding, b, h, of_sequence, layer):
     return found
 
 
-def reflected(case, encoding, of_sequence=None, layer=LAYER):
+def reflected(case, encoding, of_sequence=None):
     of_sequence = np.zeros(case.y.shape[1]) if of_sequence is None else np.asarray(of_sequence)
     ahead = case.y.shape[1] - case.x.shape[1]
 
     def score(b, h, m, n):
         if of_sequence[m + ahead] != of_sequence[n]:
             return -np.inf
-        vector, product = case.k(b, n, h), reflections(case, encoding, b, h, of_sequence, layer)
+        vector, product = case.k(b, n, h), reflections(case, encoding, b, h, of_sequence)
         for t in range(n + 1, m + ahead + 1):
             if of_sequence[t] == of_sequence[n]:
                 vector = vector @ product[t]
@@ -63,10 +61,7 @@ def test_scores_are_those_of_the_paper(keys):
     case = Case(keys=keys, heads=3)
     encoding = encoding_of(case)
     at = torch.arange(case.y.shape[1])
-    ours = case.attention(encoding, at[-case.x.shape[1] :], at, layer=LAYER, causal=True)
-    expected = case.loops(reflected(case, encoding), causal=True)
-    np.testing.assert_allclose(ours, expected, atol=T1_ATOL, rtol=T1_RTOL)
-    assert np.abs(expected - case.loops(reflected(case, encoding, layer=0), causal=True)).max() > 0.01
+    case.check(encoding, reflected(case, encoding), at[-case.x.shape[1] :], at, layer=LAYER, causal=True)
 
 
 @pytest.mark.parametrize(
@@ -79,40 +74,20 @@ def test_packed_sequences_do_not_see_each_other(of_sequence, queries):
     encoding = encoding_of(case)
     case.x = case.x[:, 7 - queries :]
     at = torch.arange(7)
-    q, k, v = case.qkv()
-    terms = encoding.terms(
-        at[7 - queries :],
-        at,
-        layer=LAYER,
-        sequences=torch.tensor([of_sequence]),
-        hidden_states=torch.from_numpy(case.y),
-        queries=q,
-        keys=k,
-        dtype=torch.float64,
-    )
-    number = torch.tensor(of_sequence)
-    mask = (number[7 - queries :, None] == number)[None, None]
-    given = {"positions": at[7 - queries :], "key_positions": at, "mask": mask}
-    out = roformer_cpp.attention(q, k, v, terms, is_causal=True, **given)
-    assert_t1(out.detach(), case.loops(reflected(case, encoding, of_sequence), causal=True))
+    score = reflected(case, encoding, of_sequence)
+    case.check(encoding, score, at[7 - queries :], at, layer=LAYER, causal=True, sequences=of_sequence)
 
 
-def test_padding_on_the_left_changes_nothing():
-    config = {"vocab_size": 37, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config |= {"intermediate_size": 20, "position_encoding": "path", "is_decoder": True, "initializer_range": 0.5}
+def test_padding_changes_nothing():
+    """On the left, and between two tokens."""
+    config = TINY_MODEL | {"position_encoding": "path", "is_decoder": True, "initializer_range": 0.5}
     model, ids = roformer_cpp.build_model(config, "RoFormerForCausalLM"), torch.arange(1, 9).view(1, 8)
-    padded, mask = torch.cat([torch.full((1, 3), 5), ids], 1), torch.tensor([[0, 0, 0] + [1] * 8])
-    found = model(padded, mask)["logits"][:, 3:]
-    torch.testing.assert_close(found, model(ids)["logits"], atol=1e-4, rtol=1e-4)
-    holes = torch.tensor([[1, 1, 1, 1, 0, 0, 1, 1, 1, 1]])
-    apart = torch.cat([ids[:, :4], torch.full((1, 2), 5), ids[:, 4:]], 1)
-    found = model(apart, holes)["logits"][:, holes[0] > 0]
-    torch.testing.assert_close(found, model(ids)["logits"], atol=1e-4, rtol=1e-4)
-    packed = {"segments": torch.tensor([[0] * 5 + [1] * 8], dtype=torch.int32)}
-    row = torch.cat([ids[:, :5], ids], 1)
-    found = model(row, **packed)["logits"]
-    for part, alone in ((found[:, :5], ids[:, :5]), (found[:, 5:], ids)):
-        torch.testing.assert_close(part, model(alone)["logits"], atol=1e-4, rtol=1e-4)
+    for shown in ([0, 0, 0] + [1] * 8, [1, 1, 1, 1, 0, 0, 1, 1, 1, 1]):
+        mask = torch.tensor([shown])
+        padded = torch.full_like(mask, 5)
+        padded[mask > 0] = ids[0]
+        found = model(padded, mask)["logits"][:, mask[0] > 0]
+        torch.testing.assert_close(found, model(ids)["logits"], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("tokens", "keys"), [(1, 1), (2, 2), (3, 3), (300, 300), (5, 300), (128, 256), (129, 129)])
@@ -124,7 +99,7 @@ def test_blocks(tokens, keys):
     given = {"queries": q, "keys": k, "hidden_states": torch.from_numpy(case.y)}
     at = torch.arange(keys)
     found = encoding.terms(at[keys - tokens :], at, layer=LAYER, **given, dtype=torch.float64).pair_bias[0, 0]
-    product, ahead = reflections(case, encoding, 0, 0, np.zeros(keys), LAYER), keys - tokens
+    product, ahead = reflections(case, encoding, 0, 0, np.zeros(keys)), keys - tokens
     for m in {0, min(1, tokens - 1), tokens // 2, tokens - 1}:
         vector = case.q(0, m, 0)
         for n in range(m + ahead, -1, -1):

@@ -1,4 +1,10 @@
-"""The encoding `rope` beside its equations (arXiv 2104.09864 Eq. 11-16 and 34; R-ROPE-01..13)."""
+"""The encoding `rope` beside its equations (arXiv 2104.09864 Eq. 11-16 and 34; R-ROPE-01..13), with slow pairs that
+stay still: p-RoPE (Barbero et al. 2024, section 6), HoPE (Chen et al. 2024), clipped RoPE (Li et al. 2026). And what
+changes magnitudes: `xpos` as arXiv 2212.10554 writes it, and scores scaled by log n (kexue.fm/archives/8823; the
+program of ReRoPE, which clips).
+ReRoPE and Leaky ReRoPE (Su 2023; R-REL-15) and FoPE (Hua et al. 2024; R-ROPE-12) against loops in float64."""
+
+import math
 
 import numpy as np
 import pytest
@@ -7,17 +13,11 @@ import torch
 import roformer_cpp
 import rope_reference
 import tolerances
+from encoding_case import TINY_IDS, TINY_MODEL, Case, parameter
+from initial_values import HEADS, normal
 from rope_scaling_reference import CONFIGURATIONS, HEAD_DIM
+from tolerances import T1_ATOL, T1_RTOL
 
-REFUSED = {"rope": [
-    ({"layout": "interleaved"}, r"rope.layout must be one of pairs, halves, got \"interleaved\""),
-    ({"rotary_value": 1}, "rope.rotary_value must be true or false, got 1"),
-    ({"rope_thet": 1e4}, "rope_thet"),
-    ({"rope_parameters": {"rope_type": "yarn"}}, "rope.rope_parameters.factor must be given for rope_type yarn"),
-    ({"head_dim": 7}, "even number"),
-]}  # fmt: skip
-
-SHIFTS = [1, 17, 4096, 100000]
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
 LONGROPE = {
     "rope_type": "longrope",
@@ -25,19 +25,39 @@ LONGROPE = {
     "long_factor": [1.5 + 3.5 * i for i in range(12)],
     "original_max_position_embeddings": 64,
 }
+STILL = {"rope_type": "hope", "original_max_position_embeddings": 16}
+CLIPPED = {"rope_type": "clipped", "clip_low_n": 5}
 
-GOLDEN = {  # A.2: x = 1..8 by layout and position
-    ("pairs", 1): [-1.142639663748, 1.922075596544, 2.585678829247, 4.279516911053, 4.939751002078, 6.049699169171,
-                   6.991996501334, 8.006995998834],
-    ("pairs", 3): [-1.27223251272, -1.838864985141, 1.683928640731, 4.707906576486, 4.81777716753, 6.147277703506,
-                   6.975968536024, 8.020963968527],
-    ("pairs", 1000): [-1.091380004773, 1.951637693113, 4.612419181302, 1.930178565821, -0.931230980046,
-                      -7.754534728906, -2.949651737386, 10.2127153406],
-    ("pairs", 100000): [-1.070858403382, -1.962972816904, -1.634008549224, -4.725464639701, -2.149381861739,
-                        7.508672160404, 10.08715723489, 3.353991490533],
-    ("halves", 3): [-1.6955925369, 0.1375517382832, 2.788681599829, 3.975982036013, -4.808842474942, 6.323059348076,
-                    7.08683673685, 8.011963982027],
+REFUSED = {
+    "rope": [
+        ({"layout": "interleaved"}, r"rope.layout must be one of pairs, halves, got \"interleaved\""),
+        ({"rotary_value": 1}, "rope.rotary_value must be true or false, got 1"),
+        ({"rope_thet": 1e4}, "rope_thet"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope.rope_parameters.factor must be given for rope_type yarn"),
+        ({"head_dim": 7}, "even number"),
+        ({"trainable": "logs"}, r'rope.trainable must be true, false or "log", got'),
+        ({"trainable": 1}, r'rope.trainable must be true, false or "log", got'),
+        ({"trainable": None}, r'rope.trainable must be true, false or "log", got'),
+        ({"trainable": "log", "rope_parameters": STILL}, r'must be above 0 where trainable is "log", got 0'),
+        ({"trainable": True, "rope_parameters": DYNAMIC}, r"trainable must be false .* with rope_type dynamic"),
+        *[({"head_dim": 24, "rope_parameters": CLIPPED | {"clip_low_n": count}},
+           rf"clip_low_n must be an integer from 2 to 12, got {count}") for count in (1, 13)],
+        ({"log_n": "position", "partial_rotary_factor": 0.5}, "log_n needs all of the 64 elements .* got 32"),
+        ({"log_n": "position", "trainable": True}, "log_n must be none where frequencies are trained"),
+        ({"log_n": "position", "max_position_embeddings": 1}, "max_position_embeddings must be at least 2"),
+    ],
+    "xpos": [
+        ({"scale_base": 0}, "xpos.scale_base must be a number >= 1, got 0"),
+        ({"rotary_value": True}, "rotary_value"),
+    ],
+    "log-n": [
+        ({"rule": "square"}, r"log-n.rule must be one of position, length, got \"square\""),
+        ({"original_max_position_embeddings": 1}, "original_max_position_embeddings must be at least 2 .* got 1"),
+        ({"head_dim": 7}, "head_dim must be even for log-n, got 7"),
+    ],
 }  # fmt: skip
+
+SWEEP_KEYS = {"log-n": {"original_max_position_embeddings": 2}}
 
 
 def random_THD(seed, tokens=5, heads=2, head_dim=HEAD_DIM):
@@ -56,24 +76,6 @@ def assert_same_rotation(ours, theirs):
     assert torch.equal(ours.sin, theirs.sin)
 
 
-@pytest.mark.parametrize("layout, position", GOLDEN)
-def test_golden_numbers(layout, position):
-    terms = roformer_cpp.encoding("rope", head_dim=8, layout=layout).terms(torch.tensor([position]), dtype=torch.double)
-    x = np.arange(1.0, 9.0)[None, None]
-    y = rope_reference.turned(x, [rows[0] for rows in terms.query], terms.layout)
-    np.testing.assert_allclose(y[0, 0], GOLDEN[layout, position], rtol=tolerances.GOLDEN_RTOL)
-
-
-def test_golden_scores():
-    q, k = np.array([[[1.0, 2, 3, 4]]]), np.array([[[5.0, -6, 7, 8]]])
-    encoding = roformer_cpp.encoding("rope", head_dim=4)
-    golden = {(0, 0): 46, (5, 3): 41.2736747131744, (105, 103): 41.2736747131744, (3, 5): 70.5311817051429,
-              (7, 0): 36.8013302641699, (0, 7): 58.3844442018714}  # fmt: skip
-    for (m, n), expected in golden.items():
-        terms = encoding.terms(torch.tensor([m]), torch.tensor([n]), dtype=torch.double)
-        np.testing.assert_allclose(scores(terms, q, k)[0, 0, 0], expected, rtol=tolerances.GOLDEN_RTOL)
-
-
 @pytest.mark.parametrize("layout", ["pairs", "halves"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_are_those_of_the_equation(layout, dtype):
@@ -84,18 +86,6 @@ def test_rows_are_those_of_the_equation(layout, dtype):
     assert rotation.cos.dtype == rotation.sin.dtype == dtype
     assert np.abs(rotation.cos.double().numpy() - expected.real).max() <= bound
     assert np.abs(rotation.sin.double().numpy() - expected.imag).max() <= bound
-
-
-def test_layouts_agree_under_the_permutation():  # R-ROPE-09
-    positions = torch.tensor([3, 0, 17, 4, 99])
-    q, k = random_THD(0), random_THD(1)
-    order = np.concatenate([np.arange(0, HEAD_DIM, 2), np.arange(1, HEAD_DIM, 2)])  # half[j] = pairs[order[j]]
-    pairs, halves = (
-        roformer_cpp.encoding("rope", head_dim=HEAD_DIM, layout=layout).terms(positions, dtype=torch.double)
-        for layout in ("pairs", "halves")
-    )
-    np.testing.assert_allclose(scores(pairs, q, k), scores(halves, q[..., order], k[..., order]),
-                               atol=tolerances.T1_ATOL, rtol=tolerances.T1_RTOL)  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", ["pairs", "halves"])
@@ -125,17 +115,6 @@ class TestLength:
     def encoding(self, parameters, precision):
         return roformer_cpp.encoding("rope", head_dim=HEAD_DIM, max_position_embeddings=64, rope_parameters=parameters,
                                      precision=precision)  # fmt: skip
-
-    def test_padded_rows(self, parameters, precision):
-        encoding, tokens = self.encoding(parameters, precision), max(self.LENGTHS)
-        positions = torch.arange(tokens)
-        sequences = torch.stack([torch.where(positions < length, 0, -1) for length in self.LENGTHS])
-        batch = encoding.terms(positions, sequences=sequences)
-        for row, length in enumerate(self.LENGTHS):
-            alone = encoding.terms(torch.arange(length))
-            for ours, theirs in ((batch.query, alone.query), (batch.key, alone.key)):
-                assert torch.equal(ours.cos[row, :length], theirs.cos[0])
-                assert torch.equal(ours.sin[row, :length], theirs.sin[0])
 
     def test_packed_sequences(self, parameters, precision):
         encoding = self.encoding(parameters, precision)
@@ -173,53 +152,443 @@ class TestTrainable:
         torch.testing.assert_close(trained.terms(positions).query.cos, fixed.terms(positions).query.cos,
                                    atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)  # fmt: skip
 
-    def test_gradcheck(self):
-        encoding = roformer_cpp.encoding("rope", head_dim=8, trainable=True, rotary_value=True).double()
+    @pytest.mark.parametrize("kind", [True, "log"])
+    def test_gradcheck(self, kind):
+        encoding = roformer_cpp.encoding("rope", head_dim=8, trainable=kind, rotary_value=True).double()
         q, k, v = (torch.from_numpy(random_THD(seed, tokens=3, head_dim=8))[None] for seed in range(3))
 
         def attend(freqs):
             return roformer_cpp.attention(q, k, v, encoding.terms(torch.tensor([0, 2, 5]), dtype=torch.double))
 
-        assert encoding.freqs.dtype == torch.float64
-        assert torch.autograd.gradcheck(attend, (encoding.freqs,), fast_mode=True)
+        (freqs,) = encoding.parameters()
+        assert freqs.dtype == torch.float64
+        assert torch.autograd.gradcheck(attend, (freqs,), fast_mode=True)
 
-    def test_gradients_of_logarithms_are_those_of_the_formula(self):
-        """float64: autograd through cos and sin of p exp(lambda), written with torch's own operators."""
-        head_dim, positions = 8, torch.tensor([0, 2, 5])
-        encoding = roformer_cpp.encoding("rope", head_dim=head_dim, trainable="log").double()
-        q, k, v = (torch.from_numpy(random_THD(seed, tokens=3, head_dim=head_dim))[None] for seed in range(3))
 
-        def attend(log_freqs):
-            return roformer_cpp.attention(q, k, v, encoding.terms(positions, dtype=torch.double))
+# ---- slow pairs ----
 
-        assert encoding.log_freqs.dtype == torch.float64
-        (own,) = torch.autograd.grad(attend(None).square().sum(), encoding.log_freqs)
+POSITIONS = np.array([0, 1, 2, 511, 4095])
 
-        log_freqs = encoding.log_freqs.detach().clone().requires_grad_()
-        angle = positions.double()[:, None] * log_freqs.exp()
 
-        def rotated(x_BTHD):
-            a, b = x_BTHD[..., 0::2], x_BTHD[..., 1::2]
-            cos, sin = angle.cos()[None, :, None], angle.sin()[None, :, None]
-            return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+def expected_scores(q_THD, k_THD, turns, base):
+    """Sum over the pairs (2i, 2i + 1) of Re(q k* e^(i (m - n) theta)), theta 0 where a pair does not turn."""
+    theta = base ** (-2 * np.arange(HEAD_DIM // 2) / HEAD_DIM) * turns
+    q, k = ((x[..., 0::2] + 1j * x[..., 1::2]).transpose(1, 0, 2) for x in (q_THD, k_THD))
+    angle = (POSITIONS[:, None, None] - POSITIONS[None, :, None]) * theta
+    return np.einsum("hti,hsi,tsi->hts", q, k.conj(), np.exp(1j * angle)).real
 
-        scores = torch.einsum("bqhd,bkhd->bhqk", rotated(q), rotated(k)) / head_dim**0.5
-        output = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
-        torch.testing.assert_close(attend(None), output, atol=tolerances.T1_ATOL, rtol=tolerances.T1_RTOL)
-        (theirs,) = torch.autograd.grad(output.square().sum(), log_freqs)
-        torch.testing.assert_close(own, theirs, atol=tolerances.T1_ATOL, rtol=tolerances.T1_RTOL)
-        assert theirs.abs().min() > tolerances.T1_ATOL
 
-    @pytest.mark.parametrize("value", ["logs", 1, None])
-    def test_refuses_another_kind(self, value):
-        with pytest.raises(ValueError, match=r'rope.trainable must be true, false or "log", got'):
-            roformer_cpp.encoding("rope", trainable=value)
+@pytest.mark.parametrize("parameters, turning", [
+    ({"rope_type": "proportional", "partial_rotary_factor": 0.75}, 9),
+    ({"rope_type": "proportional", "partial_rotary_factor": 0.25}, 3),
+    ({"rope_type": "proportional"}, 12),
+    # Periods of the pairs: 2 pi 10000^(i / 12) = 6.3, 13.5, 29.2, 62.8, 135, 292, 628, ..
+    ({"rope_type": "hope", "original_max_position_embeddings": 512}, 6),
+    ({"rope_type": "hope", "original_max_position_embeddings": 63}, 4),
+    ({"rope_type": "hope", "original_max_position_embeddings": 62}, 3),
+    ({"rope_type": "hope", "original_max_position_embeddings": 7}, 1),
+    ({"rope_type": "hope", "original_max_position_embeddings": 1000000}, 12),
+])  # fmt: skip
+def test_scores_are_those_of_the_papers(parameters, turning):
+    q, k = random_THD(0), random_THD(1)
+    encoding = roformer_cpp.encoding("rope", head_dim=HEAD_DIM, rope_parameters=parameters)
+    ours = scores(encoding.terms(torch.from_numpy(POSITIONS), dtype=torch.double), q, k)
+    expected = expected_scores(q, k, np.arange(HEAD_DIM // 2) < turning, 10000.0)
+    np.testing.assert_allclose(ours, expected, atol=tolerances.SUM_ATOL)
 
-    def test_logarithms_need_frequencies_above_zero(self):
-        still = {"rope_type": "hope", "original_max_position_embeddings": 16}
-        with pytest.raises(ValueError, match=r'frequencies must be above 0 where trainable is "log", got 0'):
-            roformer_cpp.encoding("rope", trainable="log", rope_parameters=still)
 
-    def test_needs_frequencies_that_stay(self):
-        with pytest.raises(ValueError, match=r"trainable must be false .* got true with rope_type dynamic"):
-            roformer_cpp.encoding("rope", trainable=True, rope_parameters=DYNAMIC)
+def test_clipped_pairs_slow_down():
+    """The slowest pairs, numbered j of n, turn (1 + cos(pi j / (n - 1))) / 2 times as fast."""
+    q, k = random_THD(0), random_THD(1)
+    encoding = roformer_cpp.encoding("rope", head_dim=HEAD_DIM, rope_parameters=CLIPPED)
+    ours = scores(encoding.terms(torch.from_numpy(POSITIONS), dtype=torch.double), q, k)
+    share = np.array([1] * 7 + [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0])  # cosines of 0, 45, .. 180 degrees
+    np.testing.assert_allclose(ours, expected_scores(q, k, share, 10000.0), atol=tolerances.SUM_ATOL)
+
+
+def test_clipped_in_float32_is_the_authors_arithmetic():
+    """Their program multiplies torch's float32 frequencies by a float32 mask."""
+    inv_freq = 1.0 / (10000.0 ** (torch.arange(0, HEAD_DIM, 2, dtype=torch.int64).float() / HEAD_DIM))
+    mask = 0.5 * (1.0 + torch.cos(torch.linspace(0.0, torch.pi, steps=5)))
+    inv_freq[-5:] *= mask
+    positions = torch.tensor([0, 1, 77, 4095])
+    encoding = roformer_cpp.encoding("rope", head_dim=HEAD_DIM, rope_parameters=CLIPPED, precision="float32")
+    rotation = encoding.terms(positions).query
+    angle = positions[:, None].float() * inv_freq
+    assert torch.equal(rotation.cos[0], angle.cos()) and torch.equal(rotation.sin[0], angle.sin())
+
+
+# ---- xPos ----
+
+ZETA = 0.4 / 1.4  # of pair 0
+# What a product q . k may come to without xPos, for the longest sequence; 2^8 in float16.
+ROOM = 2.0**20
+
+
+def xpos_of(**keys):
+    return roformer_cpp.encoding("xpos", head_dim=HEAD_DIM, **keys)
+
+
+def xpos_scores(q_THD, k_SHD, query_positions, key_positions, scale_base=512):
+    """q . k [T,S,H] by distances: a rotation, times zeta to the distance over scale_base. Where scores are large, they
+    are sums of what no vector holds."""
+    pairs = np.arange(0, HEAD_DIM, 2) / HEAD_DIM
+    distance_TS1 = np.subtract.outer(query_positions, key_positions)[..., None].astype(float)
+    angle = distance_TS1 * 10000.0**-pairs
+    (qa, qb), (ka, kb) = ((x[..., 0::2], x[..., 1::2]) for x in (q_THD[:, None], k_SHD[None]))
+    real, imaginary = qa * ka + qb * kb, qa * kb - qb * ka  # [T, S, H, R/2]
+    turned = real * np.cos(angle)[:, :, None] + imaginary * np.sin(angle)[:, :, None]
+    return (turned * ((pairs + 0.4) / 1.4) ** (distance_TS1 / scale_base)[:, :, None]).sum(-1)
+
+
+@pytest.mark.parametrize("scale_base", [512, 64])
+def test_scores_of_xpos(scale_base):
+    q, k = random_THD(0), random_THD(1)
+    positions = [0, 1, 5, 40, 200]
+    terms = xpos_of(scale_base=scale_base).terms(torch.tensor(positions), dtype=torch.double)
+    expected = xpos_scores(q, k, positions, positions, scale_base).transpose(2, 0, 1)
+    np.testing.assert_allclose(scores(terms, q, k), expected, atol=tolerances.SUM_ATOL, rtol=tolerances.SUM_ATOL)
+
+
+def test_exponents_count_from_the_middle_of_the_sequence():
+    q, k = random_THD(0), random_THD(1)
+    positions = torch.tensor([0, 1, 5, 40, 200])
+    start = xpos_of().terms(positions, dtype=torch.double)
+    for shift in (1, 17, 4096, 100000):
+        shifted = xpos_of().terms(positions + shift, dtype=torch.double)
+        np.testing.assert_allclose(scores(shifted, q, k), scores(start, q, k), atol=tolerances.SUM_ATOL)
+        here, there = (np.hypot(*(rows.numpy() for rows in terms.query)) for terms in (start, shifted))
+        np.testing.assert_allclose(there, here, rtol=tolerances.T1_RTOL)
+    packed = xpos_of().terms(torch.tensor([7, 8, 9, 3, 4]), sequences=torch.tensor([[0, 0, 0, 1, 1]]))
+    for first, end in ((0, 3), (3, 5)):
+        alone = xpos_of().terms(torch.tensor([7, 8, 9, 3, 4][first:end]))
+        assert torch.equal(packed.query.cos[:, first:end], alone.query.cos)
+        assert torch.equal(packed.key.sin[:, first:end], alone.key.sin)
+
+
+def test_a_continuation_counts_from_the_middle_of_all_keys():
+    whole = xpos_of().terms(torch.arange(90))
+    last = xpos_of().terms(torch.tensor([89]), torch.arange(90))
+    assert torch.equal(last.query.cos, whole.query.cos[:, -1:])
+    assert torch.equal(last.key.cos, whole.key.cos)
+
+
+def longest_of(xpos, dtype):
+    """From the error about too long a sequence."""
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(ValueError, match=f"products of {name} to stay in range, got 1000000001") as refusal:
+        xpos.terms(torch.tensor([0, 10**9]), dtype=dtype)
+    return int(str(refusal.value).split("at most ")[1].split()[0])
+
+
+@pytest.mark.parametrize("dtype, factor", [
+    (torch.float32, 1e-6), (torch.float32, 1e6), (torch.float16, None), (torch.float16, 8.0), (torch.float16, 0.125),
+    (torch.bfloat16, None), (torch.float64, None),
+])  # fmt: skip
+def test_the_longest_sequence_has_room_for_products(dtype, factor):
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": factor}
+    xpos = xpos_of(**({"rope_parameters": yarn} if factor else {}))
+    limits, room, factor = torch.finfo(dtype), 2.0**8 if dtype == torch.float16 else ROOM, factor or 1.0
+    longest = longest_of(xpos, dtype)
+    for start in (0, 10**6):
+        terms = xpos.terms(torch.tensor([start, start + longest - 1, start]), dtype=dtype)
+        with pytest.raises(ValueError, match=f"at most {longest} positions .* got {longest + 1}"):
+            xpos.terms(torch.tensor([start, start + longest]), dtype=dtype)
+    q, k = (np.hypot(*(rows.double().numpy() for rows in side)) for side in (terms.query, terms.key))
+    assert (q.max() * room * (1 - tolerances.T2_RTOL)) <= limits.max / k.max()
+    assert min(q.min(), k.min()) * (1 + tolerances.T2_RTOL) >= limits.tiny
+    np.testing.assert_allclose(q.max() / k.max(), 1, rtol=tolerances.T2_RTOL)
+    # One more leaves the range at one end.
+    decay = math.log(1 / ZETA) * longest / 512
+    largest, smallest = 2 * math.log(factor) + decay, math.log(factor) - decay / 2
+    assert largest > math.log(limits.max / room) or smallest < math.log(limits.tiny)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("dtype, kernel", [
+    (torch.float64, "explicit"), (torch.float32, "explicit"), (torch.float32, "fused"), (torch.bfloat16, "explicit"),
+    (torch.bfloat16, "fused"), (torch.float16, "explicit"), (torch.float16, "fused"),
+])  # fmt: skip
+def test_attention_over_the_longest_sequence(dtype, kernel, is_causal):
+    longest = longest_of(xpos_of(), dtype)
+    keys = np.concatenate([np.arange(40), np.arange(longest // 2, longest // 2 + 30), np.arange(longest - 40, longest)])
+    queries = keys[-3:] if is_causal else keys[[0, 55, -1]]
+    q, k, v = (
+        torch.from_numpy(random_THD(seed, tokens))[None].to(dtype)
+        for seed, tokens in enumerate((3, len(keys), len(keys)))
+    )
+    k = 8 * k  # rotated, they were no longer numbers where only rows were held to the range
+    open_TS = np.tri(3, len(keys), len(keys) - 3, dtype=bool) | (not is_causal)
+    positions = torch.from_numpy(queries), torch.from_numpy(keys)
+    terms = xpos_of().terms(*positions, dtype=dtype)
+    ours = roformer_cpp.attention(
+        q, k, v, terms, positions=positions[0], key_positions=positions[1], is_causal=is_causal, kernel=kernel
+    )
+    q, k, v = (x[0].double().numpy() for x in (q, k, v))
+    scores_TSH = xpos_scores(q, k, queries, keys) / math.sqrt(HEAD_DIM)
+    weights = np.exp(np.where(open_TS[..., None], scores_TSH - scores_TSH.max(1, keepdims=True), -np.inf))
+    truth = np.einsum("tsh,shd->thd", weights / weights.sum(1, keepdims=True), v)
+    error = np.abs(ours[0].double().numpy() - truth).max()
+    if dtype == torch.float64:
+        assert error <= tolerances.LINEAR_LONG_F64
+    elif dtype == torch.float32:
+        assert error <= tolerances.FUSED_F32
+    elif is_causal:
+        assert error <= tolerances.XPOS_EPS * torch.finfo(dtype).eps
+    else:  # the largest scores are beyond what 16 bits can tell from the next
+        assert np.isfinite(error)
+
+
+# ---- log n ----
+
+TRAINED = 3
+SPREAD = torch.tensor([0, 1, 2, 9, 40])
+
+
+def log_n(rule="position"):
+    keys = {"num_attention_heads": 2, "head_dim": 6, "original_max_position_embeddings": TRAINED}
+    return roformer_cpp.encoding("log-n", rule=rule, **keys)
+
+
+@pytest.mark.parametrize("rule", ["position", "length"])
+@pytest.mark.parametrize("layout", [None, "pairs", "halves"])
+def test_scores_by_log_n(layout, rule):
+    """Of `rope` with a key the rotated product is scaled, and values stay as they are."""
+    case, at = Case(tokens=5, head_dim=6), SPREAD.tolist()
+    rope = {"layout": layout, "log_n": rule, "max_position_embeddings": TRAINED}
+    encoding = log_n(rule) if layout is None else roformer_cpp.encoding("rope", head_dim=6, **rope)
+    lengths = [at[-1] - at[0] + 1] * 5 if rule == "length" else [max(TRAINED, p + 1) for p in at]
+
+    def turned(x, place):
+        return x if layout is None else rope_reference.rope(x[None, None], [at[place]], layout=layout)[0, 0]
+
+    def score(b, h, m, n):
+        product = turned(case.q(b, m, h), m) @ turned(case.k(b, n, h), n)
+        return np.log(lengths[m]) / np.log(TRAINED) * product / np.sqrt(6)
+
+    case.check(encoding, score, SPREAD)
+
+
+def test_sequences_have_lengths_of_their_own():
+    positions, sequences = torch.tensor([0, 1, 2, 0, 1, 2, 3]), torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+    packed = log_n("length").terms(positions, sequences=sequences).query.cos
+    alone = [log_n("length").terms(torch.arange(n)).query.cos for n in (3, 4)]
+    assert torch.equal(packed, torch.cat(alone, 1))
+    assert log_n("length").changes_with_length and not log_n().changes_with_length
+
+
+@pytest.mark.parametrize("encoding, named", [
+    ("log-n", "log-n"),
+    (["sinusoidal", {"type": "log-n", "rule": "length"}], "log-n"),
+    ({"type": "rope", "log_n": "position"}, "rope with log_n"),
+    ({"type": "rope", "log_n": "length"}, "rope with log_n"),
+])  # fmt: skip
+def test_linear_attention_has_no_scores(encoding, named):
+    config = TINY_MODEL | {"position_encoding": encoding, "attention": "linear"}
+    message = rf"\[linear_attention\] position_encoding must not scale scores by log n, .* got {named}$"
+    with pytest.raises(ValueError, match=message):
+        roformer_cpp.build_model(config)
+    roformer_cpp.build_model(config | {"attention": "softmax"})
+
+
+# ---- ReRoPE ----
+
+REFUSED |= {"rerope": [
+    ({"window": 0}, "window"),
+    ({"scaling_factor": 0.5}, "scaling_factor"),
+    ({"trainable": True}, "rotary_value, trainable and log_n must be absent for rerope"),
+    ({"rotary_value": True}, "must be absent for rerope"),
+    ({"log_n": "position"}, "must be absent for rerope"),
+    ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "frequencies of rerope must not depend on the len"),
+]}  # fmt: skip
+
+SWEEP_KEYS |= {"rerope": {"window": 3}}
+
+WINDOW = 4
+FAR = torch.tensor([0, 3, 4, 5, 20, 21, 700])
+
+
+def rerope_of(case, **keys):
+    return case.encoding("rerope", window=WINDOW, **keys)
+
+
+def rectified(distance, factor):
+    """The distance that a pair is rotated by; factor None: ReRoPE."""
+    if abs(distance) < WINDOW:
+        return distance
+    beyond = 0 if factor is None else (abs(distance) - WINDOW) / factor
+    return math.copysign(WINDOW + beyond, distance)
+
+
+def rerope_score(case, factor=None, base=10000, rotary_dim=None, layout="pairs"):
+    pairs = (rotary_dim or case.head_dim) // 2
+    theta = base ** (-np.arange(pairs) / pairs)
+    first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
+    if layout == "halves":
+        first, second = slice(0, pairs), slice(pairs, 2 * pairs)
+
+    def of(b, h, m, n):
+        q, k = case.q(b, m, h), case.k(b, n, h)
+        angle = rectified(int(FAR[m]) - int(FAR[n]), factor) * theta
+        product = (q[first] + 1j * q[second]) * np.conj(k[first] + 1j * k[second]) * np.exp(1j * angle)
+        return (product.real.sum() + q[2 * pairs :] @ k[2 * pairs :]) / math.sqrt(case.head_dim)
+
+    return of
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("keys", "loops"), [
+    ({}, {}),
+    ({"scaling_factor": 16}, {"factor": 16}),
+    ({"scaling_factor": 1}, {"factor": 1}),
+    ({"rope_theta": 100, "layout": "halves", "partial_rotary_factor": 0.5},
+     {"base": 100, "layout": "halves", "rotary_dim": 4}),
+])  # fmt: skip
+def test_scores_are_those_of_the_author(keys, loops, causal):
+    case = Case(heads=3, head_dim=8)
+    case.check(rerope_of(case, **keys), rerope_score(case, **loops), FAR, causal=causal)
+
+
+def test_nearer_than_the_window_it_is_rope():
+    case = Case(head_dim=8)
+    rope = case.encoding("rope")
+    positions = torch.tensor([7, 8, 9, 10, 10, 7, 8])
+    terms = rerope_of(case).terms(positions, queries=case.qkv()[0], keys=case.qkv()[1], dtype=torch.float64)
+    assert terms.pair_bias is None
+    np.testing.assert_array_equal(case.attention(rerope_of(case), positions), case.attention(rope, positions))
+
+
+def test_grouped_keys():
+    case = Case(heads=4, head_dim=8)
+    q, k, v = case.qkv()
+    few, all_heads = k[:, :, :2], k[:, :, :2].repeat_interleave(2, 2)
+    encoding = rerope_of(case)
+    outs = []
+    for keys, values in ((few, v[:, :, :2]), (all_heads, v[:, :, :2].repeat_interleave(2, 2))):
+        terms = encoding.terms(FAR, queries=q, keys=keys, dtype=torch.float64)
+        outs.append(roformer_cpp.attention(q, keys, values, terms, positions=FAR))
+    torch.testing.assert_close(*outs, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def test_what_it_reads_must_be_given():
+    encoding = roformer_cpp.encoding("rerope", head_dim=8)
+    q = torch.zeros(1, 3, 1, 8)
+    for given, words in (
+        ({}, "terms must be given queries, which this encoding reads, got none"),
+        ({"queries": q}, "terms must be given keys, which this encoding reads, got none"),
+        ({"queries": q, "keys": q[:, :2]}, r"keys must be \[batch, 3 tokens, heads, head_dim\], got \[1, 2, 1, 8\]"),
+        ({"queries": q, "keys": q[..., :4]}, r"keys must fit queries \[1, 3, 1, 8\], got \[1, 3, 1, 4\]"),
+        ({"queries": q[..., :4], "keys": q[..., :4]}, "queries must have head_dim 8 numbers, got 4"),
+        ({"queries": q.long(), "keys": q}, "queries must be floating-point, got Long"),
+        ({"queries": q, "keys": q.to("meta")}, "keys must have values, got a tensor of the device meta"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            encoding.terms(torch.arange(3), **given)
+    with pytest.raises(TypeError, match="queries must be a tensor, got list"):
+        encoding.terms(torch.arange(3), queries=[1], keys=q)
+
+
+# ---- FoPE ----
+
+REFUSED |= {"fope": [
+    ({"head_dim": 5}, "head_dim must be even for fope, got 5"),
+    ({"max_position_embeddings": 6}, "fope.num_inv_freq must be given where no frequency turns within"),
+    ({"num_inv_freq": 0}, "num_inv_freq"),
+    ({"num_inv_freq": 5, "head_dim": 8}, "num_inv_freq"),
+    ({"num_inv_freq": 2, "output_dim": 3}, "fope.output_dim must be at most the 2 frequencies, got 3"),
+    ({"fope_init_factor": -1}, "fope_init_factor"),
+    ({"rope_theta": 0}, "rope_theta"),
+]}  # fmt: skip
+
+SWEEP_KEYS |= {"fope": {"trainable": True}}
+
+
+def identity_and_noise(values, name):
+    """[H, K, d], as the authors' program: 1 at the pair's own frequency, and 0.3 of Glorot's draw. Two of four
+    frequencies turn once in the 64 positions of the sweep."""
+    assert values.shape == (HEADS, 2, 2)
+    normal(values - np.eye(2), name, deviation=0.3 * math.sqrt(2 / (HEADS * 2 + 2 * 2)))
+
+
+STARTS = {"fope": {"cos_coef": identity_and_noise, "sin_coef": identity_and_noise}}
+
+LAYER, LENGTH = 1, 100  # of heads of 8, the first two of four frequencies are above 2 pi / 100
+PLACES = torch.tensor([0, 1, 5, 63, 700, 100000, 3])
+
+
+def fope_of(case, **keys):
+    return case.encoding("fope", num_hidden_layers=2, max_position_embeddings=LENGTH, **keys)
+
+
+def turned(x, cos, sin):
+    """Pairs (d, d + D/2) of a vector, the first pairs by cos and sin, the rest as they are."""
+    half = len(x) // 2
+    cos = np.concatenate([cos, np.ones(half - len(cos))])
+    sin = np.concatenate([sin, np.zeros(half - len(sin))])
+    a, b = x[:half], x[half:]
+    return np.concatenate([a * cos - b * sin, a * sin + b * cos])
+
+
+def fourier(case, encoding, frequencies, base=10000):
+    cos_coef, sin_coef = (parameter(encoding, f"layer.{LAYER}.{name}_coef") for name in ("cos", "sin"))
+    theta = base ** (-2 * np.arange(frequencies) / case.head_dim)
+
+    def rotated(x, at, h):
+        h %= len(cos_coef)
+        angle = int(PLACES[at]) * theta
+        return turned(x, np.cos(angle) @ cos_coef[h], np.sin(angle) @ sin_coef[h])
+
+    def score(b, h, m, n):
+        return rotated(case.q(b, m, h), m, h) @ rotated(case.k(b, n, h), n, h) / math.sqrt(case.head_dim)
+
+    return score
+
+
+@pytest.mark.parametrize(("keys", "frequencies"), [
+    ({}, 2),
+    ({"num_inv_freq": 4}, 4),
+    ({"num_inv_freq": 3, "output_dim": 2}, 3),
+    ({"rope_theta": 100}, 3),
+    ({"fope_sep_head": False}, 2),
+])  # fmt: skip
+def test_scores_of_fope(keys, frequencies):
+    case = Case(heads=3, head_dim=8)
+    encoding = fope_of(case, **keys)
+    coefficients = encoding.get_parameter(f"layer.{LAYER}.cos_coef")
+    heads = 3 if keys.get("fope_sep_head", True) else 1
+    assert coefficients.shape == (heads, frequencies, keys.get("output_dim", frequencies))
+    case.check(encoding, fourier(case, encoding, frequencies, keys.get("rope_theta", 10000)), PLACES, layer=LAYER)
+
+
+def test_without_draws_it_is_rope_whose_slow_pairs_stand_still():
+    """rope_type hope keeps the same frequencies (Chen et al. 2024)."""
+    case = Case(heads=2, head_dim=8)
+    shape = {"num_attention_heads": 2, "head_dim": 8, "max_position_embeddings": LENGTH}
+    fope = roformer_cpp.encoding("fope", fope_init_factor=0, **shape).double()
+    hope = {"rope_type": "hope", "original_max_position_embeddings": LENGTH}
+    rope = roformer_cpp.encoding("rope", layout="halves", rope_parameters=hope, **shape).double()
+    ours, theirs = (case.attention(each, PLACES) for each in (fope, rope))
+    np.testing.assert_allclose(ours, theirs, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def test_fope_starts_as_the_authors_do():
+    """At 1 where the frequency is the pair's own; the draw is that of STARTS."""
+    torch.manual_seed(0)
+    shape = {"num_attention_heads": 300, "head_dim": 32, "num_inv_freq": 12, "max_position_embeddings": LENGTH}
+    encoding = roformer_cpp.encoding("fope", output_dim=5, **shape)
+    cos, sin = (parameter(encoding, f"layer.0.{name}_coef").astype(float) for name in ("cos", "sin"))
+    for drawn in (cos, sin):
+        drawn[:, [0, 3, 6, 9], [0, 1, 2, 3]] -= 1
+        normal(drawn, "coefficients", deviation=0.3 * math.sqrt(2 / (300 * 5 + 12 * 5)))
+    assert not np.array_equal(cos, sin)
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_coefficients_are_trained_where_asked_for(trainable):
+    model = roformer_cpp.build_model(TINY_MODEL | {"position_encoding": {"type": "fope", "trainable": trainable}})
+    coefficients = [(name, each) for name, each in model.named_parameters() if name.endswith("_coef")]
+    assert len(coefficients) == 2 * TINY_MODEL["num_hidden_layers"]
+    model.encode(TINY_IDS).square().sum().backward()
+    for _, each in coefficients:
+        assert each.requires_grad == trainable
+        assert (each.grad is not None and each.grad.abs().max() > 0) == trainable

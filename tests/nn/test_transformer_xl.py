@@ -1,4 +1,5 @@
-"""Transformer-XL and Eq. 7 as printed (R-REL-03) against loops over the equations."""
+"""Transformer-XL, Eq. 7 as printed, and the step to it from Eq. 6 with the query's absolute position kept (R-REL-03)
+against loops over the equations; and Eq. 6 itself, which relative encodings replace (R-REL-02)."""
 
 import numpy as np
 import pytest
@@ -7,33 +8,35 @@ import torch
 import roformer_cpp
 from encoding_case import Case, parameter
 from initial_values import normal
+from tolerances import T1_ATOL, T1_RTOL
 
 REFUSED = {"transformer-xl": [
     ({"untie_r": 1}, "untie_r must be true or false, got 1"),
     ({"clamp_len": -2}, "clamp_len must be an integer from -1.*-2"),
     ({"hidden_size": 7}, "hidden_size must be even.*7"),
     ({"clamp_length": 4}, "clamp_length"),
-]}  # fmt: skip
+], "dai-literal": [({"hidden_size": 7}, r"hidden_size must be even for dai-literal .*, got 7")]}  # fmt: skip
 
 STARTS = {
-    name: {"r_w_bias": normal, "r_r_bias": normal, "r_weight": normal}
-    for name in ("transformer-xl", "transformer-xl-literal")
+    **dict.fromkeys(
+        ("transformer-xl", "transformer-xl-literal"), dict.fromkeys(("r_w_bias", "r_r_bias", "r_weight"), normal)
+    ),
+    "dai-literal": {"r_weight": normal},
 }
 
 POSITIONS = [3, 0, 9, 40, 41, 200, 7]
 
 
 def sinusoid(distance: int, width: int) -> np.ndarray:
-    angles = [distance * 10000.0 ** (-2 * t / width) for t in range(width // 2)]
-    return np.array([np.sin(a) for a in angles] + [np.cos(a) for a in angles])
+    angles = distance * 10000.0 ** (-2 * np.arange(width // 2) / width)
+    return np.concatenate([np.sin(angles), np.cos(angles)])
 
 
-def score_of(case: Case, w_r: np.ndarray, u: np.ndarray, v: np.ndarray, positions, key_positions=None, clamp=10**9):
+def score_of(case: Case, w_r: np.ndarray, u: np.ndarray, v: np.ndarray, positions, clamp=10**9):
     """u, v: [H*D]."""
-    keys = positions if key_positions is None else key_positions
 
     def score(b, h, m, n):
-        distance = max(-clamp, min(clamp, positions[m] - keys[n]))
+        distance = max(-clamp, min(clamp, positions[m] - positions[n]))
         q, k = case.q(b, m, h), case.k(b, n, h)
         r = case.head(w_r @ sinusoid(distance, case.width), h)
         return ((q + case.head(u, h)) @ k + (q + case.head(v, h)) @ r) / np.sqrt(case.head_dim)
@@ -62,16 +65,6 @@ def test_literal_equation():
     case.check(encoding, score, POSITIONS)
 
 
-def test_other_keys_than_queries():
-    """Continuing after earlier keys: more keys than queries, distances of both signs."""
-    case = Case(tokens=3, keys=5)
-    encoding = case.encoding("transformer-xl")
-    queries, keys = [12, 10, 14], [10, 11, 12, 13, 14]
-    u, v = (parameter(encoding, f"layer.0.{name}").reshape(-1) for name in ("r_w_bias", "r_r_bias"))
-    score = score_of(case, parameter(encoding, "layer.0.r_weight"), u, v, queries, keys)
-    case.check(encoding, score, queries, keys)
-
-
 def test_span_of_the_table():
     encoding = roformer_cpp.encoding("transformer-xl", head_dim=2, hidden_size=2)
     key_table = encoding.terms(torch.tensor([100, 103]), torch.tensor([100, 101, 102, 103])).key_table
@@ -84,6 +77,71 @@ def test_span_of_the_table():
         assert clamped.terms(far).key_table[1:] == (-2, 2)
 
 
-def test_literal_needs_projections():
-    with pytest.raises(ValueError, match=r"\[transformer-xl-literal\] .*projections"):
-        roformer_cpp.encoding("transformer-xl-literal").terms(torch.arange(3))
+# ---- with the query's absolute position ----
+
+
+def four_terms(case, encoding, queries, keys, layer=1):
+    w_r = parameter(encoding, f"layer.{layer}.r_weight")
+
+    def score(b, h, m, n):
+        w_q, own_key = case.head(case.w_q, h), case.k(b, n, h)
+        relative = case.head(w_r, h) @ sinusoid(queries[m] - keys[n], case.width)
+        p_m = sinusoid(queries[m], case.width)
+        q = case.q(b, m, h)  # with its bias
+        terms = [q @ own_key, q @ relative, p_m @ w_q.T @ own_key, p_m @ w_q.T @ relative]
+        return sum(terms) / np.sqrt(case.head_dim)
+
+    return score
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_absolute_queries(causal):
+    case = Case(heads=3, head_dim=8)
+    encoding = case.encoding("dai-literal", num_hidden_layers=2, is_decoder=causal)
+    case.check(encoding, four_terms(case, encoding, POSITIONS, POSITIONS), POSITIONS, layer=1, causal=causal)
+
+
+def test_absolute_queries_of_other_keys_and_positions_of_each_row():
+    case = Case(tokens=3, keys=5)
+    encoding = case.encoding("dai-literal", num_hidden_layers=2)
+    of_rows = [[[p + 7 * b for p in given] for b in range(2)] for given in ([12, 10, 14], [10, 11, 12, 13, 14])]
+    scores = [four_terms(case, encoding, *(side[b] for side in of_rows)) for b in range(2)]
+    case.check(encoding, lambda b, h, m, n: scores[b](b, h, m, n), *of_rows, layer=1)
+
+
+@pytest.mark.parametrize("name, words", [
+    ("transformer-xl-literal", r"\[transformer-xl-literal\] .*projections"),
+    ("dai-literal", "the query projection of the layer must be given, got none"),
+])  # fmt: skip
+def test_projections_must_be_given(name, words):
+    q = torch.zeros(1, 3, 2, 4)
+    encoding = roformer_cpp.encoding(name, num_attention_heads=2, head_dim=4, hidden_size=8)
+    with pytest.raises(ValueError, match=words):
+        encoding.terms(torch.arange(3), queries=q, keys=q)
+
+
+def test_eq_6_as_attention():
+    """The terms with p are expressible: K = W_k p_n by key, Q = W_q p_m by query, and position meets position by a.c.
+
+    With one query at position P-1 each distance is one key, so tables by distance hold anything that depends on n.
+    """
+    draw = np.random.default_rng(1).standard_normal
+    tokens, width, size = 5, 6, 4
+    x, p, w_q, w_k, v = draw((tokens, width)), draw((tokens, width)), *draw((2, size, width)), draw((tokens, size))
+    last = tokens - 1
+    scores = ((x[last] + p[last]) @ w_q.T) @ (w_k @ (x + p).T) / np.sqrt(size)
+    weights = np.exp(scores - scores.max())
+
+    def tensor(a):
+        return torch.from_numpy(np.ascontiguousarray(a))[None]
+
+    terms = roformer_cpp.Terms(
+        key_table=roformer_cpp.DistanceTable(tensor((p @ w_k.T)[::-1]), 0, last),  # by distance 0, 1, ..
+        query_table=roformer_cpp.DistanceTable(tensor(np.tile(w_q @ p[last], (tokens, 1))), 0, last),
+        position_query=tensor(p @ w_q.T),
+        position_key=tensor(p @ w_k.T),
+    )
+    q, k, v_BTHD = (tensor(rows)[:, :, None] for rows in (x[last:] @ w_q.T, x @ w_k.T, v))
+    at = torch.arange(tokens)
+    out = roformer_cpp.attention(q, k, v_BTHD, terms, positions=at[last:], key_positions=at)
+    np.testing.assert_allclose(out[0, 0, 0].numpy(), weights / weights.sum() @ v, T1_RTOL, T1_ATOL)

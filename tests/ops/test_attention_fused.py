@@ -216,11 +216,11 @@ def test_a_query_without_keys_has_output_and_gradient_zero(path, dtype):
         assert not x.any(), name
 
 
-@pytest.mark.parametrize("path", ["fused", "ref"])
-@pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (0, 0)])
-def test_no_tokens(queries, keys, path):
-    q = torch.ones(2, queries, 2, 4, requires_grad=True)
-    k = torch.ones(2, keys, 1, 4)
+@pytest.mark.parametrize("path", ["fused", "explicit", "ref"])
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(2, 0, 3), (2, 3, 0), (2, 0, 0), (0, 3, 3)])
+def test_no_tokens(batch, queries, keys, path):
+    q = torch.ones(batch, queries, 2, 4, requires_grad=True)
+    k = torch.ones(batch, keys, 1, 4)
     places = {"positions": torch.arange(queries), "key_positions": torch.arange(keys)}
     out = roformer_cpp.attention(q, k, k, **places, kernel=path)
     assert out.shape == q.shape and not out.any()

@@ -39,6 +39,7 @@ class StrictObject {
   StrictObject object(const std::string& key);         // must be there
   const nlohmann::json* find(const std::string& key);  // nullptr when absent
   std::string path_of(std::string_view key) const;
+  const std::string& path() const { return path_; }
   std::vector<std::string> unasked() const;  // keys that were not read
   // Throws Error for the first key that was not read, and lists the known keys.
   void finish() const;

@@ -119,6 +119,19 @@ class Encoding : public torch::nn::Module {
   MadeFor made_for_ = MadeFor::kAnyAttention;
 };
 
+// An encoding whose tables do not depend on the length of a sequence.
+class LengthFreeEncoding : public Encoding {
+ public:
+  int64_t last_new_length() const override { return 1; }
+};
+
+// An encoding with a row for every distance.
+class DistanceEncoding : public Encoding {
+ public:
+  void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
+  int64_t last_new_length() const override { return INT64_MAX; }
+};
+
 // A line of the table.
 struct EncodingEntry {
   EncodingInfo info;
@@ -130,10 +143,10 @@ struct EncodingEntry {
   EncodingConfig example(int64_t head_dim) const;
 };
 
-// EncodingEntry::make for a class with a constructor of these arguments.
-template <class T>
+// EncodingEntry::make for a class with a constructor of these arguments, after fixed ones.
+template <class T, auto... kFixed>
 std::shared_ptr<Encoding> construct(io::StrictObject& options, const EncodingShape& shape) {
-  return std::make_shared<T>(options, shape);
+  return std::make_shared<T>(kFixed..., options, shape);
 }
 
 // Creates an encoding of the table, or one registered in Python. Throws Error for an unknown name (with the nearest

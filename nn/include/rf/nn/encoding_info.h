@@ -9,17 +9,15 @@
 namespace rf::nn {
 
 struct EncodingInfo {
-  std::string name;              // the identifier in config.json, in Python and on the command line
-  std::string summary;           // a line
-  std::string equation;          // plain text, in the letters of rf/attention_terms.h
-  std::string source;            // paper and equation
-  std::string terms = "-";       // the terms it sets, for example "K, V"
-  std::string parameters = "0";  // their number in the letters H, D, C, L, ..
-  std::string cost = "0";        // beyond plain attention, per layer, in the letters T, S, H, D
-  std::string extrapolates;      // beyond the training length: "yes", "no", or with a reservation
-  // Empty in an entry whose function has the name of its file: the table adds nn/posenc/<name>.cpp and
-  // tests/nn/test_<name>.py.
-  std::string file = {}, test = {};
+  std::string name;                    // the identifier in config.json, in Python and on the command line
+  std::string summary;                 // a line
+  std::string equation;                // plain text, in the letters of rf/attention_terms.h
+  std::string source;                  // paper and equation
+  std::string terms = "-";             // the terms it sets, for example "K, V"
+  std::string parameters = "0";        // their number in the letters H, D, C, L, ..
+  std::string cost = "0";              // beyond plain attention, per layer, in the letters T, S, H, D
+  std::string extrapolates;            // beyond the training length: "yes", "no", or with a reservation
+  std::string file = {}, test = {};    // set by the table
   std::vector<std::string> keys = {};  // its configuration keys with defaults, "max_relative_position = 16"
   enum class Needs { kAnyAttention, kCausal } needs = Needs::kAnyAttention;
   // kShift: attention does not change if all positions move by the same amount.

@@ -49,6 +49,9 @@ struct FeatureDraw {
   int64_t orthogonal_scaling = 0;
   int64_t seed = 0, layer = 0, redraw = 0;
 };
+// SplitMix64 maps states that step by this to the numbers of its generator.
+inline constexpr uint64_t kSplitmixStep = 0x9e3779b97f4a7c15u;
+uint64_t splitmix(uint64_t state);
 at::Tensor draw_features(int64_t num_features, int64_t head_dim, const FeatureDraw& draw);
 
 // The sums over the keys so far, for token-by-token use; its size does not depend on their number. In the dtype of the
