@@ -5,7 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
-#include "rf/model/sinusoid.h"
+#include "rf/model/rotary_rows.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {

@@ -1,11 +1,11 @@
-// Sinusoids (rf/model/sinusoid.h) as tensors.
+// Sinusoids (rf/model/rotary_rows.h) as tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
-#include "rf/model/sinusoid.h"
+#include "rf/model/rotary_rows.h"
 
 namespace rf::nn {
 
