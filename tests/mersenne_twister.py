@@ -39,13 +39,6 @@ class MersenneTwister64:
             self.state[0] = 1 << 63
         self.next = WORDS
 
-    @classmethod
-    def of_seed(cls, seed):
-        state = [seed]
-        for i in range(1, WORDS):
-            state.append((6364136223846793005 * (state[-1] ^ (state[-1] >> 62)) + i) & MASK64)
-        return cls([word for x in state for word in (x & MASK32, x >> 32)])
-
     def draw(self):
         if self.next == WORDS:
             self.twist()

@@ -80,7 +80,21 @@ class EngineError(Exception):
     pass
 
 
-class Engine:
+class Handle:
+    """What a call opened. kind: of its functions."""
+
+    kind = ""
+
+    def __del__(self):
+        if getattr(self, "handle", None):
+            getattr(self.lib, f"rf_engine_{self.kind}close")(self.handle)
+
+    def call(self, name, *arguments):
+        if getattr(self.lib, f"rf_engine_{name}")(*arguments) != OK:
+            raise EngineError(self.lib.rf_engine_last_error().decode())
+
+
+class Engine(Handle):
     """A model directory. Sequences are lists of token ids of any lengths."""
 
     def __init__(self, directory, precision="float32", token_budget=0, head="configured"):
@@ -90,14 +104,6 @@ class Engine:
         self.call("open", str(directory).encode(), ctypes.byref(options), ctypes.byref(self.handle))
         self.info = Info()
         self.call("describe", self.handle, ctypes.byref(self.info))
-
-    def __del__(self):
-        if getattr(self, "handle", None):
-            self.lib.rf_engine_close(self.handle)
-
-    def call(self, name, *arguments):
-        if getattr(self.lib, f"rf_engine_{name}")(*arguments) != OK:
-            raise EngineError(self.lib.rf_engine_last_error().decode())
 
     def run(self, name, columns, sequences, of_tokens, extra=(), rows=None, **more):
         tokens, arrays = make_tokens(sequences, **more)
@@ -127,8 +133,10 @@ class Engine:
         return self.run("vocabulary_logits", self.info.vocab_size, sequences, True, extra, rows=len(rows), **more)
 
 
-class Embedder:
+class Embedder(Handle):
     """A sentence encoder: texts (str or bytes) to vectors."""
+
+    kind = "embedder_"
 
     def __init__(self, directory, precision="float32", token_budget=0, pooling=None, normalize=None, **more):
         self.lib = library()
@@ -143,12 +151,6 @@ class Embedder:
         dimensions = ctypes.c_int64()
         self.call("embedder_dimensions", self.handle, ctypes.byref(dimensions))
         self.dimensions = dimensions.value
-
-    call = Engine.call
-
-    def __del__(self):
-        if getattr(self, "handle", None):
-            self.lib.rf_engine_embedder_close(self.handle)
 
     def embed(self, texts):
         """[texts, dimensions]"""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine_case import set_threads
-from rf_engine import Engine, Struct, fields, make_tokens
+from rf_engine import Engine, Handle, Struct, fields, make_tokens
 
 SEARCHES = {"greedy": 0, "sample": 1, "beams": 2}
 
@@ -99,15 +99,13 @@ def check_batches_and_threads(engine, prompts, search):
         assert together == [alone[i] for i in order]
 
 
-class Decoder:
+class Decoder(Handle):
+    kind = "decoder_"
+
     def __init__(self, engine, sequences, max_tokens):
-        self.engine, self.handle = engine, ctypes.c_void_p()
+        self.engine, self.lib, self.handle = engine, engine.lib, ctypes.c_void_p()
         counts = (ctypes.c_int64(sequences), ctypes.c_int64(max_tokens))
         engine.call("decoder_open", engine.handle, *counts, ctypes.byref(self.handle))
-
-    def __del__(self):
-        if getattr(self, "handle", None):
-            self.engine.lib.rf_engine_decoder_close(self.handle)
 
     def append(self, sequences, added):
         """[sequences, vocab_size]"""
@@ -115,14 +113,21 @@ class Decoder:
         which = np.asarray(sequences, np.int64)
         logits = np.full((len(added), self.engine.info.vocab_size), np.nan, np.float32)
         data = (ctypes.c_void_p(which.ctypes.data), ctypes.byref(tokens), ctypes.c_void_p(logits.ctypes.data))
-        self.engine.call("decoder_append", self.handle, *data)
+        self.call("decoder_append", self.handle, *data)
         return logits
 
     def copy(self, source, target):
-        self.engine.call("decoder_copy", self.handle, ctypes.c_int64(source), ctypes.c_int64(target))
+        self.call("decoder_copy", self.handle, ctypes.c_int64(source), ctypes.c_int64(target))
 
     def truncate(self, sequence, tokens):
-        self.engine.call("decoder_truncate", self.handle, ctypes.c_int64(sequence), ctypes.c_int64(tokens))
+        self.call("decoder_truncate", self.handle, ctypes.c_int64(sequence), ctypes.c_int64(tokens))
+
+
+def check_grown(engine, rows, longest_step, expected, seed=0):
+    """The logits of rows that grow in random steps have the bits of expected(row's index, length)."""
+    decoder = Decoder(engine, len(rows), max(map(len, rows)))
+    for (i, length), logits in grow(decoder, rows, np.random.default_rng(seed), longest_step).items():
+        assert np.array_equal(logits, expected(i, length)), (i, length)
 
 
 def grow(decoder, rows, random, longest_step):

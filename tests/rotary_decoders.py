@@ -56,26 +56,11 @@ def oracle_logits(oracle, row):
 
 # ---- GGUF files, by the package gguf of llama.cpp ----
 
-# Names of a GGUF file and of transformers; layers have their number in between.
-LLAMA_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-NEOX_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_qkv": "attention.query_key_value",
-    "attn_output": "attention.dense",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_up": "mlp.dense_h_to_4h",
-    "ffn_down": "mlp.dense_4h_to_h",
-}
+
+def architecture(config):
+    import gguf
+
+    return next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == config.model_type.replace("_", ""))
 
 
 def as_pairs(weight, heads):
@@ -100,25 +85,17 @@ def undo(change, weight, heads):
 
 def gguf_names(oracle):
     """(name in the file, name in transformers, the order of its rows or None, heads)."""
+    import gguf
+
     config = oracle.config
-    neox = config.model_type == "gpt_neox"
-    body, names = ("gpt_neox", NEOX_NAMES) if neox else ("model", LLAMA_NAMES)
-    pairs = config.model_type == "llama"
+    names = gguf.get_tensor_name_map(architecture(config), config.num_hidden_layers)
     changes = {"attn_qkv": (by_part, config.num_attention_heads)}
-    if pairs:
+    if config.model_type == "llama":
         changes |= {"attn_q": (as_pairs, config.num_attention_heads), "attn_k": (as_pairs, config.num_key_value_heads)}
-    ends = {"token_embd": "embed_in", "output_norm": "final_layer_norm"} if neox else {}
-    ends = ends or {"token_embd": "embed_tokens", "output_norm": "norm"}
-    modules = {file: (f"{body}.{name}", None, 0) for file, name in ends.items()}
-    modules["output"] = ("lm_head", None, 0)
-    for layer in range(config.num_hidden_layers):
-        for file, name in names.items():
-            modules[f"blk.{layer}.{file}"] = (f"{body}.layers.{layer}.{name}", *changes.get(file, (None, 0)))
-    state = oracle.state_dict()
-    for file, (name, change, heads) in modules.items():
-        for part in ("weight", "bias"):
-            if f"{name}.{part}" in state and not (file == "output" and config.tie_word_embeddings):
-                yield f"{file}.{part}", f"{name}.{part}", change, heads
+    for name in oracle.state_dict():
+        file = names.get_name(name, (".weight", ".bias"))
+        if not (file == "output.weight" and config.tie_word_embeddings):
+            yield file, name, *changes.get(file.split(".")[-2], (None, 0))
 
 
 def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), **options):
@@ -129,8 +106,7 @@ def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=(), *
 
     config = oracle.config
     neox = config.model_type == "gpt_neox"
-    arch = "gptneox" if neox else config.model_type
-    writer = gguf.GGUFWriter(str(path), arch, **options)
+    writer = gguf.GGUFWriter(str(path), gguf.MODEL_ARCH_NAMES[architecture(config)], **options)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)

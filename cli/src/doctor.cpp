@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "rf/model/hub_cache.h"
+#include "rf/model/model_types.h"
 #include "rf/model/rotary_report.h"
 
 namespace rf::cli {

@@ -12,7 +12,7 @@
 
 #include "rf/data/vectors.h"
 #include "rf/io/dtype.h"
-#include "rf/io/resumable_file.h"
+#include "rf/io/files.h"
 
 namespace rf::cli {
 

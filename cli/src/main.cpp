@@ -8,7 +8,7 @@
 #include <rf/io/nearest_name.h>
 #include <rf/io/printable.h>
 #include <rf/io/warning.h>
-#include <rf/model/hub_cache.h>
+#include <rf/model/model_types.h>
 
 #include <algorithm>
 #include <array>

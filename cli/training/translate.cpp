@@ -15,7 +15,6 @@
 #include "rf/data/sentence_pairs.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/io/resumable_file.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/train/run_directory.h"
 #include "rf/train/runtime.h"

@@ -20,9 +20,9 @@
 #include "parquet.h"
 #include "rf/data/vectors.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/json_field.h"
 #include "rf/io/printable.h"
-#include "rf/io/resumable_file.h"
 
 namespace rf::data {
 namespace {

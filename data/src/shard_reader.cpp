@@ -8,7 +8,7 @@
 
 #include "rf/data/shard.h"
 #include "rf/io/error.h"
-#include "rf/io/mapped_pages.h"
+#include "rf/io/files.h"
 #include "shard_format.h"
 
 namespace rf::data {

@@ -52,19 +52,25 @@ rf_status guarded(const Action& action) noexcept {
   }
 }
 
-// A copy of a caller's struct. Structs of older callers lack the last fields.
-template <class Struct>
-Struct copied(const Struct* given, const char* name) {
-  if (given == nullptr) fail("engine", "{} must not be NULL, got NULL", name);
-  if (given->struct_size < sizeof(size_t) || given->struct_size > sizeof(Struct))
-    fail("engine", "{}.struct_size must be that of this version, {}, got {}", name, sizeof(Struct), given->struct_size);
-  Struct copy = {};
-  std::memcpy(&copy, given, given->struct_size);
-  return copy;
+template <class T>
+T* given(T* pointer, const char* name) {
+  if (pointer == nullptr) fail("engine", "{} must not be NULL, got NULL", name);
+  return pointer;
 }
 
-void check_output(const float* out) {
-  if (out == nullptr) fail("engine", "out must not be NULL, got NULL");
+const Model& model_of(const rf_engine* engine) { return given(engine, "the engine")->model; }
+Decoder& decoder_of(rf_engine_decoder* decoder) { return given(decoder, "the decoder")->decoder; }
+const Embedder& embedder_of(const rf_engine_embedder* embedder) { return given(embedder, "the embedder")->embedder; }
+
+// A copy of a caller's struct. Structs of older callers lack the last fields.
+template <class Struct>
+Struct copied(const Struct* from, const char* name) {
+  const size_t size = given(from, name)->struct_size;
+  if (size < sizeof(size_t) || size > sizeof(Struct))
+    fail("engine", "{}.struct_size must be that of this version, {}, got {}", name, sizeof(Struct), size);
+  Struct copy = {};
+  std::memcpy(&copy, from, size);
+  return copy;
 }
 
 // The number of an enumerator, which a caller in C may have set to any: read as an enum it could be undefined.
@@ -89,24 +95,13 @@ Pooling pooling_of(const rf_engine_pooling& pooling) {
 template <class Handle, class Open>
 rf_status open_handle(Handle** handle, const char* name, const Open& open) noexcept {
   return guarded([&] {
-    if (handle == nullptr) fail("engine", "{} must not be NULL, got NULL", name);
-    *handle = nullptr;
+    *given(handle, name) = nullptr;
     *handle = new Handle{open()};
   });
 }
 
-const char* given_directory(const char* model_dir) {
-  if (model_dir == nullptr) fail("engine", "model_dir must not be NULL, got NULL");
-  return model_dir;
-}
-
-const Model& model_of(const rf_engine* engine) {
-  if (engine == nullptr) fail("engine", "the engine must not be NULL, got NULL");
-  return engine->model;
-}
-
-Tokens tokens_of(const rf_engine_tokens* given) {
-  const rf_engine_tokens x = copied(given, "tokens");
+Tokens tokens_of(const rf_engine_tokens* tokens) {
+  const rf_engine_tokens x = copied(tokens, "tokens");
   if (x.sequences < 0 || x.offsets == nullptr) {
     fail("engine", "tokens must have offsets and at least 0 sequences, got {} sequences{}", x.sequences,
          x.offsets == nullptr ? " without offsets" : "");
@@ -115,27 +110,27 @@ Tokens tokens_of(const rf_engine_tokens* given) {
   const int64_t end = x.offsets[sequences];
   if (end < 0 || (end > 0 && x.ids == nullptr)) fail("engine", "ids must be given for {} tokens, got none", end);
   const auto count = static_cast<size_t>(end);
-  Tokens tokens{.ids = {x.ids, count}, .offsets = {x.offsets, sequences + 1}};
-  if (x.types != nullptr) tokens.types = {x.types, count};
-  if (x.attend != nullptr) tokens.attend = {x.attend, count};
-  if (x.positions != nullptr) tokens.positions = {x.positions, count};
-  return tokens;
+  Tokens all{.ids = {x.ids, count}, .offsets = {x.offsets, sequences + 1}};
+  if (x.types != nullptr) all.types = {x.types, count};
+  if (x.attend != nullptr) all.attend = {x.attend, count};
+  if (x.positions != nullptr) all.positions = {x.positions, count};
+  return all;
 }
 
-ModelOptions options_of(const rf_engine_options* given) {
+ModelOptions options_of(const rf_engine_options* wanted) {
   ModelOptions options;
-  if (given == nullptr) return options;
-  const rf_engine_options x = copied(given, "options");
+  if (wanted == nullptr) return options;
+  const rf_engine_options x = copied(wanted, "options");
   options.precision = precision_of(x.precision);
   if (x.token_budget != 0) options.token_budget = x.token_budget;
   options.head = static_cast<ModelOptions::Head>(number_of(x.head, RF_ENGINE_MASKED_LM + 1, "head"));
   return options;
 }
 
-GenerationOptions generation_of(const rf_engine_generation* given) {
+GenerationOptions generation_of(const rf_engine_generation* wanted) {
   GenerationOptions options;
-  if (given == nullptr) return options;
-  const rf_engine_generation x = copied(given, "generation");
+  if (wanted == nullptr) return options;
+  const rf_engine_generation x = copied(wanted, "generation");
   if (x.stop_count < 0 || (x.stop_count > 0 && x.stop_ids == nullptr))
     fail("engine", "stop_ids must be given, got {} of them", x.stop_count);
   const auto set = [](auto& option, auto value) {
@@ -173,15 +168,10 @@ void write_generated(const std::vector<std::vector<Generated>>& all, int64_t max
   }
 }
 
-Decoder& decoder_of(rf_engine_decoder* decoder) {
-  if (decoder == nullptr) fail("engine", "the decoder must not be NULL, got NULL");
-  return decoder->decoder;
-}
-
-EmbedderOptions embedder_options_of(const rf_engine_embedder_options* given) {
+EmbedderOptions embedder_options_of(const rf_engine_embedder_options* wanted) {
   EmbedderOptions options;
-  if (given == nullptr) return options;
-  const rf_engine_embedder_options x = copied(given, "options");
+  if (wanted == nullptr) return options;
+  const rf_engine_embedder_options x = copied(wanted, "options");
   options.precision = precision_of(x.precision);
   if (x.token_budget != 0) options.token_budget = x.token_budget;
   if (x.pooling != nullptr) options.poolings = {pooling_of(*x.pooling)};
@@ -194,18 +184,12 @@ EmbedderOptions embedder_options_of(const rf_engine_embedder_options* given) {
   return options;
 }
 
-const Embedder& embedder_of(const rf_engine_embedder* embedder) {
-  if (embedder == nullptr) fail("engine", "the embedder must not be NULL, got NULL");
-  return embedder->embedder;
-}
-
 }  // namespace
 }  // namespace rf::engine
 
-using rf::engine::check_output;
 using rf::engine::decoder_of;
 using rf::engine::embedder_of;
-using rf::engine::given_directory;
+using rf::engine::given;
 using rf::engine::guarded;
 using rf::engine::model_of;
 using rf::engine::open_handle;
@@ -213,7 +197,7 @@ using rf::engine::tokens_of;
 
 extern "C" rf_status rf_engine_open(const char* model_dir, const rf_engine_options* options, rf_engine** engine) {
   return open_handle(engine, "engine", [&] {
-    return rf::engine::Model{given_directory(model_dir), rf::engine::options_of(options)};
+    return rf::engine::Model{given(model_dir, "model_dir"), rf::engine::options_of(options)};
   });
 }
 
@@ -222,47 +206,38 @@ extern "C" void rf_engine_close(rf_engine* engine) { delete engine; }
 extern "C" rf_status rf_engine_describe(const rf_engine* engine, rf_engine_info* info) {
   return guarded([&] {
     const rf::engine::Model& model = model_of(engine);
-    const rf_engine_info given = rf::engine::copied(info, "info");
+    const size_t size = rf::engine::copied(info, "info").struct_size;
     const bool has_head = model.info().task != rf::engine::Task::kNone;
-    const rf_engine_info found = {.struct_size = given.struct_size,
+    const rf_engine_info found = {.struct_size = size,
                                   .vocab_size = model.info().vocab_size,
                                   .hidden_size = model.info().hidden_size,
                                   .layers = model.info().layers,
                                   .heads = model.info().heads,
                                   .logits_per_row = has_head ? model.logits_per_row() : 0,
                                   .logits_of_tokens = model.logits_of_tokens() ? 1 : 0};
-    std::memcpy(info, &found, given.struct_size);
+    std::memcpy(info, &found, size);
   });
 }
 
 extern "C" rf_status rf_engine_hidden(const rf_engine* engine, const rf_engine_tokens* tokens, float* out) {
-  return guarded([&] {
-    check_output(out);
-    model_of(engine).hidden(tokens_of(tokens), out);
-  });
+  return guarded([&] { model_of(engine).hidden(tokens_of(tokens), given(out, "out")); });
 }
 
 extern "C" rf_status rf_engine_pooled(const rf_engine* engine, const rf_engine_tokens* tokens,
                                       rf_engine_pooling pooling, float* out) {
-  return guarded([&] {
-    check_output(out);
-    model_of(engine).pooled(tokens_of(tokens), rf::engine::pooling_of(pooling), out);
-  });
+  return guarded(
+      [&] { model_of(engine).pooled(tokens_of(tokens), rf::engine::pooling_of(pooling), given(out, "out")); });
 }
 
 extern "C" rf_status rf_engine_logits(const rf_engine* engine, const rf_engine_tokens* tokens, float* out) {
-  return guarded([&] {
-    check_output(out);
-    model_of(engine).logits(tokens_of(tokens), out);
-  });
+  return guarded([&] { model_of(engine).logits(tokens_of(tokens), given(out, "out")); });
 }
 
 extern "C" rf_status rf_engine_vocabulary_logits(const rf_engine* engine, const rf_engine_tokens* tokens,
                                                  const int64_t* rows, int64_t count, float* out) {
   return guarded([&] {
-    check_output(out);
     if (count < 0 || (count > 0 && rows == nullptr)) rf::fail("engine", "rows must be given, got {} of them", count);
-    model_of(engine).vocabulary_logits(tokens_of(tokens), {rows, static_cast<size_t>(count)}, out);
+    model_of(engine).vocabulary_logits(tokens_of(tokens), {rows, static_cast<size_t>(count)}, given(out, "out"));
   });
 }
 
@@ -288,10 +263,10 @@ extern "C" rf_status rf_engine_generate(const rf_engine* engine, const rf_engine
 extern "C" rf_status rf_engine_next_probabilities(const rf_engine* engine, const int32_t* prompt, int64_t count,
                                                   const rf_engine_generation* options, float* out) {
   return guarded([&] {
-    check_output(out);
     if (count < 0 || prompt == nullptr) rf::fail("engine", "the prompt must be given, got {} ids", count);
     rf::engine::Generator generator(model_of(engine));
-    generator.next_probabilities({prompt, static_cast<size_t>(count)}, rf::engine::generation_of(options), out);
+    generator.next_probabilities({prompt, static_cast<size_t>(count)}, rf::engine::generation_of(options),
+                                 given(out, "out"));
   });
 }
 
@@ -305,10 +280,9 @@ extern "C" void rf_engine_decoder_close(rf_engine_decoder* decoder) { delete dec
 extern "C" rf_status rf_engine_decoder_append(rf_engine_decoder* decoder, const int64_t* sequences,
                                               const rf_engine_tokens* added, float* logits) {
   return guarded([&] {
-    check_output(logits);
     const rf::engine::Tokens tokens = tokens_of(added);
-    if (sequences == nullptr) rf::fail("engine", "sequences must not be NULL, got NULL");
-    decoder_of(decoder).append({sequences, tokens.offsets.size() - 1}, tokens.offsets, tokens.ids, logits);
+    decoder_of(decoder).append({given(sequences, "sequences"), tokens.offsets.size() - 1}, tokens.offsets, tokens.ids,
+                               given(logits, "out"));
   });
 }
 
@@ -323,17 +297,14 @@ extern "C" rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int6
 extern "C" rf_status rf_engine_embedder_open(const char* model_dir, const rf_engine_embedder_options* options,
                                              rf_engine_embedder** embedder) {
   return open_handle(embedder, "embedder", [&] {
-    return rf::engine::Embedder{given_directory(model_dir), rf::engine::embedder_options_of(options)};
+    return rf::engine::Embedder{given(model_dir, "model_dir"), rf::engine::embedder_options_of(options)};
   });
 }
 
 extern "C" void rf_engine_embedder_close(rf_engine_embedder* embedder) { delete embedder; }
 
 extern "C" rf_status rf_engine_embedder_dimensions(const rf_engine_embedder* embedder, int64_t* dimensions) {
-  return guarded([&] {
-    if (dimensions == nullptr) rf::fail("engine", "dimensions must not be NULL, got NULL");
-    *dimensions = embedder_of(embedder).info().dimensions;
-  });
+  return guarded([&] { *given(dimensions, "dimensions") = embedder_of(embedder).info().dimensions; });
 }
 
 extern "C" rf_status rf_engine_embed(const rf_engine_embedder* embedder, int64_t count, const char* const* texts,
@@ -341,13 +312,12 @@ extern "C" rf_status rf_engine_embed(const rf_engine_embedder* embedder, int64_t
   return guarded([&] {
     if (count < 0 || (count > 0 && texts == nullptr))
       rf::fail("engine", "texts must be given, got {} of them{}", count, texts == nullptr ? " at NULL" : "");
-    check_output(out);
     std::vector<std::string_view> views;
     for (int64_t i = 0; i < count; ++i) {
       if (texts[i] == nullptr) rf::fail("engine", "a text must not be NULL, got NULL at {}", i);
       views.push_back(bytes == nullptr ? std::string_view(texts[i]) : std::string_view(texts[i], bytes[i]));
     }
-    embedder_of(embedder).embed(views, out);
+    embedder_of(embedder).embed(views, given(out, "out"));
   });
 }
 

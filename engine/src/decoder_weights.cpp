@@ -9,7 +9,7 @@
 
 #include "parallel_for.h"
 #include "rf/io/error.h"
-#include "rf/io/mapped_pages.h"
+#include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "weights.h"
 
@@ -128,14 +128,78 @@ ReadRow DecoderWeights::rows(const std::string& name) const {
   const int64_t width = tensor.shape[1];
   read(name, make_floats(tensor.shape[0] * width).get());  // for its check
   if (tensor.view != nullptr) {
-    return [rows = MappedRows(files_, *tensor.view), width](int64_t row, float* to) {
-      std::fill_n(to, width, 0.0F);
-      rows.add_row(row, to);
-    };
+    return [rows = MappedRows(files_, *tensor.view)](int64_t row, float* to) { rows.read_row(row, to); };
   }
   return [gguf = gguf_, found = tensor.quantised, width](int64_t row, float* to) {
     gguf->read(*found, static_cast<uint64_t>(row * width), static_cast<uint64_t>(width), to);
   };
+}
+
+namespace {
+
+// Rows of `width` numbers, [heads, 3, head_dim] to [3, heads, head_dim].
+std::vector<float> ordered_by_part(const DecoderConfig& config, const std::vector<float>& rows, int64_t width) {
+  std::vector<float> ordered(rows.size());
+  const int64_t part = config.head_dim * width;
+  auto from = rows.begin();
+  for (int64_t head = 0; head < config.heads && !rows.empty(); ++head) {
+    for (int64_t which = 0; which < 3; ++which, from += part)
+      std::copy_n(from, part, ordered.begin() + (which * config.heads + head) * part);
+  }
+  return ordered;
+}
+
+// Queries, keys and values, in this order.
+Linear read_qkv(const DecoderWeights& weights, const std::string& layer, Precision precision,
+                const std::vector<float>& largest_inputs) {
+  const DecoderConfig& config = weights.config();
+  const int64_t in = config.hidden_size, queries = config.query_width(), keys = config.key_width();
+  if (config.layout == DecoderLayout::kLlama) {
+    return read_joined(weights, {layer + "attn_q", layer + "attn_k", layer + "attn_v"}, in, {queries, keys, keys},
+                       precision, largest_inputs);
+  }
+  const std::string name = layer + "attn_qkv";
+  if (config.fused_rows == FusedRows::kParts)
+    return read_joined(weights, {name}, in, {queries + 2 * keys}, precision, largest_inputs);
+  std::vector<float> by_head(static_cast<size_t>(3 * queries * in));
+  weights.read(name + ".weight", by_head.data());
+  return {precision,
+          in,
+          3 * queries,
+          ordered_by_part(config, by_head, in).data(),
+          ordered_by_part(config, read_bias(weights, name), 1),
+          largest_inputs};
+}
+
+}  // namespace
+
+Norm read_norm(const DecoderWeights& weights, const std::string& name) {
+  const DecoderConfig& config = weights.config();
+  return {.kind = config.layout == DecoderLayout::kLlama ? NormKind::kRms : NormKind::kLayer,
+          .columns = config.hidden_size,
+          .gain = weights.vector(name + ".weight"),
+          .bias = read_bias(weights, name),
+          .eps = config.norm_eps};
+}
+
+Block read_block(const DecoderWeights& weights, int64_t layer, Precision precision, const LayerInputs& largest) {
+  const DecoderConfig& config = weights.config();
+  const std::string name = fmt::format("blk.{}.", layer);
+  const int64_t width = config.hidden_size, inner = config.intermediate_size;
+  const bool gated = config.layout == DecoderLayout::kLlama;
+  const auto up = gated ? std::vector{name + "ffn_gate", name + "ffn_up"} : std::vector{name + "ffn_up"};
+  return {.attention_norm = read_norm(weights, name + "attn_norm"),
+          .feed_forward_norm = read_norm(weights, name + "ffn_norm"),
+          .qkv = read_qkv(weights, name, precision, largest.attention),
+          .attention_output = read_joined(weights, {name + "attn_output"}, config.query_width(), {width}, precision),
+          .up = read_joined(weights, up, width, std::vector(up.size(), inner), precision, largest.feed_forward),
+          .down = read_joined(weights, {name + "ffn_down"}, inner, {width}, precision)};
+}
+
+Linear read_decoder_head(const DecoderWeights& weights, Precision precision) {
+  const DecoderConfig& config = weights.config();
+  const std::string name = config.tied_embeddings ? "token_embd" : "output";
+  return read_joined(weights, {name}, config.hidden_size, {config.vocab_size}, precision);
 }
 
 }  // namespace rf::engine

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "layers.h"
 #include "rf/io/gguf.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/rotary_decoder.h"
@@ -48,5 +49,11 @@ class DecoderWeights {
   std::shared_ptr<const io::GgufFile> gguf_;
   std::map<std::string, Tensor> tensors_;
 };
+
+Norm read_norm(const DecoderWeights& weights, const std::string& name);
+// largest: measured, for int8; else empty.
+Block read_block(const DecoderWeights& weights, int64_t layer, Precision precision, const LayerInputs& largest);
+// Logits of the last hidden states.
+Linear read_decoder_head(const DecoderWeights& weights, Precision precision);
 
 }  // namespace rf::engine

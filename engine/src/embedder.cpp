@@ -246,11 +246,7 @@ struct Embedder::Impl {
   static std::vector<float> dense(const SentenceStep& step, int64_t rows, const std::vector<float>& x) {
     const int64_t in = step.dense.in(), out = step.dense.out();
     std::vector<float> y(static_cast<size_t>(rows * out));
-    if (step.activation) {
-      step.dense(rows, x.data(), in, y.data(), *step.activation);
-    } else {
-      step.dense(rows, x.data(), in, y.data());
-    }
+    step.dense(rows, x.data(), in, y.data(), step.activation);
     std::vector<float> through;
     if (step.residual == SentenceStep::Residual::kProjected) {
       through.resize(y.size());
@@ -374,6 +370,34 @@ void Embedder::embed(std::span<const std::string_view> texts, float* out) const 
       [&](int64_t sequence) { return "the vector of " + name_of_text(tokenized, sequence, texts); });
   for (const int64_t sequence : tokenized.sequence_of_text)
     out = std::copy_n(vectors.data() + sequence * dimensions, dimensions, out);
+}
+
+namespace {
+
+double dot(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * b[i];
+  return sum;
+}
+
+template <typename Norm>
+double sum_of_differences(std::span<const float> a, std::span<const float> b, const Norm& norm) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += norm(static_cast<double>(a[i]) - b[i]);
+  return sum;
+}
+
+}  // namespace
+
+double similarity(Similarity function, std::span<const float> a, std::span<const float> b) {
+  switch (function) {
+    case Similarity::kDot: return dot(a, b);
+    case Similarity::kEuclidean: return -std::sqrt(sum_of_differences(a, b, [](double x) { return x * x; }));
+    case Similarity::kManhattan: return -sum_of_differences(a, b, [](double x) { return std::abs(x); });
+    case Similarity::kCosine: break;
+  }
+  const double lengths = std::sqrt(dot(a, a)) * std::sqrt(dot(b, b));
+  return lengths > 0 ? dot(a, b) / lengths : 0;
 }
 
 }  // namespace rf::engine

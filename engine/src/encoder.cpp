@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -26,19 +25,8 @@ constexpr const char* kEncoderWhere = "input";
 // The buffers of a workspace.
 enum Buffers { kHidden, kWide, kNarrow, kEmbedded };
 
-// Queries, keys and values by one product. all: memory for their weights, [3 * hidden, hidden].
-Linear read_qkv(const Weights& weights, const std::string& name, Precision precision, int64_t hidden,
-                const std::vector<float>& largest_inputs, float* all) {
-  std::vector<float> bias;
-  float* to = all;
-  for (const char* part : {"query", "key", "value"}) {
-    const TensorFloats weight = weights.floats(fmt::format("{}.{}.weight", name, part));
-    to = std::copy_n(weight.get(), hidden * hidden, to);
-    const std::vector<float> added = read_bias(weights, fmt::format("{}.{}", name, part));
-    bias.insert(bias.end(), added.begin(), added.end());
-  }
-  return Linear(precision, hidden, 3 * hidden, all, std::move(bias), largest_inputs);
-}
+// Of rf/engine/interrupt.h.
+thread_local const std::function<void()>* check_of_thread = nullptr;
 
 template <class T>
 void check_range(const T* values, int64_t count, int64_t end, const char* name) {
@@ -119,37 +107,46 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   }
   if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
   word_scale_ = static_cast<float>(word_scale(config));
-  words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
+  words_ = [words = weights.rows(prefix + "embeddings.word_embeddings.weight")](int64_t row, float* to) {
+    words.read_row(row, to);
+  };
   types_ = weights.rows(prefix + "embeddings.token_type_embeddings.weight");
   embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
   if (config.embedding_size != config.hidden_size)
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
-  const Floats qkv = make_floats(3 * config.hidden_size * config.hidden_size);
+  const int64_t hidden = config.hidden_size;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i);
-    layers_.push_back(
-        {.qkv =
-             read_qkv(weights, name + "attention.self", precision, config.hidden_size, inputs[i].attention, qkv.get()),
-         .attention_output = read_linear(weights, name + "attention.output.dense", precision),
-         .intermediate = read_linear(weights, name + "intermediate.dense", precision, inputs[i].feed_forward),
-         .output = read_linear(weights, name + "output.dense", precision),
-         .attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, config.hidden_size),
-         .output_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size)});
+    const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i), self = name + "attention.self.";
+    blocks_.push_back({.attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, hidden),
+                       .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, hidden),
+                       .qkv = read_joined(weights, {self + "query", self + "key", self + "value"}, hidden,
+                                          {hidden, hidden, hidden}, precision, inputs[i].attention),
+                       .attention_output = read_linear(weights, name + "attention.output.dense", precision),
+                       .up = read_linear(weights, name + "intermediate.dense", precision, inputs[i].feed_forward),
+                       .down = read_linear(weights, name + "output.dense", precision)});
   }
 }
 
 Encoder::Encoder(const DecoderWeights& weights, Precision precision)
     : shape_{weights.config().heads, weights.config().key_heads, weights.config().head_dim},
       dtype_(activation_dtype(precision)),
-      position_(make_rotary(RotaryRows(weights.config().rotary))) {
+      position_(make_rotary(RotaryRows(weights.config().rotary))),
+      words_(weights.rows("token_embd.weight")),
+      final_norm_(read_norm(weights, "output_norm")),
+      norms_first_(true),
+      parallel_(weights.config().parallel_residual),
+      gated_(weights.config().layout == DecoderLayout::kLlama) {
   config_.is_decoder = true;
   config_.vocab_size = weights.config().vocab_size;
-  config_.hidden_size = weights.config().hidden_size;
+  config_.hidden_size = config_.embedding_size = weights.config().hidden_size;
   config_.num_hidden_layers = weights.config().layers;
+  config_.intermediate_size = weights.config().intermediate_size;
+  config_.hidden_act = weights.config().activation;
   config_.type_vocab_size = 1;
   std::vector<LayerInputs> inputs(static_cast<size_t>(config_.num_hidden_layers));
   if (precision == Precision::kInt8) inputs = Encoder(weights, Precision::kFloat32).measure_inputs();
-  rotary_blocks_.emplace(weights, precision, inputs);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    blocks_.push_back(read_block(weights, static_cast<int64_t>(i), precision, inputs[i]));
 }
 
 void Encoder::check(const EncoderInput& input) const {
@@ -168,16 +165,15 @@ void Encoder::check(const EncoderInput& input) const {
 void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
   const int64_t tokens = input.sequences.tokens, width = config_.embedding_size;
   auto* sum = static_cast<float*>(work.buffer(kEmbedded, tokens * width * 4));
-  std::memset(sum, 0, static_cast<size_t>(tokens * width) * sizeof(float));
   parallel_for(tokens, tokens > 64, [&](int64_t t) {
-    words_.add_row(input.ids[t], sum + t * width);
+    words_(input.ids[t], sum + t * width);
     if (word_scale_ != 1) {
       for (int64_t i = 0; i < width; ++i) sum[t * width + i] *= word_scale_;
     }
-    types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);
+    if (!types_.empty()) types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);
   });
   position_->add_input(input.sequences, sum, width);
-  embeddings_norm_(RF_F32, tokens, sum, nullptr, sum);
+  if (embeddings_norm_.columns > 0) embeddings_norm_(RF_F32, tokens, sum, nullptr, sum);
   if (embeddings_project_.empty()) return from_floats(dtype_, tokens * width, sum, x);
   void* rounded = sum;
   if (dtype_ != RF_F32) {
@@ -227,27 +223,49 @@ rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input,
   return args;
 }
 
+// y = down(activation(up(x))), or with a gate down(activation(gate(x)) * up(x)).
+void Encoder::feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const {
+  const int64_t inner = config_.intermediate_size;
+  if (gated_) {
+    block.up(tokens, x, config_.hidden_size, wide);
+    multiply_by_gate(config_.hidden_act, dtype_, tokens, inner, wide);
+  } else {
+    block.up(tokens, x, config_.hidden_size, wide, config_.hidden_act);
+  }
+  block.down(tokens, wide, gated_ ? 2 * inner : inner, y);
+}
+
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
-  if (rotary_blocks_) return rotary_blocks_->forward(input, work, attend);
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
-  const int64_t wide_columns = std::max({3 * hidden, config_.intermediate_size, config_.embedding_size});
+  const int64_t wide_columns =
+      std::max({qkv_width(), config_.intermediate_size * (gated_ ? 2 : 1), config_.embedding_size});
+  const int64_t narrow_bytes = tokens * std::max(hidden, out_width()) * element;
   void* x = work.buffer(kHidden, tokens * hidden * element);
   void* wide = work.buffer(kWide, tokens * wide_columns * element);
-  void* narrow = work.buffer(kNarrow, tokens * hidden * element);
+  void* narrow = work.buffer(kNarrow, narrow_bytes);
   embed(input, work, x);
-  for (size_t i = 0; i < layers_.size(); ++i) {
+  void* const normed = norms_first_ ? narrow : x;  // what attention and the feed-forward network read
+  void* const attended = norms_first_ ? work.buffer(kEmbedded, narrow_bytes) : wide;
+  void* const fed = norms_first_ ? attended : narrow;
+  const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer) {
+    if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(normed), (*work.measured)[layer].*largest);
+  };
+  for (size_t i = 0; i < blocks_.size(); ++i) {
     check_interrupt();
-    const Layer& layer = layers_[i];
-    if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(x), (*work.measured)[i].attention);
-    layer.qkv(tokens, x, hidden, wide);
+    const Block& block = blocks_[i];
+    if (norms_first_) block.attention_norm(dtype_, tokens, x, nullptr, normed);
+    note(&LayerInputs::attention, i);
+    block.qkv(tokens, normed, hidden, wide);
     attend(static_cast<int64_t>(i), wide, narrow);
-    layer.attention_output(tokens, narrow, hidden, wide);
-    layer.attention_norm(dtype_, tokens, wide, x, x);
-    if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(x), (*work.measured)[i].feed_forward);
-    layer.intermediate(tokens, x, hidden, wide, config_.hidden_act);
-    layer.output(tokens, wide, config_.intermediate_size, narrow);
-    layer.output_norm(dtype_, tokens, narrow, x, x);
+    block.attention_output(tokens, narrow, out_width(), attended);
+    if (parallel_) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
+    norms_first_ ? add(dtype_, tokens * hidden, attended, x) : block.attention_norm(dtype_, tokens, attended, x, x);
+    if (norms_first_ && !parallel_) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
+    note(&LayerInputs::feed_forward, i);
+    feed_forward(block, tokens, normed, wide, fed);
+    norms_first_ ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
   }
+  if (final_norm_.columns > 0) final_norm_(dtype_, tokens, x, nullptr, x);
   return x;
 }
 
@@ -413,6 +431,16 @@ void* Encoder::extend(const Extension& input, SequenceCache& cache, Workspace& w
   for (size_t i = 0; i < input.sequences.size(); ++i)
     cache.append(input.sequences[i], {input.ids + input.offsets[i], input.ids + input.offsets[i + 1]});
   return hidden;
+}
+
+InterruptScope::InterruptScope(std::function<void()> check) : check_(std::move(check)), before_(check_of_thread) {
+  check_of_thread = &check_;
+}
+
+InterruptScope::~InterruptScope() { check_of_thread = before_; }
+
+void check_interrupt() {
+  if (check_of_thread != nullptr) (*check_of_thread)();
 }
 
 }  // namespace rf::engine

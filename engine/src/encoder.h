@@ -11,23 +11,73 @@
 #include <string>
 #include <vector>
 
-#include "encoder_input.h"
+#include "decoder_weights.h"
 #include "layers.h"
 #include "linear_attention.h"
+#include "memory.h"
 #include "position.h"
 #include "rf/model/config.h"
-#include "rotary_blocks.h"
 #include "sequence_cache.h"
 #include "weights.h"
 
 namespace rf::engine {
+
+// What a call of the encoder computes.
+struct EncoderInput {
+  Sequences sequences;
+  const int32_t* ids = nullptr;     // [tokens]
+  const int32_t* types = nullptr;   // [tokens], or nullptr: 0
+  const uint8_t* attend = nullptr;  // [tokens], 0: no query attends to the token; nullptr: to all
+};
+
+// Tokens that extend cached sequences: sequence sequences[i] of the cache grows by the tokens ids[offsets[i]] ..
+// ids[offsets[i + 1] - 1]. Sequences ascend.
+struct Extension {
+  std::span<const int64_t> sequences;
+  std::span<const int64_t> offsets;  // [sequences.size() + 1], rising from 0
+  const int32_t* ids = nullptr;
+  int64_t tokens() const { return offsets.back(); }
+};
+
+// The memory of one call, kept for the next.
+class Workspace {
+ public:
+  // Buffer i of at least that many bytes, aligned to 64. Growing it loses its contents.
+  void* buffer(int index, int64_t bytes);
+  PositionRows rows;
+  FeatureMemory features;
+  std::vector<LayerInputs>* measured = nullptr;  // of each layer, which a call of float32 raises; nullptr: not wanted
+
+  // Neighbours in an extension and in the cache, with as many tokens: attention computes them in one call.
+  struct Group {
+    int64_t first = 0, count = 0;  // in the extension
+    int64_t tokens = 0, keys = 0;  // of each sequence: new tokens; new and earlier tokens
+    PositionRows rows;             // of the keys
+  };
+  std::vector<Group> groups;  // of the last extension, as many as `used_groups`
+  size_t used_groups = 0;
+  std::vector<int64_t> prefixes;   // of the sequences of a prefix language model
+  std::vector<int32_t> types;      // of new tokens, where they have any
+  std::vector<int64_t> positions;  // of new tokens
+  std::vector<int64_t> counting;   // 0, 1, ..
+
+ private:
+  struct Buffer {
+    AlignedMemory memory;
+    int64_t bytes = 0;
+  };
+  Buffer buffers_[4];
+};
+
+// The attention of a layer; made by std::cref, which allocates no memory.
+using Attend = std::function<void(int64_t layer, const void* qkv, void* out)>;
 
 class Encoder {
  public:
   // prefix: of the encoder's names in `weights`.
   Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights, const std::string& prefix,
           Precision precision, const std::function<void(const std::string&)>& warn);
-  // A rotary decoder of another family: its blocks in place of the encoder's.
+  // A rotary decoder of another family, whose norms come before attention and the feed-forward network.
   Encoder(const DecoderWeights& weights, Precision precision);
 
   rf_dtype dtype() const { return dtype_; }
@@ -50,17 +100,13 @@ class Encoder {
   void* extend(const Extension& input, SequenceCache& cache, Workspace& work) const;
 
  private:
-  struct Layer {
-    Linear qkv, attention_output, intermediate, output;
-    Norm attention_norm, output_norm;
-  };
-
   // A length up to `most` that the position encoding reads.
   int64_t readable_length(int64_t most) const;
   // On random tokens, in float32: elements that are always large in a model's vectors are large for every text.
   std::vector<LayerInputs> measure_inputs() const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
+  void feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls have.
@@ -90,12 +136,14 @@ class Encoder {
   rf_dtype dtype_;
   std::unique_ptr<Position> position_;
   std::optional<LinearAttention> linear_;
-  MappedRows words_, types_;
-  float word_scale_ = 1;  // of words_, before types_ are added
-  Norm embeddings_norm_;
-  Linear embeddings_project_;  // empty where embedding_size == hidden_size
-  std::vector<Layer> layers_;
-  std::optional<RotaryBlocks> rotary_blocks_;  // instead of what is above, from words_ on
+  ReadRow words_;
+  MappedRows types_;                   // empty: none
+  float word_scale_ = 1;               // of words_, before types_ are added
+  Norm embeddings_norm_, final_norm_;  // without columns: none
+  Linear embeddings_project_;          // empty where embedding_size == hidden_size
+  std::vector<Block> blocks_;
+  // In rotary decoders: norms are first, both parts of a layer read its input, and `up` of layers has a gate.
+  bool norms_first_ = false, parallel_ = false, gated_ = false;
 };
 
 }  // namespace rf::engine

@@ -50,7 +50,7 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
                        Precision precision)
     : head_(head), precision_(of_small_layers(precision)), hidden_(config.hidden_size) {
   activation_ = config.hidden_act;
-  pooler_is_linear_ = config.prefix_lm;
+  if (config.prefix_lm) pooler_activation_.reset();
   const auto linear = [&](const std::string& name) { return read_linear(weights, name, precision_); };
   if (weights.has(prefix + "pooler.dense.weight")) pooler_ = linear(prefix + "pooler.dense");
   switch (head) {
@@ -93,8 +93,7 @@ int64_t HeadLayers::logits() const {
 void HeadLayers::pool(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const {
   const rf_dtype dtype = activation_dtype(precision_);
   memory.result.resize(static_cast<size_t>(rows * hidden_ * bytes_of(dtype)));
-  void* const y_typed = memory.result.data();
-  pooler_is_linear_ ? pooler_(rows, x, x_stride, y_typed) : pooler_(rows, x, x_stride, y_typed, Activation::kTanh);
+  pooler_(rows, x, x_stride, memory.result.data(), pooler_activation_);
   to_floats(dtype, rows * hidden_, memory.result.data(), y);
 }
 
@@ -102,8 +101,7 @@ void HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride, std:
   const rf_dtype dtype = activation_dtype(precision_);
   const Linear& first = dense_.empty() ? pooler_ : dense_;
   y.resize(static_cast<size_t>(rows * first.out() * bytes_of(dtype)));
-  const std::optional<Activation> activation = dense_.empty() ? Activation::kTanh : activation_;
-  activation ? first(rows, x, x_stride, y.data(), *activation) : first(rows, x, x_stride, y.data());
+  first(rows, x, x_stride, y.data(), dense_.empty() ? Activation::kTanh : activation_);
   if (norm_.columns > 0) norm_(dtype, rows, y.data(), nullptr, y.data());
 }
 

@@ -42,8 +42,7 @@ class HeadLayers {
 
   Head head_ = Head::kNone;
   Precision precision_ = Precision::kFloat32;
-  std::optional<Activation> activation_;  // after dense_
-  bool pooler_is_linear_ = false;
+  std::optional<Activation> activation_, pooler_activation_ = Activation::kTanh;  // after dense_ and in pool()
   int64_t hidden_ = 0;
   Linear pooler_, dense_, last_;  // dense_: of language models and of RoFormer's classification
   Norm norm_;                     // of language models

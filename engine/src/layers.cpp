@@ -30,7 +30,7 @@ float activated(Activation activation, float x) {
   fail("model", "unknown activation, got {}", static_cast<int>(activation));
 }
 
-rf_linear_activation gelu_of(Activation activation) {
+rf_linear_activation gelu_of(std::optional<Activation> activation) {
   return activation == Activation::kGelu       ? RF_LINEAR_GELU_ERF
          : activation == Activation::kGeluTanh ? RF_LINEAR_GELU_TANH
                                                : RF_LINEAR_NONE;
@@ -74,11 +74,12 @@ Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight
   packed_.reset(packed);
 }
 
-void Linear::run(int64_t rows, const void* x, int64_t x_stride, void* y, rf_linear_activation activation) const {
+void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
+                        std::optional<Activation> activation) const {
   rf_linear_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype_;
-  args.activation = activation;
+  args.activation = gelu_of(activation);
   args.rows = rows;
   args.in = in_;
   args.out = out_;
@@ -89,12 +90,7 @@ void Linear::run(int64_t rows, const void* x, int64_t x_stride, void* y, rf_line
   args.y = y;
   args.y_stride = out_;
   check_status(rf_linear_forward(&args));
-}
-
-void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y, Activation activation) const {
-  const rf_linear_activation gelu = gelu_of(activation);
-  run(rows, x, x_stride, y, gelu);
-  if (gelu == RF_LINEAR_NONE) activate(activation, dtype_, rows * out_, y);
+  if (activation && args.activation == RF_LINEAR_NONE) activate(*activation, dtype_, rows * out_, y);
 }
 
 void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const {
@@ -129,43 +125,37 @@ void relu(rf_dtype dtype, int64_t count, void* x) {
   });
 }
 
+// y[i] = compute(y[i], x[i])
+template <class Compute>
+void update(rf_dtype dtype, int64_t count, bool parallel, const void* x, void* y, const Compute& compute) {
+  if (dtype == RF_F32) {
+    const auto* from = static_cast<const float*>(x);
+    auto* to = static_cast<float*>(y);
+    return parallel_for(count, parallel, [=](int64_t i) { to[i] = compute(to[i], from[i]); });
+  }
+  const auto* from = static_cast<const uint16_t*>(x);
+  auto* to = static_cast<uint16_t*>(y);
+  parallel_for(count, parallel,
+               [=](int64_t i) { to[i] = bf16_of_float(compute(float_of_bf16(to[i]), float_of_bf16(from[i]))); });
+}
+
 void activate(Activation activation, rf_dtype dtype, int64_t count, void* x) {
   if (activation == Activation::kRelu) return relu(dtype, count, x);
-  if (dtype == RF_F32) {
-    auto* values = static_cast<float*>(x);
-    return parallel_for(count, count > kParallelElements,
-                        [=](int64_t i) { values[i] = activated(activation, values[i]); });
-  }
-  auto* values = static_cast<uint16_t*>(x);
-  parallel_for(count, count > kParallelElements,
-               [=](int64_t i) { values[i] = bf16_of_float(activated(activation, float_of_bf16(values[i]))); });
+  update(dtype, count, count > kParallelElements, x, x,
+         [=](float value, float) { return activated(activation, value); });
 }
 
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x) {
-  const bool parallel = rows * columns > kParallelElements;
-  if (dtype == RF_F32) {
-    return parallel_for(rows, parallel, [=](int64_t r) {
-      float* gate = static_cast<float*>(x) + 2 * r * columns;
-      for (int64_t i = 0; i < columns; ++i) gate[i] = activated(activation, gate[i]) * gate[columns + i];
-    });
-  }
-  parallel_for(rows, parallel, [=](int64_t r) {
-    uint16_t* gate = static_cast<uint16_t*>(x) + 2 * r * columns;
-    for (int64_t i = 0; i < columns; ++i)
-      gate[i] = bf16_of_float(activated(activation, float_of_bf16(gate[i])) * float_of_bf16(gate[columns + i]));
+  const int64_t row_bytes = columns * bytes_of(dtype);
+  parallel_for(rows, rows * columns > kParallelElements, [=](int64_t r) {
+    char* const gate = static_cast<char*>(x) + 2 * r * row_bytes;
+    update(dtype, columns, false, gate + row_bytes, gate,
+           [=](float value, float up) { return activated(activation, value) * up; });
   });
 }
 
 void add(rf_dtype dtype, int64_t count, const void* x, void* y) {
-  if (dtype == RF_F32) {
-    const auto* from = static_cast<const float*>(x);
-    auto* to = static_cast<float*>(y);
-    return parallel_for(count, count > kParallelElements, [=](int64_t i) { to[i] += from[i]; });
-  }
-  const auto* from = static_cast<const uint16_t*>(x);
-  auto* to = static_cast<uint16_t*>(y);
-  parallel_for(count, count > kParallelElements,
-               [=](int64_t i) { to[i] = bf16_of_float(float_of_bf16(to[i]) + float_of_bf16(from[i])); });
+  update(dtype, count, count > kParallelElements, x, y, [](float sum, float value) { return sum + value; });
 }
 
 void note_largest(int64_t rows, const float* x, std::vector<float>& largest) {

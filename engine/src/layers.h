@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "rf/engine/precision.h"
@@ -31,16 +32,11 @@ class Linear {
   bool empty() const { return packed_ == nullptr; }
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
-  // x: rows of `in` elements with stride x_stride; y: [rows, out] of the same type.
-  void operator()(int64_t rows, const void* x, int64_t x_stride, void* y) const {
-    run(rows, x, x_stride, y, RF_LINEAR_NONE);
-  }
-  // The same, with an activation after it.
-  void operator()(int64_t rows, const void* x, int64_t x_stride, void* y, Activation activation) const;
+  // x: rows of `in` elements with stride x_stride; y: [rows, out] of the same type, after the activation.
+  void operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
+                  std::optional<Activation> activation = std::nullopt) const;
 
  private:
-  void run(int64_t rows, const void* x, int64_t x_stride, void* y, rf_linear_activation activation) const;
-
   rf_dtype dtype_ = RF_F32;
   int64_t in_ = 0, out_ = 0;
   std::unique_ptr<rf_linear_packed, DestroyPacked> packed_;
@@ -54,6 +50,19 @@ struct Norm {
   std::vector<float> gain, bias;  // each empty: none
   double eps = 0;
   void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const;
+};
+
+// A layer: its norms are after attention and the feed-forward network, or before them, and `up` may have a gate before
+// it, [gate; up].
+struct Block {
+  Norm attention_norm, feed_forward_norm;
+  Linear qkv, attention_output, up, down;
+};
+
+// The largest magnitudes of a layer's normalised vectors, [hidden_size], at the inputs of its attention and of its
+// feed-forward network.
+struct LayerInputs {
+  std::vector<float> attention, feed_forward;
 };
 
 // x = activation(x) in place.

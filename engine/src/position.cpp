@@ -19,63 +19,33 @@ namespace {
 
 constexpr const char* kPositionWhere = "position";
 
-using Term = PositionTerms::Term;
-
-void set_table(const Term& term, bool has_width, rf_attention_table& table) {
-  table = {term.values.data(), term.lo, term.hi, term.shape[0], has_width ? term.shape[2] : 1};
-}
-
-// The members of `args` that a layer's terms are.
-void set_members(const PositionTerms& terms, size_t layer, rf_attention_args& args) {
-  const auto find = [&](const char* name) -> const Term* {
-    for (const PositionTerms::Terms* of : {&terms.shared, &terms.layers[layer]}) {
-      if (const auto found = of->find(name); found != of->end()) return &found->second;
-    }
-    return nullptr;
-  };
-#define RF_SET_TABLE(name, ...) \
-  if (const Term* term = find(#name)) set_table(*term, term->shape.size() == 3, args.name);
-#define RF_SET_NUMBERS(name, ...) \
-  if (const Term* term = find(#name)) args.name = term->values.data();
-#define RF_SET_PAIR(query_name, query_symbol, key_name, ...) \
-  RF_SET_NUMBERS(query_name)                                 \
-  if (const Term* term = find(#key_name)) {                  \
-    args.key_name = term->values.data();                     \
-    args.positions = term->shape[1];                         \
+// The members of `args` that terms are.
+void set_members(const PositionTerms::Terms& terms, rf_attention_args& args) {
+#define RF_SET_TABLE(member, ...) \
+  if (name == #member)            \
+    args.member = {term.values.data(), term.lo, term.hi, term.shape[0], term.shape.size() == 3 ? term.shape[2] : 1};
+#define RF_SET_NUMBERS(member, ...) \
+  if (name == #member) args.member = term.values.data();
+#define RF_SET_PAIR(query_member, query_symbol, key_member, ...) \
+  RF_SET_NUMBERS(query_member)                                   \
+  RF_SET_NUMBERS(key_member)                                     \
+  if (name == #key_member) args.positions = term.shape[1];
+  for (const auto& [name, term] : terms) {
+    RF_ATTENTION_TERMS(RF_NO_TERM, RF_SET_TABLE, RF_SET_NUMBERS, RF_SET_PAIR, RF_NO_TERM)
   }
-  RF_ATTENTION_TERMS(RF_NO_TERM, RF_SET_TABLE, RF_SET_NUMBERS, RF_SET_PAIR, RF_NO_TERM)
 #undef RF_SET_TABLE
 #undef RF_SET_NUMBERS
 #undef RF_SET_PAIR
 }
 
-// Copies the terms that `from` has.
-void copy_members(const rf_attention_args& from, rf_attention_args& to) {
-#define RF_COPY_TABLE(name, ...) \
-  if (from.name.rows != nullptr) to.name = from.name;
-#define RF_COPY_NUMBERS(name, ...) \
-  if (from.name != nullptr) to.name = from.name;
-#define RF_COPY_PAIR(query_name, query_symbol, key_name, ...) \
-  RF_COPY_NUMBERS(query_name)                                 \
-  RF_COPY_NUMBERS(key_name)
-  RF_ATTENTION_TERMS(RF_NO_TERM, RF_COPY_TABLE, RF_COPY_NUMBERS, RF_COPY_PAIR, RF_NO_TERM)
-#undef RF_COPY_TABLE
-#undef RF_COPY_NUMBERS
-#undef RF_COPY_PAIR
-  if (from.positions > 0) to.positions = from.positions;
-}
-
 class ConstantTerms : public Position {
  public:
-  // owner: keeps the values of `terms`. model_dir: for messages.
-  ConstantTerms(const PositionTerms& terms, int64_t layers, std::shared_ptr<const void> owner, std::string model_dir)
-      : tokens_(terms.tokens),
-        longest_(terms.longest),
-        scale_(terms.scale),
-        owner_(std::move(owner)),
-        model_dir_(std::move(model_dir)),
-        layers_(static_cast<size_t>(layers), rf_attention_args{}) {
-    for (size_t i = 0; i < layers_.size(); ++i) set_members(terms, i, layers_[i]);
+  // owner: of `terms`. model_dir: for messages.
+  ConstantTerms(const PositionTerms& terms, std::shared_ptr<const void> owner, std::string model_dir)
+      : terms_(terms), owner_(std::move(owner)), model_dir_(std::move(model_dir)) {
+    rf_attention_args args = {};
+    set_terms(0, {}, args);
+    by_position_ = args.positions > 0;
   }
 
   void check(const Sequences& sequences) const override {
@@ -84,32 +54,32 @@ class ConstantTerms : public Position {
       if (begin == end) continue;
       const auto [first, last] = std::minmax_element(sequences.positions + begin, sequences.positions + end);
       // Rows by distance are reached from anywhere; those by position are not.
-      check_length(layers_[0].positions > 0 ? *last + 1 : *last - *first + 1);
+      check_length(by_position_ ? *last + 1 : *last - *first + 1);
     }
   }
 
   void set_terms(int64_t layer, const PositionRows&, rf_attention_args& args) const override {
-    copy_members(layers_[static_cast<size_t>(layer)], args);
-    if (scale_) args.scale = *scale_;
+    set_members(terms_.shared, args);
+    set_members(terms_.layers[static_cast<size_t>(layer)], args);
+    if (terms_.scale) args.scale = *terms_.scale;
   }
 
  private:
   void check_length(int64_t tokens) const {
-    if (tokens > longest_) {
-      fail(kPositionWhere, "a sequence must have at most the {} positions that the encoding reads, got {}", longest_,
-           tokens);
+    if (tokens > terms_.longest) {
+      fail(kPositionWhere, "a sequence must have at most the {} positions that the encoding reads, got {}",
+           terms_.longest, tokens);
     }
-    if (tokens > tokens_) {
-      fail(kPositionWhere, "a sequence must have at most the {} positions of {}, got {}; {}", tokens_,
+    if (tokens > terms_.tokens) {
+      fail(kPositionWhere, "a sequence must have at most the {} positions of {}, got {}; {}", terms_.tokens,
            kPositionTermsFile, tokens, bake_command(model_dir_, tokens));
     }
   }
 
-  int64_t tokens_, longest_;
-  std::optional<double> scale_;
+  const PositionTerms& terms_;
   std::shared_ptr<const void> owner_;
   std::string model_dir_;
-  std::vector<rf_attention_args> layers_;  // terms alone
+  bool by_position_;  // some rows are those of a position
 };
 
 // What several encodings do together.
@@ -182,7 +152,7 @@ class Opening {
   void open_file() {
     file_ = std::make_shared<const PositionTermsFile>(model_dir_, config_,
                                                       position_terms_hash(config_, weights_.files().tensors()));
-    parts_.push_back(std::make_unique<ConstantTerms>(file_->terms(), config_.num_hidden_layers, file_, model_dir_));
+    parts_.push_back(std::make_unique<ConstantTerms>(file_->terms(), file_, model_dir_));
   }
 
   void add(const NoPosition&) {}
@@ -199,7 +169,7 @@ class Opening {
     ++nezhas_;
     if (file_ != nullptr) return;  // which has its table
     const auto terms = std::make_shared<const NezhaTerms>(nezha.clip, config_);
-    parts_.push_back(std::make_unique<ConstantTerms>(terms->terms, config_.num_hidden_layers, terms, model_dir_));
+    parts_.push_back(std::make_unique<ConstantTerms>(terms->terms, terms, model_dir_));
   }
   void add(const RotarySettings& settings) {
     ++rotations_;

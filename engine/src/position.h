@@ -14,7 +14,6 @@
 #include "rf/model/config.h"
 #include "rf/model/position_terms.h"
 #include "rf/model/rotary_rows.h"
-#include "rf/model/sinusoid.h"
 #include "weights.h"
 
 namespace rf::engine {

@@ -1,4 +1,4 @@
-// Files of sentence-transformers, versions 2 to 6 (see the header), and their prompts (rf/engine/prompts.h). Names of
+// Files of sentence-transformers, versions 2 to 6 (see the header), and their prompts (rf/engine/embedder.h). Names of
 // modules have changed with the versions: "sentence_transformers.models.Pooling" and
 // "sentence_transformers.sentence_transformer.modules.pooling.Pooling" are one, so the last part of a name decides.
 #include "sentence_modules.h"

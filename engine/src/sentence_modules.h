@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "layers.h"
+#include "rf/engine/embedder.h"
 #include "rf/engine/model.h"
-#include "rf/engine/prompts.h"
-#include "rf/engine/similarity.h"
 
 namespace rf::engine {
 

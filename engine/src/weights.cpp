@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/half.h"
-#include "rf/io/mapped_pages.h"
 #include "rf/io/safetensors.h"
 
 namespace rf::engine {
@@ -146,6 +146,11 @@ const io::TensorView& Weights::view(const std::string& name) const {
 }
 
 std::vector<float> Weights::vector(const std::string& name) const { return finite_elements(view(name)); }
+
+void Weights::read(const std::string& name, float* to) const {
+  const TensorFloats values = floats(name);
+  std::copy_n(values.get(), values.size(), to);
+}
 
 MappedRows Weights::rows(const std::string& name) const {
   floats(name);  // for its check

@@ -1,9 +1,11 @@
 // The weights of a model directory for the engine: found by the list of model/weights.h, checked, and read as float32.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +48,10 @@ class MappedRows {
   int64_t width() const { return view_->shape[1]; }
   // to[i] += row[i]
   void add_row(int64_t row, float* to) const;
+  void read_row(int64_t row, float* to) const {
+    std::fill_n(to, width(), 0.0F);
+    add_row(row, to);
+  }
 
  private:
   std::shared_ptr<const CheckpointFiles> files_;
@@ -67,6 +73,7 @@ class Weights {
   // Its elements, checked.
   TensorFloats floats(const std::string& name) const { return {files_, view(name)}; }
   std::vector<float> vector(const std::string& name) const;
+  void read(const std::string& name, float* to) const;
   MappedRows rows(const std::string& name) const;
 
  private:
@@ -83,7 +90,8 @@ void read_elements(const io::TensorView& view, int64_t begin, int64_t count, flo
 
 // Layers from the weights `name`.weight and `name`.bias. Linear layers of RoFormerV2 lack the bias, its norms lack
 // both.
-inline std::vector<float> read_bias(const Weights& weights, const std::string& name) {
+template <class Source>
+std::vector<float> read_bias(const Source& weights, const std::string& name) {
   return weights.has(name + ".bias") ? weights.vector(name + ".bias") : std::vector<float>();
 }
 
@@ -93,6 +101,23 @@ inline Linear read_linear(const Weights& weights, const std::string& name, Preci
   const std::vector<int64_t>& shape = weights.view(name + ".weight").shape;
   return Linear(precision, shape[1], shape[0], weights.floats(name + ".weight").get(), read_bias(weights, name),
                 largest_inputs);
+}
+
+// One product of several matrices with one input, [sum of outs, in]. Source: Weights or DecoderWeights.
+template <class Source>
+Linear read_joined(const Source& weights, const std::vector<std::string>& names, int64_t in,
+                   const std::vector<int64_t>& outs, Precision precision,
+                   const std::vector<float>& largest_inputs = {}) {
+  const int64_t rows = std::accumulate(outs.begin(), outs.end(), int64_t{0});
+  const Floats all = make_floats(rows * in);
+  std::vector<float> bias;
+  float* to = all.get();
+  for (size_t i = 0; i < names.size(); to += outs[i++] * in) {
+    weights.read(names[i] + ".weight", to);
+    const std::vector<float> added = read_bias(weights, names[i]);
+    bias.insert(bias.end(), added.begin(), added.end());
+  }
+  return Linear(precision, in, rows, all.get(), std::move(bias), largest_inputs);
 }
 
 inline Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns) {

@@ -70,72 +70,67 @@ class MemoryDirectory {
   std::string path_;
 };
 
-// config.json: a configuration that was read must be written and read again to the same value.
-void config_json(std::string_view bytes) {
+// Runs what may refuse the bytes.
+template <typename Read, typename... Args>
+void may_refuse(const Read& read, const Args&... args) {
   try {
-    const ModelConfig config = parse_config(io::parse_json(bytes, "config.json"));
-    check(parse_config(to_json(config)) == config);
-    if (config.num_hidden_layers <= 4) weight_specs(config, config.head());
+    read(args...);
   } catch (const Error&) {
   }
+}
+
+// A model that opens computes.
+void compute(const std::string& path) {
+  const engine::Model model(path, {.token_budget = 3});
+  const std::vector<int32_t> ids(5);
+  const std::vector<int64_t> offsets = {0, 1, 5};
+  const engine::Tokens tokens = {.ids = ids, .offsets = offsets};
+  std::vector<float> hidden(ids.size() * static_cast<size_t>(model.info().hidden_size));
+  model.hidden(tokens, hidden.data());
+  if (model.info().task == engine::Task::kNone) return;
+  const size_t rows = model.logits_of_tokens() ? ids.size() : offsets.size() - 1;
+  std::vector<float> logits(rows * static_cast<size_t>(model.logits_per_row()));
+  model.logits(tokens, logits.data());
+}
+
+// config.json: a configuration that was read must be written and read again to the same value.
+void config_json(std::string_view bytes) {
+  const ModelConfig config = parse_config(io::parse_json(bytes, "config.json"));
+  check(parse_config(to_json(config)) == config);
+  if (config.num_hidden_layers <= 4) weight_specs(config, config.head());
 }
 
 // model.safetensors: all listed data can be read.
 void safetensors(std::string_view bytes) {
   static const MemoryDirectory directory;
   directory.put("model.safetensors", bytes);
-  try {
-    const io::SafetensorsFile file(directory.path() + "/model.safetensors");
-    size_t data = 0;
-    unsigned sum = 0;
-    for (const io::TensorView& tensor : file.tensors()) {
-      check(file.find(tensor.name) == &tensor);
-      for (const std::byte byte : tensor.data) sum += std::to_integer<unsigned>(byte);
-      data += tensor.data.size();
-    }
-    check(data <= bytes.size() && sum <= 255 * data);
-  } catch (const Error&) {
+  const io::SafetensorsFile file(directory.path() + "/model.safetensors");
+  size_t data = 0;
+  unsigned sum = 0;
+  for (const io::TensorView& tensor : file.tensors()) {
+    check(file.find(tensor.name) == &tensor);
+    for (const std::byte byte : tensor.data) sum += std::to_integer<unsigned>(byte);
+    data += tensor.data.size();
   }
+  check(data <= bytes.size() && sum <= 255 * data);
 }
 
-// Sections: config.json, position_terms.safetensors, model.safetensors. A model that opens computes.
+// Sections: config.json, position_terms.safetensors, model.safetensors.
 void model_directory(std::string_view bytes) {
   static const MemoryDirectory directory;
   directory.put("config.json", take_section(bytes));
   directory.put("position_terms.safetensors", take_section(bytes));
   directory.put("model.safetensors", bytes);
-  try {
-    const engine::Model model(directory.path(), {.token_budget = 3});
-    const std::vector<int32_t> ids(5);
-    const std::vector<int64_t> offsets = {0, 1, 5};
-    const engine::Tokens tokens = {.ids = ids, .offsets = offsets};
-    std::vector<float> hidden(ids.size() * static_cast<size_t>(model.info().hidden_size));
-    model.hidden(tokens, hidden.data());
-    if (model.info().task == engine::Task::kNone) return;
-    const size_t rows = model.logits_of_tokens() ? ids.size() : offsets.size() - 1;
-    std::vector<float> logits(rows * static_cast<size_t>(model.logits_per_row()));
-    model.logits(tokens, logits.data());
-  } catch (const Error&) {
-  }
+  compute(directory.path());
 }
 
-// A GGUF file. A model that opens computes, and a tokenizer that opens cuts a text.
+// A GGUF file. A tokenizer that opens cuts a text.
 void gguf_model(std::string_view bytes) {
   static const MemoryDirectory directory;
   directory.put("model.gguf", bytes);
-  try {
-    const engine::Model model(directory.path(), {.token_budget = 3});
-    const std::vector<int32_t> ids(5);
-    const std::vector<int64_t> offsets = {0, 1, 5};
-    std::vector<float> logits(ids.size() * static_cast<size_t>(model.logits_per_row()));
-    model.logits({.ids = ids, .offsets = offsets}, logits.data());
-  } catch (const Error&) {
-  }
-  try {
-    const text::Tokenizer tokenizer = text::Tokenizer::load(directory.path() + "/model.gguf");
-    check(!tokenizer.encode_with_specials("a 12 b").ids.empty());
-  } catch (const Error&) {
-  }
+  may_refuse(compute, directory.path());
+  const text::Tokenizer tokenizer = text::Tokenizer::load(directory.path() + "/model.gguf");
+  check(!tokenizer.encode_with_specials("a 12 b").ids.empty());
 }
 
 // A GGUF file, or the sections config.json and model.safetensors. A report must contain the frequencies that it states.
@@ -145,16 +140,13 @@ void doctor(std::string_view bytes) {
   directory.put("model.gguf", is_gguf ? bytes : std::string_view());
   directory.put("config.json", is_gguf ? std::string_view() : take_section(bytes));
   directory.put("model.safetensors", is_gguf ? std::string_view() : bytes);
-  try {
-    const RotaryReport report = rotary_report(directory.path());
-    check(!report.rotations.empty());
-    for (const Rotation& rotation : report.rotations) {
-      check(!rotation.spec || std::ssize(rotation.frequencies) == rotation.spec->rotary_dim / 2);
-      check(!rotation.float32_angles || rotation.float32_angles->error >= 0);
-    }
-    check(!to_json(report).dump().empty());
-  } catch (const Error&) {
+  const RotaryReport report = rotary_report(directory.path());
+  check(!report.rotations.empty());
+  for (const Rotation& rotation : report.rotations) {
+    check(!rotation.spec || std::ssize(rotation.frequencies) == rotation.spec->rotary_dim / 2);
+    check(!rotation.float32_angles || rotation.float32_angles->error >= 0);
   }
+  check(!to_json(report).dump().empty());
 }
 
 void check_offsets(const text::Encoding& encoding, std::string_view text) {
@@ -174,61 +166,49 @@ void tokenizer_files(std::string_view bytes) {
   static const MemoryDirectory directory;
   const std::string_view text = take_section(bytes);
   for (const std::string_view name : text::kTokenizerFiles) directory.put(std::string(name), take_section(bytes));
-  try {
-    const text::Tokenizer tokenizer = text::Tokenizer::load(directory.path());
-    const text::Encoding encoding = tokenizer.encode_with_specials(text);
-    check_offsets(encoding, text);
-    tokenizer.decode(encoding.ids, text::SkipSpecials::kYes);
-  } catch (const Error&) {
-  }
+  const text::Tokenizer tokenizer = text::Tokenizer::load(directory.path());
+  const text::Encoding encoding = tokenizer.encode_with_specials(text);
+  check_offsets(encoding, text);
+  tokenizer.decode(encoding.ids, text::SkipSpecials::kYes);
 }
 
 constexpr const char* kNames[] = {"a.txt",     "a.jsonl",    "a.csv",     "a.tsv",    "a.parquet", "a.txt.gz",
                                   "a.txt.zst", "a.jsonl.gz", "a.csv.zst", "a.csv.gz", "a.tsv.zst"};
 
 void read_documents(const std::string& path, unsigned options) {
-  try {
-    data::ReadOptions read = {.inputs = {path}};
-    read.field = (options & 1) != 0 ? "text" : (options & 2) != 0 ? "a.b" : "1";
-    read.document_rule = static_cast<data::DocumentRule>(options / 4 % 3);
-    read.quotes = (options & 16) != 0 ? data::Quotes::kText : data::Quotes::kRead;
-    read.bad_records = (options & 32) != 0 ? data::BadRecords::kSkip : data::BadRecords::kRefuse;
-    data::DocumentReader reader(read);
-    size_t bytes = 0;
-    reader.read([&](const data::DocumentPart& part) { bytes += part.text.size(); });
-    check(reader.counts().files == 1);
-  } catch (const Error&) {
-  }
+  data::ReadOptions read = {.inputs = {path}};
+  read.field = (options & 1) != 0 ? "text" : (options & 2) != 0 ? "a.b" : "1";
+  read.document_rule = static_cast<data::DocumentRule>(options / 4 % 3);
+  read.quotes = (options & 16) != 0 ? data::Quotes::kText : data::Quotes::kRead;
+  read.bad_records = (options & 32) != 0 ? data::BadRecords::kSkip : data::BadRecords::kRefuse;
+  data::DocumentReader reader(read);
+  size_t bytes = 0;
+  reader.read([&](const data::DocumentPart& part) { bytes += part.text.size(); });
+  check(reader.counts().files == 1);
 }
 
 void read_texts(const std::string& path, unsigned options) {
-  try {
-    data::TextReader reader({.inputs = {path},
-                             .field = (options & 1) != 0   ? "text"
-                                      : (options & 2) != 0 ? "a.b"
-                                                           : "1",
-                             .ids = (options & 4) != 0 ? data::Ids::kNamed : data::Ids::kIfPresent,
-                             .id_field = (options & 8) != 0 ? "id" : "2",
-                             .bad_records = data::BadRecords::kSkip});
-    reader.read([](const data::SourceText& text) {
-      check(text.id.empty() || (nlohmann::json::accept(text.id) && text.id.find('\n') == std::string_view::npos));
-    });
-  } catch (const Error&) {
-  }
+  data::TextReader reader({.inputs = {path},
+                           .field = (options & 1) != 0   ? "text"
+                                    : (options & 2) != 0 ? "a.b"
+                                                         : "1",
+                           .ids = (options & 4) != 0 ? data::Ids::kNamed : data::Ids::kIfPresent,
+                           .id_field = (options & 8) != 0 ? "id" : "2",
+                           .bad_records = data::BadRecords::kSkip});
+  reader.read([](const data::SourceText& text) {
+    check(text.id.empty() || (nlohmann::json::accept(text.id) && text.id.find('\n') == std::string_view::npos));
+  });
 }
 
 void read_records(const std::string& path, unsigned options) {
-  try {
-    data::RecordReader reader({.inputs = {path},
-                               .quotes = (options & 16) != 0 ? data::Quotes::kText : data::Quotes::kRead,
-                               .text_field = (options & 1) != 0 ? "text" : ""});
-    int64_t last = 0;
-    reader.read([&](data::Record& record) {
-      check(record.fields.is_object() && record.line > last);
-      last = record.line;
-    });
-  } catch (const Error&) {
-  }
+  data::RecordReader reader({.inputs = {path},
+                             .quotes = (options & 16) != 0 ? data::Quotes::kText : data::Quotes::kRead,
+                             .text_field = (options & 1) != 0 ? "text" : ""});
+  int64_t last = 0;
+  reader.read([&](data::Record& record) {
+    check(record.fields.is_object() && record.line > last);
+    last = record.line;
+  });
 }
 
 // Input files of every format: as documents, as texts with ids, and as records. A byte for the format, one for options,
@@ -239,16 +219,21 @@ void input_files(std::string_view bytes) {
   const std::string name = kNames[static_cast<unsigned char>(bytes[0]) % std::size(kNames)];
   const auto options = static_cast<unsigned char>(bytes[1]);
   directory.put(name, bytes.substr(2));
-  read_documents(directory.path() + "/" + name, options);
-  read_texts(directory.path() + "/" + name, options);
-  read_records(directory.path() + "/" + name, options);
+  for (auto* const read : {read_documents, read_texts, read_records})
+    may_refuse(read, directory.path() + "/" + name, options);
   directory.put(name, "");
 }
 
+template <void (*target)(std::string_view)>
+void run(std::string_view bytes) {
+  may_refuse(target, bytes);
+}
+
 constexpr Target kTargets[] = {
-    {"config_json", config_json},         {"safetensors", safetensors}, {"model_directory", model_directory},
-    {"tokenizer_files", tokenizer_files}, {"input_files", input_files}, {"doctor", doctor},
-    {"gguf_model", gguf_model},
+    {"config_json", run<config_json>},         {"safetensors", run<safetensors>},
+    {"model_directory", run<model_directory>}, {"tokenizer_files", run<tokenizer_files>},
+    {"input_files", run<input_files>},         {"doctor", run<doctor>},
+    {"gguf_model", run<gguf_model>},
 };
 
 }  // namespace

@@ -19,10 +19,7 @@
 #include <utility>
 
 #include "rf/io/error.h"
-#include "rf/io/file_lock.h"
-#include "rf/io/mapped_pages.h"
 #include "rf/io/printable.h"
-#include "rf/io/resumable_file.h"
 
 namespace rf::io {
 
@@ -104,12 +101,6 @@ void write_all(int fd, const std::string& path, size_t offset, std::span<const s
     bytes = bytes.subspan(static_cast<size_t>(written));
     offset += static_cast<size_t>(written);
   }
-}
-
-// Throws Error for a patch that is not within the `size` bytes written.
-void check_patch(const std::string& path, size_t offset, size_t bytes, size_t size) {
-  if (offset <= size && bytes <= size - offset) return;
-  fail(path, "a patch must lie within the {} bytes written, got {} bytes at {}", size, bytes, offset);
 }
 
 // Completes a file: syncs it, closes it and renames it, durably.
@@ -214,32 +205,40 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-AtomicFile::AtomicFile(std::string path) : path_(replaceable_target(std::move(path))) {
-  std::tie(temporary_, fd_) = open_temporary(path_);
+UnfinishedFile::UnfinishedFile(std::string path) : path_(replaceable_target(std::move(path))) {}
+
+UnfinishedFile::~UnfinishedFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void UnfinishedFile::write(std::span<const std::byte> bytes) {
+  write_all(fd_, shown_, size_, bytes);
+  size_ += bytes.size();
+}
+
+void UnfinishedFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void UnfinishedFile::write_at(size_t offset, std::span<const std::byte> bytes) {
+  if (offset > size_ || bytes.size() > size_ - offset) {
+    fail(shown_, "a patch must lie within the {} bytes written, got {} bytes at {}", size_, bytes.size(), offset);
+  }
+  write_all(fd_, shown_, offset, bytes);
+}
+
+void UnfinishedFile::commit() {
+  publish(fd_, written_, path_);
+  committed_ = true;
+}
+
+AtomicFile::AtomicFile(std::string path) : UnfinishedFile(std::move(path)) {
+  std::tie(written_, fd_) = open_temporary(path_);
+  shown_ = path_;
   constexpr mode_t kPermissions = 0777;
   if (struct stat old{}; ::stat(path_.c_str(), &old) == 0) ::fchmod(fd_, old.st_mode & kPermissions);
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
-
-void AtomicFile::write(std::span<const std::byte> bytes) {
-  write_all(fd_, path_, size_, bytes);
-  size_ += bytes.size();
-}
-
-void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-
-void AtomicFile::write_at(size_t offset, std::span<const std::byte> bytes) {
-  check_patch(path_, offset, bytes.size(), size_);
-  write_all(fd_, path_, offset, bytes);
-}
-
-void AtomicFile::commit() {
-  publish(fd_, temporary_, path_);
-  temporary_.clear();
+  if (!committed_) ::unlink(written_.c_str());
 }
 
 void write_file(const std::string& path, std::string_view text) {
@@ -288,6 +287,12 @@ bool has_file(const std::string& path) {
   return true;
 }
 
+const char* found_without_model(const std::string& folder) {
+  return has_file(folder + "/adapter_config.json")
+             ? "an adapter of PEFT (adapter_config.json; merge it with its model and save that)"
+             : "none";
+}
+
 void release_pages(std::span<const std::byte> bytes) {
   static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
@@ -309,53 +314,31 @@ FileLock::~FileLock() {
   if (file_ >= 0) ::close(file_);
 }
 
-ResumableFile::ResumableFile(std::string path) : path_(replaceable_target(std::move(path))), partial_(path_ + ".part") {
+ResumableFile::ResumableFile(std::string path) : UnfinishedFile(std::move(path)) {
+  written_ = shown_ = path_ + ".part";
   while (fd_ < 0) {
-    fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (fd_ < 0) fail_errno(partial_, "create");
-    try {
-      if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK) fail_errno(partial_, "lock");
-        fail(path_, "must be written by one process at a time, got another one that writes {}", partial_);
-      }
-      size_ = size_of_regular(fd_, partial_);
-    } catch (const Error&) {
-      ::close(fd_);
-      throw;
+    fd_ = ::open(written_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd_ < 0) fail_errno(written_, "create");
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) fail_errno(written_, "lock");
+      fail(path_, "must be written by one process at a time, got another one that writes {}", written_);
     }
-    if (!is_file_of_name(fd_, partial_)) ::close(std::exchange(fd_, -1));
+    size_ = size_of_regular(fd_, written_);
+    if (!is_file_of_name(fd_, written_)) ::close(std::exchange(fd_, -1));
   }
 }
 
-ResumableFile::~ResumableFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 void ResumableFile::truncate(size_t size) {
-  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) fail_errno(partial_, "truncate");
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) fail_errno(written_, "truncate");
   size_ = size;
 }
 
-void ResumableFile::write(std::span<const std::byte> bytes) {
-  write_all(fd_, partial_, size_, bytes);
-  size_ += bytes.size();
-}
-
-void ResumableFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-
-void ResumableFile::write_at(size_t offset, std::span<const std::byte> bytes) {
-  check_patch(partial_, offset, bytes.size(), size_);
-  write_all(fd_, partial_, offset, bytes);
-}
-
 void ResumableFile::sync() {
-  if (::fdatasync(fd_) != 0) fail_errno(partial_, "sync");
+  if (::fdatasync(fd_) != 0) fail_errno(written_, "sync");
 }
-
-void ResumableFile::commit() { publish(fd_, partial_, path_); }
 
 void ResumableFile::remove() {
-  if (::unlink(partial_.c_str()) != 0) fail_errno(partial_, "remove");
+  if (::unlink(written_.c_str()) != 0) fail_errno(written_, "remove");
 }
 
 void rename_synced(const std::string& from, const std::string& to) {

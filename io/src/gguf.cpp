@@ -158,11 +158,8 @@ class GgufBytes {
   }
   template <typename T>
   T number(std::string_view what) {
-    need(sizeof(T), what);
-    T value;
-    std::memcpy(&value, bytes_.data() + at_, sizeof value);
-    at_ += sizeof value;
-    return value;
+    skip(sizeof(T), what);
+    return read_value<T>(bytes_.data() + at_ - sizeof(T));
   }
   std::string_view text(std::string_view what) {
     const auto length = number<uint64_t>(what);
@@ -378,41 +375,36 @@ void GgufFile::check_whole() const {
        numbered ? fmt::format("part {}", number->get<int64_t>() + 1) : "one", count->dump());
 }
 
-namespace {
-
-// Reads an array of the file again: visit(bytes, type) for each element.
+// Reads an array of the file again, and calls visit(bytes, type) for each element; false: of another type.
 template <typename Visit>
-void visit_array(std::span<const std::byte> from, const std::string& path, const Visit& visit) {
-  GgufBytes in(from, path);
+void GgufFile::visit_array(const std::string& key, const char* elements, const Visit& visit) const {
+  if (!metadata_->contains(key)) return;
+  const auto refuse = [&] { fail(path_, "{} must be an array of {}, got another value", printable(key), elements); };
+  const auto at = arrays_.find(key);
+  if (at == arrays_.end()) refuse();
+  GgufBytes in(file_->bytes().subspan(at->second), path_);
   const auto type = in.number<uint32_t>("the type of an array");
   const auto count = in.number<uint64_t>("the count of an array");
-  for (uint64_t i = 0; i < count; ++i) visit(in, type);
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!visit(in, type)) refuse();
+  }
 }
-
-}  // namespace
 
 std::vector<std::string> GgufFile::strings(const std::string& key) const {
   std::vector<std::string> found;
-  const auto at = arrays_.find(key);
-  if (at == arrays_.end() && !metadata_->contains(key)) return found;
-  const auto refuse = [&] { fail(path_, "{} must be an array of strings, got another value", printable(key)); };
-  if (at == arrays_.end()) refuse();
-  visit_array(file_->bytes().subspan(at->second), path_, [&](GgufBytes& in, uint32_t type) {
-    if (type != kGgufString) refuse();
-    found.emplace_back(in.text(key));
+  visit_array(key, "strings", [&](GgufBytes& in, uint32_t type) {
+    if (type == kGgufString) found.emplace_back(in.text(key));
+    return type == kGgufString;
   });
   return found;
 }
 
 std::vector<int64_t> GgufFile::integers(const std::string& key) const {
   std::vector<int64_t> found;
-  const auto at = arrays_.find(key);
-  if (at == arrays_.end() && !metadata_->contains(key)) return found;
-  const auto refuse = [&] { fail(path_, "{} must be an array of 32-bit integers, got another value", printable(key)); };
-  if (at == arrays_.end()) refuse();
-  visit_array(file_->bytes().subspan(at->second), path_, [&](GgufBytes& in, uint32_t type) {
-    if (type != kGgufU32 && type != kGgufI32) refuse();
-    found.push_back(type == kGgufU32 ? int64_t{in.number<uint32_t>(key)} : int64_t{in.number<int32_t>(key)});
+  visit_array(key, "32-bit integers", [&](GgufBytes& in, uint32_t type) {
+    if (type == kGgufU32) found.push_back(in.number<uint32_t>(key));
+    if (type == kGgufI32) found.push_back(in.number<int32_t>(key));
+    return type == kGgufU32 || type == kGgufI32;
   });
   return found;
 }
@@ -452,5 +444,93 @@ std::vector<float> GgufFile::numbers(const GgufTensor& tensor) const {
   read(tensor, 0, elements, numbers.data());
   return numbers;
 }
+
+// llama.cpp's rule for the end of a text.
+
+namespace {
+
+constexpr std::string_view kEnds[] = {
+    // Ends of turns and of calls.
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    // Ends of texts.
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
+    "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~["};
+// Tokens of infilling; if the key is absent, the first one in the vocabulary counts.
+constexpr std::string_view kPads[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"};
+constexpr std::string_view kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"};
+constexpr std::string_view kFiles[] = {"<|file_sep|>"};
+
+struct EndKey {
+  std::string_view key;
+  std::span<const std::string_view> texts;  // in place of an absent key; texts of eos, eot and eom are in kEnds
+};
+constexpr EndKey kEndKeys[] = {{"eos_token_id", {}},
+                               {"eot_token_id", {}},
+                               {"eom_token_id", {}},
+                               {"fim_pad_token_id", kPads},
+                               {"fim_rep_token_id", kRepositories},
+                               {"fim_sep_token_id", kFiles}};
+
+bool is_one_of(std::span<const std::string_view> texts, std::string_view token) {
+  return std::ranges::find(texts, token) != texts.end();
+}
+
+class EndTokens {
+ public:
+  explicit EndTokens(const GgufFile& file) : file_(file), tokens_(file.strings("tokenizer.ggml.tokens")) {}
+
+  std::vector<int32_t> find() {
+    for (const EndKey& key : kEndKeys) {
+      if (const std::optional<int32_t> id = id_of(key)) add(*id);
+    }
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      if (is_gguf_end_text(tokens_[i])) add(static_cast<int32_t>(i));
+    }
+    // Where a model calls tools, <|end|> ends a message, not its turn.
+    const bool calls = has("<|call|>") && has("<|return|>");
+    const bool flushes = (has("<|call|>") || has("<|calls|>")) && has("<|flush|>");
+    if (calls || flushes) remove("<|end|>");
+    if (has("<|tool_response>")) remove("</s>");
+    return std::move(ends_);
+  }
+
+ private:
+  std::optional<int32_t> id_of(const EndKey& end) const {
+    const std::string key = "tokenizer.ggml." + std::string(end.key);
+    const auto found = file_.metadata().find(key);
+    if (found == file_.metadata().end()) {
+      const auto same = [&](const std::string& token) { return is_one_of(end.texts, token); };
+      const auto token = std::ranges::find_if(tokens_, same);
+      return token == tokens_.end() ? std::nullopt : std::optional(static_cast<int32_t>(token - tokens_.begin()));
+    }
+    const uint64_t count = tokens_.empty() ? uint64_t{INT32_MAX} : tokens_.size();
+    if (!found->is_number_integer() || *found < 0 || *found >= count)
+      fail(file_.path(), "{} must be a token from 0 to {}, got {}", key, count - 1, found->dump());
+    return found->get<int32_t>();
+  }
+
+  void add(int32_t id) {
+    if (std::ranges::find(ends_, id) == ends_.end()) ends_.push_back(id);
+  }
+  bool is(int32_t id, std::string_view text) const {
+    return static_cast<size_t>(id) < tokens_.size() && tokens_[static_cast<size_t>(id)] == text;
+  }
+  bool has(std::string_view text) const {
+    return std::ranges::any_of(ends_, [&](int32_t id) { return is(id, text); });
+  }
+  void remove(std::string_view text) {
+    std::erase_if(ends_, [&](int32_t id) { return is(id, text); });
+  }
+
+  const GgufFile& file_;
+  const std::vector<std::string> tokens_;
+  std::vector<int32_t> ends_;
+};
+
+}  // namespace
+
+bool is_gguf_end_text(std::string_view token) { return is_one_of(kEnds, token); }
+
+std::vector<int32_t> gguf_end_tokens(const GgufFile& file) { return EndTokens(file).find(); }
 
 }  // namespace rf::io

@@ -49,8 +49,6 @@ class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
   const JsonText& source_;
 };
 
-namespace json_detail {
-
 // Walks the text and leaves its position in `mark`.
 class MarkingIterator {
  public:
@@ -80,8 +78,6 @@ class MarkingIterator {
   const char** mark_ = nullptr;
 };
 
-}  // namespace json_detail
-
 // The handler reports by throwing.
 inline void run_sax(JsonText& source, JsonHandler& handler) {
   const char* const begin = source.text.data();
@@ -90,9 +86,8 @@ inline void run_sax(JsonText& source, JsonHandler& handler) {
     source.mark = begin + nul;
     source.fail_here("must be valid JSON, got a NUL byte");
   }
-  using Iterator = json_detail::MarkingIterator;
-  nlohmann::json::sax_parse(Iterator(begin, &source.mark), Iterator(begin + source.text.size(), &source.mark),
-                            &handler);
+  nlohmann::json::sax_parse(MarkingIterator(begin, &source.mark),
+                            MarkingIterator(begin + source.text.size(), &source.mark), &handler);
 }
 
 }  // namespace rf::io

@@ -65,31 +65,22 @@ class Reader {
   Reader(const json& object, std::string_view where) : object_(object), where_(where) {}
 
   void read(std::string_view key, int64_t& target) const {
-    const json* value = find(key);
+    const json* value = find(key, &json::is_number_integer, "an integer");
     if (value == nullptr) return;
-    if (!value->is_number_integer()) reject(key, "an integer", *value);
     if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
       reject(key, "an integer below 2^63", *value);
     target = value->get<int64_t>();
   }
   void read(std::string_view key, double& target) const {
-    const json* value = find(key);
-    if (value == nullptr) return;
-    if (!value->is_number()) reject(key, "a number", *value);
-    target = value->get<double>();
+    if (const json* value = find(key, &json::is_number, "a number")) target = value->get<double>();
   }
   void read(std::string_view key, bool& target) const {
-    const json* value = find(key);
-    if (value == nullptr) return;
-    if (!value->is_boolean()) reject(key, "true or false", *value);
-    target = value->get<bool>();
+    if (const json* value = find(key, &json::is_boolean, "true or false")) target = value->get<bool>();
   }
   // null reads as absent.
   void read_or_null(std::string_view key, std::string& target) const {
-    const json* value = find(key);
-    if (value == nullptr || value->is_null()) return;
-    if (!value->is_string()) reject(key, "a string or null", *value);
-    target = value->get<std::string>();
+    if (const json* value = find(key); value == nullptr || value->is_null()) return;
+    target = find(key, &json::is_string, "a string or null")->get<std::string>();
   }
 
   const json* find(std::string_view key) const {
@@ -101,6 +92,12 @@ class Reader {
   }
 
  private:
+  const json* find(std::string_view key, bool (json::*is_type)() const noexcept, std::string_view expected) const {
+    const json* value = find(key);
+    if (value != nullptr && !(value->*is_type)()) reject(key, expected, *value);
+    return value;
+  }
+
   const json& object_;
   std::string_view where_;
 };

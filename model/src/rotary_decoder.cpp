@@ -358,10 +358,8 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
          known_names(&KnownDecoder::gguf), type.empty() ? "none" : io::printable(type));
   }
   const auto key = [&](const char* name) { return fmt::format("{}.{}", type, name); };
-  if (keys.integer({key("expert_count").c_str()}, 0, kMaxDecoderExtent) > 0) {
-    fail(path, "the model must have no experts, got {} {}", key("expert_count"),
-         keys.integer({key("expert_count").c_str()}, 0, kMaxDecoderExtent));
-  }
+  if (const int64_t experts = keys.integer({key("expert_count").c_str()}, 0, kMaxDecoderExtent); experts > 0)
+    fail(path, "the model must have no experts, got {} {}", key("expert_count"), experts);
   if (!keys.boolean(key("attention.causal").c_str(), true))
     fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
   config.layout = known->layout;
@@ -410,11 +408,8 @@ std::vector<std::string> decoder_head_names(DecoderLayout layout) {
 }
 
 bool is_decoder_buffer(const std::string& name) {
-  constexpr std::string_view kBuffers[] = {"rotary_emb.inv_freq", "attention.bias", "attention.masked_bias"};
-  for (const std::string_view buffer : kBuffers) {
-    if (name.ends_with(std::string(".").append(buffer))) return true;
-  }
-  return false;
+  constexpr const char* kBuffers[] = {".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"};
+  return std::ranges::any_of(kBuffers, [&](const char* buffer) { return name.ends_with(buffer); });
 }
 
 }  // namespace rf

@@ -1,4 +1,4 @@
-// Cosines and sines of positions: rows of rotations (rotary_rows.h), and sinusoids (sinusoid.h).
+// Cosines and sines of positions: rows of rotations, and sinusoids (rotary_rows.h).
 #include "rf/model/rotary_rows.h"
 
 #include <fmt/ranges.h>
@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "rf/io/error.h"
-#include "rf/model/sinusoid.h"
 #include "rf/rope.h"
 
 namespace rf {

@@ -9,7 +9,7 @@
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/model/computed_encoding.h"
-#include "rf/model/sinusoid.h"
+#include "rf/model/rotary_rows.h"
 
 namespace rf::nn::posenc {
 

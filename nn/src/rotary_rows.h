@@ -1,5 +1,4 @@
-// Rows of a rotation, shared by the rotary encodings, and sinusoids as tensors. rf/model/rotary_rows.h and
-// rf/model/sinusoid.h compute them.
+// Rows of a rotation, shared by the rotary encodings, and sinusoids as tensors, both computed by rf/model/rotary_rows.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +11,6 @@
 
 #include "rf/io/strict_object.h"
 #include "rf/model/rotary_rows.h"
-#include "rf/model/sinusoid.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn {

@@ -20,7 +20,7 @@
 #include "rf/io/printable.h"
 #include "rf/io/warning.h"
 #include "rf/model/checkpoint_files.h"
-#include "rf/model/sinusoid.h"
+#include "rf/model/rotary_rows.h"
 #include "rf/nn/model.h"
 #include "rf/nn/translation_model.h"
 #include "rotary_rows.h"

@@ -4,7 +4,7 @@
 
 #include "bindings.h"
 #include "rf/data/split.h"
-#include "rf/model/hub_cache.h"
+#include "rf/model/model_types.h"
 #include "rf/status.h"
 
 namespace nb = nanobind;

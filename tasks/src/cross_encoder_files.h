@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "rf/engine/prompts.h"
+#include "rf/engine/embedder.h"
 #include "rf/tasks/settings.h"
 
 namespace rf::tasks {

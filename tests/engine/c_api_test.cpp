@@ -63,10 +63,6 @@ TEST_F(EngineCApi, Null) {
   }
   expect_refused(rf_engine_vocabulary_logits(engine, &tokens, nullptr, 1, out.data()), "rows");
   rf_engine_close(nullptr);
-  tokens.ids = nullptr;
-  expect_refused(hidden(), "ids");
-  tokens.offsets = nullptr;
-  expect_refused(hidden(), "offsets");
 }
 
 TEST_F(EngineCApi, StructSize) {
@@ -111,24 +107,6 @@ TEST_F(EngineCApi, Options) {
     refused([&](rf_engine_options& x) { x.token_budget = bad; }, "token_budget");
 }
 
-TEST_F(EngineCApi, Sequences) {
-  tokens.sequences = -1;
-  expect_refused(hidden(), "sequences");
-  tokens.sequences = INT64_MIN;
-  expect_refused(hidden(), "sequences");
-  tokens.sequences = 2;
-  for (const int64_t bad : {int64_t{0}, int64_t{3}, int64_t{4}, int64_t{-1}, INT64_MAX, INT64_MIN}) {
-    offsets[1] = bad;
-    expect_refused(hidden(), "sequence");
-  }
-  offsets[1] = 1;
-  offsets[0] = 1;
-  expect_refused(hidden(), "offsets");
-  offsets[0] = 0;
-  offsets[2] = -1;
-  expect_refused(hidden(), "ids");
-}
-
 TEST_F(EngineCApi, NoSequences) {
   tokens.sequences = 0;
   EXPECT_EQ(hidden(), RF_OK) << rf_engine_last_error();
@@ -137,35 +115,36 @@ TEST_F(EngineCApi, NoSequences) {
 }
 
 TEST_F(EngineCApi, ValuesOfTokens) {
+  int32_t types[3] = {0, 1, 0};
+  int64_t positions[3] = {0, 0, 1};
+  tokens.types = types;
+  tokens.positions = positions;
+  ASSERT_EQ(rf_engine_hidden(engine, &tokens, std::vector<float>(out).data()), RF_OK) << rf_engine_last_error();
+  const auto refused = [&](auto& value, auto bad, const std::string& word) {
+    const auto kept = std::exchange(value, bad);
+    expect_refused(hidden(), word.c_str());
+    value = kept;
+  };
+  refused(tokens.ids, nullptr, "ids");
+  refused(tokens.offsets, nullptr, "offsets");
+  for (const int64_t bad : {int64_t{-1}, INT64_MIN}) refused(tokens.sequences, bad, "sequences");
+  for (const int64_t bad : {int64_t{0}, int64_t{3}, int64_t{4}, int64_t{-1}, INT64_MAX, INT64_MIN})
+    refused(offsets[1], bad, "sequence");
+  refused(offsets[0], 1, "offsets");
+  refused(offsets[2], -1, "ids");
   for (const int32_t bad : {-1, 31, INT32_MAX, INT32_MIN}) {
-    ids[2] = bad;
-    expect_refused(hidden(), "token ids");
-    ids[2] = 5;
-    int32_t types[3] = {0, 1, 0};
-    types[1] = bad;
-    tokens.types = types;
-    expect_refused(hidden(), "token types");
-    tokens.types = nullptr;
+    refused(ids[2], bad, "token ids");
+    refused(types[1], bad, "token types");
   }
-  for (const int64_t bad : {int64_t{-1}, int64_t{16}, int64_t{1} << 40, INT64_MAX, INT64_MIN}) {
-    const int64_t positions[3] = {0, 0, bad};
-    tokens.positions = positions;
-    expect_refused(hidden(), std::to_string(bad).c_str());
-    tokens.positions = nullptr;
-  }
+  for (const int64_t bad : {int64_t{-1}, int64_t{16}, int64_t{1} << 40, INT64_MAX, INT64_MIN})
+    refused(positions[2], bad, std::to_string(bad));
 }
 
 TEST_F(EngineCApi, Rows) {
-  const auto refused = [&](std::vector<int64_t> rows, int64_t count) {
+  const std::pair<std::vector<int64_t>, int64_t> bad[] = {{{0}, -1},   {{0}, INT64_MIN}, {{3}, 1},        {{-1}, 1},
+                                                          {{1, 1}, 2}, {{2, 0}, 2},      {{INT64_MAX}, 1}};
+  for (const auto& [rows, count] : bad)
     expect_refused(rf_engine_vocabulary_logits(engine, &tokens, rows.data(), count, out.data()), "rows");
-  };
-  refused({0}, -1);
-  refused({0}, INT64_MIN);
-  refused({3}, 1);
-  refused({-1}, 1);
-  refused({1, 1}, 2);
-  refused({2, 0}, 2);
-  refused({INT64_MAX}, 1);
 }
 
 TEST_F(EngineCApi, Poolings) {

@@ -2,12 +2,10 @@
 #include "model_directory.h"
 
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <random>
 
 #include "rf/engine/model.h"
-#include "rf/io/files.h"
 #include "rf/io/safetensors.h"
 #include "rf/model/config.h"
 #include "rf/model/weights.h"
@@ -18,39 +16,20 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kLengthBytes = 8;
-
-std::vector<float> values_of(const WeightSpec& spec, size_t count, std::mt19937& random) {
-  if (spec.role == WeightRole::kTable) return position_table(spec.shape[0], spec.shape[1]);
-  std::normal_distribution<float> normal(0, 0.3F);
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-void write_random_weights(const json& config_json, const std::string& path) {
+std::vector<ModelTensor> random_tensors(const json& config_json) {
   const ModelConfig config = parse_config(config_json);
-  const std::vector<WeightSpec> specs = weight_specs(config, config.head());
   std::mt19937 random(1);
-  std::vector<std::vector<float>> values;
-  for (const WeightSpec& spec : specs) {
+  std::normal_distribution<float> normal(0, 0.3F);
+  std::vector<ModelTensor> tensors;
+  for (const WeightSpec& spec : weight_specs(config, config.head())) {
     size_t count = 1;
     for (const int64_t extent : spec.shape) count *= static_cast<size_t>(extent);
-    values.push_back(values_of(spec, count, random));
+    std::vector<float> values(count);
+    for (float& value : values) value = normal(random);
+    if (spec.role == WeightRole::kTable) values = position_table(spec.shape[0], spec.shape[1]);
+    tensors.push_back({spec.name, spec.shape, std::move(values)});
   }
-  std::vector<io::TensorView> views;
-  for (size_t i = 0; i < specs.size(); ++i)
-    views.push_back({specs[i].name, io::DType::kF32, specs[i].shape, std::as_bytes(std::span(values[i]))});
-  io::write_safetensors(path, views, {{"format", "pt"}});
-}
-
-// Not synced, because thousands are written.
-void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
-
-uint64_t header_length(const std::string& bytes) {
-  uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), kLengthBytes);
-  return length;
+  return tensors;
 }
 
 }  // namespace
@@ -73,29 +52,20 @@ json linear_config(const std::string& architecture, const std::string& feature_m
   return config;
 }
 
-ModelDirectory::ModelDirectory(const json& config) : config_(config) {
+ModelDirectory::ModelDirectory(const json& config) : config_(config), tensors_(random_tensors(config)) {
   write_config(config);
-  write_random_weights(config, dir_.file("model.safetensors"));
-  weights_ = io::read_file(dir_.file("model.safetensors"));
+  write_weights(tensors_);
 }
 
-void ModelDirectory::write_config(const json& config) const { write(dir_.file("config.json"), config.dump()); }
-
-void ModelDirectory::write_weights(const std::string& bytes) const { write(dir_.file("model.safetensors"), bytes); }
-
-std::string ModelDirectory::with_header(const json& header) const {
-  const std::string text = header.dump();
-  const uint64_t length = text.size();
-  std::string bytes(reinterpret_cast<const char*>(&length), kLengthBytes);
-  return bytes + text + weights_.substr(kLengthBytes + header_length(weights_));
+void ModelDirectory::write_config(const json& config) const {
+  std::ofstream(dir_.file("config.json"), std::ios::binary) << config.dump();  // not synced: hundreds are written
 }
 
-json ModelDirectory::header() const { return json::parse(weights_.substr(kLengthBytes, header_length(weights_))); }
-
-std::pair<size_t, size_t> ModelDirectory::data_of(const std::string& tensor) const {
-  const size_t start = kLengthBytes + header_length(weights_);
-  const json offsets = header()[tensor]["data_offsets"];
-  return {start + offsets[0].get<size_t>(), start + offsets[1].get<size_t>()};
+void ModelDirectory::write_weights(const std::vector<ModelTensor>& tensors) const {
+  std::vector<io::TensorView> views;
+  for (const auto& [name, shape, values] : tensors)
+    views.push_back({name, io::DType::kF32, shape, std::as_bytes(std::span(values))});
+  io::write_safetensors(dir_.file("model.safetensors"), views, {{"format", "pt"}});
 }
 
 std::string refusal(const std::string& model_dir) {

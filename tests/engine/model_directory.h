@@ -21,27 +21,26 @@ nlohmann::json linear_config(const std::string& architecture, const std::string&
                              const nlohmann::json& options = nlohmann::json::object(),
                              const nlohmann::json& more = nlohmann::json::object());
 
+struct ModelTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+
 class ModelDirectory {
  public:
   explicit ModelDirectory(const nlohmann::json& config);
   const std::string& path() const { return dir_.path(); }
   const nlohmann::json& config() const { return config_; }
+  const std::vector<ModelTensor>& tensors() const { return tensors_; }  // as they were at first
 
-  // Replaces config.json by another text, or model.safetensors by other bytes.
   void write_config(const nlohmann::json& config) const;
-  void write_weights(const std::string& bytes) const;
-  const std::string& weights() const { return weights_; }  // as they were at first
-
-  // model.safetensors with a changed header, whose length fits.
-  std::string with_header(const nlohmann::json& header) const;
-  nlohmann::json header() const;
-  // Where the tensor's data begin and end in the file.
-  std::pair<size_t, size_t> data_of(const std::string& tensor) const;
+  void write_weights(const std::vector<ModelTensor>& tensors) const;
 
  private:
   testing::TempDir dir_;
   nlohmann::json config_;
-  std::string weights_;
+  std::vector<ModelTensor> tensors_;
 };
 
 // The message with which the directory is refused, "" if it opens and computes finite numbers.

@@ -5,7 +5,7 @@ import pytest
 
 from engine_case import VOCAB, WIDE, change_config, make_causal, make_sequences, set_threads
 from rf_engine import EngineError
-from rf_generation import CausalEngine, Decoder, grow
+from rf_generation import CausalEngine, Decoder, check_grown
 
 LENGTHS = [1, 64, 3, 130, 65, 31, 130, 3, 260]
 
@@ -18,9 +18,7 @@ def test_bits(family, precision, tmp_path):
     whole = [engine.logits([row]) for row in rows]
     for threads, longest_step in ((2, 1), (1, 50), (3, 300)):
         set_threads(threads)
-        steps = grow(Decoder(engine, len(rows), max(LENGTHS)), rows, np.random.default_rng(threads), longest_step)
-        for (i, length), logits in steps.items():
-            assert np.array_equal(logits, whole[i][length - 1]), (i, length)
+        check_grown(engine, rows, longest_step, lambda i, length: whole[i][length - 1], threads)
 
 
 def test_copies(tmp_path):
@@ -98,7 +96,4 @@ def test_bits_of_encodings(encoding, precision, tmp_path):
     change_config(tmp_path, model_type="rf_encoder", architectures=["RfEncoderForCausalLM"], position_encoding=encoding)
     engine = CausalEngine(tmp_path, precision)
     rows, _ = make_sequences((1, 40, 7, 40, 40, 70))
-    steps = grow(Decoder(engine, len(rows), 70), rows, np.random.default_rng(4), 9)
-    for (i, length), logits in steps.items():
-        prefix = engine.logits([rows[i][:length]])[-1]
-        assert np.array_equal(logits, prefix), (i, length)
+    check_grown(engine, rows, 9, lambda i, length: engine.logits([rows[i][:length]])[-1])

@@ -194,14 +194,6 @@ def test_draws(case, options, seed):
             tokens.append(token)
 
 
-def test_mersenne_twister():
-    """The value that the C++ standard requires ([rand.predef])."""
-    random = MersenneTwister64.of_seed(5489)
-    for _ in range(9999):
-        random.draw()
-    assert random.draw() == 9981545732273789042
-
-
 @pytest.mark.parametrize("search", ["greedy", "sample", "beams"])
 def test_the_batch_and_the_threads_change_nothing(case, search):
     _, engine = case

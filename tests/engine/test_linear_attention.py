@@ -120,29 +120,32 @@ def refused(directory, message):
         Engine(directory)
 
 
-def test_causal_shen_original_is_refused(tmp_path):
-    """Its softmax over the sequence needs the keys to come; nn refuses it too."""
-    save_linear(tmp_path, "elu", "after_map", head="RfEncoderForCausalLM", is_decoder=True)
-    change_config(tmp_path, attention={"type": "linear", "feature_map": "shen_original"})
-    refused(tmp_path, "feature_map must not be shen_original in causal attention, got shen_original")
-
-
-def test_other_configurations_and_weights(tmp_path):
+def test_other_weights(tmp_path):
     save_linear(tmp_path, "favor", "after_map")
     path = tmp_path / "model.safetensors"
     kept = load_file(path)
     name = "linear_attention.1.projection"
-    save_file({k: v for k, v in kept.items() if k != name}, path, metadata={"format": "pt"})
-    refused(tmp_path, f"must have {name}, got none")
-    save_file(kept | {name: kept[name][:, 1:].copy()}, path, metadata={"format": "pt"})
-    refused(tmp_path, rf"{name} must be \[\d+, 12\], got .*, 11\]")
-    save_file(kept, path, metadata={"format": "pt"})
-    for changes, message in [
+    for changed, message in (
+        ({}, f"must have {name}, got none"),
+        ({name: kept[name][:, 1:].copy()}, rf"{name} must be \[\d+, 12\], got .*, 11\]"),
+    ):
+        save_file({k: v for k, v in kept.items() if k != name} | changed, path, metadata={"format": "pt"})
+        refused(tmp_path, message)
+
+
+@pytest.mark.parametrize(
+    "attention, message",
+    [
         ({"feature_map": "exp"}, "feature_map"),
         ({"rotate_denominator": True, "rope_site": "none"}, "rotate_denominator must be false"),
-    ]:
-        change_config(tmp_path, attention={"type": "linear"} | changes)
-        refused(tmp_path, message)
+        # Its softmax over the sequence needs the keys to come.
+        ({"feature_map": "shen_original"}, "feature_map must not be shen_original in causal attention, got shen_orig"),
+    ],
+)
+def test_other_configurations(attention, message, tmp_path):
+    save_linear(tmp_path, "elu", "after_map", head="RfEncoderForCausalLM", is_decoder=True)
+    change_config(tmp_path, attention={"type": "linear"} | attention)
+    refused(tmp_path, message)
 
 
 LOG_N = "position_encoding must not scale scores by log n, since linear attention has none, got"

@@ -39,19 +39,6 @@ def test_steps_of_any_size(feature_map, site, tmp_path):
         assert_close(np.stack(list(steps.values())), np.stack([whole[i][last] for i, last in places]))
 
 
-@pytest.mark.parametrize("feature_map, site", [("elu", "after_map"), ("favor", "before_map")])
-def test_greedy(feature_map, site, tmp_path):
-    """Token for token what nn's module gives where it computes the whole sequence for each token."""
-    model = save_causal(tmp_path, feature_map, site)
-    results = CausalEngine(tmp_path).generate(PROMPTS[:4], max_new_tokens=12, batch=3)
-    for prompt, (result,) in zip(PROMPTS[:4], results, strict=True):
-        tokens = prompt.tolist()
-        for token in result.ids:
-            logits = logits_of(model, tokens)[-1]
-            assert token == logits.argmax(), (len(tokens), np.sort(logits)[-2:])
-            tokens.append(token)
-
-
 @pytest.mark.parametrize("feature_map", ["shen", "cosine"])
 def test_beams(feature_map, tmp_path):
     """Beams go on from the sums of their own tokens: probabilities are those of the whole sequence."""

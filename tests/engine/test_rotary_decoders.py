@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 import tolerances as tol
 from engine_case import assert_close, change_config, set_threads
 from rf_engine import EngineError
-from rf_generation import CausalEngine, Decoder, grow
+from rf_generation import CausalEngine, check_grown
 from rotary_decoders import LENGTHS, SCALINGS, VOCAB, make_decoder, make_rows, oracle_logits
 
 
@@ -19,15 +18,11 @@ def check_logits(oracle, engine):
         assert_close(logits, oracle_logits(oracle, row))
 
 
+# tests/oracles/test_saved_models.py has the families' own configurations.
 CASES = {
-    "llama": ("llama", {}),
     "grouped-by-one": ("llama", {"num_key_value_heads": 1}),
     "biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
-    "tied": ("llama", {"tie_word_embeddings": True}),
     "wide-heads": ("llama", {"head_dim": 24}),
-    "mistral": ("mistral", {}),
-    "qwen2": ("qwen2", {}),
-    "gpt-neox": ("gpt_neox", {}),
     "gpt-neox-whole": ("gpt_neox", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}}),
     "gpt-neox-sequential": ("gpt_neox", {"use_parallel_residual": False}),
     "gpt-neox-tanh": ("gpt_neox", {"hidden_act": "gelu_new"}),
@@ -66,9 +61,7 @@ def test_bits(family, precision, tmp_path):
     whole = [engine.logits([row]) for row in rows]
     for threads, longest_step in ((1, 1), (2, 50), (3, 300)):
         set_threads(threads)
-        steps = grow(Decoder(engine, len(rows), 130), rows, np.random.default_rng(threads), longest_step)
-        for (i, length), logits in steps.items():
-            assert np.array_equal(logits, whole[i][length - 1]), (i, length)
+        check_grown(engine, rows, longest_step, lambda i, length: whole[i][length - 1], threads)
 
 
 @pytest.mark.parametrize("family, precision", [("llama", "int8"), ("gpt_neox", "bfloat16")])
@@ -80,19 +73,6 @@ def test_low_precision(family, precision, tmp_path):
     cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
     assert cosines.min() >= tol.LOW_PRECISION_COSINE
     assert not np.array_equal(ours, CausalEngine(tmp_path).logits([row]))
-
-
-@pytest.mark.parametrize("family, beams", [("llama", 3), ("gpt_neox", 1)])
-def test_generate(family, beams, tmp_path):
-    oracle = make_decoder(family, tmp_path)
-    rows = make_rows((1, 13, 7))
-    search = dict(search="beams", beams=beams) if beams > 1 else dict(search="greedy")
-    ours = CausalEngine(tmp_path).generate(rows, stop_ids=[2], **search)
-    options = dict(max_new_tokens=20, eos_token_id=2, do_sample=False, num_beams=beams)
-    for row, (result,) in zip(rows, ours, strict=True):
-        with torch.no_grad():
-            ids = oracle.generate(torch.tensor(row)[None].long(), **options)
-        assert result.ids == ids[0, len(row) :].tolist()
 
 
 @pytest.mark.parametrize(
@@ -133,12 +113,3 @@ def test_bad_weights(tmp_path):
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(EngineError, match=rf"weights must be finite in float32, got nan in {name}\[3, 5\]"):
         CausalEngine(tmp_path)
-
-
-def test_bad_ids(tmp_path):
-    make_decoder("llama", tmp_path)
-    engine = CausalEngine(tmp_path)
-    with pytest.raises(EngineError, match=rf"token ids must be in 0\.\.{VOCAB - 1}, got {VOCAB} at token 1"):
-        engine.logits([[1, VOCAB]])
-    with pytest.raises(EngineError, match=rf"token ids must be in 0\.\.{VOCAB - 1}, got -1"):
-        engine.generate([[-1]])

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <sstream>
 
@@ -29,6 +30,16 @@ std::vector<std::string> corpus_of(std::string_view target) {
   return files;
 }
 
+// Of JSON, of vocabularies, and between sections.
+std::vector<std::string> words() {
+  std::istringstream text(
+      "\" { } [ ] , : null true -1 0 1e400 9223372036854775807 0.5 \xff \xe4\xbb\x8a \\u0000 \\ud800 \"type\": [UNK] "
+      "##");
+  std::vector<std::string> all{"\n", "\n=====\n"};
+  all.insert(all.end(), std::istream_iterator<std::string>(text), {});
+  return all;
+}
+
 class Mutator {
  public:
   explicit Mutator(const std::vector<std::string>& files) : files_(files) {}
@@ -43,33 +54,10 @@ class Mutator {
   size_t below(size_t end) { return static_cast<size_t>(random_()) % end; }
 
   void edit(std::string& bytes) {
-    static constexpr std::string_view kWords[] = {"\"",
-                                                  "{",
-                                                  "}",
-                                                  "[",
-                                                  "]",
-                                                  ",",
-                                                  ":",
-                                                  "null",
-                                                  "true",
-                                                  "-1",
-                                                  "0",
-                                                  "1e400",
-                                                  "9223372036854775807",
-                                                  "0.5",
-                                                  "\n",
-                                                  "\xff",
-                                                  "\xe4\xbb\x8a",
-                                                  "\\u0000",
-                                                  "\\ud800",
-                                                  "\"type\":",
-                                                  "[UNK]",
-                                                  "##",
-                                                  "\n=====\n"};
     const size_t at = below(bytes.size() + 1);
     const std::string& other = files_[below(files_.size())];
     switch (below(6)) {
-      case 0: bytes.insert(at, kWords[below(std::size(kWords))]); return;
+      case 0: bytes.insert(at, words_[below(words_.size())]); return;
       case 1: bytes.erase(at, 1 + below(16)); return;
       case 2: bytes.insert(at, bytes.substr(below(bytes.size() + 1), below(64))); return;
       case 3: bytes.insert(at, other.substr(below(other.size() + 1), below(64))); return;
@@ -80,6 +68,7 @@ class Mutator {
   }
 
   const std::vector<std::string>& files_;
+  const std::vector<std::string> words_ = words();
   std::mt19937 random_{1};
 };
 

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "io/support.h"
-#include "rf/io/mapped_pages.h"
 
 namespace rf::io {
 namespace {
@@ -186,38 +185,6 @@ TEST(AtomicFile, ManyThreadsWriteOneName) {
   const std::string text = read_file(dir.file("shared"));
   EXPECT_EQ(text, std::string(1000, text.at(0)));
   EXPECT_EQ(dir.entries(), 1u);
-}
-
-// The resident size of the mapping that holds an address, in bytes.
-int64_t resident_at(const std::byte* address) {
-  std::ifstream maps("/proc/self/smaps");
-  bool inside = false;
-  for (std::string line; std::getline(maps, line);) {
-    uintptr_t begin = 0, end = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
-      inside = begin <= reinterpret_cast<uintptr_t>(address) && reinterpret_cast<uintptr_t>(address) < end;
-    long kib = 0;
-    if (inside && std::sscanf(line.c_str(), "Rss: %ld kB", &kib) == 1) return int64_t{kib} * 1024;
-  }
-  return -1;
-}
-
-TEST(MappedFile, PagesAreGivenBackAndReadAgain) {
-  const TempDir dir;
-  constexpr int64_t kPage = 4096, kPages = 64;
-  const std::string text(kPages * kPage, 'x');
-  write_file(dir.file("a"), text);
-  const MappedFile file(dir.file("a"));
-  const auto sum = [&] { return std::count(file.bytes().begin(), file.bytes().end(), std::byte{'x'}); };
-  EXPECT_EQ(sum(), kPages * kPage);
-  EXPECT_EQ(resident_at(file.bytes().data()), kPages * kPage);
-  release_pages(file.bytes().subspan(1, 2 * kPage - 2));  // no whole page
-  EXPECT_EQ(resident_at(file.bytes().data()), kPages * kPage);
-  release_pages(file.bytes().subspan(1, 3 * kPage));  // pages 1 and 2
-  EXPECT_EQ(resident_at(file.bytes().data()), (kPages - 2) * kPage);
-  release_pages(file.bytes());
-  EXPECT_EQ(resident_at(file.bytes().data()), 0);
-  EXPECT_EQ(sum(), kPages * kPage);
 }
 
 // Nothing can be thrown where a page is missing: the process must end, and say which of its files it was.

@@ -1,5 +1,5 @@
-// GGUF files: every truncation and every changed byte ends in success or in an Error. What values mean is tested in
-// tests/cli/test_doctor_gguf.py. Run under the address and undefined-behaviour sanitizers too; fuzz/ edits at random.
+// GGUF files: what is read and refused. What values mean is tested in tests/cli/test_doctor_gguf.py and
+// tests/engine/test_gguf.py; tests/fuzz changes bytes of files.
 #include "rf/io/gguf.h"
 
 #include <cstring>
@@ -55,26 +55,6 @@ std::string valid_gguf() {
   return out.pad().bytes();
 }
 
-// True when the file is read, and what it shows can be read too.
-bool opens(std::string_view bytes) {
-  const MemoryFile memory(bytes);
-  const std::string path = memory.path();
-  try {
-    const GgufFile file(path);
-    EXPECT_FALSE(file.metadata().dump().empty());
-    for (const GgufTensor& tensor : file.tensors()) {
-      EXPECT_EQ(file.find(tensor.name), &tensor);
-      if (tensor.type != 0) continue;
-      EXPECT_LE(file.numbers(tensor).size(), bytes.size());
-    }
-    return true;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string_view(error.what()).find(path), std::string_view::npos) << error.what();
-    EXPECT_LT(std::string_view(error.what()).size(), 1000u);
-    return false;
-  }
-}
-
 TEST(Gguf, ReadsWhatWasWritten) {
   const MemoryFile memory(valid_gguf());
   const GgufFile file(memory.path());
@@ -100,28 +80,13 @@ TEST(Gguf, ReadsArrays) {
   expect_error([&] { file.integers("words"); }, {"words", "must be an array of 32-bit integers"});
 }
 
-TEST(Gguf, ReadsBlocks) {
+TEST(Gguf, RowsAreWholeBlocks) {
   GgufWriter out;
-  out.number<uint32_t>(3).number<uint64_t>(2).number<uint64_t>(0);
-  out.text("blocks").number<uint32_t>(2).number<uint64_t>(32).number<uint64_t>(2).number<uint32_t>(8);
-  out.number<uint64_t>(0);
-  out.text("odd").number<uint32_t>(1).number<uint64_t>(33).number<uint32_t>(8).number<uint64_t>(96).pad();
-  out.number<uint16_t>(0x3800);  // 0.5
-  for (int i = 0; i < 32; ++i) out.number(static_cast<int8_t>(i - 16));
-  out.number<uint16_t>(0xC000);  // -2
-  for (int i = 0; i < 32; ++i) out.number(static_cast<int8_t>(4 * i));
-  const MemoryFile memory(out.pad().bytes());
+  out.number<uint32_t>(3).number<uint64_t>(1).number<uint64_t>(0);
+  out.text("odd").number<uint32_t>(1).number<uint64_t>(33).number<uint32_t>(8).number<uint64_t>(0).pad();
+  const MemoryFile memory(out.bytes());
   const GgufFile file(memory.path());
-  const std::vector<float> values = file.numbers(file.tensors()[0]);
-  ASSERT_EQ(values.size(), 64u);
-  for (int i = 0; i < 32; ++i) {
-    EXPECT_EQ(values[i], 0.5f * static_cast<float>(i - 16));
-    EXPECT_EQ(values[32 + i], -2.0f * static_cast<float>(4 * i));
-  }
-  std::vector<float> row(32);
-  file.read(file.tensors()[0], 32, 32, row.data());
-  EXPECT_EQ(row[31], -248.0f);
-  expect_error([&] { file.check(file.tensors()[1]); }, {"odd", "rows of whole blocks of 32", "got 33"});
+  expect_error([&] { file.check(file.tensors()[0]); }, {"odd", "rows of whole blocks of 32", "got 33"});
 }
 
 std::string two_tensors(uint64_t second_offset) {
@@ -134,7 +99,7 @@ std::string two_tensors(uint64_t second_offset) {
 }
 
 TEST(Gguf, TensorsMayNotOverlap) {
-  for (const uint64_t offset : {0, 96}) EXPECT_TRUE(opens(two_tensors(offset))) << offset;
+  for (const uint64_t offset : {0, 96}) EXPECT_NO_THROW(GgufFile(MemoryFile(two_tensors(offset)).path())) << offset;
   for (const uint64_t offset : {32, 64}) {
     const MemoryFile memory(two_tensors(offset));
     expect_error([&] { GgufFile(memory.path()); }, {"must not overlap", "first", "second", std::to_string(offset)});
@@ -181,18 +146,13 @@ TEST(Gguf, TokensThatEndTextsAreThoseOfLlamaCpp) {
 
 TEST(Gguf, EveryTruncationOfTheHeaderIsRefused) {
   const std::string good = valid_gguf();
-  ASSERT_TRUE(opens(good));
-  for (size_t length = 0; length < good.size() - 32; ++length) EXPECT_FALSE(opens(good.substr(0, length))) << length;
-}
-
-TEST(Gguf, EveryChangedByteIsSurvived) {
-  const std::string good = valid_gguf();
-  for (size_t i = 0; i < good.size(); ++i) {
-    for (int value = 0; value < 256; value += 17) {
-      std::string bad = good;
-      bad[i] = static_cast<char>(value);
-      opens(bad);
-    }
+  for (size_t length = 0; length < good.size() - 32; ++length) {
+    const MemoryFile memory(good.substr(0, length));
+    const auto read = [&] {
+      const GgufFile file(memory.path());
+      file.numbers(file.tensors().at(0));
+    };
+    EXPECT_THROW(read(), Error) << length;
   }
 }
 

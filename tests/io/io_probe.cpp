@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -94,30 +95,19 @@ json table(const Arguments& args) {
   return nullptr;
 }
 
-int run(const std::string& command, const Arguments& args) {
-  struct Command {
-    std::string_view name;
-    json (*function)(const Arguments&);
-  };
-  constexpr Command kCommands[] = {{"tensors", tensors}, {"copy-tensors", copy_tensors},
-                                   {"npy", npy},         {"config", config},
-                                   {"specs", specs},     {"match", match},
-                                   {"table", table}};
-  for (const Command& entry : kCommands) {
-    if (entry.name != command) continue;
-    std::puts(entry.function(args).dump().c_str());
-    return 0;
-  }
-  std::fputs("unknown command\n", stderr);
-  return 2;
-}
+const std::map<std::string, json (*)(const Arguments&)> kCommands = {
+    {"tensors", tensors}, {"copy-tensors", copy_tensors},
+    {"npy", npy},         {"config", config},
+    {"specs", specs},     {"match", match},
+    {"table", table}};
 
 }  // namespace
 }  // namespace rf
 
 int main(int argc, char** argv) {
   try {
-    return rf::run(argc > 1 ? argv[1] : "", rf::Arguments(argv + std::min(argc, 2), argv + argc));
+    std::puts(rf::kCommands.at(argc > 1 ? argv[1] : "")({argv + std::min(argc, 2), argv + argc}).dump().c_str());
+    return 0;
   } catch (const rf::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

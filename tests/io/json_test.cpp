@@ -8,22 +8,6 @@ namespace rf::io {
 namespace {
 
 using rf::testing::expect_error;
-using rf::testing::TempDir;
-
-TEST(Json, ReadsValues) {
-  const auto json =
-      parse_json(R"( {"a": [1, -2, 2.5, "é\n", true, null, {}], "b": {"a": 18446744073709551615}} )", "t");
-  EXPECT_EQ(json["a"][0], 1);
-  EXPECT_EQ(json["a"][1], -2);
-  EXPECT_EQ(json["a"][2], 2.5);
-  EXPECT_EQ(json["a"][3], "\xc3\xa9\n");
-  EXPECT_EQ(json["a"][4], true);
-  EXPECT_TRUE(json["a"][5].is_null());
-  EXPECT_TRUE(json["a"][6].is_object());
-  EXPECT_EQ(json["b"]["a"], 18446744073709551615u);
-  EXPECT_EQ(parse_json("7", "t"), 7);
-  EXPECT_TRUE(parse_json("[]", "t").empty());
-}
 
 TEST(Json, DuplicateKeysAreAnErrorWithTheirPlace) {
   expect_error([] { parse_json("{\"a\": 1,\n  \"a\": 2}", "run.json"); },
@@ -49,14 +33,6 @@ TEST(Json, NestingIsBounded) {
   EXPECT_NO_THROW(parse_json(nested(64), "t"));
   expect_error([&] { parse_json(nested(65), "t"); }, {"64 deep", "column 65"});
   expect_error([] { parse_json(std::string(10'000'000, '['), "t"); }, {"64 deep"});
-}
-
-TEST(Json, ReadJsonNamesTheFile) {
-  const TempDir dir;
-  write_file(dir.file("a.json"), "{\"k\": [1]}");
-  EXPECT_EQ(read_json(dir.file("a.json"))["k"][0], 1);
-  write_file(dir.file("a.json"), "{");
-  expect_error([&] { read_json(dir.file("a.json")); }, {dir.file("a.json"), "JSON"});
 }
 
 }  // namespace

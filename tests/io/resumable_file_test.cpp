@@ -1,15 +1,7 @@
 // Files that one process at a time has: a file over several runs, which stays until it is complete, and locks, which
-// end with a process that is killed. tests/cli/test_embed.py kills real ones.
-#include "rf/io/resumable_file.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <thread>
+// end with a process that is killed: tests/cli/test_embed.py and tests/cli/test_resume.py kill real ones.
 
 #include "io/support.h"
-#include "rf/io/file_lock.h"
 #include "rf/io/files.h"
 
 namespace rf::io {
@@ -69,23 +61,6 @@ TEST(FileLock, HasOneHolder) {
     EXPECT_FALSE(FileLock::try_hold(dir.file("a")));
     EXPECT_TRUE(FileLock::try_hold(dir.file("b")));
   }
-  EXPECT_TRUE(FileLock::try_hold(dir.file("a")));
-}
-
-TEST(FileLock, IsLetGoWhenTheProcessIsKilled) {
-  const TempDir dir;
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    for (;;) {
-      const auto held = FileLock::try_hold(dir.file("a"));
-      while (held) ::pause();
-    }
-  }
-  while (FileLock::try_hold(dir.file("a"))) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ::kill(child, SIGKILL);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(FileLock::try_hold(dir.file("a")));
 }
 

@@ -1,8 +1,7 @@
 // safetensors: round trips, and every rule of the format with the words of its error.
 #include "rf/io/safetensors.h"
 
-#include <array>
-#include <cstring>
+#include <algorithm>
 
 #include "io/support.h"
 #include "rf/io/files.h"
@@ -38,49 +37,29 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-TEST(Safetensors, RoundTrip) {
+// tests/oracles/test_io.py has all types and shapes, read and written by the format's own library.
+TEST(Safetensors, WidestElementsFirst) {
   const TempDir dir;
   const std::string path = dir.file("m.safetensors");
-  const std::vector<float> weights = {1, 2, 3, 4, 5, 6};
   const std::vector<uint8_t> flags = {1, 0, 1};
   const std::vector<double> scale = {0.5};
-  const std::vector<TensorView> tensors = {{"flags \"é\"", DType::kBool, {3}, bytes_of(flags)},
-                                           {"weights", DType::kF32, {2, 3}, bytes_of(weights)},
-                                           {"empty", DType::kF32, {0, 4}, {}},
-                                           {"scale", DType::kF64, {}, bytes_of(scale)}};
-  write_safetensors(path, tensors, {{"format", "pt"}, {"note", "a\nb"}});
-
-  const SafetensorsFile file(path);
-  EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}, {"note", "a\nb"}}));
-  ASSERT_EQ(file.tensors().size(), tensors.size());
-  for (const TensorView& tensor : tensors) {
-    const TensorView* const found = file.find(tensor.name);
-    ASSERT_NE(found, nullptr) << tensor.name;
-    EXPECT_EQ(found->dtype, tensor.dtype);
-    EXPECT_EQ(found->shape, tensor.shape);
-    ASSERT_EQ(found->data.size(), tensor.data.size());
-    EXPECT_TRUE(std::equal(found->data.begin(), found->data.end(), tensor.data.begin()));
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(found->data.data()) % size_of(tensor.dtype), 0u) << "aligned";
-  }
+  write_safetensors(path,
+                    {{"flags \"é\"", DType::kBool, {3}, bytes_of(flags)}, {"scale", DType::kF64, {}, bytes_of(scale)}},
+                    {{"note", "a\nb"}});
+  SafetensorsFile first(path);
+  const SafetensorsFile file = std::move(first);  // with the mapping
+  EXPECT_EQ(file.metadata().at("note"), "a\nb");
   EXPECT_EQ(file.find("absent"), nullptr);
-  EXPECT_EQ(file.tensors()[0].name, "scale") << "wider elements lie first";
+  ASSERT_NE(file.find("flags \"é\""), nullptr);
+  EXPECT_EQ(&file.tensors().at(0), file.find("scale"));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(file.find("scale")->data.data()) % alignof(double), 0u);
+  EXPECT_TRUE(std::ranges::equal(file.find("scale")->data, bytes_of(scale)));
 }
 
 TEST(Safetensors, NothingIsAValidModel) {
   const TempDir dir;
   write_safetensors(dir.file("m"), {}, {});
   EXPECT_TRUE(SafetensorsFile(dir.file("m")).tensors().empty());
-}
-
-TEST(Safetensors, MovesKeepTheMapping) {
-  const TempDir dir;
-  const std::vector<int64_t> value = {42};
-  write_safetensors(dir.file("m"), {{"x", DType::kI64, {1}, bytes_of(value)}}, {});
-  SafetensorsFile first(dir.file("m"));
-  const SafetensorsFile second = std::move(first);
-  int64_t got = 0;
-  std::memcpy(&got, second.find("x")->data.data(), sizeof got);
-  EXPECT_EQ(got, 42);
 }
 
 TEST(Safetensors, ReadsTensorsInFileOrder) {
@@ -100,9 +79,6 @@ TEST(Safetensors, RefusesBadLengths) {
   expect_error([&] { SafetensorsFile{path}; }, {path, "within the file of 9 bytes", "2 bytes"});
   write_file(path, std::string(8, '\xff'));
   expect_error([&] { SafetensorsFile{path}; }, {path, "at most 100000000", "18446744073709551615"});
-  write_file(path, "");
-  expect_error([&] { SafetensorsFile{path}; }, {path, "got 0"});
-  expect_error([&] { SafetensorsFile{dir.file("absent")}; }, {"absent", "No such file"});
 }
 
 TEST(Safetensors, RefusesHeadersOfAnotherKind) {
@@ -110,8 +86,6 @@ TEST(Safetensors, RefusesHeadersOfAnotherKind) {
   expect_refused("[]", "", {"begin with {", "[]"});
   expect_refused("{", "", {"header", "JSON"});
   expect_refused(R"({"a":1})", "", {"tensor \"a\"", "an object", "got 1"});
-  expect_refused(R"({"a":[]})", "", {"tensor \"a\"", "an object", "an array"});
-  expect_refused(R"({"a":null})", "", {"tensor \"a\"", "null"});
   expect_refused("{\"a\":" + std::string(1'000'000, '['), "", {"an object", "an array"});
 }
 
@@ -156,7 +130,6 @@ TEST(Safetensors, RefusesExtentsThatDoNotTileTheData) {
                           "b":{{"dtype":"U8","shape":[4],"data_offsets":{}}}}})",
                        first, second);
   };
-  EXPECT_NO_THROW(names_in(two("[0,4]", "[4,8]"), "01234567"));
   expect_refused(two("[0,4]", "[2,6]"), "012345", {"overlap", "\"b\"", "at 2 where 4"});
   expect_refused(two("[0,4]", "[5,9]"), "012345678", {"holes", "\"b\"", "at 5 where 4"});
   expect_refused(two("[0,4]", "[4,8]"), "012345678", {"all 9 bytes", "got 8"});
@@ -190,63 +163,13 @@ TEST(Safetensors, WriterRefusesWhatAReaderWould) {
   EXPECT_EQ(dir.entries(), 0u);
 }
 
-// Damaged files: every truncation and every single changed byte of length and header ends in success or in an Error.
-// Run under the address and undefined-behaviour sanitizers too; fuzz/ edits files at random.
-std::string valid_file() {
-  const TempDir dir;
-  const std::array<std::byte, 24> data{};
-  const std::span<const std::byte> bytes(data);
-  write_safetensors(dir.file("valid"),
-                    {{"layer.weight", DType::kF32, {2, 3}, bytes},
-                     {"layer.bias", DType::kBF16, {3}, bytes.first(6)},
-                     {"none", DType::kI64, {0, 2}, {}},
-                     {"flag", DType::kBool, {}, bytes.first(1)}},
-                    {{"format", "pt"}});
-  return read_file(dir.file("valid"));
-}
-
-// True when the file is read; then each view must lie within the mapping, which touching its bytes shows.
-bool reads(std::string_view bytes) {
-  const MemoryFile memory(bytes);
-  const std::string path = memory.path();
-  try {
-    const SafetensorsFile file(path);
-    unsigned sum = 0;
-    for (const TensorView& tensor : file.tensors()) {
-      for (const std::byte b : tensor.data) sum += std::to_integer<unsigned>(b);
-    }
-    EXPECT_LT(sum, 256u * bytes.size() + 1);
-    return true;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string_view(error.what()).find(path), std::string_view::npos) << error.what();
-    EXPECT_LT(std::string_view(error.what()).size(), 1000u);
-    return false;
-  }
-}
-
-TEST(SafetensorsDamage, EveryTruncationIsRefused) {
-  const std::string good = valid_file();
-  ASSERT_TRUE(reads(good));
-  for (size_t length = 0; length < good.size(); ++length)
-    EXPECT_FALSE(reads(std::string_view(good).substr(0, length))) << length;
-  EXPECT_FALSE(reads(good + "x"));
-}
-
-TEST(SafetensorsDamage, EveryChangedHeaderByteIsSurvived) {
-  const std::string good = valid_file();
-  const size_t end = good.rfind('}') + 1;
-  for (size_t i = 0; i < end; ++i) {
-    for (int value = 0; value < 256; value += i < 8 ? 5 : 17) {
-      std::string bad = good;
-      bad[i] = static_cast<char>(value);
-      reads(bad);
-    }
-    for (const char c : std::string_view("\"\\{}[],:-0e.\n\x7f\x80\xff", 17)) {
-      std::string bad = good;
-      bad[i] = c;
-      reads(bad);
-    }
-  }
+// tests/fuzz changes bytes of files.
+TEST(Safetensors, EveryTruncationIsRefused) {
+  const std::string good = container(R"({"a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]}})", "abcd");
+  const auto read = [](std::string_view bytes) { SafetensorsFile(MemoryFile(bytes).path()); };
+  EXPECT_NO_THROW(read(good));
+  for (size_t length = 0; length < good.size(); ++length) EXPECT_THROW(read(good.substr(0, length)), Error) << length;
+  EXPECT_THROW(read(good + "x"), Error);
 }
 
 }  // namespace

@@ -24,44 +24,25 @@ TEST(Config, MissingKeysTakeTheirDefaults) {
   EXPECT_EQ(parse_config({{"hidden_size", 384}, {"embedding_size", 128}}).embedding_size, 128);
 }
 
+// tests/oracles/test_model_config.py has the keys of transformers.
 TEST(Config, WritesWhatItReads) {
   ModelConfig c;
-  c.vocab_size = 100;
-  c.embedding_size = 10;
-  c.hidden_size = 24;
-  c.num_attention_heads = 3;
   c.hidden_act = Activation::kGeluTanh;
-  c.layer_norm_eps = 1e-7;
-  c.pad_token_id = 7;
-  c.is_decoder = c.add_cross_attention = c.rotary_value = true;
-  c.tie_word_embeddings = false;
-  c.num_labels = 3;
-  c.id2label = {{0, "no"}, {1, "yes"}, {2, "\"é\""}};
-  c.problem_type = "multi_label_classification";
-  c.summary_type = "first";
   c.classifier_activation = "gelu_new";
   c.classifier_dropout = 0.25;
   c.architectures = {"RoFormerForCausalLM"};
   c.kept = {{"transformers_version", "\"4.30.0\""}, {"task_specific_params", "{\"a\":[1,null]}"}};
-  EXPECT_EQ(parse_config(to_json(c)), c);
   EXPECT_EQ(c.head(), Head::kCausalLm);
-
-  for (const auto kind : {TrainingPositions::Kind::kRandomized, TrainingPositions::Kind::kShifted}) {
-    ModelConfig plain;
-    plain.training_positions = {kind, 300};
-    EXPECT_EQ(parse_config(to_json(plain)), plain);
-    EXPECT_EQ(model_type(plain), "rf_encoder");
-  }
-  ModelConfig augmented;
-  augmented.position_encodings = {{.type = "sinusoidal", .options = "{}"}};
-  augmented.training_positions = {TrainingPositions::Kind::kAugmented, 0, 5, 0.5, 1.03};
-  EXPECT_EQ(parse_config(to_json(augmented)), augmented);
-  for (const Activation act :
-       {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu, Activation::kSilu, Activation::kTanh}) {
-    ModelConfig plain;
-    plain.hidden_act = act;
-    EXPECT_EQ(parse_config(to_json(plain)), plain);
-  }
+  std::vector<ModelConfig> all(6, ModelConfig{});
+  all[0] = c;
+  all[1].training_positions = {TrainingPositions::Kind::kRandomized, 300};
+  all[2].training_positions = {TrainingPositions::Kind::kShifted, 300};
+  all[3].position_encodings = {{.type = "sinusoidal", .options = "{}"}};
+  all[3].training_positions = {TrainingPositions::Kind::kAugmented, 0, 5, 0.5, 1.03};
+  all[4].hidden_act = Activation::kSilu;
+  all[5].hidden_act = Activation::kTanh;
+  for (const ModelConfig& each : all) EXPECT_EQ(parse_config(to_json(each)), each);
+  EXPECT_EQ(model_type(all[1]), "rf_encoder");
 }
 
 TEST(Config, SavesAndLoadsADirectory) {
@@ -80,17 +61,9 @@ TEST(Config, SavesAndLoadsADirectory) {
 }
 
 TEST(Config, HarmlessKeysAreKeptAndDtypesDropped) {
-  const ModelConfig c = parse_config({{"transformers_version", "4.8.1"},
-                                      {"use_cache", false},
-                                      {"top_k", 50},
-                                      {"torch_dtype", "float16"},
-                                      {"_name_or_path", "x"}});
-  const json out = to_json(c);
-  EXPECT_EQ(out["transformers_version"], "4.8.1");
+  const json out = to_json(parse_config({{"use_cache", false}, {"torch_dtype", "float16"}, {"_name_or_path", "x"}}));
   EXPECT_EQ(out["use_cache"], false);
-  EXPECT_EQ(out["top_k"], 50);
-  EXPECT_FALSE(out.contains("_name_or_path"));
-  EXPECT_FALSE(out.contains("torch_dtype"));
+  EXPECT_FALSE(out.contains("_name_or_path") || out.contains("torch_dtype"));
   EXPECT_EQ(out["dtype"], "float32");
   EXPECT_FALSE(to_json(ModelConfig{}).contains("transformers_version")) << "not ours to invent";
 }
@@ -99,8 +72,6 @@ TEST(Config, UnknownKeysAreErrorsWithAHint) {
   expect_refused({{"window_size", 4}}, {"window_size must be", "4"});
   expect_refused({{"sliding_window", 8}}, {"sliding_window must be", "8"});
   expect_refused({{"is_causal", true}}, {"is_causal must be", "true"});
-  expect_refused({{"no_rope_layers", {1, 0}}}, {"no_rope_layers must be", "[1,0]"});
-  expect_refused({{"num_experts", 2}}, {"num_experts must be", "2"});
   expect_refused({{"scale_attn_weights", false}}, {"scale_attn_weights must be", "false"});
   expect_refused({{"layer_types", {"full_attention", "sliding_attention"}}}, {"layer_types must be", "sliding"});
   expect_refused({{"use_bidirectional_attention", false}}, {"use_bidirectional_attention must be", "false"});
@@ -111,8 +82,6 @@ TEST(Config, UnknownKeysAreErrorsWithAHint) {
                                 {"is_causal", false},
                                 {"scale_attn_weights", true},
                                 {"use_bidirectional_attention", true}}));
-  expect_refused({{"auto_map", {{"AutoModel", "x.Y"}}}}, {"auto_map"});
-  expect_refused({{"hiden_size", 4}}, {"\"hiden_size\"", "did you mean hidden_size?"});
   expect_refused({{"rotary_values", true}}, {"did you mean rotary_value?"});
   expect_refused({{"model_type", "roformer"}, {"rope_theta", 500000.0}}, {"rope_theta", "500000", "rf_encoder"});
   expect_refused({{"model_type", "roformer"}, {"position_embedding_type", "relative_key"}},
@@ -132,8 +101,6 @@ TEST(Config, RoFormerV2) {
     EXPECT_EQ(model_type(c), "roformer_v2");
     EXPECT_EQ(architecture_of(c, Head::kMaskedLm), "RoFormerForMaskedLM");
     const json written = to_json(c);
-    EXPECT_EQ(written["use_bias"], false);
-    EXPECT_EQ(written["norm_type"], "rms_norm");
     EXPECT_EQ(parse_config(written), c);
   }
   EXPECT_EQ(parse_config({{"model_type", "roformer_v2"}}).hidden_act, Activation::kRelu);
@@ -157,16 +124,12 @@ TEST(Config, RoFormerV2) {
 TEST(Config, WrongTypes) {
   expect_refused(json::array(), {"JSON object"});
   expect_refused({{"vocab_size", "many"}}, {"vocab_size", "an integer", "\"many\""});
-  expect_refused({{"vocab_size", 10.0}}, {"vocab_size", "an integer", "10.0"});
   expect_refused({{"vocab_size", nullptr}}, {"vocab_size", "an integer", "null"});
   EXPECT_EQ(parse_config({{"pad_token_id", nullptr}}).pad_token_id, 0);
   expect_refused({{"vocab_size", 18446744073709551615u}}, {"vocab_size", "2^63", "18446744073709551615"});
-  expect_refused({{"embedding_size", "x"}}, {"embedding_size", "an integer"});
   expect_refused({{"layer_norm_eps", "1e-12"}}, {"layer_norm_eps", "a number"});
   expect_refused({{"rotary_value", 1}}, {"rotary_value", "true or false", "1"});
   expect_refused({{"hidden_act", "gelu_10"}}, {"hidden_act", "silu", "gelu_10"});
-  expect_refused({{"hidden_act", 3}}, {"hidden_act", "3"});
-  expect_refused({{"architectures", "RoFormerModel"}}, {"architectures", "a list"});
   expect_refused({{"architectures", {1}}}, {"architectures", "a list", "[1]"});
   expect_refused({{"problem_type", 1}}, {"problem_type", "a string or null"});
 }
@@ -183,11 +146,9 @@ TEST(Config, Ranges) {
       expect_refused({{key, value}}, {key, "[0, 1 - 2^-17)", fmt::format("{}", value)});
     EXPECT_NO_THROW(parse_config({{key, 0}}));
   }
-  expect_refused({{"layer_norm_eps", 0}}, {"layer_norm_eps", "above 0"});
   expect_refused({{"layer_norm_eps", -1e-5}}, {"layer_norm_eps", "above 0", "-1e-05"});
   expect_refused({{"initializer_range", -1}}, {"initializer_range", "-1"});
   expect_refused({{"pad_token_id", 50000}}, {"pad_token_id", "[0, 49999]", "50000"});
-  expect_refused({{"pad_token_id", -1}}, {"pad_token_id", "-1"});
 }
 
 TEST(Config, HeadSizes) {
@@ -211,16 +172,11 @@ TEST(Config, Tasks) {
 TEST(Config, LabelsMustAgree) {
   const json id2label = {{"0", "a"}, {"1", "b"}, {"2", "c"}}, label2id = {{"a", 0}, {"b", 1}, {"c", 2}};
   const ModelConfig c = parse_config({{"id2label", id2label}, {"label2id", label2id}, {"num_labels", 3}});
-  EXPECT_EQ(c.num_labels, 3);
-  EXPECT_EQ(c.id2label.at(2), "c");
+  EXPECT_EQ(c.id2label.size(), 3u);
   EXPECT_EQ(parse_config({{"num_labels", 5}}).num_labels, 5);
   EXPECT_TRUE(parse_config({{"id2label", {{"0", "LABEL_0"}, {"1", "LABEL_1"}}}}).id2label.empty());
   EXPECT_NO_THROW(parse_config({{"id2label", {{"0", "a"}, {"1", "a"}}}, {"label2id", {{"a", 1}}}}));
   EXPECT_EQ(to_json(parse_config({{"id2label", id2label}, {"label2id", {{"a", 0}}}}))["label2id"], label2id);
-  // What transformers saves after `config.id2label = ...`: label2id kept its default.
-  const json defaults = {{"LABEL_0", 0}, {"LABEL_1", 1}, {"LABEL_2", 2}};
-  EXPECT_EQ(to_json(parse_config({{"id2label", id2label}, {"label2id", defaults}}))["label2id"], label2id);
-
   expect_refused({{"id2label", id2label}, {"num_labels", 2}}, {"num_labels", "3, got 2"});
   expect_refused({{"id2label", {{"0", "a"}, {"2", "b"}}}}, {"id2label", "\"0\" to \"n-1\""});
   expect_refused({{"id2label", {{"0", 1}}}}, {"id2label"});
@@ -272,9 +228,6 @@ TEST(Config, PositionKeys) {
   EXPECT_EQ(c.position_encodings[0].type, "nezha");
   EXPECT_EQ(c.vocab_size, 21128);
   EXPECT_EQ(c.classifier_dropout, 0.1);
-  c = parse_config({{"model_type", "bert"}});
-  EXPECT_EQ(c.vocab_size, 30522);
-  EXPECT_EQ(c.max_position_embeddings, 512);
   EXPECT_EQ(parse_config({{"family", "bert"}}).vocab_size, 30522);
 
   const json two = {"sinusoidal", "rope"};
@@ -307,12 +260,6 @@ TEST(Config, DeviationsFromTransformersAreNamed) {
 }
 
 TEST(Config, Architectures) {
-  for (const char* name :
-       {"RoFormerModel", "RoFormerForMaskedLM", "RoFormerForCausalLM", "RoFormerForSequenceClassification",
-        "RoFormerForMultipleChoice", "RoFormerForTokenClassification", "RoFormerForQuestionAnswering"}) {
-    EXPECT_EQ(architecture_of({}, head_of_architecture(name)), name);
-    EXPECT_EQ(parse_config({{"architectures", {name}}}).head(), head_of_architecture(name));
-  }
   const ModelConfig bert = parse_config({{"model_type", "bert"}});
   EXPECT_EQ(architecture_of(bert, Head::kCausalLm), "BertLMHeadModel");
   EXPECT_EQ(architecture_of(parse_config({{"model_type", "nezha"}}), Head::kMaskedLm), "RfEncoderForMaskedLM");

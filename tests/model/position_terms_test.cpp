@@ -1,40 +1,28 @@
-// The file of position terms: what is written is read, and everything else is refused with its reason.
+// The file of position terms: what is damaged is refused with its reason. tests/engine/test_encodings.py writes and
+// reads those of all encodings.
 #include "rf/model/position_terms.h"
-
-#include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <numeric>
 
-#include "rf/io/error.h"
+#include "io/support.h"
 #include "rf/model/computed_encoding.h"
 
 namespace rf {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 using Metadata = std::map<std::string, std::string>;
 
 class PositionTermsTest : public ::testing::Test {
  protected:
-  PositionTermsTest() : dir_(fs::temp_directory_path() / ("position_terms_" + std::to_string(getpid()))) {
-    fs::create_directories(dir_);
+  PositionTermsTest() {
     config_.position_encodings = {{.type = "alibi", .options = "{}"}};
     config_.num_hidden_layers = 2;
     config_.num_attention_heads = 3;
     config_.hidden_size = 12;
     std::iota(numbers_.begin(), numbers_.end(), 1.0f);
-  }
-  ~PositionTermsTest() override { fs::remove_all(dir_); }
-
-  PositionTerms::Term term(std::vector<int64_t> shape, int64_t lo = 0, int64_t hi = 0) const {
-    const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    return {.shape = std::move(shape), .values = {numbers_.data(), static_cast<size_t>(count)}, .lo = lo, .hi = hi};
   }
 
   io::TensorView view(const std::string& name, std::vector<int64_t> shape, io::DType dtype = io::DType::kF32) const {
@@ -48,57 +36,19 @@ class PositionTermsTest : public ::testing::Test {
   }
 
   std::string reason(const std::vector<io::TensorView>& tensors, const Metadata& entries) const {
-    io::write_safetensors(path(), tensors, entries);
-    return reason();
-  }
-  std::string reason(const std::string& hash = "h") const {
+    io::write_safetensors(dir_.file(kPositionTermsFile), tensors, entries);
     try {
-      const PositionTermsFile file(dir_.string(), config_, hash);
+      const PositionTermsFile file(dir_.path(), config_, "h");
     } catch (const Error& error) {
       return error.what();
     }
     return "none";
   }
-  std::string path() const { return (dir_ / kPositionTermsFile).string(); }
 
-  fs::path dir_;
+  testing::TempDir dir_;
   ModelConfig config_;
   std::vector<float> numbers_ = std::vector<float>(1000);
 };
-
-TEST_F(PositionTermsTest, ReadsWhatWasWritten) {
-  PositionTerms terms;
-  terms.shared = {{"bias", term({3, 7}, -3, 3)}, {"reset_row", term({3})}};
-  terms.layers = {{{"key_table", term({1, 2, 4}, 0, 1)}}, {{"key_table", term({1, 2, 4}, 0, 1)}}};
-  terms.scale = 0.1;  // in binary without end
-  terms.tokens = 4;
-  write_position_terms(dir_.string(), terms, "h");
-  const PositionTermsFile file(dir_.string(), config_, "h");
-  EXPECT_EQ(file.terms().tokens, 4);
-  EXPECT_EQ(file.terms().longest, kAllTokens);
-  EXPECT_EQ(file.terms().scale, 0.1);
-  ASSERT_EQ(file.terms().shared.size(), 2u);
-  const PositionTerms::Term& bias = file.terms().shared.at("bias");
-  EXPECT_EQ(bias.lo, -3);
-  EXPECT_EQ(bias.hi, 3);
-  EXPECT_EQ(bias.shape, (std::vector<int64_t>{3, 7}));
-  EXPECT_TRUE(std::equal(bias.values.begin(), bias.values.end(), numbers_.begin()));
-  ASSERT_EQ(file.terms().layers.size(), 2u);
-  EXPECT_EQ(file.terms().layers[1].at("key_table").values.size(), 8u);
-}
-
-TEST_F(PositionTermsTest, NamesTheCommandThatWritesTheFile) {
-  EXPECT_NE(reason().find("roformer bake --model "), std::string::npos);
-  EXPECT_NE(bake_command("a b", 9000).find("--model 'a b' --length 9000"), std::string::npos);
-}
-
-TEST_F(PositionTermsTest, RefusesTermsOfOtherWeights) {
-  write_position_terms(dir_.string(), {.shared = {}, .layers = {{}, {}}, .scale = {}}, "h");
-  EXPECT_EQ(reason(), "none");
-  const std::string stale = reason("g");
-  EXPECT_NE(stale.find("got those of others"), std::string::npos) << stale;
-  EXPECT_NE(stale.find("roformer bake"), std::string::npos) << stale;
-}
 
 TEST_F(PositionTermsTest, HashesWhatTermsAreMadeOf) {
   const io::TensorView gate = view("position_encoding.layer.0.gate", {3, 2}), same = gate;

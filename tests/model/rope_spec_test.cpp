@@ -1,8 +1,7 @@
 // RopeSpec: the keys of both versions of Hugging Face, what they default to, and every error a user can trigger. The
-// frequencies are compared with other people's in tests/oracles/test_rope_scalings.py.
+// frequencies and attention factors are compared with other people's in tests/oracles/test_rope_scalings.py.
 #include "rf/model/rope_spec.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "io/support.h"
@@ -158,28 +157,23 @@ TEST(RopeSpec, RotatedDimensionsAreEven) {
                     {"ntk must have at least 4 rotated dimensions, got 2"});
 }
 
-TEST(RopeSpec, AttentionFactorOfYarn) {
-  EXPECT_DOUBLE_EQ(read_v5(kYarn).attention_factor, 0.1 * std::log(4.0) + 1);
+// A stretch up to 1, and of what was trained on more than the model takes, shrinks nothing.
+TEST(RopeSpec, AttentionFactorWithoutAStretch) {
   EXPECT_EQ(read_v5(with(kYarn, {{"factor", 1}})).attention_factor, 1);
-  EXPECT_EQ(read_v5(with(kYarn, {{"attention_factor", 1.25}})).attention_factor, 1.25);
-  EXPECT_DOUBLE_EQ(read_v5(with(kYarn, {{"mscale", 2}, {"mscale_all_dim", 1}})).attention_factor,
-                   (0.2 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1));
+  EXPECT_EQ(read_v5(with(kLongrope, {{"factor", 1}})).attention_factor, 1);
+  EXPECT_EQ(read_v5(with(kLongrope, {{"original_max_position_embeddings", 4096}})).attention_factor, 1);
+}
+
+TEST(RopeSpec, KeysThatGoTogether) {
   expect_refused_v5(with(kYarn, {{"mscale", 0.7}}), {"mscale_all_dim must be given together", "mscale 0.7"});
   expect_refused_v5(with(kYarn, {{"mscale", 0.7}, {"mscale_all_dim", 0.7}, {"attention_factor", 1.0}}),
                     {"mscale must be absent where attention_factor is given, got 0.7"});
-}
-
-TEST(RopeSpec, Longrope) {
-  const double from_lengths = std::sqrt(1 + std::log(512.0 / 128) / std::log(128.0));
-  EXPECT_DOUBLE_EQ(read_v5(kLongrope).attention_factor, from_lengths);
-  EXPECT_DOUBLE_EQ(read_v5(with(kLongrope, {{"factor", 4}})).attention_factor, from_lengths);
-  EXPECT_EQ(read_v5(with(kLongrope, {{"factor", 1}})).attention_factor, 1);
-  // Trained on more than the model takes: a stretch below 1 shrinks nothing.
-  EXPECT_EQ(read_v5(with(kLongrope, {{"original_max_position_embeddings", 4096}})).attention_factor, 1);
-  EXPECT_EQ(read_v5(with(kLongrope, {{"attention_factor", 1.19}})).attention_factor, 1.19);
-  EXPECT_TRUE(read_v5(kLongrope).changes_with_length());
   expect_refused_v5(with(kLongrope, {{"attention_factor", 1.19}, {"factor", 4}}),
                     {"factor must be absent where attention_factor is given, got 4"});
+}
+
+TEST(RopeSpec, DivisorsOfLongrope) {
+  EXPECT_TRUE(read_v5(kLongrope).changes_with_length());
   expect_refused_v5(with(kLongrope, {{"long_factor", std::vector<double>(11, 1.0)}}),
                     {"long_factor must be a list of 12 numbers", "got 11 of them"});
   expect_refused_v5(with(kLongrope, {{"short_factor", 2.0}}), {"short_factor must be a list", "got 2.0"});
@@ -207,17 +201,6 @@ TEST(RopeSpec, SectionsOfThreeAxes) {
         {"mrope_section must be 3 counts of pairs that sum to 12", wrong.dump()});
   }
   expect_error([&] { read(json::object(), shape); }, {"mrope_section", "got none"});
-}
-
-TEST(RopeSpec, FrequenciesFollowTheLengthOnlyWhereTheTypeDoes) {
-  const RopeSpec fixed = read_v5(kYarn);
-  EXPECT_EQ(frequencies(fixed, 1).hi, frequencies(fixed, 100000).hi);
-  const RopeSpec dynamic = read_v5({{"rope_type", "dynamic"}, {"factor", 2}});
-  EXPECT_EQ(frequencies(dynamic, 512).hi, frequencies(read(json::object()), 1).hi);
-  EXPECT_LT(frequencies(dynamic, 513).hi[1], frequencies(dynamic, 512).hi[1]);
-  const RopeSpec longrope = read_v5(kLongrope);
-  EXPECT_EQ(frequencies(longrope, 128).hi[0], 1 / 1.5);
-  EXPECT_EQ(frequencies(longrope, 129).hi[0], 1 / 3.0);
 }
 
 }  // namespace

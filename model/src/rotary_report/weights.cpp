@@ -62,7 +62,7 @@ class WeightChecker {
       : files_(files), facts_(facts), report_(report), findings_(findings) {}
 
   void check() {
-    const bool plain = facts_.family == nullptr || facts_.family->plain_projections;
+    const bool plain = facts_.family == nullptr || facts_.family->plain_qkv;
     if (plain && report_.heads > 0) check_projections();
     if (facts_.family != nullptr && facts_.family->head_key == "qk_rope_head_dim") check_latent();
     check_stored_frequencies();

@@ -18,7 +18,6 @@
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/io/model_folder.h"
 #include "rf/io/nearest_name.h"
 #include "rf/text/segmenter.h"
 

@@ -20,9 +20,35 @@
 #include <vector>
 
 #include "rf/engine/model.h"
-#include "rf/engine/similarity.h"
 
 namespace rf::engine {
+
+// The functions of sentence-transformers for the similarity of two vectors (similarity_fn_name). Greater is more
+// similar.
+enum class Similarity {
+  kCosine,
+  kDot,
+  kEuclidean,  // the negative distance
+  kManhattan,  // the negative distance
+};
+
+// The similarity of vectors of equal size, in float64. The cosine of a vector of zeros is 0.
+RF_ENGINE_API double similarity(Similarity function, std::span<const float> a, std::span<const float> b);
+
+// Prompts of sentence-transformers: texts that are put before others, by name.
+struct Prompts {
+  std::map<std::string, std::string> by_name;
+  std::optional<std::string> default_name;  // the name of one prompt
+};
+
+// Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json. Throws Error for invalid
+// values.
+RF_ENGINE_API Prompts read_prompts(const std::string& path);
+
+// The requested prompt, as text or by name; by default the prompt of default_name, else "". Throws ArgumentError,
+// [where], if both are given and for an unknown name.
+RF_ENGINE_API std::string prompt_of(const Prompts& prompts, const std::optional<std::string>& text,
+                                    const std::optional<std::string>& name, std::string_view where);
 
 // The treatment of a text with more than max_length tokens.
 enum class LongTexts {

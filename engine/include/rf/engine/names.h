@@ -5,9 +5,9 @@
 #include <string_view>
 #include <utility>
 
+#include "rf/engine/embedder.h"
 #include "rf/engine/model.h"
 #include "rf/engine/precision.h"
-#include "rf/engine/similarity.h"
 
 namespace rf::engine {
 

@@ -63,6 +63,8 @@ class GgufFile {
 
  private:
   void check_overlaps() const;
+  template <typename Visit>
+  void visit_array(const std::string& key, const char* elements, const Visit& visit) const;
 
   std::string path_;
   std::unique_ptr<MappedFile> file_;

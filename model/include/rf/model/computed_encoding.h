@@ -8,7 +8,6 @@
 
 #include "rf/model/config.h"
 #include "rf/model/rotary_rows.h"
-#include "rf/model/sinusoid.h"
 
 namespace rf {
 

@@ -20,8 +20,6 @@
 #include <string_view>
 #include <vector>
 
-#include "rf/model/encoding_config.h"
-
 namespace rf {
 
 // The model family, which determines heads, default sizes and weight names. The encoders are equal, except for the
@@ -76,6 +74,22 @@ struct TrainingPositions {
   int64_t most = 0;                                              // L or K
   double global_shift = 0, local_shift = 0, global_scaling = 1;  // G, E, S
   bool operator==(const TrainingPositions&) const = default;
+};
+
+// The position encoding and the attention of a model: a name, and keys that only the named encoding or attention
+// interprets.
+// "position_encoding": {"type": "shaw", "max_relative_position": 16}, or "position_encoding": "shaw".
+struct EncodingConfig {
+  std::string type = "rope";
+  std::string options = "{}";  // JSON object with the keys besides type, sorted, without spaces
+  bool operator==(const EncodingConfig&) const = default;
+};
+
+// "attention": {"type": "linear", "feature_map": "elu"}, or "attention": "softmax".
+struct AttentionConfig {
+  std::string type = "softmax";
+  std::string options = "{}";
+  bool operator==(const AttentionConfig&) const = default;
 };
 
 // Defaults are as in transformers' RoFormerConfig; for the family kBert, parse_config uses the defaults of BertConfig.

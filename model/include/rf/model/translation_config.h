@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "rf/model/config.h"
-#include "rf/model/encoding_config.h"
 #include "rf/model/weights.h"
 
 namespace rf {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rf/io/strict_object.h"
-#include "rf/model/encoding_config.h"
+#include "rf/model/config.h"
 #include "rf/nn/encoding_info.h"
 #include "rf/nn/positions.h"
 #include "rf/ops/terms.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rf/io/progress.h"
-#include "rf/model/encoding_config.h"
+#include "rf/model/config.h"
 #include "rf/train/run_config.h"
 
 namespace rf::train {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "rf/io/file_lock.h"
+#include "rf/io/files.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::train {
