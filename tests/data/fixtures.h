@@ -2,49 +2,24 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "rf/data/batcher.h"
 #include "rf/data/prepare.h"
+#include "rf/data/random.h"
 #include "rf/data/shard.h"
 #include "rf/data/split.h"
-#include "rf/io/error.h"
 #include "rf/text/tokenizer.h"
+#include "temporary_files.h"
 
 namespace rf::data {
 
-class Directory {
- public:
-  Directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "rf_data_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  std::string operator/(const std::string& name) const { return fmt::format("{}/{}", path_, name); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-inline void write(const std::string& path, const std::string& text) {
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-inline std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using namespace tests;
 
 // Every file under a directory by name.
 inline std::map<std::string, std::string> contents(const std::string& directory) {
@@ -57,21 +32,6 @@ inline std::map<std::string, std::string> contents(const std::string& directory)
   return files;
 }
 
-// The message of the Error that `action` throws; a failure when it throws none.
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no rf::Error";
-  return "";
-}
-
-inline void expect_has(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
-}
 inline void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) expect_has(message, part);
 }
@@ -96,6 +56,34 @@ inline TestDocument read_document(const Split& split, int64_t d) {
   return document;
 }
 
+// Sizes from `least` to below `end` from the generator (the truth does not depend on how they are drawn).
+inline std::vector<int64_t> sizes(int64_t count, int64_t least, int64_t end) {
+  std::vector<int64_t> made;
+  for (uint32_t i = 0; i < count; ++i) made.push_back(least + scale_to(philox4x32(99, {i, 0, 0, 0})[0], end - least));
+  return made;
+}
+
+// Documents whose tokens are numbered through: 5, 6, 7, ... A word has one token or, with `words`, some.
+inline std::vector<TestDocument> numbered(const std::vector<int64_t>& sizes, bool words = false) {
+  std::vector<TestDocument> documents;
+  uint32_t next = 5;
+  for (const int64_t size : sizes) {
+    TestDocument& made = documents.emplace_back();
+    for (int64_t i = 0; i < size; ++i, ++next) {
+      made.ids.push_back(static_cast<int32_t>(next));
+      made.starts_word.push_back(i == 0 || !words || philox4x32(3, {next, 0, 0, 0})[0] % 2 == 0);
+    }
+  }
+  return documents;
+}
+
+inline std::vector<Batch> batches_in_order(const Batcher& batcher) {
+  std::vector<Batch> all;
+  Batch batch;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) all.push_back(batch);
+  return all;
+}
+
 inline constexpr text::SpecialIds kSpecial{.pad = 0, .unk = 1, .cls = 2, .sep = 3, .mask = 4};
 
 // [PAD] [UNK] [CLS] [SEP] [MASK], then w0 ... and ##x0 ..., half each.
@@ -108,10 +96,10 @@ inline text::Vocabulary make_vocabulary(int size) {
   return text::Vocabulary(tokens);
 }
 
-inline std::string make_model(const Directory& directory, int size = 1000) {
+inline std::string make_model(const Directory& directory, int size = 1000, const text::TokenizerOptions& options = {}) {
   const std::string model = directory / "model";
   std::filesystem::create_directories(model);
-  text::Tokenizer(make_vocabulary(size), {}).save(model);
+  text::Tokenizer(make_vocabulary(size), options).save(model);
   return model;
 }
 

@@ -8,8 +8,6 @@
 #include <set>
 
 #include "fixtures.h"
-#include "rf/data/batcher.h"
-#include "rf/data/random.h"
 
 namespace rf::data {
 namespace {
@@ -21,27 +19,15 @@ struct Documents {
   std::map<int64_t, int64_t> document_of;  // by token
   std::set<int64_t> starts_word;
 
-  // A word has 1, 2 or 3 tokens with `words`, otherwise 1.
-  explicit Documents(const std::vector<int64_t>& sizes, bool words = false) {
-    int32_t next = kFirst;
-    for (const int64_t size : sizes) {
-      TestDocument& document = made.emplace_back();
-      for (int64_t i = 0; i < size; ++i) {
-        const bool starts = i == 0 || !words || philox4x32(3, {uint32_t(next), 0, 0, 0})[0] % 2 == 0;
-        if (starts) starts_word.insert(next);
-        document_of[next] = std::ssize(made);
-        document.ids.push_back(next++);
-        document.starts_word.push_back(starts ? 1 : 0);
+  explicit Documents(const std::vector<int64_t>& sizes, bool words = false) : made(numbered(sizes, words)) {
+    for (const TestDocument& document : made) {
+      for (size_t i = 0; i < document.ids.size(); ++i) {
+        if (document.starts_word[i] != 0) starts_word.insert(document.ids[i]);
+        document_of[document.ids[i]] = &document - made.data();
       }
     }
   }
 };
-
-std::vector<int64_t> sizes(int64_t count, int64_t least, int64_t most) {
-  std::vector<int64_t> made;
-  for (uint32_t i = 0; i < count; ++i) made.push_back(least + scale_to(philox4x32(7, {i, 0, 0, 0})[0], most - least));
-  return made;
-}
 
 struct Pair {
   std::vector<int64_t> first, second;
@@ -196,26 +182,6 @@ TEST_P(PairsOfSegments, BothClassesEndDocuments) {
   }
 }
 
-TEST_P(PairsOfSegments, ResumeAndSkipAsNext) {
-  const Documents documents(sizes(60, 2, 200));
-  const auto data = split(documents);
-  BatchOptions given = options(Pairs::kNextSentence);
-  given.batch_size = 3;
-  const Batcher batcher(data, kSpecial, given), again(data, kSpecial, given);
-  BatchCursor read, skipped;
-  while (read.epoch < 3) {
-    BatchCursor at = skipped;
-    const Batch batch = batcher.next(read);
-    EXPECT_TRUE(again.next_step(skipped, 1, [](int64_t) { return false; }).empty());
-    ASSERT_EQ(std::pair(read.epoch, read.row), std::pair(skipped.epoch, skipped.row));
-    const Batch resumed = again.next(at);
-    EXPECT_EQ(batch.ids, resumed.ids);
-    EXPECT_EQ(batch.types, resumed.types);
-    EXPECT_EQ(batch.pair_labels, resumed.pair_labels);
-    EXPECT_EQ(batch.places, resumed.places);
-  }
-}
-
 TEST_P(PairsOfSegments, EpochsAndSeedsDiffer) {
   const Documents documents(sizes(60, 20, 200));
   const auto data = split(documents);
@@ -272,8 +238,7 @@ TEST(SegmentPairs, PaddedAndPackedAreTheSame) {
   for (const Packing packing : {Packing::kPadded, Packing::kPacked}) {
     const Batcher batcher(data, kSpecial,
                           {.max_length = 35, .batch_size = 4, .packing = packing, .pairs = Pairs::kNextSentence});
-    Batch batch;
-    for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    for (const Batch& batch : batches_in_order(batcher)) {
       for (const Pair& pair : pairs_of(batch)) found[packing == Packing::kPacked].insert(pair);
       masked[packing == Packing::kPacked].insert(batch.labels.begin(), batch.labels.end());
     }

@@ -23,23 +23,6 @@ class Verify : public Prepare {
   }
 };
 
-TEST_F(Verify, CountsAllSplits) {
-  const VerifyReport report = verify_output();
-  EXPECT_TRUE(report.damaged.empty());
-  int64_t tokens = 0, shards = 0, bytes = 0;
-  for (const char* name : {"train", "valid"}) tokens += Split(directory_ / "out", name, "").tokens();
-  for (const auto& [name, content] : contents(directory_ / "out")) {
-    if (!name.ends_with(".rfs")) continue;
-    ++shards;
-    bytes += std::ssize(content);
-  }
-  EXPECT_GT(shards, 6);
-  EXPECT_EQ(report.shards, shards);
-  EXPECT_EQ(report.bytes, bytes);
-  EXPECT_EQ(report.documents, 300);
-  EXPECT_EQ(report.tokens, tokens);
-}
-
 TEST_F(Verify, NamesEveryDamagedShard) {
   const int64_t shards = verify_output().shards;
   change_byte("train-00001.rfs", 300);
@@ -70,14 +53,6 @@ TEST_F(Verify, ShardsThatAreNotTheirs) {
   ASSERT_EQ(vocabulary.damaged.size(), 1u);
   EXPECT_EQ(vocabulary.damaged[0].file, "train-00000.rfs");
   expect_has(vocabulary.damaged[0].error, "must have the vocabulary of data.json");
-}
-
-TEST_F(Verify, NoDataDirectory) {
-  expect_has(error_of([&] {
-               io::Progress progress;
-               verify(directory_ / "text", progress);
-             }),
-             "must be a directory made by prepare");
 }
 
 }  // namespace

@@ -311,7 +311,7 @@ TEST(LinearMemory, FirstTokensOfLongTexts) {
   for (const Pipeline pipeline : {Pipeline::kBertLegacy, Pipeline::kRoformer, Pipeline::kWobert}) {
     TokenizerOptions options{.pipeline = pipeline};
     if (pipeline.segments_words()) {
-      const TempDir dir;
+      const Directory dir;
       options.dictionary = Dictionary::load(dir.write("words.txt", "hello 5\n"), {}, {""});
     }
     tokenizers.emplace_back(Vocabulary(tokens), options);

@@ -6,7 +6,7 @@
 namespace rf::text {
 namespace {
 
-Tokenizer tokenizer(Pipeline pipeline, Case letter_case, const TempDir& dir) {
+Tokenizer tokenizer(Pipeline pipeline, Case letter_case, const Directory& dir) {
   if (!pipeline.has_word_pieces()) return byte_tokenizer();
   TokenizerOptions options{.pipeline = pipeline, .letter_case = letter_case};
   if (pipeline.segments_words()) {
@@ -16,11 +16,11 @@ Tokenizer tokenizer(Pipeline pipeline, Case letter_case, const TempDir& dir) {
 }
 
 TEST(Pipelines, AreFoundByTheirNames) {
-  const std::string message = message_of([] { pipeline_of_name("Bert"); });
-  expect_contains(message, "[tokenizer] pipeline must be bert, bert-legacy, roformer, wobert");
+  const std::string message = error_of([] { pipeline_of_name("Bert"); });
+  expect_has(message, "[tokenizer] pipeline must be bert, bert-legacy, roformer, wobert");
   for (const Pipeline pipeline : all_pipelines()) {
     EXPECT_TRUE(pipeline_of_name(name(pipeline)) == pipeline) << name(pipeline);
-    expect_contains(message, std::string(name(pipeline)));
+    expect_has(message, std::string(name(pipeline)));
   }
 }
 
@@ -28,7 +28,7 @@ TEST(Pipelines, AreLoadedAsTheyWereSaved) {
   for (size_t i = 0; i < 2 * all_pipelines().size(); ++i) {
     const Pipeline pipeline = all_pipelines()[i / 2];
     SCOPED_TRACE(name(pipeline));
-    const TempDir dir;
+    const Directory dir;
     const Tokenizer made = tokenizer(pipeline, i % 2 == 0 ? Case::kLower : Case::kKeep, dir);
     made.save(dir.path());
     for (const std::string& file : made.saved_files()) EXPECT_TRUE(std::filesystem::exists(dir.path() + "/" + file));
