@@ -40,6 +40,7 @@ std::vector<int64_t> unmasked(const Batch& batch) {
 // The chunks of row b; fails when its segments, positions, special tokens or padding are wrong.
 std::vector<std::vector<int64_t>> chunks_of(const Batch& batch, int64_t b) {
   const std::vector<int64_t> ids = unmasked(batch);
+  EXPECT_TRUE(batch.types.empty() && batch.pair_places.empty() && batch.pair_labels.empty());  // without pairs
   std::vector<std::vector<int64_t>> chunks;
   int64_t t = 0;
   const auto at = [&](int64_t i) { return b * batch.length + i; };
@@ -245,6 +246,15 @@ TEST_P(Packings, OptionsOutOfRange) {
   int64_t row = -2;
   Batch batch;
   expect_has(error_of([&] { batcher.next_in_order(row, batch); }), "-2");
+  BatchOptions causal = options(10, 1);  // needs the special tokens of rows alone
+  causal.objective = Objective::kCausal;
+  BatchCursor cursor;
+  EXPECT_EQ(Batcher(split, {.pad = 0, .cls = 2, .sep = 3}, causal).next(cursor).labels.size(), 5u);
+  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2}, causal); }), "got -1");
+  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2, .sep = kVocab}, causal); }), "got 60005");
+  const auto none = make_split(directory_, {}, kVocab);
+  expect_has(error_of([&] { Batcher(none, kSpecial, {}); }),
+             directory_.path() + ": train must have at least one token");
 }
 
 // Ids are those of the text, and the token after each place is its label: all tokens of the documents, in order where
@@ -273,17 +283,6 @@ TEST_P(Packings, CausalPredictsEveryTokenOfTheText) {
     }
   }
   EXPECT_EQ(found, expected);
-}
-
-TEST_P(Packings, CausalNeedsTheSpecialTokensOfRowsAlone) {
-  const auto split = make_split(directory_, numbered({8}), kVocab);
-  BatchOptions causal = options(10, 1);
-  causal.objective = Objective::kCausal;
-  const text::SpecialIds row_ids{.pad = 0, .cls = 2, .sep = 3};
-  BatchCursor cursor;
-  EXPECT_EQ(Batcher(split, row_ids, causal).next(cursor).labels.size(), 8u);
-  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2}, causal); }), "got -1");
-  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2, .sep = kVocab}, causal); }), "got 60005");
 }
 
 INSTANTIATE_TEST_SUITE_P(Batcher, Packings, testing::Values(Packing::kPadded, Packing::kPacked),
@@ -413,14 +412,6 @@ TEST(Batcher, PackingWastesLittle) {
     EXPECT_LE(double(batcher.rows_per_epoch()), rows) << most;
     EXPECT_GT(double(batcher.rows_per_epoch()), tests::kMinPacked * rows) << most;
   }
-}
-
-TEST(Batcher, ASplitWithoutTokens) {
-  const Directory directory;
-  const auto split = make_split(directory, {}, kVocab);
-  EXPECT_EQ(split->documents(), 0);
-  expect_has(error_of([&] { Batcher(split, kSpecial, {}); }),
-             directory.path() + ": train must have at least one token");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "prepare_fixture.h"
+#include "fixtures.h"
 #include "rf/text/tokenizer.h"
 #include "staging_directory.h"
 
@@ -39,23 +39,6 @@ TEST_F(Prepare, TokensAndWordsOfASmallText) {
   expect_has(error_of([&] { split.document_lengths(1, lengths); }), "got 2 from 1");
   expect_has(error_of([&] { split.document_lengths(-1, lengths); }), "got -1");
   EXPECT_EQ(Split(directory_ / "out", "valid", "").documents(), 0);
-}
-
-// Every byte that UTF-8 has, across pieces of a document and with \r, comes back as its own value.
-TEST_F(Prepare, BytesComeBack) {
-  std::filesystem::create_directories(directory_ / "bytes");
-  text::byte_tokenizer().save(directory_ / "bytes");
-  std::string text;
-  for (int i = 0; i < 3000; ++i) {
-    text += fmt::format("a\r b\t{}  \u00FF\u0800\uFFFD\U0001F600\U0010FFFF\x7F\x01.'s\n\n", i);
-  }
-  for (char c = 1; c < 127; ++c) text += c;
-  write(directory_ / "text/a.txt", text);
-  const PrepareReport report = run({.model_dir = directory_ / "bytes", .valid_fraction = 0});
-  EXPECT_EQ(report.unknown_tokens, 0);
-  std::string back;
-  for (const int32_t id : tokens("train")) back += static_cast<char>(id);
-  EXPECT_EQ(back, text);
 }
 
 // Held-out and test documents from files of their own: none is drawn, and each split has its own alone.

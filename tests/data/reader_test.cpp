@@ -92,8 +92,6 @@ TEST(Reader, RulesFormatsAndNames) {
   for (const char* name : {"auto", "text", "jsonl", "csv", "tsv", "parquet"}) {
     EXPECT_STREQ(format_name(format(name)), name);
   }
-  expect_parts(error_of([] { document_rule("page"); }), {"page"});
-  expect_parts(error_of([] { format("xml"); }), {"xml"});
 }
 
 TEST(Reader, ByteOrderMarksAndLongBlanks) {
@@ -317,6 +315,24 @@ TEST(Reader, QuotationMarksThatSwallowRows) {
   expect_parts(file_error("a.csv", "id,text\n1,\"a\"b"), {"a.csv line 2", "text after it (", "--no-quotes"});
   expect_parts(file_error("a.csv", "id,\"text\" \n1,a\n"), {"a.csv line 1", "text after it (", "--no-quotes"});
   EXPECT_EQ(read_file("a.csv", between, {.bad_records = BadRecords::kSkip}).counts.skipped_records, 3);
+}
+
+// Lines and records as texts: what tests/cli/test_record_ids.py and test_embed.py do not have.
+TEST(Reader, TextsOfLines) {
+  const Directory directory;
+  const std::string long_line(3 << 20, 'x');  // of many pieces
+  const auto texts = [&](const std::string& name, const std::string& bytes) {
+    TextReader reader({.inputs = {directory.write(name, bytes)}});
+    Texts found;
+    reader.read([&](const SourceText& text) {
+      EXPECT_EQ(text.line, std::ssize(found) + 1);
+      found.emplace_back(text.text);
+    });
+    EXPECT_EQ(reader.bytes_read(), std::ssize(bytes));
+    return found;
+  };
+  EXPECT_EQ(texts("a.txt", "a\rb\xff\n\n  \n" + long_line + "\nb"), (Texts{"a\rb\xff", "", "  ", long_line, "b"}));
+  expect_has(error_of([&] { texts("a.data", std::string("a\n\0b", 4)); }), "zero bytes");
 }
 
 TEST(Reader, ParquetThatIsNone) {

@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "fixtures.h"
@@ -163,15 +162,6 @@ std::vector<TestDocument> many_documents(int count) {
   return documents;
 }
 
-// Changes one byte in place, as a disk does.
-void change_byte(const std::string& path, int64_t offset) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(offset);
-  const char old = static_cast<char>(file.get());
-  file.seekp(offset);
-  file.put(static_cast<char>(old ^ 1));
-}
-
 TEST(Shard, IsVerifiedWhenItIsFirstRead) {
   const Directory directory;
   make_split(directory, many_documents(100), 1000, 50);
@@ -287,13 +277,7 @@ TEST(Shard, EveryChangedByteIsFound) {
 TEST(Shard, OffendingValuesAreNamed) {
   const Directory directory;
   const std::string path = directory / "a.rfs";
-  struct Case {
-    size_t offset;
-    uint64_t value;
-    size_t bytes;
-    const char* expected;
-  };
-  const Case cases[] = {
+  const std::tuple<size_t, uint64_t, size_t, const char*> cases[] = {
       {0, 'X', 1, "RFSHARD1"},
       {8, 7, 4, "got 7"},
       {12, 4, 4, "got 4"},
@@ -305,13 +289,11 @@ TEST(Shard, OffendingValuesAreNamed) {
       {264, 0, 8, "got 0"},
       {272, 5, 8, "got 5"},
   };
-  for (const Case& c : cases) {
+  for (const auto& [offset, value, bytes, expected] : cases) {
     std::string bad = small_shard();
-    std::memcpy(bad.data() + c.offset, &c.value, c.bytes);
+    std::memcpy(bad.data() + offset, &value, bytes);
     write(path, signed_bytes(bad));
-    const std::string message = read_all(path);
-    expect_has(message, c.expected);
-    expect_has(message, path);
+    expect_parts(read_all(path), {path, expected});
   }
 }
 
