@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <thread>
 
 #include "rf/text/vocabulary_trainer.h"
 #include "support.h"
@@ -39,25 +38,6 @@ TEST(Wordpiece, CopiesOutliveTheOriginal) {
   const Tokenizer copy = *original;
   original.reset();
   EXPECT_EQ(encode(copy, "unaffable").ids, (Ids{5, 6, 7}));
-}
-
-// A thread keeps one splitter: the next text may be another tokenizer's, or another thread's.
-TEST(Wordpiece, TokenizersTakeTurnsAndThreadsShareOne) {
-  const Tokenizer lower = tokenizer(), keep = tokenizer({.letter_case = Case::kKeep});
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(encode(lower, "Un").ids, (Ids{5}));
-    EXPECT_EQ(encode(keep, "Un").ids, (Ids{11}));
-  }
-  Encoding outs[2];
-  std::thread threads[2];
-  for (size_t t = 0; t < 2; ++t) {
-    threads[t] = std::thread([&lower, &out = outs[t]] {
-      for (int i = 0; i < 1000; ++i) lower.encode("n\u00C1a un", out);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(outs[0].size(), 3000U);
-  EXPECT_EQ(outs[0].ids, outs[1].ids);
 }
 
 TEST(TokenizerErrors, OptionsThatContradictEachOther) {

@@ -91,14 +91,10 @@ Tokens learned(const Tokens& texts, const VocabularyTrainerOptions& options) {
   return tokens;
 }
 
-TEST(VocabularyTrainer, TiesSizesAndFrequencies) {
-  EXPECT_EQ(learned({"cd cd ab ab"}, {.size = 5 + 4 + 2 + 1}).back(), "ab");  // the first by bytes
-  // ##a ##a is counted twice in each word; merged from the left: a ##aa ##a, then a ##aaa or aaa by the bytes' order.
-  EXPECT_EQ(learned({"aaaa aaaa"}, {.size = 100}), (Tokens{"a", "##a", "##aa", "##aaa", "aaaa"}));
+TEST(VocabularyTrainer, FrequenciesAndTheAlphabet) {
   EXPECT_EQ(learned({"ab ab cd"}, {.size = 100}).back(), "ab");
   EXPECT_EQ(learned({"ab ab cd"}, {.size = 100, .min_frequency = 1}).back(), "cd");
   EXPECT_EQ(learned({"ab ab cd"}, {.size = 100, .min_frequency = 3}).back(), "##d");
-  EXPECT_EQ(train({"abcdef abcdef"}, {.size = 5 + 6 + 5 + 2}).size(), 18);
   // Words with c or x are [UNK] and not learned from.
   EXPECT_EQ(learned({"ab ab ab ac x"}, {.size = 100, .max_alphabet = 2}), (Tokens{"a", "b", "##b", "ab"}));
 }
