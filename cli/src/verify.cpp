@@ -1,5 +1,5 @@
 // roformer verify: checks the checksums of a data directory.
-#include "rf/data/verify.h"
+#include "rf/data/prepare.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>

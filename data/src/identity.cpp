@@ -1,4 +1,3 @@
-// Hashes of data directories and files (identity.h).
 #include "rf/data/identity.h"
 
 #define XXH_INLINE_ALL

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <set>
 
-#include "byte_source.h"
 #include "rf/io/error.h"
 #include "rf/io/written_files.h"
 

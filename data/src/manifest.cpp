@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "input_files.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/npy.h"
@@ -173,6 +174,14 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
   // The name of an input, or a field, may contain bytes that are not UTF-8.
   const std::string text = root.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
   io::write_file(data_dir + "/" + kManifestName, text + "\n");
+}
+
+int64_t shard_bytes(const std::string& data_dir, const Manifest& manifest) {
+  int64_t bytes = 0;
+  for (const auto& [name, split] : manifest.splits) {
+    for (const std::string& shard : split.shards) bytes += total_bytes({data_dir + "/" + shard});
+  }
+  return bytes;
 }
 
 void check_vocabulary(const Manifest& manifest, const ShardReader& shard) {

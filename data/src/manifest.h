@@ -51,6 +51,8 @@ struct Manifest {
 Manifest read_manifest(const std::string& data_dir);
 void write_manifest(const std::string& data_dir, const Manifest& manifest);
 
+// The size on disk of the shards that exist.
+int64_t shard_bytes(const std::string& data_dir, const Manifest& manifest);
 // Throws Error unless the shard has the vocabulary of the manifest.
 void check_vocabulary(const Manifest& manifest, const ShardReader& shard);
 // Throws Error unless the shards of a split, "<directory>: <name>", match its manifest.

@@ -153,11 +153,7 @@ SplitWriters open_splits(const Manifest& whole, const std::string& directory, in
 void copy_documents(const std::vector<PartDirectory>& parts, const Manifest& whole, SplitWriters& splits,
                     io::Progress& progress) {
   int64_t bytes = 0, bytes_read = 0;
-  for (const PartDirectory& part : parts) {
-    for (const auto& [name, split] : part.manifest.splits) {
-      for (const std::string& shard : split.shards) bytes += ShardReader(part.path + "/" + shard).bytes();
-    }
-  }
+  for (const PartDirectory& part : parts) bytes += shard_bytes(part.path, part.manifest);
   ReadProgress line(progress, "merging", bytes);
   SplitAssigner assigner(whole.valid_fraction, whole.seed, splits.at("train"), splits.at("valid"));
   for (const PartDirectory& part : parts) {

@@ -116,27 +116,22 @@ std::string_view text_of(const parquet::ByteArray& value) {
   return {reinterpret_cast<const char*>(value.ptr), value.len};
 }
 
-std::string json_of(const parquet::ByteArray& value) { return io::quoted_json(text_of(value)); }
-std::string json_of(double value) { return std::isfinite(value) ? fmt::format("{}", value) : ""; }
-template <typename Integer>
-std::string json_of(Integer value) {
-  return std::to_string(value);
-}
-
 // Ids of a row group: next_id(), called for each row in turn, returns JSON text.
 using NextId = std::function<std::string()>;
 
 template <typename Type, typename Stored = typename Type::c_type>
 NextId ids_of(std::shared_ptr<parquet::ColumnReader> column, const parquet::ColumnDescriptor& descriptor) {
   const auto values = std::make_shared<ColumnValues<Type>>(std::move(column), descriptor.max_definition_level());
-  return [values] {
+  return [values]() -> std::string {
     if (!values->has_next()) throw parquet::ParquetException("a column has fewer rows than another");
     const auto value = values->next();
-    if (!value) return std::string();
-    if constexpr (std::is_integral_v<Stored>) {
-      return json_of(static_cast<Stored>(*value));
+    if (!value) return "";
+    if constexpr (std::is_same_v<Type, parquet::ByteArrayType>) {
+      return io::quoted_json(text_of(*value));
+    } else if constexpr (std::is_same_v<Stored, double>) {
+      return std::isfinite(*value) ? fmt::format("{}", *value) : "";
     } else {
-      return json_of(*value);
+      return std::to_string(static_cast<Stored>(*value));
     }
   };
 }

@@ -1,5 +1,8 @@
 #include "rf/data/prepare.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -8,13 +11,13 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
 
-#include "input_part.h"
 #include "manifest.h"
 #include "rf/data/read_progress.h"
 #include "rf/io/error.h"
@@ -130,6 +133,47 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
     }
   }
   return sources;
+}
+
+// The files of the part: a range of consecutive files. Each part has at least one file, and about as many bytes as the
+// others if the file sizes allow it. number is from 1 to parts, which is at most the number of files.
+struct FileRange {
+  size_t begin, end;
+};
+FileRange files_of_part(const std::vector<int64_t>& sizes, int64_t number, int64_t parts) {
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0}), files = std::ssize(sizes);
+  std::vector<int64_t> ends{0};  // ends of the parts, in files
+  int64_t bytes = 0, file = 0;
+  for (int64_t part = 1; part <= parts; ++part) {
+    // A file belongs to the part that contains its midpoint.
+    const int64_t share = total / parts * part + total % parts * part / parts;
+    while (file < files && bytes + sizes[static_cast<size_t>(file)] / 2 < share) {
+      bytes += sizes[static_cast<size_t>(file++)];
+    }
+    ends.push_back(part == parts ? files : std::clamp(file, ends.back() + 1, files - (parts - part)));
+  }
+  return {static_cast<size_t>(ends[static_cast<size_t>(number - 1)]),
+          static_cast<size_t>(ends[static_cast<size_t>(number)])};
+}
+
+// The size of each file. Throws Error for one without a size, such as a pipe.
+std::vector<int64_t> sizes_of(const std::vector<std::string>& files) {
+  std::vector<int64_t> sizes;
+  for (const std::string& path : files) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) {
+      fail("prepare", "the inputs of a part must be files, which every machine sees, got {}", path);
+    }
+    sizes.push_back(static_cast<int64_t>(std::filesystem::file_size(path)));
+  }
+  return sizes;
+}
+
+// Identifies parts of the same input.
+std::string hash_of_files(const std::vector<std::string>& files, const std::vector<int64_t>& sizes) {
+  std::string text;
+  for (size_t i = 0; i < files.size(); ++i) text += fmt::format("{}\n{}\n", files[i], sizes[i]);
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
 // Removes files outside the part from the sources, and returns the part's entry for data.json.

@@ -1,14 +1,18 @@
 #include "rf/data/reader.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <utility>
 
-#include "byte_source.h"
 #include "document_splitter.h"
 #include "input_file.h"
 #include "input_files.h"
-#include "record_texts.h"
+#include "parquet.h"
 #include "rf/io/error.h"
+#include "rf/io/json_field.h"
 #include "rf/io/printable.h"
 
 namespace rf::data {
@@ -26,6 +30,106 @@ bool is_text(Format format) { return format == Format::kAuto || format == Format
 
 [[noreturn]] void fail_not_text(const std::string& name) {
   fail("input", "{} must be text, got zero bytes in it (--format says what it is)", name);
+}
+
+struct RecordText {
+  int64_t line;                          // line on which the record begins, from 1; in Parquet, its row
+  std::optional<std::string_view> text;  // nullopt for null and for a bad record
+  std::string_view id{};                 // SourceText::id
+  std::string_view problem{};            // why the record is bad; empty if it is valid
+};
+
+using TakeRecord = std::function<void(const RecordText&)>;
+
+// The number of a column from 1; 0 when the field is a name.
+size_t column_number(const std::string& field) {
+  size_t number = 0;
+  const char* const end = field.data() + field.size();
+  const auto [rest, error] = std::from_chars(field.data(), end, number);
+  return error == std::errc() && rest == end ? number : 0;
+}
+
+// The number of the only column of that name, from 0; nullopt if there is none or several.
+std::optional<size_t> find_column(const CsvRow& header, const std::string& field) {
+  const auto& columns = header.columns;
+  if (std::ranges::count(columns, field) != 1) return std::nullopt;
+  return static_cast<size_t>(std::ranges::find(columns, field) - columns.begin());
+}
+
+void read_json_lines(const InputFile& file, const ReadOptions& options, const TakeRecord& take) {
+  using Kind = io::JsonField::Result::Kind;
+  io::JsonField text(options.field, options.ids != Ids::kNotRead ? options.id_field : "");
+  file.read_lines([&](int64_t number, std::string_view line) {
+    const io::JsonField::Result found = text.find(line);
+    RecordText record{.line = number, .text = std::nullopt, .id = found.value, .problem = found.problem};
+    if (found.kind == Kind::kText) record.text = found.text;
+    take(record);
+  });
+}
+
+void read_table(const InputFile& file, char delimiter, const ReadOptions& options, const TakeRecord& take) {
+  size_t text = 0;  // the columns of the text and of the id
+  std::optional<size_t> id;
+  std::string id_text;
+  const auto numbered = [&](const CsvRow& first, size_t number) {
+    if (number > first.columns.size()) {
+      fail("input", "{} must have a column {}, got {} columns", file.name(), number, first.columns.size());
+    }
+    return number - 1;
+  };
+  const auto find_columns = [&](const CsvRow& first) {
+    // In a file without a header the field is the number of a column.
+    if (const size_t number = column_number(options.field); number > 0) {
+      text = numbered(first, number);
+      if (options.ids != Ids::kNamed) return InputFile::FirstRow::kValues;
+      const size_t id_number = column_number(options.id_field);
+      if (id_number == 0) {
+        fail("input", "the field of ids must be the number of a column, as --field is, got {}",
+             io::printable(options.id_field));
+      }
+      id = numbered(first, id_number);
+      return InputFile::FirstRow::kValues;
+    }
+    const auto find = [&](const std::string& field, const char* hint) {
+      const std::optional<size_t> found = find_column(first, field);
+      if (found || hint == nullptr) return found;
+      fail("input", "{} must have one column {}, got {} ({})", file.name(), io::printable(field),
+           io::printable(fmt::format("{}", fmt::join(first.columns, ", "))), hint);
+    };
+    text = *find(options.field, "--field says which; a number where there is no header");
+    if (options.ids != Ids::kNotRead) {
+      id = find(options.id_field, options.ids == Ids::kNamed ? "--id-field says which" : nullptr);
+    }
+    return InputFile::FirstRow::kNames;
+  };
+  const auto take_row = [&](const CsvRow& row) {
+    id_text = id ? io::quoted_json(row.columns[*id]) : "";
+    take({.line = row.line, .text = row.columns[text], .id = id_text});
+  };
+  file.read_rows(delimiter, find_columns, take_row, [&](int64_t line, const std::string& problem) {
+    take({.line = line, .text = std::nullopt, .problem = problem});
+  });
+}
+
+// Calls `take` for each record of the file at `path` with the text of options.field and the id; arguments are valid
+// only during the call. Throws Error for a table without a required column, with BadRecords::kRefuse for a bad record,
+// and as InputFile and read_parquet() do.
+void read_record_texts(const std::string& path, const InputFile& file, Format format, const ReadOptions& options,
+                       const TakeRecord& take) {
+  const auto checked = [&](const RecordText& record) {
+    if (!record.problem.empty() && options.bad_records == BadRecords::kRefuse) {
+      fail("input", "{} line {} {}", file.name(), record.line, record.problem);
+    }
+    take(record);
+  };
+  if (format == Format::kJsonLines) return read_json_lines(file, options, checked);
+  if (format != Format::kParquet) return read_table(file, delimiter_of(format), options, checked);
+  if (path == kStandardInput) fail("input", "Parquet must come as a file, got standard input");
+  int64_t row = 0;
+  read_parquet(path, options, [&](std::optional<std::string_view> text, std::string_view id) {
+    take({.line = ++row, .text = text, .id = id});
+  });
+  file.count_bytes(total_bytes({path}));
 }
 
 void read_documents(const ReadOptions& options, const std::string& path,

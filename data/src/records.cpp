@@ -7,7 +7,6 @@
 #include <cmath>
 #include <set>
 
-#include "byte_source.h"
 #include "input_file.h"
 #include "input_files.h"
 #include "rf/io/error.h"
@@ -26,104 +25,65 @@ std::string shown(const nlohmann::json& value) {
   return io::escaped(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), kShownBytes);
 }
 
-// Records of one file.
-class FileRecords {
- public:
-  FileRecords(const RecordOptions& options, const std::string& path, const std::function<void(Record&)>& record,
-              int64_t& bytes_read)
-      : options_(options), path_(path), record_(record), file_(path, options.quotes, bytes_read, kPieceBytes) {
-    source_ = std::make_shared<const std::string>(file_.name());
-  }
-
-  void read() {
-    switch (format()) {
-      case Format::kJsonLines: return read_json_lines();
-      case Format::kCsv:
-      case Format::kTsv: return read_table(delimiter_of(format()));
-      case Format::kText:
-        if (!options_.text_field.empty()) return read_text();
-        [[fallthrough]];
-      default:
-        fail("input", "{} must be jsonl, csv or tsv, got {} (--format says what it is)", *source_,
-             data::format_name(format()));
-    }
-  }
-
- private:
-  static constexpr size_t kPieceBytes = 4096;  // small: the caller asks for bytes_read() after each record
-
-  Format format() const {
-    if (options_.format != Format::kAuto) return options_.format;
-    if (path_ == kStandardInput) return Format::kJsonLines;
-    return format_of(path_).value_or(Format::kText);
-  }
-
-  void read_text() {
-    file_.read_all_lines([&](int64_t number, std::string_view line) {
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      nlohmann::json fields = {{options_.text_field, line}};
-      check_utf8(number, fields);
-      pass_on(number, std::move(fields));
-    });
-  }
-
-  void read_json_lines() {
-    file_.read_lines([&](int64_t number, std::string_view line) {
-      nlohmann::json fields = io::parse_json(line, fmt::format("{} line {}", *source_, number));
-      if (!fields.is_object()) {
-        fail("input", "{} line {} must be a JSON object, got {}", *source_, number, shown(fields));
-      }
-      pass_on(number, std::move(fields));
-    });
-  }
-
-  void read_table(char delimiter) {
-    std::vector<std::string> names;
-    const auto first = [&](const CsvRow& row) {
-      read_header(row, names);
-      return InputFile::FirstRow::kNames;
-    };
-    const auto take = [&](const CsvRow& row) {
-      nlohmann::json fields = nlohmann::json::object();
-      for (size_t i = 0; i < names.size(); ++i) fields[names[i]] = row.columns[i];
-      check_utf8(row.line, fields);
-      pass_on(row.line, std::move(fields));
-    };
-    file_.read_rows(delimiter, first, take, [&](int64_t line, const std::string& problem) {
-      fail("input", "{} line {} {}", *source_, line, problem);
-    });
-  }
-
-  // `fields` has strings alone.
-  void check_utf8(int64_t line, const nlohmann::json& fields) const {
+void read_records(const RecordOptions& options, const std::string& path, const std::function<void(Record&)>& take,
+                  int64_t& bytes_read) {
+  constexpr size_t kPieceBytes = 4096;  // small: the caller asks for bytes_read() after each record
+  const InputFile file(path, options.quotes, bytes_read, kPieceBytes);
+  const auto source = std::make_shared<const std::string>(file.name());
+  const auto refuse = [&](int64_t line, const std::string& problem) {
+    fail("input", "{} line {} {}", *source, line, problem);
+  };
+  const auto pass_on = [&](int64_t line, nlohmann::json fields) {
+    Record record{source, line, std::move(fields)};
+    take(record);
+  };
+  const auto pass_on_texts = [&](int64_t line, nlohmann::json fields) {
     for (const auto& [name, value] : fields.items()) {
       for (const std::string& text : {name, value.get_ref<const std::string&>()}) {
-        if (!is_utf8(text)) fail("input", "{} line {} must be UTF-8, got {}", *source_, line, io::printable(text));
+        if (!is_utf8(text)) refuse(line, "must be UTF-8, got " + io::printable(text));
       }
     }
+    pass_on(line, std::move(fields));
+  };
+  Format format = options.format;
+  if (format == Format::kAuto) {
+    format = path == kStandardInput ? Format::kJsonLines : format_of(path).value_or(Format::kText);
   }
-
-  void read_header(const CsvRow& row, std::vector<std::string>& names) const {
+  if (format == Format::kJsonLines) {
+    return file.read_lines([&](int64_t line, std::string_view text) {
+      nlohmann::json fields = io::parse_json(text, fmt::format("{} line {}", *source, line));
+      if (!fields.is_object()) refuse(line, "must be a JSON object, got " + shown(fields));
+      pass_on(line, std::move(fields));
+    });
+  }
+  if (format == Format::kText && !options.text_field.empty()) {
+    return file.read_all_lines([&](int64_t line, std::string_view text) {
+      if (text.ends_with('\r')) text.remove_suffix(1);
+      nlohmann::json fields = {{options.text_field, text}};
+      pass_on_texts(line, std::move(fields));
+    });
+  }
+  if (format != Format::kCsv && format != Format::kTsv) {
+    fail("input", "{} must be jsonl, csv or tsv, got {} (--format says what it is)", *source, format_name(format));
+  }
+  std::vector<std::string> names;
+  const auto read_header = [&](const CsvRow& row) {
     std::set<std::string_view> seen;
     for (const std::string_view name : row.columns) {
       if (!seen.insert(name).second) {
-        fail("input", "{} line {} must name each column once, got {} twice", *source_, row.line, io::printable(name));
+        refuse(row.line, fmt::format("must name each column once, got {} twice", io::printable(name)));
       }
       names.emplace_back(name);
     }
-  }
-
-  void pass_on(int64_t line, nlohmann::json fields) const {
-    Record record{source_, line, std::move(fields)};
-    record_(record);
-  }
-
-  const RecordOptions& options_;
-  const std::string& path_;
-  const std::function<void(Record&)>& record_;
-  const InputFile file_;
-  std::shared_ptr<const std::string> source_;
-};
+    return InputFile::FirstRow::kNames;
+  };
+  const auto take_row = [&](const CsvRow& row) {
+    nlohmann::json fields = nlohmann::json::object();
+    for (size_t i = 0; i < names.size(); ++i) fields[names[i]] = row.columns[i];
+    pass_on_texts(row.line, std::move(fields));
+  };
+  file.read_rows(delimiter_of(format), read_header, take_row, refuse);
+}
 
 }  // namespace
 
@@ -180,7 +140,7 @@ RecordReader::RecordReader(RecordOptions options) : options_(std::move(options))
 }
 
 void RecordReader::read(const std::function<void(Record&)>& record) {
-  for (const std::string& path : files_) FileRecords(options_, path, record, bytes_read_).read();
+  for (const std::string& path : files_) read_records(options_, path, record, bytes_read_);
 }
 
 int64_t RecordReader::total_bytes() const { return data::total_bytes(files_); }

@@ -1,4 +1,3 @@
-// Reads pairs (rf/data/sentence_pairs.h).
 #include "rf/data/sentence_pairs.h"
 
 #include <fmt/format.h>
@@ -7,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "document_splitter.h"
 #include "input_file.h"
 #include "rf/io/error.h"
 
@@ -17,11 +17,9 @@ namespace {
 constexpr size_t kPairPieceBytes = size_t{1} << 20;
 constexpr const char* kPairsWhere = "sentence pairs";
 
-bool has_text(std::string_view line) { return line.find_first_not_of(" \t\r\f\v") != std::string_view::npos; }
-
 void add_pair(SentencePairs& pairs, std::string source, std::string target, int64_t line, const PairFiles& files) {
-  const bool source_has_text = has_text(source);
-  if (source_has_text && has_text(target)) {
+  const bool source_has_text = !is_blank(source);
+  if (source_has_text && !is_blank(target)) {
     pairs.sources.push_back(std::move(source));
     pairs.targets.push_back(std::move(target));
     pairs.lines.push_back(line);
@@ -37,7 +35,7 @@ SentencePairs of_columns(const PairFiles& files) {
   std::vector<std::string> lines = read_text_lines(files[0]);
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto columns = std::count(lines[i].begin(), lines[i].end(), '\t') + 1;
-    if (columns != 2 && has_text(lines[i])) {
+    if (columns != 2 && !is_blank(lines[i])) {
       fail(kPairsWhere,
            "a row must be a sentence and its translation with a tab between them, got {} columns in {}, "
            "line {}",

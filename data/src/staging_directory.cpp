@@ -1,4 +1,3 @@
-// The directory in which prepare() works (staging_directory.h).
 #include "staging_directory.h"
 
 #include <fcntl.h>

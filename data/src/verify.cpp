@@ -1,27 +1,11 @@
-#include "rf/data/verify.h"
-
-#include <filesystem>
+// Checks every shard of a data directory, or of one part (prepare.h).
+#include "rf/data/prepare.h"
 
 #include "manifest.h"
 #include "rf/data/read_progress.h"
 #include "rf/io/error.h"
 
 namespace rf::data {
-namespace {
-
-int64_t shard_bytes(const std::string& data_dir, const Manifest& manifest) {
-  int64_t bytes = 0;
-  for (const auto& [name, split] : manifest.splits) {
-    for (const std::string& shard : split.shards) {
-      std::error_code absent;
-      const uintmax_t size = std::filesystem::file_size(data_dir + "/" + shard, absent);
-      if (!absent) bytes += static_cast<int64_t>(size);
-    }
-  }
-  return bytes;
-}
-
-}  // namespace
 
 VerifyReport verify(const std::string& data_dir, io::Progress& progress) {
   const Manifest manifest = read_manifest(data_dir);

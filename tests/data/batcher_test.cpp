@@ -10,32 +10,12 @@
 #include <thread>
 
 #include "fixtures.h"
-#include "rf/data/random.h"
 #include "tolerances.h"
 
 namespace rf::data {
 namespace {
 
 constexpr int64_t kVocab = 5 + 60000;
-
-// Documents whose tokens are numbered through: 5, 6, 7, ... (fewer than 60000 tokens in all).
-std::vector<TestDocument> numbered(const std::vector<int64_t>& sizes) {
-  std::vector<TestDocument> documents;
-  int32_t next = 5;
-  for (const int64_t size : sizes) {
-    TestDocument& made = documents.emplace_back();
-    for (int64_t i = 0; i < size; ++i) made.ids.push_back(next++);
-    made.starts_word.assign(made.ids.size(), 1);
-  }
-  return documents;
-}
-
-// Sizes between 1 and 400 from the generator (the truth does not depend on how they are drawn).
-std::vector<int64_t> sizes(int64_t count, int64_t most = 400) {
-  std::vector<int64_t> made;
-  for (int64_t i = 0; i < count; ++i) made.push_back(1 + scale_to(philox4x32(99, {uint32_t(i), 0, 0, 0})[0], most));
-  return made;
-}
 
 // [begin, end) of every chunk by the rule of batcher.h.
 std::vector<std::vector<int64_t>> expected_chunks(const std::vector<int64_t>& document_sizes, int64_t max_length) {
@@ -60,6 +40,7 @@ std::vector<int64_t> unmasked(const Batch& batch) {
 // The chunks of row b; fails when its segments, positions, special tokens or padding are wrong.
 std::vector<std::vector<int64_t>> chunks_of(const Batch& batch, int64_t b) {
   const std::vector<int64_t> ids = unmasked(batch);
+  EXPECT_TRUE(batch.types.empty() && batch.pair_places.empty() && batch.pair_labels.empty());  // without pairs
   std::vector<std::vector<int64_t>> chunks;
   int64_t t = 0;
   const auto at = [&](int64_t i) { return b * batch.length + i; };
@@ -107,14 +88,51 @@ class Packings : public testing::TestWithParam<Packing> {
   const Directory directory_;
 };
 
+// Documents are counted in groups of 64; shards, here of 37, end anywhere in a group.
+TEST_P(Packings, InOrderEveryChunkOnce) {
+  for (const int64_t count : {63, 64, 65, 128, 300}) {
+    const auto document_sizes = sizes(count, 1, 41);
+    for (const int64_t max_length : {3, 9, 60}) {
+      const Directory directory;
+      const Batcher batcher(make_split(directory, numbered(document_sizes), kVocab, 37), kSpecial,
+                            options(max_length, 50));
+      std::vector<std::vector<int64_t>> found;
+      auto expected = expected_chunks(document_sizes, max_length);
+      int64_t row = std::ssize(expected);
+      Batch batch;
+      EXPECT_FALSE(batcher.next_in_order(row, batch));
+      for (const Batch& each : batches_in_order(batcher)) {
+        EXPECT_TRUE(batch.batch_size == 0 || batch.batch_size == 50) << "only the last batch is shorter";
+        batch = each;
+        EXPECT_EQ(batch.ends, segment_ends(batch));
+        for (int64_t b = 0; b < batch.batch_size; ++b) {
+          for (auto& chunk : chunks_of(batch, b)) found.push_back(chunk);
+        }
+      }
+      if (GetParam() == Packing::kPadded) {
+        EXPECT_EQ(batcher.rows_per_epoch(), std::ssize(expected));
+        EXPECT_EQ(found, expected);
+      }
+      std::sort(found.begin(), found.end());
+      std::sort(expected.begin(), expected.end());
+      EXPECT_EQ(found, expected);
+    }
+  }
+}
+
 TEST_P(Packings, EveryChunkOnceAnEpochInAnotherOrder) {
-  const std::vector<int64_t> document_sizes = sizes(200);
+  const std::vector<int64_t> document_sizes = sizes(200, 1, 401);
   auto expected = expected_chunks(document_sizes, 66);
+  const auto split = make_split(directory_, numbered(document_sizes), kVocab, 37);
   // One row a batch, so that epochs end where batches end.
-  const Batcher batcher(make_split(directory_, numbered(document_sizes), kVocab, 37), kSpecial, options(66, 1));
+  BatchOptions given = options(66, 1), other = given;
+  other.seed = 6;
+  const Batcher batcher(split, kSpecial, given);
   std::vector<std::vector<std::vector<int64_t>>> epochs(3);
-  BatchCursor cursor;
-  while (cursor.epoch < 3) {
+  BatchCursor cursor, of_other;
+  const Batch of_another_seed = Batcher(split, kSpecial, other).next(of_other);
+  EXPECT_NE(chunks_of(of_another_seed, 0), chunks_of(batcher.next(cursor), 0));
+  for (cursor = {}; cursor.epoch < 3;) {
     auto& epoch = epochs[cursor.epoch];
     const Batch batch = batcher.next(cursor);
     for (auto& chunk : chunks_of(batch, 0)) epoch.push_back(chunk);
@@ -127,30 +145,6 @@ TEST_P(Packings, EveryChunkOnceAnEpochInAnotherOrder) {
     std::sort(epoch.begin(), epoch.end());
     EXPECT_EQ(epoch, expected);
   }
-}
-
-TEST_P(Packings, InOrderEveryChunkOnce) {
-  const std::vector<int64_t> document_sizes = sizes(200);
-  auto expected = expected_chunks(document_sizes, 66);
-  const Batcher batcher(make_split(directory_, numbered(document_sizes), kVocab, 37), kSpecial, options(66, 7));
-  std::vector<std::vector<int64_t>> found;
-  Batch batch;
-  int64_t row = 0, partial = 0;
-  while (batcher.next_in_order(row, batch)) {
-    EXPECT_EQ(partial, 0) << "only the last batch is shorter";
-    partial += batch.batch_size < 7 ? 1 : 0;
-    EXPECT_EQ(batch.ends, segment_ends(batch));
-    for (int64_t b = 0; b < batch.batch_size; ++b) {
-      for (auto& chunk : chunks_of(batch, b)) found.push_back(chunk);
-    }
-  }
-  EXPECT_FALSE(batcher.next_in_order(row, batch));
-  if (GetParam() == Packing::kPadded) {
-    EXPECT_EQ(found, expected);
-  }
-  std::sort(found.begin(), found.end());
-  std::sort(expected.begin(), expected.end());
-  EXPECT_EQ(found, expected);
 }
 
 TEST_P(Packings, ShapesAndCounts) {
@@ -170,35 +164,17 @@ TEST_P(Packings, ShapesAndCounts) {
   }
 }
 
-TEST_P(Packings, ResumesFromAnyCursor) {
-  const auto split = make_split(directory_, numbered(sizes(100)), kVocab);
-  const Batcher batcher(split, kSpecial, options(34, 11));
-  std::vector<BatchCursor> cursors;
-  std::vector<Batch> batches;
-  BatchCursor cursor;
-  for (int i = 0; i < 300; ++i) {
-    cursors.push_back(cursor);
-    batches.push_back(batcher.next(cursor));
-  }
-  EXPECT_GT(cursor.epoch, 2);
-  for (int i = 299; i >= 0; i -= 13) {
-    const Batcher again(split, kSpecial, options(34, 11));
-    BatchCursor resumed = cursors[i];
-    EXPECT_TRUE(same(again.next(resumed), batches[i])) << i;
-    if (i < 299) {
-      EXPECT_EQ(resumed.epoch, cursors[i + 1].epoch);
-      EXPECT_EQ(resumed.row, cursors[i + 1].row);
-    }
-  }
-}
-
+// A batcher of its own goes on from each cursor, also from one whose micro-batches nobody read.
 TEST_P(Packings, MicroBatchesThatAreNotWantedAreSkipped) {
-  const auto split = make_split(directory_, numbered(sizes(60)), kVocab);
+  const auto split = make_split(directory_, numbered(sizes(60, 1, 401)), kVocab);
   const Batcher batcher(split, kSpecial, options(66, 7));
   BatchCursor read, partly, skipped;
   while (read.epoch < 3) {
     std::vector<Batch> all;
     for (int i = 0; i < 3; ++i) all.push_back(batcher.next(read));
+    const Batcher again(split, kSpecial, options(66, 7));
+    BatchCursor resumed = skipped;
+    EXPECT_TRUE(same(again.next(resumed), all[0]));
     const std::vector<Batch> odd = batcher.next_step(partly, 3, [](int64_t i) { return i == 1; });
     ASSERT_EQ(odd.size(), 1u);
     EXPECT_TRUE(same(odd[0], all[1]));
@@ -212,7 +188,7 @@ TEST_P(Packings, MicroBatchesThatAreNotWantedAreSkipped) {
 // training, of two rows that follow each other either has the longer one as often.
 TEST(Batcher, PackedRowsAreShuffledInABlock) {
   const Directory directory;
-  const Batcher batcher(make_split(directory, numbered(sizes(1500, 60)), kVocab), kSpecial,
+  const Batcher batcher(make_split(directory, numbered(sizes(1500, 1, 61)), kVocab), kSpecial,
                         {.max_length = 64, .batch_size = 1, .packing = Packing::kPacked});
   double rises = 0, changes = 0;
   int64_t before = 0;
@@ -226,7 +202,7 @@ TEST(Batcher, PackedRowsAreShuffledInABlock) {
 }
 
 TEST_P(Packings, ThreadsShareABatcher) {
-  const Batcher batcher(make_split(directory_, numbered(sizes(100)), kVocab), kSpecial, options(34, 11));
+  const Batcher batcher(make_split(directory_, numbered(sizes(100, 1, 401)), kVocab), kSpecial, options(34, 11));
   std::vector<std::vector<Batch>> made(2);
   std::vector<std::thread> threads;
   for (auto& batches : made) {
@@ -252,14 +228,6 @@ TEST_P(Packings, BatchesLargerThanAnEpoch) {
   EXPECT_EQ(first_ids.size(), 2u);
 }
 
-TEST_P(Packings, SeedsDiffer) {
-  const auto split = make_split(directory_, numbered(sizes(100)), kVocab);
-  BatchOptions other = options(34, 11);
-  other.seed = 6;
-  BatchCursor a, b;
-  EXPECT_FALSE(same(Batcher(split, kSpecial, options(34, 11)).next(a), Batcher(split, kSpecial, other).next(b)));
-}
-
 TEST_P(Packings, OptionsOutOfRange) {
   const auto split = make_split(directory_, numbered({5}), kVocab);
   const auto message = [&](int64_t max_length, int64_t batch_size) {
@@ -278,6 +246,15 @@ TEST_P(Packings, OptionsOutOfRange) {
   int64_t row = -2;
   Batch batch;
   expect_has(error_of([&] { batcher.next_in_order(row, batch); }), "-2");
+  BatchOptions causal = options(10, 1);  // needs the special tokens of rows alone
+  causal.objective = Objective::kCausal;
+  BatchCursor cursor;
+  EXPECT_EQ(Batcher(split, {.pad = 0, .cls = 2, .sep = 3}, causal).next(cursor).labels.size(), 5u);
+  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2}, causal); }), "got -1");
+  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2, .sep = kVocab}, causal); }), "got 60005");
+  const auto none = make_split(directory_, {}, kVocab);
+  expect_has(error_of([&] { Batcher(none, kSpecial, {}); }),
+             directory_.path() + ": train must have at least one token");
 }
 
 // Ids are those of the text, and the token after each place is its label: all tokens of the documents, in order where
@@ -294,8 +271,7 @@ TEST_P(Packings, CausalPredictsEveryTokenOfTheText) {
   for (const TestDocument& document : documents) expected.insert(document.ids.begin(), document.ids.end());
   expected.erase(kSpecial.unk);
   expected.erase(kSpecial.mask);
-  Batch batch;
-  for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+  for (const Batch& batch : batches_in_order(batcher)) {
     ASSERT_EQ(batch.places.size(), batch.labels.size());
     EXPECT_TRUE(std::is_sorted(batch.places.begin(), batch.places.end()));
     found.insert(batch.labels.begin(), batch.labels.end());
@@ -307,17 +283,6 @@ TEST_P(Packings, CausalPredictsEveryTokenOfTheText) {
     }
   }
   EXPECT_EQ(found, expected);
-}
-
-TEST_P(Packings, CausalNeedsTheSpecialTokensOfRowsAlone) {
-  const auto split = make_split(directory_, numbered({8}), kVocab);
-  BatchOptions causal = options(10, 1);
-  causal.objective = Objective::kCausal;
-  const text::SpecialIds row_ids{.pad = 0, .cls = 2, .sep = 3};
-  BatchCursor cursor;
-  EXPECT_EQ(Batcher(split, row_ids, causal).next(cursor).labels.size(), 8u);
-  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2}, causal); }), "got -1");
-  expect_has(error_of([&] { Batcher(split, {.pad = 0, .cls = 2, .sep = kVocab}, causal); }), "got 60005");
 }
 
 INSTANTIATE_TEST_SUITE_P(Batcher, Packings, testing::Values(Packing::kPadded, Packing::kPacked),
@@ -355,7 +320,7 @@ std::vector<int64_t> documents_of(const Batch& batch, const std::vector<int64_t>
 // However a step of eight rows is divided, its masks are those of its tokens, whether there are none, few or many, and
 // a micro-batch has them whichever others its rank has.
 TEST_P(Packings, MasksOfAStepDoNotDependOnItsMicroBatches) {
-  const std::vector<int64_t> document_sizes = sizes(400, 6);
+  const std::vector<int64_t> document_sizes = sizes(400, 1, 7);
   const auto split = make_split(directory_, numbered(document_sizes), kVocab);
   int64_t without = 0;
   for (const double probability : {0.004, 0.05, 0.4}) {
@@ -387,33 +352,29 @@ TEST_P(Packings, AnEarlierRunHasAMaskInEveryBatch) {
   BatchOptions given = options(8, 1);
   given.mask.probability = 1e-6;
   given.least = LeastMasks::kInBatch;
-  const Batcher batcher(make_split(directory_, numbered(sizes(60, 6)), kVocab), kSpecial, given);
+  const Batcher batcher(make_split(directory_, numbered(sizes(60, 1, 7)), kVocab), kSpecial, given);
   BatchCursor cursor;
   for (const Batch& batch : batcher.next_step(cursor, 20, [](int64_t) { return true; })) {
     EXPECT_EQ(batch.places.size(), 1u);
   }
-  Batch batch;
-  for (int64_t row = 0; batcher.next_in_order(row, batch);) EXPECT_EQ(batch.places.size(), size_t(batch.batch_size));
+  for (const Batch& batch : batches_in_order(batcher)) EXPECT_EQ(batch.places.size(), size_t(batch.batch_size));
 }
 
 // The same chunks with the same tokens masked, however they are packed and batched, also where batches have none.
 TEST(Batcher, InOrderMasksDependOnTheTokensAlone) {
   for (const int64_t most : {6, 400}) {
     const Directory directory;
-    const auto document_sizes = sizes(200, most);
+    const auto document_sizes = sizes(200, 1, most + 1);
     const auto split = make_split(directory, numbered(document_sizes), kVocab);
     const auto labels = [&](Packing packing, int64_t batch_size, double probability) {
       const Batcher batcher(
           split, kSpecial,
           {.max_length = 402, .batch_size = batch_size, .packing = packing, .mask = {.probability = probability}});
       std::set<int64_t> found;  // ids are unique
-      Batch batch;
-      int64_t batches = 0;
-      for (int64_t row = 0; batcher.next_in_order(row, batch); ++batches) {
-        found.insert(batch.labels.begin(), batch.labels.end());
-      }
+      const std::vector<Batch> batches = batches_in_order(batcher);
+      for (const Batch& batch : batches) found.insert(batch.labels.begin(), batch.labels.end());
       if (!found.empty()) return found;
-      const Batch least = batcher.least_in_order(batches);
+      const Batch least = batcher.least_in_order(std::ssize(batches));
       return std::set<int64_t>(least.labels.begin(), least.labels.end());
     };
     std::vector<int64_t> all(document_sizes.size());
@@ -438,7 +399,7 @@ TEST(Batcher, MasksChangeFromEpochToEpoch) {
 TEST(Batcher, PackingWastesLittle) {
   for (const int64_t most : {40, 400, 3000}) {
     const Directory directory;
-    const auto split = make_split(directory, numbered(sizes(50000 / most, most)), kVocab);
+    const auto split = make_split(directory, numbered(sizes(50000 / most, 1, most + 1)), kVocab);
     const Batcher batcher(split, kSpecial, {.max_length = 128, .batch_size = 1});
     double real = 0, slots = 0, rows = 0;
     for (BatchCursor cursor; cursor.epoch == 0;) {
@@ -451,34 +412,6 @@ TEST(Batcher, PackingWastesLittle) {
     EXPECT_LE(double(batcher.rows_per_epoch()), rows) << most;
     EXPECT_GT(double(batcher.rows_per_epoch()), tests::kMinPacked * rows) << most;
   }
-}
-
-// Documents are counted in groups of 64; shards, here of 37, end anywhere in a group.
-TEST(Batcher, ChunksOfManyDocumentsAndShards) {
-  for (const int64_t count : {63, 64, 65, 128, 300}) {
-    const auto document_sizes = sizes(count, 40);
-    for (const int64_t max_length : {3, 9, 60}) {
-      const Directory directory;
-      const auto split = make_split(directory, numbered(document_sizes), kVocab, 37);
-      const Batcher batcher(split, kSpecial, {.max_length = max_length, .batch_size = 50, .packing = Packing::kPadded});
-      std::vector<std::vector<int64_t>> found;
-      Batch batch;
-      for (int64_t row = 0; batcher.next_in_order(row, batch);) {
-        for (int64_t b = 0; b < batch.batch_size; ++b) found.push_back(chunks_of(batch, b).at(0));
-      }
-      const auto expected = expected_chunks(document_sizes, max_length);
-      EXPECT_EQ(batcher.rows_per_epoch(), std::ssize(expected));
-      EXPECT_EQ(found, expected);
-    }
-  }
-}
-
-TEST(Batcher, ASplitWithoutTokens) {
-  const Directory directory;
-  const auto split = make_split(directory, {}, kVocab);
-  EXPECT_EQ(split->documents(), 0);
-  expect_has(error_of([&] { Batcher(split, kSpecial, {}); }),
-             directory.path() + ": train must have at least one token");
 }
 
 }  // namespace

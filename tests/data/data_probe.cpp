@@ -88,22 +88,29 @@ json prepare(const json& given) {
           {"peak_bytes", memory_bytes("VmHWM:")}};
 }
 
+// A batcher of padded rows.
+rf::data::Batcher open_batcher(const json& given, const std::string& split, int64_t batch_size,
+                               rf::data::MaskOptions mask, rf::data::Pairs pairs) {
+  using namespace rf::data;
+  const std::string directory = given.at("data");
+  const rf::text::Vocabulary vocabulary = rf::text::load_vocabulary(directory);
+  return Batcher(std::make_shared<const Split>(directory, split, vocabulary.hash()), vocabulary.special(),
+                 {.max_length = given.at("max_length"),
+                  .batch_size = batch_size,
+                  .packing = Packing::kPadded,
+                  .mask = mask,
+                  .seed = given.at("seed"),
+                  .pairs = pairs});
+}
+
 json rows(const json& given) {
   using namespace rf::data;
   Pairs pairs = Pairs::kNone;
   for (const auto& [name, each] : kPairsNames) {
     if (given.value("pairs", "none") == name) pairs = each;
   }
-  const std::string directory = given.at("data");
-  const rf::text::Vocabulary vocabulary = rf::text::load_vocabulary(directory);
-  const auto split = std::make_shared<const Split>(directory, given.at("split"), vocabulary.hash());
-  const Batcher batcher(split, vocabulary.special(),
-                        {.max_length = given.at("max_length"),
-                         .batch_size = 1,
-                         .packing = Packing::kPadded,
-                         .mask = {.probability = given.at("mask_probability")},
-                         .seed = given.at("seed"),
-                         .pairs = pairs});
+  const MaskOptions mask{.probability = given.at("mask_probability")};
+  const Batcher batcher = open_batcher(given, given.at("split"), 1, mask, pairs);
   json all = json::array();
   Batch batch;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
@@ -118,14 +125,7 @@ json rows(const json& given) {
 
 json batches(const json& given) {
   using namespace rf::data;
-  const std::string directory = given.at("data");
-  const rf::text::Vocabulary vocabulary = rf::text::load_vocabulary(directory);
-  const auto split = std::make_shared<const Split>(directory, "train", vocabulary.hash());
-  const Batcher batcher(split, vocabulary.special(),
-                        {.max_length = given.at("max_length"),
-                         .batch_size = given.at("batch"),
-                         .packing = Packing::kPadded,
-                         .seed = given.at("seed")});
+  const Batcher batcher = open_batcher(given, "train", given.at("batch"), {}, Pairs::kNone);
   json all = json::array();
   BatchCursor cursor;
   for (int64_t i = 0; i < given.at("count").get<int64_t>(); ++i) {

@@ -2,49 +2,24 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "rf/data/batcher.h"
 #include "rf/data/prepare.h"
+#include "rf/data/random.h"
 #include "rf/data/shard.h"
 #include "rf/data/split.h"
-#include "rf/io/error.h"
 #include "rf/text/tokenizer.h"
+#include "temporary_files.h"
 
 namespace rf::data {
 
-class Directory {
- public:
-  Directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "rf_data_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  std::string operator/(const std::string& name) const { return fmt::format("{}/{}", path_, name); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-inline void write(const std::string& path, const std::string& text) {
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-inline std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using namespace tests;
 
 // Every file under a directory by name.
 inline std::map<std::string, std::string> contents(const std::string& directory) {
@@ -57,21 +32,15 @@ inline std::map<std::string, std::string> contents(const std::string& directory)
   return files;
 }
 
-// The message of the Error that `action` throws; a failure when it throws none.
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no rf::Error";
-  return "";
+// Changes one byte in place, as a disk does.
+inline void change_byte(const std::string& path, int64_t offset) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(offset);
+  const char old = static_cast<char>(file.get());
+  file.seekp(offset);
+  file.put(static_cast<char>(old ^ 1));
 }
 
-inline void expect_has(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
-}
 inline void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) expect_has(message, part);
 }
@@ -96,6 +65,34 @@ inline TestDocument read_document(const Split& split, int64_t d) {
   return document;
 }
 
+// Sizes from `least` to below `end` from the generator (the truth does not depend on how they are drawn).
+inline std::vector<int64_t> sizes(int64_t count, int64_t least, int64_t end) {
+  std::vector<int64_t> made;
+  for (uint32_t i = 0; i < count; ++i) made.push_back(least + scale_to(philox4x32(99, {i, 0, 0, 0})[0], end - least));
+  return made;
+}
+
+// Documents whose tokens are numbered through: 5, 6, 7, ... A word has one token or, with `words`, some.
+inline std::vector<TestDocument> numbered(const std::vector<int64_t>& sizes, bool words = false) {
+  std::vector<TestDocument> documents;
+  uint32_t next = 5;
+  for (const int64_t size : sizes) {
+    TestDocument& made = documents.emplace_back();
+    for (int64_t i = 0; i < size; ++i, ++next) {
+      made.ids.push_back(static_cast<int32_t>(next));
+      made.starts_word.push_back(i == 0 || !words || philox4x32(3, {next, 0, 0, 0})[0] % 2 == 0);
+    }
+  }
+  return documents;
+}
+
+inline std::vector<Batch> batches_in_order(const Batcher& batcher) {
+  std::vector<Batch> all;
+  Batch batch;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) all.push_back(batch);
+  return all;
+}
+
 inline constexpr text::SpecialIds kSpecial{.pad = 0, .unk = 1, .cls = 2, .sep = 3, .mask = 4};
 
 // [PAD] [UNK] [CLS] [SEP] [MASK], then w0 ... and ##x0 ..., half each.
@@ -108,15 +105,51 @@ inline text::Vocabulary make_vocabulary(int size) {
   return text::Vocabulary(tokens);
 }
 
-inline std::string make_model(const Directory& directory, int size = 1000) {
+inline std::string make_model(const Directory& directory, int size = 1000, const text::TokenizerOptions& options = {}) {
   const std::string model = directory / "model";
   std::filesystem::create_directories(model);
-  text::Tokenizer(make_vocabulary(size), {}).save(model);
+  text::Tokenizer(make_vocabulary(size), options).save(model);
   return model;
 }
 
 // A prepared directory made by hand: documents in shards of `documents_per_shard`, all in `train`.
 std::shared_ptr<const Split> make_split(const Directory& directory, const std::vector<TestDocument>& documents,
                                         int64_t vocab_size, size_t documents_per_shard = 1000);
+
+// A temporary directory in which prepare() runs.
+class Prepare : public testing::Test {
+ protected:
+  PrepareReport run(PrepareOptions options) {
+    io::Progress progress;
+    if (options.input.inputs.empty()) options.input.inputs = {directory_ / "text"};
+    if (options.model_dir.empty()) options.model_dir = make_model(directory_);
+    if (options.output_dir.empty()) options.output_dir = directory_ / "out";
+    return prepare(options, progress);
+  }
+  std::string run_error(const PrepareOptions& options) {
+    return error_of([&] { run(options); });
+  }
+  // `lines` documents of a few words each.
+  void write_lines(int64_t lines) {
+    std::string text;
+    for (int64_t i = 0; i < lines; ++i) {
+      for (int64_t j = 0; j <= i % 17; ++j) {
+        text += fmt::format("W{}{} ", (i * 31 + j) % 300, j % 3 == 0 ? fmt::format("x{}", j) : "");
+      }
+      text += "zzz\n";
+    }
+    write(directory_ / "text/a.txt", text);
+  }
+  std::vector<int32_t> tokens(const std::string& split_name) {
+    const Split split(directory_ / "out", split_name, "");
+    std::vector<int32_t> ids;
+    for (int64_t d = 0; d < split.documents(); ++d) {
+      const TestDocument document = read_document(split, d);
+      ids.insert(ids.end(), document.ids.begin(), document.ids.end());
+    }
+    return ids;
+  }
+  const Directory directory_;
+};
 
 }  // namespace rf::data

@@ -1,11 +1,11 @@
-// What prepare() replaces and removes, and what it leaves alone: only files that it wrote go.
+// What prepare() replaces and removes, and what it leaves alone: only files that it wrote go. What verify() finds.
 #include <sys/inotify.h>
 #include <unistd.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "prepare_fixture.h"
+#include "fixtures.h"
 #include "rf/text/segmenter.h"
 #include "rf/text/tokenizer.h"
 
@@ -51,21 +51,13 @@ TEST_F(PrepareReplace, NoTokenizerFilesThatItDidNotWrite) {
   for (const std::string& model : models()) {
     std::filesystem::remove_all(directory_ / "out");
     run({.model_dir = model});
-    expect_refused(model);
-    run({.model_dir = model});
-  }
-}
-
-TEST_F(PrepareReplace, NoTokenizerFilesInADirectoryOfAnEarlierVersion) {
-  write_lines(10);
-  for (const std::string& model : models()) {
-    std::filesystem::remove_all(directory_ / "out");
-    run({.model_dir = model});
     const auto whole = contents(directory_ / "out");
-    make_older();
-    expect_refused(model);
-    run({.model_dir = model});
-    EXPECT_EQ(contents(directory_ / "out"), whole);
+    for (const bool is_older : {false, true}) {
+      if (is_older) make_older();
+      expect_refused(model);
+      run({.model_dir = model});
+      EXPECT_EQ(contents(directory_ / "out"), whole);
+    }
   }
 }
 
@@ -121,6 +113,52 @@ TEST_F(PrepareReplace, TheMarkGoesLast) {
   ASSERT_GT(removed.size(), 10u);  // shards
   EXPECT_EQ(removed.back(), ".roformer-prepare");
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
+}
+
+// ---- verify(), and data directories that are damaged after they were made
+
+class Verify : public Prepare {
+ protected:
+  Verify() {
+    write_lines(300);
+    run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = 0.2, .shard_tokens = 500});
+  }
+  VerifyReport verify_output() {
+    io::Progress progress;
+    return verify(directory_ / "out", progress);
+  }
+};
+
+TEST_F(Verify, NamesEveryDamagedShard) {
+  const int64_t shards = verify_output().shards;
+  change_byte(directory_ / "out/train-00001.rfs", 300);
+  change_byte(directory_ / "out/valid-00000.rfs", 0);
+  std::filesystem::remove(directory_ / "out/train-00003.rfs");
+  const VerifyReport report = verify_output();
+  ASSERT_EQ(report.damaged.size(), 3u);
+  EXPECT_EQ(report.shards, shards - 3);
+  EXPECT_EQ(report.damaged[0].file, "train-00001.rfs");
+  expect_has(report.damaged[0].error, "train-00001.rfs: the checksum must be");
+  EXPECT_EQ(report.damaged[1].file, "train-00003.rfs");
+  expect_has(report.damaged[1].error, "train-00003.rfs");
+  EXPECT_EQ(report.damaged[2].file, "valid-00000.rfs");
+  expect_has(report.damaged[2].error, "must begin with RFSHARD1");
+}
+
+TEST_F(Verify, ShardsThatAreNotTheirs) {
+  std::filesystem::copy(directory_ / "out/train-00000.rfs", directory_ / "out/train-00001.rfs",
+                        std::filesystem::copy_options::overwrite_existing);
+  const VerifyReport counts = verify_output();
+  ASSERT_EQ(counts.damaged.size(), 1u);
+  EXPECT_EQ(counts.damaged[0].file, "data.json");
+  expect_has(counts.damaged[0].error, "out: train: the shards must hold");
+  ShardWriter writer(directory_ / "out/train-00000.rfs", 900, make_vocabulary(900).hash());
+  add_document(writer, {1}, {1});
+  writer.finish();
+  const VerifyReport vocabulary = verify_output();
+  ASSERT_EQ(vocabulary.damaged.size(), 1u);
+  EXPECT_EQ(vocabulary.damaged[0].file, "train-00000.rfs");
+  expect_has(vocabulary.damaged[0].error, "must have the vocabulary of data.json");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "prepare_fixture.h"
+#include "fixtures.h"
 #include "rf/text/tokenizer.h"
 #include "staging_directory.h"
 
@@ -14,13 +14,16 @@ namespace rf::data {
 namespace {
 
 TEST_F(Prepare, TokensAndWordsOfASmallText) {
-  write(directory_ / "text/a.txt", "W0x0 zzz [MASK]\r\n\r\nw1 w1x1\n");
+  write(directory_ / "text/a.txt", "W0x0 zzz\xFF [MASK]\r\n\r\nw1 w1x1\n");
   const PrepareReport report = run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = 0});
   EXPECT_EQ(report.documents, 2);
   EXPECT_EQ(report.train_tokens, 7);
   EXPECT_EQ(report.valid_tokens, 0);
   EXPECT_EQ(report.unknown_tokens, 1);
-  EXPECT_EQ(report.input_bytes, 27);
+  EXPECT_EQ(report.replaced_bytes, 1);
+  EXPECT_EQ(report.input_bytes, 28);
+  EXPECT_EQ(text::Tokenizer::load(directory_ / "out").vocabulary().hash(), make_vocabulary(1000).hash());
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
   // w0 is 5 and ##x0 is 6, w1 7 and ##x1 8, by the order of the vocabulary.
   EXPECT_EQ(tokens("train"), (std::vector<int32_t>{5, 6, 1, 4, 7, 7, 8}));
   const Split split(directory_ / "out", "train", "");
@@ -32,29 +35,10 @@ TEST_F(Prepare, TokensAndWordsOfASmallText) {
   EXPECT_EQ(ids[1], 8);
   expect_has(error_of([&] { split.copy(1, 2, 2, ids.data(), starts.data()); }), "got 2 from 2");
   expect_has(error_of([&] { split.document_tokens(2); }), "got 2");
+  std::vector<int64_t> lengths(2);
+  expect_has(error_of([&] { split.document_lengths(1, lengths); }), "got 2 from 1");
+  expect_has(error_of([&] { split.document_lengths(-1, lengths); }), "got -1");
   EXPECT_EQ(Split(directory_ / "out", "valid", "").documents(), 0);
-}
-
-TEST_F(Prepare, InvalidUtf8IsCounted) {
-  write(directory_ / "text/a.txt", "w0 \xFF w1\n");
-  EXPECT_EQ(run({}).replaced_bytes, 1);
-}
-
-// Every byte that UTF-8 has, across pieces of a document and with \r, comes back as its own value.
-TEST_F(Prepare, BytesComeBack) {
-  std::filesystem::create_directories(directory_ / "bytes");
-  text::byte_tokenizer().save(directory_ / "bytes");
-  std::string text;
-  for (int i = 0; i < 3000; ++i) {
-    text += fmt::format("a\r b\t{}  \u00FF\u0800\uFFFD\U0001F600\U0010FFFF\x7F\x01.'s\n\n", i);
-  }
-  for (char c = 1; c < 127; ++c) text += c;
-  write(directory_ / "text/a.txt", text);
-  const PrepareReport report = run({.model_dir = directory_ / "bytes", .valid_fraction = 0});
-  EXPECT_EQ(report.unknown_tokens, 0);
-  std::string back;
-  for (const int32_t id : tokens("train")) back += static_cast<char>(id);
-  EXPECT_EQ(back, text);
 }
 
 // Held-out and test documents from files of their own: none is drawn, and each split has its own alone.
@@ -149,62 +133,31 @@ TEST_F(Prepare, ValidFractionAndSeed) {
   EXPECT_EQ(train.size() + valid.size(), tokens("train").size() + tokens("valid").size());
 }
 
-TEST_F(Prepare, EachSplitGetsADocument) {
-  for (const double fraction : {1e-9, 0.05, 1 - 1e-9}) {
+TEST_F(Prepare, EachSplitGetsADocumentAndTrainingASingleOne) {
+  for (const double fraction : {0.0, 1e-9, 0.05, 1 - 1e-9}) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       write(directory_ / "text/a.txt", " \n\x01\nw0\n\x01\nw1 w1\n");  // \x01 is a document without a token
-      const PrepareReport report =
-          run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = fraction, .seed = seed});
+      PrepareOptions options{.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = fraction, .seed = seed};
+      const PrepareReport report = run(options);
       EXPECT_EQ(report.documents, 2);
       EXPECT_EQ(report.train_tokens + report.valid_tokens, 3);
-      EXPECT_TRUE(report.train_tokens > 0 && report.valid_tokens > 0);
+      EXPECT_EQ(report.train_tokens > 0 && report.valid_tokens > 0, fraction > 0);
+      options.input.document_rule = DocumentRule::kFile;
+      EXPECT_EQ(run(options).train_tokens, 3);
     }
   }
-}
-
-TEST_F(Prepare, ASingleDocumentIsForTraining) {
-  write(directory_ / "text/a.txt", "w0 w1\n");
-  for (const double fraction : {0.0, 0.05, 1 - 1e-9}) {
-    const PrepareReport report = run({.valid_fraction = fraction});
-    EXPECT_EQ(report.train_tokens, 2);
-    EXPECT_EQ(report.valid_tokens, 0);
-  }
-}
-
-TEST_F(Prepare, ALongDocument) {
-  std::string text;  // 5 MB in one line
-  while (text.size() < 5000000) text += "w1 w2x3 zzzzzz \xE4\xB8\xAD  ";
-  write(directory_ / "text/a.txt", text);
-  run({});
-  text::Encoding whole;
-  text::Tokenizer(make_vocabulary(1000), {}).encode(text, whole);
-  EXPECT_GT(whole.size(), 1000000u);
-  EXPECT_EQ(tokens("train"), whole.ids);
-}
-
-TEST_F(Prepare, DirectoryIsAModelDirectoryToo) {
-  write_lines(10);
-  run({.input = {.document_rule = DocumentRule::kLine}});
-  const auto tokenizer = text::Tokenizer::load(directory_ / "out");
-  EXPECT_EQ(tokenizer.vocabulary().hash(), make_vocabulary(1000).hash());
-  EXPECT_EQ(Split(directory_ / "out", "train", make_vocabulary(1000).hash()).vocab_size(), 1000);
-  EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
 }
 
 TEST_F(Prepare, AnotherVocabularyIsNamed) {
   write_lines(10);
   run({.input = {.document_rule = DocumentRule::kLine}});
   const std::string ours = make_vocabulary(1000).hash(), theirs = make_vocabulary(900).hash();
-  const std::string message = error_of([&] { Split(directory_ / "out", "train", theirs); });
-  expect_has(message, ours);
-  expect_has(message, theirs);
+  expect_parts(error_of([&] { Split(directory_ / "out", "train", theirs); }), {ours, theirs});
   // A shard of another vocabulary under a name of ours.
   ShardWriter writer(directory_ / "out/train-00000.rfs", 900, theirs);
   add_document(writer, {1}, {1});
   writer.finish();
-  const std::string mixed = error_of([&] { Split(directory_ / "out", "train", ""); });
-  expect_has(mixed, ours);
-  expect_has(mixed, theirs);
+  expect_parts(error_of([&] { Split(directory_ / "out", "train", ours); }), {ours, theirs});
 }
 
 TEST_F(Prepare, DamagedDirectories) {
@@ -216,28 +169,28 @@ TEST_F(Prepare, DamagedDirectories) {
   expect_has(error_of([&] { Split(out, "test", ""); }), "\"test\"");
 
   const nlohmann::json good = nlohmann::json::parse(read(out + "/data.json"));
-  const auto with = [&](const std::string& pointer, const nlohmann::json& value) {
+  const std::tuple<const char*, nlohmann::json, const char*> cases[] = {
+      {"/version", 3, "got \"roformer-data\" version 3"},
+      {"/format", "x", "got \"x\""},
+      {"/vocab_size", -1, "got -1"},
+      {"/extra", 1, "every key must be known, got \"extra\""},
+      {"/splits", 3, "splits must be an object, got 3"},
+      {"/splits/train/shards", "a", "got string"},
+      {"/splits/train/shards/0", "../a.rfs", "../a.rfs"},
+      {"/splits/train/shards/0", "missing.rfs", "missing.rfs"},
+      {"/tokenizer_files", "a", "list of texts, got \"a\""},
+      {"/tokenizer_files/0", "../a.txt", "got \"../a.txt\""},
+      {"/splits/train/tokens", 7, "must hold 7 tokens"},
+      {"/vocab_hash", 7, "vocab_hash must be a string, got 7"},
+      {"/seed", "7", "seed"},
+      {"/valid_fraction", "7", "valid_fraction"},
+  };
+  for (const auto& [pointer, value, named] : cases) {
     nlohmann::json bad = good;
     bad[nlohmann::json::json_pointer(pointer)] = value;
     write(out + "/data.json", bad.dump());
-    const std::string message = split_error();
-    expect_has(message, out);
-    return message;
-  };
-  expect_has(with("/version", 3), "got \"roformer-data\" version 3");
-  expect_has(with("/format", "x"), "got \"x\"");
-  expect_has(with("/vocab_size", -1), "got -1");
-  expect_has(with("/extra", 1), "every key must be known, got \"extra\"");
-  expect_has(with("/splits", 3), "splits must be an object, got 3");
-  expect_has(with("/splits/train/shards", "a"), "got string");
-  expect_has(with("/splits/train/shards/0", "../a.rfs"), "../a.rfs");
-  expect_has(with("/splits/train/shards/0", "missing.rfs"), "missing.rfs");
-  expect_has(with("/tokenizer_files", "a"), "list of texts, got \"a\"");
-  expect_has(with("/tokenizer_files/0", "../a.txt"), "got \"../a.txt\"");
-  expect_has(with("/splits/train/tokens", 7), "must hold 7 tokens");
-  expect_has(with("/vocab_hash", 7), "vocab_hash must be a string, got 7");
-  expect_has(with("/seed", "7"), "seed");
-  expect_has(with("/valid_fraction", "7"), "valid_fraction");
+    expect_parts(split_error(), {out, named});
+  }
   write(out + "/data.json", "{");
   expect_has(split_error(), "data.json");
   write(out + "/data.json", good.dump());
@@ -296,20 +249,12 @@ TEST_F(Prepare, ReplacesOnlyItsOwn) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 3);  // text, model, out
 }
 
-TEST_F(Prepare, LeavesItsNeighboursAlone) {
-  write_lines(10);
-  for (const char* neighbour : {"out.old", "out.preparing.old"})
-    write(directory_ / neighbour + "/precious.txt", "text");
-  run({});
-  run({});  // replaces
-  for (const char* neighbour : {"out.old", "out.preparing.old"}) {
-    EXPECT_EQ(read(directory_ / neighbour + "/precious.txt"), "text");
-  }
-}
-
 // Files and directories that somebody has put beside what prepare wrote.
 TEST_F(Prepare, RefusesToReplaceWhatItDidNotMake) {
   write_lines(10);
+  for (const char* neighbour : {"out.old", "out.preparing.old"}) {
+    write(directory_ / neighbour + "/precious.txt", "text");
+  }
   run({});
   const auto first = contents(directory_ / "out");
   for (const std::string precious : {"notes.txt", "run/model.safetensors", "more.rfs", "dict.txt/deep.txt"}) {
@@ -321,16 +266,13 @@ TEST_F(Prepare, RefusesToReplaceWhatItDidNotMake) {
     EXPECT_EQ(contents(directory_ / "out"), first);
   }
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
-}
-
-TEST_F(Prepare, WorksInNoDirectoryOfAnother) {
-  write_lines(10);
+  run({});  // replaces
   write(directory_ / "out.preparing/precious.txt", "text");
-  const std::string message = run_error({});
-  expect_has(message, "out.preparing");
-  expect_has(message, "precious.txt");
-  EXPECT_EQ(read(directory_ / "out.preparing/precious.txt"), "text");
-  EXPECT_FALSE(std::filesystem::exists(directory_ / "out"));
+  expect_parts(run_error({}), {"out.preparing", "precious.txt"});
+  EXPECT_EQ(contents(directory_ / "out"), first);
+  for (const char* neighbour : {"out.old", "out.preparing.old", "out.preparing"}) {
+    EXPECT_EQ(read(directory_ / neighbour + "/precious.txt"), "text");
+  }
 }
 
 // The result of another run, and an output that holds one.
@@ -352,56 +294,50 @@ class Publish : public Prepare {
   int64_t entries() { return std::distance(std::filesystem::directory_iterator(directory_.path()), {}); }
 };
 
-TEST_F(Publish, NamesAreExchanged) {
+using Path = std::filesystem::path;
+
+TEST_F(Publish, NamesAreExchangedOrTheOldOneIsMovedAside) {
   write_lines(10);
+  const ExchangeNames unknown = [](const Path&, const Path&) {
+    return std::make_error_code(std::errc::invalid_argument);
+  };
+  for (const ExchangeNames exchange : {&exchange_names, unknown}) {
+    run({});
+    EXPECT_EQ(publish(exchange), "");
+    EXPECT_EQ(shard(), "new");
+    EXPECT_EQ(entries(), 3);  // text, model, out
+    std::filesystem::remove_all(directory_ / "out");
+  }
   run({});
-  EXPECT_EQ(publish(exchange_names), "");
-  EXPECT_EQ(shard(), "new");
-  EXPECT_EQ(entries(), 3);  // text, model, out
+  const std::string old = shard();
+  write(directory_ / "out.preparing.old/precious.txt", "text");
+  expect_has(publish(unknown), "out.preparing.old");
+  EXPECT_EQ(shard(), old);
+  EXPECT_EQ(read(directory_ / "out.preparing.old/precious.txt"), "text");
 }
 
 TEST_F(Publish, AFailureKeepsTheOldDirectory) {
   write_lines(10);
   run({});
   const std::string old = shard();
-  const auto fails = [](const std::filesystem::path&, const std::filesystem::path&) {
-    return std::make_error_code(std::errc::io_error);
-  };
-  expect_has(publish(fails), "must be replaceable");
+  expect_has(publish([](const Path&, const Path&) { return std::make_error_code(std::errc::io_error); }),
+             "must be replaceable");
   EXPECT_EQ(shard(), old);
   EXPECT_EQ(entries(), 3);
 }
 
-TEST_F(Publish, WithoutAnExchangeTheOldOneIsMovedAside) {
-  write_lines(10);
-  run({});
-  const auto unknown = [](const std::filesystem::path&, const std::filesystem::path&) {
-    return std::make_error_code(std::errc::invalid_argument);
-  };
-  EXPECT_EQ(publish(unknown), "");
-  EXPECT_EQ(shard(), "new");
-  EXPECT_EQ(entries(), 3);
-  write(directory_ / "out.preparing.old/precious.txt", "text");
-  expect_has(publish(unknown), "out.preparing.old");
-  EXPECT_EQ(shard(), "new");
-  EXPECT_EQ(read(directory_ / "out.preparing.old/precious.txt"), "text");
-}
-
-// What the command has written before is no document of it.
+// What the command has written before is no document of it (tests/cli/test_reading.py), but a named one is an error.
 TEST_F(Prepare, LeavesItsOutputOutOfTheInput) {
   write_lines(10);
   PrepareOptions options{.output_dir = directory_ / "text/out", .valid_fraction = 0};
   const PrepareReport first = run(options);
   EXPECT_TRUE(first.left_out.empty());
-  for (const std::string& input : {directory_ / "text", directory_ / "text/**/*.txt"}) {
-    options.input.inputs = {input};
-    const PrepareReport again = run(options);
-    EXPECT_EQ(again.documents, first.documents);
-    EXPECT_EQ(again.train_tokens, first.train_tokens);
-    EXPECT_EQ(again.left_out, (std::vector<std::string>{directory_ / "text/out/vocab.txt"}));
-  }
-  options.input.inputs = {directory_ / "text/out/vocab.txt"};  // named itself
-  expect_has(error_of([&] { run(options); }), "must not replace the input");
+  options.input.inputs = {directory_ / "text/**/*.txt"};
+  const PrepareReport again = run(options);
+  EXPECT_EQ(again.train_tokens, first.train_tokens);
+  EXPECT_EQ(again.left_out, (std::vector<std::string>{directory_ / "text/out/vocab.txt"}));
+  options.input.inputs = {directory_ / "text/out/vocab.txt"};
+  expect_has(run_error(options), "must not replace the input");
 }
 
 TEST_F(Prepare, OneProcessAtATime) {

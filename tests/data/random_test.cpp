@@ -51,17 +51,6 @@ TEST(Random, PermutationIsABijection) {
   }
 }
 
-TEST(Random, PermutationsAreUniform) {
-  const int64_t size = 10, epochs = 10000;
-  std::vector<double> hits(size * size);
-  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    const Permutation permutation(size, 1, Stream::kChunkOrder, epoch);
-    for (int64_t i = 0; i < size; ++i) hits[i * size + permutation(i)] += 1;
-  }
-  const double p = 1.0 / size, sigma = std::sqrt(epochs * p * (1 - p));
-  for (const double count : hits) EXPECT_NEAR(count, epochs * p, tests::kSigmas * sigma);
-}
-
 // Pearson's statistic of pairs that fall into a grid of kCells times kCells; for a uniform permutation its mean is
 // (kCells - 1)^2 and its variance twice that.
 constexpr int64_t kCells = 32;

@@ -8,8 +8,6 @@
 #include <set>
 
 #include "fixtures.h"
-#include "rf/data/batcher.h"
-#include "rf/data/random.h"
 
 namespace rf::data {
 namespace {
@@ -21,27 +19,15 @@ struct Documents {
   std::map<int64_t, int64_t> document_of;  // by token
   std::set<int64_t> starts_word;
 
-  // A word has 1, 2 or 3 tokens with `words`, otherwise 1.
-  explicit Documents(const std::vector<int64_t>& sizes, bool words = false) {
-    int32_t next = kFirst;
-    for (const int64_t size : sizes) {
-      TestDocument& document = made.emplace_back();
-      for (int64_t i = 0; i < size; ++i) {
-        const bool starts = i == 0 || !words || philox4x32(3, {uint32_t(next), 0, 0, 0})[0] % 2 == 0;
-        if (starts) starts_word.insert(next);
-        document_of[next] = std::ssize(made);
-        document.ids.push_back(next++);
-        document.starts_word.push_back(starts ? 1 : 0);
+  explicit Documents(const std::vector<int64_t>& sizes, bool words = false) : made(numbered(sizes, words)) {
+    for (const TestDocument& document : made) {
+      for (size_t i = 0; i < document.ids.size(); ++i) {
+        if (document.starts_word[i] != 0) starts_word.insert(document.ids[i]);
+        document_of[document.ids[i]] = &document - made.data();
       }
     }
   }
 };
-
-std::vector<int64_t> sizes(int64_t count, int64_t least, int64_t most) {
-  std::vector<int64_t> made;
-  for (uint32_t i = 0; i < count; ++i) made.push_back(least + scale_to(philox4x32(7, {i, 0, 0, 0})[0], most - least));
-  return made;
-}
 
 struct Pair {
   std::vector<int64_t> first, second;
@@ -196,40 +182,17 @@ TEST_P(PairsOfSegments, BothClassesEndDocuments) {
   }
 }
 
-TEST_P(PairsOfSegments, ResumeAndSkipAsNext) {
-  const Documents documents(sizes(60, 2, 200));
-  const auto data = split(documents);
-  BatchOptions given = options(Pairs::kNextSentence);
-  given.batch_size = 3;
-  const Batcher batcher(data, kSpecial, given), again(data, kSpecial, given);
-  BatchCursor read, skipped;
-  while (read.epoch < 3) {
-    BatchCursor at = skipped;
-    const Batch batch = batcher.next(read);
-    EXPECT_TRUE(again.next_step(skipped, 1, [](int64_t) { return false; }).empty());
-    ASSERT_EQ(std::pair(read.epoch, read.row), std::pair(skipped.epoch, skipped.row));
-    const Batch resumed = again.next(at);
-    EXPECT_EQ(batch.ids, resumed.ids);
-    EXPECT_EQ(batch.types, resumed.types);
-    EXPECT_EQ(batch.pair_labels, resumed.pair_labels);
-    EXPECT_EQ(batch.places, resumed.places);
-  }
-}
-
 TEST_P(PairsOfSegments, EpochsAndSeedsDiffer) {
-  const Documents documents(sizes(60, 20, 200));
-  const auto data = split(documents);
-  BatchOptions other = options(Pairs::kSentenceOrder);
-  other.seed = 6;
-  const auto sorted = [](std::vector<Pair> pairs) {
-    std::sort(pairs.begin(), pairs.end());
-    return pairs;
-  };
-  const auto first = sorted(epoch_pairs(data, options(Pairs::kSentenceOrder)));
-  EXPECT_EQ(first, sorted(epoch_pairs(data, options(Pairs::kSentenceOrder))));
-  EXPECT_NE(first, sorted(epoch_pairs(data, other)));
-  std::vector<Pair> two = epoch_pairs(data, options(Pairs::kSentenceOrder), 2);
-  EXPECT_NE(first, sorted({two.begin() + std::ssize(first), two.end()}));
+  const auto data = split(Documents(sizes(60, 20, 200)));
+  BatchOptions given = options(Pairs::kSentenceOrder);
+  const auto two = epoch_pairs(data, given, 2), again = epoch_pairs(data, given);
+  const auto count = std::ssize(again);
+  const std::multiset<Pair> first(two.begin(), two.begin() + count), second(two.begin() + count, two.end());
+  given.seed = 6;
+  const auto other = epoch_pairs(data, given);
+  EXPECT_EQ(first, std::multiset<Pair>(again.begin(), again.end()));
+  EXPECT_NE(first, second);
+  EXPECT_NE(first, std::multiset<Pair>(other.begin(), other.end()));
 }
 
 TEST_P(PairsOfSegments, BadInputIsNamed) {
@@ -272,8 +235,7 @@ TEST(SegmentPairs, PaddedAndPackedAreTheSame) {
   for (const Packing packing : {Packing::kPadded, Packing::kPacked}) {
     const Batcher batcher(data, kSpecial,
                           {.max_length = 35, .batch_size = 4, .packing = packing, .pairs = Pairs::kNextSentence});
-    Batch batch;
-    for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    for (const Batch& batch : batches_in_order(batcher)) {
       for (const Pair& pair : pairs_of(batch)) found[packing == Packing::kPacked].insert(pair);
       masked[packing == Packing::kPacked].insert(batch.labels.begin(), batch.labels.end());
     }
@@ -281,15 +243,6 @@ TEST(SegmentPairs, PaddedAndPackedAreTheSame) {
   EXPECT_EQ(found[0], found[1]);
   EXPECT_EQ(masked[0], masked[1]);
   EXPECT_GT(masked[0].size(), 500u);
-}
-
-TEST(SegmentPairs, NoneHasNoTypes) {
-  const Directory directory;
-  const Documents documents({300});
-  const Batcher batcher(make_split(directory, documents.made, kVocab), kSpecial, {.max_length = 35, .batch_size = 2});
-  BatchCursor cursor;
-  const Batch batch = batcher.next(cursor);
-  EXPECT_TRUE(batch.types.empty() && batch.pair_places.empty() && batch.pair_labels.empty());
 }
 
 }  // namespace

@@ -116,6 +116,27 @@ def test_rows_equal_transformers(vocab_file, pairs):
     assert compared > 110
 
 
+def test_large_batches_in_turn(vocab_file):
+    """Threads divide them; one encoder takes one batch after another."""
+    draw = random.Random(19)
+    samples = [sample for _ in range(100) for sample in random_samples(draw, True)]
+    options = {"truncation": "longest_first", "max_length": 13, "stride": 2, "return_overflowing_tokens": True}
+    options |= {"padding": "longest", "threads": 5}
+    cases = [{"samples": samples[:count], "options": options} for count in (300, 17, 1, 150)]
+    for case, rows in zip(cases, rows_of_ours(vocab_file, cases), strict=True):
+        assert rows == rows_of_transformers(**case)
+
+
+def test_the_first_error_of_a_batch(vocab_file):
+    """In the order of the samples, whichever thread has it; the encoder goes on."""
+    samples = [["a a a a a a", "cat"]] * 200
+    samples[150], samples[50] = ["ab", "the " * 8], ["a", "the " * 4]
+    options = {"truncation": "only_first", "max_length": 6, "threads": 3}
+    cases = [{"samples": each, "options": options} for each in (samples, samples[:50])]
+    error, rows = rows_of_ours(vocab_file, cases)
+    assert "first text must have more than the 2 tokens" in error["error"] and len(rows) == 50
+
+
 BAD = [
     (["cat"], {"truncation": "longest_first"}, ["max_length", "at least 1", "got 0"]),
     (["cat"], {"truncation": "longest_first", "max_length": 1}, ["2 special tokens", "got 1"]),

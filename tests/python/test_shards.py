@@ -165,6 +165,18 @@ def test_large_vocabularies_and_bytes(folder, tmp_path):
     assert dataset[0]["input_ids"][0] == 258
 
 
+def test_bytes_come_back(tmp_path):
+    """Every byte that UTF-8 has, across pieces of a document and with a lone carriage return."""
+    text = "".join(f"a\r b\t{i}  ÿ\u0800\ufffd\U0001f600\U0010ffff\x7f\x01.'s\n\n" for i in range(3000))
+    text += "".join(map(chr, range(1, 127)))
+    (tmp_path / "text.txt").write_bytes(text.encode())
+    results("vocab", "--bytes", "--output", tmp_path / "bytes")
+    given = ["--input", tmp_path / "text.txt", "--model", tmp_path / "bytes", "--output", tmp_path / "data"]
+    (report,) = results("prepare", *given)
+    assert bytes(ShardDataset(tmp_path / "data").document(0)[0].tolist()) == text.encode()
+    assert report["unknown_rate"] == 0
+
+
 # ---- bad input
 
 

@@ -1,4 +1,6 @@
-#include "counted_steps.h"
+// The basic blocks of the module text that this thread has run. Only the sanitizer build counts them
+// (-fsanitize-coverage, text/CMakeLists.txt).
+#include <cstdint>
 
 namespace {
 thread_local int64_t g_steps = 0;

@@ -7,9 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <span>
-#include <sstream>
 
 #include "rf/text/segmenter.h"
 #include "segmenter/dictionary_image.h"
@@ -36,46 +34,40 @@ void expect_works(const std::shared_ptr<const Dictionary>& dictionary) {
   EXPECT_EQ(ends(dictionary, U"\u4E2D\u56FDC++ \u56FD"), (std::vector<uint32_t>{2, 5, 6, 7}));
 }
 
-std::string content(const fs::path& path) {
-  std::ostringstream bytes;
-  bytes << std::ifstream(path, std::ios::binary).rdbuf();
-  return bytes.str();
-}
-
 std::vector<fs::path> files_in(const std::string& directory) {
   return {fs::directory_iterator(directory), fs::directory_iterator()};
 }
 
-std::string main_error(std::string_view lines) {
-  const TempDir dir;
+// The message about dict.txt with these lines or, where there are some, about a user dictionary.
+std::string load_error(std::string_view lines, std::string_view user_lines = "") {
+  const Directory dir;
   const std::string path = dir.write("dict.txt", lines);
-  return message_of([&] { Dictionary::load(path, {}, kNoCache); });
-}
-
-std::string user_error(std::string_view lines) {
-  const TempDir dir;
-  const std::string path = dir.write("dict.txt", kLines), user = dir.write("user.txt", lines);
-  return message_of([&] { Dictionary::load(path, {user}, kNoCache); });
+  std::vector<std::string> users;
+  if (!user_lines.empty()) users.push_back(dir.write("user.txt", user_lines));
+  return error_of([&] { Dictionary::load(path, users, kNoCache); });
 }
 
 TEST(Dictionary, BadLinesAreNamed) {
-  expect_contains(main_error("a 1 n\nword\n"), "dict.txt:2] a line must be a word and a frequency, got \"word\"");
-  expect_contains(main_error("a 1 n\n\nb -3 n\n"), "dict.txt:3] a frequency must be an integer");
-  expect_contains(main_error("a  1 n\n"), "got \"\"");
-  expect_contains(main_error("a 1.5 n\n"), "got \"1.5\"");
-  expect_contains(main_error("a 9007199254740993 n\n"), "from 0 to 2^53");
-  expect_contains(main_error("a 9007199254740992 n\nb 1\n"), "dict.txt:2] the frequencies must add up to at most 2^53");
-  expect_contains(main_error("\xE4\xB8 1 n\n"), "dict.txt:1] a dictionary must be UTF-8");
-  expect_contains(main_error(std::string(256, 'a') + " 1 n\n"), "at most 255 characters, got 256");
-  expect_contains(main_error(""), "must have a word with a frequency above 0");
-  expect_contains(main_error("a 0 n\n"), "must have a word with a frequency above 0");
-  expect_contains(user_error("ok 3\n\xFF 3\n"), "user.txt:2] a dictionary must be UTF-8");
-  expect_contains(user_error("ok 99999999999999999999\n"), "user.txt:1] a frequency must be an integer");
-  expect_contains(message_of([] { Dictionary::load("/nonexistent/dict.txt", {}, kNoCache); }), "/nonexistent/dict.txt");
+  const std::pair<std::string, const char*> cases[] = {
+      {"a 1 n\nword\n", "dict.txt:2] a line must be a word and a frequency, got \"word\""},
+      {"a 1 n\n\nb -3 n\n", "dict.txt:3] a frequency must be an integer"},
+      {"a  1 n\n", "got \"\""},
+      {"a 1.5 n\n", "got \"1.5\""},
+      {"a 9007199254740993 n\n", "from 0 to 2^53"},
+      {"a 9007199254740992 n\nb 1\n", "dict.txt:2] the frequencies must add up to at most 2^53"},
+      {"\xE4\xB8 1 n\n", "dict.txt:1] a dictionary must be UTF-8"},
+      {std::string(256, 'a') + " 1 n\n", "at most 255 characters, got 256"},
+      {"", "must have a word with a frequency above 0"},
+      {"a 0 n\n", "must have a word with a frequency above 0"},
+  };
+  for (const auto& [lines, message] : cases) expect_has(load_error(lines), message);
+  expect_has(load_error(kLines, "ok 3\n\xFF 3\n"), "user.txt:2] a dictionary must be UTF-8");
+  expect_has(load_error(kLines, "ok 99999999999999999999\n"), "user.txt:1] a frequency must be an integer");
+  expect_has(error_of([] { Dictionary::load("/nonexistent/dict.txt", {}, kNoCache); }), "/nonexistent/dict.txt");
 }
 
 TEST(Segmenter, OddValuesAndARunOfMillions) {
-  const TempDir dir;
+  const Directory dir;
   auto dictionary = Dictionary::load(dir.write("dict.txt", kLines), {}, kNoCache);
   Segmenter segmenter(dictionary);
   dictionary.reset();  // which the segmenter keeps
@@ -98,14 +90,14 @@ TEST(Segmenter, OddValuesAndARunOfMillions) {
 }
 
 TEST(Dictionary, LongestWordAndByteOrderMark) {
-  const TempDir dir;
+  const Directory dir;
   const std::string path = dir.write("dict.txt", "\xEF\xBB\xBFx+ 1\n" + std::string(255, 'a') + " 5\n");
   const auto dictionary = Dictionary::load(path, {}, kNoCache);
   EXPECT_EQ(ends(dictionary, std::u32string(255, 'a') + U"x+"), (std::vector<uint32_t>{255, 257}));
 }
 
 TEST(Dictionary, UserDictionariesMayTakeAllWordsAway) {
-  const TempDir dir;
+  const Directory dir;
   const auto dictionary = Dictionary::load(dir.write("dict.txt", "\xE4\xB8\xAD\xE5\x9B\xBD 10 ns\n"),
                                            {dir.write("user.txt", "\xE4\xB8\xAD\xE5\x9B\xBD 0\n")}, kNoCache);
   EXPECT_EQ(dictionary->size(), 0);
@@ -114,7 +106,7 @@ TEST(Dictionary, UserDictionariesMayTakeAllWordsAway) {
 
 // The files change in place, or go, after they were read.
 TEST(Dictionary, SavesWhatWasRead) {
-  const TempDir dir;
+  const Directory dir;
   const std::string users[] = {"C++ 7\nx+ 1", "y+ 2\n"};
   const std::string path = dir.write("main.txt", kLines);
   const std::vector<std::string> user_paths = {dir.write("first.txt", users[0]), dir.write("second.txt", users[1])};
@@ -122,16 +114,44 @@ TEST(Dictionary, SavesWhatWasRead) {
   dir.write("main.txt", "other 1\n");
   dir.write("first.txt", "");
   fs::remove(user_paths[1]);
-  const std::string saved = dir.path() + "/saved";
+  const std::string saved = dir / "saved";
   fs::create_directory(saved);
   dictionary->save(saved);
-  EXPECT_EQ(content(saved + "/dict.txt"), kLines);
-  EXPECT_EQ(content(saved + "/user_dict.txt"), users[0] + "\n" + users[1]);
+  EXPECT_EQ(read(saved + "/dict.txt"), kLines);
+  EXPECT_EQ(read(saved + "/user_dict.txt"), users[0] + "\n" + users[1]);
   EXPECT_EQ(Dictionary::load(saved + "/dict.txt", {saved + "/user_dict.txt"}, kNoCache)->hash(), dictionary->hash());
   fs::remove(path);
   dictionary->save(saved);
-  EXPECT_EQ(content(saved + "/dict.txt"), kLines);
+  EXPECT_EQ(read(saved + "/dict.txt"), kLines);
 }
+
+// A dictionary, and the image of it in the cache.
+class CachedImage : public testing::Test {
+ protected:
+  std::shared_ptr<const Dictionary> load() { return Dictionary::load(path_, {}, cache_); }
+  // Writing over the file would change what a dictionary has mapped.
+  void replace(const std::string& bytes) {
+    fs::remove(file_);
+    write(file_, bytes);
+  }
+  void expect_repaired(const std::string& bytes, const std::string& what) {
+    replace(bytes);
+    const auto again = load();
+    expect_works(again);
+    EXPECT_TRUE(again->mapped() && read(file_) == good_) << what;
+  }
+
+  const Directory dir_;
+  const DictionaryCache cache_{dir_ / "cache"};
+  const std::string path_ = dir_.write("dict.txt", kLines);
+  const std::shared_ptr<const Dictionary> first_ = load();
+  const std::string file_ = files_in(cache_.directory).at(0).string(), good_ = read(file_);
+  ImageHeader header_{};
+  const size_t nodes_ = [this] {  // where they begin
+    std::memcpy(&header_, good_.data(), sizeof header_);
+    return good_.size() - header_.nodes * sizeof(DictionaryImage::Node);
+  }();
+};
 
 // An image with a right hash.
 std::string signed_image(std::string bytes) {
@@ -143,7 +163,7 @@ std::string signed_image(std::string bytes) {
 }
 
 TEST(DictionaryCache, IsWrittenOnceForEachContent) {
-  const TempDir dir;
+  const Directory dir;
   const DictionaryCache cache{dir.path() + "/new/folder"};
   const std::string path = dir.write("dict.txt", kLines), copy = dir.write("copy.txt", kLines);
   const auto built = Dictionary::load(path, {}, cache);
@@ -158,119 +178,79 @@ TEST(DictionaryCache, IsWrittenOnceForEachContent) {
   EXPECT_FALSE(Dictionary::load(path, {}, kNoCache)->mapped());
 }
 
-TEST(DictionaryCache, DamageIsRepaired) {
-  const TempDir dir;
-  const DictionaryCache cache{dir.path() + "/cache"};
-  const std::string path = dir.write("dict.txt", kLines);
-  const auto first = Dictionary::load(path, {}, cache);
-  const fs::path file = files_in(cache.directory).at(0);
-  const std::string good = content(file);
-
-  std::vector<std::string> bad = {
-      "", "garbage", std::string(good.size(), '\0'), good.substr(0, 100), good.substr(0, good.size() - 1), good + '\0'};
-  std::vector<size_t> places = {good.size() / 2, good.size() - 1, 12};  // and every field of the header
+TEST_F(CachedImage, DamageIsRepaired) {
+  for (const std::string& bytes : {std::string(), std::string("garbage"), std::string(good_.size(), '\0'),
+                                   good_.substr(0, 100), good_.substr(0, good_.size() - 1), good_ + '\0'}) {
+    expect_repaired(bytes, std::to_string(bytes.size()));
+  }
+  std::vector<size_t> places = {good_.size() / 2, good_.size() - 1, 12};  // and every field of the header
   for (size_t at = 0; at < sizeof(ImageHeader); at += 8) places.push_back(at);
   for (const size_t at : places) {
-    bad.push_back(good);
-    bad.back()[at] = static_cast<char>(bad.back()[at] ^ 1);
+    std::string bytes = good_;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    expect_repaired(bytes, std::to_string(at));
   }
-  for (const std::string& bytes : bad) {
-    fs::remove(file);  // writing over it would change what `first` has mapped
-    std::ofstream(file, std::ios::binary) << bytes;
-    const auto again = Dictionary::load(path, {}, cache);
-    expect_works(again);
-    EXPECT_TRUE(again->mapped());
-    EXPECT_TRUE(content(file) == good);
-  }
-  expect_works(first);
+  expect_works(first_);
 }
 
 // Files that somebody made, with a good hash: what look-up would take from outside is found before.
-TEST(DictionaryCache, WhatLeadsOutOfTheFileIsRepaired) {
-  const TempDir dir;
-  const DictionaryCache cache{dir.path() + "/cache"};
-  const std::string path = dir.write("dict.txt", kLines);
-  Dictionary::load(path, {}, cache);
-  const fs::path file = files_in(cache.directory).at(0);
-  const std::string good = content(file);
-  ImageHeader header;
-  std::memcpy(&header, good.data(), sizeof header);
-  const size_t pages = sizeof header, codes = pages + DictionaryImage::kPages * sizeof(uint16_t);
-  const size_t nodes = good.size() - header.nodes * sizeof(DictionaryImage::Node);
+TEST_F(CachedImage, WhatLeadsOutOfTheFileIsRepaired) {
+  const size_t pages = sizeof header_, codes = pages + DictionaryImage::kPages * sizeof(uint16_t);
   const size_t of_word = codes + 'C' * sizeof(uint32_t);  // the code of a letter that begins a word
-  const struct {
-    size_t at;
-    uint64_t value;
-    size_t bytes;
-  } changes[] = {{nodes, 0x40000000, 4},                                     // the root's base
-                 {nodes + sizeof(DictionaryImage::Node), 0xFFFFFFF0, 4},     // another's
-                 {of_word, 0x3FFFFFFF | kInRun | kAlphanumeric, 4},          // a character's number
-                 {pages + 0x4E * sizeof(uint16_t), 0xFFFF, 2},               // a page
-                 {offsetof(ImageHeader, nodes), header.nodes + 1, 8},        // more than the file has
-                 {offsetof(ImageHeader, nodes), 1, 8},                       // fewer
-                 {offsetof(ImageHeader, code_pages), uint64_t{1} << 60, 8},  // that times 1024 is 0
-                 {offsetof(ImageHeader, code_pages), 0, 8}};
-  for (const auto& change : changes) {
-    std::string bytes = good;
-    std::memcpy(bytes.data() + change.at, &change.value, change.bytes);
-    fs::remove(file);
-    std::ofstream(file, std::ios::binary) << signed_image(bytes);
-    expect_works(Dictionary::load(path, {}, cache));
-    EXPECT_TRUE(content(file) == good) << change.at;
+  const std::tuple<size_t, uint64_t, size_t> changes[] = {
+      {nodes_, 0x40000000, 4},                                    // the root's base
+      {nodes_ + sizeof(DictionaryImage::Node), 0xFFFFFFF0, 4},    // another's
+      {of_word, 0x3FFFFFFF | kInRun | kAlphanumeric, 4},          // a character's number
+      {pages + 0x4E * sizeof(uint16_t), 0xFFFF, 2},               // a page
+      {offsetof(ImageHeader, nodes), header_.nodes + 1, 8},       // more than the file has
+      {offsetof(ImageHeader, nodes), 1, 8},                       // fewer
+      {offsetof(ImageHeader, code_pages), uint64_t{1} << 60, 8},  // that times 1024 is 0
+      {offsetof(ImageHeader, code_pages), 0, 8}};
+  for (const auto& [at, value, size] : changes) {
+    std::string bytes = good_;
+    std::memcpy(bytes.data() + at, &value, size);
+    expect_repaired(signed_image(bytes), std::to_string(at));
   }
 }
 
 // A way through the words that never ends: no word is longer than kMaxWordChars all the same.
-TEST(DictionaryCache, WordsThatGoRoundEnd) {
-  const TempDir dir;
-  const DictionaryCache cache{dir.path() + "/cache"};
-  const std::string path = dir.write("dict.txt", kLines);
-  Dictionary::load(path, {}, cache);
-  const fs::path file = files_in(cache.directory).at(0);
-  std::string bytes = content(file);
-  ImageHeader header;
-  std::memcpy(&header, bytes.data(), sizeof header);
+TEST_F(CachedImage, WordsThatGoRoundEnd) {
   DictionaryImage good{};
-  ASSERT_TRUE(open_image(std::as_bytes(std::span(bytes)), header.key, good));
-  const size_t nodes = bytes.size() - header.nodes * sizeof(DictionaryImage::Node);
+  ASSERT_TRUE(open_image(std::as_bytes(std::span(good_)), header_.key, good));
   uint32_t node = DictionaryImage::root();
   ASSERT_TRUE(good.step(node, good.code(U'C') & kCodeMask));
   // From the node behind "C", a letter that no word has leads back to the root.
   ASSERT_EQ(good.code(U'Z') & kCodeMask, 0U);
   DictionaryImage::Node changed{0, DictionaryImage::root(), -1}, root = good.nodes[DictionaryImage::root()];
   root.parent = node;
-  std::memcpy(bytes.data() + nodes + node * sizeof changed, &changed, sizeof changed);
-  std::memcpy(bytes.data() + nodes, &root, sizeof root);
+  std::string bytes = good_;
+  std::memcpy(bytes.data() + nodes_ + node * sizeof changed, &changed, sizeof changed);
+  std::memcpy(bytes.data() + nodes_, &root, sizeof root);
   bytes = signed_image(bytes);
-  std::ofstream(file, std::ios::binary) << bytes;
+  replace(bytes);
   std::u32string text;
   while (text.size() < 1000) text += U"CZ";
-  const std::vector<uint32_t> words = ends(Dictionary::load(path, {}, cache), text);
-  EXPECT_TRUE(content(file) == bytes) << "the file was not used";
+  const std::vector<uint32_t> words = ends(load(), text);
+  EXPECT_TRUE(read(file_) == bytes) << "the file was not used";
   ASSERT_FALSE(words.empty());
   EXPECT_EQ(words.back(), text.size());
   for (size_t i = 1; i < words.size(); ++i) EXPECT_LE(words[i] - words[i - 1], kMaxWordChars);
 }
 
-TEST(DictionaryCache, WhereItCannotBeWrittenMemoryServes) {
-  const TempDir dir;
-  const std::string path = dir.write("dict.txt", kLines);
-  for (const std::string& directory : {path, std::string("/proc/nowhere"), path + "/under/a/file"}) {
-    const auto dictionary = Dictionary::load(path, {}, {directory});
+TEST_F(CachedImage, WhereItCannotBeWrittenMemoryServes) {
+  for (const std::string& directory : {path_, std::string("/proc/nowhere"), path_ + "/under/a/file"}) {
+    const auto dictionary = Dictionary::load(path_, {}, {directory});
     expect_works(dictionary);
     EXPECT_FALSE(dictionary->mapped());
   }
-  const DictionaryCache cache{dir.path() + "/cache"};
-  Dictionary::load(path, {}, cache);
-  const fs::path file = files_in(cache.directory).at(0);
-  fs::remove(file);
-  fs::create_directory(file);
-  expect_works(Dictionary::load(path, {}, cache));
+  fs::remove(file_);
+  fs::create_directory(file_);
+  expect_works(load());
 }
 
 TEST(DictionaryCache, ProcessesMayBuildAtOnce) {
-  const TempDir dir;
-  const DictionaryCache cache{dir.path() + "/cache"};
+  const Directory dir;
+  const DictionaryCache cache{dir / "cache"};
   const std::string path = dir.write("dict.txt", kLines);
   std::vector<pid_t> children;
   for (int i = 0; i < 4; ++i) {
@@ -315,17 +295,17 @@ TEST(DictionaryCache, DefaultDirectoryFollowsTheEnvironment) {
 }
 
 TEST(FindDictionary, GivenThenModelThenProgram) {
-  const TempDir dir;
+  const Directory dir;
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
   EXPECT_EQ(find_dictionary(dir.path(), "/some/dict.txt"), "/some/dict.txt");
   try {
     const std::string found = find_dictionary(dir.path(), "");  // after scripts/setup.sh
     EXPECT_EQ(found, (program.parent_path() / "share/roformer/dict.txt").string());
   } catch (const Error& error) {
-    expect_contains(error.what(), dir.path() + "/dict.txt");
-    expect_contains(error.what(), (program / "share/roformer/dict.txt").string());
-    expect_contains(error.what(), (program.parent_path() / "share/roformer/dict.txt").string());
-    expect_contains(error.what(), "--dict");
+    expect_has(error.what(), dir / "dict.txt");
+    expect_has(error.what(), (program / "share/roformer/dict.txt").string());
+    expect_has(error.what(), (program.parent_path() / "share/roformer/dict.txt").string());
+    expect_has(error.what(), "--dict");
   }
   const std::string own = dir.write("dict.txt", kLines);
   EXPECT_EQ(find_dictionary(dir.path(), ""), own);

@@ -12,9 +12,9 @@
 #include "rf/text/decoding_stream.h"
 #include "support.h"
 
-#ifdef RF_COUNTS_STEPS
-#include "counted_steps.h"
-#endif
+namespace rf::text {
+int64_t counted_steps();  // counted_steps.cpp
+}
 
 namespace {
 
@@ -238,32 +238,19 @@ void expect_little_memory(const Tokenizer& tokenizer, std::string_view part) {
       << "rows, " << part.substr(0, 20);
 }
 
-TEST(LinearMemory, WordPieces) {
+TEST(LinearMemory, OfTextsThatAreNotWrittenDown) {
   for (const std::string_view part : {"hello world ", "a", "A", "\u00C9", "hello W\u00F6rld "}) {
     expect_little_memory(word_pieces(), part);
   }
-}
-
-TEST(LinearMemory, BytePairs) {
   for (const ByteLevelOptions& options :
-       {ByteLevelOptions{}, ByteLevelOptions{.nfc = true, .add_prefix_space = true, .trim_offsets = true}}) {
-    const Tokenizer tokenizer(word_parts(options));
-    for (const std::string_view part : {" hello world", "a"}) expect_little_memory(tokenizer, part);
+       {ByteLevelOptions{}, {.use_regex = false}, {.nfc = true, .add_prefix_space = true, .trim_offsets = true}}) {
+    for (const std::string_view part : {" hello world", "a"})
+      expect_little_memory(Tokenizer(word_parts(options)), part);
   }
   // A few characters that are rewritten, and one byte that is not UTF-8.
-  ByteLevelOptions nfc;
-  nfc.nfc = true;
-  std::string mixed = repeated(" hello world", size_t{1} << 18) + " e\u0301 world hello";
-  expect_little_memory(Tokenizer(word_parts(nfc)), mixed);
+  const std::string mixed = repeated(" hello world", size_t{1} << 18) + " e\u0301 world hello";
+  expect_little_memory(Tokenizer(word_parts({.nfc = true})), mixed);
   expect_little_memory(Tokenizer(word_parts({})), mixed + "\xFF hello");
-}
-
-TEST(LinearMemory, OneWordOfTheWholeText) {
-  ByteLevelOptions options;
-  options.use_regex = false;
-  for (const std::string_view part : {" hello world", "a"}) {
-    expect_little_memory(Tokenizer(word_parts(options)), part);
-  }
 }
 
 constexpr size_t kMaxBytesPerToken = 32;                             // where no text is written down
@@ -287,14 +274,9 @@ TEST(LinearMemory, TextsThatAreWrittenDown) {
   const std::vector<std::string> tokens = specials_and({"zz"});
   const std::vector<AddedToken> added = {{.content = "zz", .id = 5, .normalized = true}};
   const TokenizerParts normalized{Vocabulary(tokens), TokenizerOptions(), added, {}, {}};
-  TokenizerParts legacy{Vocabulary(tokens), TokenizerOptions(), {}, {}, {}};
-  legacy.options.pipeline = Pipeline::kBertLegacy;
-  TokenizerParts long_words{Vocabulary(tokens), TokenizerOptions(), {}, {}, {}};
-  long_words.options.max_word_chars = kOddBytes;
-  ByteLevelOptions nfc;
-  nfc.nfc = true;
-  for (const TokenizerParts& parts : {normalized, legacy, long_words, word_parts(nfc)}) {
-    const Tokenizer tokenizer(parts);
+  const TokenizerOptions legacy{.pipeline = Pipeline::kBertLegacy}, long_words{.max_word_chars = kOddBytes};
+  for (const Tokenizer& tokenizer : {Tokenizer(normalized), Tokenizer(Vocabulary(tokens), legacy),
+                                     Tokenizer(Vocabulary(tokens), long_words), Tokenizer(word_parts({.nfc = true}))}) {
     for (const std::string_view part : {"hello world ", "\u00C9", "\u4E2D", "e\u0301 b"}) {
       const std::string text = repeated(part, kOddBytes);
       size_t count = 0;
@@ -311,21 +293,17 @@ TEST(LinearMemory, FirstTokensOfLongTexts) {
   for (const Pipeline pipeline : {Pipeline::kBertLegacy, Pipeline::kRoformer, Pipeline::kWobert}) {
     TokenizerOptions options{.pipeline = pipeline};
     if (pipeline.segments_words()) {
-      const TempDir dir;
+      const Directory dir;
       options.dictionary = Dictionary::load(dir.write("words.txt", "hello 5\n"), {}, {""});
     }
     tokenizers.emplace_back(Vocabulary(tokens), options);
   }
   const std::vector<AddedToken> added = {{.content = "zz", .id = 5, .normalized = true}};
   tokenizers.emplace_back(TokenizerParts{Vocabulary(tokens), TokenizerOptions(), added, {}, {}});
-  ByteLevelOptions no_words;
-  no_words.use_regex = false;
-  ByteLevelOptions nfc;
-  nfc.nfc = true;
-  for (const ByteLevelOptions& options : {ByteLevelOptions{}, no_words, nfc}) {
+  for (const ByteLevelOptions& options : {ByteLevelOptions{}, {.use_regex = false}, {.nfc = true}}) {
     tokenizers.emplace_back(word_parts(options));
   }
-  TokenizerParts byte_level_added = word_parts(nfc);
+  TokenizerParts byte_level_added = word_parts({.nfc = true});
   byte_level_added.added = {{.content = "a", .id = byte_level_added.vocabulary.find("a"), .normalized = true}};
   tokenizers.emplace_back(byte_level_added);
   for (const Tokenizer& tokenizer : tokenizers) {

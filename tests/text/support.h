@@ -2,57 +2,16 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "rf/io/error.h"
 #include "rf/text/tokenizer.h"
+#include "temporary_files.h"
 
 namespace rf::text {
 
-// Runs `call`, which must throw rf::Error, and returns its message.
-template <typename Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no rf::Error was thrown";
-  return {};
-}
-
-inline void expect_contains(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
-}
-
-// A directory that lives as long as the object.
-class TempDir {
- public:
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "rf_text_XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-
-  std::string path() const { return path_; }
-  std::string write(const std::string& name, std::string_view text) const {
-    const std::string file = path_ + "/" + name;
-    std::ofstream(file, std::ios::binary) << text;
-    return file;
-  }
-
- private:
-  std::string path_;
-};
-
+using namespace tests;
 using Ids = std::vector<int32_t>;
 
 inline std::vector<std::string> specials_and(const std::vector<std::string>& more) {

@@ -8,7 +8,8 @@
 //   {"save": DIR}                     {}
 // With "words" a text gives its words instead, {"words", "begin", "end", "replaced"}. With "batch" a line is
 // {"samples": [...], "options": {...}}: samples are ["text"] or ["text", "second text"], options the keys of
-// transformers' tokenizer call; the answer is the list of rows, or {"error"}. Other uses:
+// transformers' tokenizer call; the answer is the list of rows, or {"error"}. Lines with the options of the line before
+// go to the same encoder. Other uses:
 //   {"segment": CACHE, "dictionary": FILE, "users": [...]}   the sum of frequencies, then the words of each JSON string
 //   {"train": SIZE, "lower": bool}                           {"tokens"} of all texts
 // An rf::Error is {"error": message}, written once.
@@ -125,15 +126,24 @@ BatchOptions batch_options(const json& given) {
           .threads = given.value("threads", 1)};
 }
 
-json encode_batch(const Tokenizer& tokenizer, const json& line) try {
+// The encoder of the last line, and its options.
+struct LastEncoder {
+  json options;
+  std::optional<BatchEncoder> encoder;
+};
+
+json encode_batch(const Tokenizer& tokenizer, const json& line, LastEncoder& last) try {
   const std::vector<std::vector<std::string>> texts = line["samples"];
   std::vector<TextPair> samples;
   for (const std::vector<std::string>& text : texts) {
     samples.push_back({text[0], text.size() > 1 ? std::optional<std::string_view>(text[1]) : std::nullopt});
   }
-  BatchEncoder encoder(tokenizer, batch_options(line["options"]));
+  if (!last.encoder || last.options != line["options"]) {
+    last.encoder.reset();
+    last.encoder.emplace(tokenizer, batch_options(last.options = line["options"]));
+  }
   json rows = json::array();
-  for (const Row& row : encoder.encode(samples)) {
+  for (const Row& row : last.encoder->encode(samples)) {
     rows.push_back({{"ids", row.tokens.ids},
                     {"begin", row.tokens.char_begin},
                     {"end", row.tokens.char_end},
@@ -184,8 +194,10 @@ void run(const json& given) {
     return;
   }
   const Tokenizer tokenizer = open_tokenizer(given);
-  const bool is_batch = given.contains("batch");
-  answer_lines([&](const json& line) { return is_batch ? encode_batch(tokenizer, line) : answer(tokenizer, line); });
+  LastEncoder last;
+  answer_lines([&](const json& line) {
+    return given.contains("batch") ? encode_batch(tokenizer, line, last) : answer(tokenizer, line);
+  });
 }
 
 }  // namespace

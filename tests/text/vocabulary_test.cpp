@@ -1,10 +1,14 @@
-// vocab.txt: ids are line numbers, lines end as in Python's text mode, and every error names its token or line. The
-// trainer on cases small enough to work out by hand; against the naive algorithm: tests/oracles/test_wordpiece.py.
+// vocab.txt: ids are line numbers, lines end as in Python's text mode, and every error names its token or line. Which
+// pieces are found: tests/oracles/test_wordpiece.py. The trainer on cases small enough to work out by hand; against the
+// naive algorithm: tests/oracles/test_wordpiece.py.
 #include "rf/text/vocabulary.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <random>
+
+#include "models/piece_trie.h"
 #include "rf/text/vocabulary_trainer.h"
 #include "support.h"
 
@@ -14,7 +18,7 @@ namespace {
 constexpr char kSpecials[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
 
 TEST(Vocabulary, LinesEndAsInPythonsTextMode) {
-  const TempDir dir;
+  const Directory dir;
   const auto vocabulary = Vocabulary::load(
       dir.write("vocab.txt", "[unused]\n[PAD]\r\n[UNK]\r[CLS]\n[SEP]\n[MASK]\n\nx\xE2\x80\xA8y\n trailing \n##c"));
   EXPECT_EQ(vocabulary.size(), 10);
@@ -29,10 +33,10 @@ TEST(Vocabulary, LinesEndAsInPythonsTextMode) {
 }
 
 TEST(Vocabulary, SavesWhatItLoads) {
-  const TempDir dir;
+  const Directory dir;
   const Vocabulary vocabulary(specials_and({"", "a", "##\xC3\xA9"}));
-  vocabulary.save(dir.path() + "/vocab.txt");
-  EXPECT_EQ(Vocabulary::load(dir.path() + "/vocab.txt").hash(), vocabulary.hash());
+  vocabulary.save(dir / "vocab.txt");
+  EXPECT_EQ(Vocabulary::load(dir / "vocab.txt").hash(), vocabulary.hash());
 }
 
 // xxhash's one call over the lines of the file, in its canonical (big-endian) form.
@@ -46,18 +50,30 @@ TEST(Vocabulary, HashIsXxh128OfTheLines) {
 }
 
 TEST(Vocabulary, Errors) {
-  const TempDir dir;
-  const auto message = [](const std::vector<std::string>& tokens) { return message_of([&] { Vocabulary{tokens}; }); };
-  expect_contains(message(specials_and({"a", "b", "a"})), "got \"a\" in lines 6 and 8");
-  expect_contains(message({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"}), "got 5 tokens without \"[MASK]\"");
-  expect_contains(message({}), "got 0 tokens without \"[PAD]\"");
-  expect_contains(message(specials_and({"a", "\xFF"})), "line 7");
-  expect_contains(message_of([&] { Vocabulary::load(dir.path() + "/missing.txt"); }), "missing.txt");
-  expect_contains(message_of([&] { Vocabulary::load(dir.write("empty.txt", "")); }), "empty.txt");
+  const Directory dir;
+  const auto message = [](const std::vector<std::string>& tokens) { return error_of([&] { Vocabulary{tokens}; }); };
+  expect_has(message(specials_and({"a", "b", "a"})), "got \"a\" in lines 6 and 8");
+  expect_has(message({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"}), "got 5 tokens without \"[MASK]\"");
+  expect_has(message({}), "got 0 tokens without \"[PAD]\"");
+  expect_has(message(specials_and({"a", "\xFF"})), "line 7");
+  expect_has(error_of([&] { Vocabulary::load(dir / "missing.txt"); }), "missing.txt");
+  expect_has(error_of([&] { Vocabulary::load(dir.write("empty.txt", "")); }), "empty.txt");
   const Vocabulary vocabulary(specials_and({"a\nb"}));
-  expect_contains(message_of([&] { vocabulary.save(dir.path() + "/vocab.txt"); }), "line break, got one in token 5");
-  expect_contains(message_of([&] { vocabulary.token(6); }), "[0, 6), got 6");
-  expect_contains(message_of([&] { vocabulary.token(-1); }), "got -1");
+  expect_has(error_of([&] { vocabulary.save(dir / "vocab.txt"); }), "line break, got one in token 5");
+  expect_has(error_of([&] { vocabulary.token(6); }), "[0, 6), got 6");
+  expect_has(error_of([&] { vocabulary.token(-1); }), "got -1");
+}
+
+TEST(PieceTrie, VocabularyWithTooManyPrefixesIsRefused) {
+  std::vector<std::string> tokens = specials_and({});
+  std::mt19937 random(1);
+  for (int i = 0; i < 170; ++i) {
+    std::string token(100'000, 'a');
+    for (char& c : token) c = static_cast<char>('a' + random() % 26);
+    tokens.push_back(token);
+  }
+  const Vocabulary vocabulary(std::move(tokens));
+  expect_has(error_of([&] { PieceTrie{vocabulary}; }), "2^24");
 }
 
 using Tokens = std::vector<std::string>;
@@ -75,14 +91,10 @@ Tokens learned(const Tokens& texts, const VocabularyTrainerOptions& options) {
   return tokens;
 }
 
-TEST(VocabularyTrainer, TiesSizesAndFrequencies) {
-  EXPECT_EQ(learned({"cd cd ab ab"}, {.size = 5 + 4 + 2 + 1}).back(), "ab");  // the first by bytes
-  // ##a ##a is counted twice in each word; merged from the left: a ##aa ##a, then a ##aaa or aaa by the bytes' order.
-  EXPECT_EQ(learned({"aaaa aaaa"}, {.size = 100}), (Tokens{"a", "##a", "##aa", "##aaa", "aaaa"}));
+TEST(VocabularyTrainer, FrequenciesAndTheAlphabet) {
   EXPECT_EQ(learned({"ab ab cd"}, {.size = 100}).back(), "ab");
   EXPECT_EQ(learned({"ab ab cd"}, {.size = 100, .min_frequency = 1}).back(), "cd");
   EXPECT_EQ(learned({"ab ab cd"}, {.size = 100, .min_frequency = 3}).back(), "##d");
-  EXPECT_EQ(train({"abcdef abcdef"}, {.size = 5 + 6 + 5 + 2}).size(), 18);
   // Words with c or x are [UNK] and not learned from.
   EXPECT_EQ(learned({"ab ab ab ac x"}, {.size = 100, .max_alphabet = 2}), (Tokens{"a", "b", "##b", "ab"}));
 }
@@ -95,13 +107,13 @@ TEST(VocabularyTrainer, CountsNormalisedWordsWithoutSpecialTokensInAnyOrder) {
 }
 
 TEST(VocabularyTrainer, Errors) {
-  expect_contains(message_of([] { train({" \n[MASK]"}, {}); }), "at least one word");
-  expect_contains(message_of([] { train({"abc"}, {.size = 9}); }),
-                  "at least 10 for the special tokens and the characters, got 9");
+  expect_has(error_of([] { train({" \n[MASK]"}, {}); }), "at least one word");
+  expect_has(error_of([] { train({"abc"}, {.size = 9}); }),
+             "at least 10 for the special tokens and the characters, got 9");
   EXPECT_EQ(train({"abc"}, {.size = 10}).size(), 10);
-  expect_contains(message_of([] { VocabularyTrainer({.size = 0}); }), "got 0, 2 and 6000");
-  expect_contains(message_of([] { VocabularyTrainer({.min_frequency = 0}); }), "got 8000, 0 and 6000");
-  expect_contains(message_of([] { VocabularyTrainer({.max_alphabet = -1}); }), "got 8000, 2 and -1");
+  expect_has(error_of([] { VocabularyTrainer({.size = 0}); }), "got 0, 2 and 6000");
+  expect_has(error_of([] { VocabularyTrainer({.min_frequency = 0}); }), "got 8000, 0 and 6000");
+  expect_has(error_of([] { VocabularyTrainer({.max_alphabet = -1}); }), "got 8000, 2 and -1");
 }
 
 }  // namespace

@@ -225,25 +225,19 @@ void read_added_tokens_file(TokenizerConfig& config, const std::filesystem::path
   }
 }
 
-// Absent if the file does not state it.
-std::optional<Side> side_of(const json& config, const char* key, const std::string& path) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return std::nullopt;
-  const std::string side = found->is_string() ? found->get<std::string>() : "";
-  if (side == "right") return Side::kRight;
-  if (side == "left") return Side::kLeft;
-  fail("tokenizer_config", "{}: \"{}\" must be right or left, got {}", path, key, io::printable(found->dump()));
+// "right" or "left" in tokenizer_config.json, capitalised in tokenizer.json.
+Side side_of(const json& value, std::string_view right, std::string_view left, const char* where,
+             const std::string& path, const std::string& key) {
+  if (value == right) return Side::kRight;
+  if (value == left) return Side::kLeft;
+  fail(where, "{}: \"{}\" must be {} or {}, got {}", path, key, right, left, io::printable(value.dump()));
 }
 
-// The "direction" of a section of tokenizer.json, "Right" or "Left".
-Side direction_of(const json& file, const char* section, const std::string& path) {
-  const json* const found = file.is_object() && file.contains(section) ? &file[section] : nullptr;
-  if (found == nullptr || !found->is_object() || !found->contains("direction")) return Side::kRight;
-  const json& direction = (*found)["direction"];
-  if (direction == "Right") return Side::kRight;
-  if (direction == "Left") return Side::kLeft;
-  fail("tokenizer_json", "{}: \"{}.direction\" must be Right or Left, got {}", path, section,
-       io::printable(direction.dump()));
+// The "direction" of a section of tokenizer.json.
+Side direction_of(const json& file, const std::string& section, const std::string& path) {
+  const json found = file.is_object() ? file.value(section, json()) : json();
+  if (!found.is_object() || !found.contains("direction")) return Side::kRight;
+  return side_of(found["direction"], "Right", "Left", "tokenizer_json", path, section + ".direction");
 }
 
 }  // namespace
@@ -307,8 +301,13 @@ RowSettings read_row_settings(const std::string& model_dir) {
     if (limit != config.end() && limit->is_number_integer() && *limit >= 1 && *limit <= INT64_MAX) {
       settings.max_length = limit->get<int64_t>();
     }
-    truncation_side = side_of(config, "truncation_side", path);
-    padding_side = side_of(config, "padding_side", path);
+    const auto side = [&](const char* key) -> std::optional<Side> {
+      const json value = config.value(key, json());
+      if (value.is_null()) return std::nullopt;
+      return side_of(value, "right", "left", "tokenizer_config", path, key);
+    };
+    truncation_side = side("truncation_side");
+    padding_side = side("padding_side");
   }
   if (!truncation_side || !padding_side) {
     const std::string fast = (std::filesystem::path(model_dir) / "tokenizer.json").string();

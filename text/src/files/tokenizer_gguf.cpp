@@ -44,7 +44,7 @@ class GgufTokenizer {
     options.byte_level.individual_digits = splits_digits();
     tokens_ = file_.strings("tokenizer.ggml.tokens");
     if (tokens_.empty()) fail(path_, "tokenizer.ggml.tokens must have tokens, got none");
-    SpecialNames names{.pad = "", .unk = "", .cls = "", .sep = "", .mask = "", .bos = "", .eos = ""};
+    SpecialNames names = kNoSpecialNames;
     for (const auto& [role, key] :
          {std::pair(SpecialRole::kBos, "bos_token_id"), std::pair(SpecialRole::kEos, "eos_token_id"),
           std::pair(SpecialRole::kUnk, "unknown_token_id"), std::pair(SpecialRole::kPad, "padding_token_id")}) {

@@ -57,6 +57,12 @@ class Reader {
   StrictObject object(const json& value, const std::string& key) const {
     return {value, std::string(kWhere) + ": " + path_, key};
   }
+  // One of several kinds of sections; its "type" was read.
+  StrictObject typed(const json& value, const std::string& key) const {
+    StrictObject section = object(value, key);
+    section.find("type");
+    return section;
+  }
   // A key that may only have one value, of any type.
   void expect(StrictObject& section, const std::string& key, const json& wanted, std::string_view rule) const {
     if (const json* value = section.find(key); value != nullptr && *value != wanted) {
@@ -132,8 +138,7 @@ class Reader {
     }
     const json& step = unwrap(value, "normalizer", "normalizers");
     const std::string type = type_of(step);
-    StrictObject normalizer = object(step, "normalizer");
-    normalizer.find("type");
+    StrictObject normalizer = typed(step, "normalizer");
     if (bytes && type == "NFC") {
       out_.options.byte_level.nfc = true;
     } else if (!bytes && type == "BertNormalizer") {
@@ -173,8 +178,7 @@ class Reader {
   }
   // Digits one by one, then ByteLevel with GPT-2's expression.
   void read_digits(const json& steps, const std::string& key) {
-    StrictObject digits = object(steps[0], key + ".pretokenizers[0]");
-    digits.find("type");
+    StrictObject digits = typed(steps[0], key + ".pretokenizers[0]");
     expect(digits, "individual_digits", true, "true");
     if (steps[0].find("individual_digits") == steps[0].end()) refuse(key, "of Digits with individual_digits", steps[0]);
     digits.finish();
@@ -187,8 +191,7 @@ class Reader {
   }
   void read_split(const json& value, const std::string& key) const {
     if (type_of(value) != "Split") refuse(key, "a Split by GPT-2's expression, or Digits", value);
-    StrictObject split = object(value, key);
-    split.find("type");
+    StrictObject split = typed(value, key);
     const json* pattern = split.find("pattern");
     if (pattern == nullptr || *pattern != json{{"Regex", kGpt2Expression}}) {
       refuse(key + ".pattern", "GPT-2's expression", pattern == nullptr ? json() : *pattern);
@@ -203,8 +206,7 @@ class Reader {
   }
   void read_byte_level(const json& value, const std::string& key) {
     if (type_of(value) != "ByteLevel") refuse(key, "ByteLevel for a BPE model", value);
-    StrictObject level = object(value, key);
-    level.find("type");
+    StrictObject level = typed(value, key);
     level.find("trim_offsets");  // ignored: the post-processor's setting is used
     out_.options.byte_level.add_prefix_space = level.boolean("add_prefix_space", true);
     out_.options.byte_level.use_regex = level.boolean("use_regex", true);
@@ -213,8 +215,7 @@ class Reader {
   void read_post_processor(const json& value, const std::string& key) {
     const std::string type = type_of(value);
     if (type == "Sequence") {
-      StrictObject sequence = object(value, key);
-      sequence.find("type");
+      StrictObject sequence = typed(value, key);
       const json* steps = sequence.find("processors");
       if (steps == nullptr || !steps->is_array()) refuse(key + ".processors", "an array", value);
       for (size_t i = 0; i < steps->size(); ++i) {
@@ -226,8 +227,7 @@ class Reader {
     } else if (type == "BertProcessing" || type == "RobertaProcessing") {
       read_frame(value, key);
     } else if (type == "ByteLevel" && out_.options.pipeline == Pipeline::kByteLevelBpe) {
-      StrictObject level = object(value, key);
-      level.find("type");
+      StrictObject level = typed(value, key);
       level.find("use_regex");
       read_trim(level);
       level.finish();
@@ -246,8 +246,7 @@ class Reader {
   }
   void read_template(const json& value, const std::string& key) {
     if (out_.sequence) refuse(key, "the only template", value);
-    StrictObject section = object(value, key);
-    section.find("type");
+    StrictObject section = typed(value, key);
     const auto part = [&](const char* name) {
       const json* found = section.find(name);
       return found == nullptr ? json() : *found;
@@ -289,13 +288,10 @@ class Reader {
   void read_frame(const json& value, const std::string& key) {
     if (out_.sequence) refuse(key, "the only template", value);
     const bool roberta = type_of(value) == "RobertaProcessing";
-    StrictObject section = object(value, key);
-    section.find("type");
+    StrictObject section = typed(value, key);
     const int32_t cls = read_frame_token(section.find("cls"), key + ".cls");
     const int32_t sep = read_frame_token(section.find("sep"), key + ".sep");
-    if (roberta) {
-      read_trim(section);
-    }
+    if (roberta) read_trim(section);
     section.finish();
     out_.sequence = roberta ? roberta_template(cls, sep) : bert_template(cls, sep);
   }

@@ -25,7 +25,6 @@ namespace rf::text {
 namespace {
 
 constexpr char kConfigWhere[] = "tokenizer_config";
-const SpecialNames kNoSpecialNames = {.pad = "", .unk = "", .cls = "", .sep = "", .mask = "", .bos = "", .eos = ""};
 
 // The tokenizer class of a directory; without a pipeline tokenizer.json defines everything.
 struct DirectoryClass {

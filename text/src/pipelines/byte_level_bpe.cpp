@@ -1,15 +1,19 @@
+// Byte-level BPE as in `tokenizers` with its ByteLevel pre-tokenizer (GPT-2's tokenizer): NFC if configured, added
+// tokens of the normalised text, a space at the front, digits one by one if configured, GPT-2's words, byte pairs. The
+// source of a token with a part of a character is the whole character. With trim_offsets the source excludes white
+// space at both ends of a token.
+//
 // Text that normalisation does not change (nearly all text) is encoded without a copy; other text is rewritten together
 // with the source of each byte.
-#include "pipelines/byte_level_bpe.h"
-
 #include <algorithm>
 
 #include "models/byte_alphabet.h"
+#include "models/byte_pair_model.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/utf8.h"
 #include "splitters/gpt2_splitter.h"
 #include "tokenizer/encoding_writer.h"
-#include "unicode/nfc.h"
+#include "unicode/unicode.h"
 
 namespace rf::text {
 namespace {

@@ -64,6 +64,12 @@ inline constexpr const char kPipelineKey[] = "roformer_pipeline";
 // The class for which tokenizer.json defines everything.
 inline constexpr const char kPlainClass[] = "PreTrainedTokenizerFast";
 
+// The splitter of bert-legacy; the special tokens are the non-empty names.
+SplitterPtr make_legacy_splitter(Case letter_case, const SpecialNames& names = {});
+// Appends the tokens of the text, or its first `max_tokens` tokens.
+void encode_byte_level(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
+                       std::string_view text, size_t max_tokens, Encoding& out);
+
 inline bool has_byte_pairs(const TokenizerOptions& options) {
   return options.pipeline.entry().model == PieceModel::kBytePairs;
 }

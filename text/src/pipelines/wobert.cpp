@@ -9,7 +9,6 @@
 // run.
 #include <memory>
 
-#include "pipelines/bert_legacy.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/utf8.h"
 

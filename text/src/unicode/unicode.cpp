@@ -1,10 +1,12 @@
 // Unicode look-ups and canonical normalisation (UAX #15) over generated tables. Hangul syllables are composed and
-// decomposed by the arithmetic of the Unicode standard, section 3.12, so tables omit them.
+// decomposed by arithmetic, so tables omit them.
 #include "unicode/unicode.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
+
+#include "rf/io/utf8.h"
 
 namespace rf::text {
 namespace {
@@ -20,6 +22,11 @@ struct Composition {
   char32_t first, second, composite;
 };
 #include "unicode/unicode_tables.inc"
+
+// Hangul syllables compose and decompose by arithmetic (the Unicode Standard, section 3.12).
+constexpr char32_t kSyllableBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x1161, kTrailBase = 0x11A7;
+constexpr char32_t kLeads = 19, kVowels = 21, kTrails = 28;  // kTrails counts "no trailing consonant"
+constexpr char32_t kSyllables = kLeads * kVowels * kTrails;
 
 constexpr char32_t kCapitalSigma = 0x3A3, kSigma = 0x3C3, kFinalSigma = 0x3C2;
 constexpr char32_t kCapitalDottedI = 0x130, kDotAbove = 0x307;
@@ -43,17 +50,57 @@ bool is_final_sigma(const std::vector<MappedChar>& chars, size_t at) {
   return after == chars.size() || !cased(after);
 }
 
-// Sorts each run of characters with a combining class other than 0 by this class, stably.
-void order_marks(std::vector<MappedChar>& chars) {
-  const auto rank = [](const MappedChar& c) { return combining_class(unicode_record(c.code)); };
-  for (auto begin = chars.begin(); begin != chars.end();) {
-    if (rank(*begin) == 0) {
-      ++begin;
+int class_of(const MappedChar& c) { return combining_class(unicode_record(c.code)); }
+
+#include "unicode/nfc_tables.inc"
+
+int nfc_class_of(char32_t code) {
+  const int rank = combining_class(unicode_record(code));
+  return rank == 0 || std::ranges::binary_search(kLaterMarks, code) ? 0 : rank;
+}
+
+bool is_later_composite(char32_t code) {
+  return std::ranges::find(kLaterComposites, code) != std::end(kLaterComposites);
+}
+
+// A character and its change to the source: it adds one (1), replaces one (0), or replaces more than one (negative).
+struct Change {
+  char32_t code;
+  int32_t added;
+};
+
+std::vector<Change> nfc_decompose(const std::vector<SourcedChar>& chars) {
+  std::vector<Change> changes;
+  for (const SourcedChar& c : chars) {
+    if ((unicode_record(c.code) & kDecomposes) == 0 || is_later_composite(c.code)) {
+      changes.push_back({c.code, 0});
       continue;
     }
-    const auto end = std::find_if(begin, chars.end(), [rank](const MappedChar& c) { return rank(c) == 0; });
-    std::stable_sort(begin, end, [rank](const MappedChar& a, const MappedChar& b) { return rank(a) < rank(b); });
-    begin = end;
+    const Decomposed parts = canonical_decomposition(c.code);
+    for (size_t i = 0; i < parts.count; ++i) changes.push_back({parts.codes[i], i == 0 ? 0 : 1});
+  }
+  order_marks(changes, [](const Change& c) { return nfc_class_of(c.code); });
+  return changes;
+}
+
+// Canonical composition into `composed`: each character joins the last starter before it unless one of equal or higher
+// class stands between them. join(starter, next) returns whether the two have a composite, which the starter becomes.
+template <typename Char, typename Rank, typename Join>
+void compose_into(std::vector<Char>& composed, const std::vector<Char>& chars, Rank rank_of, Join join) {
+  composed.clear();
+  constexpr size_t kNone = static_cast<size_t>(-1);
+  size_t starter = kNone;
+  int last_rank = -1;  // of the last character kept after the starter, initially -1
+  for (const Char& c : chars) {
+    const int rank = rank_of(c);
+    if (starter != kNone && last_rank < rank && join(composed[starter], c)) continue;
+    if (rank == 0) {
+      starter = composed.size();
+      last_rank = -1;
+    } else {
+      last_rank = rank;
+    }
+    composed.push_back(c);
   }
 }
 
@@ -85,6 +132,8 @@ std::u32string_view BertCharacter::decomposition() const { return {normalizer::k
 std::u32string_view BertCharacter::lower() const {
   return {normalizer::kPool + pool + decomposition_length, lower_length};
 }
+
+bool is_syllable(char32_t code) { return code >= kSyllableBase && code - kSyllableBase < kSyllables; }
 
 Decomposed canonical_decomposition(char32_t code) {
   if (is_syllable(code)) {
@@ -135,7 +184,7 @@ void Normalizer::decompose(std::vector<MappedChar>& chars) {
     for (size_t i = 0; i < parts.count; ++i) buffer_.push_back({parts.codes[i], 0, 0, part_span(c, i, parts.count)});
   }
   chars.swap(buffer_);
-  order_marks(chars);
+  order_marks(chars, class_of);
 }
 
 void Normalizer::absorb(MappedChar& starter, const MappedChar& next, char32_t composite) {
@@ -150,34 +199,14 @@ void Normalizer::absorb(MappedChar& starter, const MappedChar& next, char32_t co
   starter.code = composite;
 }
 
-// Each character joins the last starter before it unless one of equal or higher class stands between them.
-void Normalizer::compose(std::vector<MappedChar>& chars) {
-  buffer_.clear();
-  constexpr size_t kNone = static_cast<size_t>(-1);
-  size_t starter = kNone;
-  int last_class = -1;  // of the last character kept after the starter, initially -1
-  for (const MappedChar& c : chars) {
-    const int rank = combining_class(unicode_record(c.code));
-    if (starter != kNone && last_class < rank) {
-      if (const char32_t composite = canonical_composite(buffer_[starter].code, c.code); composite != 0) {
-        absorb(buffer_[starter], c, composite);
-        continue;
-      }
-    }
-    if (rank == 0) {
-      starter = buffer_.size();
-      last_class = -1;
-    } else {
-      last_class = rank;
-    }
-    buffer_.push_back(c);
-  }
-  chars.swap(buffer_);
-}
-
 void Normalizer::nfc(std::vector<MappedChar>& chars) {
   decompose(chars);
-  compose(chars);
+  compose_into(buffer_, chars, class_of, [this](MappedChar& starter, const MappedChar& next) {
+    const char32_t composite = canonical_composite(starter.code, next.code);
+    if (composite != 0) absorb(starter, next, composite);
+    return composite != 0;
+  });
+  chars.swap(buffer_);
 }
 
 void Normalizer::lower(std::vector<MappedChar>& chars) {
@@ -200,6 +229,38 @@ void Normalizer::lower(std::vector<MappedChar>& chars) {
 void Normalizer::strip_accents(std::vector<MappedChar>& chars) {
   decompose(chars);
   std::erase_if(chars, [](const MappedChar& c) { return (unicode_record(c.code) & kMark) != 0; });
+}
+
+// Decomposes, orders marks, composes; then the changes are aligned with the source.
+void to_nfc(std::vector<SourcedChar>& chars) {
+  std::vector<Change> composed;
+  const auto rank_of = [](const Change& c) { return nfc_class_of(c.code); };
+  compose_into(composed, nfc_decompose(chars), rank_of, [](Change& starter, const Change& next) {
+    const char32_t composite = canonical_composite(starter.code, next.code);
+    if (composite == 0 || is_later_composite(composite)) return false;
+    starter = {composite, starter.added + next.added - 1};
+    return true;
+  });
+  std::vector<SourcedChar> out;
+  size_t at = 0;
+  for (const Change& c : composed) {
+    if (c.added > 0) {
+      out.push_back({c.code, at == 0 ? SourceSpan{} : chars[at - 1].source});
+    } else {
+      out.push_back({c.code, chars[std::min(at, chars.size() - 1)].source});
+      at += static_cast<size_t>(1 - c.added);
+    }
+  }
+  chars.swap(out);
+}
+
+std::string to_nfc(std::string_view text) {
+  std::vector<SourcedChar> chars;
+  while (!text.empty()) chars.push_back({take_utf8(text).code, {}});
+  to_nfc(chars);
+  std::string out;
+  for (const SourcedChar& c : chars) append_utf8(c.code, out);
+  return out;
 }
 
 }  // namespace rf::text

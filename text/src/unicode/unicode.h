@@ -3,8 +3,10 @@
 // included: compatibility forms (NFKC), title case, collation.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +35,7 @@ struct Decomposed {
   size_t count;
 };
 Decomposed canonical_decomposition(char32_t code);
+bool is_syllable(char32_t code);  // of Hangul
 // The primary composite of two code points; 0 if they do not compose.
 char32_t canonical_composite(char32_t first, char32_t second);
 
@@ -60,7 +63,6 @@ class Normalizer {
 
  private:
   void decompose(std::vector<MappedChar>& chars);
-  void compose(std::vector<MappedChar>& chars);
   // The source of the i-th of the `count` code points that c decomposes into.
   SourceSpan part_span(const MappedChar& c, size_t i, size_t count) const;
   void absorb(MappedChar& starter, const MappedChar& next, char32_t composite);
@@ -68,6 +70,33 @@ class Normalizer {
   std::vector<MappedChar> buffer_;
   std::vector<SourceSpan> parts_;
 };
+
+// A code point and its source for the NFC of the library `tokenizers`: an older Unicode version than the tables of this
+// file (nfc_tables.inc has the differences), and an alignment that counts characters from left to right. The source of
+// a composite is the source of its first character; a character that canonical reordering moves takes the source of the
+// character whose place it takes.
+struct SourcedChar {
+  char32_t code;
+  SourceSpan source;
+};
+
+// Whether NFC may change a text that contains this character.
+inline bool may_change_under_nfc(char32_t code) { return (unicode_record(code) & kNfcUnstable) != 0; }
+
+void to_nfc(std::vector<SourcedChar>& chars);
+std::string to_nfc(std::string_view text);
+
+// Canonical ordering: sorts each run of characters with a combining class (rank) other than 0 by it, stably.
+template <typename Char, typename Rank>
+void order_marks(std::vector<Char>& chars, Rank rank) {
+  const auto is_starter = [rank](const Char& c) { return rank(c) == 0; };
+  for (auto begin = chars.begin(); begin != chars.end();) {
+    begin = std::find_if_not(begin, chars.end(), is_starter);
+    const auto end = std::find_if(begin, chars.end(), is_starter);
+    std::stable_sort(begin, end, [rank](const Char& a, const Char& b) { return rank(a) < rank(b); });
+    begin = end;
+  }
+}
 
 // Character classes as the regular expressions inside the library `tokenizers` see them (probed on every code point by
 // scripts/make_regex_tables.py): the classes of GPT-2's splitting expression, and the classes that decide where an
@@ -108,12 +137,5 @@ struct BertCharacter {
 };
 
 const BertCharacter& bert_character(char32_t code);  // code < 0x110000
-
-// Hangul syllables compose and decompose by arithmetic (the Unicode Standard, section 3.12).
-constexpr char32_t kSyllableBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x1161, kTrailBase = 0x11A7;
-constexpr char32_t kLeads = 19, kVowels = 21, kTrails = 28;  // kTrails counts "no trailing consonant"
-constexpr char32_t kSyllables = kLeads * kVowels * kTrails;
-
-constexpr bool is_syllable(char32_t code) { return code >= kSyllableBase && code - kSyllableBase < kSyllables; }
 
 }  // namespace rf::text

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/byte_alphabet.h"
-#include "pipelines/bert_legacy.h"
+#include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
 #include "splitters/gpt2_splitter.h"
@@ -50,7 +50,10 @@ class PairMerger {
   };
   PairMerger(TokenList& tokens, Pieces pieces) : tokens_(tokens), kind_(pieces), heap_(LessFrequent{&tokens, pieces}) {}
 
-  void add_word(std::vector<int32_t> pieces, int64_t count) {
+  void add_word(const std::vector<std::string>& word, int64_t count) {
+    if (word.size() < 2) return;
+    std::vector<int32_t> pieces;
+    for (const std::string& piece : word) pieces.push_back(tokens_.find(piece));
     const auto index = static_cast<int32_t>(words_.size());
     for (size_t i = 0; i + 1 < pieces.size(); ++i) change({pieces[i], pieces[i + 1]}, count, index);
     words_.push_back({std::move(pieces), count});
@@ -209,9 +212,8 @@ std::vector<std::string> choose_alphabet(const WordCounts& words, int64_t max_al
     for (std::string& c : split_chars(word)) counts[std::move(c)] += count;
   }
   WordCounts ranked(counts.begin(), counts.end());
-  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
-    return a.second != b.second ? a.second > b.second : a.first < b.first;
-  });
+  std::ranges::sort(ranked, {},
+                    [](const auto& c) { return std::pair<int64_t, const std::string&>(-c.second, c.first); });
   if (ranked.size() > static_cast<size_t>(max_alphabet)) ranked.resize(static_cast<size_t>(max_alphabet));
   std::vector<std::string> alphabet;
   for (auto& [c, count] : ranked) alphabet.push_back(std::move(c));
@@ -279,11 +281,7 @@ Vocabulary VocabularyTrainer::train(const std::function<void(int64_t)>& tick) co
   }
 
   PairMerger merger(tokens, PairMerger::Pieces::kWordPieces);
-  for (const auto& [word, count] : words) {
-    std::vector<int32_t> ids;
-    for (const std::string& piece : to_pieces(word, tokens)) ids.push_back(tokens.find(piece));
-    if (ids.size() > 1) merger.add_word(std::move(ids), count);
-  }
+  for (const auto& [word, count] : words) merger.add_word(to_pieces(word, tokens), count);
   merger.merge_until(options_.size, options_.min_frequency, tick);
   return Vocabulary(tokens.release());
 }
@@ -313,15 +311,13 @@ Tokenizer BytePairTrainer::train(const std::function<void(int64_t)>& tick) const
          options_.size);
   }
   PairMerger merger(tokens, PairMerger::Pieces::kBytes);
-  for (const auto& [word, count] : words) {
-    std::vector<int32_t> ids;
-    for (const char byte : word) ids.push_back(tokens.find(letters_of(std::string(1, byte))));
-    if (ids.size() > 1) merger.add_word(std::move(ids), count);
-  }
+  for (const auto& [word, count] : words) merger.add_word(split_chars(letters_of(word)), count);
   merger.merge_until(options_.size, options_.min_frequency, tick);
 
-  const SpecialNames names{
-      .pad = kPadToken, .unk = kUnknownToken, .cls = "", .sep = "", .mask = "", .bos = "", .eos = kEndToken};
+  SpecialNames names = kNoSpecialNames;
+  names.pad = kPadToken;
+  names.unk = kUnknownToken;
+  names.eos = kEndToken;
   Vocabulary vocabulary(tokens.release(), names);
   const int32_t end = vocabulary.special().eos;
   using Part = SequenceTemplate::Part;

@@ -54,9 +54,7 @@ WordVocabulary WordVocabularyBuilder::build(int64_t words, int64_t min_frequency
   if (ranked.empty()) {
     fail("vocab", "at least one new word must occur {} times, got none among {} words", min_frequency, counts_.size());
   }
-  std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
-    return a.second != b.second ? a.second > b.second : a.first < b.first;
-  });
+  std::ranges::sort(ranked, {}, [](const auto& each) { return std::pair(-each.second, each.first); });
   if (ranked.size() > static_cast<size_t>(words)) ranked.resize(static_cast<size_t>(words));
 
   std::vector<std::string> tokens;

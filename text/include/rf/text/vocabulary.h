@@ -23,6 +23,8 @@ struct SpecialNames {
   std::string pad = "[PAD]", unk = "[UNK]", cls = "[CLS]", sep = "[SEP]", mask = "[MASK]", bos, eos;
 };
 
+inline const SpecialNames kNoSpecialNames = {"", "", "", "", "", "", ""};
+
 enum class SpecialRole { kPad, kUnk, kCls, kSep, kMask, kBos, kEos };
 inline constexpr std::array<SpecialRole, 7> kSpecialRoles = {SpecialRole::kPad, SpecialRole::kUnk,  SpecialRole::kCls,
                                                              SpecialRole::kSep, SpecialRole::kMask, SpecialRole::kBos,
