@@ -184,9 +184,6 @@ BAG_OF_WORDS = 1e-9
 STATISTICS_RTOL = 1e-9
 
 # ---- cli: doctor ----
-# transformers' frequencies are float32 powers, off by a few eps where the report's are rounded once: over 4096
-# positions and 64 pairs the largest errors of the two are within this factor of each other.
-DOCTOR_ANGLE_RATIO = 4.0
 # Angles of up to 131072 radians in float64 are off by half an ulp of that and by the rounding of the frequency.
 DOCTOR_FLOAT64_ANGLES = 1e-10
 # Products of float32 rows with normal numbers, for each element of a sum: angles of up to 31 radians are off by 1e-6.

@@ -14,7 +14,7 @@ namespace rf::cli {
 namespace {
 
 struct EvaluateOptions {
-  EvaluateData data;              // with --data
+  train::EvaluateOptions data;    // with --data
   tasks::PredictOptions records;  // with --input
   std::optional<int64_t> max_length;
 };
@@ -47,6 +47,8 @@ int run_evaluate(const CLI::App& app, EvaluateOptions& options, const Common& co
                {"--format", "--no-quotes", "--columns", "--dict", "--user-dict", "--precision", "--batch-tokens"});
     options.data.model_dir = model_of_run(options.data.model_dir, say);
     options.data.max_length = options.max_length;
+    options.data.seed = common.seed.value_or(options.data.seed);
+    options.data.process_group = common.process_group;
     result = evaluate_data(options.data, common);
   }
   progress().finish();
@@ -56,7 +58,7 @@ int run_evaluate(const CLI::App& app, EvaluateOptions& options, const Common& co
 
 std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   auto options = std::make_shared<EvaluateOptions>();
-  EvaluateData& data = options->data;
+  train::EvaluateOptions& data = options->data;
   app.add_option("--model", data.model_dir, "Model directory")->required();
   app.add_option(
       "--max-length", options->max_length,
@@ -74,7 +76,8 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
       {data::kPairsNames.begin(), data::kPairsNames.end()});
   add_switch(app, "--padded", data.packing, data::Packing::kPadded,
              "With --data: a row is one piece of a document; default: rows are packed");
-  app.add_flag("--bfloat16", data.bfloat16, "With --data: compute in bfloat16 where training does; default: float32");
+  add_switch(app, "--bfloat16", data.precision, train::Precision::kBfloat16,
+             "With --data: compute in bfloat16 where training does; default: float32");
   add_record_inputs(app, options->records.input.inputs);
   add_record_format(app, options->records.input.format, options->records.input.quotes);
   add_columns(app, options->records.columns);

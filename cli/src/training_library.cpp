@@ -50,8 +50,8 @@ nlohmann::json torch_facts(const Common& common) {
   return reinterpret_cast<nlohmann::json (*)(const Common&)>(symbol("info", "rf_torch_facts"))(common);
 }
 
-nlohmann::json evaluate_data(const EvaluateData& options, const Common& common) {
-  using Evaluate = nlohmann::json (*)(const EvaluateData&, const Common&);
+nlohmann::json evaluate_data(const train::EvaluateOptions& options, const Common& common) {
+  using Evaluate = nlohmann::json (*)(const train::EvaluateOptions&, const Common&);
   return reinterpret_cast<Evaluate>(symbol("evaluate --data", "rf_evaluate_data"))(options, common);
 }
 

@@ -2,13 +2,11 @@
 // command is called; everything else runs without the library and without PyTorch.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 
 #include "command.h"
-#include "rf/data/batcher.h"
+#include "rf/train/pretrain.h"
 
 namespace rf::cli {
 
@@ -19,18 +17,7 @@ Configure training_command(const std::string& name);
 // implementations). Throws Error like training_command().
 nlohmann::json torch_facts(const Common& common);
 
-// Options of `evaluate --data` (evaluate.cpp).
-struct EvaluateData {
-  std::string model_dir, data_dir;
-  std::string split = "valid";
-  std::optional<int64_t> max_length;  // absent: the default of train::EvaluateOptions
-  int64_t batch_size = 32;
-  data::Packing packing = data::Packing::kPacked;
-  data::MaskOptions mask;
-  data::Pairs pairs = data::Pairs::kNone;
-  bool bfloat16 = false;  // compute in bfloat16 where training does
-};
 // The results of `evaluate --data`. Throws Error like training_command().
-nlohmann::json evaluate_data(const EvaluateData& options, const Common& common);
+nlohmann::json evaluate_data(const train::EvaluateOptions& options, const Common& common);
 
 }  // namespace rf::cli

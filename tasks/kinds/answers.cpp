@@ -132,10 +132,10 @@ Scores logits_of_end(const Logits& logits, size_t first, const TokenRow& row, si
   return of_end;
 }
 
-class Answers : public Task {
+class Answers : public RowTask {
  public:
   Answers(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings), rows_(std::move(tokenizer), with_windows(settings), text::Overflow::kRows) {
+      : RowTask(with_windows(settings), std::move(tokenizer), text::Overflow::kRows) {
     if (settings.windows > 1) fail("task", "answers are always read in windows, got a limit of {}", settings.windows);
     if (settings.keep != Keep::kHead) fail("task", "answers go with keep head, got another");
   }
@@ -253,9 +253,6 @@ class Answers : public Task {
     const auto begin = static_cast<size_t>(scores[1]);
     return record.text(settings_.columns.at("context")).substr(begin, static_cast<size_t>(scores[2]) - begin);
   }
-
-  const TaskSettings settings_;
-  InputRows rows_;
 };
 
 void learn_no_answer(std::span<const data::Record> records, TaskSettings& settings) {

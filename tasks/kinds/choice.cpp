@@ -31,10 +31,9 @@ std::vector<std::string> choices_of(const data::Record& record, const TaskSettin
   return choices;
 }
 
-class Choice : public Task {
+class Choice : public RowTask {
  public:
-  Choice(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {}
+  using RowTask::RowTask;
 
   Head head() const override { return Head::kMultipleChoice; }
   void set_outputs(ModelConfig& config) const override {
@@ -97,9 +96,6 @@ class Choice : public Task {
     if (one.scores[static_cast<size_t>(one.example->targets[0])] != highest) return 0;
     return 1 / static_cast<double>(std::count(one.scores.begin(), one.scores.end(), highest));
   }
-
-  const TaskSettings settings_;
-  InputRows rows_;
 };
 
 }  // namespace

@@ -16,34 +16,34 @@ class Classification : public TextLabels {
   Loss loss(const Example& example, const Logits& logits, double label_smoothing) const override {
     const auto target = static_cast<size_t>(example.targets[0]);
     const CrossEntropy cost = cross_entropy(scores(example, logits), target, label_smoothing);
-    return {cost.value, 1, unpooled(example, logits, settings().pooling, {cost.gradient})};
+    return {cost.value, 1, unpooled(example, logits, settings_.pooling, {cost.gradient})};
   }
   nlohmann::json prediction(const data::Record&, const Scores& scores) const override {
     const std::vector<double> probabilities = softmax(scores);
     nlohmann::json by_label = nlohmann::json::object();
-    for (size_t i = 0; i < probabilities.size(); ++i) by_label[labels().name(i)] = probabilities[i];
+    for (size_t i = 0; i < probabilities.size(); ++i) by_label[labels_.name(i)] = probabilities[i];
     const size_t best = greatest(scores);
-    return {{"label", labels().name(best)}, {"score", probabilities[best]}, {"probabilities", by_label}};
+    return {{"label", labels_.name(best)}, {"score", probabilities[best]}, {"probabilities", by_label}};
   }
   nlohmann::json metrics(std::span<const Scored> scored) const override {
     return class_metrics_json(confusion(scored));
   }
   std::vector<Scores> baseline(std::span<const Example> train, std::span<const Example> examples) const override {
-    Scores counts(labels().size(), 0);
+    Scores counts(labels_.size(), 0);
     for (const Example& example : train) ++counts[static_cast<size_t>(example.targets[0])];
     return std::vector<Scores>(examples.size(), counts);
   }
   std::vector<Scores> bag_of_words(std::span<const Example> train, std::span<const Example> examples) const override {
-    if (!settings().columns.contains("pair")) return naive_bayes(train, examples, labels().size());
-    return gaussian_classes(train, cosines(train, train), cosines(train, examples), labels().size());
+    if (!settings_.columns.contains("pair")) return naive_bayes(train, examples, labels_.size());
+    return gaussian_classes(train, cosines(train, train), cosines(train, examples), labels_.size());
   }
   std::vector<std::vector<int64_t>> confusion(std::span<const Scored> scored) const override {
-    return class_confusion(scored, static_cast<int64_t>(labels().size()));
+    return class_confusion(scored, static_cast<int64_t>(labels_.size()));
   }
 
  private:
   std::vector<int64_t> targets_of(const data::Record& record) const override {
-    return {labels().id(record.place(), record.text(settings().columns.at("label")))};
+    return {labels_.id(record.place(), record.text(settings_.columns.at("label")))};
   }
 };
 

@@ -28,13 +28,13 @@ class MultiLabel : public TextLabels {
       sum += std::max(x[i], 0.0) - wanted * x[i] + std::log1p(std::exp(-std::abs(x[i])));
       gradient.push_back((sigmoid(x[i]) - wanted) / count);
     }
-    return {sum / count, 1, unpooled(example, logits, settings().pooling, {gradient})};
+    return {sum / count, 1, unpooled(example, logits, settings_.pooling, {gradient})};
   }
   nlohmann::json prediction(const data::Record&, const Scores& scores) const override {
     nlohmann::json names = nlohmann::json::array(), probabilities = nlohmann::json::object();
     for (size_t i = 0; i < scores.size(); ++i) {
-      probabilities[labels().name(i)] = sigmoid(scores[i]);
-      if (scores[i] > 0) names.push_back(labels().name(i));
+      probabilities[labels_.name(i)] = sigmoid(scores[i]);
+      if (scores[i] > 0) names.push_back(labels_.name(i));
     }
     return {{"labels", names}, {"probabilities", probabilities}};
   }
@@ -56,7 +56,7 @@ class MultiLabel : public TextLabels {
   }
   // Each label's logit is the logarithm of its odds in the training examples.
   std::vector<Scores> baseline(std::span<const Example> train, std::span<const Example> examples) const override {
-    Scores odds(labels().size(), 0);
+    Scores odds(labels_.size(), 0);
     for (size_t i = 0; i < odds.size(); ++i) {
       double count = 0;
       for (const Example& example : train) count += static_cast<double>(example.targets[i]);
@@ -67,9 +67,9 @@ class MultiLabel : public TextLabels {
 
  private:
   std::vector<int64_t> targets_of(const data::Record& record) const override {
-    std::vector<int64_t> targets(labels().size(), 0);
-    for (const std::string& label : strings_of(record, settings().columns.at("labels"), Items::kLabels)) {
-      targets[static_cast<size_t>(labels().id(record.place(), label))] = 1;
+    std::vector<int64_t> targets(labels_.size(), 0);
+    for (const std::string& label : strings_of(record, settings_.columns.at("labels"), Items::kLabels)) {
+      targets[static_cast<size_t>(labels_.id(record.place(), label))] = 1;
     }
     return targets;
   }

@@ -17,12 +17,10 @@ namespace {
 
 constexpr double kMaxNumber = 1e15;  // so that the sum of squares over a batch, and of its gradients, fits a float32
 
-class Regression : public Task {
+class Regression : public RowTask {
  public:
-  Regression(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {}
+  using RowTask::RowTask;
 
-  Head head() const override { return Head::kSequenceClassification; }
   void set_outputs(ModelConfig& config) const override { set_number_outputs(config, 1, "regression"); }
 
   Example example(const data::Record& record, Targets targets) override {
@@ -66,10 +64,6 @@ class Regression : public Task {
     if (!settings_.columns.contains("pair")) return {};
     return fitted_line(train, cosines(train, train), cosines(train, examples));
   }
-
- private:
-  const TaskSettings settings_;
-  InputRows rows_;
 };
 
 }  // namespace

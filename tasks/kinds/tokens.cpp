@@ -25,12 +25,11 @@ bool are_entities(const std::vector<std::string>& labels) {
 constexpr std::array<int32_t, 2> kNoPlace = {-1, -1};
 constexpr size_t kNoLine = std::numeric_limits<size_t>::max();
 
-class Tokens : public Task {
+class Tokens : public RowTask {
  public:
   Tokens(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings),
-        labels_(settings.labels, settings.ids_are_labels ? Labels::Ids::kTaken : Labels::Ids::kRefused),
-        rows_(std::move(tokenizer), settings, text::Overflow::kRows) {
+      : RowTask(settings, std::move(tokenizer), text::Overflow::kRows),
+        labels_(settings.labels, settings.ids_are_labels ? Labels::Ids::kTaken : Labels::Ids::kRefused) {
     check_labels(settings.labels, "tokens");
     if (settings.windows > 1) fail("task", "tokens are always read in windows, got a limit of {}", settings.windows);
     if (settings.keep == Keep::kHeadTail) fail("task", "tokens go with keep head or tail, got head-tail");
@@ -119,9 +118,7 @@ class Tokens : public Task {
     return names;
   }
 
-  const TaskSettings settings_;
   Labels labels_;
-  InputRows rows_;
   Scores without_piece_;
 };
 

@@ -14,12 +14,10 @@ namespace rf::tasks {
 
 namespace {
 
-class Triples : public Task {
+class Triples : public RowTask {
  public:
-  Triples(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings), labels_({"B", "C"}), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {}
+  using RowTask::RowTask;
 
-  Head head() const override { return Head::kSequenceClassification; }
   void set_outputs(ModelConfig& config) const override {
     // transformers' name for binary cross-entropy per logit
     set_number_outputs(config, 1, "multi_label_classification");
@@ -76,9 +74,7 @@ class Triples : public Task {
   }
 
  private:
-  const TaskSettings settings_;
-  Labels labels_;
-  InputRows rows_;
+  const Labels labels_{{"B", "C"}};
 };
 
 }  // namespace

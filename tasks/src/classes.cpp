@@ -159,10 +159,9 @@ std::vector<TaskColumn> text_columns(const char* target) {
 
 TextLabels::TextLabels(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer, const char* task,
                        const char* problem_type)
-    : settings_(settings),
+    : RowTask(settings, std::move(tokenizer)),
       labels_(settings.labels, settings.ids_are_labels ? Labels::Ids::kTaken : Labels::Ids::kRefused),
-      problem_type_(problem_type),
-      rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {
+      problem_type_(problem_type) {
   check_labels(settings.labels, task);
 }
 

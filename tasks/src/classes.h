@@ -57,27 +57,22 @@ std::vector<std::vector<int64_t>> class_confusion(std::span<const Scored> scored
 // The fields: a text, a second one if the records contain pairs, and the target.
 std::vector<TaskColumn> text_columns(const char* target);
 
-class TextLabels : public Task {
+class TextLabels : public RowTask {
  public:
   // Throws Error for fewer than two labels, with the name of the task.
   TextLabels(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer, const char* task,
              const char* problem_type);
 
-  Head head() const override { return Head::kSequenceClassification; }
   void set_outputs(ModelConfig& config) const override;
   Example example(const data::Record& record, Targets targets) override;
   Scores scores(const Example& example, const Logits& logits) const override;
 
  protected:
   virtual std::vector<int64_t> targets_of(const data::Record& record) const = 0;
-  const TaskSettings& settings() const { return settings_; }
-  const Labels& labels() const { return labels_; }
+  const Labels labels_;
 
  private:
-  const TaskSettings settings_;
-  const Labels labels_;
   const char* const problem_type_;
-  InputRows rows_;
 };
 
 }  // namespace rf::tasks

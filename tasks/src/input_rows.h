@@ -30,6 +30,19 @@ class InputRows {
   std::vector<text::Row> joined_;
 };
 
+// A task that reads rows of texts; by default the head classifies an input.
+class RowTask : public Task {
+ public:
+  RowTask(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer,
+          text::Overflow overflow = text::Overflow::kDropped)
+      : settings_(settings), rows_(std::move(tokenizer), settings, overflow) {}
+  Head head() const override { return Head::kSequenceClassification; }
+
+ protected:
+  const TaskSettings settings_;
+  InputRows rows_;
+};
+
 // TaskKind::make of a kind.
 template <typename OfKind>
 std::unique_ptr<Task> make_task(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) {

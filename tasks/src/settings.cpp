@@ -3,7 +3,6 @@
 
 #include <initializer_list>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -14,7 +13,7 @@ namespace rf::tasks {
 
 namespace {
 
-using text::Truncation;
+using io::name_of, text::Truncation;
 
 template <typename T>
 using Names = std::initializer_list<std::pair<const char*, T>>;
@@ -27,14 +26,6 @@ const Names<Pooling> kPoolings = {{"mean", Pooling::kMean}, {"max", Pooling::kMa
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 constexpr int64_t kMaxWindows = int64_t{1} << 10;
-
-template <typename T>
-const char* name_of(Names<T> names, T value) {
-  for (const auto& [name, each] : names) {
-    if (each == value) return name;
-  }
-  throw std::logic_error("an enumerator without a name");
-}
 
 std::vector<std::string> labels_of(const nlohmann::json* list, const std::string& where) {
   std::vector<std::string> labels;

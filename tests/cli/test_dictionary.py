@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 
 import pytest
 
@@ -50,37 +51,31 @@ def test_data_and_model_cut_as_they_were_made(folder, made):
 
 
 def test_another_dictionary_is_an_error_unless_it_is_given(folder, tmp_path):
-    for file in (folder / "run").iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "dict.txt").write_text(OTHER, encoding="utf-8")
-    recorded = json.loads((tmp_path / "tokenizer_config.json").read_text())["roformer_dictionary"]
+    """And so is one that is gone, also where the set-up has put a dictionary beside the program."""
+    copy = shutil.copytree(folder / "run", tmp_path / "run", ignore=shutil.ignore_patterns("checkpoint-*"))
+    (copy / "dict.txt").write_text(OTHER, encoding="utf-8")
+    recorded = json.loads((copy / "tokenizer_config.json").read_text())["roformer_dictionary"]
     manifest = json.loads((folder / "data" / "data.json").read_text())
     assert manifest["dictionary"] == recorded
-    message = refused("tokenize", "--model", tmp_path, stdin=TEXT)
-    assert recorded in message and str(tmp_path / "dict.txt") in message and "--dict" in message
-    given = ids("--model", tmp_path, "--dict", folder / "other.txt")
+    message = refused("tokenize", "--model", copy, stdin=TEXT)
+    assert recorded in message and str(copy / "dict.txt") in message and "--dict" in message
+    given = ids("--model", copy, "--dict", folder / "other.txt")
     assert given == ids("--model", folder / "vocabulary", "--dict", folder / "other.txt")
+    (copy / "dict.txt").unlink()
+    assert "dictionary" in refused("tokenize", "--model", copy, stdin=TEXT)
 
 
-def test_a_dictionary_that_is_gone_is_an_error(folder, tmp_path):
-    """Also where the set-up has put a dictionary beside the program: it is not the one of the training."""
-    for file in (folder / "run").iterdir():
-        if file.is_file() and file.name != "dict.txt":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    assert "dictionary" in refused("tokenize", "--model", tmp_path, stdin=TEXT)
+def records(folder, count, more=""):
+    """Files of train and valid with texts of the characters."""
+    rng = random.Random(3)
+    texts = ["".join(rng.choices(CHARACTERS, k=12)) + more for _ in range(count)]
+    rows = [dict(id=str(i), text=text, label="ab"[i % 2]) for i, text in enumerate(texts)]
+    return {name: task_files.write(folder / f"{name}.jsonl", rows) for name in ("train", "valid")}
 
 
 def test_user_words_of_a_fine_tuning(folder, tmp_path):
     """The files keep the user dictionary, and predict and evaluate need no option."""
-    rng = random.Random(2)
-    files = {}
-    for name, count in dict(train=24, valid=8).items():
-        rows = [
-            dict(id=str(i), text="".join(rng.choices(CHARACTERS, k=12)) + TEXT.strip(), label="ab"[i % 2])
-            for i in range(count)
-        ]
-        files[name] = task_files.write(tmp_path / f"{name}.jsonl", rows)
+    files = records(tmp_path, 24, TEXT.strip())
     out = tmp_path / "out"
     users = ["--user-dict", folder / "user.txt"]
     done = run(*task_files.options(folder / "run", files, out, "classification", "--epochs", 1), *users)
@@ -111,9 +106,7 @@ def test_a_dictionary_that_changes_while_data_are_prepared(folder, tmp_path):
 
 def test_dictionaries_that_change_while_a_fine_tuning_runs(folder, tmp_path):
     """One is written over and one deleted in the first of several runs; the finished model has them as they were."""
-    rng = random.Random(3)
-    rows = [dict(text="".join(rng.choices(CHARACTERS, k=12)), label="ab"[i % 2]) for i in range(80)]
-    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows) for name in ("train", "valid")}
+    files = records(tmp_path, 80)
     given, user, out = tmp_path / "given.txt", tmp_path / "user.txt", tmp_path / "out"
     given.write_text(OTHER, encoding="utf-8")
     user.write_text(USER, encoding="utf-8")
@@ -138,6 +131,4 @@ def test_several_user_dictionaries_become_one(folder, tmp_path):
     source = ["--input", folder / "corpus.txt", "--model", folder / "vocabulary", "--dict", folder / "own.txt"]
     users = ["--user-dict", folder / "user.txt", second]
     results("prepare", *source, *users, "--output", tmp_path / "data")
-    assert ids("--model", tmp_path / "data") == ids(
-        "--model", folder / "vocabulary", "--dict", folder / "own.txt", *users
-    )
+    assert ids("--model", tmp_path / "data") == ids(*source[2:], *users)

@@ -7,8 +7,6 @@ import pytest
 import torch
 from transformers import StableLmConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.llama.configuration_llama import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import roformer_cpp
 import rope_scaling_reference as reference
@@ -78,76 +76,40 @@ def test_reads_the_version_of_the_keys(tmp_path):
     assert report(write(tmp_path / "e", config("gpt_neox", rotary_emb_base=1e4)))["version"] == 4
 
 
-def float32_errors(theta, positions):
-    """[positions, pairs]: the larger of the errors of cos and sin where angles are products of float32 numbers."""
-    angles = np.float32(positions)[:, None] * np.float32(theta)
-    exact = positions[:, None] * np.float64(theta)
-    assert angles.dtype == np.float32
-    return np.maximum(
-        np.abs(np.cos(angles.astype(np.float64)) - np.cos(exact)),
-        np.abs(np.sin(angles.astype(np.float64)) - np.sin(exact)),
-    )
+def check_error(found, angles, positions, theta, *close):
+    """The larger of the errors of cos and sin of these angles [positions, pairs] is the one that is found, and at its
+    place. close: absolute tolerances of both."""
+    exact, angles = positions[:, None] * theta, np.float64(angles)
+    errors = np.maximum(np.abs(np.cos(angles) - np.cos(exact)), np.abs(np.sin(angles) - np.sin(exact)))
+    at = errors[found["position"] - positions[0], found["pair"]]
+    for value, tolerance in zip((found["error"], at), close, strict=True):
+        assert value == pytest.approx(errors.max(), abs=tolerance)
 
 
 LONG = 131072
-LONG_KEYS = dict(
-    num_attention_heads=1,
-    num_key_value_heads=1,
-    hidden_size=128,
-    max_position_embeddings=LONG,
-    rope_parameters=dict(
-        rope_type="llama3",
-        rope_theta=500000.0,
-        factor=32.0,
-        low_freq_factor=1.0,
-        high_freq_factor=4.0,
-        original_max_position_embeddings=8192,
-    ),
-)
+LONG_KEYS = dict(num_attention_heads=1, num_key_value_heads=1, hidden_size=128, max_position_embeddings=LONG)
 
 
 def test_errors_of_float32_angles(tmp_path):
-    rotation = rotation_of(tmp_path, **LONG_KEYS)
+    llama3 = CONFIGURATIONS["llama3"] | dict(factor=32.0, original_max_position_embeddings=8192)
+    rotation = rotation_of(tmp_path, **LONG_KEYS, **version5(llama3))
     assert rotation["float16_positions"] == {"error": 2.0, "position": LONG - 4096, "pair": 0}  # beyond float16
-    found = rotation["float32_angles"]
-    positions = np.arange(LONG - 4096, LONG)
-    errors = float32_errors(rotation["frequencies"], positions)
+    positions, theta = np.arange(LONG - 4096, LONG), np.array(rotation["frequencies"])
+    angles = np.float32(positions)[:, None] * np.float32(theta)
+    assert angles.dtype == np.float32
     # Cosines of float32 angles are rounded to float32 once more.
-    assert found["error"] == pytest.approx(errors.max(), abs=tolerances.TABLE_F32)
-    at = errors[found["position"] - positions[0], found["pair"]]
-    assert at == pytest.approx(errors.max(), abs=2 * tolerances.TABLE_F32)
-    with mpmath.workdps(reference.DIGITS):
-        theta = reference.frequencies(LONG_KEYS["rope_parameters"], 128)[found["pair"]]
-        exact = found["position"] * theta
-        angle = mpmath.mpf(float(np.float32(found["position"]) * np.float32(float(theta))))
-        error = max(abs(mpmath.cos(angle) - mpmath.cos(exact)), abs(mpmath.sin(angle) - mpmath.sin(exact)))
-    assert found["error"] == pytest.approx(float(error), abs=tolerances.TABLE_F32)
-    # Frequencies of transformers are powers in float32, off by more than the reported rounding; of the same order.
-    module = LlamaRotaryEmbedding(
-        LlamaConfig(**{key: value for key, value in config(**LONG_KEYS).items() if key != "model_type"})
-    )
-    cos, sin = module(torch.zeros(1), torch.from_numpy(positions)[None])
-    angles = positions[:, None] * np.float64(rotation["frequencies"])
-    theirs = max(np.abs(cos[0, :, :64].double().numpy() - np.cos(angles)).max(),
-                 np.abs(sin[0, :, :64].double().numpy() - np.sin(angles)).max())  # fmt: skip
-    assert 1 / tolerances.DOCTOR_ANGLE_RATIO < theirs / found["error"] < tolerances.DOCTOR_ANGLE_RATIO
+    check_error(rotation["float32_angles"], angles, positions, theta, tolerances.TABLE_F32, 2 * tolerances.TABLE_F32)
 
 
 @pytest.mark.parametrize("dtype, key", [(torch.bfloat16, "bfloat16_positions"), (torch.float16, "float16_positions")])
 def test_errors_of_rounded_positions(dtype, key, tmp_path):
-    keys = LONG_KEYS | dict(max_position_embeddings=40000, rope_parameters=None, torch_dtype=str(dtype)[6:])
+    keys = LONG_KEYS | dict(max_position_embeddings=40000, torch_dtype=str(dtype)[6:])
     found = report(write(tmp_path / "model", config(**keys)))
     assert ("note", "rounded-positions") in rules(found)
     positions = torch.arange(40000 - 4096, 40000)
-    rounded = positions.to(dtype).double().numpy()
     theta = np.array(found["rotations"][0]["frequencies"])
-    angles = positions.double().numpy()[:, None] * theta
-    errors = np.maximum(np.abs(np.cos(rounded[:, None] * theta) - np.cos(angles)),
-                        np.abs(np.sin(rounded[:, None] * theta) - np.sin(angles)))  # fmt: skip
-    error = found["rotations"][0][key]
-    assert error["error"] == pytest.approx(errors.max(), abs=tolerances.DOCTOR_FLOAT64_ANGLES)
-    at = errors[error["position"] - int(positions[0]), error["pair"]]
-    assert at == pytest.approx(errors.max(), abs=tolerances.DOCTOR_FLOAT64_ANGLES)
+    angles = positions.to(dtype).double().numpy()[:, None] * theta
+    check_error(found["rotations"][0][key], angles, positions.numpy(), theta, *[tolerances.DOCTOR_FLOAT64_ANGLES] * 2)
 
 
 def test_a_model_without_faults(tmp_path):

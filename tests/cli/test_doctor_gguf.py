@@ -80,6 +80,7 @@ def frequencies(parameters):
 
 
 PLAIN = {"rope_type": "default"}
+LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
 
 
 def gguf_report(tmp_path, *arguments, **options):
@@ -124,13 +125,9 @@ def test_counts_and_sizes_of_other_types(tmp_path):
     assert (found["kv_heads"], found["head_size"], found["rotations"][0]["base"]) == (2, 48, 5e5)
 
 
-def parameters_of(rotation):
-    return rotation["scaling"], rotation["scaling_parameters"]
-
-
 def test_scalings(tmp_path):
-    linear = gguf_report(tmp_path, pairs(**{"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}))["rotations"][0]
-    assert parameters_of(linear) == ("linear", {"factor": 4.0})
+    (linear,) = gguf_report(tmp_path, pairs(**LINEAR))["rotations"]
+    assert (linear["scaling"], linear["scaling_parameters"]) == ("linear", {"factor": 4.0})
     keys = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 1024,
             "rope.scaling.yarn_beta_fast": 24.0, "rope.scaling.finetuned": True}  # fmt: skip
     (yarn,) = gguf_report(tmp_path, pairs("qwen2", **keys))["rotations"]
@@ -153,11 +150,10 @@ def test_divisors_in_a_tensor(tmp_path):
     found = gguf_report(tmp_path, pairs(), {"other.weight": np.zeros((3, 5), "f4"), "rope_freqs.weight": divisors})
     check(found["rotations"][0]["frequencies"], plain / divisors)
     assert rules(found) == {("note", "stored-divisors")} and found["rotations"][0]["longest_frequencies"] is None
-    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
-    (rotation,) = gguf_report(tmp_path, pairs(**linear), {"rope_freqs.weight": divisors})["rotations"]
+    (rotation,) = gguf_report(tmp_path, pairs(**LINEAR), {"rope_freqs.weight": divisors})["rotations"]
     assert rotation["scaling"] == "linear"
     check(rotation["frequencies"], plain / divisors / 4)
-    yarn = linear | {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 1024}
+    yarn = LINEAR | {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 1024}
     (rotation,) = gguf_report(tmp_path, pairs(**yarn), {"rope_freqs.weight": divisors})["rotations"]
     assert rotation["scaling"] == "yarn" and rotation["frequencies"] is None
     found = gguf_report(tmp_path, pairs(), {"rope_freqs.weight": divisors[:5]})
@@ -229,9 +225,8 @@ def test_headers_that_lie(tmp_path):
     array = {"x": ((ARRAY, U64), [1])}
     bad = gguf(array).replace(struct.pack("<IQ", U64, 1), struct.pack("<IQ", U64, 2**62))
     assert "must lie within the file" in damaged(tmp_path, bad)
-    assert "must have a type" in damaged(
-        tmp_path, gguf({"x": 1}).replace(struct.pack("<I", U32), struct.pack("<I", 99))
-    )
+    odd = gguf({"x": 1}).replace(struct.pack("<I", U32), struct.pack("<I", 99))
+    assert "must have a type" in damaged(tmp_path, odd)
     deep = struct.pack("<IQ", ARRAY, 1) * 5
     nested = gguf({"x": ((ARRAY, U32), [7])}).replace(struct.pack("<IQI", U32, 1, 7), deep)
     assert "deep" in damaged(tmp_path, nested)
@@ -241,23 +236,21 @@ def test_headers_that_lie(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "keys, words",
+    "content, words",
     [
-        ({"rope.freq_base": "x"}, "llama.rope.freq_base must be a number"),
-        ({"rope.freq_base": float("nan")}, "llama.rope.freq_base must be a number"),
-        ({"context_length": "x"}, "llama.context_length must be an integer"),
-        ({"context_length": (U64, 2**64 - 1)}, "llama.context_length must be an integer"),
-        ({"attention.head_count": 0}, "head size"),
-        ({"attention.key_length": 2**31}, "llama.attention.key_length must be an integer"),
-        ({"rope.scaling.type": 7}, "llama.rope.scaling.type must be a string"),
-        ({"rope.scaling.type": "linear", "rope.scaling.factor": -1.0}, "llama.rope.scaling.factor must be a number"),
+        (pairs(**{"rope.freq_base": "x"}), "llama.rope.freq_base must be a number"),
+        (pairs(**{"rope.freq_base": float("nan")}), "llama.rope.freq_base must be a number"),
+        (pairs(context_length="x"), "llama.context_length must be an integer"),
+        (pairs(context_length=(U64, 2**64 - 1)), "llama.context_length must be an integer"),
+        (pairs(**{"attention.head_count": 0}), "head size"),
+        (pairs(**{"attention.key_length": 2**31}), "llama.attention.key_length must be an integer"),
+        (pairs(**{"rope.scaling.type": 7}), "llama.rope.scaling.type must be a string"),
+        (pairs(**LINEAR | {"rope.scaling.factor": -1.0}), "llama.rope.scaling.factor must be a number"),
+        # Models that do not rotate.
+        (pairs("gpt2"), "gpt2"),
+        ({"a": 1}, "general.architecture"),
+        ({"general.architecture": 1}, "must be a string"),
     ],
 )
-def test_values_that_no_rotation_can_have(keys, words, tmp_path):
-    assert words in damaged(tmp_path, gguf(pairs(**keys)))
-
-
-def test_models_that_do_not_rotate(tmp_path):
-    assert "gpt2" in damaged(tmp_path, gguf(pairs("gpt2")))
-    assert "general.architecture" in damaged(tmp_path, gguf({"a": 1}))
-    assert "must be a string" in damaged(tmp_path, gguf({"general.architecture": 1}))
+def test_values_that_no_rotation_can_have(content, words, tmp_path):
+    assert words in damaged(tmp_path, gguf(content))

@@ -19,7 +19,6 @@ from tolerances import T4_MAX
 TASKS = ("next_sentence", "sentence_order")
 EARLY, LATE = ([f"{side}{i}" for i in range(10)] for side in ("early", "late"))
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-TOPICS = [[f"topic{t}word{i}" for i in range(4)] for t in range(12)]
 MODEL = dict(
     hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=32,
     hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
@@ -30,15 +29,6 @@ LENGTH = 16
 def ordered(rng):
     """A document whose order can be told: six early words, then six late ones."""
     return rng.choices(EARLY, k=6) + rng.choices(LATE, k=6)
-
-
-def shuffled(rng):
-    """The same words in any order: nothing tells which part was first."""
-    return rng.sample(words := ordered(rng), len(words))
-
-
-def of_topic(rng):
-    return rng.choices(rng.choice(TOPICS), k=12)
 
 
 def make_data(folder, document, words, documents=600):
@@ -93,24 +83,6 @@ def test_the_order_is_learned(trained):
     assert lines[0]["pair_loss"] > 0.5 and lines[-1]["pair_loss"] < 0.3 and lines[-1]["pair_accuracy"] > 0.9
     for line in (evaluation, lines[0]):
         assert {"loss", "pair_loss", "pair_accuracy"} <= line.keys()
-
-
-def test_no_order_no_learning(tmp_path):
-    """Of documents in any order the classes are noise, of which nothing can be known of held-out documents."""
-    folder = make_data(tmp_path / "noise", shuffled, EARLY + LATE)
-    steps = [dict(max_length=LENGTH, batch=32, steps=80)]
-    results(*pretrain(folder, folder / "run", pairs="sentence_order", stages=steps))
-    (evaluation,) = metrics(folder / "run", "evaluation")
-    assert abs(evaluation["pair_accuracy"] - 0.5) < 5 * 0.5 / np.sqrt(evaluation["pairs"])
-
-
-def test_next_sentences_are_learned(tmp_path):
-    """Of documents of one topic each: the other document has the same one in 1 of 12 cases."""
-    folder = make_data(tmp_path / "topics", of_topic, [word for topic in TOPICS for word in topic])
-    steps = [dict(max_length=LENGTH, batch=32, steps=500)]
-    results(*pretrain(folder, folder / "run", pairs="next_sentence", stages=steps))
-    (evaluation,) = metrics(folder / "run", "evaluation")
-    assert evaluation["pair_accuracy"] > 0.8
 
 
 def probe_rows(data, pairs, seed=1):
@@ -175,23 +147,6 @@ def test_losses_are_those_of_transformers(family, trained):
         assert abs(got["loss"] - np.mean(token_losses)) <= T4_MAX * np.mean(token_losses)
         assert abs(got["pair_loss"] - np.mean(pair_losses)) <= T4_MAX * max(np.mean(pair_losses), 1)
     assert np.mean(pair_losses) > 1e-3
-
-
-def test_the_first_loss_and_what_moves(data, tmp_path):
-    """Pairs train the embedding of type 1, the pooler and the layer of pairs; masks alone leave the first as it is."""
-    for name, keys in (("with", dict(pairs="sentence_order")), ("without", {})):
-        runs = {}
-        for steps in (1, 3):
-            output = tmp_path / f"{name}{steps}"
-            results(
-                *pretrain(data, output, stages=[dict(max_length=LENGTH, batch=16, steps=steps)], weight_decay=0, **keys)
-            )
-            runs[steps] = load_file(output / "model.safetensors")
-        types = "roformer.embeddings.token_type_embeddings.weight"
-        assert np.array_equal(runs[1][types][1], runs[3][types][1]) == (name == "without")
-        moved = [key for key in runs[1] if "pooler" in key or "seq_relationship" in key]
-        assert len(moved) == (4 if name == "with" else 0)
-        assert not any(np.array_equal(runs[1][key], runs[3][key]) for key in moved)
 
 
 @pytest.mark.parametrize("task", TASKS)

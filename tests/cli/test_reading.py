@@ -2,9 +2,8 @@
 
 import gzip
 import json
-import subprocess
 
-from cli_support import PROGRAM, make_corpus, prepare, refused, results, run, size_limit
+from cli_support import make_corpus, prepare, results, run, size_limit
 
 
 def shards(folder):
@@ -36,33 +35,11 @@ def test_the_same_documents_in_every_way(prepared, tmp_path):
     assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
 
 
-def test_bad_inputs_are_named(prepared, tmp_path):
-    arguments = ["--model", prepared / "vocabulary", "--output", tmp_path / "data"]
-    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"body": "b"}\n')
-    assert "a.jsonl line 2 must have the field" in refused("prepare", "--input", tmp_path / "a.jsonl", *arguments)
-    (tmp_path / "a.csv").write_text("id,body\n1,a\n")
-    assert "id, body" in refused("prepare", "--input", tmp_path / "a.csv", *arguments)
-    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"a b c" * 100)[:-9])
-    assert "b.txt.gz must be complete" in refused("prepare", "--input", tmp_path / "b.txt.gz", *arguments)
-    assert "match at least one file" in refused("prepare", "--input", tmp_path / "*.txt", *arguments)
-    for option, value in (("--format", "xml"), ("--documents", "page")):
-        assert value in refused("prepare", "--input", tmp_path / "a.csv", option, value, *arguments, code=2)
-    assert not list(tmp_path.glob("data*"))
-
-
 def test_a_full_disk(prepared, tmp_path):
     given = ["--input", prepared / "corpus", "--model", prepared / "vocabulary", "--output", tmp_path / "data"]
     done = run("prepare", *given, preexec_fn=size_limit(1000))
     assert done.returncode == 1 and ".rfs" in done.stderr and "File too large" in done.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_a_pipe_of_the_shell(prepared, tmp_path):
-    command = (
-        f"{PROGRAM} prepare --input <(cat {prepared}/corpus/*) --model {prepared}/vocabulary --output {tmp_path}/data"
-    )
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert json.loads(done.stdout)["documents"] == 1, done.stderr
 
 
 def test_an_output_among_the_inputs_is_left_out(tmp_path):

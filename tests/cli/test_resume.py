@@ -171,15 +171,6 @@ def test_checkpoints_that_a_kill_left_over_go(prepared, copy):
     assert not (copy / ".checkpoint-1.tmp").exists()
 
 
-def test_a_state_with_a_wrong_value_is_named(prepared, copy):
-    (path,) = copy.glob("checkpoint-37/state.json")
-    good = json.loads(path.read_text())
-    for key, value in (("data", {}), ("cursor", {"epoch": 0, "row": "x"})):
-        path.write_text(json.dumps(good | {key: value}))
-        message = refused("pretrain", "--data", prepared / "data", "--output", copy, "--resume")
-        assert key in message and (key == "data" or str(path) in message)
-
-
 def test_more_steps_than_the_run_had(prepared, whole, tmp_path):
     stages = [KEYS["stages"][0], {**KEYS["stages"][1], "steps": 30}]
     config = run_file(tmp_path / "longer.json", **{**KEYS, "stages": stages})

@@ -4,10 +4,9 @@ import json
 import re
 
 import numpy as np
-import pytest
 import transformers
 
-from cli_support import on_terminal, refused, results, run, run_file
+from cli_support import on_terminal, pretrain, refused, results, run, run_file
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\x9b1m\u202etxt.exe\u2066"
 STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -18,10 +17,8 @@ def assert_tame(text):
 
 
 def test_options_and_commands(tmp_path):
-    for arguments in ([f"--{HOSTILE}"], [HOSTILE], ["info", f"--{HOSTILE}"], ["info", HOSTILE]):
-        message = refused(*arguments, code=2)
-        assert_tame(message)
     for arguments in (
+        *([f"--{HOSTILE}"], [HOSTILE], ["info", f"--{HOSTILE}"], ["info", HOSTILE]),
         ["prepare", "--input", "x", "--model", "y", "--output", "z", "--format", HOSTILE],
         ["finetune", "--model", "x", "--task", "y", "--train", "z", "--output", "o", "--valid", "v", "--keep", HOSTILE],
         ["vocab", "--input", "x", "--output", "y", "--size", HOSTILE],
@@ -68,24 +65,11 @@ def test_what_files_hold(prepared, tmp_path):
     vocabulary.mkdir()
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", HOSTILE, "a"]
     (vocabulary / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
-    for config in (
-        {"tokenizer_class": HOSTILE},
-        {HOSTILE: 1, "tokenizer_class": "BertTokenizer"},
-        {"unk_token": HOSTILE},
-    ):
+    bert = {"tokenizer_class": "BertTokenizer"}
+    for config in ({"tokenizer_class": HOSTILE}, {HOSTILE: 1} | bert, {"unk_token": HOSTILE}):
         (vocabulary / "tokenizer_config.json").write_text(json.dumps(config))
         assert_tame(run("tokenize", "--model", vocabulary, stdin="a\n").stderr)
-    run_file(tmp_path / "run.json", **{HOSTILE: 1})
-    arguments = [
-        "pretrain",
-        "--config",
-        tmp_path / "run.json",
-        "--data",
-        prepared / "data",
-        "--output",
-        tmp_path / "run",
-    ]
-    message = refused(*arguments)
+    message = refused(*pretrain(prepared, run_file(tmp_path / "run.json", **{HOSTILE: 1}), tmp_path / "run"))
     assert "owned" in message
     assert_tame(message)
 
@@ -103,15 +87,12 @@ def test_results_are_the_same_json_without_what_steers(tmp_path):
     assert "中" in done.stdout and json.loads(done.stdout)["tokens"] == ["[CLS]", "中", "[SEP]"]
 
 
-@pytest.mark.parametrize("command", [["info", "--encodings"]])
-def test_lists_are_tables_on_a_terminal(command):
+def test_lists_are_tables_on_a_terminal():
+    command = ["info", "--encodings"]
     lines = results(*command)
     header, *rows = on_terminal(*command, stream="stdout").splitlines()
     assert [row.split()[0] for row in rows] == [line["name"] for line in lines] and header.split()[0] == "name"
-    assert not [row for row in rows if row.startswith("{")]
     column = header.index(header.split()[-1])
-    summaries = [line.get("summary", line.get("title")) for line in lines]
-    assert [row[column:].rstrip() for row in rows] == summaries
+    assert [row[column:].rstrip() for row in rows] == [line["summary"] for line in lines]
     as_json = on_terminal(*command, "--json", stream="stdout").splitlines()
     assert [json.loads(line) for line in as_json] == lines == results(*command, "--json")
-    assert "--json" in refused(command[0], "--json", code=2)

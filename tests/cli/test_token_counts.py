@@ -1,6 +1,8 @@
-"""The numbers of each token that prepare writes beside the shards, and evaluate reads instead of the shards."""
+"""The numbers of each token that prepare writes beside the shards, and evaluate reads instead of the shards; and what
+verify says of both."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,10 +13,7 @@ from shard_file import shard_tokens
 
 @pytest.fixture
 def data(prepared, tmp_path):
-    (tmp_path / "data").mkdir()
-    for path in (prepared / "data").iterdir():
-        (tmp_path / "data" / path.name).write_bytes(path.read_bytes())
-    return tmp_path / "data"
+    return shutil.copytree(prepared / "data", tmp_path / "data")
 
 
 def evaluation(model, data):
@@ -71,3 +70,24 @@ def test_damaged_counts(trained, data):
         assert f"must hold an int64 for each of the {len(counts)} ids" in refused(*evaluation(trained, data))
     path.unlink()
     assert str(path) in refused(*evaluation(trained, data))
+
+
+def test_verify(data):
+    splits = json.loads((data / "data.json").read_text())["splits"].values()
+    shards = list(data.glob("*.rfs"))
+    whole = {
+        "data": str(data),
+        "shards": len(shards),
+        "bytes": sum(shard.stat().st_size for shard in shards),
+        "documents": sum(split["documents"] for split in splits),
+        "tokens": sum(split["tokens"] for split in splits),
+        "damaged": [],
+    }
+    assert results("verify", "--data", data) == [whole]
+    shard = data / "valid-00000.rfs"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\x01")
+    done = run("verify", "--data", data)
+    error = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and error.startswith(f"[shard] {shard}: the checksum must be ")
+    report = json.loads(done.stdout)
+    assert report["shards"] == len(shards) - 1 and report["damaged"] == [{"file": shard.name, "error": error}]

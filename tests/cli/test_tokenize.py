@@ -13,7 +13,13 @@ from cli_support import refused, results
 from tolerances import MEAN_F32
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气非常好我们在北京。，", "##天", "a", "##b", "非常"]
+DIVIDED = ["天", "气", "非常", "好", "。"]
 DICTIONARY = "今天 500 t\n天气 400 n\n非常 300 d\n我们 200 r\n北京 100 ns\n今天天气 1 n\n"
+
+
+SIZES = dict(
+    vocab_size=len(TOKENS), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -25,19 +31,12 @@ def vocab(tmp_path):
 
 
 def test_words_of_the_dictionary(vocab, tmp_path):
-    dictionary = ["--dict", tmp_path / "dict.txt"]
-    rows = {
-        kind: results("tokenize", "--vocab", vocab, "--kind", kind, *options, stdin="天气非常好。\n")
-        for kind, options in {"bert": [], "roformer": dictionary, "wobert": dictionary}.items()
-    }
-    assert rows["bert"][0]["tokens"] == ["[CLS]", *"天气非常好。", "[SEP]"]
-    assert (
-        rows["roformer"][0]["tokens"]
-        == rows["wobert"][0]["tokens"]
-        == ["[CLS]", "天", "气", "非常", "好", "。", "[SEP]"]
-    )
-    assert rows["roformer"][0]["offsets"] == [[0, 0], [0, 1], [1, 2], [2, 4], [4, 5], [5, 6], [0, 0]]
-    assert rows["roformer"][0]["byte_offsets"] == [[3 * a, 3 * b] for a, b in rows["roformer"][0]["offsets"]]
+    for kind, tokens in (("bert", "天气非常好。"), ("roformer", DIVIDED), ("wobert", DIVIDED)):
+        more = [] if kind == "bert" else ["--dict", tmp_path / "dict.txt"]
+        (row,) = results("tokenize", "--vocab", vocab, "--kind", kind, *more, stdin="天气非常好。\n")
+        assert row["tokens"] == ["[CLS]", *tokens, "[SEP]"]
+    assert row["offsets"] == [[0, 0], [0, 1], [1, 2], [2, 4], [4, 5], [5, 6], [0, 0]]
+    assert row["byte_offsets"] == [[3 * a, 3 * b] for a, b in row["offsets"]]
 
 
 def test_pairs_truncation_and_padding(vocab):
@@ -52,29 +51,21 @@ def test_pairs_truncation_and_padding(vocab):
     assert rows[0]["types"] == [0, 0, 0, 1, 1, 1, 1]
     assert rows[2]["mask"] == [1, 1, 1, 1, 1, 0, 0]
     assert "line 2 with 0 tabs" in refused("tokenize", *options, stdin="a\tb\nno tab\n")
-    assert "max_length" in refused("tokenize", "--vocab", vocab, "--pad", stdin="a\n")
-    assert "--vocab" in refused("tokenize", "--model", vocab.parent, "--cased", stdin="a\n", code=2)
-    assert "--truncation" in refused("tokenize", "--vocab", vocab, "--max-length", "4", stdin="a\n", code=2)
-    for option, value in (("--stride", "1"), ("--truncation-side", "left"), ("--padding-side", "left")):
-        assert option in refused("tokenize", "--vocab", vocab, option, value, stdin="a\n", code=2)
-    for option in ("--dict", "--user-dict"):
-        for source in (["--vocab", vocab], ["--model", vocab.parent]):
-            message = refused("tokenize", *source, option, vocab.parent / "dict.txt", stdin="a\n")
-            assert "dict.txt for bert" in message
+    own, model = ["tokenize", "--vocab", vocab], ["tokenize", "--model", vocab.parent]
+    assert "max_length" in refused(*own, "--pad", stdin="a\n")
+    assert "--vocab" in refused(*model, "--cased", stdin="a\n", code=2)
+    assert "--truncation" in refused(*own, "--max-length", "4", stdin="a\n", code=2)
+    for side in ("--truncation-side", "--padding-side"):
+        assert side in refused(*own, side, "left", stdin="a\n", code=2)
+    for source in (own, model):
+        for option in ("--dict", "--user-dict"):
+            assert "dict.txt for bert" in refused(*source, option, vocab.parent / "dict.txt", stdin="a\n")
 
 
 @pytest.fixture
 def model(vocab, tmp_path):
-    config = transformers.BertConfig(
-        vocab_size=len(TOKENS),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=32,
-    )
     torch.manual_seed(3)
-    made = transformers.BertForMaskedLM(config)
+    made = transformers.BertForMaskedLM(transformers.BertConfig(**SIZES, max_position_embeddings=32))
     torch.nn.init.normal_(made.cls.predictions.bias)
     made.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "vocab.txt").write_bytes(vocab.read_bytes())
@@ -135,8 +126,7 @@ def test_added_words_begin_as_the_mean_of_their_characters(model, tmp_path):
 
 def test_added_words_turn_as_the_mean_of_their_characters(model, tmp_path):
     """Frequencies that the encoding "complex" has for each word."""
-    config = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    made = roformer_cpp.build_model(config | {"vocab_size": len(TOKENS), "position_encoding": "complex"})
+    made = roformer_cpp.build_model(SIZES | {"position_encoding": "complex"})
     name = "position_encoding.word_freqs"
     with torch.no_grad():
         made.get_parameter(name).normal_(generator=torch.Generator().manual_seed(0))

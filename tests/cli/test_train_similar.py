@@ -17,15 +17,10 @@ from cli_support import metrics, refused, results, run, stopped
 
 WORDS = ["red", "blue", "big", "small", "cat", "dog", "runs", "sleeps", "old", "new", "house", "tree"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-}
+SIZES = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64,
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, vocab_size=len(SPECIAL) + len(WORDS),
+)  # fmt: skip
 
 
 def sentences(count, seed=1):
@@ -39,24 +34,25 @@ def sentences(count, seed=1):
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
     folder = tmp_path_factory.mktemp("similar")
-    config = SIZES | {"model_type": "roformer", "vocab_size": len(SPECIAL) + len(WORDS)}
+    config = SIZES | {"model_type": "roformer"}
     roformer_cpp.build_model(config, "RoFormerForMaskedLM", seed=1).save(folder / "start")
     (folder / "start" / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
     (folder / "start" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     lines = [f"{a}\t{b}\t1" for a, b in sentences(64)]
     (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *lines, "red\tblue cat\t0"]) + "\n")
     made = list(sentences(12, seed=2))
-    scored = [f"{a}\t{b}\t5" for a, b in made[:6]] + [
-        f"{a}\t{b[1]}\t1" for (a, _), b in zip(made[6:], made, strict=False)
-    ]
+    scored = [f"{a}\t{b}\t5" for a, b in made[:6]]
+    scored += [f"{a}\t{b}\t1" for (a, _), (_, b) in zip(made[6:], made[:6], strict=True)]
     (folder / "valid.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *scored]) + "\n")
     return folder
 
 
-def arguments(house, output, *more, batch=8):
-    given = ["--model", house / "start", "--pairs", house / "pairs.tsv", "--label", 1, "--output", output]
-    given += ["--columns", "text=sentence1,pair=sentence2,label=label", "--batch", batch, "--max-length", 12]
-    return ["train-similar", *given, "--precision", "float32", *more]
+def arguments(house, output, *more):
+    """`more`: names and values, which take the place of those here."""
+    given = {"--model": house / "start", "--pairs": house / "pairs.tsv", "--label": 1, "--output": output}
+    given |= {"--columns": "text=sentence1,pair=sentence2,label=label", "--batch": 8, "--max-length": 12}
+    given |= {"--precision": "float32", **dict(zip(more[::2], more[1::2], strict=True))}
+    return ["train-similar", *(part for option in given.items() for part in option)]
 
 
 def vectors_and_losses(model, rows):
@@ -78,7 +74,8 @@ def vectors_and_losses(model, rows):
 
 def test_the_losses_of_the_first_step(house, tmp_path):
     """One step over all pairs, so that the order does not matter; the pooler of the start comes from the same seed."""
-    (report,) = results(*arguments(house, tmp_path / "out", "--mask", 0, "--learning-rate", 1e-9, batch=64))
+    more = ["--mask", 0, "--learning-rate", 1e-9, "--batch", 64]
+    (report,) = results(*arguments(house, tmp_path / "out", *more))
     assert report["steps"] == 1 and report["pairs"] == 64
     model = roformer_cpp.load_model(tmp_path / "out", dtype="float64")  # as after a step of next to nothing
     ids = {word: i for i, word in enumerate([*SPECIAL, *WORDS])}
@@ -167,17 +164,18 @@ def test_another_model_is_refused(house, tmp_path):
     """What counts is what the directory holds, not its name."""
     start, moved = tmp_path / "start", tmp_path / "moved"
     shutil.copytree(house / "start", start)
-    options = ["--epochs", 30, "--learning-rate", 1e-3]
-    given = arguments(house, tmp_path / "cut", *options)
-    given[given.index("--model") + 1] = start
-    interrupt(given, tmp_path / "cut")
+
+    def of_model(folder):
+        return arguments(house, tmp_path / "cut", "--epochs", 30, "--learning-rate", 1e-3, "--model", folder)
+
+    interrupt(of_model(start), tmp_path / "cut")
     start.rename(moved)
     other = roformer_cpp.build_model(json.loads((moved / "config.json").read_text()), "RoFormerForMaskedLM", seed=2)
     shutil.copytree(moved, start)
     other.save(start)
-    assert "the settings must be those of the run" in (message := refused(*given)) and "/model" in message
-    given[given.index("--model") + 1] = moved
-    results(*given)
+    message = refused(*of_model(start))
+    assert "the settings must be those of the run" in message and "/model" in message
+    results(*of_model(moved))
 
 
 def test_bad_options(house, tmp_path):
@@ -189,27 +187,17 @@ def test_bad_options(house, tmp_path):
         ("--mask", 2, "mask must be from 0 to 1, got 2"),
         ("--learning-rate", 0, "learning-rate must be a finite number above 0"),
     ):
-        given = dict(zip(*[iter(arguments(house, tmp_path / "out", "--mask", 0)[1:])] * 2, strict=True)) | {
-            option: value
-        }
-        assert rule in refused("train-similar", *(part for item in given.items() for part in item)), option
+        assert rule in refused(*arguments(house, tmp_path / "out", option, value)), option
 
 
 def test_a_refused_run_may_be_corrected(house, tmp_path):
-    config = SIZES | {
-        "vocab_size": len(SPECIAL) + len(WORDS),
-        "position_encoding": "learned",
-        "model_type": "rf_encoder",
-    }
+    learned = {"position_encoding": "learned", "model_type": "rf_encoder", "max_position_embeddings": 20}
     start = tmp_path / "start"
     shutil.copytree(house / "start", start)
-    config["max_position_embeddings"] = 20
-    roformer_cpp.build_model(config, "RfEncoderForMaskedLM", seed=1).save(start)
-    given = arguments(house, tmp_path / "out", "--epochs", 1)
-    given[given.index("--model") + 1] = start
-    assert "24" in refused(*given)
-    given[given.index("--max-length") + 1] = 10
-    results(*given)
+    roformer_cpp.build_model(SIZES | learned, "RfEncoderForMaskedLM", seed=1).save(start)
+    given = [house, tmp_path / "out", "--epochs", 1, "--model", start]
+    assert "24" in refused(*arguments(*given))
+    results(*arguments(*given, "--max-length", 10))
 
 
 def test_texts_that_are_cut_are_named(house, tmp_path):
@@ -222,17 +210,19 @@ def test_texts_that_are_cut_are_named(house, tmp_path):
     columns = ["--columns", "text=sentence1,pair=sentence2", "--output", tmp_path / "out"]
     done = run("train-similar", *given, *columns, "--batch", 5, "--max-length", 6)
     assert done.returncode == 0, done.stderr
-    assert f"2 pairs of more than 12 tokens are cut, the first in {tmp_path}/pairs.tsv line 5\n" in done.stderr
-    assert (
-        f"1 texts of --valid of more than 6 tokens are cut, the first in {tmp_path}/valid.tsv line 3\n" in done.stderr
-    )
+    rule = "tokens are cut, the first in"
+    assert f"2 pairs of more than 12 {rule} {tmp_path}/pairs.tsv line 5\n" in done.stderr
+    assert f"1 texts of --valid of more than 6 {rule} {tmp_path}/valid.tsv line 3\n" in done.stderr
 
 
-def test_other_columns_are_refused(house, tmp_path):
+def test_other_settings_are_refused(house, tmp_path):
     results(*arguments(house, tmp_path / "out"))
-    given = arguments(house, tmp_path / "out")
-    given[given.index("--columns") + 1] = "text=sentence2,pair=sentence1"
-    assert '"sentence1" at /columns/pair where there was "sentence2"' in refused(*given)
+    exchanged = ["--columns", "text=sentence2,pair=sentence1,label=label"]
+    for more, difference in (
+        (exchanged, '"sentence1" at /columns/pair where there was "sentence2"'),
+        (["--epochs", 2], "the settings must be those of the run"),
+    ):
+        assert difference in refused(*arguments(house, tmp_path / "out", *more))
 
 
 def test_a_finished_run_is_evaluated_on_other_pairs(house, tmp_path):
@@ -250,10 +240,6 @@ def test_a_finished_run_is_evaluated_on_other_pairs(house, tmp_path):
 def test_bad_records(house, tmp_path):
     bad = tmp_path / "bad.tsv"
     bad.write_text("sentence1\tsentence2\tlabel\n" + "red\tblue\t1\n" * 9 + "red\t \t1\n")
-    given = arguments(house, tmp_path / "out")
-    given[given.index("--pairs") + 1] = bad
-    assert "bad.tsv line 11" in refused(*given)
-    other = tmp_path / "other"
-    results(*arguments(house, other))
-    assert "the settings must be those of the run" in refused(*arguments(house, other, "--epochs", 2))
-    assert "text, pair and label, got score" in refused(*arguments(house, other, "--columns", "score=x"), code=2)
+    assert "bad.tsv line 11" in refused(*arguments(house, tmp_path / "out", "--pairs", bad))
+    given = arguments(house, tmp_path / "out", "--columns", "score=x")
+    assert "text, pair and label, got score" in refused(*given, code=2)

@@ -7,6 +7,7 @@ from cli_support import refused, results
 HELP = " (roformer {} --help lists the options)\n"
 ACCEPTED = "must be one of"
 WHOLE = "must be an integer from {} in decimal digits, got"
+PARTS = ("3/2", "0/3", "2", "1/", "/3", "1/3x", "-1/3", "1.0/3", "", "99999999999999999999/3")  # that are none
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,8 @@ WHOLE = "must be an integer from {} in decimal digits, got"
         ("tokenize --model m --stride 1", "--stride must be with --overflow, got it alone"),
         ("embed --model m --text a --prompt b --prompt-name c", "--prompt must be without --prompt-name, got both"),
         ("vocab --input i --output o --byte-pairs --cased", "--cased must be without --byte-pairs, got both"),
+        ("prepare --input i --model m --output o --valid-input v --valid-fraction 0.1",
+         "--valid-fraction must be without --valid-input, got both"),
         ("embed --model m --text a --max-length 0", f'--max-length {WHOLE.format("1 to 2^63 - 1")} "0"'),
         ("embed --model m --text a --dimensions 0", f'--dimensions {WHOLE.format("1 to 2^63 - 1")} "0"'),
         ("embed --model m --text a --format xml", "--format must be auto, text, jsonl, csv, tsv or parquet, got"),
@@ -48,7 +51,7 @@ WHOLE = "must be an integer from {} in decimal digits, got"
         ("generate --temperature=", '--temperature must be a decimal number that fits into 64 bits, got ""'),
         ("generate --temperature 1e400", '--temperature must be a decimal number that fits into 64 bits, got "1e400"'),
         ("finetune --learning-rates 1,x", '--learning-rates must be a decimal number that fits into 64 bits, got "x"'),
-        ("prepare --part 3/2", "--part must be i/n with 1 <= i <= n, got"),
+        *((f"prepare --part={part}", f'--part must be i/n with 1 <= i <= n, got "{part}"') for part in PARTS),
     ],
 )  # fmt: skip
 def test_rules(given, rule):

@@ -10,7 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from cli_support import PROGRAM, make_corpus, needs_program, run
+from cli_support import PROGRAM, make_corpus, needs_program
 
 OF_TORCH = re.compile(r"/lib(torch|c10|roformer_(training|ops|nn))[^/]*$")
 TRAINING = ["add-words", "pretrain", "finetune", "train-translation", "translate", "compare", "bench"]
@@ -18,39 +18,42 @@ TRAINING = ["add-words", "pretrain", "finetune", "train-translation", "translate
 
 @pytest.fixture(scope="module")
 def arguments(trained, tmp_path_factory):
-    """By name: a call of each command that needs no torch, and its standard input."""
+    """By name: a call of each command that needs no torch."""
     folder = tmp_path_factory.mktemp("without")
     make_corpus(folder / "corpus")
     np.save(folder / "ids.npy", np.full((2, 5), 7))
+    corpus, model = ["--input", folder / "corpus"], ["--model", trained]
     return {
-        "--help": (["--help"], None),
-        "--version": (["--version"], None),
-        "help of one": (["fill-mask", "--help"], None),
-        "tokenize": (["tokenize", "--model", trained], "abc\n"),
-        "vocab": (["vocab", "--input", folder / "corpus", "--size", 50, "--output", folder / "vocab.txt"], None),
-        "prepare": (["prepare", "--input", folder / "corpus", "--model", trained, "--output", folder / "data"], None),
-        "fill-mask": (["fill-mask", "--model", trained, "--text", "abc [MASK]"], None),
-        "forward": (["forward", "--model", trained, "--ids", folder / "ids.npy", "--output", folder / "out.npy"], None),
+        "--help": ["--help"],
+        "--version": ["--version"],
+        "help of one": ["fill-mask", "--help"],
+        "tokenize": ["tokenize", *model],
+        "vocab": ["vocab", *corpus, "--size", 50, "--output", folder / "vocab.txt"],
+        "prepare": ["prepare", *corpus, *model, "--output", folder / "data"],
+        "fill-mask": ["fill-mask", *model, "--text", "abc [MASK]"],
+        "forward": ["forward", *model, "--ids", folder / "ids.npy", "--output", folder / "out.npy"],
     }
 
 
 NAMES = ["--help", "--version", "help of one", "tokenize", "vocab", "prepare", "fill-mask", "forward"]
 
 
-def loaded(*command, stdin=None):
+def called(program, *arguments, **settings):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", **settings)
+    command = [program, *map(str, arguments)]
+    return subprocess.run(command, input="abc\n", capture_output=True, text=True, env=environment, timeout=600)
+
+
+def loaded(*command):
     """The libraries that a call loads, as the dynamic linker reports them."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1", LD_DEBUG="files")
-    done = subprocess.run(
-        [PROGRAM, *map(str, command)], input=stdin, capture_output=True, text=True, env=environment, timeout=600
-    )
+    done = called(PROGRAM, *command, LD_DEBUG="files")
     assert done.returncode == 0, done.stderr[-2000:]
     return re.findall(r"calling init: (\S+)", done.stderr)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_of_torch_is_loaded(arguments, name):
-    command, stdin = arguments[name]
-    libraries = loaded(*command, stdin=stdin)
+    libraries = loaded(*arguments[name])
     assert any(path.endswith("libroformer_cli.so") for path in libraries)
     assert [path for path in libraries if OF_TORCH.search(path)] == []
 
@@ -71,19 +74,11 @@ def program_alone(tmp_path):
     return tmp_path / "roformer"
 
 
-def called(program, *arguments, stdin=None, **settings):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", **settings)
-    command = [program, *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, timeout=600)
-
-
 def test_without_the_training_library_the_rest_works(program_alone, arguments):
-    assert called(program_alone, "--help").stdout == run("--help").stdout
-    for name in ("tokenize", "fill-mask"):
-        command, stdin = arguments[name]
-        done = called(program_alone, *command, stdin=stdin)
+    for name in ("--help", "tokenize", "fill-mask"):
+        done = called(program_alone, *arguments[name])
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == run(*command, stdin=stdin).stdout
+        assert done.stdout == called(PROGRAM, *arguments[name]).stdout
 
 
 def test_without_the_training_library_its_commands_say_so(program_alone):
@@ -115,5 +110,4 @@ def test_without_torch(tmp_path, arguments):
     done = called(PROGRAM, "pretrain", LD_LIBRARY_PATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("[program] pretrain needs ") and "libtorch_cpu.so" in done.stderr
-    command, stdin = arguments["tokenize"]
-    assert called(PROGRAM, *command, stdin=stdin, LD_LIBRARY_PATH=str(tmp_path)).returncode == 0
+    assert called(PROGRAM, *arguments["tokenize"], LD_LIBRARY_PATH=str(tmp_path)).returncode == 0

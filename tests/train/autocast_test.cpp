@@ -7,28 +7,25 @@
 namespace rf::train {
 namespace {
 
-bool is_enabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
-
-TEST(AutocastScope, IsOnWhileItLives) {
-  ASSERT_FALSE(is_enabled());
-  {
-    const AutocastScope scope(Precision::kBfloat16);
-    EXPECT_TRUE(is_enabled());
-    EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), at::kBFloat16);
-  }
-  EXPECT_FALSE(is_enabled());
-  const AutocastScope none(Precision::kFloat32);
-  EXPECT_FALSE(is_enabled());
-}
-
-TEST(AutocastScope, GoesBackToWhatWasBefore) {
+TEST(AutocastScope, IsOnWhileItLivesAndGoesBackToWhatWasBefore) {
+  const auto is_enabled = [] { return at::autocast::is_autocast_enabled(at::kCPU); };
   const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
-  for (const Precision precision : {Precision::kBfloat16, Precision::kFloat32}) {
-    { const AutocastScope scope(precision); }
-    EXPECT_TRUE(is_enabled());
-    EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), at::kHalf);
+  for (const bool before : {false, true}) {
+    at::autocast::set_autocast_enabled(at::kCPU, before);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+    for (const Precision precision : {Precision::kBfloat16, Precision::kFloat32}) {
+      {
+        const AutocastScope scope(precision);
+        if (precision == Precision::kBfloat16) {
+          EXPECT_TRUE(is_enabled());
+          EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), at::kBFloat16);
+        } else {
+          EXPECT_EQ(is_enabled(), before);
+        }
+      }
+      EXPECT_EQ(is_enabled(), before);
+      EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), at::kHalf);
+    }
   }
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::set_autocast_dtype(at::kCPU, dtype);

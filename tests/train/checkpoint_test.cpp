@@ -1,11 +1,9 @@
-// Checkpoints: there and back, written while training goes on, the number kept, leftovers of a killed process, and one
-// that cannot be written.
+// Checkpoints: written while training goes on, the number kept, and leftovers of a killed process. Their way back is
+// tests/cli/test_resume.py's, one that cannot be written tests/cli/test_bad_input.py's.
 #include "checkpoint_writer.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -75,26 +73,6 @@ class CheckpointTest : public testing::Test {
   std::shared_ptr<nn::Model> model_;
   std::unique_ptr<AdamW> optimizer_;
 };
-
-TEST_F(CheckpointTest, ThereAndBack) {
-  for (double own = 0; const MomentPart& part : optimizer_->moments()) part.values.fill_(own += 0.5);
-  save(40);
-  TrainState state;
-  load_state(run_ + "/checkpoint-40", [&](io::StrictObject& json) { state = train_state(json); });
-  EXPECT_EQ(state.step, 40);
-  EXPECT_EQ(state.cursor.epoch, 3);
-  EXPECT_EQ(state.cursor.row, 17);
-  EXPECT_EQ(state.interval.loss_sum, 0.1);
-  EXPECT_EQ(state.train_loss, 1.0 / 3);
-  EXPECT_EQ(state.evaluation.unigram_loss, 2.5);
-  AdamW other(trained_parameters(*model_), {});
-  load_moments(run_ + "/checkpoint-40", other);
-  ASSERT_GT(other.moments().size(), 2U);
-  for (size_t i = 0; i < other.moments().size(); ++i) {
-    EXPECT_EQ(other.moments()[i].values.max().item<float>(), 0.5f * static_cast<float>(i + 1));
-    EXPECT_TRUE(other.moments()[i].values.equal(optimizer_->moments()[i].values));
-  }
-}
 
 void wait_for(const CheckpointWriter& writer) {
   while (!writer.is_done()) std::this_thread::yield();
@@ -213,20 +191,6 @@ TEST_F(CheckpointTest, LeftoversAreNoCheckpointsAndGo) {
   EXPECT_EQ(newest_checkpoint(run_), std::nullopt);
   remove_temporaries(run_);
   EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-x", "notes.tmp.txt"}));
-}
-
-TEST_F(CheckpointTest, OneThatCannotBeWrittenLeavesTheOldOne) {
-  save(1);
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  rlimit old{};
-  ::getrlimit(RLIMIT_FSIZE, &old);
-  const rlimit full_disk{100, old.rlim_max};
-  ::setrlimit(RLIMIT_FSIZE, &full_disk);
-  const std::string message = message_of([&] { save(2); });
-  ::setrlimit(RLIMIT_FSIZE, &old);
-  std::signal(SIGXFSZ, old_handler);
-  EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
-  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-1"}));
 }
 
 TEST_F(CheckpointTest, TheTokenizerIsWrittenWhenItsDirectoryIsGone) {

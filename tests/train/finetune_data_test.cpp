@@ -11,8 +11,7 @@
 namespace rf::train {
 namespace {
 
-using tasks::Example, tasks::rename_columns, tasks::resolve_columns, tasks::task_kind, tasks::TaskKind,
-    tasks::TaskSettings;
+using tasks::Example, tasks::task_kind, tasks::TaskKind, tasks::TaskSettings;
 
 std::vector<Example> examples_of_lengths(size_t count) {
   std::vector<Example> examples(count);
@@ -57,19 +56,6 @@ TEST(EpochBatches, PutLikeLengthsTogetherAndMixTheirOrder) {
   EXPECT_NEAR(rises / static_cast<double>(batches.size()), 0.5, tests::kRisesHalf);
 }
 
-TEST(Columns, HaveTheirOwnNamesUnlessAnotherIsGiven) {
-  const TaskKind& kind = task_kind("classification");
-  using Columns = std::map<std::string, std::string>;
-  EXPECT_EQ(resolve_columns(kind, {}, {record("x", 1)}), (Columns{{"text", "text"}, {"label", "label"}, {"id", "id"}}));
-  data::Record pair = record("x", 1);
-  pair.fields["pair"] = "y";
-  pair.fields["id"] = 7;
-  EXPECT_EQ(resolve_columns(kind, {{"text", "a"}}, {pair}),
-            (Columns{{"text", "a"}, {"pair", "pair"}, {"label", "label"}, {"id", "id"}}));
-  const std::string message = message_of([&] { resolve_columns(kind, {{"lable", "y"}}, {pair}); });
-  EXPECT_NE(message.find("id, text, pair, label, got \"lable\"; did you mean label?"), std::string::npos) << message;
-}
-
 TEST(Files, SharedInputsAreCounted) {
   TaskSettings settings;
   settings.columns = {{"text", "text"}, {"label", "label"}};
@@ -78,17 +64,6 @@ TEST(Files, SharedInputsAreCounted) {
   std::vector<data::Record> valid = {record("b", 2), record("c", 3), record("a", 4), record("b", 5)};
   valid[0].fields["label"] = "another";  // the inputs count alone
   EXPECT_EQ(count_shared(train, valid, kind, settings), 3);
-}
-
-TEST(Files, ColumnsOfATaskMayBeElsewhere) {
-  TaskSettings settings;
-  settings.kind = "classification";
-  settings.columns = {{"text", "sentence"}, {"label", "label"}, {"id", "id"}};
-  rename_columns({{"text", "review"}, {"id", "number"}}, settings);
-  EXPECT_EQ(settings.columns,
-            (std::map<std::string, std::string>{{"text", "review"}, {"label", "label"}, {"id", "number"}}));
-  const std::string message = message_of([&] { rename_columns({{"pair", "b"}}, settings); });  // it was trained without
-  EXPECT_NE(message.find("must be one of id, label, text, got \"pair\""), std::string::npos) << message;
 }
 
 // A record's line says which it is.
@@ -150,11 +125,6 @@ TEST(Options, OutOfTheirRangesAreRefused) {
     const std::string message = message_of([&] { finetune(options, silent); });
     EXPECT_NE(message.find(part), std::string::npos) << message;
   }
-}
-
-TEST(Tasks, UnknownOnesAreRefusedByName) {
-  const std::string message = message_of([] { task_kind("classificaton"); });
-  EXPECT_NE(message.find("answers, got \"classificaton\"; did you mean classification?"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <malloc.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "rf/data/prepare.h"
 #include "rf/ops/attention.h"
@@ -31,16 +30,13 @@ bool gives_large_blocks_back() {
   return with_block == before + 1 && ::mallinfo2().hblks == before;
 }
 
-void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
-
 std::string make_data(const TemporaryPath& folder) {
   std::filesystem::create_directory(folder / "v");
-  write(folder / "v/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n");
+  folder.write("v/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n");
   std::string text;
   for (int line = 0; line < 40; ++line) text += "a b c d a b c d a b\n\n";
-  write(folder / "a.txt", text);
   data::PrepareOptions options;
-  options.input.inputs = {folder / "a.txt"};
+  options.input.inputs = {folder.write("a.txt", text)};
   options.model_dir = folder / "v";
   options.output_dir = folder / "data";
   io::Progress silent;
@@ -48,36 +44,24 @@ std::string make_data(const TemporaryPath& folder) {
   return options.output_dir;
 }
 
-PretrainOptions small_run(const TemporaryPath& folder) {
+TEST(Process, PretrainingLeavesMallocAndTorchsGeneratorAlone) {
+  ASSERT_TRUE(gives_large_blocks_back());
+  const TemporaryPath folder;
   PretrainOptions options;
   options.data_dir = make_data(folder);
   options.output_dir = folder / "run";
-  options.config_path = folder / "run.json";
-  write(options.config_path,
-        R"({"model": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
-                      "max_position_embeddings": 16},
-            "stages": [{"max_length": 16, "batch": 2, "steps": 2}], "precision": "float32"})");
-  return options;
-}
-
-TEST(Process, PretrainingLeavesMallocAlone) {
-  ASSERT_TRUE(gives_large_blocks_back());
-  const TemporaryPath folder;
-  const PretrainOptions options = small_run(folder);
-  io::Progress silent;
-  EXPECT_EQ(pretrain(options, silent).steps, 2);
-  EXPECT_TRUE(gives_large_blocks_back());
-}
-
-TEST(Process, PretrainingLeavesTorchsGeneratorAlone) {
-  const TemporaryPath folder;
-  const PretrainOptions options = small_run(folder);
+  options.config_path = folder.write(
+      "run.json",
+      R"({"model": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
+                    "max_position_embeddings": 16},
+          "stages": [{"max_length": 16, "batch": 2, "steps": 2}], "precision": "float32"})");
   at::manual_seed(3);
   const at::Tensor expected = at::rand({4});
   at::manual_seed(3);
   io::Progress silent;
   EXPECT_EQ(pretrain(options, silent).steps, 2);
   EXPECT_TRUE(at::rand({4}).equal(expected));
+  EXPECT_TRUE(gives_large_blocks_back());
 }
 
 TEST(Process, FineTuningAndTimingLeaveMallocAlone) {

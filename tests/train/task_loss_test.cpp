@@ -51,9 +51,12 @@ at::Tensor cross_entropy(const at::Tensor& logits_L, int64_t target, double smoo
                                 smoothing);
 }
 
-// `expected` is the mean loss, a function of `leaves`; `output` holds them as a model's.
+// `expected` is the mean loss, a function of `leaves`: the logits, or those of starts and of ends.
 void compare(const tasks::Task& task, const std::vector<Example>& examples, const std::vector<at::Tensor>& leaves,
-             const nn::Output& output, const at::Tensor& expected) {
+             const at::Tensor& expected) {
+  nn::Output output;
+  (leaves.size() == 1 ? output.logits : output.start_logits_BT) = leaves.front();
+  if (leaves.size() == 2) output.end_logits_BT = leaves.back();
   std::vector<const Example*> chosen;
   for (const Example& example : examples) chosen.push_back(&example);
   const TaskBatch batch = make_batch(chosen, 0);
@@ -84,22 +87,18 @@ INSTANTIATE_TEST_SUITE_P(Poolings, TaskLosses, ::testing::Values(Pooling::kMean,
 TEST_P(TaskLosses, Classification) {
   const std::vector<Example> examples = {example_of({3, 2, 3}, {3}, {2}), example_of({2}, {1}, {0})};
   const at::Tensor logits_RL = random_logits({4, 3});
-  nn::Output output;
-  output.logits = logits_RL;
   const at::Tensor expected = (cross_entropy(pool(logits_RL.narrow(0, 0, 3), GetParam()), 2, kSmoothing) +
                                cross_entropy(logits_RL[3], 0, kSmoothing)) /
                               2;
-  compare(*task_of("classification", GetParam(), {"a", "b", "c"}), examples, {logits_RL}, output, expected);
+  compare(*task_of("classification", GetParam(), {"a", "b", "c"}), examples, {logits_RL}, expected);
 }
 
 TEST_P(TaskLosses, MultiLabel) {
   const std::vector<Example> examples = {example_of({3, 2, 3}, {3}, {1, 0, 1}), example_of({2}, {1}, {0, 0, 1})};
   const at::Tensor logits_RL = random_logits({4, 3});
-  nn::Output output;
-  output.logits = logits_RL;
   const at::Tensor pooled_NL = at::stack({pool(logits_RL.narrow(0, 0, 3), GetParam()), logits_RL[3]});
   const at::Tensor targets_NL = at::tensor({1.0, 0.0, 1.0, 0.0, 0.0, 1.0}, at::kFloat).view({2, 3});
-  compare(*task_of("multi_label", GetParam(), {"a", "b", "c"}), examples, {logits_RL}, output,
+  compare(*task_of("multi_label", GetParam(), {"a", "b", "c"}), examples, {logits_RL},
           at::binary_cross_entropy_with_logits(pooled_NL, targets_NL));
 }
 
@@ -108,34 +107,28 @@ TEST_P(TaskLosses, Regression) {
   examples[0].number = 1.5;
   examples[1].number = -0.5;
   const at::Tensor logits_R1 = random_logits({3, 1});
-  nn::Output output;
-  output.logits = logits_R1;
   const at::Tensor pooled_N = at::stack({pool(logits_R1.narrow(0, 0, 2), GetParam())[0], logits_R1[2][0]});
-  compare(*task_of("regression", GetParam()), examples, {logits_R1}, output,
+  compare(*task_of("regression", GetParam()), examples, {logits_R1},
           at::mse_loss(pooled_N, at::tensor({1.5, -0.5}, at::kFloat)));
 }
 
 TEST_P(TaskLosses, Triples) {
   const std::vector<Example> examples = {example_of({3, 2, 2}, {2, 1}, {1}), example_of({2, 2}, {1, 1}, {0})};
   const at::Tensor logits_R1 = random_logits({5, 1});
-  nn::Output output;
-  output.logits = logits_R1;
   const at::Tensor pairs_N =
       at::stack({pool(logits_R1.narrow(0, 0, 2), GetParam())[0], logits_R1[2][0], logits_R1[3][0], logits_R1[4][0]});
-  compare(*task_of("triples", GetParam()), examples, {logits_R1}, output,
+  compare(*task_of("triples", GetParam()), examples, {logits_R1},
           at::binary_cross_entropy_with_logits(pairs_N, at::tensor({0.0, 1.0, 1.0, 0.0}, at::kFloat)));
 }
 
 TEST_P(TaskLosses, Choice) {
   const std::vector<Example> examples = {example_of({3, 2, 2, 4}, {1, 2, 1}, {1}), example_of({2, 2}, {1, 1}, {0})};
   const at::Tensor logits_R1 = random_logits({6, 1});
-  nn::Output output;
-  output.logits = logits_R1;
   const at::Tensor first =
       at::stack({logits_R1[0][0], pool(logits_R1.narrow(0, 1, 2), GetParam())[0], logits_R1[3][0]});
   const at::Tensor expected =
       (cross_entropy(first, 1, kSmoothing) + cross_entropy(logits_R1.narrow(0, 4, 2).flatten(), 0, kSmoothing)) / 2;
-  compare(*task_of("choice", GetParam()), examples, {logits_R1}, output, expected);
+  compare(*task_of("choice", GetParam()), examples, {logits_R1}, expected);
 }
 
 TEST(TaskLoss, Tokens) {
@@ -143,28 +136,23 @@ TEST(TaskLoss, Tokens) {
   examples[0].places = {{0, 1}, {-1, -1}, {1, 2}, {1, 3}};
   examples[1].places = {{0, 4}};
   const at::Tensor logits_RTL = random_logits({3, 5, 3});
-  nn::Output output;
-  output.logits = logits_RTL;
   const at::Tensor expected =
       (cross_entropy(logits_RTL[0][1], 1, kSmoothing) + cross_entropy(logits_RTL[1][2], 2, kSmoothing) +
        cross_entropy(logits_RTL[1][3], 1, kSmoothing) + cross_entropy(logits_RTL[2][4], 2, kSmoothing)) /
       4;
-  compare(*task_of("tokens", Pooling::kMean, {"N", "O", "P"}), examples, {logits_RTL}, output, expected);
+  compare(*task_of("tokens", Pooling::kMean, {"N", "O", "P"}), examples, {logits_RTL}, expected);
 }
 
 TEST(TaskLoss, Answers) {
   const std::vector<Example> examples = {example_of({3, 4}, {2}, {1, 2, 0, 0}), example_of({5}, {1}, {2, 4})};
   const at::Tensor starts_RT = random_logits({3, 5}), ends_RT = (starts_RT.detach() * 2).requires_grad_(true);
-  nn::Output output;
-  output.start_logits_BT = starts_RT;
-  output.end_logits_BT = ends_RT;
   const auto row = [](const at::Tensor& logits_RT, int64_t r, int64_t length, int64_t target) {
     return cross_entropy(logits_RT[r].narrow(0, 0, length), target, kSmoothing);
   };
   const at::Tensor expected = (row(starts_RT, 0, 3, 1) + row(ends_RT, 0, 3, 2) + row(starts_RT, 1, 4, 0) +
                                row(ends_RT, 1, 4, 0) + row(starts_RT, 2, 5, 2) + row(ends_RT, 2, 5, 4)) /
                               6;
-  compare(*task_of("answers", Pooling::kMean), examples, {starts_RT, ends_RT}, output, expected);
+  compare(*task_of("answers", Pooling::kMean), examples, {starts_RT, ends_RT}, expected);
 }
 
 TEST(TaskLoss, WithoutATermIsNothing) {

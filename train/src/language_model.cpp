@@ -93,7 +93,6 @@ struct BatchSums {
   double pair_loss = 0;               // nats
   double correct_pairs = 0, pairs = 0;
 };
-constexpr size_t kSums = sizeof(BatchSums) / sizeof(double);
 
 BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel& unigram) {
   BatchSums sums;
@@ -112,24 +111,6 @@ BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel
     sums.pairs = static_cast<double>(tensors.pairs());
   }
   return sums;
-}
-
-// The sums of all ranks; each rank has every size-th of `count` batches.
-std::vector<BatchSums> gather(const std::vector<BatchSums>& own, int64_t count, const Ranks& ranks) {
-  std::vector<double> numbers;
-  for (const BatchSums& sums : own) {
-    numbers.insert(numbers.end(), {sums.loss, sums.unigram_loss, sums.correct, sums.predicted, sums.pair_loss,
-                                   sums.correct_pairs, sums.pairs});
-  }
-  numbers.resize(kSums * static_cast<size_t>(((count + ranks.size() - 1) / ranks.size())));
-  const std::vector<std::vector<double>> all = ranks.gather(numbers);
-  std::vector<BatchSums> in_order;
-  for (int64_t i = 0; i < count; ++i) {
-    const double* const of =
-        all[static_cast<size_t>(i % ranks.size())].data() + kSums * static_cast<size_t>(i / ranks.size());
-    in_order.push_back({of[0], of[1], of[2], of[3], of[4], of[5], of[6]});
-  }
-  return in_order;
 }
 
 }  // namespace
@@ -166,16 +147,7 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
       tick(done + 1);
     }
   });
-  BatchSums total;
-  for (const BatchSums& sums : gather(own, done, ranks)) {
-    total.loss += sums.loss;
-    total.unigram_loss += sums.unigram_loss;
-    total.correct += sums.correct;
-    total.predicted += sums.predicted;
-    total.pair_loss += sums.pair_loss;
-    total.correct_pairs += sums.correct_pairs;
-    total.pairs += sums.pairs;
-  }
+  BatchSums total = sum_of_parts(ranks, own, done);
   if (total.predicted == 0) {  // short texts and few masks
     const BatchSums least = sums_of(model, batcher.least_in_order(done), unigram);
     std::tie(total.loss, total.unigram_loss, total.correct, total.predicted) =

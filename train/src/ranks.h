@@ -9,6 +9,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -76,5 +78,26 @@ class Ranks {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null: one process
   int64_t index_ = 0, size_ = 1;
 };
+
+// The sum of the numbered parts of the work (Ranks::has), added in their order. Sums: a struct of doubles.
+template <typename Sums>
+Sums sum_of_parts(const Ranks& ranks, const std::vector<Sums>& own, int64_t parts) {
+  using Numbers = std::array<double, sizeof(Sums) / sizeof(double)>;
+  std::vector<double> numbers;
+  for (const Sums& sums : own) {
+    const auto of_part = std::bit_cast<Numbers>(sums);
+    numbers.insert(numbers.end(), of_part.begin(), of_part.end());
+  }
+  const int64_t size = ranks.size();
+  Numbers total = {};
+  numbers.resize(total.size() * static_cast<size_t>((parts + size - 1) / size));
+  const std::vector<std::vector<double>> all = ranks.gather(numbers);
+  for (int64_t part = 0; part < parts; ++part) {
+    const double* const of_part =
+        &all[static_cast<size_t>(part % size)][total.size() * static_cast<size_t>(part / size)];
+    for (size_t i = 0; i < total.size(); ++i) total[i] += of_part[i];
+  }
+  return std::bit_cast<Sums>(total);
+}
 
 }  // namespace rf::train

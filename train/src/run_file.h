@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <utility>
 
 #include "rf/io/strict_object.h"
@@ -26,13 +25,7 @@ inline const std::initializer_list<std::pair<const char*, Schedule>> kSchedules 
     {"inverse_sqrt", Schedule::kInverseSqrt}, {"piecewise", Schedule::kPiecewise},
 };
 
-template <typename T>
-const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T value) {
-  for (const auto& [name, each] : names) {
-    if (each == value) return name;
-  }
-  throw std::logic_error("an enumerator without a name");
-}
+using io::name_of;
 
 // The key "schedule". A kind of schedule accepts only the keys that it reads.
 ScheduleConfig parse_schedule(const nlohmann::json& json);

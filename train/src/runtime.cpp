@@ -77,14 +77,9 @@ RuntimeFacts runtime_facts() {
                                     {"float16", at::kHalf},
                                     {"float64", at::kDouble}}) {
     facts.attention.emplace_back(name, nn::name_of(nn::automatic_kernel(dtype)));
-  }
-  facts.attention.emplace_back("linear", nn::name_of(nn::automatic_linear_kernel(at::kFloat)));
-  for (const auto& [name, dtype] : {std::pair{"float32", at::kFloat},
-                                    {"bfloat16", at::kBFloat16},
-                                    {"float16", at::kHalf},
-                                    {"float64", at::kDouble}}) {
     facts.linear.emplace_back(name, nn::linear_backend(dtype, nn::kMinKernelRows));
   }
+  facts.attention.emplace_back("linear", nn::name_of(nn::automatic_linear_kernel(at::kFloat)));
   facts.linear.emplace_back("few_rows", nn::linear_backend(at::kFloat, 1));
   return facts;
 }

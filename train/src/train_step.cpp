@@ -42,7 +42,6 @@ struct PassSums {
   double loss = 0, pair_loss = 0;  // nats
   double correct_pairs = 0;
 };
-constexpr size_t kSums = sizeof(PassSums) / sizeof(double);
 
 bool predicts(const LanguageBatch& batch) { return batch.places_N.numel() > 0 || batch.pairs() > 0; }
 
@@ -87,23 +86,6 @@ std::vector<PassSums> run_passes(nn::Model& model, std::span<const LanguageBatch
   return sums;
 }
 
-// Sums over the micro-batches of all ranks, in their order, so that their bits do not depend on the number of ranks.
-PassSums summed(const std::vector<PassSums>& own, const StepPlan& plan, const Ranks& ranks) {
-  std::vector<double> numbers;
-  for (const PassSums& sums : own) numbers.insert(numbers.end(), {sums.loss, sums.pair_loss, sums.correct_pairs});
-  numbers.resize(kSums * static_cast<size_t>((plan.micro_batches + ranks.size() - 1) / ranks.size()));
-  const std::vector<std::vector<double>> all = ranks.gather(numbers);
-  PassSums sum;
-  for (int64_t i = 0; i < plan.micro_batches; ++i) {
-    const double* const of =
-        all[static_cast<size_t>(i % ranks.size())].data() + kSums * static_cast<size_t>(i / ranks.size());
-    sum.loss += of[0];
-    sum.pair_loss += of[1];
-    sum.correct_pairs += of[2];
-  }
-  return sum;
-}
-
 [[noreturn]] void diverged(const Ranks& ranks, const Diverged& error) {
   if (ranks.size() == 1) throw error;
   ranks.fail_on_all(error.what());
@@ -136,7 +118,8 @@ StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const Langua
     RECORD_USER_SCOPE("sum of gradients");
     job.gradients.finish();
   }
-  const PassSums sums = summed(own_sums, plan, job.ranks);
+  // In the order of the micro-batches, so that the bits do not depend on the number of ranks.
+  const PassSums sums = sum_of_parts(job.ranks, own_sums, plan.micro_batches);
   result.loss_sum = sums.loss;
   result.pair_loss_sum = sums.pair_loss;
   result.correct_pairs = static_cast<int64_t>(sums.correct_pairs);

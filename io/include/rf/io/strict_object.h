@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +60,15 @@ T StrictObject::choice(const std::string& key, T fallback, std::initializer_list
   for (const auto& [name, choice] : names) known.push_back(name);
   const std::optional<size_t> chosen = choose(key, known);
   return chosen ? std::data(names)[*chosen].second : fallback;
+}
+
+// The name of a value of such a choice.
+template <typename T>
+const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T value) {
+  for (const auto& [name, each] : names) {
+    if (each == value) return name;
+  }
+  throw std::logic_error("an enumerator without a name");
 }
 
 }  // namespace rf::io
