@@ -286,10 +286,3 @@ def test_what_no_file_has_is_refused_by_name(name, tmp_path):
         roformer_cpp.bake(tmp_path)
     with pytest.raises(EngineError, match=re.escape(lacking)):
         Rows(tmp_path)
-
-
-def test_mistakes_of_max_length():
-    for length in (0, True, "long", 2.5):
-        roformer_cpp.register_encoding("custom", type("Mistaken", (Kerple,), {"max_length": length}))
-        with pytest.raises(ValueError, match=r"^\[encoding\] max_length must be an integer >= 1 or None, got"):
-            roformer_cpp.encoding("custom")
