@@ -168,11 +168,7 @@ def main() -> None:
     parser = harness.options(__doc__, TABLES, rounds=15)
     parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 32768], help="positions")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
-    given = parser.parse_args()
-    harness.keep_freed_memory()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    given = harness.parsed(parser)
     results = []
     with torch.inference_mode():
         for tokens in given.tokens:

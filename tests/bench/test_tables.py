@@ -16,14 +16,11 @@ import tables  # noqa: E402
 PAGE = "before\n<!-- one -->\nold\n<!-- end one -->\nbetween\n<!-- one more -->\nkept\n<!-- end one more -->\nafter\n"
 MACHINE = {"cpu": "A CPU", "cores": 2, "threads": 2, "target": "AVX2", "torch": "2.13.0", "commit": "abc"}
 NO_TABLE = {  # helpers, and scripts whose figures are on another page or are a verdict
-    "checkpoint_pause",
     "compare_tokenizers",
     "distributed",
     "distributed_kills",
-    "distributed_model",
     "harness",
     "onnx_files",
-    "packed_products",
     "ray_embed",
     "tables",
     "translate_peers",
