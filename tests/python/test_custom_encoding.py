@@ -76,14 +76,6 @@ class NumbersByKey(roformer_cpp.CustomEncoding):
         return Terms(key_score=self.slopes[:, None] * key_positions[:, None])
 
 
-class NumbersByPair(NumbersByKey):
-    """alibi as what it adds to each pair."""
-
-    def shared(self, positions, key_positions, dtype):
-        distance = (positions[:, None, :, None] - key_positions[:, None, None]).abs()
-        return Terms(pair_bias=-self.slopes[:, None, None] * distance)
-
-
 class PlainCope(roformer_cpp.CustomEncoding):
     """cope (nn/posenc/cope.cpp), by distances to the rows of its table."""
 
@@ -111,11 +103,10 @@ def registered():
     roformer_cpp.register_encoding("plain-learned", PlainLearned)
     roformer_cpp.register_encoding("rotating")(Rotating)
     roformer_cpp.register_encoding("numbers-by-key", NumbersByKey)
-    roformer_cpp.register_encoding("numbers-by-pair", NumbersByPair)
 
 
 PAIRS = [("shaw", "plain-shaw"), ("learned", "plain-learned"), ("rope", "rotating")]
-CAUSAL_PAIRS = [("alibi", "numbers-by-key"), ("alibi", "numbers-by-pair"), ("cope", "plain-cope")]
+CAUSAL_PAIRS = [("alibi", "numbers-by-key"), ("cope", "plain-cope")]
 every_pair = pytest.mark.parametrize(("built_in", "ours"), [*PAIRS, *CAUSAL_PAIRS])
 
 

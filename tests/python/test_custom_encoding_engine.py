@@ -110,7 +110,6 @@ SERVED = {
     "bias": Kerple,
     "bias by tokens": made(by_tokens),
     "K, Q, V": made(tables, width=(DIM,)),
-    "clipped K": made(lambda self, layer, shared: Terms(key_table=DistanceTable(self.vectors[layer, :, :7], -3, 3))),
     "G": made(gate),
     "u, w, K, s": Biases,
     "a, c, row, col": Positions,
