@@ -96,6 +96,16 @@ class PlainCope(roformer_cpp.CustomEncoding):
         return Terms(pair_bias=torch.einsum("bhtsp,bthd,dp->bhts", near, queries, table))
 
 
+class Nothing(roformer_cpp.CustomEncoding):
+    def __init__(self, shape, **keys):
+        super().__init__()
+
+
+def subclass(base=Nothing, **attributes):
+    """A class with these methods and attributes."""
+    return type("Made", (base,), attributes)
+
+
 @pytest.fixture(autouse=True)
 def registered():
     roformer_cpp.register_encoding("plain-cope", PlainCope)
@@ -183,16 +193,7 @@ def test_nothing_is_kept_of_what_is_gone():
 def test_projections_fit_scores_that_are_not_scaled():
     """As those of `t5` do (tests/nn/test_initial_values.py)."""
 
-    class Unscaled(roformer_cpp.CustomEncoding):
-        scales_scores = False
-
-        def __init__(self, shape):
-            super().__init__()
-
-        def shared(self, positions, key_positions, dtype):
-            return roformer_cpp.Terms(scale=1.0)
-
-    roformer_cpp.register_encoding("unscaled", Unscaled)
+    roformer_cpp.register_encoding("unscaled", subclass(scales_scores=False, shared=lambda *_: Terms(scale=1.0)))
     sizes = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16, vocab_size=9)
     of = {
         name: dict(roformer_cpp.build_model({**sizes, "position_encoding": name}).named_parameters())
@@ -209,15 +210,6 @@ def test_projections_fit_scores_that_are_not_scaled():
             roformer_cpp.combine_encodings(parts)
 
 
-class Nothing(roformer_cpp.CustomEncoding):
-    def __init__(self, shape, **keys):
-        super().__init__()
-
-
-def mistaken(**attributes):
-    return type("Mistaken", (Nothing,), attributes)
-
-
 def inputs(encoding):
     """Of two positions, and then of three."""
     return encoding.input(torch.arange(2)), encoding.input(torch.arange(3))
@@ -227,25 +219,25 @@ def late(self, positions, dtype):
     self.register_buffer("late", torch.ones(3))
 
 
-longer = mistaken(input=lambda self, positions, _: torch.ones(1, 3, 64) if positions.shape[1] > 2 else None)
-few = mistaken(reads_vectors=True, layer_terms=lambda self, layer, shared, projections: Terms())
+longer = subclass(input=lambda self, positions, _: torch.ones(1, 3, 64) if positions.shape[1] > 2 else None)
+few = subclass(reads_vectors=True, layer_terms=lambda self, layer, shared, projections: Terms())
 # A class, the call of its encoding that refuses it, and what is said.
 MISTAKES = [
     (Nothing, lambda it: it.terms(torch.arange(3)), TypeError, "shared must return Terms where layer_terms is not def"),
     (lambda shape: 3, id, TypeError, "mistaken must be made as a CustomEncoding, got int"),
     (lambda shape: PlainLearned(shape, depth=3), id, TypeError, "unexpected keyword argument 'depth'"),
     (few, id, TypeError, "layer_terms must take layer, shared, projections, queries and keys where reads_vectors is T"),
-    (mistaken(reads_vectors="yes"), id, TypeError, "reads_vectors must be True or False, got 'yes'"),
-    (mistaken(scales_scores=None), id, TypeError, "scales_scores must be True or False, got None"),
+    (subclass(reads_vectors="yes"), id, TypeError, "reads_vectors must be True or False, got 'yes'"),
+    (subclass(scales_scores=None), id, TypeError, "scales_scores must be True or False, got None"),
     *(
-        (mistaken(max_length=length), id, ValueError, r"^\[encoding\] max_length must be an integer >= 1 or None, got")
+        (subclass(max_length=length), id, ValueError, r"^\[encoding\] max_length must be an integer >= 1 or None, got")
         for length in (0, True, "long", 2.5)
     ),
-    (mistaken(input=lambda *_: 3), inputs, TypeError, "input must return a tensor or None, got int"),
-    (mistaken(input=lambda *_: torch.ones(1, 4, 8)), inputs, ValueError, r"return \[1 or 1, 2, emb.* got \[1, 4, 8\]"),
+    (subclass(input=lambda *_: 3), inputs, TypeError, "input must return a tensor or None, got int"),
+    (subclass(input=lambda *_: torch.ones(1, 4, 8)), inputs, ValueError, r"return \[1 or 1, 2, emb.* got \[1, 4, 8\]"),
     (longer, inputs, ValueError, r"None for all, got a tensor for positions \[1, 3\] and the other before"),
     (longer, lambda it: it.acts_on_input(), ValueError, "None for all, got a tensor"),
-    (mistaken(input=late), inputs, ValueError, "must be registered by the constructor, got 'late' after it"),
+    (subclass(input=late), inputs, ValueError, "must be registered by the constructor, got 'late' after it"),
 ]
 
 
@@ -393,7 +385,7 @@ def test_errors_of_an_encoding_pass_through_save(tmp_path):
         (failing, IndexError, "out of bounds|out of range"),
         (missing, LookupError, "^no row$"),
     ):
-        roformer_cpp.register_encoding("failing", type("Failing", (NumbersByKey,), {"shared": shared}))
+        roformer_cpp.register_encoding("failing", subclass(NumbersByKey, shared=shared))
         model = roformer_cpp.build_model(MODEL | {"position_encoding": "failing"})
         with pytest.raises(error, match=message):
             model.save(tmp_path)
