@@ -108,11 +108,7 @@ def table(results):
 def main():
     parser = harness.options(__doc__, TABLES, rounds=9)
     parser.add_argument("--no-compile", action="store_true", help="leave out what torch.compile makes")
-    parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
-    given = parser.parse_args()
-    harness.keep_freed_memory()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    given = harness.parsed(parser)
     results = []
     for case in attention_cases(tiny=False):
         add_peers(case, not given.no_compile)

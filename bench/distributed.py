@@ -1,19 +1,32 @@
-"""Measures training by 1, 2 and 4 processes, and compares it with the cost model of docs/distributed.md.
+"""Training by several processes, measured, and predicted by the cost model of docs/distributed.md.
 
-    python bench/distributed.py --directory DIR
+    python bench/distributed.py steps --directory DIR [--steps N]
+    python bench/distributed.py checkpoints --directory DIR [--processes N] [--every N] ..
+    python bench/distributed.py paper
 
-Every job trains the same run file (an encoder of 4 layers of width 256, 4 micro-batches of 1,024 tokens per step) with
-one thread per process; one more job has one process of two threads. First the model's parameters are measured: the
-seconds of the passes of a micro-batch, and latency and bandwidth of an all-reduce, by sums of 4 KB and 16 MB between as
-many processes. Prints one JSON line per job: the prediction and the median of the measured steps.
+steps: 1, 2 and 4 processes train the same run file (an encoder of 4 layers of width 256, 4 micro-batches of 1,024
+tokens per step) with one thread each; one more job has one process of two threads. First the model's parameters are
+measured: the seconds of the passes of a micro-batch, and latency and bandwidth of an all-reduce, by sums of 4 KB and
+16 MB between as many processes. Prints one JSON line per job: the prediction and the median of the measured steps.
+
+checkpoints: how long training pauses for a checkpoint, and how much writing it slows the steps meanwhile. The same run
+has a checkpoint every `--every` steps and, in turn, one at the end only. Training pauses outside of the steps, and the
+metrics contain the seconds of the steps. The pause of a checkpoint is therefore the time of a whole run minus the time
+of its steps, divided by the number of checkpoints. ROFORMER_BUILD_DIR names another build to measure.
+
+paper: the cost model for the paper's first pretraining stage on 8 to 1024 GPUs or CPU nodes. A step of RoFormer-base
+has 256 rows of 512 tokens (the paper's Table 4, stage 1). The speeds of a worker and of its network, in the table's
+heads, are assumed, not measured; the first number of each is half of the maker's figure.
 """
 
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import harness
@@ -22,9 +35,6 @@ import cli_support
 from job_case import finish, free_port, job, start
 
 MICRO_BATCHES, ROWS, LENGTH = 4, 8, 128
-MODEL = dict(
-    hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, max_position_embeddings=LENGTH
-)
 SUMS = """
 import json, os, time, torch, torch.distributed as group
 group.init_process_group("gloo")
@@ -45,25 +55,24 @@ group.destroy_process_group()
 """
 
 
-def all_reduce(processes):
-    """Latency in seconds, and seconds per byte that a rank sends, of a sum over this many processes."""
-    if processes == 1:
-        return 0.0, 0.0
-    environment = os.environ | dict(OMP_NUM_THREADS="1", WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1")
-    environment |= dict(MASTER_PORT=str(free_port()))
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", SUMS], env=environment | dict(RANK=str(rank)), stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(processes)
-    ]
-    printed, *_ = [process.communicate()[0] for process in started]
-    small, large = json.loads(printed)
-    sent = 2 * (processes - 1) / processes * (16 << 20)
-    return small, max(large - small, 0) / sent
+# ---- the cost model
+
+
+def bytes_sent(workers, gradients):
+    """By each worker, in a ring."""
+    return 2 * (workers - 1) / workers * gradients
+
+
+def exposed(communication, passes):
+    """Seconds of a sum that the backward pass of the last micro-batch, two thirds of its passes, does not hide."""
+    return communication - min(communication, 2 / 3 * passes)
+
+
+# ---- runs
 
 
 def make_data(directory):
+    directory.mkdir(parents=True, exist_ok=True)
     if (directory / "data").exists():
         return
     draw = random.Random(1)
@@ -75,37 +84,58 @@ def make_data(directory):
     cli_support.run("prepare", *prepare, "--valid-fraction", "0.01")
 
 
-def measure(directory, name, processes, threads, steps, **keys):
-    """The medians of the lines of a job, without the first one; keys: of the run file."""
-    config = cli_support.run_file(
-        directory / f"{name}.json",
-        model=MODEL,
-        stages=[dict(max_length=LENGTH, batch=MICRO_BATCHES * ROWS, accumulate=MICRO_BATCHES, steps=steps)],
-        log_every_steps=1,
-        checkpoint_every_steps=steps,
-        evaluate_batches=1,
-        **keys,
-    )
-    arguments = ("pretrain", "--config", config, "--data", directory / "data", "--output", directory / name)
+def train(directory, name, processes, threads, *, width, layers, length, **keys):
+    """What the command prints, the seconds of the whole run, and the lines of its training steps; keys: of the run
+    file."""
+    model = dict(hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64)
+    model |= dict(intermediate_size=4 * width, max_position_embeddings=length)
+    keys = dict(log_every_steps=1, evaluate_batches=1, keep_checkpoints=1) | keys
+    config = cli_support.run_file(directory / f"{name}.json", model=model, **keys)
+    output = directory / name
+    shutil.rmtree(output, ignore_errors=True)
+    arguments = ("pretrain", "--config", config, "--data", directory / "data", "--output", output)
     arguments += ("--threads", threads)
-    finish([start(arguments, None, 1, 0)] if processes == 1 else job(processes, *arguments))
-    lines = [json.loads(line) for line in (directory / name / "metrics.jsonl").read_text().splitlines()]
-    train = [line for line in lines if line["type"] == "train"][2:]
-    keys = ("seconds", "tokens_per_second", "communication_seconds", "exposed_seconds", "slowest_seconds")
-    return {key: statistics.median(line[key] for line in train) for key in keys if key in train[0]}
+    began = time.monotonic()
+    (report,) = finish([start(arguments, None, 1, 0)] if processes == 1 else job(processes, *arguments))
+    whole = time.monotonic() - began
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return report, whole, [line for line in lines if line["type"] == "train"]
+
+
+# ---- steps
+
+
+def all_reduce(processes):
+    """Latency in seconds, and seconds per byte that a rank sends, of a sum over this many processes."""
+    environment = os.environ | dict(OMP_NUM_THREADS="1", WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1")
+    environment |= dict(MASTER_PORT=str(free_port()))
+    command = [sys.executable, "-c", SUMS]
+    started = [
+        subprocess.Popen(command, env=environment | dict(RANK=str(rank)), stdout=subprocess.PIPE, text=True)
+        for rank in range(processes)
+    ]
+    printed, *_ = [process.communicate()[0] for process in started]
+    small, large = json.loads(printed)
+    return small, max(large - small, 0) / bytes_sent(processes, 16 << 20)
+
+
+def measured(directory, name, processes, threads, steps, **keys):
+    """The medians of the lines of a job, without the first two."""
+    stage = dict(max_length=LENGTH, batch=MICRO_BATCHES * ROWS, accumulate=MICRO_BATCHES, steps=steps)
+    keys |= dict(stages=[stage], checkpoint_every_steps=steps)
+    *_, lines = train(directory, name, processes, threads, width=256, layers=4, length=LENGTH, **keys)
+    names = ("seconds", "tokens_per_second", "communication_seconds", "exposed_seconds", "slowest_seconds")
+    return {name: statistics.median(line[name] for line in lines[2:]) for name in names if name in lines[2]}
 
 
 def predicted(processes, passes, weights):
-    """By the cost model, from the seconds of the passes of a micro-batch and the bytes of the weights."""
+    """From the seconds of the passes of a micro-batch and the bytes of the weights."""
     latency, per_byte = all_reduce(processes)
-    sent = 2 * (processes - 1) / processes * weights
-    slower = max(1, processes / os.cpu_count())
-    compute = -(-MICRO_BATCHES // processes) * passes * slower
+    sent = bytes_sent(processes, weights)
+    passes *= max(1, processes / os.cpu_count())
     communication = latency + sent * per_byte
-    # The sum can be hidden behind the backward pass of the last micro-batch, which is two thirds of its passes.
-    hidden = min(communication, 2 / 3 * passes * slower)
     return {
-        "seconds": compute + communication - hidden,
+        "seconds": -(-MICRO_BATCHES // processes) * passes + exposed(communication, passes),
         "communication_seconds": communication,
         "bytes_sent": round(sent),
         "all_reduce_latency_us": 1e6 * latency,
@@ -113,29 +143,97 @@ def predicted(processes, passes, weights):
     }
 
 
-def compare(directory, steps):
+def compare_steps(given):
+    directory, steps = given.directory, given.steps
     for threads in (2, 1):
-        alone = measure(directory, f"1x{threads}", 1, threads, steps)
+        alone = measured(directory, f"1x{threads}", 1, threads, steps)
         yield {"processes": 1, "threads": threads, "measured": alone}
     passes = alone["seconds"] / MICRO_BATCHES
     weights = (directory / "1x1" / "model.safetensors").stat().st_size
     for processes in (2, 4):
         prediction, what = predicted(processes, passes, weights), {"processes": processes, "threads": 1}
-        measured = measure(directory, f"{processes}x1", processes, 1, steps)
-        yield what | {"predicted": prediction, "measured": measured}
-        after = measure(directory, f"{processes}x1-after", processes, 1, steps, reduce_overlap=False)
+        overlapped = measured(directory, f"{processes}x1", processes, 1, steps)
+        yield what | {"predicted": prediction, "measured": overlapped}
+        after = measured(directory, f"{processes}x1-after", processes, 1, steps, reduce_overlap=False)
         yield what | {"reduce_overlap": False, "measured": after}
+
+
+# ---- checkpoints
+
+
+def pauses(given):
+    outside, steps, peak = {"with": [], "without": []}, {"with": [], "without": []}, {}
+    stage = dict(max_length=64, batch=given.batch, accumulate=given.processes, steps=given.steps)
+    keys = dict(width=given.width, layers=given.layers, length=64, stages=[stage])
+    for _ in range(given.repeats):
+        for name, every in (("with", given.every), ("without", given.steps + 1)):
+            report, whole, lines = train(
+                given.directory, name, given.processes, given.threads, checkpoint_every_steps=every, **keys
+            )
+            seconds = [line["seconds"] for line in lines]
+            steps[name].append(statistics.median(seconds))
+            outside[name].append(whole - sum(seconds))
+            peak[name] = report["peak_rss_bytes"]
+    (checkpoint,) = (given.directory / "with").glob("checkpoint-*")
+    checkpoints = given.steps // given.every - 1  # that of the end is in both kinds of runs
+    added = statistics.median(outside["with"]) - statistics.median(outside["without"])
+    yield {
+        "processes": given.processes,
+        "step_seconds": {name: statistics.median(each) for name, each in steps.items()},
+        "outside_seconds": outside,
+        "standing_still_seconds": added / checkpoints,
+        "peak_rss_bytes": peak,
+        "checkpoint_bytes": sum(path.stat().st_size for path in checkpoint.iterdir()),
+    }
+
+
+# ---- the run of the paper
+
+PARAMETERS = 124e6  # of RoFormer-base with a vocabulary of 50,000
+PRODUCTS = 86e6 + 0.15 * 38e6  # weights that a token is multiplied with: the body, and the head for the masked 15 %
+# Forward and backward: 6 per weight, and attention's two products, whose 2 T H D each is tripled too.
+PAPER_ROWS, PAPER_LENGTH = 256, 512
+FLOPS_PER_TOKEN = 6 * PRODUCTS + 3 * 12 * 2 * 2 * PAPER_LENGTH * 768
+# The share of its speed that training reaches, its operations per second in large bfloat16 products, the bytes per
+# second of its network in one direction, and its seconds per message.
+WORKERS = {
+    "GPU: 500 TFLOP/s, 400 Gb/s, 5 us": (0.5, 500e12, 50e9, 5e-6),
+    "CPU node of 64 cores: 10 TFLOP/s, 100 Gb/s, 10 us": (0.65, 10e12, 12.5e9, 10e-6),
+}
+
+
+def paper(_):
+    for name, (share, flops, bandwidth, latency) in WORKERS.items():
+        print(f"\n{name}\n")
+        print("| workers | rows of each | compute, ms | sum, ms | exposed, ms | efficiency | the same in bfloat16 |")
+        print("|---|---|---|---|---|---|---|")
+        for workers in (8, 16, 32, 64, 128, 256, 512, 1024):
+            if workers > PAPER_ROWS:
+                print(f"| {workers} | below 1 | | | | | more workers than rows: the batch has to grow |")
+                continue
+            compute = PAPER_ROWS * PAPER_LENGTH / workers * FLOPS_PER_TOKEN / (flops * share)
+            sums = [2 * (workers - 1) * latency + bytes_sent(workers, PARAMETERS * size) / bandwidth for size in (4, 2)]
+            efficiency = [f"{compute / (compute + exposed(each, compute)):.2f}" for each in sums]
+            times = [f"{1e3 * each:.1f}" for each in (compute, sums[0], exposed(sums[0], compute))]
+            print("| " + " | ".join([str(workers), str(PAPER_ROWS // workers), *times, *efficiency]) + " |")
+    return ()
 
 
 def main():
     parser = harness.options(__doc__)
-    parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("what", choices=WORK)
+    parser.add_argument("--directory", type=Path, help="for data and runs")
+    sizes = dict(steps=None, processes=1, threads=1, width=512, layers=8, batch=8, every=8, repeats=3)
+    for name, size in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=size)
     given = parser.parse_args()
-    given.directory.mkdir(parents=True, exist_ok=True)
-    make_data(given.directory)
-    harness.finish(given, harness.shown(compare(given.directory, given.steps)), {})
+    given.steps = given.steps or {"checkpoints": 40}.get(given.what, 20)
+    if given.what != "paper":
+        make_data(given.directory)
+    harness.finish(given, harness.shown(WORK[given.what](given)), {})
 
+
+WORK = {"steps": compare_steps, "checkpoints": pauses, "paper": paper}
 
 if __name__ == "__main__":
     main()

@@ -175,8 +175,7 @@ def main():
     parser.add_argument("--encodings", nargs="+", metavar="NAME", default=ENCODINGS)
     parser.add_argument("--kernel", choices=["fused", "explicit"], default="fused")
     parser.add_argument("--terms", action="store_true", help="the kernel alone with the terms of each encoding")
-    given = parser.parse_args()
-    harness.keep_freed_memory()
+    given = harness.parsed(parser)
     results = []
     if given.terms:
         for tokens in (2048, 512):

@@ -19,6 +19,7 @@ reported. The ceiling is the speed of packed products of the engine's library in
 second of the engine, which does not pad, and of the others, in batches of 16 in order of arrival and sorted by length.
 """
 
+import ctypes
 import functools
 import multiprocessing
 import os
@@ -154,18 +155,52 @@ class OpenVino(Padded):
         return np.asarray(self.model(inputs)[0], np.float32)
 
 
+class LinearArgs(ctypes.Structure):
+    """rf_linear_args of rf/linear.h"""
+
+    _fields_ = [
+        *(("struct_size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("activation", ctypes.c_int)),
+        *((name, ctypes.c_int64) for name in ("rows", "in_", "out")),
+        *(("x", ctypes.c_void_p), ("x_stride", ctypes.c_int64)),
+        *(("weight", ctypes.c_void_p), ("weight_stride", ctypes.c_int64)),
+        *(("packed", ctypes.c_void_p), ("bias", ctypes.c_void_p)),
+        *(("y", ctypes.c_void_p), ("y_stride", ctypes.c_int64), ("weight_dtype", ctypes.c_int)),
+    ]
+
+
 class Ceiling:
     """Packed products of the engine's own library, [1024, 3072] by [768, 3072] transposed."""
 
     ROWS, IN, OUT = 1024, 3072, 768
 
     def __init__(self, _, precision):
-        import packed_products
+        self.lib = ctypes.CDLL(str(harness.BUILD / "lib" / "libroformer_core.so"))
+        dtype = 3 if precision == "bfloat16" else 1  # of x and y
+        random = np.random.default_rng(0)
+        arrays = [random.standard_normal((rows, self.IN), np.float32) for rows in (self.OUT, self.ROWS)]
+        if precision == "bfloat16":
+            arrays = [(x.view(np.uint32) >> 16).astype(np.uint16) for x in arrays]
+        weight, x = self.arrays = arrays
+        y, packed = np.zeros((self.ROWS, self.OUT), x.dtype), ctypes.c_void_p()
+        shape, columns = (ctypes.c_int64(self.IN), ctypes.c_int64(self.OUT)), ctypes.c_int64(self.IN)
+        given = *shape, ctypes.c_void_p(weight.ctypes.data), columns
+        if precision == "int8":
+            self.status(self.lib.rf_linear_pack_int8(*given, None, ctypes.byref(packed)))
+        else:
+            self.status(self.lib.rf_linear_pack(dtype, *given, ctypes.byref(packed)))
+        self.arrays.append(y)
+        self.args = LinearArgs(struct_size=ctypes.sizeof(LinearArgs), dtype=dtype, packed=packed)
+        self.args.rows, self.args.in_, self.args.out = self.ROWS, self.IN, self.OUT
+        self.args.x, self.args.x_stride = x.ctypes.data, self.IN
+        self.args.y, self.args.y_stride = y.ctypes.data, self.OUT
 
-        self.product = packed_products.PackedProduct(self.ROWS, self.IN, self.OUT, precision)
+    @staticmethod
+    def status(code):
+        if code != 0:
+            raise RuntimeError(f"a packed product must be computed, got status {code}")
 
     def __call__(self, _):
-        self.product()
+        self.status(self.lib.rf_linear_forward(ctypes.byref(self.args)))
 
     @classmethod
     def rate(cls, seconds):

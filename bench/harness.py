@@ -221,6 +221,17 @@ def options(doc: str, table_ids: Iterable[str] = (), rounds: int | None = None) 
     return parser
 
 
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options of a script whose sides are in this process, which gets --threads and keeps freed memory."""
+    import torch
+
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of every side")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    keep_freed_memory()
+    return given
+
+
 def shown(results: Iterable[dict]) -> list[dict]:
     """The results, each printed as a line of JSON when it is known."""
     known = []

@@ -351,14 +351,10 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to test that every case works")
     parser.add_argument("--window-ms", type=float, default=4)
-    parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
-    given = parser.parse_args()
+    given = harness.parsed(parser)
     if given.list:
         print("\n".join(case.name for case in cases(given.filter or "", given.tiny)))
         return
-    harness.keep_freed_memory()
-    if given.threads:
-        torch.set_num_threads(given.threads)
     results, texts = [], {}
     patterns = FILTERS if given.filter is None else {"": given.filter}
     for name in given.tables if given.filter is None else [""]:

@@ -194,8 +194,7 @@ def main():
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--tokens", nargs="+", type=int, default=[128, 512, 2048])
     parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
-    given = parser.parse_args()
-    harness.keep_freed_memory()
+    given = harness.parsed(parser)
     results = []
     for dtype, family, tokens in itertools.product(given.dtypes, given.families, given.tokens):
         results += harness.shown(compare(Case(family, tokens, getattr(torch, dtype)), given.rounds))

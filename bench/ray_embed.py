@@ -55,10 +55,9 @@ def write_rows(folder, rows, kind, seed):
             path.write_text("".join(lines), encoding="utf-8")
 
 
-def tables(folder):
-    for path in sorted(folder.iterdir()):
-        is_parquet = path.suffix == ".parquet"
-        yield pyarrow.parquet.read_table(path) if is_parquet else pyarrow.json.read_json(path)
+def table(folder):
+    read = {".parquet": pyarrow.parquet.read_table, ".jsonl": pyarrow.json.read_json}
+    return pyarrow.concat_tables([read[path.suffix](path) for path in sorted(folder.iterdir())])
 
 
 @contextmanager
@@ -84,29 +83,18 @@ def killing(every_s, seed):
 
 def compare(rows, output, engine):
     """Numbers of rows that were found, and that differ from the result of one process; its seconds."""
-    ours = tables(output)
-    found, different, seconds, left = 0, 0, 0.0, None
-    for table in tables(rows):
-        texts = table["text"].to_pylist()
-        start = time.perf_counter()
-        expected = np.concatenate([engine.embed(texts[i : i + 4096]) for i in range(0, len(texts), 4096)])
-        seconds += time.perf_counter() - start
-        left = left or []
-        while sum(map(len, left)) < len(texts) and (more := next(ours, None)) is not None:
-            left.append(more)
-        got = pyarrow.concat_tables(left)
-        left, got = [got.slice(len(texts))], got.slice(0, len(texts))
-        found += len(got)
-        if len(got) < len(texts):
-            different += len(texts) - len(got)
-            table, expected = table.slice(0, len(got)), expected[: len(got)]
-        vectors = got["embedding"].combine_chunks().to_numpy_ndarray()
-        same = (vectors.view(np.uint32) == expected.view(np.uint32)).all(1)
-        for name in ("id", "text"):
-            same &= np.array(got[name].to_pylist(), object) == np.array(table[name].to_pylist(), object)
-        different += int((~same).sum())
-    found += sum(map(len, left)) + sum(map(len, ours))  # rows that should not be there
-    return found, different, seconds
+    expected, found = table(rows), table(output)
+    texts, start = expected["text"].to_pylist(), time.perf_counter()
+    vectors = np.concatenate([engine.embed(texts[i : i + 4096]) for i in range(0, len(texts), 4096)])
+    seconds = time.perf_counter() - start
+    count = min(len(found), len(expected))
+    ours = found["embedding"].combine_chunks().to_numpy_ndarray()[:count]
+    same = (ours.view(np.uint32) == vectors[:count].view(np.uint32)).all(1)
+    for name in ("id", "text"):
+        same &= np.array(found[name].to_pylist()[:count], object) == np.array(
+            expected[name].to_pylist()[:count], object
+        )
+    return len(found), len(expected) - int(same.sum()), seconds
 
 
 def embed_on_ray(folder, given):

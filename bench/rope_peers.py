@@ -15,6 +15,7 @@ memory, so that an allocation costs a pointer and not page faults.
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import harness
 import tables
@@ -62,23 +63,13 @@ def our_sides(case: Case) -> Iterator[Side]:
     x_THD, x_HTD = case.x[0], case.x[0].transpose(0, 1).contiguous()
     positions, scratch = torch.arange(case.tokens), x_THD.clone()
     for layout, name in OURS.items():
-
-        def rope(x, layout=layout, **options):
-            return roformer_cpp.rope(x, positions, layout=layout, **options)
-
-        yield Side(name, lambda rope=rope: rope(x_THD), result=lambda rope=rope: rope(x_THD), layout=layout)
-        yield Side(
-            f"{name}, in place",
-            lambda rope=rope: rope(scratch, inplace=True),
-            result=lambda rope=rope: rope(x_THD.clone(), inplace=True),
-            layout=layout,
-        )
-        yield Side(
-            f"{name}, [H, T, D]",
-            lambda rope=rope: rope(x_HTD, heads_first=True),
-            result=lambda rope=rope: rope(x_HTD, heads_first=True).transpose(0, 1),
-            layout=layout,
-        )
+        rope = partial(roformer_cpp.rope, positions=positions, layout=layout)
+        heads_first = partial(rope, x_HTD, heads_first=True)
+        yield Side(name, partial(rope, x_THD), partial(rope, x_THD), layout)
+        fresh = lambda rope=rope: rope(x_THD.clone(), inplace=True)  # noqa: E731
+        yield Side(f"{name}, in place", partial(rope, scratch, inplace=True), fresh, layout)
+        tokens_first = lambda call=heads_first: call().transpose(0, 1)  # noqa: E731
+        yield Side(f"{name}, [H, T, D]", heads_first, tokens_first, layout)
 
 
 def complex_pairs(x: Tensor, factor: Tensor) -> Tensor:
@@ -110,18 +101,13 @@ def torch_sides(case: Case, compiled: bool) -> Iterator[Side]:
         if is_compiled:
             torch._dynamo.reset()
         for name, (function, arguments, layout) in functions.items():
-            call = torch.compile(function, dynamic=False) if is_compiled else function
-            call = lambda call=call, arguments=arguments: call(*arguments)  # noqa: E731
-            both = name.startswith("transformers")
-            result = lambda call=call: call()[0].transpose(1, 2)  # noqa: E731
-            yield Side(
-                name + ", torch.compile" * is_compiled,
-                call,
-                amount=2 if both else 1,
-                result=result if both else call,
-                layout=layout,
-                is_peer=True,
-            )
+            call = partial(torch.compile(function, dynamic=False) if is_compiled else function, *arguments)
+            name += ", torch.compile" * is_compiled
+            if name.startswith("transformers"):
+                first = lambda call=call: call()[0].transpose(1, 2)  # noqa: E731
+                yield Side(name, call, first, layout, is_peer=True, amount=2)
+            else:
+                yield Side(name, call, call, layout, is_peer=True)
 
 
 def onnxruntime_sides(case: Case) -> Iterator[Side]:
@@ -138,7 +124,7 @@ def onnxruntime_sides(case: Case) -> Iterator[Side]:
             except LeftOut as error:
                 left_out(name, case.name, error)
                 continue
-            yield Side(name, call, result=lambda call=call, y=y: (call(), y)[1], layout=layout, is_peer=True)
+            yield Side(name, call, lambda call=call, y=y: (call(), y)[1], layout, is_peer=True)
 
 
 def compare(case: Case, rounds: int, compiled: bool) -> Iterator[dict]:
@@ -168,11 +154,7 @@ def main() -> None:
     parser = harness.options(__doc__, TABLES, rounds=15)
     parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 32768], help="positions")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
-    given = parser.parse_args()
-    harness.keep_freed_memory()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    given = harness.parsed(parser)
     results = []
     with torch.inference_mode():
         for tokens in given.tokens:

@@ -12,16 +12,7 @@ import unicodedata
 
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
-from unicode_table_writer import (
-    BLOCK_BITS,
-    CODE_POINTS,
-    HANGUL_SYLLABLES,
-    format_array,
-    hangul_parts,
-    make_trie,
-    smallest_type,
-    write,
-)
+from unicode_table_writer import CODE_POINTS, HANGUL_SYLLABLES, format_array, format_trie, hangul_parts, write
 
 # The bits of a record; BertCharacter in text/src/unicode/unicode.h names the same.
 DROP, SPACE, PUNCTUATION, MARK, CJK, LOWERS, DECOMPOSES, COMBINES = (1 << i for i in range(8))
@@ -140,18 +131,17 @@ def main():
         flags, rank, parts, lower = record
         rows[record] = (len(rows), f"{{{flags},{rank},{len(parts)},{len(lower)},{len(pool) if parts or lower else 0}}}")
         pool += [ord(char) for char in parts + lower]
-    index, blocks = make_trie([rows[record][0] for record in records])
     assert len(pool) < 65536
 
     write(
         "normalizer_tables",
         f", which asks the library `tokenizers` {tokenizers.__version__}",
-        f"constexpr int kBlockBits = {BLOCK_BITS};\n",
-        "// Flags, combining class, length of the decomposition and of the lower case, where both lie in the pool:\n",
-        "// kRecords[kBlocks[kIndex[code >> kBlockBits] << kBlockBits | low bits]].\n",
-        format_array("BertCharacter kRecords", (text for _, text in rows.values())),
-        format_array(f"{smallest_type(index)} kIndex", index),
-        format_array(f"{smallest_type(blocks)} kBlocks", blocks),
+        format_trie(
+            [rows[record][0] for record in records],
+            "// Flags, combining class, length of the decomposition and of the lower case, where both lie in the pool:"
+            "\n// kRecords[kBlocks[kIndex[code >> kBlockBits] << kBlockBits | low bits]].\n",
+            format_array("BertCharacter kRecords", (text for _, text in rows.values())),
+        ),
         "// Decomposition (NFD) and then lower case of each record that has them.\n",
         format_array("char32_t kPool", pool),
     )

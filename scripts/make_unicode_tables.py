@@ -9,16 +9,7 @@ Run with the Python whose Unicode version the tokenizer follows (CPython 3.11: U
 
 import unicodedata
 
-from unicode_table_writer import (
-    BLOCK_BITS,
-    CODE_POINTS,
-    HANGUL_SYLLABLES,
-    format_array,
-    hangul_parts,
-    make_trie,
-    smallest_type,
-    write,
-)
+from unicode_table_writer import CODE_POINTS, HANGUL_SYLLABLES, format_array, format_trie, hangul_parts, write
 
 # The bits of a record; text/src/unicode/unicode.h names the same.
 DROP, SPACE, PUNCTUATION, MARK, CASED, IGNORABLE, NFC_UNSTABLE, LOWER, DECOMPOSES, CJK = (1 << i for i in range(10))
@@ -98,7 +89,6 @@ def main():
     distinct = sorted(set(records))
     assert len(distinct) <= 256
     number = {record: i for i, record in enumerate(distinct)}
-    index, blocks = make_trie([number[record] for record in records])
 
     lower = [(code, ord(chr(code).lower())) for code in CODE_POINTS if code != 0x130 and chr(code).lower() != chr(code)]
     pool, decompositions = [], []
@@ -111,11 +101,11 @@ def main():
     write(
         "unicode_tables",
         f" from Python's unicodedata, Unicode {unicodedata.unidata_version}",
-        f"constexpr int kBlockBits = {BLOCK_BITS};\n",
-        "// Flags and combining class: kRecords[kBlocks[kIndex[code >> kBlockBits] << kBlockBits | low bits]].\n",
-        format_array("uint32_t kRecords", distinct),
-        format_array(f"{smallest_type(index)} kIndex", index),
-        format_array("uint8_t kBlocks", blocks),
+        format_trie(
+            [number[record] for record in records],
+            "// Flags and combining class: kRecords[kBlocks[kIndex[code >> kBlockBits] << kBlockBits | low bits]].\n",
+            format_array("uint32_t kRecords", distinct),
+        ),
         "// str.lower of one code point, by code point (U+0130 and U+03A3 have rules of their own).\n",
         format_array("Lowering kLower", (f"{{{a},{b}}}" for a, b in lower)),
         "// Full canonical decompositions (NFD) without Hangul: code point, where in the pool, length.\n",

@@ -82,13 +82,8 @@ def exported_names(tree):
 def signature(node, name, drop_first=False):
     """`name(arguments) -> result`, on one line where it fits, else with one line per argument."""
     arguments = node.args
-    parts = []
-    positional = arguments.posonlyargs + arguments.args
-    defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
-    for argument, default in list(zip(positional, defaults, strict=True))[1 if drop_first else 0 :]:
-        parts.append(parameter(argument, default))
-        if argument in arguments.posonlyargs[-1:]:
-            parts.append("/")
+    defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + arguments.defaults
+    parts = [parameter(a, d) for a, d in zip(arguments.args, defaults, strict=True)][int(drop_first) :]
     if arguments.vararg:
         parts.append("*" + parameter(arguments.vararg, None))
     elif arguments.kwonlyargs:
@@ -176,15 +171,12 @@ def docstring(node):
 
 
 def described_function(node, name, level, method=False):
-    static = any(getattr(d, "id", "") == "staticmethod" for d in node.decorator_list)
-    kind = {getattr(d, "id", "") for d in node.decorator_list}
-    out = [f"{'#' * level} `{name}`"]
-    if "property" in kind:
-        result = f": {ast.unparse(node.returns)}" if node.returns else ""
-        out.append(f"```python\n{name}{result}  # property\n```")
+    kinds = {getattr(d, "id", "") for d in node.decorator_list}
+    if "property" in kinds:
+        shown = name + (f": {ast.unparse(node.returns)}" if node.returns else "") + "  # property"
     else:
-        out.append(f"```python\n{signature(node, name, drop_first=method and not static)}\n```")
-    return out + docstring(node)
+        shown = signature(node, name, drop_first=method and "staticmethod" not in kinds)
+    return [f"{'#' * level} `{name}`", f"```python\n{shown}\n```", *docstring(node)]
 
 
 def described_class(node, level):
@@ -194,13 +186,8 @@ def described_class(node, level):
     if "__init__" in methods:
         out.append(f"```python\n{signature(methods['__init__'], node.name, drop_first=True)}\n```")
     elif fields:
-        body = "".join(
-            f"    {ast.unparse(item.target)}: {ast.unparse(item.annotation)}"
-            + (f" = {ast.unparse(item.value)}" if item.value else "")
-            + "\n"
-            for item in fields
-        )
-        out.append(f"```python\nclass {node.name}:\n{body.rstrip()}\n```")
+        body = "\n".join(f"    {ast.unparse(item)}" for item in fields)
+        out.append(f"```python\nclass {node.name}:\n{body}\n```")
     out += docstring(node)
     for name, method in methods.items():
         if not ast.get_docstring(method):
@@ -229,39 +216,32 @@ def python_page():
             raise SystemExit(f"[reference] a name of __all__ must be defined in a module, got none for {name}")
         places.setdefault(found[0], []).append(name)
     order = [name for name in TITLES if name in places] + sorted(places.keys() - TITLES.keys())
-    # A class that is not exported but made by a function of its module is described with it.
     out = ["# Python", written_by("the docstrings of the package `roformer_cpp`").rstrip()]
     out += docstring(init)
-    groups = []
+    described_nodes = {module: {} for module in [*order, *MORE_MODULES]}
+    for module, nodes in described_nodes.items():
+        for name, node in definitions(modules[module]).items():
+            # A class that is not exported but made by a function of its module is described with it.
+            more = isinstance(node, ast.ClassDef) or module in MORE_MODULES
+            if name in places.get(module, ()) or (more and is_public(name) and ast.get_docstring(node)):
+                nodes[name] = node
+    rows = [index_row(name, node) for module in order for name, node in described_nodes[module].items()]
+    out.append("\n".join(["| name | what it is |", "|---|---|", *rows]))
     for module in order:
-        tree = modules[module]
-        members = [
-            name
-            for name, node in definitions(tree).items()
-            if name in places[module]
-            or (isinstance(node, ast.ClassDef) and is_public(name) and ast.get_docstring(node))
-        ]
-        groups.append((f"roformer_cpp.{module}", module, tree, members))
-    out.append(
-        "\n".join(["| name | what it is |", "|---|---|"] + [index_row(tree, members) for _, _, tree, members in groups])
-    )
-    for _, module, tree, members in groups:
-        out.append(f"## {module_title(tree, module)}")
-        source = os.path.relpath(PACKAGE / f"{module}.py", REFERENCE)
-        out.append(f"Source: [{module}.py]({source}).")
-        out += described(tree, members)
+        out += [f"## {module_title(modules[module], module)}", source_of(module)]
+        for name, node in described_nodes[module].items():
+            out += described_class(node, 3) if isinstance(node, ast.ClassDef) else described_function(node, name, 3)
     for module in MORE_MODULES:
-        tree = modules[module]
-        members = [name for name, node in definitions(tree).items() if is_public(name) and ast.get_docstring(node)]
-        source = os.path.relpath(PACKAGE / f"{module}.py", REFERENCE)
-        out.append(f"## The module `roformer_cpp.{module}`")
-        out += docstring(tree)
+        out += [f"## The module `roformer_cpp.{module}`", *docstring(modules[module])]
         rows = ["| function | |", "|---|---|"]
-        for name in members:
-            line = signature(definitions(tree)[name], name).replace("\n", " ")
-            rows.append(f"| `{line}` | {cell(first_sentence(definitions(tree)[name]))} |")
-        out += ["\n".join(rows), f"Source: [{module}.py]({source})."]
+        for name, node in described_nodes[module].items():
+            rows.append(f"| `{signature(node, name)}` | {cell(first_sentence(node))} |".replace("\n", " "))
+        out += ["\n".join(rows), source_of(module)]
     return "\n\n".join(out) + "\n"
+
+
+def source_of(module):
+    return f"Source: [{module}.py]({os.path.relpath(PACKAGE / f'{module}.py', REFERENCE)})."
 
 
 def cell(text):
@@ -274,21 +254,9 @@ def first_sentence(node):
     return re.split(r"(?<=[.])\s(?=[A-Z`])", text)[0]
 
 
-def index_row(tree, members):
-    rows = []
-    for name in members:
-        node = definitions(tree)[name]
-        anchor = ("class-" if isinstance(node, ast.ClassDef) else "") + name.lower()
-        rows.append(f"| [`{name}`](#{anchor}) | {cell(first_sentence(node))} |")
-    return "\n".join(rows)
-
-
-def described(tree, members):
-    out = []
-    for name in members:
-        node = definitions(tree)[name]
-        out += described_class(node, 3) if isinstance(node, ast.ClassDef) else described_function(node, name, 3)
-    return out
+def index_row(name, node):
+    anchor = ("class-" if isinstance(node, ast.ClassDef) else "") + name.lower()
+    return f"| [`{name}`](#{anchor}) | {cell(first_sentence(node))} |"
 
 
 # ---- C: headers ----

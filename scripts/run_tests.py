@@ -154,14 +154,8 @@ def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIM
         totals.add("pytest", passed, max(failed, int(code != 0)), count["skipped"])
 
 
-def packages(requirements):
-    """The names in a file of requirements."""
-    lines = (line.split("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
-    return [re.match(r"[\w.-]+", line)[0] for line in lines if line]
-
-
 def check_packages(requirements, totals):
-    for name in packages(requirements):
+    for name in re.findall(r"^[\w.-]+", requirements.read_text(encoding="utf-8"), re.MULTILINE):
         try:
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -36,16 +36,28 @@ def checkpoints(run_dir):
     return sorted(int(path.name.removeprefix("checkpoint-")) for path in run_dir.glob("checkpoint-*"))
 
 
+def environment():
+    """Of a child that imports the package."""
+    paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
+    return dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, paths)))
+
+
+def printed(*arguments, **options):
+    """What Python prints that is called with these arguments; it must succeed."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def script(code, *, session=False):
     """Python with this code, and the package; a line of it is read with ``readline()``."""
-    paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, paths)))
     return subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=environment(),
         start_new_session=session,
         preexec_fn=hear_interrupts,  # as KeyboardInterrupt
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ def entry(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number of float64."""
+    largest = sys.float_info.max
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -largest <= value <= largest
 
 
 def shown(line: bytes) -> str:

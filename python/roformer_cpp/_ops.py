@@ -60,19 +60,9 @@ def rope(
     """
     check_tensors("rope", x=x, positions=positions)
     check_optional_tensors("rope", freqs=freqs)
-    y = operator_call(
-        "rope",
-        _rope_inplace if inplace else _rope,
-        x,
-        positions,
-        layout=layout,
-        base=base,
-        freqs=freqs,
-        scale=scale,
-        rotary_dim=rotary_dim,
-        heads_first=heads_first,
-        direction=direction,
-    )
+    options = dict(layout=layout, base=base, freqs=freqs, scale=scale, rotary_dim=rotary_dim)
+    options |= dict(heads_first=heads_first, direction=direction)
+    y = operator_call("rope", _rope_inplace if inplace else _rope, x, positions, **options)
     return x if inplace else y
 
 

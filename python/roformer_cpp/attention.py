@@ -13,6 +13,7 @@ from ._operator_call import check_optional_tensors, check_tensors, check_values,
 from ._whole_call import Call, whole_call
 from .terms import Terms, check_terms, tokens_first
 
+_GIVEN = ("positions", "key_positions", "mask", "cu_seqlens", "cu_seqlens_k", "prefix")  # tensors of a call
 _MASK_HINT = "for a mask that is added to scores, 0 and -inf, give mask == 0; for one of 0 and 1, mask != 0"
 
 
@@ -96,16 +97,10 @@ def attention(
             value. Compiled and exported code does not compare the values of positions.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
+    given = (positions, key_positions, mask, cu_seqlens, cu_seqlens_k, prefix)
+    tensors = dict(zip(_GIVEN, given, strict=True))
     check_tensors("attention", q=q, k=k, v=v)
-    check_optional_tensors(
-        "attention",
-        positions=positions,
-        key_positions=key_positions,
-        mask=mask,
-        cu_seqlens=cu_seqlens,
-        cu_seqlens_k=cu_seqlens_k,
-        prefix=prefix,
-    )
+    check_optional_tensors("attention", **tensors)
     check_values("attention", cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
     if not isinstance(terms, (Terms, DeferredTerms, NoneType)):
         raise TypeError(
@@ -126,19 +121,12 @@ def attention(
     if cu_seqlens is None and cu_seqlens_k is not None:
         raise ValueError("[attention] cu_seqlens_k must come with cu_seqlens, got cu_seqlens_k alone")
     ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens if cu_seqlens_k is None else cu_seqlens_k)
-    for given in ends or ():
-        if given.dim() != 1 or given.dtype not in (torch.int32, torch.int64):
+    for each in ends or ():
+        if each.dim() != 1 or each.dtype not in (torch.int32, torch.int64):
             raise ValueError(
-                f"[attention] cu_seqlens must be int32 or int64 [sequences + 1], got {given.dtype} {list(given.shape)}"
+                f"[attention] cu_seqlens must be int32 or int64 [sequences + 1], got {each.dtype} {list(each.shape)}"
             )
-    tensors = {
-        "positions": positions,
-        "key_positions": key_positions,
-        "mask": _mask(mask),
-        "cu_seqlens": cu_seqlens,
-        "cu_seqlens_k": cu_seqlens_k,
-        "prefix": prefix,
-    }
+    tensors["mask"] = _mask(mask)
     seed, options = _seed(dropout), _Options(left, right, kernel, dropout, scale)
     if torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or seed is not None):
         out = _whole(*lowered(q, k, v), terms, tensors | {"seed": seed}, options)
@@ -182,12 +170,11 @@ def _whole(
 
 def _compute(call: Call) -> list[Tensor]:
     words, groups, numbers, reals = call
-    names = ("positions", "key_positions", "mask", "cu_seqlens", "cu_seqlens_k", "prefix")
     terms = called_terms(Call(words[1:], groups, numbers[2:], reals[2:]))
     options = _Options(numbers[0], numbers[1], words[0], reals[0], None if math.isnan(reals[1]) else reals[1])
     seed = int(call.one("seed")) if "seed" in groups else 0
     qkv = (call.one(name) for name in ("q", "k", "v"))
-    return [_attend(*qkv, terms, {name: call.one(name) for name in names}, options, seed)]
+    return [_attend(*qkv, terms, {name: call.one(name) for name in _GIVEN}, options, seed)]
 
 
 def _shapes(call: Call) -> list[Tensor]:

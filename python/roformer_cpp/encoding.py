@@ -142,34 +142,20 @@ class Encoding(ScriptModule):
         Raises:
             ValueError: positions, or another argument, outside these rules; the message names the rule and the value.
         """
+        read = {"key_positions": key_positions, "sequences": sequences, "queries": queries, "keys": keys}
         check_tensors("encoding", positions=positions)
-        check_optional_tensors(
-            "encoding",
-            key_positions=key_positions,
-            sequences=sequences,
-            hidden_states=hidden_states,
-            queries=queries,
-            keys=keys,
-        )
-        read = {"positions": positions, "key_positions": key_positions, "sequences": sequences}
-        check_values("encoding", **read, queries=queries, keys=keys)
+        check_optional_tensors("encoding", **read, hidden_states=hidden_states)
+        check_values("encoding", positions=positions, **read)
         if not isinstance(projections, (tuple, list)):
             raise TypeError(f"[encoding] projections must be tensors, got {type(projections).__name__}")
         of_layer = {f"projections[{i}]": projection for i, projection in enumerate(projections)}
         check_tensors("encoding", **of_layer)
-        check_devices("encoding", **read, hidden_states=hidden_states, queries=queries, keys=keys, **of_layer)
+        check_devices("encoding", positions=positions, **read, hidden_states=hidden_states, **of_layer)
         if not isinstance(layer, int) or isinstance(layer, bool):
             raise TypeError(f"[encoding] layer must be an integer, got {type(layer).__name__}")
-        tensors = {
-            "encoding": self._tensors(),
-            "encoding_positions": positions,
-            "encoding_key_positions": key_positions,
-            "sequences": sequences,
-            "projections": list(projections),
-            "hidden_states": hidden_states,
-            "queries": queries,
-            "keys": keys,
-        }
+        tensors = {"encoding": self._tensors(), "encoding_positions": positions}
+        tensors |= {"encoding_key_positions": read.pop("key_positions"), "projections": list(projections)}
+        tensors |= {"hidden_states": hidden_states} | read
         if torch.compiler.is_compiling():
             return DeferredTerms(self._kept_text, tensors, layer, _scalar_type(dtype))
         return terms_of_script(self._script, tensors, layer, _scalar_type(dtype))

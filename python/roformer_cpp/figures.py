@@ -9,6 +9,7 @@ numbers give the same bytes.
 import argparse
 import csv
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -107,14 +108,6 @@ def _draw_plane(figure, numbers):
     _arc(panels[2], np.angle(point), np.angle(product), 0.6, "")
 
 
-def _draw_sinusoid(figure, numbers):
-    _heat_map(figure, numbers, "dimension: even ones sine, odd ones cosine", "element of $p_i$")
-
-
-def _draw_rotated_vector(figure, numbers):
-    _heat_map(figure, numbers, "dimension", "element of $R_m x$")
-
-
 def _draw_block_matrix(figure, numbers):
     matrix = np.stack([numbers[f"column {j}"] for j in range(MATRIX_DIM)], axis=1)
     axes = figure.subplots()
@@ -211,6 +204,8 @@ def _heat_map(figure, numbers, xlabel, label):
 
 # ---- pictures ----
 
+_draw_sinusoid = partial(_heat_map, xlabel="dimension: even ones sine, odd ones cosine", label="element of $p_i$")
+_draw_rotated_vector = partial(_heat_map, xlabel="dimension", label="element of $R_m x$")
 # name: numbers, drawing, width and height in inches
 FIGURES = {
     "plane": (plane_numbers, _draw_plane, (8.5, 3.8)),
@@ -222,26 +217,17 @@ FIGURES = {
 }
 
 
-def write_csv(numbers, output):
-    """Columns under their names; floats with all their digits."""
-    with Path(output).open("w", newline="", encoding="utf-8") as file:
+def draw(name, folder):
+    """Writes <folder>/<name>.svg and <name>.csv, for a name in FIGURES: columns under their names, floats with all
+    their digits."""
+    make, drawing, (width, height) = FIGURES[name]
+    numbers = make()
+    with (Path(folder) / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(numbers)
         writer.writerows(zip(*(np.asarray(column).tolist() for column in numbers.values()), strict=True))
-
-
-def draw_svg(name, numbers, output):
-    """Writes the picture of a name in FIGURES from its numbers."""
-    _, drawing, (width, height) = FIGURES[name]
-    with picture(output, width, height) as figure:
+    with picture(Path(folder) / f"{name}.svg", width, height) as figure:
         drawing(figure, numbers)
-
-
-def draw(name, folder):
-    """Writes <folder>/<name>.svg and <name>.csv, for a name in FIGURES."""
-    numbers = FIGURES[name][0]()
-    write_csv(numbers, Path(folder) / f"{name}.csv")
-    draw_svg(name, numbers, Path(folder) / f"{name}.svg")
 
 
 def main(arguments=None):

@@ -27,6 +27,10 @@ HEADS = (
 )
 
 
+_INPUTS = (
+    *("input_ids", "attention_mask", "token_type_ids", "segments", "positions"),
+    *("encoder_hidden", "encoder_mask"),
+)
 _ALL_TOKENS = 2**63 - 1
 _MISSING_FILE = "missing file: "  # of nn/src/script_terms.h
 
@@ -110,15 +114,8 @@ class Model(ScriptModule):
             ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
             a cache: at its first call).
         """
-        given = self._given(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            segments=segments,
-            positions=positions,
-            encoder_hidden=encoder_hidden,
-            encoder_mask=encoder_mask,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, segments, positions, encoder_hidden, encoder_mask)
+        given = self._given(*inputs)
         if torch.compiler.is_compiling() and cache is None:
             return self._whole(given, "forward", num_choices, dropout_key)
         return self._plain("forward", given, num_choices=num_choices, cache=cache, dropout_key=_key(dropout_key))
@@ -128,8 +125,8 @@ class Model(ScriptModule):
         arguments = {"tensors": self._tensors(), "training": self.training, "inputs": given} | options
         return operator_call("input", getattr(self._script, method), *arguments.values(), names=list(arguments))
 
-    def _given(self, **inputs: Tensor | None) -> dict[str, Tensor]:
-        given = {name: value for name, value in inputs.items() if value is not None}
+    def _given(self, *inputs: Tensor | None) -> dict[str, Tensor]:
+        given = {name: value for name, value in zip(_INPUTS, inputs, strict=True) if value is not None}
         if "input_ids" not in given:
             raise TypeError("[input] input_ids must be a tensor, got none")
         for name, value in given.items():
@@ -172,15 +169,8 @@ class Model(ScriptModule):
         dropout_key: tuple[int, int] | None = None,
     ) -> Tensor:
         """Only the last hidden state [B, T, C]; arguments as above."""
-        given = self._given(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            segments=segments,
-            positions=positions,
-            encoder_hidden=encoder_hidden,
-            encoder_mask=encoder_mask,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, segments, positions, encoder_hidden, encoder_mask)
+        given = self._given(*inputs)
         if torch.compiler.is_compiling() and cache is None:
             return self._whole(given, "encode", 1, dropout_key)["hidden"]
         return self._plain("encode", given, cache=cache, dropout_key=_key(dropout_key))

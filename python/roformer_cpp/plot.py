@@ -17,18 +17,13 @@ from ._command import exit_code
 from ._style import picture
 
 
-def _is_number(value):
-    limit = sys.float_info.max
-    return isinstance(value, int | float) and not isinstance(value, bool) and -limit <= value <= limit
-
-
 def read_metrics(run_dir):
     """The objects of RUN_DIR/metrics.jsonl, in order. Raises OSError or ValueError naming the file and line."""
     entries = _metrics.read_metrics(run_dir, "plot")
     for number, entry in enumerate(entries, 1):
         drawn = entry.get("type") in ("train", "evaluation")
         for key in ["step", "loss"] * drawn + ["unigram_loss"] * (drawn and "unigram_loss" in entry):
-            if not _is_number(entry.get(key)):
+            if not _metrics.is_number(entry.get(key)):
                 where = f"[plot] {Path(run_dir) / _metrics.NAME}:{number}"
                 raise ValueError(f'{where} must have a number as "{key}", got {str(entry)[:60]}')
     return entries

@@ -6,7 +6,6 @@ roformer_cpp.TensorBoard writes the same as a callback. Needs the package tensor
 """
 
 import argparse
-import math
 import os
 import sys
 import time
@@ -53,9 +52,9 @@ class TensorBoard:
         writer = self._writer(_checks.text(_WHERE, "the run of metrics", metrics.get("run", "")), step)
         prefix = str(metrics.get("type", "metrics")) + (f"/{metrics['length']}" if "length" in metrics else "")
         values = [
-            self._summaries.Summary.Value(tag=f"{prefix}/{name}", simple_value=number)
+            self._summaries.Summary.Value(tag=f"{prefix}/{name}", simple_value=value)
             for name, value in metrics.items()
-            if name not in _NO_SCALARS and (number := _number(value)) is not None
+            if name not in _NO_SCALARS and _metrics.is_number(value)
         ]
         self._add(writer, step, summary=self._summaries.Summary(value=values))
         writer.flush()
@@ -82,11 +81,6 @@ class TensorBoard:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _number(value: Any) -> float | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
 
 
 def write(run_dir: str | os.PathLike, log_dir: str | os.PathLike | None = None) -> Path:

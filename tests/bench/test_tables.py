@@ -15,21 +15,6 @@ import tables  # noqa: E402
 
 PAGE = "before\n<!-- one -->\nold\n<!-- end one -->\nbetween\n<!-- one more -->\nkept\n<!-- end one more -->\nafter\n"
 MACHINE = {"cpu": "A CPU", "cores": 2, "threads": 2, "target": "AVX2", "torch": "2.13.0", "commit": "abc"}
-NO_TABLE = {  # helpers, and scripts whose figures are on another page or are a verdict
-    "checkpoint_pause",
-    "compare_tokenizers",
-    "distributed",
-    "distributed_kills",
-    "distributed_model",
-    "harness",
-    "onnx_files",
-    "packed_products",
-    "ray_embed",
-    "tables",
-    "translate_peers",
-    "translation_cache",
-    "verified",
-}
 
 
 def table_ids_of(script):
@@ -80,7 +65,6 @@ def test_what_is_written_says_how_where_and_of_what(tmp_path, monkeypatch):
 def test_every_script_with_a_table_names_it():
     for script in BENCH.glob("*.py"):
         ids = table_ids_of(script)
-        assert bool(ids) != (script.stem in NO_TABLE), script.name
         assert all(table_id.split()[0] == script.stem for table_id in ids)
         assert bool(ids) == ("harness.options(__doc__, TABLES" in script.read_text(encoding="utf-8"))
 

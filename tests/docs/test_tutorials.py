@@ -137,23 +137,18 @@ def test_which_one_of_the_encodings_quotes_the_atlas():
         for loss, name in quoted:
             assert loss == f"{losses[f'loss at {length} tokens, nats per token', name]:.3f}", name
     short = [mean for (name, _), mean in losses.items() if name.startswith("loss at 128 tokens")]
-    near = sum(round(mean, 3) <= 1.528 for mean in short)
-    assert f"{min(short):.3f} to 1.528 with {near} of the {len(short)}" in at_length
-    difference = losses["loss at 128 tokens, nats per token", "rope"] - min(short)
-    assert (
-        f"`mrope` has the {min(short):.3f}" in at_length and f"differences of {difference:.3f} are chance" in at_length
-    )
+    near, best = sum(round(mean, 3) <= 1.528 for mean in short), min(short)
+    difference = losses["loss at 128 tokens, nats per token", "rope"] - best
+    assert f"{best:.3f} to 1.528 with {near} of the {len(short)}" in at_length
+    assert f"`mrope` has the {best:.3f}" in at_length and f"differences of {difference:.3f} are chance" in at_length
     accuracies = means_of("synthetic")
 
     def percent(task, tokens, name):
         return f"{100 * accuracies[f'{task}, accuracy at {tokens} tokens', name]:.1f}"
 
     at_64, at_256 = copying.split("at 256 tokens")
-    rope, rope_twice, none = re.search(
-        r"`rope` in (\S+) % \((\S+) % at 128 tokens\), `none` in (\S+) %", at_64
-    ).groups()
-    assert [rope, none] == [percent("copy back", 64, name) for name in ("rope", "none")]
-    assert rope_twice == percent("copy back", 128, "rope")
+    figures = [percent("copy back", *each) for each in ((64, "rope"), (128, "rope"), (64, "none"))]
+    assert "`rope` in {} % ({} % at 128 tokens), `none` in {} %".format(*figures) in at_64
     quoted = re.findall(r"`([\w-]+)` (?:has )?(\d+\.\d)", at_256)
     assert len(quoted) == 6
     for name, accuracy in quoted:
@@ -162,19 +157,19 @@ def test_which_one_of_the_encodings_quotes_the_atlas():
     assert f"`none` has {none} %" in others
     times = {arm: mean for (name, arm), mean in losses.items() if name.startswith("time of attention at 1024")}
     slow = {name: each for name, each in times.items() if each > 4}
-    listed = re.search(r"(\d+) to (\d+) times with ((?:`\w+`(?:, | and )?)+)", time)
-    assert [listed[1], listed[2]] == [f"{end(slow.values()):.0f}" for end in (min, max)]
-    assert set(re.findall(r"`(\w+)`", listed[3])) == slow.keys()
+    fastest, slowest = min(slow.values()), max(slow.values())
+    (listed,) = re.findall(rf"{fastest:.0f} to {slowest:.0f} times with ((?:`\w+`(?:, | and )?)+)", time)
+    assert set(re.findall(r"`(\w+)`", listed)) == slow.keys()
 
 
 def test_figures_of_which_encoding_are_those_of_the_experiments():
     page = (DOCS / "tutorials" / "which-encoding.md").read_text(encoding="utf-8")
+    words = " ".join(page.split())
     result, held_out = result_of("encodings"), "held-out loss, nats per token"
     masked = {
         re.sub(r":.*=(\d+)$", r", clip \1", re.sub(r':.*\["(\w+)"\]$', r", \1 alone", arm)): [
             result.mean(held_out, arm),
-            min(result.values(held_out, arm).values()),
-            max(result.values(held_out, arm).values()),
+            *(end(result.values(held_out, arm).values()) for end in (min, max)),
         ]
         for arm in {row["arm"] for row in result.rows}
     }
@@ -183,7 +178,7 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     assert list(shown) == sorted(masked, key=masked.get)
     assert all(result.verdicts[claim]["verdict"] == "inconclusive" for claim in ("C-10", "C-12", "C-13"))
     highest = [masked[name][-1] for name in ("rope", "huang-m4")]
-    assert "and ends far above the best, at {:.3f} and {:.3f}.".format(*highest) in " ".join(page.split())
+    assert "and ends far above the best, at {:.3f} and {:.3f}.".format(*highest) in words
     means = means_of("extrapolation").items()
     longer = {f"{mean:.3f}" for (measure, _), mean in means if re.match("loss of the last tokens after", measure)}
     sentences = re.findall(r"^\| (RoPE is defined.*|A scaling helps.*|xPos rises.*) \|.*$", page, re.MULTILINE)
@@ -192,15 +187,14 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     verdicts = result_of("trained-frequencies").verdicts
     checks = (check for claim in ("C-29", "X-16") for check in verdicts[claim]["checks"])
     moved, alike = (check for check in checks if check["role"] == "part")
-    frequencies = " ".join(page[page.index("- Frequencies of RoPE that may be trained") :].split())
+    frequencies = words[words.index("- Frequencies of RoPE that may be trained") :]
     assert f"the median of them changes by {moved['mean']:.2f} in 10,000 steps" in frequencies
     difference = f"{alike['mean']:.3f} [{alike['low']:.3f}, {alike['high']:.3f}] nats"
     assert moved["outcome"] == "fails" and alike["outcome"] == "not shown" and difference in frequencies
     result = result_of("linear-language-model")
     learned, linear, softmax = (f"{result.mean(held_out, arm):.3f}" for arm in ("learned", "rope", "rope, softmax"))
-    nats = f"in nats per byte: learned table {learned}, linear RoPE {linear}, softmax RoPE {softmax})"
-    assert nats in " ".join(page.split())
-    assert "better than a learned table on 2 of 5 tasks" in " ".join(page.split())
+    assert f"in nats per byte: learned table {learned}, linear RoPE {linear}, softmax RoPE {softmax})" in words
+    assert "better than a learned table on 2 of 5 tasks" in words
     tuned = means_of("fine-tuning")
     gains = [
         mean > tuned[measure, "learned"]
@@ -210,14 +204,13 @@ def test_figures_of_which_encoding_are_those_of_the_experiments():
     assert (len(gains), sum(gains)) == (5, 2)
     result = result_of("pairwise", "any")
     states = [row for row in result.rows if row["step"] == 512]
-    paired = [
-        (row["value"], result.mean(pairwise.GROWTH, row["arm"])) for row in states if row["task"] == pairwise.WITH
-    ]
+    with_state = [row for row in states if row["task"] == pairwise.WITH]
+    paired = [(row["value"], result.mean(pairwise.GROWTH, row["arm"])) for row in with_state]
     fixed = [count for count, growth in paired if growth == 1]
     slow = [growth for _, growth in paired if 1 < growth < 1.5]
     counts = [len(states) - len(paired), sum(growth >= 1.5 for _, growth in paired), len(fixed), len(slow)]
     sizes = table_of(page, "| encodings | size of the state |")
-    assert f"for {len(states)} encodings." in " ".join(page.split())
+    assert f"for {len(states)} encodings." in words
     assert [int(name.split()[0]) for name in sizes] == counts
     assert [cells[-1] for cells in sizes.values()] == ["yes, except `log-n`", "no", "no", "no"]
     assert f"at most {max(slow):.2f} times" in list(sizes.values())[3][0]

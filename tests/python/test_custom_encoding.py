@@ -76,14 +76,6 @@ class NumbersByKey(roformer_cpp.CustomEncoding):
         return Terms(key_score=self.slopes[:, None] * key_positions[:, None])
 
 
-class NumbersByPair(NumbersByKey):
-    """alibi as what it adds to each pair."""
-
-    def shared(self, positions, key_positions, dtype):
-        distance = (positions[:, None, :, None] - key_positions[:, None, None]).abs()
-        return Terms(pair_bias=-self.slopes[:, None, None] * distance)
-
-
 class PlainCope(roformer_cpp.CustomEncoding):
     """cope (nn/posenc/contextual.cpp), by distances to the rows of its table."""
 
@@ -104,6 +96,16 @@ class PlainCope(roformer_cpp.CustomEncoding):
         return Terms(pair_bias=torch.einsum("bhtsp,bthd,dp->bhts", near, queries, table))
 
 
+class Nothing(roformer_cpp.CustomEncoding):
+    def __init__(self, shape, **keys):
+        super().__init__()
+
+
+def subclass(base=Nothing, **attributes):
+    """A class with these methods and attributes."""
+    return type("Made", (base,), attributes)
+
+
 @pytest.fixture(autouse=True)
 def registered():
     roformer_cpp.register_encoding("plain-cope", PlainCope)
@@ -111,11 +113,10 @@ def registered():
     roformer_cpp.register_encoding("plain-learned", PlainLearned)
     roformer_cpp.register_encoding("rotating")(Rotating)
     roformer_cpp.register_encoding("numbers-by-key", NumbersByKey)
-    roformer_cpp.register_encoding("numbers-by-pair", NumbersByPair)
 
 
 PAIRS = [("shaw", "plain-shaw"), ("learned", "plain-learned"), ("rope", "rotating")]
-CAUSAL_PAIRS = [("alibi", "numbers-by-key"), ("alibi", "numbers-by-pair"), ("cope", "plain-cope")]
+CAUSAL_PAIRS = [("alibi", "numbers-by-key"), ("cope", "plain-cope")]
 every_pair = pytest.mark.parametrize(("built_in", "ours"), [*PAIRS, *CAUSAL_PAIRS])
 
 
@@ -192,16 +193,7 @@ def test_nothing_is_kept_of_what_is_gone():
 def test_projections_fit_scores_that_are_not_scaled():
     """As those of `t5` do (tests/nn/test_initial_values.py)."""
 
-    class Unscaled(roformer_cpp.CustomEncoding):
-        scales_scores = False
-
-        def __init__(self, shape):
-            super().__init__()
-
-        def shared(self, positions, key_positions, dtype):
-            return roformer_cpp.Terms(scale=1.0)
-
-    roformer_cpp.register_encoding("unscaled", Unscaled)
+    roformer_cpp.register_encoding("unscaled", subclass(scales_scores=False, shared=lambda *_: Terms(scale=1.0)))
     sizes = dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16, vocab_size=9)
     of = {
         name: dict(roformer_cpp.build_model({**sizes, "position_encoding": name}).named_parameters())
@@ -218,36 +210,45 @@ def test_projections_fit_scores_that_are_not_scaled():
             roformer_cpp.combine_encodings(parts)
 
 
-def test_mistakes_in_an_encoding_name_it():
-    class Nothing(roformer_cpp.CustomEncoding):
-        def __init__(self, shape, **keys):
-            super().__init__()
+def inputs(encoding):
+    """Of two positions, and then of three."""
+    return encoding.input(torch.arange(2)), encoding.input(torch.arange(3))
 
-    roformer_cpp.register_encoding("nothing", Nothing)
-    with pytest.raises(TypeError, match="shared must return Terms where layer_terms is not defined, got None"):
-        roformer_cpp.encoding("nothing").terms(torch.arange(3))
-    roformer_cpp.register_encoding("no-class", lambda shape: 3)
-    with pytest.raises(TypeError, match="no-class must be made as a CustomEncoding, got int"):
-        roformer_cpp.encoding("no-class")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
-        roformer_cpp.encoding("plain-learned", depth=3)
-    reads = {"reads_vectors": True, "layer_terms": lambda self, layer, shared, projections: roformer_cpp.Terms()}
-    for attributes, rule in (
-        (reads, "layer_terms must take layer, shared, projections, queries and keys where reads_vectors is True"),
-        ({"reads_vectors": "yes"}, "reads_vectors must be True or False, got 'yes'"),
-        ({"scales_scores": None}, "scales_scores must be True or False, got None"),
-    ):
-        roformer_cpp.register_encoding("mistaken", type("Mistaken", (Nothing,), attributes))
-        with pytest.raises(TypeError, match=rule):
-            roformer_cpp.encoding("mistaken")
-    for added, error, rule in (
-        (3, TypeError, "input must return a tensor or None, got int"),
-        (torch.ones(1, 4, 8), ValueError, r"input must return \[1 or 1, 3, embedding_size\], got \[1, 4, 8\]"),
-    ):
-        given = {"input": lambda self, positions, dtype, added=added: added}
-        roformer_cpp.register_encoding("mistaken", type("Mistaken", (Nothing,), given))
-        with pytest.raises(error, match=rule):
-            roformer_cpp.encoding("mistaken").input(torch.arange(3))
+
+def late(self, positions, dtype):
+    self.register_buffer("late", torch.ones(3))
+
+
+longer = subclass(input=lambda self, positions, _: torch.ones(1, 3, 64) if positions.shape[1] > 2 else None)
+few = subclass(reads_vectors=True, layer_terms=lambda self, layer, shared, projections: Terms())
+# A class, the call of its encoding that refuses it, and what is said.
+MISTAKES = [
+    (Nothing, lambda it: it.terms(torch.arange(3)), TypeError, "shared must return Terms where layer_terms is not def"),
+    (lambda shape: 3, id, TypeError, "mistaken must be made as a CustomEncoding, got int"),
+    (lambda shape: PlainLearned(shape, depth=3), id, TypeError, "unexpected keyword argument 'depth'"),
+    (few, id, TypeError, "layer_terms must take layer, shared, projections, queries and keys where reads_vectors is T"),
+    (subclass(reads_vectors="yes"), id, TypeError, "reads_vectors must be True or False, got 'yes'"),
+    (subclass(scales_scores=None), id, TypeError, "scales_scores must be True or False, got None"),
+    *(
+        (subclass(max_length=length), id, ValueError, r"^\[encoding\] max_length must be an integer >= 1 or None, got")
+        for length in (0, True, "long", 2.5)
+    ),
+    (subclass(input=lambda *_: 3), inputs, TypeError, "input must return a tensor or None, got int"),
+    (subclass(input=lambda *_: torch.ones(1, 4, 8)), inputs, ValueError, r"return \[1 or 1, 2, emb.* got \[1, 4, 8\]"),
+    (longer, inputs, ValueError, r"None for all, got a tensor for positions \[1, 3\] and the other before"),
+    (longer, lambda it: it.acts_on_input(), ValueError, "None for all, got a tensor"),
+    (subclass(input=late), inputs, ValueError, "must be registered by the constructor, got 'late' after it"),
+]
+
+
+@pytest.mark.parametrize(("make", "call", "error", "rule"), MISTAKES)
+def test_mistakes_in_an_encoding_name_it(make, call, error, rule):
+    roformer_cpp.register_encoding("mistaken", make)
+    with pytest.raises(error, match=rule):
+        call(roformer_cpp.encoding("mistaken", max_position_embeddings=16))
+
+
+def test_names_that_are_taken_or_unknown():
     for name in ("rope", "", 3):
         with pytest.raises(ValueError, match="name must be a text that no built-in encoding has"):
             roformer_cpp.register_encoding(name, Nothing)
@@ -306,19 +307,11 @@ def test_buffers_that_no_file_has_are_refused(tmp_path):
         encoding.register_buffer("seen", torch.ones(3, dtype=torch.bool))
         return encoding
 
-    class Late(PlainLearned):
-        def input(self, positions, dtype):
-            self.register_buffer("late", torch.ones(3))
-            return super().input(positions, dtype)
-
     roformer_cpp.register_encoding("masked", masked)
     model = roformer_cpp.build_model(MODEL | {"position_encoding": "masked"})
     rule = r"buffers must be floating-point or int64, got Bool for position_encoding\.seen"
     with pytest.raises(RuntimeError, match=rule):
         model.save(tmp_path)
-    roformer_cpp.register_encoding("late", Late)
-    with pytest.raises(ValueError, match="must be registered by the constructor, got 'late' after it"):
-        roformer_cpp.encoding("late").input(torch.arange(3))
 
 
 class Dropping(PlainLearned):
@@ -392,23 +385,9 @@ def test_errors_of_an_encoding_pass_through_save(tmp_path):
         (failing, IndexError, "out of bounds|out of range"),
         (missing, LookupError, "^no row$"),
     ):
-        roformer_cpp.register_encoding("failing", type("Failing", (NumbersByKey,), {"shared": shared}))
+        roformer_cpp.register_encoding("failing", subclass(NumbersByKey, shared=shared))
         model = roformer_cpp.build_model(MODEL | {"position_encoding": "failing"})
         with pytest.raises(error, match=message):
             model.save(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"^\[load_model\]|^\[model\]"):
         roformer_cpp.load_model(tmp_path / "none")
-
-
-def test_input_is_for_all_positions_or_none():
-    class Longer(PlainLearned):
-        def input(self, positions, dtype):
-            return None if positions.shape[1] < 3 else super().input(positions, dtype)
-
-    roformer_cpp.register_encoding("longer", Longer)
-    encoding = roformer_cpp.encoding("longer")
-    assert encoding.input(torch.arange(2)) is None
-    with pytest.raises(ValueError, match=r"None for all, got a tensor for positions \[1, 4\] and the other before"):
-        encoding.input(torch.arange(4))
-    with pytest.raises(ValueError, match="None for all, got a tensor"):
-        roformer_cpp.encoding("longer", max_position_embeddings=16).acts_on_input()

@@ -110,7 +110,6 @@ SERVED = {
     "bias": Kerple,
     "bias by tokens": made(by_tokens),
     "K, Q, V": made(tables, width=(DIM,)),
-    "clipped K": made(lambda self, layer, shared: Terms(key_table=DistanceTable(self.vectors[layer, :, :7], -3, 3))),
     "G": made(gate),
     "u, w, K, s": Biases,
     "a, c, row, col": Positions,
@@ -286,10 +285,3 @@ def test_what_no_file_has_is_refused_by_name(name, tmp_path):
         roformer_cpp.bake(tmp_path)
     with pytest.raises(EngineError, match=re.escape(lacking)):
         Rows(tmp_path)
-
-
-def test_mistakes_of_max_length():
-    for length in (0, True, "long", 2.5):
-        roformer_cpp.register_encoding("custom", type("Mistaken", (Kerple,), {"max_length": length}))
-        with pytest.raises(ValueError, match=r"^\[encoding\] max_length must be an integer >= 1 or None, got"):
-            roformer_cpp.encoding("custom")

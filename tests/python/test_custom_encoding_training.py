@@ -1,9 +1,6 @@
 """Commands that train, in Python, with encodings written there. The oracle: alibi of C++, written again in Python."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,7 @@ import pytest
 import tolerances as tol
 from cli_support import results, run_file
 from roformer_cpp import distributed
+from training_case import printed
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
@@ -39,16 +37,7 @@ def folder(prepared, tmp_path):
 
 
 def result(command, folder, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", f"roformer_cpp.{command}", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=dict(os.environ, PYTHONPATH=str(ROOT / "python"), OMP_NUM_THREADS="1"),
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(printed("-m", f"roformer_cpp.{command}", *arguments, cwd=folder).splitlines()[-1])
 
 
 def test_pretrain_and_evaluate(folder):

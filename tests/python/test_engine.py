@@ -1,11 +1,8 @@
 """Engine of the package against transformers, and its arguments, errors and threads."""
 
 import json
-import os
 import pickle
 import shutil
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -15,9 +12,10 @@ import pytest
 import torch
 
 import roformer_cpp
-from cli_support import ROOT, results
+from cli_support import results
 from engine_case import assert_close, make_causal, make_oracle
 from sentence_model import TEXTS, WORDS, expected, hidden_states, save_encoder, unit
+from training_case import printed
 
 Engine = roformer_cpp.Engine
 
@@ -94,15 +92,6 @@ def test_streams_keep_order_and_read_as_they_are_asked(encoder):
     rest = [first, *stream]
     assert np.array_equal(np.stack(rest), engine.embed([TEXTS[i % len(TEXTS)] for i in range(10)]))
     assert list(engine.embed_stream([])) == []
-
-
-def run_python(code, **settings):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **settings}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # ---- heads
@@ -233,17 +222,14 @@ def test_missing_and_damaged_files(encoder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="must be a directory"):
         Engine(tmp_path / "file")
-    for name in ("config.json", "vocab.txt"):
-        folder = tmp_path / name.split(".")[0]
-        shutil.copytree(encoder[0], folder)
-        (folder / name).unlink()
-        with pytest.raises(FileNotFoundError):
-            Engine(folder)
-        shutil.copy(encoder[0] / name, folder / name)
-        damaged = b"[PAD]\n[PAD]\n" if name == "vocab.txt" else (folder / name).read_bytes()[:50]
-        (folder / name).write_bytes(damaged)
-        with pytest.raises(RuntimeError):
-            Engine(folder)
+    folder = tmp_path / "damaged"
+    shutil.copytree(encoder[0], folder)
+    (folder / "config.json").write_bytes((folder / "config.json").read_bytes()[:50])
+    with pytest.raises(RuntimeError):
+        Engine(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        Engine(folder)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +241,6 @@ def test_missing_and_damaged_files(encoder, tmp_path):
         (dict(threads=True), TypeError, "threads must be an integer, got True"),
         (dict(task="train"), ValueError, "task must be one of"),
         (dict(pooling="middle"), ValueError, "pooling must be one of"),
-        (dict(dimensions=99), ValueError, "dimensions must be at most the model's 24, got 99"),
         (dict(max_length=2), ValueError, "max_length must leave room beside 2 special tokens, got 2"),
         (dict(prompt_name="x"), ValueError, "the prompt must be one of the model's"),
         (dict(prompt="a", prompt_name="x"), ValueError, "got both"),
@@ -293,13 +278,9 @@ def test_bad_generation(causal):
         (dict(beams=2, top_k=3), ValueError, "beams must be without sampling, got top_k"),
         (dict(seed=3), ValueError, "seed must be with sampling, got none"),
         (dict(length_penalty=1.0), ValueError, "length_penalty must be with beams"),
-        (dict(temperature=0), ValueError, "temperature must be above 0, got 0"),
         (dict(temperature=float("nan")), ValueError, "temperature must be finite, got nan"),
         (dict(top_k=1.5), TypeError, "top_k must be an integer, got float"),
-        (dict(max_new_tokens=0), ValueError, "max_new_tokens must be in 1..1073741824, got 0"),
-        (dict(min_new_tokens=65), ValueError, "min_new_tokens must be in 0..64, got 65"),
         (dict(stop="[SEP]"), TypeError, "stop must be a list of strings, got a string"),
-        (dict(stop=[""]), ValueError, "a stop string must have at least one character, got"),
         (dict(num_return_sequences=2), ValueError, "return_sequences must be in 1..1, got 2"),
     ):
         with pytest.raises(error) as caught:
@@ -358,7 +339,7 @@ def test_one_openmp_runtime_with_torch(encoder):
     for code in (f"{engine}\nimport torch", f"import torch\n{engine}"):
         code += "\ntorch.ones(9).sum()\nmaps = open('/proc/self/maps').read().split()"
         code += "\nprint(len({path for path in maps if 'libgomp' in path}))"
-        assert run_python(code).strip() == "1"
+        assert printed("-c", code) == "1"
 
 
 def test_warnings_are_pythons(tmp_path):

@@ -1,60 +1,43 @@
 """`import roformer_cpp` without torch, and how names that need torch are loaded when they are used."""
 
 import inspect
-import os
-import subprocess
 import sys
 
 import pytest
 
 import roformer_cpp
-from cli_support import ROOT
+from training_case import ended, printed, refuse_torch, script
 
-# No torch, as if it were not installed.
-BLOCK = """
-import importlib.abc, sys
-class Block(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-sys.meta_path.insert(0, Block())
-"""
-LIMIT = 0.3  # seconds
+LIMIT = 0.3  # seconds of the processor
 
 
-def python(code, *options):
-    environment = {k: v for k, v in os.environ.items() if k not in ("ROFORMER_LIB_DIR", "OMP_DYNAMIC")}
-    environment["PYTHONPATH"] = str(ROOT / "python")
-    command = [sys.executable, *options, "-c", code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    """What makes the package load its libraries at once."""
+    for name in ("ROFORMER_LIB_DIR", "OMP_DYNAMIC"):
+        monkeypatch.delenv(name, raising=False)
 
 
-def printed(code):
-    done = python(code)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.mark.parametrize("block", ["", BLOCK], ids=["torch", "no torch"])
-def test_import_is_fast_and_loads_neither_torch_nor_numpy(block):
-    code = block + (
-        "import sys, time; start = time.perf_counter(); import roformer_cpp; "
-        "print(time.perf_counter() - start, 'torch' in sys.modules or 'numpy' in sys.modules)"
+@pytest.mark.parametrize("given", [str, refuse_torch], ids=["torch", "no torch"])
+def test_import_is_fast_and_loads_neither_torch_nor_numpy(given):
+    code = given(
+        "import sys, time; start = time.process_time(); import roformer_cpp; "
+        "print(time.process_time() - start, any(sys.modules.get(name) for name in ('torch', 'numpy')))"
     )
-    found = [printed(code).split() for _ in range(2)]
+    found = [printed("-c", code).split() for _ in range(2)]
     assert all(loaded == "False" for _, loaded in found)
     assert min(float(seconds) for seconds, _ in found) < LIMIT
 
 
 def test_without_torch_names_say_what_they_need():
     for use in ("import roformer_cpp; roformer_cpp.attention", "from roformer_cpp import rope"):
-        last = python(BLOCK + use).stderr.strip().splitlines()[-1]
+        last = ended(script(refuse_torch(use)))[1].strip().splitlines()[-1]
         assert last.startswith("ImportError: [roformer_cpp] the operators and models need PyTorch 2.11 to 2.15, got: ")
         assert "a wheel that was built with it" in last
 
 
 def test_without_torch_the_rest_works():
-    code = BLOCK + (
+    code = refuse_torch(
         "import pydoc, roformer_cpp; from roformer_cpp import *; print(roformer_cpp.__all__, Engine.__name__); "
         "assert 'rope' not in dir(roformer_cpp); assert 'Engine' in dir(roformer_cpp); "
         "assert 'fill_mask' in pydoc.plain(pydoc.render_doc(roformer_cpp)); "
@@ -62,7 +45,7 @@ def test_without_torch_the_rest_works():
     )
     names = ["CrossEncoder", "Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
     names += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
-    assert printed(code) == f"{names} Engine"
+    assert printed("-c", code) == f"{names} Engine"
 
 
 def test_a_name_that_does_not_exist():
@@ -108,7 +91,7 @@ for first in {FIRST!r}:
     os.waitpid(child, 0)
 """
     expected = " ".join(word for name in names for word in ("function", name))
-    assert printed(code).splitlines() == [expected] * len(FIRST)
+    assert printed("-c", code).splitlines() == [expected] * len(FIRST)
 
 
 @pytest.mark.parametrize("call", [

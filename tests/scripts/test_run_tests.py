@@ -29,13 +29,17 @@ def build(tmp_path):
     return tmp_path / "release"
 
 
-def totals_of(build, limit=NEVER_S, declared=None, **programs):
+def write_program(path, lines):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+
+
+def totals_of(build, limit=NEVER_S, **programs):
     for name, lines in programs.items():
-        program = build / "tests" / name
-        program.write_text(f"#!/bin/sh\n{lines}\n")
-        program.chmod(0o755)
-    names = programs if declared is None else declared
-    (build / "tests" / "programs.txt").write_text("".join(f"{name}\n" for name in names))
+        if lines is not None:
+            write_program(build / "tests" / name, lines)
+    (build / "tests" / "programs.txt").write_text("".join(f"{name}\n" for name in programs))
     totals = run_tests.Totals()
     run_tests.run_programs(build, totals, limit)
     return totals
@@ -45,31 +49,27 @@ def numbers(totals):
     return totals.passed, totals.failed, totals.skipped
 
 
-def test_counts_come_from_the_reports(build, capsys):
-    totals = totals_of(build, a_test=report(PASSED, PASSED), b_test=report(PASSED, SKIPPED))
-    assert numbers(totals) == (3, 0, 1) and totals.failures == []
-    totals = totals_of(build, a_test="echo what was wrong\n" + report(PASSED, FAILED) + "\nexit 1")
-    assert numbers(totals) == (1, 1, 0) and totals.failures == ["a_test: 1"]
-    assert "what was wrong" in capsys.readouterr().out
-
-
-def test_a_program_that_cmake_declares_must_be_there(build):
-    totals = totals_of(build, declared=["a_test", "b_test"], a_test=report(PASSED))
-    assert numbers(totals) == (1, 1, 0) and totals.failures == ["b_test: 1"]
+@pytest.mark.parametrize(
+    ("programs", "counts", "failures", "shown"),
+    [
+        ({"a": report(PASSED, PASSED), "b": report(PASSED, SKIPPED)}, (3, 0, 1), [], ""),
+        ({"a": f"echo what was wrong\n{report(PASSED, FAILED)}\nexit 1"}, (1, 1, 0), ["a: 1"], "what was wrong"),
+        ({"a": "echo the last words\nkill -SEGV $$"}, (0, 1, 0), ["a: 1"], "the last words"),
+        ({"a": f"{report(PASSED)}\nexit 3"}, (1, 1, 0), ["a: 1"], ""),
+        ({"a": report(PASSED), "b": None}, (1, 1, 0), ["b: 1"], ""),  # CMake declares it, and it is not there
+        ({}, (0, 1, 0), ["test programs of release: 1"], ""),
+    ],
+    ids=["skipped", "failed", "crash", "exit code", "missing", "none"],
+)
+def test_counts_come_from_the_reports(build, capsys, programs, counts, failures, shown):
+    totals = totals_of(build, **programs)
+    assert numbers(totals) == counts and totals.failures == failures and shown in capsys.readouterr().out
 
 
 def test_a_build_must_declare_its_programs(build):
-    assert totals_of(build, declared=[]).failures == ["test programs of release: 1"]
-    (build / "tests" / "programs.txt").unlink()
     totals = run_tests.Totals()
     run_tests.run_programs(build, totals)
     assert numbers(totals) == (0, 1, 0)
-
-
-def test_a_crash_is_one_failure_and_a_bad_exit_code_too(build, capsys):
-    totals = totals_of(build, a_test="echo the last words\nkill -SEGV $$", b_test=report(PASSED) + "\nexit 3")
-    assert sorted(totals.failures) == ["a_test: 1", "b_test: 1"]
-    assert "the last words" in capsys.readouterr().out
 
 
 def is_running(pid):
@@ -96,11 +96,8 @@ def test_a_program_that_hangs_is_one_failure_and_its_output_is_kept(build, capsy
 
 
 def test_a_debugger_that_hangs_does_not_end_the_run(build, tmp_path, monkeypatch, capsys):
-    gdb = tmp_path / "bin" / "gdb"
-    gdb.parent.mkdir()
-    gdb.write_text(f"#!/bin/sh\nexec sleep {NEVER_S}\n")
-    gdb.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{gdb.parent}:{os.environ['PATH']}")
+    write_program(tmp_path / "bin" / "gdb", f"exec sleep {NEVER_S}")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(run_tests, "GDB_LIMIT", 1)
     totals = totals_of(build, limit=1, a_test=f"exec sleep {NEVER_S}", b_test=report(PASSED))
     assert numbers(totals) == (1, 1, 0) and totals.failures == ["a_test: 1"]
