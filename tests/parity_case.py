@@ -37,11 +37,11 @@ def perturbed(model):
 
 def exact_table(model, rows=None):
     """Gives a RoFormer of transformers the sin|cos table of float64 (R-ABS-04); its own is computed in float32."""
-    embedding = model.base_model.encoder.embed_positions
-    rows, dim = rows or embedding.weight.shape[0], embedding.weight.shape[1]
-    angles = np.arange(rows)[:, None] * 10000.0 ** (-2.0 * np.arange(dim // 2) / dim)
-    table = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).to(embedding.weight.dtype)
-    embedding.weight = torch.nn.Parameter(table, requires_grad=False)
+    for name, table in model.named_parameters():
+        if name.endswith("embed_positions.weight"):
+            dim = table.shape[1]
+            angles = np.arange(rows or len(table))[:, None] * 10000.0 ** (-2.0 * np.arange(dim // 2) / dim)
+            table.data = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).to(table.dtype)
     return model
 
 

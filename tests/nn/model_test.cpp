@@ -1,5 +1,5 @@
 // RoFormer by itself: initialisation, masks, packing, dropout, errors. Comparisons with transformers are in
-// tests/oracles/test_roformer_parity.py.
+// tests/oracles/test_encoder_parity.py.
 #include "rf/nn/model.h"
 #include "error_of.h"
 
