@@ -41,7 +41,9 @@ def exact_table(model, rows=None):
         if name.endswith("embed_positions.weight"):
             dim = table.shape[1]
             angles = np.arange(rows or len(table))[:, None] * 10000.0 ** (-2.0 * np.arange(dim // 2) / dim)
-            table.data = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).to(table.dtype)
+            table.requires_grad_(False).data = torch.from_numpy(
+                np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+            ).to(table.dtype)
     return model
 
 
