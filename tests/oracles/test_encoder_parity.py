@@ -132,16 +132,32 @@ def rewrite(folder, change):
     save_file(changed, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize("tied", (True, False))
-@pytest.mark.parametrize(("family", "head"), [(family, head) for family in HEADS for head in HEADS[family]])
-def test_saved_directory_reopens(family, head, tied, tmp_path):
+SETTINGS = {
+    "plain": {},
+    "untied": {"tie_word_embeddings": False, "layer_norm_eps": 1e-5, "pad_token_id": 2},
+    "five labels": {"num_labels": 5, "hidden_act": "gelu_new", "layer_norm_eps": 1e-7},
+    "named labels": {"id2label": {0: "no", 1: "é"}, "label2id": {"no": 0, "é": 1}, "num_labels": 2, "pad_token_id": 3},
+    "one label": {"num_labels": 1, "problem_type": "regression", "hidden_act": "relu", "hidden_dropout_prob": 0},
+}
+OF_ROFORMER = {
+    "projected": {"embedding_size": 8},
+    "projected, untied": {"embedding_size": 16, "tie_word_embeddings": False},
+    "decoder": {"is_decoder": True, "add_cross_attention": True, "rotary_value": True},
+    "summary": {"summary_type": "first", "bos_token_id": 1, "eos_token_id": [2, 3], "use_cache": False},
+}
+DIRECTORIES = [("RoFormer", head, name) for head in HEADS["RoFormer"] for name in (*SETTINGS, *OF_ROFORMER)]
+# A BERT for answers has as many outputs as labels, and two are answers.
+OF_TWO = {"ForQuestionAnswering": ("plain", "untied", "named labels")}
+DIRECTORIES += [("Bert", head, name) for head in HEADS["Bert"] for name in OF_TWO.get(head, SETTINGS)]
+
+
+@pytest.mark.parametrize(("family", "head", "settings"), DIRECTORIES)
+def test_saved_directory_reopens(family, head, settings, tmp_path):
     """Every tensor survives bit by bit, transformers finds no key missing or too many, and the configuration is the
     same."""
-    changes = dict(tie_word_embeddings=tied, hidden_act="gelu_new", layer_norm_eps=1e-5, pad_token_id=2)
-    if family == "RoFormer":
-        changes |= dict(embedding_size=16, add_cross_attention=head == "ForCausalLM")
-    oracle = saved_oracle(tmp_path / "theirs", head, family, **changes)
-    roformer_cpp.load_model(tmp_path / "theirs").save(tmp_path / "ours")
+    oracle = saved_oracle(tmp_path / "theirs", head, family, **(SETTINGS | OF_ROFORMER)[settings])
+    model = roformer_cpp.load_model(tmp_path / "theirs")
+    model.save(tmp_path / "ours")
     theirs, ours = tensors_of(tmp_path / "theirs"), tensors_of(tmp_path / "ours")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
@@ -151,9 +167,11 @@ def test_saved_directory_reopens(family, head, tied, tmp_path):
     for ignored in ("_name_or_path", "dtype", "transformers_version"):
         values.pop(ignored, None)
         expected.pop(ignored, None)
-    assert values == expected
-    if not changes.get("add_cross_attention"):  # test_decoder_parity.py runs these
-        check(roformer_cpp.load_model(tmp_path / "ours"), oracle, make_batch(), gradients=False)
+    assert values == expected and again.config.num_labels == oracle.config.num_labels
+    reopened = roformer_cpp.load_model(tmp_path / "ours")
+    assert reopened.config == model.config
+    if settings.startswith(("plain", "projected", "untied")):
+        check(reopened, oracle, make_batch(), gradients=False)
 
 
 TIED = {
