@@ -78,6 +78,24 @@ def assert_close_gradients(ours, theirs):
         assert (ours[name] - gradient).abs().max() <= rtol * scale, name
 
 
+class AdamW(torch.optim.AdamW):
+    """torch's, with decay for embeddings and matrices; none for biases and norms, whose tensors have one dimension."""
+
+    def __init__(self, model, decay, **options):
+        self.trained = [w for w in model.parameters() if w.requires_grad]
+        matrices = dict(params=[w for w in self.trained if w.ndim > 1], weight_decay=decay)
+        super().__init__([matrices, dict(params=[w for w in self.trained if w.ndim < 2], weight_decay=0.0)], **options)
+
+    def update(self, rate, clip):
+        """The norm of the gradient before clipping."""
+        norm = torch.nn.utils.clip_grad_norm_(self.trained, clip).item()
+        for group in self.param_groups:
+            group["lr"] = rate
+        self.step()
+        self.zero_grad()
+        return norm
+
+
 def save_with_vocabulary(folder, auto_class, family, **config):
     """Saves a perturbed model of transformers in folder/model, with a vocabulary of ours; its directory."""
     cli_support.make_corpus(folder / "corpus")

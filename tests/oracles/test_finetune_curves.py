@@ -15,7 +15,7 @@ import transformers
 import task_files
 import tolerances as tol
 from cli_support import results
-from parity_case import exact_table, save_with_vocabulary
+from parity_case import AdamW, exact_table, save_with_vocabulary
 
 STEPS, RECORDS, LENGTH, SEED = 10, 24, 32, 5
 RATE, WARMUP, DECAY, CLIP = 3e-3, 0.3, 0.1, 1.0
@@ -64,12 +64,7 @@ def curve(task, model_dir, files):
     texts = ([row[name] for row in rows] for name in ("text", "pair"))
     batch = dict(tokenizer(*texts, return_tensors="pt", padding=True, truncation=True, max_length=LENGTH))
     labels = torch.tensor([row["label"] if task == "regression" else int(row["label"] == "yes") for row in rows])
-    trained = [w for w in model.parameters() if w.requires_grad]
-    groups = [
-        dict(params=[w for w in trained if w.ndim > 1], weight_decay=DECAY),
-        dict(params=[w for w in trained if w.ndim < 2], weight_decay=0.0),
-    ]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-8)
+    optimizer = AdamW(model, DECAY, betas=(0.9, 0.999), eps=1e-8)
     found = []
     for step in range(1, STEPS + 1):
         logits = model(**batch).logits
@@ -77,13 +72,8 @@ def curve(task, model_dir, files):
             loss = torch.nn.functional.mse_loss(logits[:, 0], labels.double())
         else:
             loss = torch.nn.functional.cross_entropy(logits, labels)
-        optimizer.zero_grad()
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(trained, CLIP)
-        for group in optimizer.param_groups:
-            group["lr"] = rate_of(step)
-        optimizer.step()
-        found.append((loss.item(), norm.item()))
+        found.append((loss.item(), optimizer.update(rate_of(step), CLIP)))
     return np.array(found)
 
 
