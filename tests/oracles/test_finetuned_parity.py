@@ -29,6 +29,8 @@ def tuned(initial, folder, task):
     files.pop("test")
     command = ["finetune", "--task", task, "--model", initial, "--train", files["train"], "--valid", files["valid"]]
     results(*command, "--output", folder / "out", "--learning-rates", "1e-3", "--batch", 8, "--epochs", 1)
+    report = json.loads((folder / "out" / "report.json").read_text())
+    assert ("bag_of_words" in report) == (task in ("classification", "triples", "choice"))
     rows = [json.loads(line) for line in files["valid"].read_text().splitlines()]
     return folder / "out", rows, results("predict", "--model", folder / "out", "--input", files["valid"])
 
