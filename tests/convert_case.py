@@ -47,14 +47,11 @@ def original_tensors(oracle):
     return tensors
 
 
-OF_TRAINING = {
-    "global_step": np.array(5),
-    "bert/encoder/layer_0/attention/self/query/kernel/adam_m": np.zeros((24, 24), np.float32),
-    "bert/encoder/layer_0/attention/self/query/kernel/adam_v": np.zeros((24, 24), np.float32),
-    "bert/pooler/dense/bias/AdamWeightDecayOptimizer_1": np.zeros(24, np.float32),
-    "cls/predictions/output_bias/Adam_1": np.zeros(61, np.float32),
-    "beta1_power": np.array(0.9, np.float32),
-}
+QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
+OF_TRAINING = {f"{QUERY}/{name}": np.zeros((24, 24), np.float32) for name in ("adam_m", "adam_v")}
+OF_TRAINING |= {"bert/pooler/dense/bias/AdamWeightDecayOptimizer_1": np.zeros(24, np.float32)}
+OF_TRAINING |= {"cls/predictions/output_bias/Adam_1": np.zeros(61, np.float32), "global_step": np.array(5)}
+OF_TRAINING |= {"beta1_power": np.array(0.9, np.float32)}
 
 
 class Stand:

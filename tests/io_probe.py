@@ -1,12 +1,11 @@
 """Runs io_probe, which shows what the C++ rooms io and model make of a file (tests/io/io_probe.cpp)."""
 
 import json
-import os
 import subprocess
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "io_probe"
+from cli_support import PROGRAM
+
+PROBE = PROGRAM.parent / "tests" / "io_probe"
 
 
 class ProbeError(Exception):

@@ -6,6 +6,7 @@ import torch
 
 import tolerances as tol
 from engine_case import VOCAB, assert_close
+from parity_case import exact_table
 
 OPSETS = (17, 23)
 
@@ -52,17 +53,6 @@ def oracle_outputs(oracle, ids, mask, types):
         return of_torch(oracle, mask, oracle(**{k: torch.as_tensor(v) for k, v in given.items()}))
 
 
-def to_double(oracle):
-    """In float64, with the table of rotations that float64 gives."""
-    double = oracle.double()
-    for name, table in double.named_parameters():
-        if name.endswith("embed_positions.weight"):
-            rows, dim = table.shape
-            angles = np.arange(rows)[:, None] / 10000 ** (2 * np.arange(dim // 2) / dim)
-            table.data = torch.as_tensor(np.concatenate([np.sin(angles), np.cos(angles)], 1))
-    return double
-
-
 def check_against(oracle, path, batch):
     """Our error against float64 is at most twice that of transformers in float32; equal names and shapes.
 
@@ -70,7 +60,7 @@ def check_against(oracle, path, batch):
     """
     ours = {name: kept(value, batch[1]) for name, value in run(path, *batch).items()}
     theirs = oracle_outputs(oracle, *batch)
-    exact = oracle_outputs(to_double(oracle), *batch)
+    exact = oracle_outputs(exact_table(oracle.double()), *batch)
     assert ours.keys() == theirs.keys()
     for name, value in exact.items():
         assert_close(ours[name], value)

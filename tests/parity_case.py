@@ -37,11 +37,13 @@ def perturbed(model):
 
 def exact_table(model, rows=None):
     """Gives a RoFormer of transformers the sin|cos table of float64 (R-ABS-04); its own is computed in float32."""
-    embedding = model.base_model.encoder.embed_positions
-    rows, dim = rows or embedding.weight.shape[0], embedding.weight.shape[1]
-    angles = np.arange(rows)[:, None] * 10000.0 ** (-2.0 * np.arange(dim // 2) / dim)
-    table = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).to(embedding.weight.dtype)
-    embedding.weight = torch.nn.Parameter(table, requires_grad=False)
+    for name, table in model.named_parameters():
+        if name.endswith("embed_positions.weight"):
+            dim = table.shape[1]
+            angles = np.arange(rows or len(table))[:, None] * 10000.0 ** (-2.0 * np.arange(dim // 2) / dim)
+            table.requires_grad_(False).data = torch.from_numpy(
+                np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+            ).to(table.dtype)
     return model
 
 
@@ -74,6 +76,24 @@ def assert_close_gradients(ours, theirs):
         rtol = tol.GRADIENT_F64 if gradient.dtype == torch.float64 else tol.GRADIENT_F32
         scale = max(gradient.abs().max(), tol.GRADIENT_FLOOR * largest)
         assert (ours[name] - gradient).abs().max() <= rtol * scale, name
+
+
+class AdamW(torch.optim.AdamW):
+    """torch's, with decay for embeddings and matrices; none for biases and norms, whose tensors have one dimension."""
+
+    def __init__(self, model, decay, **options):
+        self.trained = [w for w in model.parameters() if w.requires_grad]
+        matrices = dict(params=[w for w in self.trained if w.ndim > 1], weight_decay=decay)
+        super().__init__([matrices, dict(params=[w for w in self.trained if w.ndim < 2], weight_decay=0.0)], **options)
+
+    def update(self, rate, clip):
+        """The norm of the gradient before clipping."""
+        norm = torch.nn.utils.clip_grad_norm_(self.trained, clip).item()
+        for group in self.param_groups:
+            group["lr"] = rate
+        self.step()
+        self.zero_grad()
+        return norm
 
 
 def save_with_vocabulary(folder, auto_class, family, **config):

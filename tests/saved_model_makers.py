@@ -10,6 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from parity_case import perturbed
 from rotary_decoders import FAMILIES, SPECIALS, make_decoder, make_tokenizer, write_gguf
 from sentence_model import WORDS
 
@@ -36,11 +37,7 @@ ONE, SEVERAL, NUMBER = "single_label_classification", "multi_label_classificatio
 def saved(folder, model):
     """Saves a model whose parameters are moved by N(0, 0.3)."""
     torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:  # the table of rotations is not
-                parameter.add_(0.3 * torch.randn(parameter.shape))
-    model.eval().save_pretrained(folder)
+    perturbed(model).save_pretrained(folder)
     return model
 
 

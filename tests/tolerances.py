@@ -16,9 +16,6 @@ GOLDEN_RTOL = 1e-11
 T1_ATOL, T1_RTOL = 1e-12, 1e-12
 T2_ATOL, T2_RTOL = 2e-6, 1e-5
 
-# Other people's tables are float32 angles m theta: off by up to half an ulp of m in radians. Relative to eps(float32).
-FLOAT32_ANGLE_EPS_FACTOR = 1.0
-
 # Compiled float64 code may order sums and contract products differently.
 COMPILED_RTOL = 1e-10
 
@@ -145,8 +142,6 @@ FLOAT32_FREQUENCIES = 1e-6
 # DisentangledSelfAttention divides by the square root of a float32 number, whatever the dtype of the model: scores of
 # about 10 are off by 6e-8 of themselves. Relative to the largest output; 5e-8 was measured.
 FLOAT32_SCALE = 6e-7
-# What a wrong sign changes at least, relative to the largest output.
-WRONG_SIGN = 1e-2
 
 # ---- nn: models ----
 # Streamed linear attention in float32: sums are taken in another order, and maxima are rescaled.

@@ -62,16 +62,15 @@ def test_pairwise_states(found):
     assert len(states) == 18 and states == {key: before[key] for key in states}
 
 
-def test_decay(found):
-    for measure in ("steps on which f rises", "lowest f beyond 512 tokens", "f by distance"):
-        expected = by_key(recorded_of("decay").rows, measure)
-        assert len(expected) >= 7 and by_key(found("decay"), measure) == pytest.approx(expected, rel=1e-9)
+DECAY = ("steps on which f rises", "lowest f beyond 512 tokens", "f by distance")
 
 
-def test_worked_example_of_linear_attention(found):
-    measure = "outputs of the worked example"
-    expected = by_key(recorded_of("linear-attention").rows, measure)
-    assert len(expected) == 18 and by_key(found("linear-attention"), measure) == pytest.approx(expected, rel=1e-9)
+@pytest.mark.parametrize(
+    ("name", "measure"), [*(("decay", each) for each in DECAY), ("linear-attention", "outputs of the worked example")]
+)
+def test_recorded_values(found, name, measure):
+    expected = by_key(recorded_of(name).rows, measure)
+    assert len(expected) >= 7 and by_key(found(name), measure) == pytest.approx(expected, rel=1e-9)
 
 
 def test_random_features_are_better_if_orthogonal(tmp_path):

@@ -56,25 +56,6 @@ def test_the_report_is_for_three_minutes():
     assert len(files) <= 60 and sum(path.stat().st_size for path in files) <= 8e6
 
 
-def test_cells_are_those_of_the_results():
-    """Numbers that the earlier program reported, and those of the files."""
-    page = REPORT.read_text(encoding="utf-8")
-    assert "| RoFormer | 27.5 | 40.04 (39.67 to 40.29) |" in page
-    assert lines_of(page, "STS-B") == ["| STS-B | 85.8 | 87 | 25.8 | 24.4 | 69.8 |"]
-    assert "| 6 | 512 | 30,000 | 1.66 | 66.2 | 128 | 100 | 4.30 | 26.0 |" in page
-    assert "| RoFormer-1024 | 66.07 | 69.79 | RoFormer-256 | 51.1 | 78.2 |" in page
-    assert "| RoFormer | words | RoPE | 3.12 | 88.7 | 84.6 |" in page
-    assert "[fine-tuning](../experiments/results/small/fine-tuning.parquet) †" in page
-    effects = {"C-19": "1.45 [−0.14, 3.04]", "C-21": "−0.051 [−0.473, 0.371] points", "C-07": "7.21 [6.01, 8.41]"}
-    for claim, effect in effects.items():
-        assert "**inconclusive**" in lines_of(page, claim)[0] and f"| {effect}: " in lines_of(page, claim)[0]
-    assert not re.findall(r"^\| [CX]-\d+ \|.*\| – \|$", page, re.MULTILINE)  # each has its sentence
-    (path,) = recorded.RESULTS.glob("any/chinese-tokens.parquet")
-    ratios = [row["value"] for row in run.read(path)[0] if row["measure"] == "word tokens by character tokens"]
-    low, *others, high = sorted(ratios)
-    assert f"to {low:.2f} of the character tokens, novels to {others[0]:.2f} to {high:.2f}." in page
-
-
 def test_a_run_of_ones_own(tmp_path, monkeypatch):
     """From the command that runs experiments to the page, which says what is missing; later with recorded results."""
     monkeypatch.chdir(tmp_path)

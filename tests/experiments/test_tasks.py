@@ -23,6 +23,7 @@ from experiment_sets import (
     write_table,
 )
 from experiments import judge, real_weights, run, table2_glue, table3_chinese_models, table5_long_texts, tuned_models
+from parity_case import perturbed
 
 LETTERS = "abcdefghijklm"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -37,11 +38,7 @@ def save_body(folder, tokens):
     """A BERT of transformers' making, with weights that are not those of the start."""
     torch.manual_seed(4)
     small = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40)
-    model = transformers.BertModel(transformers.BertConfig(vocab_size=len(tokens), **small))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=tol.PERTURBED)
-    model.save_pretrained(folder)
+    perturbed(transformers.BertModel(transformers.BertConfig(vocab_size=len(tokens), **small))).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
     (folder / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer")))
     return folder

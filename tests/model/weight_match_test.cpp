@@ -1,5 +1,5 @@
 // The loader rules of R-HF-03: which differences between a file and a model are fine, and which are errors.
-// tests/oracles/test_model_config.py has those of files that transformers writes.
+// tests/oracles/test_encoder_parity.py has those of files that transformers writes.
 #include "io/support.h"
 #include "rf/model/weights.h"
 

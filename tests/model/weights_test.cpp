@@ -1,4 +1,4 @@
-// Initial values, decay and RoFormerV2; tests/oracles/test_model_config.py compares names and shapes with transformers'
+// Initial values, decay and RoFormerV2; tests/oracles/test_encoder_parity.py compares names and shapes with transformers'
 // own files (spec R-HF-03).
 #include "rf/model/weights.h"
 

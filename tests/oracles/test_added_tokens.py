@@ -5,13 +5,9 @@ import json
 import random
 
 import pytest
+import transformers
 from tokenizer_probe import ask, of_texts, offsets, write_vocabulary
-
-tokenizers = pytest.importorskip("tokenizers")
-transformers = pytest.importorskip("transformers")
-AddedToken, Tokenizer = tokenizers.AddedToken, tokenizers.Tokenizer
-models, normalizers = tokenizers.models, tokenizers.normalizers
-pre_tokenizers, processors = tokenizers.pre_tokenizers, tokenizers.processors
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 UNK = "[UNK]"
 # No two have one normalised form: of such tokens `tokenizers` finds either one at random.

@@ -85,19 +85,18 @@ def cosines(train, rows, *names):
     return np.stack([np.asarray(first.multiply(other).sum(1)).ravel() for other in others], 1)
 
 
-def test_class_of_a_text(model, tmp_path):
-    train, test, ours = measured(model, tmp_path, "classification", single)
-    counts = CountVectorizer(token_pattern=r"\S+").fit(column(train, "text"))
-    classes = MultinomialNB().fit(counts.transform(column(train, "text")), column(train, "label"))
-    predicted = classes.predict(counts.transform(column(test, "text")))
-    assert ours["accuracy"] == accuracy_score(column(test, "label"), predicted) > 0.5
-    assert ours["matthews"] == pytest.approx(matthews_corrcoef(column(test, "label"), predicted))
+def counts(train, rows):
+    return CountVectorizer(token_pattern=r"\S+").fit(column(train, "text")).transform(column(rows, "text"))
 
 
-def test_class_of_a_pair(model, tmp_path):
-    train, test, ours = measured(model, tmp_path, "classification", pair)
-    classes = GaussianNB().fit(cosines(train, train, "text", "pair"), column(train, "label"))
-    predicted = classes.predict(cosines(train, test, "text", "pair"))
+@pytest.mark.parametrize(
+    ("kind", "features", "classifier"),
+    [(single, counts, MultinomialNB()), (pair, lambda *rows: cosines(*rows, "text", "pair"), GaussianNB())],
+)
+def test_class_of_a_text_or_a_pair(model, tmp_path, kind, features, classifier):
+    train, test, ours = measured(model, tmp_path, "classification", kind)
+    classes = classifier.fit(features(train, train), column(train, "label"))
+    predicted = classes.predict(features(train, test))
     assert ours["accuracy"] == accuracy_score(column(test, "label"), predicted) > 0.5
     assert ours["matthews"] == pytest.approx(matthews_corrcoef(column(test, "label"), predicted))
 
@@ -128,10 +127,3 @@ def test_a_text_without_known_words_has_a_class_and_a_cosine(model, tmp_path):
     cli_support.results(*task_files.options(model, files, tmp_path / "out", "classification", "--epochs", 1))
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["bag_of_words"]["test"]["accuracy"] == 0.5
-
-
-@pytest.mark.parametrize("task", ["tokens", "answers"])
-def test_other_tasks_have_none(model, tmp_path, task):
-    files = task_files.write_splits(tmp_path, task_files.KINDS[task], train=8, valid=4)
-    cli_support.results(*task_files.options(model, files, tmp_path / "out", task, "--epochs", 1))
-    assert "bag_of_words" not in json.loads((tmp_path / "out" / "report.json").read_text())

@@ -22,36 +22,25 @@ def rows_of_ours(vocab_file, cases):
     return ask({"vocab": str(vocab_file), "batch": True}, cases)
 
 
+# Names of the library's columns, and ours.
+COLUMNS = {"input_ids": "ids", "token_type_ids": "types", "attention_mask": "mask"}
+
+
 def rows_of_transformers(samples, options):
-    options = dict(options)
-    sides = {key: options.pop(key) for key in ("truncation_side", "padding_side") if key in options}
-    options.pop("threads", None)
+    sides = {key: options[key] for key in ("truncation_side", "padding_side") if key in options}
+    options = {key: value for key, value in options.items() if key not in (*sides, "threads")}
     tokenizer = transformers.BertTokenizer(vocab={token: i for i, token in enumerate(VOCABULARY)}, **sides)
     texts = [tuple(sample) if len(sample) > 1 else sample[0] for sample in samples]
-    out = tokenizer(
-        texts,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        return_token_type_ids=True,
-        return_attention_mask=True,
-        **options,
-    )
-    columns = zip(
-        *(out[key] for key in ("input_ids", "offset_mapping", "token_type_ids", "attention_mask")), strict=True
-    )
+    returned = {f"return_{name}": True for name in ("offsets_mapping", "token_type_ids", "attention_mask")}
+    out = tokenizer(texts, **returned, **options)
     owners = out.get("overflow_to_sample_mapping", range(len(samples)))
-    return [
-        {
-            "ids": ids,
-            "begin": [begin for begin, _ in offsets],
-            "end": [end for _, end in offsets],
-            "types": types,
-            "mask": mask,
-            "text_index": [-1 if index is None else index for index in out.sequence_ids(i)],
-            "sample": owners[i],
-        }
-        for i, (ids, offsets, types, mask) in enumerate(columns)
-    ]
+    rows = []
+    for i, offsets in enumerate(out["offset_mapping"]):
+        row = {ours: out[theirs][i] for theirs, ours in COLUMNS.items()}
+        row |= {"begin": [begin for begin, _ in offsets], "end": [end for _, end in offsets]}
+        row["text_index"] = [-1 if index is None else index for index in out.sequence_ids(i)]
+        rows.append(row | {"sample": owners[i]})
+    return rows
 
 
 def random_samples(draw, pairs):

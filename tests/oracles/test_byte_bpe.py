@@ -5,16 +5,11 @@ import json
 import random
 
 import pytest
-from tokenizer_probe import ask, check_decoding, check_texts, of_texts, offsets, random_texts, refusal
+import transformers
+from tokenizer_probe import ask, changed, check_decoding, check_texts, of_texts, offsets, random_texts, refusal
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from tokenizer_texts import code_points
-
-tokenizers = pytest.importorskip("tokenizers")
-transformers = pytest.importorskip("transformers")
-AddedToken, Regex, Tokenizer = tokenizers.AddedToken, tokenizers.Regex, tokenizers.Tokenizer
-decoders, models, normalizers = tokenizers.decoders, tokenizers.models, tokenizers.normalizers
-pre_tokenizers, processors, trainers = tokenizers.pre_tokenizers, tokenizers.processors, tokenizers.trainers
-
 
 SPECIALS = ["<|endoftext|>", "[MASK]"]
 GPT2_EXPRESSION = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -48,46 +43,25 @@ def tune(tokenizer, variant):
         tokenizer.normalizer = normalizers.NFC()
     if "one-word" in variant:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    if "split" in variant:
-        split = pre_tokenizers.Split(Regex(GPT2_EXPRESSION), behavior="isolated")
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-        )
-    if "digits" in variant:
-        digits = pre_tokenizers.Digits(individual_digits=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    first = {"split": pre_tokenizers.Split(Regex(GPT2_EXPRESSION), behavior="isolated")}
+    first |= {"digits": pre_tokenizers.Digits(individual_digits=True)}
+    for name, step in first.items():
+        if name in variant:
+            level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=name == "digits")
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([step, level])
     if "trim" in variant:
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=True, add_prefix_space="prefix" in variant)
     if "added" in variant:
-        spaces = [AddedToken(" " * n, normalized=True) for n in range(2, 6)]
-        words = [
-            AddedToken("é", normalized=True),
-            AddedToken("wor", normalized=True, single_word=True),
-            AddedToken("ld", normalized=False, single_word=True),
-            AddedToken("<l>", normalized=False, lstrip=True),
-            AddedToken("<r>", normalized=False, rstrip=True),
-            AddedToken("<lr>", normalized=True, rstrip=True, lstrip=True),
-            AddedToken("<x", normalized=False),
-            AddedToken("<xy>", normalized=False),
-        ]
-        tokenizer.add_tokens(spaces + words)
+        normalized = {"é": {}, "wor": {"single_word": True}, "<lr>": {"rstrip": True, "lstrip": True}}
+        raw = {"ld": {"single_word": True}, "<l>": {"lstrip": True}, "<r>": {"rstrip": True}, "<x": {}, "<xy>": {}}
+        tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in range(2, 6)])
+        tokenizer.add_tokens([AddedToken(text, normalized=True, **flags) for text, flags in normalized.items()])
+        tokenizer.add_tokens([AddedToken(text, normalized=False, **flags) for text, flags in raw.items()])
     return tokenizer
 
 
-VARIANTS = [
-    "plain",
-    "nfc",
-    "prefix",
-    "prefix-trim",
-    "trim",
-    "one-word",
-    "split",
-    "added",
-    "nfc-added",
-    "nfc-added-prefix-trim",
-    "digits",
-    "digits-nfc-added-trim",
-]
+VARIANTS = ["plain", "nfc", "prefix", "prefix-trim", "trim", "one-word", "split", "added", "digits"]
+VARIANTS += ["nfc-added", "nfc-added-prefix-trim", "digits-nfc-added-trim"]
 
 
 @pytest.fixture(scope="module")
@@ -236,17 +210,6 @@ def test_saved_and_loaded_again(tmp_path, trained):
     assert again.special_tokens_map == wrapped.special_tokens_map
 
 
-def change(tokenizer, **sections):
-    document = json.loads(tokenizer.to_str())
-    for path, value in sections.items():
-        *parents, last = path.split("__")
-        section = document
-        for parent in parents:
-            section = section[parent]
-        section[last] = value
-    return json.dumps(document)
-
-
 REFUSED = [
     ({"model__dropout": 0.1}, "model.dropout"),
     ({"model__continuing_subword_prefix": "##"}, "model.continuing_subword_prefix"),
@@ -272,5 +235,5 @@ REFUSED = [
 
 @pytest.mark.parametrize(("changes", "named"), REFUSED, ids=[str(named) for _, named in REFUSED])
 def test_refused_by_name(tmp_path, trained, changes, named):
-    (tmp_path / "tokenizer.json").write_text(change(Tokenizer.from_str(trained), **changes), encoding="utf-8")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(changed(json.loads(trained), changes)), encoding="utf-8")
     assert named in refusal(tmp_path)

@@ -76,37 +76,36 @@ class Command:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize("form", ("zip", "old", "plain"))
-def test_a_pickle_that_asks_for_code(form, tmp_path):
-    make_oracle("RoFormer", "Model").config.save_pretrained(tmp_path / "a")
-    content = {"embeddings.word_embeddings.weight": torch.ones(2), "other": Command(tmp_path / "made")}
-    path = tmp_path / "a" / "pytorch_model.bin"
-    if form == "plain":
-        path.write_bytes(pickle.dumps(content))
-    else:
-        torch.save(content, path, _use_new_zipfile_serialization=form == "zip")
-    with pytest.raises(ValueError, match=rf"^\[convert\] {path} must hold tensors alone and no code, got: ") as raised:
-        roformer_cpp.convert(tmp_path / "a", tmp_path / "b")
-    assert "\n" not in str(raised.value)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a"]
+NO_CODE = "must hold tensors alone and no code, got: "
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
+        ("code", NO_CODE),
+        ("code in the old format", NO_CODE),
+        ("code by pickle", NO_CODE),
+        (b"damaged", NO_CODE),
         ([torch.ones(2)], "must hold tensors by name, got list"),
         ({"a": {"b": torch.ones(2)}}, "must hold tensors by name, got dict for a"),
         ({"a": torch.ones(2, dtype=torch.complex64)}, "of a dtype of safetensors, got torch.complex64 for a"),
         ({"a": torch.ones(2).to_sparse()}, "tensors must be dense, .* got torch.float32 for a"),
-        (b"damaged", "must hold tensors alone and no code, got: "),
     ],
 )
 def test_other_pickles(content, message, tmp_path):
     make_oracle("RoFormer", "Model").config.save_pretrained(tmp_path / "a")
     path = tmp_path / "a" / "pytorch_model.bin"
-    path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
-    with pytest.raises(ValueError, match=message):
+    code = {"embeddings.word_embeddings.weight": torch.ones(2), "other": Command(tmp_path / "made")}
+    if content == "code by pickle" or isinstance(content, bytes):
+        path.write_bytes(content if isinstance(content, bytes) else pickle.dumps(code))
+    else:
+        torch.save(
+            code if isinstance(content, str) else content, path, _use_new_zipfile_serialization="old" not in content
+        )
+    with pytest.raises(ValueError, match=rf"^\[convert\] .*{message}") as raised:
         roformer_cpp.convert(tmp_path / "a", tmp_path / "b")
+    assert "\n" not in str(raised.value)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a"]
 
 
 def test_bad_indices_of_pickles(tmp_path):
@@ -163,16 +162,21 @@ def test_files_beside_the_weights(tmp_path):
 
 def test_targets(tmp_path):
     save("rope", tmp_path / "a")
-    target = tmp_path / "b"
+    target, full = tmp_path / "b", tmp_path / "full"
     target.mkdir()
+    full.mkdir()
+    (full / "letter.txt").write_text("dear")
+
+    def refused(path, message, error=ValueError, overwrite=True):
+        with pytest.raises(error, match=message):
+            roformer_cpp.convert(tmp_path / "a", path, overwrite=overwrite)
+
     roformer_cpp.convert(tmp_path / "a", target)  # empty
-    with pytest.raises(ValueError, match=r"^\[convert\] the target must be new or empty without overwrite, got "):
-        roformer_cpp.convert(tmp_path / "a", target)
+    refused(target, r"^\[convert\] the target must be new or empty without overwrite, got ", overwrite=False)
     (target / "old").mkdir()
     for name in ("letter.txt", "notes.json", "old/config.json", "config.json.bak", ".hidden", "README.md"):
         (target / name).write_text("mine")
-        with pytest.raises(ValueError, match=r"with nothing else in it, got .*\(move it, or choose another target\)"):
-            roformer_cpp.convert(tmp_path / "a", target, overwrite=True)
+        refused(target, r"with nothing else in it, got .*\(move it, or choose another target\)")
         assert (target / name).read_text() == "mine" and (target / "model.safetensors").exists()
         (target / name).unlink()
     (target / "old").rmdir()
@@ -181,17 +185,11 @@ def test_targets(tmp_path):
     (target / "task.json").write_text("{}")
     roformer_cpp.convert(tmp_path / "a", target, overwrite=True)
     assert not (target / "task.json").exists() and (target / "model.safetensors").exists()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match=r"only a model directory is overwritten, got .* without config.json"):
-        roformer_cpp.convert(tmp_path / "a", tmp_path / "full", overwrite=True)
+    refused(full, r"only a model directory is overwritten, got .* without config.json")
     for given in (tmp_path / "a", tmp_path / "a" / "inside", tmp_path):
-        with pytest.raises(ValueError, match="target and source must not be, or lie inside, each other"):
-            roformer_cpp.convert(tmp_path / "a", given, overwrite=True)
-    with pytest.raises(ValueError, match="the target must be a directory, got the file"):
-        roformer_cpp.convert(tmp_path / "a", tmp_path / "full" / "letter.txt")
-    with pytest.raises(FileNotFoundError, match="the folder of the target must exist, got "):
-        roformer_cpp.convert(tmp_path / "a", tmp_path / "no" / "where")
+        refused(given, "target and source must not be, or lie inside, each other")
+    refused(full / "letter.txt", "the target must be a directory, got the file")
+    refused(tmp_path / "no" / "where", "the folder of the target must exist, got ", FileNotFoundError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "full"]
 
 

@@ -10,39 +10,24 @@ import transformers
 
 import roformer_cpp
 import tolerances as tol
+from parity_case import perturbed
 
 SEED, STEP = 11, 5
 LAYERS = 2
 HIDDEN, PROBABILITIES, CLASSIFIER = 0.3, 0.2, 0.4  # a share of their own
-SIZES = {
-    "vocab_size": 53,
-    "hidden_size": 24,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 2,
-    "intermediate_size": 37,
-    "max_position_embeddings": 40,
-    "hidden_dropout_prob": HIDDEN,
-    "attention_probs_dropout_prob": PROBABILITIES,
-    "num_labels": 5,
-}
+SIZES = dict(vocab_size=53, hidden_size=24, num_hidden_layers=LAYERS, num_attention_heads=2, intermediate_size=37)
+SIZES |= dict(hidden_dropout_prob=HIDDEN, attention_probs_dropout_prob=PROBABILITIES, num_labels=5)
+SIZES |= dict(max_position_embeddings=40)
 EMBEDDINGS, LAYER = [HIDDEN], [PROBABILITIES, HIDDEN, HIDDEN]
 BODY = EMBEDDINGS + LAYER * LAYERS
 CROSS = EMBEDDINGS + [PROBABILITIES, HIDDEN, PROBABILITIES, HIDDEN, HIDDEN] * LAYERS
 # The sites of each class and what the task adds, in order.
-CASES = {
-    "RoFormerModel": BODY,
-    "RoFormerForMaskedLM": BODY,
-    "RoFormerForCausalLM": CROSS,
-    "RoFormerForSequenceClassification": [*BODY, HIDDEN, HIDDEN],
-    "RoFormerForMultipleChoice": BODY,
-    "RoFormerForTokenClassification": [*BODY, HIDDEN],
-    "RoFormerForQuestionAnswering": BODY,
-    "BertModel": BODY,
-    "BertForMaskedLM": BODY,
-    "BertForSequenceClassification": [*BODY, CLASSIFIER],
-    "BertForMultipleChoice": [*BODY, CLASSIFIER],
-    "BertForTokenClassification": [*BODY, CLASSIFIER],
-}
+CASES = {f"{family}{head}": BODY for family in ("RoFormer", "Bert") for head in ("Model", "ForMaskedLM")}
+CASES |= {"RoFormerForMultipleChoice": BODY, "RoFormerForQuestionAnswering": BODY, "RoFormerForCausalLM": CROSS}
+CASES |= {"RoFormerForTokenClassification": [*BODY, HIDDEN]}
+CASES |= {"RoFormerForSequenceClassification": [*BODY, HIDDEN, HIDDEN]}
+CASES |= {f"BertFor{task}": [*BODY, CLASSIFIER] for task in ("MultipleChoice", "SequenceClassification")}
+CASES |= {"BertForTokenClassification": [*BODY, CLASSIFIER]}
 
 
 def oracle_of(name):
@@ -53,12 +38,7 @@ def oracle_of(name):
         config = transformers.RoFormerConfig(**options)
     else:
         config = transformers.BertConfig(**options, classifier_dropout=CLASSIFIER)
-    model = getattr(transformers, name)(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.3 * torch.randn(parameter.shape))
-    return model
+    return perturbed(getattr(transformers, name)(config))
 
 
 @pytest.mark.parametrize("name", CASES)

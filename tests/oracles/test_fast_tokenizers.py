@@ -1,23 +1,27 @@
-"""The pipelines `bert` and `roformer` against `transformers` 5, which runs them on the library `tokenizers`.
-
-Words, ids and offsets (spec R-TOK-01, R-TOK-04, R-TOK-05 table set A).
-"""
+"""The pipelines `bert` and `roformer` against `transformers` 5, which runs them on the library `tokenizers`: words, ids
+and offsets (spec R-TOK-01, R-TOK-04, R-TOK-05 table set A) of random strings, and of real texts (tests/samples)."""
 
 import random
 import unicodedata
-from pathlib import Path
 
 import pytest
-from tokenizer_probe import ask, check_byte_offsets, first_of_words, of_texts, offsets, write_vocabulary
+import rjieba
+import tokenizers
+import transformers
+from tokenizer_probe import (
+    DICTIONARY,
+    ROOT,
+    ask,
+    check_byte_offsets,
+    chinese_strings,
+    dictionary_words,
+    first_of_words,
+    of_texts,
+    offsets,
+    write_vocabulary,
+)
 
-from tokenizer_texts import code_points, interesting_characters, random_strings, small_vocabulary
-
-tokenizers = pytest.importorskip("tokenizers")
-transformers = pytest.importorskip("transformers")
-jieba = pytest.importorskip("jieba")
-pytest.importorskip("rjieba")
-
-DICTIONARY = Path(jieba.__file__).parent / "dict.txt"  # the words of rjieba too
+from tokenizer_texts import SPECIALS, code_points, interesting_characters, random_strings, small_vocabulary
 
 # do_lower_case, strip_accents, tokenize_chinese_chars
 OPTIONS = [  # each pair of values
@@ -112,32 +116,23 @@ def test_bert_on_random_strings(tmp_path, options):
 
 def chinese_vocabulary():
     """The small one, words of jieba's and the characters of its first words, some joined with others."""
-    words = [line.split(" ")[0] for line in DICTIONARY.read_text(encoding="utf-8").split("\n")[:-1]]
-    chosen = words[:: len(words) // 4000]
+    chosen = dictionary_words()[:: len(dictionary_words()) // 4000]
     chars = sorted({char for word in chosen for char in word})
     return list(dict.fromkeys(small_vocabulary() + chosen + chars[::2] + ["##" + char for char in chars[::3]] + [" "]))
 
 
-def chinese_strings(count, seed):
-    """Random strings in which every other part is Chinese, and Chinese with other things inside."""
-    draw = random.Random(seed)
-    words = [line.split(" ")[0] for line in DICTIONARY.read_text(encoding="utf-8").split("\n")[:-1]]
-    for text in random_strings(count, seed):
-        parts = [text]
-        for _ in range(draw.randrange(1, 10)):
-            word = draw.choice(words)
-            kind = draw.randrange(8)
-            if kind == 0:
-                cut = draw.randrange(len(word) + 1)
-                word = word[:cut] + draw.choice(["\u200b", "\u0301", "A", "\x00", "[SEP]", "\ue000", "."]) + word[cut:]
-            parts.append(word + draw.choice(["", "", "\u3002", "\uff0c", " ", "%", "3.5", "C++", "\r\n"]))
-        draw.shuffle(parts)
-        yield "".join(parts)
+COMMON = ["\u200b", "\u0301", "A", "\x00", "[SEP]", "\ue000", "%", "3.5", "C++", "e\u0301\u0323", "İstanbul"]
 
 
 @pytest.mark.parametrize("options", [*DEFAULTS, (True, False, True), (False, True, False)])
 def test_roformer_on_random_strings(tmp_path, options):
-    check_encodings("roformer", list(chinese_strings(1_000, seed=12)), chinese_vocabulary(), options, tmp_path)
+    check_encodings(
+        "roformer",
+        [*chinese_strings(1_000, 12, COMMON), *random_strings(300, seed=12)],
+        chinese_vocabulary(),
+        options,
+        tmp_path,
+    )
 
 
 def test_roformer_on_long_texts(tmp_path):
@@ -146,7 +141,7 @@ def test_roformer_on_long_texts(tmp_path):
     texts = [
         "x" * lead + word * 800 + gap + word * 20 for lead in range(3) for gap in ("", "\u3002", "\u0301", "e\u0301")
     ]
-    texts.append("".join(chinese_strings(600, seed=13)))
+    texts.append("".join(chinese_strings(600, 13, COMMON)))
     assert all(len(text.encode()) > 16_384 for text in texts)
     check_encodings("roformer", texts, [*chinese_vocabulary(), word], DEFAULTS[0], tmp_path)
 
@@ -161,14 +156,51 @@ def test_long_words():
     check_words(texts, DEFAULTS[0])
 
 
+# First and last code points of blocks of ideographs.
+EDGES = [0x2A6DF, 0x2A6E0, 0x2A700, 0x2B739, 0x2B73F, 0x2B740, 0x2B81D, 0x2B81F, 0x2B820, 0x2B91F, 0x2B920, 0x2CEA1]
+EDGES += [0x2CEAF, 0x2CEB0, 0x2EBE0, 0x2EBEF, 0x2EBF0, 0x2F800, 0x2FA1D, 0x2FA1F, 0x2FA20, 0x2FFFE, 0x2FFFF, 0x30000]
+EDGES += [0x3134A, 0x3134B, 0x31350, 0x323AF, 0x3FFFF]
+
+
 @pytest.mark.parametrize("options", DEFAULTS)
 def test_roformer_on_every_code_point(tmp_path, options):
-    """A sample of those that no table treats in a special way, all others; alone and inside a word."""
-    vocabulary = chinese_vocabulary()
-    codes = [code for code in code_points() if code < 0x3400 or code % 29 == 0]
-    pieces = [f"{chr(code)} \u4e2d{chr(code)}\u56fdX{chr(code)}y" for code in codes]
+    """A sample of those that no table treats in a special way, all others; alone, inside a word, and in rows. Some are
+    in the vocabulary, or in words of it."""
+    special = {*range(0x3400), *range(0xFFF0, 0x10000), *range(0xE0000, 0xE0200), *EDGES}
+    chars = [chr(code) for code in code_points() if code in special or code % 29 == 0]
+    more = [*chars[::3], *("\u4e2d" + char for char in chars[1::3]), *("##" + char for char in chars[::5])]
+    vocabulary = [token for token in dict.fromkeys([*chinese_vocabulary(), *more]) if not set(token) & set("\n\r")]
+    draw = random.Random(6)
+    pieces = [f"{x} \u4e2d{x}\u56fdX{x}y {draw.choice(chars)}{x}{draw.choice(chars)}中国{x}" for x in chars]
     texts = [" ".join(pieces[i : i + 64]) for i in range(0, len(pieces), 64)]
     check_encodings("roformer", texts, vocabulary, options, tmp_path)
+
+
+def lines(name):
+    return (ROOT / "tests" / "samples" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+
+def word_pieces(texts):
+    """A vocabulary that the library learns from the texts."""
+    learned = tokenizers.BertWordPieceTokenizer(lowercase=True)
+    learned.train_from_iterator(texts, vocab_size=400, min_frequency=1, special_tokens=SPECIALS, show_progress=False)
+    return sorted(learned.get_vocab(), key=learned.get_vocab().get)
+
+
+def words_of_jieba(texts):
+    """The words that rjieba finds, every other one, and the characters, so that words are cut in each way."""
+    words = sorted({word for text in texts for word in rjieba.cut(text.lower(), False) if word.strip()})
+    characters = sorted({char for text in texts for char in text.lower() if char.strip()})
+    return list(dict.fromkeys([*SPECIALS, *words[::2], *characters, *("##" + char for char in characters[::2])]))
+
+
+@pytest.mark.parametrize("options", DEFAULTS)
+@pytest.mark.parametrize("name", ["english", "chinese"])
+def test_real_texts(tmp_path, name, options):
+    texts = lines(name)
+    check_encodings("bert", [*texts, " ".join(texts)], word_pieces(texts), options, tmp_path)
+    texts += [a + b for a, b in zip(lines("english"), lines("chinese"), strict=False)] + ["".join(texts)]
+    check_encodings("roformer", texts, words_of_jieba(lines(name)), options, tmp_path)
 
 
 @pytest.mark.parametrize("pipeline", CLASSES)

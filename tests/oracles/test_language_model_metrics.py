@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from cli_support import PROGRAM, make_data, results
+from parity_case import perturbed
 from shard_file import shard_tokens
 from tolerances import T4_MAX
 
@@ -21,22 +22,12 @@ def model(tmp_path_factory):
     make_data(folder)
     size = len((folder / "data" / "vocab.txt").read_text().splitlines())
     torch.manual_seed(5)
-    config = transformers.RoFormerConfig(
-        vocab_size=size,
-        embedding_size=16,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=64,
-    )
-    model = transformers.RoFormerForMaskedLM(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
-        # So that the likeliest token is the right one at some places.
-        tokens = np.concatenate([shard_tokens(path) for path in (folder / "data").glob("train*.rfs")])
-        model.cls.predictions.bias[int(np.bincount(tokens).argmax())] += 5
+    sizes = dict(vocab_size=size, max_position_embeddings=64, hidden_size=16, num_hidden_layers=2)
+    sizes |= dict(num_attention_heads=2, intermediate_size=24)
+    model = perturbed(transformers.RoFormerForMaskedLM(transformers.RoFormerConfig(**sizes)))
+    # So that the likeliest token is the right one at some places.
+    tokens = np.concatenate([shard_tokens(path) for path in (folder / "data").glob("train*.rfs")])
+    model.cls.predictions.bias.data[int(np.bincount(tokens).argmax())] += 5
     model.save_pretrained(folder / "model")
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         (folder / "model" / name).write_bytes((folder / "data" / name).read_bytes())

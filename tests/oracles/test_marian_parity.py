@@ -14,23 +14,10 @@ from parity_case import assert_close, perturbed
 from roformer_cpp.translation import Translation, load_translation_model
 
 PAD, END, START = 0, 1, 2
-SIZES = {
-    "vocab_size": 61,
-    "d_model": 24,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 37,
-    "decoder_ffn_dim": 41,
-    "max_position_embeddings": 64,
-    "activation_function": "swish",
-    "scale_embedding": True,
-    "pad_token_id": PAD,
-    "eos_token_id": END,
-    "decoder_start_token_id": START,
-    "forced_eos_token_id": None,
-}
+SIZES = dict(vocab_size=61, d_model=24, encoder_layers=2, decoder_layers=3, encoder_ffn_dim=37, decoder_ffn_dim=41)
+SIZES |= dict(encoder_attention_heads=2, decoder_attention_heads=4, max_position_embeddings=64, scale_embedding=True)
+SIZES |= dict(activation_function="swish", pad_token_id=PAD, eos_token_id=END, decoder_start_token_id=START)
+SIZES |= dict(forced_eos_token_id=None)
 
 
 def make_oracle(folder=None, **changes):
@@ -140,21 +127,10 @@ def test_rope_in_self_attention_alone(tmp_path):
 
 
 def their_translations(oracle, source, mask, beams, penalty, tokens):
-    generated = oracle.generate(
-        input_ids=source,
-        attention_mask=mask,
-        num_beams=beams,
-        length_penalty=penalty,
-        max_new_tokens=tokens,
-        do_sample=False,
-        early_stopping=False,
-        bad_words_ids=[[PAD]],
-    )
-    rows = []
-    for row in generated[:, 1:].tolist():
-        end = row.index(END) if END in row else len(row)
-        rows.append([token for token in row[:end] if token != PAD])
-    return rows
+    options = dict(num_beams=beams, length_penalty=penalty, max_new_tokens=tokens, do_sample=False)
+    options |= dict(early_stopping=False, bad_words_ids=[[PAD]])
+    generated = oracle.generate(input_ids=source, attention_mask=mask, **options)[:, 1:].tolist()
+    return [[token for token in row[: [*row, END].index(END)] if token != PAD] for row in generated]
 
 
 @pytest.mark.parametrize(("beams", "penalty"), ((1, 1.0), (4, 0.6), (3, 2.0)))
@@ -232,6 +208,12 @@ def test_logits_beyond_float32(beams, tmp_path):
             load_translation_model(tmp_path, dtype=dtype).translate([[5, 6, END]], beams=beams, max_extra=4)
 
 
+def refusal(folder):
+    with pytest.raises(RuntimeError) as refused:
+        load_translation_model(folder)
+    return str(refused.value)
+
+
 def test_refused_configurations(tmp_path):
     make_oracle(tmp_path)
     config = (tmp_path / "config.json").read_text()
@@ -244,9 +226,7 @@ def test_refused_configurations(tmp_path):
         ({"pad_token_id": 61}, "pad_token_id must be below the vocabulary's 61, got 61"),
     ):
         change_config(tmp_path, **changes)
-        with pytest.raises(RuntimeError) as refused:
-            load_translation_model(tmp_path)
-        assert message in str(refused.value)
+        assert message in refusal(tmp_path)
         (tmp_path / "config.json").write_text(config)
 
 
@@ -254,23 +234,16 @@ def test_refused_weights(tmp_path):
     make_oracle(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     name = "model.decoder.layers.2.encoder_attn.v_proj.weight"
-
-    def refused(changed):
-        save_file({key: value.clone() for key, value in changed.items()}, tmp_path / "model.safetensors")
-        with pytest.raises(RuntimeError) as error:
-            load_translation_model(tmp_path)
-        return str(error.value)
-
-    assert f"got no {name}" in refused({key: value for key, value in weights.items() if key != name})
-    assert f'"{name}" must have the shape [24, 24] by the config, got [24, 23]' in refused(
-        weights | {name: weights[name][:, :23]}
-    )
-    assert 'got "other"' in refused(weights | {"other": weights[name]})
-    assert f"weights must be finite in Float, got nan in {name}[0, 0]" in refused(
-        weights | {name: torch.full_like(weights[name], torch.nan)}
-    )
-    different = {"lm_head.weight": torch.zeros(61, 24)}
-    assert "share one matrix, got other values" in refused(weights | different)
+    for changed, message in (
+        ({name: None}, f"got no {name}"),
+        ({name: weights[name][:, :23]}, f'"{name}" must have the shape [24, 24] by the config, got [24, 23]'),
+        ({"other": weights[name]}, 'got "other"'),
+        ({name: weights[name] * torch.nan}, f"weights must be finite in Float, got nan in {name}[0, 0]"),
+        ({"lm_head.weight": torch.zeros(61, 24)}, "share one matrix, got other values"),
+    ):
+        kept = {key: value.clone() for key, value in (weights | changed).items() if value is not None}
+        save_file(kept, tmp_path / "model.safetensors")
+        assert message in refusal(tmp_path)
     shutil.rmtree(tmp_path)
     with pytest.raises(FileNotFoundError):
         load_translation_model(tmp_path)

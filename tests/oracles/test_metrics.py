@@ -2,7 +2,6 @@
 
 import collections
 import json
-import os
 import random
 import re
 import string
@@ -15,10 +14,10 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
+from cli_support import PROGRAM
 from tolerances import T1_ATOL, T1_RTOL
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "metrics_probe"
+PROBE = PROGRAM.parent / "tests" / "metrics_probe"
 
 
 def ours(cases):

@@ -1,5 +1,5 @@
-"""ONNX files of every position encoding, and of batches of all shapes, against our own modules in float64, which other
-tests compare with the papers, and against a second implementation of the operators."""
+"""ONNX files of every position encoding and feature map, and of batches of all shapes, against our own modules in
+float64, which other tests compare with the papers, and against a second implementation of the operators."""
 
 import json
 import re
@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import roformer_cpp
-import tolerances as tol
 from encoding_files import INFOS, sweep_keys
-from engine_case import SIZES, VOCAB, assert_close, make_sequences
-from engine_modules import hidden_of, save
+from engine_case import LENGTHS, SIZES, VOCAB, assert_close, make_sequences
+from engine_modules import hidden_of, save, save_linear
 from onnx_case import OPSETS, kept, padded, run
+from parity_case import perturbed
 
 ROPE = {"type": "rope"}
 SCALED = {"factor": 4.0, "original_max_position_embeddings": 8}
@@ -56,15 +56,42 @@ BOTH = [*OPTIONS[:3], {"type": "shaw"}, {"type": "t5"}, {"type": "tupe-r"}, {"ty
 CASES = [(e, o) for i, e in enumerate([*PLAIN, *OPTIONS]) for o in (OPSETS if e in BOTH else OPSETS[i % 2 :][:1])]
 
 
+def check(folder, lengths=LENGTHS, **options):
+    """Exports a model."""
+    roformer_cpp.export_onnx(folder, folder / "model.onnx", **options)
+    ids, types = make_sequences(lengths)
+    batch = padded(ids, types)
+    ours = kept(run(folder / "model.onnx", *batch)["last_hidden_state"], batch[1])
+    assert_close(ours, hidden_of(roformer_cpp.load_model(folder, dtype="float64"), ids, types))
+
+
 @pytest.mark.parametrize(("encoding", "opset"), CASES, ids=json.dumps)
 def test_encodings(encoding, opset, tmp_path):
     save(encoding, tmp_path)
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
-    ids, types = make_sequences()
-    batch = padded(ids, types)
-    ours = kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1])
-    exact = hidden_of(roformer_cpp.load_model(tmp_path, dtype="float64"), ids, types)
-    assert_close(ours, exact)
+    check(tmp_path, opset=opset)
+
+
+MAPS = ("elu", "shen_original", "shen", "favor", "relu", "cosine")
+LINEAR = [(name, site, {}, "rope") for name in MAPS for site in ("after_map", "before_map", "none")]
+LINEAR += [
+    ("elu", "after_map", {"rotate_denominator": True, "eps": 0.5}, "rope"),
+    ("favor", "after_map", {"num_features": 10, "feature_eps": 0.01, "orthogonal": False}, "rope"),
+    (
+        "favor",
+        "after_map",
+        {"eps": 1e-3, "num_features": 12},
+        ROPE | {"partial_rotary_factor": 0.5, "layout": "halves"},
+    ),
+    ("relu", "after_map", {}, "xpos"),
+    ("elu", "after_map", {}, ["learned", "rope"]),
+]
+
+
+@pytest.mark.parametrize(("feature_map", "site", "options", "encoding"), LINEAR, ids=str)
+def test_linear_attention(feature_map, site, options, encoding, tmp_path):
+    save_linear(tmp_path, feature_map, site, encoding=encoding, options=options)
+    for opset in OPSETS:
+        check(tmp_path, opset=opset)
 
 
 class Steps(roformer_cpp.CustomEncoding):
@@ -79,16 +106,8 @@ class Steps(roformer_cpp.CustomEncoding):
 def test_an_encoding_in_python(tmp_path):
     """Its terms are in the directory, as those of others are."""
     roformer_cpp.register_encoding("steps-of-onnx", Steps)
-    model = roformer_cpp.build_model(SIZES | {"position_encoding": "steps-of-onnx"})
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(tol.PERTURBED * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
-    model.save(tmp_path)
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
-    ids, types = make_sequences()
-    batch = padded(ids, types)
-    ours = kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1])
-    assert_close(ours, hidden_of(model, ids, types))
+    perturbed(roformer_cpp.build_model(SIZES | {"position_encoding": "steps-of-onnx"})).save(tmp_path)
+    check(tmp_path)
 
 
 @pytest.mark.parametrize("name", NOT_EXPORTED)
@@ -113,10 +132,13 @@ def test_a_family_of_bert_with_rope(tmp_path):
 # ---- shapes
 
 
-@pytest.mark.parametrize(("encoding", "opset"), [("rope", 23), ("t5", 23), ("shaw", 17), ("tupe-r", 17)])
+ROWS = [("rope", 23), ("t5", 23), ("shaw", 17), ("tupe-r", 17), *((name, 23) for name in MAPS)]
+
+
+@pytest.mark.parametrize(("encoding", "opset"), ROWS)
 def test_rows_without_any_token(encoding, opset, tmp_path):
-    """The attention of such a row is 0, and the other rows are what they were."""
-    model = save(encoding, tmp_path)
+    """The attention of such a row is 0, and the other rows are what they were. Encodings, and feature maps."""
+    model = save_linear(tmp_path, encoding, "before_map") if encoding in MAPS else save(encoding, tmp_path)
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
     ids, mask, types = padded(*make_sequences())
     mask[1] = 0
@@ -158,11 +180,7 @@ def test_longer_than_the_limit(length, encoding, opset, tmp_path):
 def test_longer_than_max_position_embeddings(tmp_path):
     """A rotation has no last position: transformers' table would end, ours is longer."""
     save("rope", tmp_path)
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=100)
-    ids, types = make_sequences((100,))
-    exact = hidden_of(roformer_cpp.load_model(tmp_path, dtype="float64"), ids, types)
-    batch = padded(ids, types)
-    assert_close(run(tmp_path / "model.onnx", *batch)["last_hidden_state"][0], exact)
+    check(tmp_path, (100,), length=100)
 
 
 def test_what_the_file_says(tmp_path):

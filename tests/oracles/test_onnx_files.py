@@ -13,7 +13,7 @@ import roformer_cpp
 import sentence_model
 from cli_support import ROOT
 from engine_case import LENGTHS, make_sequences
-from engine_modules import save, save_linear
+from engine_modules import save
 from onnx_case import padded, run
 
 
@@ -88,22 +88,20 @@ def test_two_gib_are_in_a_second_file_and_an_error_leaves_what_was_there(tmp_pat
 
 
 DYNAMIC = {"type": "rope", "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}
+CAUSAL = {"attention": {"type": "linear", "feature_map": "elu", "rope_site": "after_map"}, "is_decoder": True}
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    "encoding, keys, message",
     [
-        (
-            lambda d: save_linear(d, "elu", "after_map", is_decoder=True),
-            "linear attention must be bidirectional, got a",
-        ),
-        (lambda d: save(DYNAMIC, d), r"\(rope_type dynamic\) must stay within 32 tokens here, got 33"),
-        (lambda d: save("tupe-a", d), "length must be at most 32 for this model, got 33"),
+        ("rope", CAUSAL, "linear attention must be bidirectional, got a"),
+        (DYNAMIC, {}, r"\(rope_type dynamic\) must stay within 32 tokens here, got 33"),
+        ("tupe-a", {}, "length must be at most 32 for this model, got 33"),
     ],
 )
-def test_models_that_have_no_graph(make, message, tmp_path):
+def test_models_that_have_no_graph(encoding, keys, message, tmp_path):
     """Of this length."""
-    make(tmp_path)
+    save(encoding, tmp_path, **keys)
     with pytest.raises(ValueError, match=rf"^\[\w+\] .*{message}"):
         roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=33)
     assert not list(tmp_path.glob("*.onnx"))
@@ -172,12 +170,8 @@ def test_the_command(tmp_path, capsys):
     model, output = str(tmp_path), str(tmp_path / "model.onnx")
     assert main([model, output, "--opset", "17", "--task", "hidden", "--length", "12"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert (
-        result["output"] == output
-        and result["outputs"] == ["last_hidden_state"]
-        and result["length"] == 12
-        and result["opset"] == 17
-    )
+    expected = {"output": output, "outputs": ["last_hidden_state"], "length": 12, "opset": 17}
+    assert result | expected == result
     assert run(tmp_path / "model.onnx", *padded(*make_sequences(LENGTHS[2:3])))
     assert main([model, output, "--external-data"]) == 0 and (tmp_path / "model.onnx.data").exists()
     capsys.readouterr()

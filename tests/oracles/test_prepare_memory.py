@@ -3,16 +3,17 @@
 
 import gzip
 import json
-import os
 import resource
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
+from tokenizer_probe import write_vocabulary
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "data_probe"
+from cli_support import PROGRAM
+from tokenizer_texts import SPECIALS
+
+PROBE = PROGRAM.parent / "tests" / "data_probe"
 MB = 1_000_000
 SENTENCE = "some words of every day, and a few more of them than that; "
 TOKENS = 15
@@ -20,17 +21,10 @@ TOKENS = 15
 
 @pytest.fixture
 def model(tmp_path):
-    tokens = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *dict.fromkeys(SENTENCE.replace(",", "").replace(";", "").split()),
-    ]
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join([*tokens, ",", ";"]) + "\n")
+    words = dict.fromkeys(SENTENCE.replace(",", "").replace(";", "").split())
+    write_vocabulary(folder / "vocab.txt", [*SPECIALS, *words, ",", ";"])
     return folder
 
 
@@ -51,12 +45,10 @@ def prepare(path, model, **options):
 
 def packed(path, head, block, megabytes):
     """Writes `head`, then `block` again and again up to this size, with gzip."""
-    repeats = megabytes * MB // len(block)
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(head)
-        many = block * max(MB // len(block), 1)
-        for _ in range(repeats // (len(many) // len(block))):
-            file.write(many)
+        for _ in range(megabytes):
+            file.write(block * (MB // len(block)))
     return path
 
 
@@ -71,21 +63,15 @@ def test_memory_does_not_grow_with_the_file(tmp_path, model):
     assert peaks[1] < peaks[0] + 20, peaks
 
 
-@pytest.mark.parametrize("rule", ["file", "line"])
-def test_memory_does_not_grow_with_a_document(tmp_path, model, rule):
-    """Also where it is the first, which waits for the split that has none while it is not too long."""
-    path = packed(tmp_path / "a.txt.gz", b"some\n\n" if rule == "line" else b"", SENTENCE.encode(), 100)
+@pytest.mark.parametrize(("rule", "documents"), [("file", 1), ("line", 2), ("blank-line", 1)])
+def test_memory_does_not_grow_with_a_document(tmp_path, model, rule, documents):
+    """Also where it is the first, which waits for the split that has none while it is not too long; nor with a line of
+    spaces."""
+    block = b" " * 1000 if rule == "blank-line" else SENTENCE.encode()
+    path = packed(tmp_path / "a.txt.gz", b"" if rule == "file" else b"some\n\n", block, 100)
     report, peak = prepare(path, model, documents=rule)
-    assert report["documents"] == (2 if rule == "line" else 1)
-    assert report["tokens"] > 1_600_000 * TOKENS
-    assert peak < 100, peak
-
-
-def test_memory_does_not_grow_with_a_blank_line(tmp_path, model):
-    path = packed(tmp_path / "a.txt.gz", b"some\n\n", b" " * 1000, 100)
-    report, peak = prepare(path, model, documents="blank-line")
-    assert report["documents"] == report["tokens"] == 1
-    assert peak < 100, peak
+    assert report["documents"] == documents and peak < 100, peak
+    assert report["tokens"] == 1 if rule == "blank-line" else report["tokens"] > 1_600_000 * TOKENS
 
 
 def test_a_json_line_of_100_mb(tmp_path, model):

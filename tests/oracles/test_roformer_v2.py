@@ -13,37 +13,31 @@ import roformer_v2_reference as reference
 import tolerances as tol
 from engine_case import assert_close, make_sequences
 from onnx_case import kept, padded, run
+from parity_case import assert_close_gradients, gradients_of, make_batch
 from rf_engine import Engine, EngineError
 
 CHANGES = ({}, {"embedding_size": 16}, {"hidden_act": "gelu", "num_attention_heads": 3})
 
 
-def make_batch(tokens=13):
-    """Four sequences with 0, 1, 4 and 7 tokens of padding on the right."""
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(1, 61, (4, tokens), generator=generator)
-    types = torch.randint(0, 3, (4, tokens), generator=generator)
-    mask = torch.ones(4, tokens, dtype=torch.int64)
-    for row, count in enumerate((0, 1, 4, 7)):
-        mask[row, tokens - count :] = 0
-    return ids * mask, mask, types
+def saved(folder, **changes):
+    """Saves a model with random weights; its configuration and weights."""
+    config = reference.config_of(**changes)
+    weights = reference.random_weights(config)
+    reference.save(folder, config, weights)
+    return config, weights
 
 
-def test_the_reference_norms_rows():
-    """What the norms must do: rows of mean square one, whatever their mean, and no weights."""
-    x = reference.rms(torch.randn(5, 24, dtype=torch.float64) * 3 + 2, 1e-12)
-    assert (x.square().mean(-1) - 1).abs().max() < 1e-9 and x.mean().abs() > 0.1
+def in_double(weights):
+    return {name: x.double() for name, x in weights.items()}
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_forward_and_gradients(changes, dtype, tmp_path):
-    config = reference.config_of(**changes)
-    weights = reference.random_weights(config)
-    reference.save(tmp_path, config, weights)
+    config, weights = saved(tmp_path, **changes)
     model = roformer_cpp.load_model(tmp_path, dtype=str(dtype).removeprefix("torch."))
     ids, mask, types = make_batch()
-    exact = {name: x.double().requires_grad_() for name, x in weights.items()}
+    exact = {name: x.requires_grad_() for name, x in in_double(weights).items()}
     hidden, logits = reference.forward(exact, config, ids, mask, types)
     ours = model(ids, mask, token_type_ids=types)
     for got, expected in ((ours["hidden"], hidden), (ours["logits"], logits)):
@@ -53,13 +47,7 @@ def test_forward_and_gradients(changes, dtype, tmp_path):
     labels = torch.where(chosen, ids.flatten() * 7 % 61, -100)
     for each in (ours["logits"], logits):
         torch.nn.functional.cross_entropy(each.flatten(0, 1), labels).backward()
-    gradients = dict(model.named_parameters())
-    assert gradients.keys() == exact.keys()
-    largest = max(x.grad.abs().max() for x in exact.values())
-    for name, x in exact.items():
-        bound = tol.GRADIENT_F64 if dtype == torch.float64 else tol.GRADIENT_F32
-        scale = max(x.grad.abs().max(), tol.GRADIENT_FLOOR * largest)
-        assert (gradients[name].grad - x.grad).abs().max() <= bound * scale, name
+    assert_close_gradients(gradients_of(model), {name: x.grad.to(dtype) for name, x in exact.items()})
 
 
 def test_dropout_comes_before_the_norm_of_the_embeddings():
@@ -76,50 +64,31 @@ def test_dropout_comes_before_the_norm_of_the_embeddings():
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
-def test_the_engine(changes, tmp_path):
-    config = reference.config_of(**changes)
-    weights = reference.random_weights(config)
-    reference.save(tmp_path, config, weights)
-    exact = {name: x.double() for name, x in weights.items()}
+def test_the_engine_and_onnx(changes, tmp_path):
+    config, weights = saved(tmp_path, **changes)
     ids, types = make_sequences()
-    expected = [
-        reference.forward(exact, config, torch.tensor(i)[None].long(), None, torch.tensor(t)[None].long())
-        for i, t in zip(ids, types, strict=True)
-    ]
-    hidden = np.concatenate([each[0][0].numpy() for each in expected])
-    logits = np.concatenate([each[1][0].numpy() for each in expected])
-    engine = Engine(tmp_path, token_budget=16)
-    assert_close(engine.logits(ids, types=types), logits)
-    assert np.array_equal(
-        engine.vocabulary_logits(ids, [0, 3, 42], types=types), engine.logits(ids, types=types)[[0, 3, 42]]
-    )
-    assert_close(Engine(tmp_path, head="none").hidden(ids, types=types), hidden)
-    mean = np.stack([each[0][0].mean(0).numpy() for each in expected])
-    assert_close(Engine(tmp_path, head="none").pooled(ids, "mean", types=types), mean)
+    rows, mask, kinds = map(torch.as_tensor, padded(ids, types))
+    expected = reference.forward(in_double(weights), config, rows, mask, kinds)
+    hidden, logits = (kept(x.numpy(), mask.numpy()) for x in expected)
+    engine, bare = Engine(tmp_path, token_budget=16), Engine(tmp_path, head="none")
+    ours = engine.logits(ids, types=types)
+    assert_close(ours, logits)
+    assert np.array_equal(engine.vocabulary_logits(ids, [0, 3, 42], types=types), ours[[0, 3, 42]])
+    assert_close(bare.hidden(ids, types=types), hidden)
+    mean = np.stack([x[: len(row)].mean(0).numpy() for x, row in zip(expected[0], ids, strict=True)])
+    assert_close(bare.pooled(ids, "mean", types=types), mean)
     for precision in ("bfloat16", "int8"):
         low = Engine(tmp_path, head="none", precision=precision).hidden(ids, types=types)
         cosine = (low * hidden).sum(-1) / np.linalg.norm(low, axis=-1) / np.linalg.norm(hidden, axis=-1)
         assert cosine.mean() > tol.LOW_PRECISION_COSINE
-
-
-@pytest.mark.parametrize("changes", CHANGES[:2], ids=str)
-def test_onnx(changes, tmp_path):
-    config = reference.config_of(**changes)
-    weights = reference.random_weights(config)
-    reference.save(tmp_path, config, weights)
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
-    batch = padded(*make_sequences())
-    ids, mask, types = (torch.as_tensor(x).long() for x in batch)
-    exact = {name: x.double() for name, x in weights.items()}
-    expected = reference.forward(exact, config, ids, mask, types)[1].numpy()
-    assert_close(kept(run(tmp_path / "model.onnx", *batch)["logits"], batch[1]), kept(expected, batch[1]))
+    found = run(tmp_path / "model.onnx", rows, mask, kinds)["logits"]
+    assert_close(kept(found, mask.numpy()), logits)
 
 
 def test_directories(tmp_path):
     """Saved as roformer_v2, with the port's keys and names, and bit by bit the same; transformers refuses it."""
-    config = reference.config_of()
-    weights = reference.random_weights(config)
-    reference.save(tmp_path / "theirs", config, weights)
+    _, weights = saved(tmp_path / "theirs")
     roformer_cpp.load_model(tmp_path / "theirs").save(tmp_path / "ours")
     written = json.loads((tmp_path / "ours" / "config.json").read_text())
     assert written["model_type"] == "roformer_v2" and written["architectures"] == ["RoFormerForMaskedLM"]

@@ -7,9 +7,6 @@ import pytest
 import torch
 from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as gpt_neox_rope
 from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as gptj_rope
-from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
-from transformers.models.llama.configuration_llama import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama_rope
 from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention, RoFormerSinusoidalPositionalEmbedding
 
@@ -69,22 +66,3 @@ def test_functions(theirs, options):
     x = random_BHTD()
     ours = roformer_cpp.rope(x, torch.arange(TOKENS), heads_first=True, **options)
     torch.testing.assert_close(ours, theirs(x), atol=tolerances.T2_ATOL, rtol=tolerances.T2_RTOL)
-
-
-def test_float32_angles_explain_the_rest():
-    """With their own tables, GPT-J and Llama differ from us by the rounding of m theta to float32, and no more."""
-    x = random_BHTD()
-    positions = torch.arange(TOKENS)
-    magnitude = np.abs(x.numpy()).max() * 2
-    allowed = tolerances.FLOAT32_ANGLE_EPS_FACTOR * tolerances.eps("float32") * TOKENS * magnitude
-
-    sin, cos = create_sinusoidal_positions(TOKENS, HEAD_DIM)[None].chunk(2, -1)
-    theirs = gptj_rope(x.transpose(1, 2), sin, cos).transpose(1, 2)
-    ours = roformer_cpp.rope(x, positions, layout="pairs", heads_first=True)
-    assert tolerances.T2_ATOL < (ours - theirs).abs().max().item() <= allowed
-
-    config = LlamaConfig(hidden_size=HEADS * HEAD_DIM, num_attention_heads=HEADS)
-    cos, sin = LlamaRotaryEmbedding(config)(x, positions[None])
-    theirs, _ = llama_rope(x, x, cos, sin)
-    ours = roformer_cpp.rope(x, positions, layout="halves", heads_first=True)
-    assert tolerances.T2_ATOL < (ours - theirs).abs().max().item() <= allowed

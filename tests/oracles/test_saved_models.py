@@ -169,17 +169,18 @@ def check_answers(folder, model):
         close(line["candidates"][0]["score"], start[i] + end[j])
 
 
+def choice_logits(model, encoding):
+    """[choices, 1]"""
+    with torch.no_grad():
+        rows = zip(encoding["input_ids"], encoding["token_type_ids"], strict=True)
+        return torch.cat([model(torch.tensor([[i]]), token_type_ids=torch.tensor([[t]])).logits for i, t in rows])
+
+
 def check_choices(folder, model):
     check_hidden(folder, model)
-    raw = RawEngine(folder)
     encoding = encoded(folder, *zip(*[(TEXTS[2], choice) for choice in ALL], strict=True))
-    ids, types = encoding["input_ids"], encoding["token_type_ids"]
-    with torch.no_grad():
-        theirs = [
-            model(torch.tensor([[i]]), token_type_ids=torch.tensor([[t]])) for i, t in zip(ids, types, strict=True)
-        ]
-    logits = torch.stack([output.logits[0] for output in theirs])
-    assert_close(raw.logits(ids, types=types), logits.numpy())
+    logits = choice_logits(model, encoding)
+    assert_close(RawEngine(folder).logits(encoding["input_ids"], types=encoding["token_type_ids"]), logits.numpy())
     (line,) = roformer_cpp.Engine(folder).predict([{"text": TEXTS[2], "choices": ALL}])
     close(line["probabilities"], logits[:, 0].double().softmax(0))
 
@@ -276,22 +277,25 @@ def test_is_refused_with_the_reason_first(case, tmp_path):
         assert case.refusal in str(caught.value)
 
 
-def evaluated(folder, config, gold):
-    """The logits of transformers for records of texts with these labels, and what `roformer evaluate` says of them."""
-    model = classifier(**config)(folder)
-    texts = ALL[: len(gold)]
-    records = [{"text": text} | label for text, label in zip(texts, gold, strict=True)]
+def evaluated(folder, records):
+    """What `roformer evaluate` says of records."""
     (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (line,) = results("evaluate", "--model", folder, "--input", folder / "records.jsonl")
-    return torch.cat([output.logits for output in outputs(model, encoded(folder, texts))]).double(), line
+    return results("evaluate", "--model", folder, "--input", folder / "records.jsonl")[0]
+
+
+def logits_of(folder, config, count):
+    """Of transformers, for the first texts."""
+    model = classifier(**config)(folder)
+    return torch.cat([output.logits for output in outputs(model, encoded(folder, ALL[:count]))]).double()
 
 
 @pytest.mark.parametrize("written", [str, LABELS.index, lambda name: str(LABELS.index(name))])
 def test_evaluate_several_labels(tmp_path, written):
     """By their names or their ids."""
     gold = [["bad"], ["good", "fair"], [], ["bad", "fair"]]
-    records = [{"labels": [written(name) for name in names]} for names in gold]
-    x, line = evaluated(tmp_path, labels(LABELS, SEVERAL), records)
+    x = logits_of(tmp_path, labels(LABELS, SEVERAL), len(gold))
+    records = [{"text": text, "labels": list(map(written, names))} for text, names in zip(ALL, gold, strict=False)]
+    line = evaluated(tmp_path, records)
     wanted = torch.tensor([[name in names for name in LABELS] for names in gold])
     close(line["loss"], torch.nn.functional.binary_cross_entropy_with_logits(x, wanted.double()))
     assert line["accuracy"] == accuracy_score(wanted, x > 0)
@@ -300,46 +304,39 @@ def test_evaluate_several_labels(tmp_path, written):
 
 def test_evaluate_by_ids_of_labels(tmp_path):
     gold = torch.tensor([2, 0, 1, 1])
-    x, line = evaluated(tmp_path, labels(LABELS), [{"label": label} for label in (2, "0", "good", 1)])
+    x = logits_of(tmp_path, labels(LABELS), len(gold))
+    line = evaluated(tmp_path, [{"text": t, "label": i} for t, i in zip(ALL, (2, "0", "good", 1), strict=False)])
     close(line["loss"], torch.nn.functional.cross_entropy(x, gold))
     assert line["accuracy"] == (x.argmax(-1) == gold).double().mean()
 
 
+def made(folder, opens):
+    return next(case for case in CASES if case.opens == opens).make(folder)
+
+
 def test_evaluate_tokens_by_ids_of_labels(tmp_path):
-    model = next(case for case in CASES if case.opens == "tokens").make(tmp_path)
+    model = made(tmp_path, "tokens")
     words = [["a", "b", "c"], ["d"], ["e", "a"]]
-    best = [
-        output.logits[0, 1:-1].argmax(-1)
-        for output in outputs(model, encoded(tmp_path, words, is_split_into_words=True))
-    ]
+    theirs = outputs(model, encoded(tmp_path, words, is_split_into_words=True))
+    best = [output.logits[0, 1:-1].argmax(-1) for output in theirs]
     for shift, accuracy in ((0, 1), (1, 0)):
         gold = [((ids + shift) % model.config.num_labels).tolist() for ids in best]
         records = [{"tokens": row, "labels": ids} for row, ids in zip(words, gold, strict=True)]
-        (tmp_path / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        (line,) = results("evaluate", "--model", tmp_path, "--input", tmp_path / "records.jsonl")
-        assert line["accuracy"] == accuracy
+        assert evaluated(tmp_path, records)["accuracy"] == accuracy
     (tmp_path / "records.jsonl").write_text('{"tokens": ["a"], "labels": [[1]]}\n')
     message = refused("evaluate", "--model", tmp_path, "--input", tmp_path / "records.jsonl")
     assert "records.jsonl line 1 must have labels in labels" in message
 
 
 def test_evaluate_choices_by_ids(tmp_path):
-    model = next(case for case in CASES if case.opens == "choices").make(tmp_path)
-    questions = [("a", ["b", "c d", "e"]), ("a b c", ["d", "x y"])]
+    model = made(tmp_path, "choices")
     records = []
-    for text, choices in questions:
-        pairs = encoded(tmp_path, [text] * len(choices), choices)
-        rows = zip(pairs["input_ids"], pairs["token_type_ids"], strict=True)
-        with torch.no_grad():
-            logits = [
-                model(input_ids=torch.tensor([[ids]]), token_type_ids=torch.tensor([[types]])).logits.item()
-                for ids, types in rows
-            ]
-        records.append({"text": text, "choices": choices, "label": int(np.argmax(logits))})
+    for text, choices in (("a", ["b", "c d", "e"]), ("a b c", ["d", "x y"])):
+        logits = choice_logits(model, encoded(tmp_path, [text] * len(choices), choices))
+        records.append({"text": text, "choices": choices, "label": int(logits.argmax())})
     for written in (int, str):
         rows = [record | {"label": written(record["label"])} for record in records]
-        (tmp_path / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        assert results("evaluate", "--model", tmp_path, "--input", tmp_path / "records.jsonl")[0]["accuracy"] == 1
+        assert evaluated(tmp_path, rows)["accuracy"] == 1
 
 
 def test_the_page_has_the_table():

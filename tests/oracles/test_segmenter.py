@@ -3,21 +3,14 @@ dictionaries against jieba's load_userdict."""
 
 import itertools
 import random
-from pathlib import Path
 
 import jieba
 import pytest
 import rjieba
-from tokenizer_probe import DATA, ask
+from tokenizer_probe import DICTIONARY, HAN_OF_RJIEBA, PLAIN, ask, chinese_strings, dictionary_words
 
 from tokenizer_texts import code_points
 
-DICTIONARY = Path(jieba.__file__).parent / "dict.txt"
-# Han characters in rjieba's runs and ours that jieba (which ends at U+9FD5) takes for punctuation.
-HAN_OF_RJIEBA = [(0x3400, 0x4DC0), (0x9FD6, 0xA000), (0xF900, 0xFB00), (0x20000, 0x2A6E0), (0x2A700, 0x2EBF0)]
-HAN_OF_RJIEBA += [(0x2F800, 0x2FA20)]
-
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"SKIPPED LOUDLY: no test data at {DATA}")
 jieba.setLogLevel("ERROR")
 
 
@@ -87,39 +80,13 @@ def test_line_ends_and_spaces(cache):
     check(ours(cache, texts), texts, rjieba_cut)
 
 
-def dictionary_words():
-    return [line.split(" ")[0] for line in DICTIONARY.read_text(encoding="utf-8").splitlines()]
-
-
-def random_strings(count, seed, more_ranges=()):
-    draw = random.Random(seed)
-    words = dictionary_words()
-    ranges = [(0, 0x80), (0x20, 0x7F), (0x80, 0x250), (0x370, 0x530), (0x300, 0x370), (0x900, 0xA00), (0x2000, 0x2070)]
-    ranges += [(0x3000, 0x3100), (0xFE00, 0xFFF0), (0x1F300, 0x1FAFF), (0xAC00, 0xD7A4), (0x4E00, 0x9FD6)]
-    ranges += more_ranges
-    for _ in range(count):
-        parts = []
-        for _ in range(draw.randrange(1, 14)):
-            kind = draw.randrange(9)
-            if kind < 4:
-                parts.append(draw.choice(words))
-            elif kind == 4:  # words that overlap others
-                parts.append(draw.choice(words)[: draw.randrange(1, 4)])
-            elif kind == 5:
-                parts.append("".join(draw.choice("abzAZ059+#&._%-") for _ in range(draw.randrange(1, 6))))
-            else:
-                parts += [chr(draw.randrange(*draw.choice(ranges))) for _ in range(draw.randrange(1, 4))]
-            parts.append(draw.choice(["", "", "", " ", "，", "\r\n"]))
-        yield "".join(parts)
-
-
 def test_random_strings_against_rjieba(cache):
-    texts = list(random_strings(10_000, 1, HAN_OF_RJIEBA))
+    texts = list(chinese_strings(10_000, 1))
     check(ours(cache, texts), texts, rjieba_cut)
 
 
 def test_random_strings_against_jieba(cache):
-    texts = list(random_strings(10_000, 2))
+    texts = list(chinese_strings(10_000, 2, ranges=PLAIN))
     check(ours(cache, texts), texts, python_jieba(cache))
 
 
@@ -181,16 +148,3 @@ def test_user_dictionaries(tmp_path):
         total, words_of_texts = total_and_words("", texts, small, [user])
         assert total == theirs.total
         check(words_of_texts, texts, lambda text, theirs=theirs: theirs.lcut(text, HMM=False))
-
-
-@needs_data
-def test_real_text(cache):
-    texts = []
-    for path in ("zh_classics/hongloumeng.txt", "zh_laws/laws_valid.jsonl", "zh_cls", "zh_pairs"):
-        files = sorted((DATA / path).iterdir()) if (DATA / path).is_dir() else [DATA / path]
-        for file in files[:3]:
-            with file.open("rb") as source:
-                texts += source.read(200_000).decode("utf-8", errors="ignore").splitlines()
-    got = ours(cache, texts)
-    check(got, texts, rjieba_cut)
-    check(got, texts, python_jieba(cache))

@@ -11,16 +11,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from tokenizer_probe import (
-    DATA,
-    ROOT,
-    ask,
-    check_byte_offsets,
-    first_of_words,
-    of_texts,
-    offsets,
-    write_vocabulary,
-)
+from tokenizer_probe import ROOT, ask, check_byte_offsets, first_of_words, of_texts, offsets, write_vocabulary
 
 from tokenizer_texts import SPECIALS, code_points, interesting_characters, random_strings, small_vocabulary
 
@@ -33,7 +24,6 @@ same_unicode = pytest.mark.skipif(
     unicodedata.unidata_version != TABLE_VERSION,
     reason=f"SKIPPED LOUDLY: the tables follow Unicode {TABLE_VERSION}, this Python has {unicodedata.unidata_version}",
 )
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"SKIPPED LOUDLY: no test data at {DATA}")
 
 
 def probe(texts, case, **more):
@@ -142,23 +132,6 @@ def test_invalid_utf8_is_replaced_as_python_does():
         assert got["replaced"] == text.count("\ufffd"), ascii(text)
         firsts = [unicodedata.normalize("NFD", text[begin])[0].lower() for begin in got["begin"]]
         assert firsts == [word[0] for word in want], ascii(text)
-
-
-def real_texts(limit=120, length=1500):
-    """Pieces of every kind of text in the test data."""
-    texts = []
-    for path in sorted(DATA.rglob("*")):
-        if path.suffix in (".jsonl", ".tsv", ".txt", ".en", ".de", ".tokens", ".raw") and "vocabs" not in path.parts:
-            with path.open("rb") as file:
-                head = file.read(8 * length).decode("utf-8", errors="ignore")
-            texts += [head[:length], head[length : 2 * length]]
-    return [text for text in texts if text][:limit]
-
-
-@needs_data
-@pytest.mark.parametrize("name", ["bert_base_uncased_vocab.txt", "bert_base_chinese_vocab.txt"])
-def test_real_text(name):
-    check_encodings(DATA / "vocabs" / name, real_texts(), "lower", least_agreement=0.9)
 
 
 def naive_merges(words, size):

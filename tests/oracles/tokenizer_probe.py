@@ -1,15 +1,19 @@
 """What the tests of tokenizers share: the probe program, text_probe of the build, and texts that provoke tokenizers."""
 
+import functools
 import itertools
 import json
-import os
 import random
 import subprocess
 from pathlib import Path
 
+import jieba
+
+from cli_support import PROGRAM
+
 ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "text_probe"
-DATA = ROOT.parent / "shared" / "data"
+DICTIONARY = Path(jieba.__file__).parent / "dict.txt"  # the words of rjieba too
+PROBE = PROGRAM.parent / "tests" / "text_probe"
 
 
 def ask(options, lines, dictionary=None):
@@ -48,6 +52,14 @@ def check_byte_offsets(answer, text):
     before = list(itertools.accumulate((len(char.encode()) for char in text), initial=0))
     for name in ("begin", "end"):
         assert answer["byte_" + name] == [before[at] for at in answer[name]], ascii(text)
+
+
+def changed(document, changes):
+    """A document with other values, by paths whose names "__" parts."""
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        functools.reduce(dict.__getitem__, parents, document)[last] = value
+    return document
 
 
 def refusal(directory):
@@ -94,6 +106,39 @@ def random_texts(count, seed, tokens=()):
             else:
                 parts.append(draw.choice(tokens))
             parts.append(draw.choice(GAPS))
+        yield "".join(parts)
+
+
+@functools.cache
+def dictionary_words():
+    return [line.split(" ")[0] for line in DICTIONARY.read_text(encoding="utf-8").splitlines()]
+
+
+# Without Han characters that jieba, which ends at U+9FD5, takes for punctuation; and those.
+PLAIN = [(0, 0x80), (0x20, 0x7F), (0x80, 0x250), (0x370, 0x530), (0x300, 0x370), (0x900, 0xA00), (0x2000, 0x2070)]
+PLAIN += [(0x3000, 0x3100), (0xFE00, 0xFFF0), (0x1F300, 0x1FAFF), (0xAC00, 0xD7A4), (0x4E00, 0x9FD6)]
+HAN_OF_RJIEBA = [(0x3400, 0x4DC0), (0x9FD6, 0xA000), (0xF900, 0xFB00), (0x20000, 0x2A6E0), (0x2A700, 0x2EBF0)]
+HAN_OF_RJIEBA += [(0x2F800, 0x2FA20)]
+
+
+def chinese_strings(count, seed, common=("C++",), ranges=(*PLAIN, *HAN_OF_RJIEBA, (0xE0000, 0xE0200))):
+    """Words of jieba's, and their beginnings, between things of all kinds; `common`: some that are drawn often."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        parts = []
+        for _ in range(draw.randrange(1, 14)):
+            kind = draw.randrange(10)
+            if kind < 4:
+                parts.append(draw.choice(dictionary_words()))
+            elif kind == 4:  # words that overlap others
+                parts.append(draw.choice(dictionary_words())[: draw.randrange(1, 4)])
+            elif kind == 5:
+                parts += draw.choices("abcdzABqZ01239+#&._%-~!", k=draw.randrange(1, 8))
+            elif kind < 8:
+                parts.append(draw.choice(common))
+            else:
+                parts += [chr(draw.randrange(*draw.choice(ranges))) for _ in range(draw.randrange(1, 4))]
+            parts.append(draw.choice(["", "", "", " ", "，", "\u3002", "\r\n", "\t", "\u3000"]))
         yield "".join(parts)
 
 
