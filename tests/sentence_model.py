@@ -23,6 +23,15 @@ def save_encoder(folder, family="Bert", max_length=24, **changes):
     return model
 
 
+def save_classifier(folder, labels, **changes):
+    """A classifier of transformers of texts and pairs, with the tokenizer of letters."""
+    oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=labels, type_vocab_size=2, **changes)
+    oracle.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    return oracle, transformers.BertTokenizer(str(folder / "vocab.txt"))
+
+
 def write_json(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))

@@ -74,6 +74,7 @@ def test_bytes_are_their_own_ids_in_transformers_too(data):
 def test_a_causal_run_is_a_causal_model(data, trained):
     (evaluation,) = metrics(trained, "evaluation")
     assert evaluation["bits"] == pytest.approx(evaluation["loss"] / np.log(2), rel=tolerances.T1_RTOL)
+    assert evaluation["perplexity"] == pytest.approx(np.exp(evaluation["loss"]), rel=tolerances.T1_RTOL)
     written = json.loads((trained / "run.json").read_text())
     assert written["objective"] == "causal" and "mask" not in written
     model, report = transformers.AutoModelForCausalLM.from_pretrained(trained, output_loading_info=True)

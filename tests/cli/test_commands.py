@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import tolerances
-from cli_support import PROGRAM, metrics, prepare, pretrain, refused, results, run, run_file, stopped
+from cli_support import PROGRAM, metrics, pretrain, refused, results, run, run_file, started, stopped
 
 
 def test_info():
@@ -67,27 +67,6 @@ def test_vocab_cased(tmp_path):
         assert "named vocab.txt" in refused(*given, tmp_path / name)
 
 
-def test_prepare_is_a_function_of_its_seed(prepared, tmp_path):
-    def shards(seed, name):
-        report = prepare(prepared, tmp_path / name, "--seed", seed, held_out=0.5)
-        assert report["documents"] == 16 and report["train_tokens"] > 0 and report["valid_tokens"] > 0
-        return {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.rfs")}
-
-    assert shards(1, "a") == shards(1, "b") != shards(2, "c")
-
-
-def test_tokenize_with_offsets(trained):
-    lines = results("tokenize", "--model", trained, stdin="abc [MASK] éa\n\n")
-    assert len(lines) == 2
-    assert lines[0]["tokens"][0] == "[CLS]" and lines[0]["tokens"][-1] == "[SEP]"
-    place = lines[0]["tokens"].index("[MASK]")
-    assert lines[0]["offsets"][place] == [4, 10]
-    assert lines[0]["offsets"][-2][1] == 13  # code points
-    assert lines[1]["tokens"] == ["[CLS]", "[SEP]"]
-    same = results("tokenize", "--vocab", trained / "vocab.txt", "--kind", "bert", stdin="abc [MASK] éa\n\n")
-    assert same == lines
-
-
 def test_pretrain_leaves_a_run_and_a_model(prepared, trained):
     lines = metrics(trained)
     steps = [("train", 2), ("train", 4), ("evaluation", 4), ("train", 6), ("evaluation", 6)]
@@ -111,23 +90,6 @@ def test_the_seed_decides(prepared, trained, tmp_path):
     assert weights[0] == weights[1] != weights[2]
 
 
-def test_unigram_loss_is_that_of_the_counts(prepared, trained):
-    """Packed or not, the same held-out tokens; their unigram loss lies between 0 and log V, and is far from 0."""
-    (packed,) = results("evaluate", "--model", trained, "--data", prepared / "data", "--max-length", 16)
-    (padded,) = results("evaluate", "--model", trained, "--data", prepared / "data", "--max-length", 16, "--padded")
-    assert packed["predicted_tokens"] == padded["predicted_tokens"] > 10
-    assert packed["unigram_loss"] == pytest.approx(padded["unigram_loss"], rel=tolerances.T1_RTOL)
-    assert packed["loss"] == pytest.approx(padded["loss"], rel=tolerances.T4_MAX)
-    assert packed["perplexity"] == pytest.approx(np.exp(packed["loss"]), rel=tolerances.T1_RTOL)
-    assert 1 < packed["unigram_loss"] < np.log(150)
-
-
-def test_training_from_a_model(prepared, trained, tmp_path):
-    config = run_file(tmp_path / "run.json", init_from=str(trained), precision="float32", packing="padded")
-    (report,) = results(*pretrain(prepared, config, tmp_path / "run"))
-    assert report["steps"] == 6 and report["evaluation"]["predicted_tokens"] > 0
-
-
 def test_fill_mask(trained):
     lines = results("fill-mask", "--model", trained, "--text", "abc [MASK] bad [MASK]", "--top-k", 3)
     assert len(lines) == 2
@@ -145,13 +107,7 @@ def test_fill_mask(trained):
 
 
 def test_a_reader_that_goes_away_is_no_error(trained):
-    child = subprocess.Popen(
-        [PROGRAM, "tokenize", "--model", trained],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    child = started("tokenize", "--model", trained, stdin="")
     child.stdout.close()
     with pytest.raises(BrokenPipeError):
         for _ in range(100000):

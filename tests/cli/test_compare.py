@@ -62,18 +62,18 @@ def test_all_are_those_that_the_model_can_have(data, tmp_path, objective):
         keys |= dict(precision="float32", evaluate_batches=0)
     required = {name for name in INFOS if needs_keys(name)}
     causal = {name for name, info in INFOS.items() if info["needs_causal"]}
-    with_keys = {}
+    with_keys = set()
     for name in required - (causal if objective == "masked" else set()):
         given = sweep_keys(name, MODEL["hidden_size"] // MODEL["num_attention_heads"])
-        with_keys[name] = ":".join([name, *(f"{key}={json.dumps(value)}" for key, value in given.items())])
-    encodings = ",".join(["all", *with_keys.values()])
+        with_keys.add(":".join([name, *(f"{key}={json.dumps(value)}" for key, value in given.items())]))
+    encodings = ",".join(["all", *with_keys])
     done = run(*options(data, tmp_path / "out", encodings, 1, "--lengths", 1, config=objective, **keys))
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     trained = {line["encoding"] for line in lines}
     left = {line.split()[2].rstrip(":") for line in done.stderr.splitlines() if line.startswith("left out ")}
     assert left == (required if objective == "causal" else required | causal)
-    assert trained == (INFOS.keys() - left) | set(with_keys.values())
+    assert trained == (INFOS.keys() - left) | with_keys
     losses = [loss["loss"] for path in (tmp_path / "out").glob("*/*/metrics.jsonl") for loss in metrics(path.parent)]
     losses += [line["loss"]["8"] for line in lines]
     assert len(losses) > 6 * len(trained)
@@ -153,8 +153,9 @@ def test_more_arms_and_seeds_leave_what_is_done_as_it_is(data, finished):
 
 def test_a_run_that_diverges_does_not_end_the_comparison(data, tmp_path):
     schedule = dict(kind="constant", learning_rate=1e30, warmup_steps=0)
-    given = [data, tmp_path / "out", "none,rope", 2, "--lengths", "1,2"]
-    arguments = options(*given, config="diverging", schedule=schedule)
+    arguments = options(
+        data, tmp_path / "out", "none,rope", 2, "--lengths", "1,2", config="diverging", schedule=schedule
+    )
     first = results(*arguments)
     assert [(line["encoding"], line["seed"]) for line in first] == [("none", 1), ("none", 2), ("rope", 1), ("rope", 2)]
     for line in first:

@@ -5,15 +5,13 @@ import json
 import random
 import shutil
 import signal
-import subprocess
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import roformer_cpp
-from cli_support import PROGRAM, needs_parquet, refused, results, run, size_limit, started, stopped, wait_for
+from cli_support import needs_parquet, refused, results, run, size_limit, started, stopped, wait_for
 from rf_engine import Embedder
 from sentence_model import TEXTS, save_encoder, save_modules
 
@@ -32,9 +30,12 @@ def embed(model, output, *inputs, **options):
     return results("embed", "--model", model, "--input", *inputs, "--output", output, "--overwrite", **options)[0]
 
 
+LINES = "".join(text + "\n" for text in TEXTS)
+
+
 def write_inputs(folder):
     """The same texts in every format."""
-    lines = "".join(t + "\n" for t in TEXTS).encode()
+    lines = LINES.encode()
     (folder / "a.txt").write_bytes(lines)
     (folder / "b.txt.gz").write_bytes(gzip.compress(lines))
     (folder / "crlf.txt").write_bytes(b"\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"))
@@ -51,8 +52,7 @@ def test_inputs(model, vectors, tmp_path):
         report = embed(model, output, tmp_path / name, *more)
         assert report["rows"] == len(TEXTS) and report["output"] == str(output), name
         assert np.array_equal(np.load(output), vectors), name
-    lines = (tmp_path / "a.txt").read_text()
-    assert embed(model, output, "-", stdin=lines)["rows"] == len(TEXTS)
+    assert embed(model, output, "-", stdin=LINES)["rows"] == len(TEXTS)
     assert np.array_equal(np.load(output), vectors)
     several = embed(model, output, tmp_path / "c.jsonl", tmp_path / "a.txt")
     assert several["rows"] == 2 * len(TEXTS)
@@ -66,21 +66,8 @@ def test_inputs(model, vectors, tmp_path):
     assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors[[1, 1, 3, 0]])
 
 
-def test_parquet(model, vectors, tmp_path):
-    needs_parquet()
-    pq.write_table(pa.table({"text": [t or None for t in TEXTS]}), tmp_path / "f.parquet")
-    report = embed(model, tmp_path / "out.parquet", tmp_path / "f.parquet")
-    assert report["rows"] == len(TEXTS)
-    rows = pq.read_table(tmp_path / "out.parquet")["embedding"].to_pylist()
-    assert np.array_equal(np.array(rows, np.float32), vectors)
-    (tmp_path / "a.txt").write_text("")
-    embed(model, tmp_path / "empty.parquet", tmp_path / "a.txt")
-    assert pq.read_table(tmp_path / "empty.parquet").num_rows == 0
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.txt", "empty.parquet", "f.parquet", "out.parquet"]
-
-
 def test_outputs(model, vectors, tmp_path):
-    (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
+    (tmp_path / "a.txt").write_text(LINES)
     embed(model, tmp_path / "half.npy", tmp_path / "a.txt", "--dtype", "float16")
     half = np.load(tmp_path / "half.npy", mmap_mode="r")
     assert half.dtype == np.float16 and np.array_equal(half, vectors.astype(np.float16))
@@ -93,16 +80,13 @@ def test_outputs(model, vectors, tmp_path):
 
 
 def test_options(model, tmp_path):
-    (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
-    cases = [
+    (tmp_path / "a.txt").write_text(LINES)
+    rounded = ["--precision", "bfloat16", "--max-length", 6, "--token-budget", 10]
+    for arguments, options in (
         (["--pooling", "cls", "--no-normalize"], {"pooling": "cls", "normalize": False}),
         (["--dimensions", 5, "--prompt", "b "], {"dimensions": 5, "prompt": "b "}),
-        (
-            ["--precision", "bfloat16", "--max-length", 6, "--token-budget", 10],
-            {"precision": "bfloat16", "max_length": 6},
-        ),
-    ]
-    for arguments, options in cases:
+        (rounded, {"precision": "bfloat16", "max_length": 6}),
+    ):
         embed(model, tmp_path / "out.npy", tmp_path / "a.txt", *arguments)
         assert np.array_equal(np.load(tmp_path / "out.npy"), Embedder(model, **options).embed(TEXTS)), arguments
     embed(model, tmp_path / "out.npy", tmp_path / "a.txt", "--pooling", "cls,max")
@@ -115,23 +99,19 @@ def test_usage(model, tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     assert "--input or --text, got neither" in refused("embed", "--model", model, code=2)
     assert "got both" in refused("embed", "--model", model, "--text", "a", "--input", tmp_path / "a.txt", code=2)
-    both = ["--input", tmp_path / "a.txt", "--output"]
-    assert ".npy, .jsonl or .parquet, got" in refused("embed", "--model", model, *both, tmp_path / "a.bin")
-    assert "float16 goes with" in refused(
-        "embed", "--model", model, *both, tmp_path / "a.jsonl", "--dtype", "float16", code=2
-    )
-    assert "embed --model DIR" in run("embed", "--help").stdout
+    both = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output"]
+    assert ".npy, .jsonl or .parquet, got" in refused(*both, tmp_path / "a.bin")
+    assert "float16 goes with" in refused(*both, tmp_path / "a.jsonl", "--dtype", "float16", code=2)
 
 
 def test_lengths_beyond_the_table(model, tmp_path):
     """They are refused before a text is read, which may be short. The model's own number is only a limit."""
     (tmp_path / "a.txt").write_text("a\n")
     most = json.loads((model / "config.json").read_text())["max_position_embeddings"]
-    for command in (["embed", "--text", "a"], ["embed", "--input", tmp_path / "a.txt"],
-                    ["similar", "--query", "a", "--input", tmp_path / "a.txt"]):  # fmt: skip
-        name, *rest = command
-        results(name, "--model", model, *rest, "--max-length", most)
-        message = refused(name, "--model", model, *rest, "--max-length", most + 1)
+    given = ["--input", tmp_path / "a.txt"]
+    for command in (["embed", "--text", "a"], ["embed", *given], ["similar", "--query", "a", *given]):
+        results(*command, "--model", model, "--max-length", most)
+        message = refused(*command, "--model", model, "--max-length", most + 1)
         assert message.startswith(f"[embed] max_length must be a length that the model reads, got {most + 1}: ")
     with pytest.raises(ValueError, match="must be a length that the model reads"):
         roformer_cpp.Engine(model, task="embed", max_length=most + 1)
@@ -164,19 +144,20 @@ def test_duplicates(model, vectors, tmp_path):
 
 def test_empty_input(model, tmp_path):
     (tmp_path / "a.txt").write_text("")
-    for name, load in (
-        ("out.npy", lambda p: np.load(p).shape == (0, 24)),
-        ("out.jsonl", lambda p: p.read_text() == ""),
-    ):
+    for name in ("out.npy", "out.jsonl"):
         assert embed(model, tmp_path / name, tmp_path / "a.txt")["rows"] == 0
-        assert load(tmp_path / name)
+    assert np.load(tmp_path / "out.npy").shape == (0, 24) and (tmp_path / "out.jsonl").read_text() == ""
     assert "must exist" in refused("embed", "--model", model, "--input", tmp_path / "b.txt")
     assert "must hold the files of a model" in refused("embed", "--model", tmp_path, "--input", tmp_path / "a.txt")
+    needs_parquet()
+    embed(model, tmp_path / "empty.parquet", tmp_path / "a.txt")
+    assert pq.read_table(tmp_path / "empty.parquet").num_rows == 0
 
 
 def many_lines(count):
+    """With their ends."""
     rng = random.Random(3)
-    return [" ".join(rng.choices("abcdefgh", k=rng.randint(0, 12))) for _ in range(count)]
+    return [" ".join(rng.choices("abcdefgh", k=rng.randint(0, 12))) + "\n" for _ in range(count)]
 
 
 def state_of(output):
@@ -186,28 +167,23 @@ def state_of(output):
 
 @pytest.fixture
 def killed(model, tmp_path):
-    """A run that was killed after a part of its lines, and the rest of the command."""
-
-    def kill(name, lines, *more, number=signal.SIGKILL):
-        output = tmp_path / name
-        arguments = ["embed", "--model", model, "--input", "-", "--output", output, *more]
-        text = "".join(line + "\n" for line in lines[:5000])
-        code, out, said = stopped(number, lambda: state_of(output)["rows"] > 0, *arguments, stdin=text)
-        assert code == (-number if number == signal.SIGKILL else 128 + number) and out == ""
-        return arguments, output, said
-
-    return kill
+    """The command of a run that was killed after a part of its lines, and its output."""
+    output = tmp_path / "out.npy"
+    arguments = ["embed", "--model", model, "--input", "-", "--output", output]
+    text = "".join(many_lines(5000))
+    code, out, _ = stopped(signal.SIGKILL, lambda: state_of(output)["rows"] > 0, *arguments, stdin=text)
+    assert code == -signal.SIGKILL and out == ""
+    return arguments, output
 
 
 def test_killed_run_continues(killed, model, tmp_path):
     """Of the other formats see test_record_ids.py."""
-    lines = many_lines(12000)
-    arguments, output, _ = killed("out.npy", lines)
+    arguments, output = killed
     assert not output.exists()
     finished = state_of(output)["rows"]
     with output.with_name("out.npy.part").open("ab") as part:
         part.write(b"written after the last checkpoint")
-    text = "".join(line + "\n" for line in lines)
+    text = "".join(many_lines(12000))
     report = results(*arguments, "--token-budget", 100, stdin=text, threads=2)[0]
     assert report["rows"] == 12000 and report["texts"] == 12000 - finished
     (tmp_path / "a.txt").write_text(text)
@@ -217,15 +193,15 @@ def test_killed_run_continues(killed, model, tmp_path):
 
 
 def test_other_settings_do_not_continue(killed, tmp_path):
-    lines = many_lines(5000)
-    arguments, output, _ = killed("out.npy", lines)
+    arguments, output = killed
     before = state_of(output)
-    text = "".join(line + "\n" for line in lines)
+    lines = many_lines(5000)
+    text = "".join(lines)
     message = refused(*arguments, "--pooling", "cls", "--dtype", "float16", stdin=text)
     assert 'dtype "float32" (now "float16")' in message and 'pooling ["mean"] (now ["cls"])' in message
     assert "--restart" in message and "normalize" not in message
-    other = text.replace(lines[10] + "\n", "other\n", 1)
-    assert f"first {before['rows']} texts must be those" in refused(*arguments, stdin=other)
+    other = [*lines[:10], "other\n", *lines[11:]]
+    assert f"first {before['rows']} texts must be those" in refused(*arguments, stdin="".join(other))
     assert "must be those" in refused(*arguments, stdin="a\n")
     assert state_of(output) == before
     assert results(*arguments, "--pooling", "cls", "--restart", stdin=text)[0]["texts"] == 5000
@@ -239,7 +215,7 @@ def test_output_of_others_is_kept(model, tmp_path):
 
 
 def test_existing_output(model, vectors, tmp_path):
-    (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
+    (tmp_path / "a.txt").write_text(LINES)
     command = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output"]
     (tmp_path / "link.npy").symlink_to("out.npy")
     (tmp_path / "out.npy").write_text("mine")
@@ -250,23 +226,6 @@ def test_existing_output(model, vectors, tmp_path):
             assert message == rule and (tmp_path / "out.npy").read_text() == "mine"
     results(*command, tmp_path / "link.npy", "--overwrite")
     assert np.array_equal(np.load(tmp_path / "out.npy"), vectors) and (tmp_path / "link.npy").is_symlink()
-
-
-def test_interrupted_run_continues(killed, model, tmp_path):
-    """Also while it waits for its input."""
-    lines = many_lines(9000)
-    output = tmp_path / "out.jsonl"
-    output.write_text("of an earlier run")
-    arguments, output, said = killed(output.name, lines, "--overwrite", number=signal.SIGINT)
-    assert said.endswith(f"is kept in {output}.part; the same command continues there\n")
-    assert output.read_text() == "of an earlier run"
-    finished = state_of(output)["rows"]
-    assert 0 < finished < 9000
-    report = results(*arguments, stdin="".join(line + "\n" for line in lines))[0]
-    assert (report["rows"], report["texts"]) == (9000, 9000 - finished)
-    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
-    embed(model, tmp_path / "whole.jsonl", tmp_path / "a.txt")
-    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_two_runs_at_once(model, tmp_path):
@@ -280,8 +239,7 @@ def test_two_runs_at_once(model, tmp_path):
 
 
 def test_full_disk(model, tmp_path):
-    lines = many_lines(20000)
-    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
+    (tmp_path / "a.txt").write_text("".join(many_lines(20000)))
     arguments = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "out.npy"]
     limit = 1_000_000  # of 1.92 MB
     message = refused(*arguments, preexec_fn=size_limit(limit))
@@ -294,7 +252,7 @@ def test_full_disk(model, tmp_path):
 
 
 def test_bad_record_keeps_what_is_finished(model, tmp_path):
-    records = [json.dumps({"text": line}) for line in many_lines(6000)]
+    records = [json.dumps({"text": line.strip()}) for line in many_lines(6000)]
     (tmp_path / "a.jsonl").write_text("\n".join([*records[:5000], '{"label": 1}', *records[5000:]]))
     arguments = ["embed", "--model", model, "--input", tmp_path / "a.jsonl", "--output", tmp_path / "out.npy"]
     message = refused(*arguments)
@@ -306,19 +264,9 @@ def test_bad_record_keeps_what_is_finished(model, tmp_path):
     assert len(np.load(tmp_path / "out.npy")) == 6000
 
 
-def test_closed_output(model, tmp_path):
-    (tmp_path / "a.txt").write_text("a b c\n" * 5000)
-    with subprocess.Popen(
-        [PROGRAM, "embed", "--model", model, "--input", tmp_path / "a.txt"], stdout=subprocess.PIPE
-    ) as child:
-        child.stdout.readline()
-        child.stdout.close()
-    assert child.returncode == 0
-
-
 def test_similar_of_stored_vectors(model, tmp_path):
     """The scores are test_similar.py's."""
-    (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
+    (tmp_path / "a.txt").write_text(LINES)
     arguments = ["similar", "--model", model, "--query", "the cat", "--top-k", 3]
     embed(model, tmp_path / "e5.npy", tmp_path / "a.txt", "--dimensions", 5, "--dtype", "float16")
     assert len(results(*arguments, "--embeddings", tmp_path / "e5.npy", "--dimensions", 5)) == 3

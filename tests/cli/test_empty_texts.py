@@ -5,11 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from cli_support import refused, results
-from engine_case import make_oracle
-from sentence_model import WORDS
+from sentence_model import save_classifier
 from tolerances import T4_MAX
 
 TEXTS = ["abc de", "", "the cat", "  ", "", "--", ""]
@@ -17,11 +15,7 @@ TEXTS = ["abc de", "", "the cat", "  ", "", "--", ""]
 
 def make_model(folder, labels):
     """A classifier of transformers, and a function that gives its logits for texts."""
-    oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=labels, type_vocab_size=2)
-    oracle.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"))
+    oracle, tokenizer = save_classifier(folder, labels)
 
     def logits(*texts):
         with torch.no_grad():
@@ -46,9 +40,8 @@ def test_predict(tmp_path):
     for given in given_texts(tmp_path):
         lines = results("predict", "--model", tmp_path, *given)
         assert [line["index"] for line in lines] == list(range(len(TEXTS))), given
-        assert [line["line"] for line in lines] == [
-            i + (2 if ".csv" in str(given[-1]) else 1) for i in range(len(TEXTS))
-        ]
+        first = 2 if ".csv" in str(given[-1]) else 1
+        assert [line["line"] for line in lines] == list(range(first, first + len(TEXTS)))
         found = np.array([list(line["probabilities"].values()) for line in lines])
         assert np.abs(found - expected).max() <= T4_MAX
 

@@ -12,13 +12,7 @@ from cli_support import ROOT, make_corpus, refused, results
 
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.json"))
 RUN_FILES = [path for path in EXAMPLES if path.parent.name not in ("models", "chinese")]
-CHINESE = {
-    "bert": "characters",
-    "wobert": "words",
-    "nezha": "characters",
-    "roformer": "words",
-    "roformer_v2": "characters",
-}
+CHINESE = dict.fromkeys(("bert", "nezha", "roformer_v2"), "characters") | dict.fromkeys(("wobert", "roformer"), "words")
 WORDS = ["今天", "天气", "非常", "好", "我们", "在", "北京", "中国", "人民", "法律", "规定"]
 
 
@@ -71,6 +65,8 @@ def chinese(tmp_path_factory):
     for kind in ("characters", "words"):
         prepare = ["prepare", "--input", folder / "train.jsonl", "--valid-input", folder / "valid.jsonl"]
         results(*prepare, "--model", folder / kind, "--words", "jieba", "--output", folder / f"data-{kind}")
+        manifest = json.loads((folder / f"data-{kind}" / "data.json").read_text())
+        assert manifest["splits"]["valid"]["documents"] == 10 and manifest["words"] == "jieba"
     return folder
 
 
@@ -106,18 +102,6 @@ def test_a_roformer_v2_in_every_command(chinese, tmp_path):
     assert config["model_type"] == "roformer_v2"
     assert config["architectures"] == ["RoFormerForSequenceClassification"]
     assert len(results("predict", "--model", tmp_path / "tuned", "--text", "今天天气")) == 1
-
-
-def test_splits_of_their_own(chinese):
-    manifest = json.loads((chinese / "data-words" / "data.json").read_text())
-    assert manifest["splits"]["valid"]["documents"] == 10 and manifest["words"] == "jieba"
-    prepare = ["prepare", "--input", chinese / "train.jsonl", "--model", chinese / "words"]
-    held_out = ["--valid-input", chinese / "valid.jsonl"]
-    both = refused(*prepare, *held_out, "--valid-fraction", 0.1, "--output", chinese / "x", code=2)
-    assert "--valid-fraction" in both
-    assert "--words" in refused(*prepare, "--words", "ltp", "--output", chinese / "x", code=2)
-    same = refused(*prepare, "--test-input", chinese / "train.jsonl", "--output", chinese / "x")
-    assert "a file must be of one split" in same and "train.jsonl" in same
 
 
 def test_evaluating_the_test_split(bytes_data, tmp_path):

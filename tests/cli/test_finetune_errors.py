@@ -10,14 +10,13 @@ import task_files
 from cli_support import refused, results, run
 from task_files import options
 
+NAMES = ("train", "valid")
 WITHOUT = object()  # the record lacks the field
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {
-        name: task_files.records(task_files.classification, 12, seed) for seed, name in enumerate(("train", "valid"))
-    }
+    return {name: task_files.records(task_files.classification, 12, seed) for seed, name in enumerate(NAMES)}
 
 
 @pytest.fixture
@@ -47,12 +46,12 @@ def test_bad_records(trained, tmp_path, rows):
         changed = {name: with_row(rows[name], place, **fields)}
         message = refused_with(trained, tmp_path, rows, suffix=suffix, **changed)
         assert all(word in message for word in words), message
-    for name in ("train", "valid"):
+    for name in NAMES:
         message = refused_with(trained, tmp_path, rows, **{name: []})
         assert f"the {name} file" in message and f"{name}.jsonl" in message
     message = refused_with(trained, tmp_path, rows, train=[dict(row, label="yes") for row in rows["train"]])
     assert "train.jsonl must have at least two labels" in message and '"yes" alone' in message
-    numbers = {name: task_files.records(task_files.regression, 6, 1) for name in ("train", "valid")}
+    numbers = {name: task_files.records(task_files.regression, 6, 1) for name in NAMES}
     for value in ("nan", "high"):
         train = with_row(numbers["train"], 2, label=value)
         message = refused_with(trained, tmp_path, numbers, task="regression", suffix=".tsv", train=train)
@@ -83,11 +82,8 @@ def test_tables(trained, tmp_path, rows):
 def test_shared_texts_and_lonely_classes_are_warned_of(trained, tmp_path, rows):
     train = rows["train"] + rows["valid"][:3] + [dict(id="x", text="abba bad", label="perhaps")]
     train = [dict(row, id=str(i)) for i, row in enumerate(train)]
-    files = dict(
-        train=task_files.write(tmp_path / "train.jsonl", train),
-        valid=task_files.write(tmp_path / "valid.jsonl", rows["valid"]),
-        test=task_files.write(tmp_path / "test.jsonl", rows["valid"][2:6]),
-    )
+    splits = dict(train=train, valid=rows["valid"], test=rows["valid"][2:6])
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", split) for name, split in splits.items()}
     done = run(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
     assert done.returncode == 0, done.stderr
     assert '"perhaps" has one training example' in done.stderr and "train.jsonl line 16" in done.stderr
@@ -102,14 +98,12 @@ def test_bad_options(trained, tmp_path, rows):
     for more, words in (
         (["--task", "classificaton"], ["did you mean classification?"]),
         (["--metric", "spearman"], ["accuracy, f1, macro_f1, matthews", "spearman"]),
-        (["--epochs", 0], ["epochs", "got 0"]),
         (["--max-length", 0], ["max-length"]),
         (["--max-length", 1], ["max_length"]),
         (["--windows", 0], ["windows"]),
         (["--windows", 2, "--stride", 30], ["stride"]),
         (["--stride", 8], ["stride", "windows"]),
         (["--stride", -1], ["stride"]),
-        (["--windows", 2, "--keep", "head-tail"], ["head-tail"]),
         (["--truncation", "only-second"], ["only_second"]),
         (["--format", "text"], ["jsonl, csv or tsv"]),
     ):

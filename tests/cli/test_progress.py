@@ -1,14 +1,13 @@
 """What commands say while they work: evaluations, in a log and on a terminal; how far runs of a series are; the command
 that draws curves. The line every 30 seconds is tests/io/progress_test.cpp's, with a clock of its own."""
 
-import json
 import re
 import shlex
 
 import pytest
 
 import task_files
-from cli_support import on_terminal, results, run, run_file
+from cli_support import metrics, on_terminal, run, run_file
 
 STANDING = r"step (\d+)/6  loss (\d+\.\d{3})  lr [\d.e+-]+  \d+ tokens/s  \d+m\d\ds left  held-out loss (\d+\.\d{3})"
 
@@ -20,8 +19,7 @@ def arguments(prepared, tmp_path):
 
 
 def held_out(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [(str(line["step"]), f"{line['loss']:.3f}") for line in lines if line["type"] == "evaluation"]
+    return [(str(line["step"]), f"{line['loss']:.3f}") for line in metrics(folder, "evaluation")]
 
 
 def test_a_log_has_every_evaluation(arguments):
@@ -51,10 +49,9 @@ def test_finetune_names_its_runs(trained, tmp_path):
         head = rf"learning rate {rate}, seed 1 \(run {number} of 2[^)]*\): "
         lines = [line for line in done.stderr.splitlines() if re.match(head, line)]
         assert any("roformer_cpp.plot" in line and f"lr-{rate}/seed-1" in line for line in lines)
-        standing = (
-            r"step (\d+)/6  loss [\d.]+  [\d.]+ records/s, \d+m\d\ds left  held-out loss ([\d.]+)  accuracy [\d.]+"
-        )
-        shown = [match.groups() for match in (re.fullmatch(head + standing, line) for line in lines) if match]
+        standing = r"step (\d+)/6  loss [\d.]+  [\d.]+ records/s, \d+m\d\ds left"
+        whole = re.compile(head + standing + r"  held-out loss ([\d.]+)  accuracy [\d.]+")
+        shown = [match.groups() for match in map(whole.fullmatch, lines) if match]
         assert shown == held_out(tmp_path / "out" / f"lr-{rate}" / "seed-1") and len(shown) == 2
 
 
@@ -69,30 +66,21 @@ def test_compare_names_its_runs(prepared, tmp_path):
         assert any(re.search(r"step 4/4 .* held-out loss", line) for line in lines)
 
 
-def test_commands_that_read_say_how_much_is_left(prepared, trained, sentence_encoder, tmp_path):
-    files = task_files.write_splits(tmp_path, task_files.classification, train=24, valid=8)
-    results(*task_files.options(trained, files, tmp_path / "tuned", "classification", "--epochs", 1))
-    corpus, tuned = prepared / "corpus", tmp_path / "tuned"
+def test_commands_that_read_say_how_much_is_left(prepared, trained, tuned_once, sentence_encoder, tmp_path):
+    tuned, corpus = tuned_once[0], ["--input", prepared / "corpus"]
+    test = ["--input", tuned_once[1]["test"]]
     of_bytes = r"[\d.]+ of [\d.]+ MB, [\d.]+ MB/s(, \d+m\d\ds left)?"
-    for command, what in (
-        (
-            ["vocab", "--input", corpus, "--size", 150, "--output", tmp_path / "vocab.txt"],
-            "counting words: " + of_bytes,
-        ),
-        (
-            ["vocab", "--input", corpus, "--size", 150, "--output", tmp_path / "vocab.txt"],
-            r"merging: \d+ of 150 tokens",
-        ),
-        (["prepare", "--input", corpus, "--model", trained, "--output", tmp_path / "data"], "tokenizing: " + of_bytes),
-        (["predict", "--model", tuned, "--input", files["test"]], "predicting: " + of_bytes),
-        (
-            ["embed", "--model", sentence_encoder, "--input", files["test"], "--output", tmp_path / "out.npy"],
-            r"embedding: 8 texts, 100%, \d+ texts/s, \d+ tokens/s, 0m00s left",
-        ),
-        (["evaluate", "--model", tuned, "--input", files["test"]], r"evaluating: 8 of 8, 0m00s left"),
-        (
-            ["evaluate", "--model", trained, "--data", prepared / "data"],
-            r"evaluating batches: \d+ of \d+, \d+m\d\ds left",
-        ),
-    ):
-        assert re.search(r"\r\x1b\[K" + what, on_terminal(*command)), what
+    for command, *shown in (
+        (["vocab", *corpus, "--size", 150, "--output", tmp_path / "vocab.txt"], "counting words: " + of_bytes,
+         r"merging: \d+ of 150 tokens"),
+        (["prepare", *corpus, "--model", trained, "--output", tmp_path / "data"], "tokenizing: " + of_bytes),
+        (["predict", "--model", tuned, *test], "predicting: " + of_bytes),
+        (["embed", "--model", sentence_encoder, *test, "--output", tmp_path / "out.npy"],
+         r"embedding: 9 texts, 100%, \d+ texts/s, \d+ tokens/s, 0m00s left"),
+        (["evaluate", "--model", tuned, *test], r"evaluating: 9 of 9, 0m00s left"),
+        (["evaluate", "--model", trained, "--data", prepared / "data"],
+         r"evaluating batches: \d+ of \d+, \d+m\d\ds left"),
+    ):  # fmt: skip
+        sent = on_terminal(*command)
+        for what in shown:
+            assert re.search(r"\r\x1b\[K" + what, sent), what

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli_support import needs_parquet, refused, results, stopped
-from engine_case import make_causal, make_oracle
+from engine_case import make_causal
 from rf_engine import Embedder
-from sentence_model import TEXTS, WORDS
+from sentence_model import TEXTS, save_classifier
 
 NONE = object()  # the record has no such key
 
@@ -194,7 +194,8 @@ def state_of(output):
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
 def test_interrupted_run_continues(model, tmp_path, name):
-    """With the same bytes as a run that was never stopped, and not with other ids."""
+    """With the same bytes as a run that was never stopped, and not with other ids. It is stopped while it waits for its
+    input; the file that it will replace stays until it is whole."""
     if name.endswith(".parquet"):
         needs_parquet()
     rng = random.Random(3)
@@ -203,10 +204,13 @@ def test_interrupted_run_continues(model, tmp_path, name):
     text = json_lines([" ".join(rng.choices("abcdefgh", k=rng.randint(0, 12))) for _ in ids], ids)
     lines = text.splitlines(keepends=True)
     output = tmp_path / name
-    arguments = ["embed", "--model", model, "--input", "-", "--format", "jsonl", "--output", output]
+    output.write_text("of an earlier run")
+    arguments = ["embed", "--model", model, "--input", "-", "--format", "jsonl", "--output", output, "--overwrite"]
     has_rows = lambda: state_of(output)["rows"] > 0  # noqa: E731
-    code, _, _ = stopped(signal.SIGTERM, has_rows, *arguments, stdin="".join(lines[:5000]))
+    code, _, said = stopped(signal.SIGTERM, has_rows, *arguments, stdin="".join(lines[:5000]))
     assert code == 128 + signal.SIGTERM
+    assert said.endswith(f"is kept in {output}.part; the same command continues there\n")
+    assert output.read_text() == "of an earlier run"
     before = state_of(output)
     with output.with_name(name + ".part").open("ab") as part:
         part.write(b"written after the last checkpoint")
@@ -255,9 +259,7 @@ def test_generate(tmp_path):
 
 
 def test_rerank(tmp_path):
-    make_oracle("Bert", "ForSequenceClassification", num_labels=1, type_vocab_size=2).save_pretrained(tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    save_classifier(tmp_path, 1)
     (tmp_path / "in.jsonl").write_text('{"text": "a", "id": 1, "key": "x"}\n{"text": "b", "id": 2}\n')
     common = ["rerank", "--model", tmp_path, "--query", "c", "--input", tmp_path / "in.jsonl"]
     assert {row["line"]: row.get("id") for row in results(*common)} == {1: 1, 2: 2}

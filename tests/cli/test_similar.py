@@ -8,15 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-import transformers
 from sentence_transformers import SimilarityFunction
 
 from cli_support import refused, results, run
-from engine_case import make_oracle
 from rf_engine import Embedder
 from roformer_cpp import Engine
 from roformer_cpp.ray._embed import Embedder as RayEmbedder
-from sentence_model import TEXTS, WORDS, save_encoder, save_modules
+from sentence_model import TEXTS, save_classifier, save_encoder, save_modules
 
 FUNCTIONS = ["cosine", "dot", "euclidean", "manhattan"]
 QUERIES = ["the cat", "abc"]
@@ -64,14 +62,12 @@ def test_refused(case, tmp_path):
     folder, _, vectors = case
     arguments = ["similar", "--model", folder / "model", "--query", "a", "--embeddings"]
     rows = vectors.float().numpy()
-    for kind in (np.float32, np.float16):
-        for bad in (np.inf, -np.inf, np.nan):
-            changed = rows.astype(kind)
-            changed[2, 5] = bad
-            np.save(tmp_path / "bad.npy", changed)
-            assert f"bad.npy] embeddings must be finite, got {bad} in row 2" in refused(
-                *arguments, tmp_path / "bad.npy"
-            )
+    for kind, bad in ((np.float32, np.inf), (np.float16, np.inf), (np.float32, -np.inf), (np.float32, np.nan)):
+        changed = rows.astype(kind)
+        changed[2, 5] = bad
+        np.save(tmp_path / "bad.npy", changed)
+        message = refused(*arguments, tmp_path / "bad.npy")
+        assert f"bad.npy] embeddings must be finite, got {bad} in row 2" in message
     for shape in ((8, 0), (0, 0)):
         np.save(tmp_path / "empty.npy", np.zeros(shape, np.float32))
         message = refused(*arguments, tmp_path / "empty.npy")
@@ -107,8 +103,8 @@ def test_vectors_that_are_not_finite(overflowing, tmp_path):
     rule = "must be finite, got -?inf: numbers in the model become too large"
     of_line = rf"a\.txt line {len(good) + 1}\] the vector {rule}"
     for more in ([], ["--output", tmp_path / "out.npy"], ["--output", tmp_path / "out.jsonl"]):
-        done = refused_with_results("embed", "--model", folder, "--input", tmp_path / "a.txt", *more)
-        assert matches(of_line, done)
+        done = run("embed", "--model", folder, "--input", tmp_path / "a.txt", *more)  # with the results before it
+        assert done.returncode == 1 and matches(of_line, done.stderr)
     assert not (tmp_path / "out.npy").exists() and not (tmp_path / "out.jsonl").exists()
     message = refused("similar", "--model", folder, "--query", good[0], "--input", tmp_path / "a.txt")
     assert matches(of_line, message)
@@ -133,20 +129,11 @@ def matches(pattern, text):
     return re.search(pattern, text) is not None
 
 
-def refused_with_results(*arguments):
-    done = run(*arguments)
-    assert done.returncode == 1, done.stderr
-    return done.stderr
-
-
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
     """A classifier whose logits are beyond float32 for some of the texts."""
     folder = tmp_path_factory.mktemp("classifier")
-    oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=2, vocab_size=len(WORDS))
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"))
+    oracle, tokenizer = save_classifier(folder, 2)
     with torch.no_grad():
         first, second = [oracle.bert(**tokenizer(text, return_tensors="pt")).pooler_output[0] for text in ("abc", "b")]
         element = (first - second).abs().argmax()
@@ -155,13 +142,8 @@ def classifier(tmp_path_factory):
         oracle.classifier.weight[1, element] = largest * middle.sign()
         oracle.classifier.bias[1] = largest * (1 - middle.abs())
     oracle.save_pretrained(folder)
-    task = {
-        "kind": "classification",
-        "columns": {"text": "text", "label": "label"},
-        "labels": ["neg", "pos"],
-        "max_length": 24,
-    }
-    (folder / "task.json").write_text(json.dumps(task))
+    task = {"kind": "classification", "columns": {"text": "text", "label": "label"}, "labels": ["neg", "pos"]}
+    (folder / "task.json").write_text(json.dumps(task | {"max_length": 24}))
     return folder, *(("abc", "b") if (first - second)[element] * middle < 0 else ("b", "abc"))
 
 

@@ -10,11 +10,7 @@ import pytest
 import tolerances
 from cli_support import MODEL, metrics, refused, results, run, run_file
 
-STAGES = [
-    dict(max_length=12, batch=8, steps=3),
-    dict(max_length=24, batch=4, steps=2),
-    dict(max_length=8, batch=4, steps=2),
-]
+STAGES = [dict(max_length=length, batch=4, steps=steps) for length, steps in ((12, 3), (24, 2), (8, 2))]
 
 
 def pretrain(prepared, tmp_path, **keys):

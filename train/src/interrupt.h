@@ -7,15 +7,29 @@
 
 namespace rf::train {
 
+inline volatile std::sig_atomic_t received_signal = 0;
+extern "C" inline void remember_signal(int number) { received_signal = number; }
+
 class InterruptScope {
  public:
   enum class Process { kAlone, kOfJob };
-  explicit InterruptScope(Process process = Process::kAlone);
-  ~InterruptScope();
+  explicit InterruptScope(Process process = Process::kAlone) {
+    received_signal = 0;
+    struct sigaction action {};
+    action.sa_handler = remember_signal;
+    action.sa_flags = SA_RESETHAND | SA_RESTART;
+    sigaction(SIGINT, &action, &old_int_);
+    if (process == Process::kOfJob) action.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &action, &old_term_);
+  }
+  ~InterruptScope() {
+    sigaction(SIGINT, &old_int_, nullptr);
+    sigaction(SIGTERM, &old_term_, nullptr);
+  }
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
 
-  int received() const;  // the signal's number, or 0
+  int received() const { return received_signal; }  // the signal's number, or 0
 
  private:
   struct sigaction old_int_ {
