@@ -159,14 +159,6 @@ def return_freed_memory() -> None:
 # ---- the machine ----
 
 
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def commit() -> str:
     """The tree's commit, with -dirty if files differ; the pages that contain the tables do not count."""
     if shutil.which("git") is None:
@@ -184,7 +176,9 @@ def machine() -> dict:
     import roformer_cpp
 
     return {
-        "cpu": cpu_name(),
+        "cpu": tables.cpu_facts(Path("/proc/cpuinfo").read_text(encoding="utf-8")).get(
+            "model name", platform.machine()
+        ),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "target": roformer_cpp.target(),

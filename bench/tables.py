@@ -75,16 +75,18 @@ def machine_line(machine: dict) -> str:
     return ", ".join([*facts, f"commit {machine['commit']}", datetime.date.today().isoformat()])
 
 
+def cpu_facts(cpuinfo: str) -> dict[str, str]:
+    """What the text of /proc/cpuinfo says of the first processor."""
+    pairs = (line.partition(":") for line in reversed(cpuinfo.splitlines()))
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
+
+
 def cpu_kind(cpuinfo: str) -> str:
     """The name that CPUs with the same measured limits share, from the text of /proc/cpuinfo: "AMD Zen 4".
 
     Virtual machines hide the model's name, but not the family and model numbers (AMD, "Revision Guide for AMD Family
     19h", "... 1Ah") and not the instruction sets. Other CPUs have the system's name for them."""
-    facts = {}
-    for line in cpuinfo.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            facts.setdefault(name.strip(), value.strip())
+    facts = cpu_facts(cpuinfo)
     vendor, family = facts.get("vendor_id"), int(facts.get("cpu family", 0))
     if vendor == "AuthenticAMD" and family == 0x1A:
         return "AMD Zen 5"

@@ -11,6 +11,7 @@ import torch
 import roformer_cpp
 
 H, D = 2, 8
+LONG = "x" * 1_000_000  # of which a message quotes a part
 q = torch.randn(2, 5, H, D, generator=torch.Generator().manual_seed(0))
 places = torch.arange(5)
 freqs = torch.ones(D // 2, dtype=torch.float64)
@@ -93,7 +94,7 @@ TYPES = [
     (lambda: attended(q, q, q, rope), "[attention] terms must be Terms, as"),
     (lambda: attended(dropout="x"), "[attention] dropout must be a number, got str"),
     (lambda: attended(scale="x"), "[attention] scale must be a number, got str"),
-    (lambda: attended(is_causal="x"), "[attention] is_causal must be True or False, got 'x'"),
+    (lambda: attended(is_causal=LONG), "[attention] is_causal must be True or False, got 'xxx"),
     (lambda: linear(q, q, q, "elu", rope), "[linear_attention] terms must be Terms, as"),
     (lambda: linear(q, q, q, is_causal="x"), "[linear_attention] causal must be True or False, got str"),
     (lambda: linear(q, q, q, state=3, is_causal=True), "[linear_attention] state must be a LinearAttentionState, got"),
@@ -105,7 +106,7 @@ TYPES = [
     (lambda: rope.terms(places, projections=(3,)), "[encoding] projections[0] must be a tensor, got int"),
     (lambda: roformer_cpp.encoding(3), "[encoding] name must be a string, got int"),
     (lambda: model(ids, num_choices="x"), "[input] num_choices must be an integer, got str"),
-    (lambda: model(ids, dropout_key=3), "[input] dropout_key must be two integers, seed and step, got 3"),
+    (lambda: model(ids, dropout_key=LONG), "[input] dropout_key must be two integers, seed and step, got 'xxx"),
     (lambda: model.save(3), "[model] model_dir must be a path, got int"),
     (lambda: roformer_cpp.build_model(CONFIG, head=3), "[config] head must be a string, got int"),
     (lambda: roformer_cpp.build_model(CONFIG, seed="x"), "[config] seed must be an integer, got str"),
@@ -133,8 +134,8 @@ VALUES = [
     (lambda: rope.terms(places, projections=[meta] * 3), "[encoding] projections[0] must be on the device of positi"),
     (lambda: roformer_cpp.Attention(16, 3), "[attention] hidden_size must be a multiple of num_attention_heads where"),
     (lambda: roformer_cpp.Attention(16, 4, num_key_value_heads=3), "[attention] num_attention_heads must be a mul"),
-    (lambda: roformer_cpp.EncoderLayer(16, 4, norm="both"), "[encoder_layer] norm must be post or pre, got 'both'"),
-    (lambda: roformer_cpp.EncoderLayer(16, 4, activation="sin"), "[encoder_layer] activation must be one of gelu"),
+    (lambda: roformer_cpp.EncoderLayer(16, 4, norm=LONG), "[encoder_layer] norm must be post or pre, got 'xxx"),
+    (lambda: roformer_cpp.EncoderLayer(16, 4, activation=LONG), "[encoder_layer] activation must be one of gelu"),
     (lambda: roformer_cpp.GatedAttentionUnit(0), f"{UNIT} hidden_size must be at least 1, got 0"),
     (lambda: roformer_cpp.GatedAttentionUnit(16, key_size=0), f"{UNIT} key_size must be at least 1, got 0"),
     (lambda: roformer_cpp.GatedAttentionUnit(16, intermediate_size=0), f"{UNIT} intermediate_size must be at least 1"),
@@ -179,7 +180,6 @@ def test_second_derivatives_name_the_kernel_that_has_them(name):
 
 # ---- messages quote a part of a value of a million characters
 
-LONG = "x" * 1_000_000
 MANY = [7] * 500_000
 
 
@@ -211,7 +211,6 @@ CONFIG_KEYS = (LONG, "hidden_act", "position_encoding", "attention", "head")
 CALLS = {f"encoding {key[:20]}": of_key(roformer_cpp.encoding, "rope", key=key) for key in ENCODING_KEYS}
 CALLS |= {f"configuration {key[:20]}": of_key(built, key=key) for key in CONFIG_KEYS}
 CALLS |= {attribute: partial(custom, attribute) for attribute in ("reads_vectors", "max_length")}
-CALLS |= {f"attention {key}": of_key(attend, q, q, q, key=key) for key in ("kernel", "is_causal")}
 CALLS |= {
     "encoding name": lambda: roformer_cpp.encoding(LONG),
     "encoding list": lambda: roformer_cpp.encoding("axial-nd", num_attention_heads=2, head_dim=8, grid_shape=MANY),
@@ -227,12 +226,11 @@ CALLS |= {
     "feature_map": lambda: linear(q, q, q, LONG),
     "linear option": lambda: roformer_cpp.LinearAttention(8, **{LONG: 1}),
     "cu_seqlens": lambda: linear(q, q, q, cu_seqlens=torch.arange(500_000)),
-    "norm": lambda: roformer_cpp.EncoderLayer(16, 2, norm=LONG),
+    "kernel": lambda: attend(q, q, q, kernel=LONG),
     "seed": lambda: roformer_cpp.build_model(CONFIG, seed=10**4000),
     "model directory": lambda: roformer_cpp.load_model(LONG),
     "save": lambda: model.save(LONG),
     "bake": lambda: roformer_cpp.bake(LONG),
-    "dropout_key": lambda: model(ids, dropout_key=LONG),
     "engine": lambda: roformer_cpp.Engine(LONG),
     "convert": lambda: roformer_cpp.convert(LONG, "/tmp/none"),
 }

@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -293,22 +294,14 @@ def test_bad_generation(causal):
 
 def test_threads_in_parallel(encoder):
     """Each thread has the result of a call alone."""
-    folder, _ = encoder
-    engine = Engine(folder, threads=1)
+    engine = Engine(encoder[0], threads=1)
     alone = {prompt: engine.embed(TEXTS, prompt=prompt) for prompt in ("", "a ", "b c ")}
-    wrong = []
 
     def work(prompt):
-        for _ in range(20):
-            if not np.array_equal(engine.embed(TEXTS, prompt=prompt), alone[prompt]):
-                wrong.append(prompt)
+        return all(np.array_equal(engine.embed(TEXTS, prompt=prompt), alone[prompt]) for _ in range(20))
 
-    threads = [threading.Thread(target=work, args=(prompt,)) for prompt in alone for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(work, [*alone] * 2))
 
 
 def test_the_interpreter_runs_while_an_engine_computes(encoder):

@@ -2,7 +2,7 @@
 
 import pickle
 import random
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -179,13 +179,8 @@ def test_threads_in_parallel(bert):
     ours = Tokenizer(bert[0])
     texts = list(random_strings(1500, 9))
     alone = ours(texts)
-    got = {}
-    threads = [threading.Thread(target=lambda i=i: got.update({i: ours(texts)})) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(got) == 4 and all(rows == alone for rows in got.values())
+    with ThreadPoolExecutor(4) as pool:
+        assert all(rows == alone for rows in pool.map(ours, [texts] * 4))
 
 
 def test_missing_and_damaged_files(bert, tmp_path):
