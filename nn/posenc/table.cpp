@@ -35,11 +35,11 @@
   line(transformer_xl, transformer_xl) \
   line(transformer_xl_literal, transformer_xl) \
   line(dai_literal, transformer_xl) \
-  line(t5, t5) \
-  line(tupe_a, tupe) \
-  line(tupe_r, tupe) \
-  line(deberta, deberta) \
-  line(deberta_literal, deberta) \
+  line(t5, buckets) \
+  line(tupe_a, buckets) \
+  line(tupe_r, buckets) \
+  line(deberta, buckets) \
+  line(deberta_literal, buckets) \
   line(rope, rope) \
   line(axial, axes) \
   line(axial_nd, axes) \
@@ -48,7 +48,7 @@
   line(rerope, rope) \
   line(cope, contextual) \
   line(dape, contextual) \
-  line(path, path) \
+  line(path, contextual) \
   line(mrope, axes) \
   line(xpos, rope) \
   line(log_n, rope)

@@ -9,8 +9,8 @@
 #include "rf/nn/encoding.h"
 #include "rf/nn/encoding_info.h"
 #include "rf/nn/model.h"
+#include "rf/nn/position_terms.h"
 #include "rf/nn/seed_scope.h"
-#include "served_terms.h"
 
 namespace rf::nn {
 

@@ -1,5 +1,5 @@
-// The feature maps of linear attention (feature_map.h).
-#include "feature_map.h"
+// The feature maps of linear attention (linear_attention_paths.h).
+#include "linear_attention_paths.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

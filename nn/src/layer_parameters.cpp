@@ -1,4 +1,4 @@
-// Parameters of an encoding by layer (layer_parameters.h).
+// Parameters of an encoding by layer (layer_parameters.h), and what replaces registered tensors (rf/nn/parameter.h).
 #include "layer_parameters.h"
 
 #include <ATen/TensorOperators.h>
@@ -15,6 +15,21 @@ namespace rf::nn {
 
 namespace {
 thread_local int empty_scopes = 0;
+thread_local const ParameterScope* innermost = nullptr;
+}  // namespace
+
+ParameterScope::ParameterScope(const std::vector<at::Tensor>& registered, const std::vector<at::Tensor>& given)
+    : outer_(innermost) {
+  for (size_t i = 0; i < given.size(); ++i) given_.emplace(registered.at(i).unsafeGetTensorImpl(), given[i]);
+  innermost = this;
+}
+
+ParameterScope::~ParameterScope() { innermost = outer_; }
+
+const at::Tensor& Parameter::current() const {
+  if (innermost == nullptr || !registered_.defined()) return registered_;
+  const auto found = innermost->given_.find(registered_.unsafeGetTensorImpl());
+  return found == innermost->given_.end() ? registered_ : found->second;
 }
 
 EmptyParameters::EmptyParameters() { ++empty_scopes; }

@@ -3,10 +3,46 @@
 
 #include <vector>
 
-#include "feature_map.h"
 #include "rf/nn/linear_attention.h"
 
 namespace rf::nn {
+
+// The feature maps f (queries) and g (keys) of linear attention (rf/nn/linear_attention.h), x one vector of D elements:
+//
+//   elu            f = g = elu(x) + 1                                       Katharopoulos et al., arXiv 2006.16236
+//   shen_original  f = softmax(x), g = exp(x) / sum over keys of exp(x)     Shen et al., arXiv 1812.01243
+//   shen           f = softmax(x), g = exp(x)                               Eq. 18's reading of it: not the same
+//   favor          f = g = (exp(w_j.x' - |x'|^2 / 2) + eps) / sqrt(m)       Choromanski et al., arXiv 2009.14794
+//   relu           f = g = relu(w_j.x') + eps                               the same, section on generalized attention
+//   cosine         f = g = (x / |x|, 1), so f.g = 1 + cos                   kexue.fm/archives/8265
+//
+// with x' = sqrt(s) x, s = 1/sqrt(D) unless the terms define a scale, and w_j the rows of the projection. Products f.g
+// are not scaled otherwise. favor and shen divide their exponentials by the exponential of a maximum. This cancels in
+// the quotient of the two sums, except for favor's eps and a one added to the denominator. favor divides f by the
+// largest w_j.x' of that query. g is divided by the largest exponent over features and keys; if causal, over the keys
+// up to its own, and the sums (including eps) are rescaled from key to key.
+//
+// The maximum over zero keys. It is finite, so that the difference of two such maxima is not NaN, and so low that
+// exponentials relative to any other number are 0.
+inline double lowest_maximum(at::ScalarType dtype) { return dtype == at::kDouble ? -8e307 : -1.5e38; }
+
+struct MapInput {
+  at::Tensor x_BTHD;
+  at::Tensor projection_FD;  // favor, relu
+  double scale = 1;          // s
+};
+
+// [B,T,H,F].
+at::Tensor query_features(const LinearAttentionConfig& config, const MapInput& queries);
+
+struct KeyFeatures {
+  at::Tensor rows_BSHF;    // g, 0 for masked keys
+  at::Tensor maximum_BSH;  // causal shen and favor: the features g of key n are divided by its exponential; otherwise
+                           // undefined
+};
+// mask_BS: bool or undefined. earlier_BH: the maximum over earlier keys, or undefined.
+KeyFeatures key_features(const LinearAttentionConfig& config, const MapInput& keys, const at::Tensor& mask_BS,
+                         Direction direction, const at::Tensor& earlier_BH);
 
 inline constexpr const char* kLinearAttention = "linear_attention";  // for messages
 

@@ -20,11 +20,14 @@
 #include "layers.h"
 #include "position.h"
 #include "rf/io/error.h"
+#include "rf/nn/seed_scope.h"
 #include "tokens.h"
 
 namespace rf::nn {
 
 namespace {
+
+std::mutex one_seed_at_a_time;
 
 // N(0, deviation^2); truncated at two deviations, by the inverse of its distribution function.
 at::Tensor& draw(at::Tensor& value, const InitialValues& initial) {
@@ -79,6 +82,21 @@ class EvaluationScope {
 };
 
 }  // namespace
+
+SeedScope::SeedScope(uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
+  one_seed_at_a_time.lock();
+  const std::lock_guard lock(generator_.mutex());
+  before_ = generator_.get_state();
+  generator_.set_current_seed(seed);
+}
+
+SeedScope::~SeedScope() {
+  {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(before_);
+  }
+  one_seed_at_a_time.unlock();
+}
 
 struct Model::Impl {
   ModelConfig config;

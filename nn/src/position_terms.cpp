@@ -20,7 +20,6 @@
 #include "rf/model/position_terms.h"
 #include "rf/nn/encoding.h"
 #include "rotary_rows.h"
-#include "served_terms.h"
 
 namespace rf::nn {
 

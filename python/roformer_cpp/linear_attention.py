@@ -189,7 +189,7 @@ def linear_attention(
             (computed in float32).
         k, v: ``[B, S, Hk, D]`` and ``[B, S, Hk, Dv]``, H a multiple of Hk; with ``heads_first`` ``[B, Hk, S, ..]``.
         feature_map: ``"elu"`` (elu(x) + 1), ``"shen_original"`` (bidirectional only), ``"shen"``, ``"favor"``,
-            ``"relu"``, or ``"cosine"`` (1 + cos); nn/src/feature_map.h has the equations.
+            ``"relu"``, or ``"cosine"`` (1 + cos); nn/src/linear_attention_paths.h has the equations.
         terms: rotations of queries and keys, from ``roformer_cpp.encoding``. With ``rope_site="after_map"`` they rotate
             features: make the encoding with ``head_dim=linear_feature_dim(..)``.
         is_causal: query i attends to the keys up to ``i + S - T``.

@@ -13,7 +13,7 @@
 namespace rf::tasks {
 namespace {
 
-using text::message_of;
+using text::error_of;
 using text::Tokenizer;
 using text::Vocabulary;
 
@@ -87,7 +87,7 @@ TEST(Rows, WhatStaysOfALongText) {
   EXPECT_EQ(row({long_text, "s t u v w x y"}), "[CLS]abl[SEP]sty[SEP]");
   settings.truncation = text::Truncation::kOnlySecond;
   EXPECT_EQ(row({"x y", long_text}), "[CLS]xy[SEP]abkl[SEP]");
-  const std::string message = message_of([&] { row({long_text, "x"}); });
+  const std::string message = error_of([&] { row({long_text, "x"}); });
   EXPECT_NE(message.find("here: "), std::string::npos) << message;
 }
 
@@ -105,7 +105,7 @@ TEST(Rows, WindowsOverALongText) {
   EXPECT_EQ(all, "[CLS]abcd[SEP][CLS]defg[SEP][CLS]ghij[SEP]");
   settings.keep = Keep::kHeadTail;
   settings.kind = "classification";
-  EXPECT_NE(message_of([&] { check_settings(settings); }).find("head-tail"), std::string::npos);
+  EXPECT_NE(error_of([&] { check_settings(settings); }).find("head-tail"), std::string::npos);
 }
 
 TEST(Tokens, AreFoundByTheirFirstPieceWhereTheyHaveMostAround) {
@@ -139,7 +139,7 @@ TEST(Answers, TargetsAreTokensOfEachWindow) {
   EXPECT_EQ(targets("\xC3\xA9 b c", "c", 4), (Ids{5, 5}));             // characters, not bytes
   EXPECT_EQ(targets("a b c", "", 0), (Ids{0, 0}));
   for (const auto& [answer, start] : std::vector<std::pair<std::string, int64_t>>{{"x", 2}, {"b", 3}, {"b", 90}}) {
-    const std::string message = message_of([&] { targets("a b c", answer, start); });
+    const std::string message = error_of([&] { targets("a b c", answer, start); });
     EXPECT_NE(message.find("a.jsonl line 3 must have its answer at character"), std::string::npos) << message;
   }
 }
@@ -183,7 +183,7 @@ TEST(Examples, BadRecordsAreNamed) {
     if (settings.kind == "tokens") settings.labels = {"N", "O"};
     json fields = one.good;
     fields.update(one.change);
-    const std::string message = message_of([&] { task_of(settings)->example(record_of(fields), Targets::kNeeded); });
+    const std::string message = error_of([&] { task_of(settings)->example(record_of(fields), Targets::kNeeded); });
     EXPECT_NE(message.find("a.jsonl line 3"), std::string::npos) << message;
     EXPECT_NE(message.find(one.part), std::string::npos) << message;
   }

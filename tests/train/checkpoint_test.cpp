@@ -144,7 +144,7 @@ TEST_F(CheckpointTest, AnErrorOfTheThreadIsThrownOnce) {
     CheckpointWriter writer(failing);
     begin(writer, 1);
     wait_for(writer);
-    EXPECT_EQ(message_of([&] { writer.go_on(); }), "[disk] there must be space, got none");
+    EXPECT_EQ(error_of([&] { writer.go_on(); }), "[disk] there must be space, got none");
     writer.finish();
   }
   EXPECT_TRUE(entries().empty());
@@ -200,7 +200,7 @@ TEST_F(CheckpointTest, TheTokenizerIsWrittenWhenItsDirectoryIsGone) {
   tokenizer.write(directory_ / "copy");
   EXPECT_EQ(io::read_file(directory_ / "copy/vocab.txt"), "[PAD]\n");
   EXPECT_EQ(io::read_file(directory_ / "copy/tokenizer_config.json"), "{}\n");
-  EXPECT_NE(message_of([&] { const TokenizerFiles none(run_); }).find("vocab.txt"), std::string::npos);
+  EXPECT_NE(error_of([&] { const TokenizerFiles none(run_); }).find("vocab.txt"), std::string::npos);
 }
 
 TEST_F(CheckpointTest, EveryKeyOfAStateIsChecked) {
@@ -209,7 +209,7 @@ TEST_F(CheckpointTest, EveryKeyOfAStateIsChecked) {
   const nlohmann::json whole = io::read_json(path);
   const auto message_with = [&](const nlohmann::json& state) {
     io::write_file(path, state.dump());
-    return message_of([&] { load_state(run_ + "/checkpoint-1", train_state); });
+    return error_of([&] { load_state(run_ + "/checkpoint-1", train_state); });
   };
   for (const auto& [key, value] : whole.items()) {
     nlohmann::json state = whole;
@@ -230,13 +230,13 @@ TEST_F(CheckpointTest, EveryKeyOfAStateIsChecked) {
 TEST_F(CheckpointTest, ADamagedOneIsNamed) {
   save(1);
   std::ofstream(run_ + "/checkpoint-1/state.json") << "{\"version\":2}";
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               load_state(run_ + "/checkpoint-1", train_state);
             }).find("remove " + run_ + "/checkpoint-1 to continue"),
             std::string::npos);
   io::write_file(run_ + "/checkpoint-1/optimizer.safetensors",
                  io::read_file(run_ + "/checkpoint-1/optimizer.safetensors").substr(0, 100));
-  EXPECT_NE(message_of([&] { load_moments(run_ + "/checkpoint-1", *optimizer_); }).find("optimizer.safetensors"),
+  EXPECT_NE(error_of([&] { load_moments(run_ + "/checkpoint-1", *optimizer_); }).find("optimizer.safetensors"),
             std::string::npos);
 }
 

@@ -93,7 +93,7 @@ TEST(Files, AFractionIsDrawnWithTheSeedAndNothingIsLost) {
     EXPECT_EQ(divided(2, fraction, 1).first.size(), 1u);
     EXPECT_EQ(divided(2, fraction, 1).second.size(), 1u);
   }
-  EXPECT_NE(message_of([&] { divided(1, 0.5, 1); }).find("at least two records"), std::string::npos);
+  EXPECT_NE(error_of([&] { divided(1, 0.5, 1); }).find("at least two records"), std::string::npos);
 }
 
 TEST(Options, OutOfTheirRangesAreRefused) {
@@ -122,7 +122,7 @@ TEST(Options, OutOfTheirRangesAreRefused) {
     options.task.kind = "classification";
     options.files.valid = {"valid.tsv"};
     change(options);
-    const std::string message = message_of([&] { finetune(options, silent); });
+    const std::string message = error_of([&] { finetune(options, silent); });
     EXPECT_NE(message.find(part), std::string::npos) << message;
   }
 }

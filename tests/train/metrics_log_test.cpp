@@ -61,7 +61,7 @@ TEST(TrainingCurve, IsOfTheWholeTrainingLines) {
   for (const char* line :
        {R"({"type":"train","step":7,"loss":"x","seconds":1})", R"({"type":"train","step":7,"seconds":1})"}) {
     io::write_file(directory / "metrics.jsonl", lines + line + "\n");
-    const std::string message = message_of([&] { training_curve(directory.path()); });
+    const std::string message = error_of([&] { training_curve(directory.path()); });
     EXPECT_NE(message.find("metrics.jsonl] loss must be"), std::string::npos) << message;
   }
 }
@@ -69,7 +69,7 @@ TEST(TrainingCurve, IsOfTheWholeTrainingLines) {
 TEST(MetricsLog, NamesTheFileItCannotWrite) {
   const TemporaryPath directory;
   const std::string path = directory / "none/metrics.jsonl";
-  EXPECT_NE(message_of([&] { MetricsLog(path, 0, {}); }).find(path + " must be writable, got: No such file"),
+  EXPECT_NE(error_of([&] { MetricsLog(path, 0, {}); }).find(path + " must be writable, got: No such file"),
             std::string::npos);
 }
 

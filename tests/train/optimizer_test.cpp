@@ -72,7 +72,7 @@ TEST(AdamW, StopsAtAGradientThatIsNotFinite) {
   const Parameter p = {"layer.weight", at::tensor({1.0f, 2.0f}).requires_grad_(true), Decay::kApplied};
   AdamW optimizer({p}, {});
   p.weight.mutable_grad() = at::tensor({0.5f, std::numeric_limits<float>::quiet_NaN()});
-  EXPECT_NE(message_of([&] { optimizer.step(0.1, 37); }).find("got nan in layer.weight at step 37"), std::string::npos);
+  EXPECT_NE(error_of([&] { optimizer.step(0.1, 37); }).find("got nan in layer.weight at step 37"), std::string::npos);
   EXPECT_TRUE(p.weight.equal(at::tensor({1.0f, 2.0f})));
 }
 

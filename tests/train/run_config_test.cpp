@@ -21,7 +21,7 @@ json with(const json& patch) {
 }
 
 void expect_error(const json& run, const std::string& part) {
-  const std::string message = message_of([&] { parse_run_config(run); });
+  const std::string message = error_of([&] { parse_run_config(run); });
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 

@@ -27,7 +27,7 @@ TEST(RunDirectory, ARefusedDirectoryIsNotTouched) {
     const TemporaryPath directory;
     io::write_file(directory / "a.txt", "text");
     io::write_file(directory / "b.txt.tmp.12.0", "text");
-    EXPECT_NE(message_of([&] { RunDirectory(directory.path(), use); }).find("with a.txt in it"), std::string::npos);
+    EXPECT_NE(error_of([&] { RunDirectory(directory.path(), use); }).find("with a.txt in it"), std::string::npos);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 2);
   }
 }
@@ -35,7 +35,7 @@ TEST(RunDirectory, ARefusedDirectoryIsNotTouched) {
 TEST(RunDirectory, IsUsedByOne) {
   const TemporaryPath directory;
   const RunDirectory first(directory.path(), Use::kFresh);
-  EXPECT_NE(message_of([&] { RunDirectory(directory.path(), Use::kFresh); }).find("which another one holds"),
+  EXPECT_NE(error_of([&] { RunDirectory(directory.path(), Use::kFresh); }).find("which another one holds"),
             std::string::npos);
 }
 

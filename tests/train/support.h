@@ -5,7 +5,7 @@
 
 namespace rf::train {
 
-using text::message_of;
+using text::error_of;
 
 struct TemporaryPath : text::TempDir {
   std::string operator/(const std::string& name) const { return path() + "/" + name; }

@@ -245,7 +245,7 @@ TEST(TrainStep, StopsAtALossThatIsNotFinite) {
   }
   AdamW optimizer(trained_parameters(*m), {});
   const std::vector<LanguageBatch> batches = {rows(0, 2)};
-  const std::string message = message_of([&] {
+  const std::string message = error_of([&] {
     train_step(*m, optimizer, batches, {Precision::kFloat32, 1e-2, 12, 1, 0});
   });
   EXPECT_NE(message.find("the loss must be finite, got nan at step 12"), std::string::npos) << message;
@@ -253,7 +253,7 @@ TEST(TrainStep, StopsAtALossThatIsNotFinite) {
 
 TEST(StepProfile, RefusesOtherSteps) {
   for (const char* steps : {"0", "9", "5:4", "4:9", "4:", ":4", "4:5:6", "-1", "four", "1e1"}) {
-    const std::string message = message_of([&] { StepProfile(steps, 8, "profile-", Ranks::alone()); });
+    const std::string message = error_of([&] { StepProfile(steps, 8, "profile-", Ranks::alone()); });
     EXPECT_EQ(message,
               fmt::format("[profile] the steps must be one of the run's 8 or two with a colon between them, as "
                           "20:25, got \"{}\"",

@@ -1,5 +1,5 @@
 """Bidirectional linear attention (nn/include/rf/nn/linear_attention.h has the equation), as nodes of a graph: sums over
-the keys of features, without anything for each pair of tokens. nn/src/feature_map.h has the feature maps."""
+the keys of features, without anything for each pair of tokens. nn/src/linear_attention_paths.h has the feature maps."""
 
 from onnx import TensorProto
 

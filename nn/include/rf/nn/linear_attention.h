@@ -8,8 +8,8 @@
 // in time O((T + S) F D) and memory O(T + S) for F features; causal sums run over the keys up to the query's own. A
 // query whose denominator is 0, for example one without keys, has output 0 and gradient 0. Terms per pair of tokens are
 // not supported: it uses the rotations of queries and keys, and any other term is an Error. eps is added to the sum
-// with the scale of nn/src/feature_map.h. Masked keys and values must be finite, because 0 times a NaN is a NaN. Values
-// are not rotated, probabilities are not dropped. The feature maps are in nn/src/feature_map.h.
+// with the scale of nn/src/linear_attention_paths.h. Masked keys and values must be finite, because 0 times a NaN is a
+// NaN. Values are not rotated, probabilities are not dropped. The feature maps are in nn/src/linear_attention_paths.h.
 //
 // The kernel of a call is chosen in nn/src/linear_attention.cpp, by device, dtype and kind, never by size or
 // values (Kernel of rf/nn/attention.h):

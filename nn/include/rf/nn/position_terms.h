@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rf/nn/model.h"
 
@@ -25,6 +26,20 @@ std::optional<SavedTerms> save_position_terms(const Model& model, const std::str
                                               std::optional<int64_t> tokens = std::nullopt);
 // The same for the model of a directory. Throws Error with the term's name if a term is not constant.
 std::optional<SavedTerms> save_position_terms(const std::string& model_dir, std::optional<int64_t> tokens);
+
+// The terms of a model that a program without torch can use, as in the file, or the first term that such a file cannot
+// hold.
+struct ServedTerms {
+  std::string lacking;                  // the first term that a file cannot hold; then `layers` is empty
+  std::vector<ops::Terms> layers = {};  // for the longest sequence that they support
+  int64_t tokens = 0, longest = 0;      // as in SavedTerms
+};
+
+// Whether the encoding reads sequences of that many tokens.
+bool reads_length(const Encoding& encoding, int64_t tokens);
+
+// asked: as `tokens` of save_position_terms().
+ServedTerms served_terms(const Model& model, std::optional<int64_t> asked);
 
 void remove_position_terms(const std::string& model_dir);
 
