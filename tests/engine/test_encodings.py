@@ -171,6 +171,12 @@ def test_too_long(name, length, message, tmp_path):
         engine.hidden([np.ones(length, np.int32)])
 
 
+def test_rows_by_position_end_with_the_table(tmp_path):
+    save("tupe-a", tmp_path)
+    with pytest.raises(EngineError, match="at most the 32 positions that the encoding reads, got 33"):
+        Engine(tmp_path).hidden([np.ones(2, np.int32)], positions=[np.array([31, 32])])
+
+
 def test_dynamic_frequencies_of_precision_float32(tmp_path):
     model = save({"type": "rope", "rope_parameters": DYNAMIC} | FLOAT32, tmp_path)
     ids, types = make_sequences()
