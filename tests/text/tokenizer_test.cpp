@@ -18,7 +18,8 @@ const std::vector<std::string> kTokens =
 
 Tokenizer tokenizer(const TokenizerOptions& options = {}) { return {Vocabulary(kTokens), options}; }
 
-// The library `tokenizers` does not compose, so no oracle has these places. A mark that is left out has none.
+// The library `tokenizers` does not compose, so no oracle has these places. A mark that is left out has none. The
+// second tokenizer must not get the splitter that the thread keeps of the first one.
 TEST(Wordpiece, AComposedCharacterHasThePlacesOfItsParts) {
   for (const Case letter_case : {Case::kKeep, Case::kLower}) {
     const bool keeps = letter_case == Case::kKeep;

@@ -209,8 +209,6 @@ std::optional<std::string_view> Tokenizer::shown(int32_t id, SkipSpecials skip) 
   return added != nullptr ? std::string_view(*added) : std::string_view(vocabulary_.token(id));
 }
 
-// ---- encodings, templates, and the tokenizer of bytes
-
 void Encoding::clear() {
   resize(0);
   replaced_bytes = 0;
