@@ -9,69 +9,69 @@
 #include "rf/io/printable.h"
 #include "rf/nn/encoding.h"
 
-// Each is a function that returns the encoding's entry, and its file: nn/posenc/<file>.cpp and tests/nn/test_<file>.py.
+// Each is a function that returns the encoding's entry, in nn/posenc/<file>.cpp, and its test: tests/nn/test_<test>.py.
 // clang-format off
 #define RF_POSITION_ENCODINGS(line) \
-  line(none, absolute) \
-  line(learned, absolute) \
-  line(sinusoidal, absolute) \
-  line(complex_words, absolute) \
-  line(floater, absolute) \
-  line(shaw, distance_vectors) \
-  line(shaw_literal, distance_vectors) \
-  line(nezha, distance_vectors) \
-  line(music, distance_vectors) \
-  line(huang_m1, distance_vectors) \
-  line(huang_m2, distance_vectors) \
-  line(huang_m3, distance_vectors) \
-  line(huang_m4, distance_vectors) \
-  line(alibi, distance_bias) \
-  line(kerple_log, distance_bias) \
-  line(kerple_power, distance_bias) \
-  line(bam, distance_bias) \
-  line(sandwich, distance_bias) \
-  line(fire, fire) \
-  line(fox, contextual) \
-  line(transformer_xl, transformer_xl) \
-  line(transformer_xl_literal, transformer_xl) \
-  line(dai_literal, transformer_xl) \
-  line(t5, buckets) \
-  line(tupe_a, buckets) \
-  line(tupe_r, buckets) \
-  line(deberta, buckets) \
-  line(deberta_literal, buckets) \
-  line(rope, rope) \
-  line(axial, axes) \
-  line(axial_nd, axes) \
-  line(rope_mixed, axes) \
-  line(fope, rope) \
-  line(rerope, rope) \
-  line(cope, contextual) \
-  line(dape, contextual) \
-  line(path, contextual) \
-  line(mrope, axes) \
-  line(xpos, rope) \
-  line(log_n, rope)
+  line(none, none, absolute) \
+  line(learned, learned, absolute) \
+  line(sinusoidal, sinusoidal, absolute) \
+  line(complex_words, complex_words, absolute) \
+  line(floater, floater, absolute) \
+  line(shaw, shaw, distance_vectors) \
+  line(shaw_literal, shaw, distance_vectors) \
+  line(nezha, nezha, distance_vectors) \
+  line(music, music, distance_vectors) \
+  line(huang_m1, huang, distance_vectors) \
+  line(huang_m2, huang, distance_vectors) \
+  line(huang_m3, huang, distance_vectors) \
+  line(huang_m4, huang, distance_vectors) \
+  line(alibi, alibi, distance_bias) \
+  line(kerple_log, kerple, distance_bias) \
+  line(kerple_power, kerple, distance_bias) \
+  line(bam, bam, distance_bias) \
+  line(sandwich, sandwich, distance_bias) \
+  line(fire, fire, fire) \
+  line(fox, fox, contextual) \
+  line(transformer_xl, transformer_xl, transformer_xl) \
+  line(transformer_xl_literal, transformer_xl, transformer_xl) \
+  line(dai_literal, dai_literal, transformer_xl) \
+  line(t5, t5, buckets) \
+  line(tupe_a, tupe, buckets) \
+  line(tupe_r, tupe, buckets) \
+  line(deberta, deberta, buckets) \
+  line(deberta_literal, deberta, buckets) \
+  line(rope, rope, rope) \
+  line(axial, axial, axes) \
+  line(axial_nd, axial_nd, axes) \
+  line(rope_mixed, rope_mixed, axes) \
+  line(fope, fope, rope) \
+  line(rerope, rerope, rope) \
+  line(cope, cope, contextual) \
+  line(dape, dape, contextual) \
+  line(path, path, contextual) \
+  line(mrope, mrope, axes) \
+  line(xpos, xpos, rope) \
+  line(log_n, log_n, rope)
 // clang-format on
 
 namespace rf::nn {
 
 namespace posenc {
-#define RF_DECLARE(name, file) EncodingEntry name();
+#define RF_DECLARE(name, file, test) EncodingEntry name();
 RF_POSITION_ENCODINGS(RF_DECLARE)
 }  // namespace posenc
 
 namespace {
 
 // An entry with the names of its files.
-EncodingEntry with_files(EncodingEntry entry, const std::string& file) {
+EncodingEntry with_files(EncodingEntry entry, const std::string& file, const std::string& test) {
   entry.info.file = "nn/posenc/" + file + ".cpp";
-  entry.info.test = "tests/nn/test_" + file + ".py";
+  entry.info.test = "tests/nn/test_" + test + ".py";
   return entry;
 }
 
 const std::vector<EncodingEntry>& table() {
-#define RF_ENTRY(name, file) with_files(posenc::name(), #file),
+#define RF_ENTRY(name, file, test) with_files(posenc::name(), #file, #test),
   static const std::vector<EncodingEntry> entries = {RF_POSITION_ENCODINGS(RF_ENTRY)};
   return entries;
 }

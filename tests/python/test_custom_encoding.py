@@ -20,7 +20,7 @@ MODEL = {"model_type": "rf_encoder", **TINY_MODEL}
 
 
 class PlainShaw(roformer_cpp.CustomEncoding):
-    """shaw (nn/posenc/distance_vectors.cpp) with a table for each layer, and a vector added to the input."""
+    """shaw (nn/posenc/shaw.cpp) with a table for each layer, and a vector added to the input."""
 
     def __init__(self, shape, max_relative_position=16):
         super().__init__()
@@ -77,7 +77,7 @@ class NumbersByKey(roformer_cpp.CustomEncoding):
 
 
 class PlainCope(roformer_cpp.CustomEncoding):
-    """cope (nn/posenc/contextual.cpp), by distances to the rows of its table."""
+    """cope (nn/posenc/cope.cpp), by distances to the rows of its table."""
 
     reads_vectors = True
 
