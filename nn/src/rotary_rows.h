@@ -1,4 +1,5 @@
-// Rows of a rotation, shared by the rotary encodings, and sinusoids as tensors, both computed by rf/model/rotary_rows.h.
+// Rows of a rotation, shared by the rotary encodings, and sinusoids as tensors, both computed by
+// rf/model/rotary_rows.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -47,7 +47,6 @@ def copy_of(encoder, tmp_path):
         ({"dimensions": 25}, "at most the model's 24, got 25"),
         ({"prompt_name": "other"}, r"one of the model's \(query\), got \"other\""),
     ],
-    ids=str,
 )
 def test_options(encoder, tmp_path, options, theirs):
     folder, model = copy_of(encoder, tmp_path)

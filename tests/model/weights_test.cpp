@@ -1,5 +1,5 @@
-// Initial values, decay and RoFormerV2; tests/oracles/test_encoder_parity.py compares names and shapes with transformers'
-// own files (spec R-HF-03).
+// Initial values, decay and RoFormerV2; tests/oracles/test_encoder_parity.py compares names and shapes with
+// transformers' own files (spec R-HF-03).
 #include "rf/model/weights.h"
 
 #include <algorithm>

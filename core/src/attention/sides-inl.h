@@ -21,8 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// If the CPU is faster at products of pairs, products of bfloat16 data are rounded as in the explicit form: rotated queries and keys,
-// and weights, to bfloat16. Position-only terms stay floats, so their scores are not rounded.
+// If the CPU is faster at products of pairs, products of bfloat16 data are rounded as in the explicit form: rotated
+// queries and keys, and weights, to bfloat16. Position-only terms stay floats, so their scores are not rounded.
 HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
 #if RF_HAVE_BF16_INSTRUCTION
   return problem.args.dtype == RF_BF16 && problem.args.position_query == nullptr && has_fast_bf16_pairs();
