@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to a RoFormer pretrained on real text, in one command: two to five minutes of training on two cores.
+# From nothing to a RoFormer pretrained on real text, in one command: two to four minutes of training on two cores.
 #
 #   scripts/quickstart.sh                    the State of the Union addresses, 1790 to today (public domain)
 #   scripts/quickstart.sh PATH [RUN_DIR]     your own text: a .txt file or a directory of them
