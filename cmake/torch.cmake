@@ -18,8 +18,8 @@ target_link_options(rf_torch INTERFACE -Wl,--no-as-needed)
 list(APPEND CMAKE_BUILD_RPATH ${torch_root}/lib)
 
 # The headers that most files of the modules with torch include, parsed only once, because they take the compiler ten
-# seconds or more. ccache needs the option, and the sloppiness in the preset, whose other settings let a checkout use
-# what another one compiled.
+# seconds or more. ccache needs the option, and the sloppiness in the preset. Its other settings let a checkout use
+# what another one compiled, except unity sources, which include by absolute paths.
 file(CONFIGURE OUTPUT torch_headers.cpp CONTENT "")
 add_library(rf_torch_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/torch_headers.cpp)
 target_link_libraries(rf_torch_headers PRIVATE rf_warnings rf_torch)

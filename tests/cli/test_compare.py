@@ -130,7 +130,7 @@ def test_runs_share_data_order_and_initialisation(data, tmp_path):
         body = {name: values for name, values in other.items() if not name.startswith("position_encoding.")}
         assert body.keys() == none.keys() and len(body) < len(other)
         for name, values in none.items():
-            np.testing.assert_allclose(body[name], values, rtol=0, atol=1e-28, err_msg=name)
+            np.testing.assert_allclose(body[name], values, rtol=0, atol=tolerances.STILL_WEIGHTS, err_msg=name)
 
 
 def test_a_comparison_of_an_earlier_version_is_shown_but_not_added_to(data, finished):

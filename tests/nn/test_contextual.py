@@ -11,7 +11,7 @@ import torch
 import roformer_cpp
 from encoding_case import TINY_MODEL, Case, parameter
 from initial_values import HEADS, normal, of_linear, of_log, zero
-from tolerances import T1_ATOL, T1_RTOL
+from tolerances import PATH_LOGITS, PATH_SCORES, T1_ATOL, T1_RTOL
 
 # ---- FoX ----
 
@@ -36,15 +36,6 @@ def forgetting(case, encoding):
         return case.product(b, h, m, n) + sum(np.log(gates))
 
     return score
-
-
-@pytest.mark.parametrize("keys", [None, 9])
-def test_scores_of_fox(keys):
-    """Also of queries that come after other keys."""
-    case = Case(keys=keys, heads=3)
-    encoding = fox_of(case)
-    at = torch.arange(case.y.shape[1])
-    case.check(encoding, forgetting(case, encoding), at[-case.x.shape[1] :], at, layer=LAYER, causal=True)
 
 
 def test_gates_follow_the_order_of_tokens():
@@ -254,12 +245,13 @@ def reflected(case, encoding, of_sequence=None):
 
 
 @pytest.mark.parametrize("keys", [None, 9])
-def test_scores_of_path(keys):
+@pytest.mark.parametrize(("of", "score_of"), [(fox_of, forgetting), (path_of, reflected)], ids=["fox", "path"])
+def test_scores_by_the_tokens_between(of, score_of, keys):
     """Also of queries that come after other keys."""
     case = Case(keys=keys, heads=3)
-    encoding = path_of(case)
+    encoding = of(case)
     at = torch.arange(case.y.shape[1])
-    case.check(encoding, reflected(case, encoding), at[-case.x.shape[1] :], at, layer=LAYER, causal=True)
+    case.check(encoding, score_of(case, encoding), at[-case.x.shape[1] :], at, layer=LAYER, causal=True)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +277,7 @@ def test_padding_changes_nothing():
         padded = torch.full_like(mask, 5)
         padded[mask > 0] = ids[0]
         found = model(padded, mask)["logits"][:, mask[0] > 0]
-        torch.testing.assert_close(found, model(ids)["logits"], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(found, model(ids)["logits"], **PATH_LOGITS)
 
 
 @pytest.mark.parametrize(("tokens", "keys"), [(1, 1), (2, 2), (3, 3), (300, 300), (5, 300), (128, 256), (129, 129)])
@@ -302,7 +294,7 @@ def test_blocks(tokens, keys):
         vector = case.q(0, m, 0)
         for n in range(m + ahead, -1, -1):
             expected = (vector - case.q(0, m, 0)) @ case.k(0, n, 0) / np.sqrt(case.head_dim)
-            assert found[m, n].item() == pytest.approx(expected, abs=1e-10)
+            assert found[m, n].item() == pytest.approx(expected, abs=PATH_SCORES)
             vector = product[n] @ vector
 
 

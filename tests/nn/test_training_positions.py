@@ -152,7 +152,7 @@ def test_augmented_positions():
     found = positions_of(hidden(model, ids).numpy())
     factor = found[:, 1] - found[:, 0]
     shift = found[:, 0] / factor
-    np.testing.assert_allclose(found, factor[:, None] * (places + shift[:, None]), atol=1e-6)
+    np.testing.assert_allclose(found, factor[:, None] * (places + shift[:, None]), atol=tol.READ_POSITIONS)
     assert_uniform(np.log(factor), np.log(1.5))
     assert_uniform(shift, 5.0)
     assert abs(np.corrcoef(factor, shift)[0, 1]) < 0.2
@@ -166,14 +166,16 @@ def test_augmented_sequences_of_a_row_and_evaluation():
     inputs = {"positions": torch.tensor([[0, 1, 2, 0, 1, 2]]), "segments": torch.tensor([[0, 0, 0, 1, 1, 1]]).int()}
     ids = torch.full((1, 6), 3)
     found = positions_of(hidden(model, ids, **inputs).numpy())[0]
-    np.testing.assert_allclose(found[:3] - found[0], [0, 1, 2], atol=1e-6)
-    np.testing.assert_allclose(found[3:] - found[3], [0, 1, 2], atol=1e-6)
+    np.testing.assert_allclose(found[:3] - found[0], [0, 1, 2], atol=tol.READ_POSITIONS)
+    np.testing.assert_allclose(found[3:] - found[3], [0, 1, 2], atol=tol.READ_POSITIONS)
     assert abs(found[0] - found[3]) > 1e-3
     torch.manual_seed(2)
     first = hidden(model, ids)
     torch.manual_seed(2)
     assert torch.equal(first, hidden(model, ids)) and not torch.equal(first, hidden(model, ids))
-    np.testing.assert_allclose(positions_of(hidden(model.eval(), ids).numpy())[0], np.arange(6), atol=1e-6)
+    np.testing.assert_allclose(
+        positions_of(hidden(model.eval(), ids).numpy())[0], np.arange(6), atol=tol.READ_POSITIONS
+    )
 
 
 @pytest.mark.parametrize("encoding", ["rope", ["sinusoidal", "rope"]])

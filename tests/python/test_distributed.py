@@ -100,7 +100,7 @@ def test_divided_optimizer(two, alone, data, tmp_path):
     sizes = {name: x.size for name, x in load_file(alone / f"checkpoint-{STEPS}" / "optimizer.safetensors").items()}
     assert {name: x.size for name, x in ours.items()} == sizes
     for name, expected in theirs.items():
-        np.testing.assert_allclose(ours[name], expected, rtol=1e-5, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(ours[name], expected, **tol.MOMENTS, err_msg=name)
 
 
 def test_sums_in_bfloat16(alone, data, tmp_path):

@@ -125,7 +125,7 @@ def test_devices_and_dtypes_of_encodings(name):
     assert torch.equal(of_numbers(empty), of_numbers(encoding))
     expected = of_numbers(encoding)
     assert all(parameter.dtype == torch.float64 for parameter in encoding.double().parameters())
-    assert torch.allclose(of_numbers(encoding), expected, rtol=1e-6, atol=1e-6)
+    assert torch.allclose(of_numbers(encoding), expected, **tol.CAST_PARAMETERS)
     encoding.share_memory()
     assert all(parameter.is_shared() for parameter in encoding.parameters())
 
