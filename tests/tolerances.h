@@ -71,7 +71,7 @@ inline constexpr double kScoreShare = 1;
 // Results of 16 bits, of the largest: their own rounding is half an eps, and as much each are those of the products'
 // two sides; where the terms of a sum cancel, theirs is left.
 inline constexpr double kLowEps = 1.5;
-inline constexpr double kLowCancels = 0.005;
+inline constexpr double kLowCancels = 0.0005;
 // What is left of a sum in float64 that is 0, relative to its terms.
 inline constexpr double kVanishes = 1e-12;
 
