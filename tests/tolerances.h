@@ -24,11 +24,8 @@ inline constexpr double kSigmas = 4;
 inline constexpr double kMinPacked = 0.9;
 
 // ---- nn ----
-// A whole model against itself by another path, relative to the largest value (float64: order of summation).
+// A whole model against itself by another path, relative to the largest value (order of summation).
 inline constexpr double kFloat32Model = 2e-5;
-inline constexpr double kFloat64Model = 1e-10;
-// With rotated values, moving a sequence changes its hidden states at least by this share (4e-3 in transformers).
-inline constexpr double kRotaryValueShift = 1e-4;
 
 // ---- train ----
 // A schedule in double: a handful of roundings, or the six digits of a golden number.
@@ -40,10 +37,6 @@ inline constexpr double kFloat32Primitive = 2e-6;
 inline constexpr double kPaddedShare = 0.1;
 // A hundred lengths in random order: about half of the steps rise, with a standard deviation of 0.03.
 inline constexpr double kRisesHalf = 0.2;
-
-// ---- tasks ----
-// A loss in double, of values of order 10, against its formula written in another way.
-inline constexpr double kFloat64Formula = 1e-13;
 
 // ---- core: rows ----
 // An element of a row is some roundings and a sum over the row, whose error in lanes is that of its dozens of additions
