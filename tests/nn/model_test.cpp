@@ -158,6 +158,7 @@ TEST(LinearAttention, KeepsCountingWhenConvertedToFloat64) {
   EXPECT_EQ(buffers["calls"].item<int64_t>(), 3);
   EXPECT_EQ(buffers["redraws"].item<int64_t>(), 1);
   EXPECT_TRUE(at::equal(buffers["projection"], draw_features(6, 4, {.layer = 3, .redraw = 1})));
+  EXPECT_EQ(LinearAttention({}, 4, 0).named_buffers().size(), 0u) << "where nothing is drawn";
 }
 
 }  // namespace
