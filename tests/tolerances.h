@@ -24,7 +24,7 @@ inline constexpr double kSigmas = 4;
 inline constexpr double kMinPacked = 0.9;
 
 // ---- nn ----
-// A whole model against itself by another path, relative to the largest value.
+// A whole model against itself by another path, relative to the largest value (order of summation).
 inline constexpr double kFloat32Model = 2e-5;
 
 // ---- train ----
@@ -64,7 +64,7 @@ inline constexpr double kScoreShare = 1;
 // Results of 16 bits, of the largest: their own rounding is half an eps, and as much each are those of the products'
 // two sides; where the terms of a sum cancel, theirs is left.
 inline constexpr double kLowEps = 1.5;
-inline constexpr double kLowCancels = 0.005;
+inline constexpr double kLowCancels = 0.0005;
 // What is left of a sum in float64 that is 0, relative to its terms.
 inline constexpr double kVanishes = 1e-12;
 

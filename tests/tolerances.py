@@ -159,11 +159,6 @@ AUTOCAST_GRADIENT = 0.1
 # One attention in bfloat16 by two paths, values to 4.
 BF16_ATTENTION = 5e-2
 
-# ---- theory ----
-# Golden numbers of scores (15 digits) and of the decay curve (14 digits; R-FIG-2 asks 1e-9).
-GOLDEN_SCORE_RTOL = 1e-13
-DECAY_GOLDEN = 1e-9
-
 # ---- cli ----
 # A mean in float64 rounded once to float32.
 MEAN_F32 = 6e-8
@@ -185,6 +180,8 @@ STATISTICS_RTOL = 1e-9
 STILL_WEIGHTS = 1e-28
 
 # ---- cli: doctor ----
+# Factors and frequencies of the report against their formulas in float64.
+GOLDEN_SCORE_RTOL = 1e-13
 # Angles of up to 131072 radians in float64 are off by half an ulp of that and by the rounding of the frequency.
 DOCTOR_FLOAT64_ANGLES = 1e-10
 # Products of float32 rows with normal numbers, for each element of a sum: angles of up to 31 radians are off by 1e-6.

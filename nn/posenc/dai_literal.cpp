@@ -25,8 +25,6 @@ class DaiLiteral : public ProjectedSinusoids {
   }
 
   bool reads_vectors() const override { return true; }
-  void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
-  int64_t last_new_length() const override { return INT64_MAX; }
 
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     require_one_axis(name_, positions);

@@ -9,7 +9,7 @@
 
 namespace rf::nn {
 
-class ProjectedSinusoids : public Encoding {
+class ProjectedSinusoids : public DistanceEncoding {
  protected:
   explicit ProjectedSinusoids(const EncodingShape& shape, io::StrictObject& options)
       : name_(options.path()), shape_(shape) {

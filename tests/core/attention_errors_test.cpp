@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "attention_case.h"
 
@@ -33,7 +32,7 @@ struct EveryTerm : AttentionCase {
 void refused(const std::function<void(rf_attention_args&)>& change, const std::string& rule, const std::string& got) {
   EveryTerm problem;
   change(problem.args);
-  expect_refused(rf_attention_forward(&problem.args), rule, got);
+  expect_refused(rf_attention_forward(&problem.args), rule, got, "[attention] ");
 }
 
 TEST(AttentionErrors, WhatOneSideAloneComputes) {
@@ -93,8 +92,10 @@ TEST(AttentionErrors, StridesAndAlignment) {
 }
 
 TEST(AttentionErrors, Positions) {
-  static const int64_t far[] = {0, 1, (int64_t{1} << 53) + 1, 0};
+  static const int64_t far[] = {0, 1, (int64_t{1} << 53) + 1, 0}, beyond[] = {0, 7, 0, 0}, negative[] = {0, 0, -1, 0};
   refused([](rf_attention_args& x) { x.key_positions = far; }, "key_positions must be within 2^53", "9007199254740993");
+  refused([](rf_attention_args& x) { x.key_positions = beyond; }, "key_positions must be in 0..6", "7");
+  refused([](rf_attention_args& x) { x.key_positions = negative; }, "key_positions must be in 0..6", "-1");
   refused([](rf_attention_args& x) { x.query_positions = nullptr; }, "query_positions must not be NULL", "NULL");
   refused([](rf_attention_args& x) { x.key_positions = nullptr; }, "key_positions must not be NULL", "NULL");
   refused([](rf_attention_args& x) { x.key_position_stride_b = -1; }, "key_positions_stride_b must be >= 0", "-1");

@@ -14,8 +14,8 @@ class LinearAttentionErrors : public testing::Test {
   static void refused(const Change& change, const std::string& rule, const std::string& got, bool forward = true) {
     LinearCase problem(RF_F32, {}, {});
     change(problem.args, problem.grads);
-    if (forward) expect_refused(rf_linear_attention_forward(&problem.args), rule, got);
-    expect_refused(rf_linear_attention_backward(&problem.args, &problem.grads), rule, got);
+    if (forward) expect_refused(rf_linear_attention_forward(&problem.args), rule, got, "[linear_attention] ");
+    expect_refused(rf_linear_attention_backward(&problem.args, &problem.grads), rule, got, "[linear_attention] ");
   }
 };
 

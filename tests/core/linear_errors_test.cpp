@@ -15,14 +15,14 @@ class LinearErrors : public testing::Test {
   void refuse_forward(const Args& change, const std::string& rule, const std::string& got) {
     rf_linear_args args = linear_.args();
     change(args);
-    expect_refused(rf_linear_forward(&args), rule, got);
+    expect_refused(rf_linear_forward(&args), rule, got, "[linear] ");
   }
   void refuse_backward(const Args& change, const Grads& change_grads, const std::string& rule, const std::string& got) {
     rf_linear_args args = linear_.args();
     rf_linear_grads grads = linear_.grads();
     change(args);
     change_grads(grads);
-    expect_refused(rf_linear_backward(&args, &grads), rule, got);
+    expect_refused(rf_linear_backward(&args, &grads), rule, got, "[linear] ");
   }
 
   LinearLayerCase linear_{RF_F32, 4, 6, 5};

@@ -369,7 +369,7 @@ TEST(LinearInt8Errors, Call) {
   const auto refuse = [&](auto change, const std::string& rule, const std::string& got) {
     rf_linear_args args = c.args();
     change(args);
-    expect_refused(rf_linear_forward(&args), rule, got);
+    expect_refused(rf_linear_forward(&args), rule, got, "[linear] ");
   };
   refuse([](auto& x) { x.in = 5; }, "packed must be of the in and out of the call = 5, 5", "6, 5");
   refuse([](auto& x) { x.out = 4; }, "packed must be of the in and out of the call = 6, 4", "6, 5");

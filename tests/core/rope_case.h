@@ -83,10 +83,11 @@ Args contiguous_args(const Elements& x, Elements& y, int64_t batch, int64_t toke
 }
 
 // The call was refused with a text of both parts, "[where] rule" and "got value".
-inline void expect_refused(rf_status status, const std::string& rule, const std::string& got = "") {
+inline void expect_refused(rf_status status, const std::string& rule, const std::string& got = "",
+                           const std::string& where = "[") {
   EXPECT_EQ(status, RF_INVALID_ARGUMENT) << rule;
   const std::string text = rf_last_error();
-  EXPECT_TRUE(text.starts_with('[')) << text;
+  EXPECT_TRUE(text.starts_with(where)) << text;
   EXPECT_NE(text.find(rule), std::string::npos) << text;
   EXPECT_NE(text.find("got " + got), std::string::npos) << text;
 }

@@ -139,6 +139,15 @@ TEST(RoFormerDropout, KeepsTheMeanOfTheClassifiersInput) {
   EXPECT_TRUE((mean - expected).abs().le(kSigmas * error).all().item<bool>());
 }
 
+// Of its authors' program from state 1234567: draws are the same on every machine.
+TEST(Splitmix, PublishedNumbers) {
+  uint64_t state = 1234567;
+  for (const uint64_t number : {6457827717110365317u, 3203168211198807973u, 9817491932198370423u}) {
+    EXPECT_EQ(splitmix(state), number);
+    state += kSplitmixStep;
+  }
+}
+
 TEST(LinearAttention, KeepsCountingWhenConvertedToFloat64) {
   const std::string options = R"({"feature_map":"favor","num_features":6,"redraw_every":2})";
   LinearAttention layer(parse_linear_attention({"linear", options}), 4, 3);
@@ -149,6 +158,7 @@ TEST(LinearAttention, KeepsCountingWhenConvertedToFloat64) {
   EXPECT_EQ(buffers["calls"].item<int64_t>(), 3);
   EXPECT_EQ(buffers["redraws"].item<int64_t>(), 1);
   EXPECT_TRUE(at::equal(buffers["projection"], draw_features(6, 4, {.layer = 3, .redraw = 1})));
+  EXPECT_EQ(LinearAttention({}, 4, 0).named_buffers().size(), 0u) << "where nothing is drawn";
 }
 
 }  // namespace

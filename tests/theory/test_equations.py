@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import roformer_cpp
 from roformer_cpp import theory
-from tolerances import DECAY_GOLDEN, T1_ATOL, T1_RTOL
+from tolerances import T1_ATOL, T1_RTOL
 
 T1 = dict(atol=T1_ATOL, rtol=T1_RTOL)
 DIM = 16
@@ -103,7 +103,7 @@ def test_scores_and_sums(distance, base):  # R-DEC-01..05, R-FIG-2: Eq. 35-37 in
     assert_allclose(theory.abel_terms(q, k, distance, base), terms, **T1)
     assert_allclose(theory.abel_bound(q, k, distance, base), float(bound), **T1)
     mean = mpmath.fsum(map(abs, sums)) / 32
-    assert_allclose(theory.decay_curve(distance, 64, base), float(mean), atol=DECAY_GOLDEN)
+    assert_allclose(theory.decay_curve(distance, 64, base), float(mean), **T1)
 
 
 def test_bound_is_never_violated():  # R-DEC-03

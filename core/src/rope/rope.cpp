@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "common/arguments.h"
