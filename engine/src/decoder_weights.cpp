@@ -138,15 +138,12 @@ ReadRow DecoderWeights::rows(const std::string& name) const {
 namespace {
 
 // Rows of `width` numbers, [heads, 3, head_dim] to [3, heads, head_dim].
-std::vector<float> ordered_by_part(const DecoderConfig& config, const std::vector<float>& rows, int64_t width) {
-  std::vector<float> ordered(rows.size());
+void order_by_part(const DecoderConfig& config, const float* from, int64_t width, float* to) {
   const int64_t part = config.head_dim * width;
-  auto from = rows.begin();
-  for (int64_t head = 0; head < config.heads && !rows.empty(); ++head) {
+  for (int64_t head = 0; head < config.heads; ++head) {
     for (int64_t which = 0; which < 3; ++which, from += part)
-      std::copy_n(from, part, ordered.begin() + (which * config.heads + head) * part);
+      std::copy_n(from, part, to + (which * config.heads + head) * part);
   }
-  return ordered;
 }
 
 // Queries, keys and values, in this order.
@@ -161,14 +158,13 @@ Linear read_qkv(const DecoderWeights& weights, const std::string& layer, Precisi
   const std::string name = layer + "attn_qkv";
   if (config.fused_rows == FusedRows::kParts)
     return read_joined(weights, {name}, in, {queries + 2 * keys}, precision, largest_inputs);
-  std::vector<float> by_head(static_cast<size_t>(3 * queries * in));
-  weights.read(name + ".weight", by_head.data());
-  return {precision,
-          in,
-          3 * queries,
-          ordered_by_part(config, by_head, in).data(),
-          ordered_by_part(config, read_bias(weights, name), 1),
-          largest_inputs};
+  const Floats by_head = make_floats(3 * queries * in), by_part = make_floats(3 * queries * in);
+  weights.read(name + ".weight", by_head.get());
+  order_by_part(config, by_head.get(), in, by_part.get());
+  const std::vector<float> bias = read_bias(weights, name);
+  std::vector<float> ordered(bias.size());
+  if (!bias.empty()) order_by_part(config, bias.data(), 1, ordered.data());
+  return {precision, in, 3 * queries, by_part.get(), std::move(ordered), largest_inputs};
 }
 
 }  // namespace

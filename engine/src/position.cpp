@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "rf/attention_terms.h"
 #include "rf/io/error.h"
@@ -19,23 +21,28 @@ namespace {
 
 constexpr const char* kPositionWhere = "position";
 
-// The members of `args` that terms are.
-void set_members(const PositionTerms::Terms& terms, rf_attention_args& args) {
-#define RF_SET_TABLE(member, ...) \
-  if (name == #member)            \
-    args.member = {term.values.data(), term.lo, term.hi, term.shape[0], term.shape.size() == 3 ? term.shape[2] : 1};
-#define RF_SET_NUMBERS(member, ...) \
-  if (name == #member) args.member = term.values.data();
-#define RF_SET_PAIR(query_member, query_symbol, key_member, ...) \
-  RF_SET_NUMBERS(query_member)                                   \
-  RF_SET_NUMBERS(key_member)                                     \
-  if (name == #key_member) args.positions = term.shape[1];
-  for (const auto& [name, term] : terms) {
-    RF_ATTENTION_TERMS(RF_NO_TERM, RF_SET_TABLE, RF_SET_NUMBERS, RF_SET_PAIR, RF_NO_TERM)
+using SetTerm = std::function<void(rf_attention_args&)>;
+
+// Appends what sets the members of arguments that terms are.
+void add_terms(const PositionTerms::Terms& terms, std::vector<SetTerm>& set) {
+#define RF_ADD_TABLE(member, ...)                                                                  \
+  if (name == #member) {                                                                           \
+    const int64_t width = term.shape.size() == 3 ? term.shape[2] : 1;                              \
+    const rf_attention_table table = {term.values.data(), term.lo, term.hi, term.shape[0], width}; \
+    set.push_back([table](rf_attention_args& args) { args.member = table; });                      \
   }
-#undef RF_SET_TABLE
-#undef RF_SET_NUMBERS
-#undef RF_SET_PAIR
+#define RF_ADD_NUMBERS(member, ...) \
+  if (name == #member) set.push_back([values = term.values.data()](rf_attention_args& args) { args.member = values; });
+#define RF_ADD_PAIR(query_member, query_symbol, key_member, ...) \
+  RF_ADD_NUMBERS(query_member)                                   \
+  RF_ADD_NUMBERS(key_member)                                     \
+  if (name == #key_member) set.push_back([count = term.shape[1]](rf_attention_args& args) { args.positions = count; });
+  for (const auto& [name, term] : terms) {
+    RF_ATTENTION_TERMS(RF_NO_TERM, RF_ADD_TABLE, RF_ADD_NUMBERS, RF_ADD_PAIR, RF_NO_TERM)
+  }
+#undef RF_ADD_TABLE
+#undef RF_ADD_NUMBERS
+#undef RF_ADD_PAIR
 }
 
 class ConstantTerms : public Position {
@@ -43,8 +50,12 @@ class ConstantTerms : public Position {
   // owner: of `terms`. model_dir: for messages.
   ConstantTerms(const PositionTerms& terms, std::shared_ptr<const void> owner, std::string model_dir)
       : terms_(terms), owner_(std::move(owner)), model_dir_(std::move(model_dir)) {
+    std::vector<SetTerm> shared;
+    add_terms(terms.shared, shared);
+    layers_.assign(terms.layers.size(), shared);
+    for (size_t i = 0; i < layers_.size(); ++i) add_terms(terms.layers[i], layers_[i]);
     rf_attention_args args = {};
-    set_terms(0, {}, args);
+    for (const SetTerm& set : layers_.at(0)) set(args);
     by_position_ = args.positions > 0;
   }
 
@@ -59,8 +70,7 @@ class ConstantTerms : public Position {
   }
 
   void set_terms(int64_t layer, const PositionRows&, rf_attention_args& args) const override {
-    set_members(terms_.shared, args);
-    set_members(terms_.layers[static_cast<size_t>(layer)], args);
+    for (const SetTerm& set : layers_[static_cast<size_t>(layer)]) set(args);
     if (terms_.scale) args.scale = *terms_.scale;
   }
 
@@ -79,7 +89,8 @@ class ConstantTerms : public Position {
   const PositionTerms& terms_;
   std::shared_ptr<const void> owner_;
   std::string model_dir_;
-  bool by_position_;  // some rows are those of a position
+  std::vector<std::vector<SetTerm>> layers_;  // names are looked up once, not in each call
+  bool by_position_;                          // some rows are those of a position
 };
 
 // What several encodings do together.

@@ -1,9 +1,9 @@
 // BERT's tokenizer in Python, `transformers`' BertTokenizerLegacy: text to words (spec R-TOK-04, table set B). It
 // follows the steps of bert.tokenization_bert_legacy in order: literal special tokens are cut out; control characters
 // and U+FFFD are dropped; each CJK character becomes a word; split at white space; NFC; lower case, NFD without
-// category Mn (Case::kLower only); split at punctuation. One scan
-// divides the text at white space, CJK characters and special tokens into chunks; a chunk of printable ASCII is split
-// directly, any other chunk is decoded, normalised and then split.
+// category Mn (Case::kLower only); split at punctuation. One scan divides the text at white space, CJK characters and
+// special tokens into chunks; a chunk of printable ASCII is split directly, any other chunk is decoded, normalised and
+// then split.
 #include <algorithm>
 
 #include "pipelines/pipeline.h"
