@@ -2,7 +2,7 @@
 // kernel of rf/linear_attention.h sums over keys.
 //
 // Causal shen and favor divide the features of a key by the exponential of the largest exponent up to it, which rises
-// from key to key (nn/src/feature_map.h): the kernel knows these maxima as exponents of its keys.
+// from key to key (nn/src/linear_attention_paths.h): the kernel knows these maxima as exponents of its keys.
 #pragma once
 
 #include <cstdint>

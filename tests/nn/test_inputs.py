@@ -1,5 +1,5 @@
 """Inputs of models: masks and packed rows, and what is refused with the value and its place. Comparisons with
-transformers are in tests/oracles/test_roformer_parity.py."""
+transformers are in tests/oracles/test_encoder_parity.py."""
 
 import pytest
 import torch

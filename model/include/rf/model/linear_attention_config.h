@@ -1,5 +1,5 @@
 // The configuration of linear attention (arXiv 2104.09864 Eq. 18-19): "attention": {"type": "linear", ..} of
-// config.json. The equation is in rf/nn/linear_attention.h, the feature maps are in nn/src/feature_map.h.
+// config.json. The equation is in rf/nn/linear_attention.h, the feature maps are in nn/src/linear_attention_paths.h.
 #pragma once
 
 #include <cstdint>
