@@ -61,8 +61,8 @@ struct RunningMaximum {
   HeadVectors<float> of_keys;  // rows of one number, written: the largest exponent up to each key
 };
 
-// The feature maps of linear attention that its kernel does not compute, in float32. nn/src/linear_attention_paths.h has
-// their formulas and sources; the functions there have gradients.
+// The feature maps of linear attention that its kernel does not compute, in float32. nn/src/linear_attention_paths.h
+// has their formulas and sources; the functions there have gradients.
 struct FeatureMapper {
   const LinearAttentionConfig& config;
   MapSizes sizes;

@@ -171,13 +171,6 @@ def test_checkpoints_that_a_kill_left_over_go(prepared, copy):
     assert not (copy / ".checkpoint-1.tmp").exists()
 
 
-def test_other_data_are_refused(prepared, copy):
-    (path,) = copy.glob("checkpoint-37/state.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"data": {}}))
-    message = refused("pretrain", "--data", prepared / "data", "--output", copy, "--resume")
-    assert message.startswith('[resume] the data must be those of the run, {}, got "')
-
-
 def test_more_steps_than_the_run_had(prepared, whole, tmp_path):
     stages = [KEYS["stages"][0], {**KEYS["stages"][1], "steps": 30}]
     config = run_file(tmp_path / "longer.json", **{**KEYS, "stages": stages})
