@@ -229,6 +229,8 @@ def main():
     given = parser.parse_args()
     given.steps = given.steps or {"checkpoints": 40}.get(given.what, 20)
     if given.what != "paper":
+        if given.directory is None:
+            parser.error("--directory must be given for steps and checkpoints")
         make_data(given.directory)
     harness.finish(given, harness.shown(WORK[given.what](given)), {})
 

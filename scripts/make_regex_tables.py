@@ -10,7 +10,7 @@ requirements-dev.txt:
 from importlib import metadata
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
-from unicode_table_writer import BLOCK_BITS, CODE_POINTS, format_array, make_trie, write
+from unicode_table_writer import CODE_POINTS, format_trie, write
 
 CHUNK = 4096
 
@@ -57,15 +57,10 @@ def main():
     for bit, codes in classes.items():
         for code in codes:
             records[code] |= bit
-    index, blocks = make_trie(records)
-    assert max(index) < 65536
     write(
         "regex_tables",
         f" by probing `tokenizers` {metadata.version('tokenizers')}",
-        f"constexpr int kBlockBits = {BLOCK_BITS};\n",
-        "// Flags of RegexClass: kBlocks[kIndex[code >> kBlockBits] << kBlockBits | low bits].\n",
-        format_array("uint16_t kIndex", index),
-        format_array("uint8_t kBlocks", blocks),
+        format_trie(records, "// Flags of RegexClass: kBlocks[kIndex[code >> kBlockBits] << kBlockBits | low bits].\n"),
     )
 
 

@@ -14,21 +14,24 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *("##" + c for 
 TEXTS = ["abc de", "", "the cat sat", "a", "words and words and more words to reach the limit", "abc de", "  x  ", "?!"]
 
 
+def save_tokenizer(folder, **settings):
+    """The tokenizer of letters."""
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"} | settings))
+
+
 def save_encoder(folder, family="Bert", max_length=24, **changes):
     model = make_oracle(family, "Model", **changes)
     model.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": max_length}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    save_tokenizer(folder, do_lower_case=True, model_max_length=max_length)
     return model
 
 
-def save_classifier(folder, labels, **changes):
+def save_classifier(folder, labels):
     """A classifier of transformers of texts and pairs, with the tokenizer of letters."""
-    oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=labels, type_vocab_size=2, **changes)
+    oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=labels, type_vocab_size=2)
     oracle.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    save_tokenizer(folder)
     return oracle, transformers.BertTokenizer(str(folder / "vocab.txt"))
 
 

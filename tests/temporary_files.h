@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -35,6 +36,7 @@ class Directory {
   Directory& operator=(const Directory&) = delete;
   std::string operator/(const std::string& name) const { return fmt::format("{}/{}", path_, name); }
   const std::string& path() const { return path_; }
+  size_t entries() const { return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {})); }
   // The path of the file that is written.
   std::string write(const std::string& name, std::string_view text) const {
     tests::write(*this / name, text);
@@ -57,8 +59,12 @@ std::string error_of(Action action) {
   return "";
 }
 
-inline void expect_has(const std::string& message, const std::string& part) {
-  EXPECT_NE(message.find(part), std::string::npos) << message;
+inline void expect_has(const std::string& message, std::string_view part) {
+  EXPECT_NE(message.find(part), std::string::npos) << "no '" << part << "' in: " << message;
+}
+
+inline void expect_parts(const std::string& message, std::initializer_list<std::string_view> parts) {
+  for (const std::string_view part : parts) expect_has(message, part);
 }
 
 }  // namespace rf::tests

@@ -91,6 +91,19 @@ def test_tokenizer_kinds_by_name(model):
     assert "nowhere.txt" in refused("tokenize", "--model", model, "--kind", "wobert", "--dict", "nowhere.txt", stdin="")
 
 
+def test_inputs_of_prepare(prepared, tmp_path):
+    """/proc/self/mem opens, also for root, and its first byte cannot be read."""
+    corpus = prepared / "corpus"
+    command = ["prepare", "--model", prepared / "vocabulary", "--output", tmp_path / "data"]
+    for given, words in (
+        (["/proc/self/mem"], "[input] /proc/self/mem must be readable, got: Input/output error"),
+        ([tmp_path / "*.txt"], f"[input] a pattern must match at least one file, got {tmp_path}/*.txt"),
+        ([corpus, "--test-input", corpus], f"[prepare] a file must be of one split, got {corpus}/"),
+    ):
+        assert refused(*command, "--input", *given).startswith(words)
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_run_file_errors(prepared, tmp_path):
     """The keys are tests/train/run_config_test.cpp's."""
     given = pretrain(prepared, tmp_path / "run.json", tmp_path / "run")

@@ -192,8 +192,8 @@ def state_of(output):
     return json.loads(path.read_text()) if path.exists() else {"rows": 0}
 
 
-@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
-def test_interrupted_run_continues(model, tmp_path, name):
+@pytest.mark.parametrize(("name", "number"), [("out.jsonl", signal.SIGINT), ("out.parquet", signal.SIGTERM)])
+def test_interrupted_run_continues(model, tmp_path, name, number):
     """With the same bytes as a run that was never stopped, and not with other ids. It is stopped while it waits for its
     input; the file that it will replace stays until it is whole."""
     if name.endswith(".parquet"):
@@ -207,8 +207,8 @@ def test_interrupted_run_continues(model, tmp_path, name):
     output.write_text("of an earlier run")
     arguments = ["embed", "--model", model, "--input", "-", "--format", "jsonl", "--output", output, "--overwrite"]
     has_rows = lambda: state_of(output)["rows"] > 0  # noqa: E731
-    code, _, said = stopped(signal.SIGTERM, has_rows, *arguments, stdin="".join(lines[:5000]))
-    assert code == 128 + signal.SIGTERM
+    code, _, said = stopped(number, has_rows, *arguments, stdin="".join(lines[:5000]))
+    assert code == 128 + number
     assert said.endswith(f"is kept in {output}.part; the same command continues there\n")
     assert output.read_text() == "of an earlier run"
     before = state_of(output)

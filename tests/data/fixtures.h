@@ -41,10 +41,6 @@ inline void change_byte(const std::string& path, int64_t offset) {
   file.put(static_cast<char>(old ^ 1));
 }
 
-inline void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) expect_has(message, part);
-}
-
 // A document as a shard has it.
 inline void add_document(ShardWriter& writer, const std::vector<int32_t>& ids,
                          const std::vector<uint8_t>& starts_word) {

@@ -58,14 +58,14 @@ ModelDirectory::ModelDirectory(const json& config) : config_(config), tensors_(r
 }
 
 void ModelDirectory::write_config(const json& config) const {
-  std::ofstream(dir_.file("config.json"), std::ios::binary) << config.dump();  // not synced: hundreds are written
+  std::ofstream(dir_ / "config.json", std::ios::binary) << config.dump();  // not synced: hundreds are written
 }
 
 void ModelDirectory::write_weights(const std::vector<ModelTensor>& tensors) const {
   std::vector<io::TensorView> views;
   for (const auto& [name, shape, values] : tensors)
     views.push_back({name, io::DType::kF32, shape, std::as_bytes(std::span(values))});
-  io::write_safetensors(dir_.file("model.safetensors"), views, {{"format", "pt"}});
+  io::write_safetensors(dir_ / "model.safetensors", views, {{"format", "pt"}});
 }
 
 std::string refusal(const std::string& model_dir) {

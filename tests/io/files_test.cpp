@@ -45,15 +45,15 @@ class FullDisk {
 TEST(Files, WriteAndRead) {
   const TempDir dir;
   const std::string text("line\n\0rest", 10);
-  write_file(dir.file("a"), text);
-  EXPECT_EQ(read_file(dir.file("a")), text);
+  write_file(dir / "a", text);
+  EXPECT_EQ(read_file(dir / "a"), text);
   const std::string blocks = std::string(700'000, 'x') + std::string(300'001, 'y');  // of reading
-  write_file(dir.file("a"), blocks);
-  EXPECT_EQ(read_file(dir.file("a")), blocks);
-  const MappedFile old(dir.file("a"));
-  write_file(dir.file("a"), "");
-  EXPECT_EQ(read_file(dir.file("a")), "");
-  EXPECT_TRUE(MappedFile(dir.file("a")).bytes().empty());
+  write_file(dir / "a", blocks);
+  EXPECT_EQ(read_file(dir / "a"), blocks);
+  const MappedFile old(dir / "a");
+  write_file(dir / "a", "");
+  EXPECT_EQ(read_file(dir / "a"), "");
+  EXPECT_TRUE(MappedFile(dir / "a").bytes().empty());
   ASSERT_EQ(old.bytes().size(), blocks.size()) << "a mapping outlives a replacement";
   EXPECT_EQ(old.bytes().back(), std::byte{'y'});
   EXPECT_EQ(dir.entries(), 1u);
@@ -62,7 +62,7 @@ TEST(Files, WriteAndRead) {
 // Neither waits for the writer of a pipe, who may never come.
 TEST(Files, WhatIsNoRegularFileIsRefusedByName) {
   const TempDir dir;
-  const std::string pipe = dir.file("pipe"), absent = dir.file("absent");
+  const std::string pipe = dir / "pipe", absent = dir / "absent";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {pipe, dir.path(), std::string("/dev/zero")}) {
     expect_error([&] { read_file(path); }, {path, "regular file"});
@@ -72,13 +72,13 @@ TEST(Files, WhatIsNoRegularFileIsRefusedByName) {
   expect_error([&] { read_file(absent); }, {absent, "No such file or directory"});
   expect_error([&] { MappedFile{absent}; }, {absent, "No such file or directory"});
   expect_error([&] { sync_directory(absent); }, {absent, "No such file or directory"});
-  expect_error([&] { write_file(dir.file("no/such/dir"), "x"); }, {"no/such/dir", "No such file or directory"});
+  expect_error([&] { write_file(dir / "no/such/dir", "x"); }, {"no/such/dir", "No such file or directory"});
 }
 
 // Before a byte is read: the file has holes where others would have gigabytes.
 TEST(Files, WhatIsReadWholeHasALimit) {
   const TempDir dir;
-  const std::string path = dir.file("a");
+  const std::string path = dir / "a";
   write_file(path, "{}");
   std::filesystem::resize_file(path, uintmax_t{3} << 30);
   expect_error([&] { read_file(path); }, {path, "at most 268435456 bytes", "got 3221225472"});
@@ -87,20 +87,20 @@ TEST(Files, WhatIsReadWholeHasALimit) {
 
 TEST(AtomicFile, IsNotThereBeforeCommit) {
   const TempDir dir;
-  write_file(dir.file("a"), "old");
+  write_file(dir / "a", "old");
   {
-    AtomicFile file(dir.file("a"));
+    AtomicFile file(dir / "a");
     file.write("new and longer");
-    EXPECT_EQ(read_file(dir.file("a")), "old");
+    EXPECT_EQ(read_file(dir / "a"), "old");
     EXPECT_EQ(dir.entries(), 2u);
   }
-  EXPECT_EQ(read_file(dir.file("a")), "old");
+  EXPECT_EQ(read_file(dir / "a"), "old");
   EXPECT_EQ(dir.entries(), 1u) << "the temporary file must go";
 }
 
 TEST(AtomicFile, PatchesWhatIsWritten) {
   const TempDir dir;
-  AtomicFile file(dir.file("a"));
+  AtomicFile file(dir / "a");
   file.write("0123456789");
   const std::string patch = "ab";
   file.write_at(3, std::as_bytes(std::span(patch)));
@@ -109,12 +109,12 @@ TEST(AtomicFile, PatchesWhatIsWritten) {
   expect_error([&] { file.write_at(12, std::as_bytes(std::span(patch))); }, {"within the 13 bytes", "2 bytes at 12"});
   expect_error([&] { file.write_at(SIZE_MAX, std::as_bytes(std::span(patch))); }, {"within the 13 bytes"});
   file.commit();
-  EXPECT_EQ(read_file(dir.file("a")), "012ab56789end");
+  EXPECT_EQ(read_file(dir / "a"), "012ab56789end");
 }
 
 TEST(AtomicFile, FullDiskLeavesTheOldFile) {
   const TempDir dir;
-  const std::string path = dir.file("a");
+  const std::string path = dir / "a";
   write_file(path, "old");
   const std::string large(10'000, 'n');
   {
@@ -136,25 +136,25 @@ mode_t permissions(const std::string& path) {
 TEST(AtomicFile, PermissionsAreThoseOfTheOldFileOrOfTheUmask) {
   const TempDir dir;
   const mode_t old_mask = ::umask(027);
-  write_file(dir.file("a"), "new");
-  EXPECT_EQ(permissions(dir.file("a")), 0640u);
+  write_file(dir / "a", "new");
+  EXPECT_EQ(permissions(dir / "a"), 0640u);
   for (const mode_t mode : {0600u, 0664u}) {
-    ASSERT_EQ(::chmod(dir.file("a").c_str(), mode), 0);
-    write_file(dir.file("a"), "replaced");
-    EXPECT_EQ(permissions(dir.file("a")), mode);
+    ASSERT_EQ(::chmod((dir / "a").c_str(), mode), 0);
+    write_file(dir / "a", "replaced");
+    EXPECT_EQ(permissions(dir / "a"), mode);
   }
   ::umask(old_mask);
 }
 
 TEST(AtomicFile, KeepsASymbolicLink) {
   const TempDir dir;
-  write_file(dir.file("target"), "old");
-  std::filesystem::create_symlink(dir.file("target"), dir.file("link"));
-  write_file(dir.file("link"), "new");
-  EXPECT_TRUE(std::filesystem::is_symlink(dir.file("link")));
-  EXPECT_EQ(read_file(dir.file("target")), "new");
-  std::filesystem::create_symlink(dir.file("absent"), dir.file("dangling"));
-  expect_error([&] { write_file(dir.file("dangling"), "x"); }, {"dangling", "symbolic link"});
+  write_file(dir / "target", "old");
+  std::filesystem::create_symlink(dir / "target", dir / "link");
+  write_file(dir / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(dir / "link"));
+  EXPECT_EQ(read_file(dir / "target"), "new");
+  std::filesystem::create_symlink(dir / "absent", dir / "dangling");
+  expect_error([&] { write_file(dir / "dangling", "x"); }, {"dangling", "symbolic link"});
 }
 
 // A killed process with this process's id may have left the very names that come next.
@@ -162,14 +162,14 @@ TEST(AtomicFile, StaleTemporaryFilesAreNoObstacle) {
   const TempDir dir;
   std::string name;
   {
-    const AtomicFile file(dir.file("a"));
+    const AtomicFile file(dir / "a");
     name = std::filesystem::directory_iterator(dir.path())->path().string();
   }
   const size_t dot = name.rfind('.');
   const int last = std::stoi(name.substr(dot + 1));
   for (int i = 1; i <= 3; ++i) std::ofstream(fmt::format("{}.{}", name.substr(0, dot), last + i)) << "stale";
-  write_file(dir.file("a"), "new");
-  EXPECT_EQ(read_file(dir.file("a")), "new");
+  write_file(dir / "a", "new");
+  EXPECT_EQ(read_file(dir / "a"), "new");
   EXPECT_EQ(dir.entries(), 4u);
 }
 
@@ -178,11 +178,11 @@ TEST(AtomicFile, ManyThreadsWriteOneName) {
   std::vector<std::thread> threads;
   for (char c = 'a'; c < 'e'; ++c) {
     threads.emplace_back([&dir, c] {
-      for (int i = 0; i < 5; ++i) write_file(dir.file("shared"), std::string(1000, c));
+      for (int i = 0; i < 5; ++i) write_file(dir / "shared", std::string(1000, c));
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const std::string text = read_file(dir.file("shared"));
+  const std::string text = read_file(dir / "shared");
   EXPECT_EQ(text, std::string(1000, text.at(0)));
   EXPECT_EQ(dir.entries(), 1u);
 }
@@ -191,12 +191,12 @@ TEST(AtomicFile, ManyThreadsWriteOneName) {
 TEST(FilesDeathTest, AFileThatIsCutShortUnderItsMappingIsNamed) {
   const TempDir dir;
   const std::string text(1 << 16, 'x');
-  for (const char* name : {"whole", "cut"}) write_file(dir.file(name), text);
+  for (const char* name : {"whole", "cut"}) write_file(dir / name, text);
   std::vector<std::unique_ptr<MappedFile>> others;  // as many as the shards of large data
-  for (int i = 0; i < 2000; ++i) others.push_back(std::make_unique<MappedFile>(dir.file("whole")));
+  for (int i = 0; i < 2000; ++i) others.push_back(std::make_unique<MappedFile>(dir / "whole"));
   const auto last = [](const MappedFile& file) { return static_cast<char>(file.bytes().back()); };
-  const MappedFile whole(dir.file("whole")), cut(dir.file("cut"));
-  std::filesystem::resize_file(dir.file("cut"), 10);
+  const MappedFile whole(dir / "whole"), cut(dir / "cut");
+  std::filesystem::resize_file(dir / "cut", 10);
   EXPECT_EXIT(
       {
         report_lost_pages();

@@ -31,7 +31,7 @@ NpyArray read(const std::string& bytes) { return read_npy(MemoryFile(bytes).path
 
 TEST(Npy, WriterRefusesWhatAReaderWould) {
   const TempDir dir;
-  const std::string path = dir.file("a.npy");
+  const std::string path = dir / "a.npy";
   const std::vector<float> values(6);
   write_npy(path, DType::kF32, {3, 2}, std::as_bytes(std::span(values)));
   EXPECT_EQ((read_file(path).size() - sizeof(float) * values.size()) % 64, 0u) << "aligned";

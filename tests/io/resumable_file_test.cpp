@@ -12,7 +12,7 @@ using rf::testing::TempDir;
 
 TEST(ResumableFile, ContinuesWhereItWas) {
   const TempDir dir;
-  const std::string path = dir.file("a");
+  const std::string path = dir / "a";
   {
     ResumableFile file(path);
     EXPECT_EQ(file.size(), 0u);
@@ -35,38 +35,38 @@ TEST(ResumableFile, ContinuesWhereItWas) {
 TEST(ResumableFile, BelongsToOne) {
   const TempDir dir;
   {
-    const ResumableFile first(dir.file("a"));
-    expect_error([&] { const ResumableFile second(dir.file("a")); }, {dir.file("a"), "one process at a time"});
-    const ResumableFile other(dir.file("b"));
+    const ResumableFile first(dir / "a");
+    expect_error([&] { const ResumableFile second(dir / "a"); }, {dir / "a", "one process at a time"});
+    const ResumableFile other(dir / "b");
   }
-  ResumableFile again(dir.file("a"));
+  ResumableFile again(dir / "a");
   again.remove();
-  EXPECT_FALSE(std::filesystem::exists(dir.file("a.part")));
+  EXPECT_FALSE(std::filesystem::exists(dir / "a.part"));
 }
 
 TEST(ResumableFile, RefusesWhatIsNoFile) {
   const TempDir dir;
-  std::filesystem::create_directories(dir.file("a"));
-  std::filesystem::create_directories(dir.file("b.part"));
-  expect_error([&] { const ResumableFile file(dir.file("a")); }, {dir.file("a"), "regular file"});
-  expect_error([&] { const ResumableFile file(dir.file("b")); }, {dir.file("b.part"), "cannot create"});
-  expect_error([&] { const ResumableFile file(dir.file("no/c")); }, {"no/c.part", "cannot create"});
+  std::filesystem::create_directories(dir / "a");
+  std::filesystem::create_directories(dir / "b.part");
+  expect_error([&] { const ResumableFile file(dir / "a"); }, {dir / "a", "regular file"});
+  expect_error([&] { const ResumableFile file(dir / "b"); }, {dir / "b.part", "cannot create"});
+  expect_error([&] { const ResumableFile file(dir / "no/c"); }, {"no/c.part", "cannot create"});
 }
 
 TEST(FileLock, HasOneHolder) {
   const TempDir dir;
   {
-    const auto first = FileLock::try_hold(dir.file("a"));
+    const auto first = FileLock::try_hold(dir / "a");
     ASSERT_TRUE(first);
-    EXPECT_FALSE(FileLock::try_hold(dir.file("a")));
-    EXPECT_TRUE(FileLock::try_hold(dir.file("b")));
+    EXPECT_FALSE(FileLock::try_hold(dir / "a"));
+    EXPECT_TRUE(FileLock::try_hold(dir / "b"));
   }
-  EXPECT_TRUE(FileLock::try_hold(dir.file("a")));
+  EXPECT_TRUE(FileLock::try_hold(dir / "a"));
 }
 
 TEST(FileLock, NamesAFileThatCannotBeOpened) {
   const TempDir dir;
-  expect_error([&] { FileLock::try_hold(dir.file("none/a")); }, {dir.file("none/a"), "cannot open"});
+  expect_error([&] { FileLock::try_hold(dir / "none/a"); }, {dir / "none/a", "cannot open"});
 }
 
 }  // namespace

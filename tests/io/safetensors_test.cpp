@@ -40,7 +40,7 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 // tests/oracles/test_io.py has all types and shapes, read and written by the format's own library.
 TEST(Safetensors, WidestElementsFirst) {
   const TempDir dir;
-  const std::string path = dir.file("m.safetensors");
+  const std::string path = dir / "m.safetensors";
   const std::vector<uint8_t> flags = {1, 0, 1};
   const std::vector<double> scale = {0.5};
   write_safetensors(path,
@@ -58,8 +58,8 @@ TEST(Safetensors, WidestElementsFirst) {
 
 TEST(Safetensors, NothingIsAValidModel) {
   const TempDir dir;
-  write_safetensors(dir.file("m"), {}, {});
-  EXPECT_TRUE(SafetensorsFile(dir.file("m")).tensors().empty());
+  write_safetensors(dir / "m", {}, {});
+  EXPECT_TRUE(SafetensorsFile(dir / "m").tensors().empty());
 }
 
 TEST(Safetensors, ReadsTensorsInFileOrder) {
@@ -72,7 +72,7 @@ TEST(Safetensors, ReadsTensorsInFileOrder) {
 
 TEST(Safetensors, RefusesBadLengths) {
   const TempDir dir;
-  const std::string path = dir.file("m");
+  const std::string path = dir / "m";
   write_file(path, "1234567");
   expect_error([&] { SafetensorsFile{path}; }, {path, "8 bytes of header length", "got 7"});
   write_file(path, container("{}", "").substr(0, 9));
@@ -148,7 +148,7 @@ TEST(Safetensors, RefusesShapesThatOverflow) {
 
 TEST(Safetensors, WriterRefusesWhatAReaderWould) {
   const TempDir dir;
-  const std::string path = dir.file("m");
+  const std::string path = dir / "m";
   const std::vector<float> one = {1};
   const TensorView good{"a", DType::kF32, {1}, bytes_of(one)};
   const auto write = [&](const std::vector<TensorView>& tensors, const std::map<std::string, std::string>& metadata) {

@@ -51,11 +51,10 @@ TEST(Config, SavesAndLoadsADirectory) {
   c.num_hidden_layers = 3;
   save_config(c, dir.path());
   EXPECT_EQ(load_config(dir.path()), c);
-  io::write_file(dir.file("config.json"), R"({"hidden_size": "x"})");
-  expect_error([&] { load_config(dir.path()); }, {dir.file("config.json"), "hidden_size", "\"x\""});
-  expect_error([&] { load_config(dir.file("absent")); }, {"must be a directory", "absent", "does not exist"});
-  expect_error([&] { load_config(dir.file("config.json")); },
-               {"must be a directory", "config.json", "is not a directory"});
+  io::write_file(dir / "config.json", R"({"hidden_size": "x"})");
+  expect_error([&] { load_config(dir.path()); }, {dir / "config.json", "hidden_size", "\"x\""});
+  expect_error([&] { load_config(dir / "absent"); }, {"must be a directory", "absent", "does not exist"});
+  expect_error([&] { load_config(dir / "config.json"); }, {"must be a directory", "config.json", "is not a directory"});
   c.hidden_size = 7;
   expect_error([&] { save_config(c, dir.path()); }, {"hidden_size"});
 }

@@ -36,7 +36,7 @@ class PositionTermsTest : public ::testing::Test {
   }
 
   std::string reason(const std::vector<io::TensorView>& tensors, const Metadata& entries) const {
-    io::write_safetensors(dir_.file(kPositionTermsFile), tensors, entries);
+    io::write_safetensors(dir_ / kPositionTermsFile, tensors, entries);
     try {
       const PositionTermsFile file(dir_.path(), config_, "h");
     } catch (const Error& error) {

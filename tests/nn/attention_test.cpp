@@ -11,11 +11,13 @@
 
 #include <vector>
 
-#include "error_of.h"
 #include "rf/ops/attention.h"
+#include "temporary_files.h"
 
 namespace rf::nn {
 namespace {
+
+using tests::error_of;
 
 constexpr int64_t kTokens = 48;
 

@@ -1,7 +1,6 @@
 // RoFormer by itself: what Python does not reach of initialisation, packing, dropout and errors
 // (tests/nn/test_inputs.py).
 #include "rf/nn/model.h"
-#include "error_of.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include "rf/io/error.h"
 #include "rf/nn/linear_attention.h"
 #include "small_model.h"
+#include "temporary_files.h"
 #include "tolerances.h"
 
 namespace rf::nn {
@@ -18,8 +18,7 @@ namespace {
 
 using namespace rf::tests;
 
-#define EXPECT_ERROR(call, text) \
-  EXPECT_NE(error_of([&] { (void)(call); }).find(text), std::string::npos) << error_of([&] { (void)(call); })
+#define EXPECT_ERROR(call, text) expect_has(error_of([&] { (void)(call); }), text)
 
 double largest(const at::Tensor& x) { return x.abs().max().item<double>(); }
 

@@ -5,12 +5,13 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "error_of.h"
 #include "rf/nn/encoding.h"
+#include "temporary_files.h"
 
 namespace rf::nn {
 namespace {
 
+using tests::error_of;
 using Rows = std::vector<std::vector<int64_t>>;
 
 at::Tensor tensor_of(const Rows& rows, at::ScalarType dtype = at::kLong) {

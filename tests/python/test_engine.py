@@ -15,7 +15,7 @@ import torch
 import roformer_cpp
 from cli_support import results
 from engine_case import assert_close, make_causal, make_oracle
-from sentence_model import TEXTS, WORDS, expected, hidden_states, save_encoder, unit
+from sentence_model import TEXTS, expected, hidden_states, save_encoder, save_tokenizer, unit
 from training_case import printed
 
 Engine = roformer_cpp.Engine
@@ -25,11 +25,6 @@ Engine = roformer_cpp.Engine
 def encoder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoder")
     return folder, save_encoder(folder)
-
-
-def with_tokenizer(folder):
-    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
 
 
 # ---- vectors
@@ -102,7 +97,7 @@ def test_streams_keep_order_and_read_as_they_are_asked(encoder):
 def masked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("masked")
     make_oracle("Bert", "ForMaskedLM").save_pretrained(folder)
-    with_tokenizer(folder)
+    save_tokenizer(folder)
     return folder
 
 
@@ -122,7 +117,7 @@ def test_predict(tmp_path):
     labels = ["yes", "no", "maybe"]
     oracle = make_oracle("RoFormer", "ForSequenceClassification", num_labels=3, id2label=dict(enumerate(labels)))
     oracle.save_pretrained(tmp_path)
-    with_tokenizer(tmp_path)
+    save_tokenizer(tmp_path)
     task = {"kind": "classification", "labels": labels, "max_length": 20}
     task["columns"] = {name: name for name in ("text", "pair", "label", "id")}
     (tmp_path / "task.json").write_text(json.dumps(task))
@@ -158,7 +153,7 @@ def test_predict(tmp_path):
 def causal(tmp_path_factory):
     folder = tmp_path_factory.mktemp("causal")
     make_causal("RoFormer", folder, max_position_embeddings=48)
-    with_tokenizer(folder)
+    save_tokenizer(folder)
     return folder
 
 
@@ -208,7 +203,7 @@ def test_a_model_of_next_sentences_opens_for_vectors(tmp_path):
     """Its head is ignored, as that of every model is for vectors."""
     oracle = make_oracle("Bert", "ForNextSentencePrediction")
     oracle.save_pretrained(tmp_path)
-    with_tokenizer(tmp_path)
+    save_tokenizer(tmp_path)
     assert_close(Engine(tmp_path).embed(TEXTS[:4]), expected(tmp_path, oracle.bert, TEXTS[:4]))
     with pytest.raises(RuntimeError, match="BertForNextSentencePrediction"):
         Engine(tmp_path).predict("a")
