@@ -66,11 +66,12 @@ DECAY = ("steps on which f rises", "lowest f beyond 512 tokens", "f by distance"
 
 
 @pytest.mark.parametrize(
-    ("name", "measure"), [*(("decay", each) for each in DECAY), ("linear-attention", "outputs of the worked example")]
+    ("name", "measure", "least"),
+    [*(("decay", each, 7) for each in DECAY), ("linear-attention", "outputs of the worked example", 18)],
 )
-def test_recorded_values(found, name, measure):
+def test_recorded_values(found, name, measure, least):
     expected = by_key(recorded_of(name).rows, measure)
-    assert len(expected) >= 7 and by_key(found(name), measure) == pytest.approx(expected, rel=1e-9)
+    assert len(expected) >= least and by_key(found(name), measure) == pytest.approx(expected, rel=1e-9)
 
 
 def test_random_features_are_better_if_orthogonal(tmp_path):

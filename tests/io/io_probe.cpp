@@ -3,9 +3,7 @@
 //   io_probe tensors FILE             names, dtypes, shapes and hexadecimal data of a safetensors file
 //   io_probe copy-tensors IN OUT      reads a safetensors file and writes it again
 //   io_probe npy IN OUT               reads a .npy file and writes it again; prints dtype, shape, integers
-//   io_probe config DIR [OUT_DIR]     config.json as it is written back
-//   io_probe specs DIR                the weights of the head that config.json names
-//   io_probe match DIR CLASS allow|forbid    the checkpoint's tensors sorted out against that class
+//   io_probe config DIR               config.json as it is written back
 //   io_probe table ROWS DIM OUT       the position table as a .npy file
 #include <fmt/format.h>
 
@@ -62,31 +60,7 @@ json npy(const Arguments& args) {
   return result;
 }
 
-json config(const Arguments& args) {
-  const ModelConfig config = load_config(args.at(0));
-  if (args.size() > 1) save_config(config, args[1]);
-  return to_json(config);
-}
-
-json specs(const Arguments& args) {
-  const ModelConfig config = load_config(args.at(0));
-  json list = json::array();
-  for (const WeightSpec& spec : weight_specs(config, config.head()))
-    list.push_back({{"name", spec.name}, {"shape", spec.shape}, {"role", static_cast<int>(spec.role)}});
-  return list;
-}
-
-json match(const Arguments& args) {
-  const io::SafetensorsFile file(args.at(0) + "/model.safetensors");
-  std::vector<NamedShape> names;
-  for (const io::TensorView& tensor : file.tensors()) names.push_back({tensor.name, tensor.shape});
-  const FreshHead fresh = args.at(2) == "allow" ? FreshHead::kAllowed : FreshHead::kForbidden;
-  const WeightMatch match = match_weights(load_config(args[0]), head_of_architecture(args.at(1)), names, fresh);
-  std::vector<std::string> sources;
-  for (const std::string& name : match.load) sources.push_back(match.names.at(name));
-  return {{"load", match.load},        {"sources", sources},       {"computed", match.computed},
-          {"tied", match.tied_copies}, {"ignored", match.ignored}, {"fresh", match.fresh}};
-}
+json config(const Arguments& args) { return to_json(load_config(args.at(0))); }
 
 json table(const Arguments& args) {
   const int64_t rows = std::stoll(args.at(0)), dim = std::stoll(args.at(1));
@@ -96,10 +70,7 @@ json table(const Arguments& args) {
 }
 
 const std::map<std::string, json (*)(const Arguments&)> kCommands = {
-    {"tensors", tensors}, {"copy-tensors", copy_tensors},
-    {"npy", npy},         {"config", config},
-    {"specs", specs},     {"match", match},
-    {"table", table}};
+    {"tensors", tensors}, {"copy-tensors", copy_tensors}, {"npy", npy}, {"config", config}, {"table", table}};
 
 }  // namespace
 }  // namespace rf

@@ -76,7 +76,7 @@ class Command:
         return os.mkdir, (str(self.path),)
 
 
-NO_CODE = "must hold tensors alone and no code, got: "
+NO_CODE = "pytorch_model.bin must hold tensors alone and no code, got: "
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ NO_CODE = "must hold tensors alone and no code, got: "
         ("code in the old format", NO_CODE),
         ("code by pickle", NO_CODE),
         (b"damaged", NO_CODE),
-        ([torch.ones(2)], "must hold tensors by name, got list"),
-        ({"a": {"b": torch.ones(2)}}, "must hold tensors by name, got dict for a"),
+        ([torch.ones(2)], "pytorch_model.bin must hold tensors by name, got list"),
+        ({"a": {"b": torch.ones(2)}}, "pytorch_model.bin must hold tensors by name, got dict for a"),
         ({"a": torch.ones(2, dtype=torch.complex64)}, "of a dtype of safetensors, got torch.complex64 for a"),
         ({"a": torch.ones(2).to_sparse()}, "tensors must be dense, .* got torch.float32 for a"),
     ],

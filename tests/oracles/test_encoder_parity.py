@@ -302,6 +302,10 @@ def test_keys_of_bert_configs(tmp_path):
     change_config(tmp_path, **extras)
     check(roformer_cpp.load_model(tmp_path), oracle, make_batch(), gradients=False)
     for change, words in [
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type.*absolute.*relative_key"),
+        ({"position_encoding": "shaw"}, "model_type bert.*position_encoding.*shaw"),
+        ({"rope_theta": 500.0}, "model_type bert.*rope_theta.*500"),
+        ({"attention": {"type": "linear"}}, "model_type bert.*attention.*linear"),
         ({"rotary_value": True}, "model_type bert.*rotary_value"),
         ({"embedding_size": 16}, "embedding_size.*24.*got 16"),
         ({"family": "roformer"}, "family.*roformer"),

@@ -11,13 +11,16 @@ import transformers
 from tokenizer_probe import (
     DICTIONARY,
     ROOT,
+    SHARED,
     ask,
     check_byte_offsets,
     chinese_strings,
     dictionary_words,
     first_of_words,
+    needs_shared,
     of_texts,
     offsets,
+    shared_texts,
     write_vocabulary,
 )
 
@@ -201,6 +204,13 @@ def test_real_texts(tmp_path, name, options):
     check_encodings("bert", [*texts, " ".join(texts)], word_pieces(texts), options, tmp_path)
     texts += [a + b for a, b in zip(lines("english"), lines("chinese"), strict=False)] + ["".join(texts)]
     check_encodings("roformer", texts, words_of_jieba(lines(name)), options, tmp_path)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["bert_base_uncased", "bert_base_chinese", "roformer_chinese_base"])
+def test_real_vocabularies(tmp_path, name):
+    tokens = (SHARED / "vocabs" / f"{name}_vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    check_encodings(name.split("_")[0], shared_texts(), tokens, DEFAULTS[0], tmp_path)
 
 
 @pytest.mark.parametrize("pipeline", CLASSES)

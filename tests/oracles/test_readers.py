@@ -4,16 +4,15 @@ import csv
 import gzip
 import io
 import json
-import os
 import random
 import subprocess
-from pathlib import Path
 
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "data_probe"
+from cli_support import PROGRAM
+
+PROBE = PROGRAM.parent / "tests" / "data_probe"
 
 CHARACTERS = [*"\"\\\n\r\t, 'aé\u2028\x85\0😀{]", '""', "\r\n", "bc", "中文"]
 

@@ -7,7 +7,16 @@ import random
 import jieba
 import pytest
 import rjieba
-from tokenizer_probe import DICTIONARY, HAN_OF_RJIEBA, PLAIN, ask, chinese_strings, dictionary_words
+from tokenizer_probe import (
+    DICTIONARY,
+    HAN_OF_RJIEBA,
+    PLAIN,
+    ask,
+    chinese_strings,
+    dictionary_words,
+    needs_shared,
+    shared_texts,
+)
 
 from tokenizer_texts import code_points
 
@@ -88,6 +97,14 @@ def test_random_strings_against_rjieba(cache):
 def test_random_strings_against_jieba(cache):
     texts = list(chinese_strings(10_000, 2, ranges=PLAIN))
     check(ours(cache, texts), texts, python_jieba(cache))
+
+
+@needs_shared
+def test_real_texts(cache):
+    texts = shared_texts()
+    words = ours(cache, texts)
+    check(words, texts, rjieba_cut)
+    check(words, texts, python_jieba(cache))
 
 
 def test_long_runs(cache):

@@ -65,3 +65,9 @@ def test_long_text(vocabulary):
     """Longer than what is held at once, with runs of every length across the borders."""
     texts = ["".join(probe.chinese_strings(600, 4, COMMON)), "甲" * 9000 + "。" + "a1" * 9000, "\r\n\r" * 5000]
     check(*vocabulary, texts, "lower")
+
+
+@probe.needs_shared
+def test_real_texts():
+    path = probe.SHARED / "vocabs" / "roformer_chinese_base_vocab.txt"
+    check(path, path.read_text(encoding="utf-8").split("\n")[:-1], probe.shared_texts(), "lower")

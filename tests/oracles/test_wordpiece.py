@@ -11,7 +11,18 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from tokenizer_probe import ROOT, ask, check_byte_offsets, first_of_words, of_texts, offsets, write_vocabulary
+from tokenizer_probe import (
+    ROOT,
+    SHARED,
+    ask,
+    check_byte_offsets,
+    first_of_words,
+    needs_shared,
+    of_texts,
+    offsets,
+    shared_texts,
+    write_vocabulary,
+)
 
 from tokenizer_texts import SPECIALS, code_points, interesting_characters, random_strings, small_vocabulary
 
@@ -132,6 +143,12 @@ def test_invalid_utf8_is_replaced_as_python_does():
         assert got["replaced"] == text.count("\ufffd"), ascii(text)
         firsts = [unicodedata.normalize("NFD", text[begin])[0].lower() for begin in got["begin"]]
         assert firsts == [word[0] for word in want], ascii(text)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["bert_base_uncased_vocab.txt", "bert_base_chinese_vocab.txt"])
+def test_real_texts(name):
+    check_encodings(SHARED / "vocabs" / name, shared_texts(), "lower", least_agreement=0.9)
 
 
 def naive_merges(words, size):

@@ -8,12 +8,15 @@ import subprocess
 from pathlib import Path
 
 import jieba
+import pytest
 
 from cli_support import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[2]
 DICTIONARY = Path(jieba.__file__).parent / "dict.txt"  # the words of rjieba too
 PROBE = PROGRAM.parent / "tests" / "text_probe"
+SHARED = ROOT.parent / "shared" / "data"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"SKIPPED LOUDLY: no test data at {SHARED}")
 
 
 def ask(options, lines, dictionary=None):
@@ -140,6 +143,17 @@ def chinese_strings(count, seed, common=("C++",), ranges=(*PLAIN, *HAN_OF_RJIEBA
                 parts += [chr(draw.randrange(*draw.choice(ranges))) for _ in range(draw.randrange(1, 4))]
             parts.append(draw.choice(["", "", "", " ", "，", "\u3002", "\r\n", "\t", "\u3000"]))
         yield "".join(parts)
+
+
+@functools.cache
+def shared_texts(size=4_000):
+    """The lines with which each file begins of the texts that are beside the repository."""
+    texts = []
+    for path in filter(Path.is_file, sorted(SHARED.rglob("*"))):
+        with path.open("rb") as file:
+            texts += file.read(size).decode("utf-8", errors="ignore").splitlines()
+    assert len(texts) > 500
+    return texts
 
 
 def check_texts(directory, texts, encode, dictionary=None):
