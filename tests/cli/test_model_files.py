@@ -25,6 +25,12 @@ OLD_KEYS = {
     **dict.fromkeys(["forced_bos_token_id", "forced_eos_token_id", "prefix", "sep_token_id", "suppress_tokens"]),
     **{"pruned_heads": {}, "tie_encoder_decoder": False, "torchscript": False, "use_bfloat16": False, "top_k": 50},
     **{"diversity_penalty": 0.0, "do_sample": False, "remove_invalid_values": False, "tf_legacy_loss": False},
+    **dict.fromkeys(["decoder_start_token_id", "exponential_decay_length_penalty", "task_specific_params"]),
+    **dict.fromkeys(["min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"], 0),
+    **dict.fromkeys(["num_beams", "num_beam_groups", "num_return_sequences"], 1),
+    **dict.fromkeys(["temperature", "top_p", "typical_p", "repetition_penalty", "length_penalty"], 1.0),
+    **dict.fromkeys(["early_stopping", "output_scores", "return_dict_in_generate", "gradient_checkpointing"], False),
+    **{"max_length": 20, "torch_dtype": "float32", "tokenizer_class": None},
 }
 HARMLESS = {
     "output_past": [True, None, {"a": [1]}],

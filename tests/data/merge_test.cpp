@@ -106,8 +106,14 @@ TEST_F(Merge, PartsThatDoNotBelongTogether) {
   write_files(6);
   const std::vector<std::string> parts = make_parts(options(), 3);  // 3, 2, 1
   expect_has(merge_error({parts[1], parts[2]}), "got none with number 3");
+  std::filesystem::copy(parts[1], directory_ / "again");
+  expect_has(merge_error({parts[0], parts[1], parts[2], directory_ / "again"}),
+             "[merge] each part must be given once, got part 2 of 3 in " + parts[1] + " and " + (directory_ / "again"));
   expect_has(merge_error({}), "got none");
   expect_has(merge_error({directory_ / "text"}), "text must be a directory made by prepare");
+  run({});
+  expect_has(merge_error({parts[0], parts[1], parts[2], directory_ / "out"}), "out, which is whole");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "merged"));
   expect_has(error_of([&] { merge_silently(parts, parts[1]); }), "must not replace the input");
 }
 
@@ -183,6 +189,8 @@ TEST_F(Merge, APartIsNoDataDirectory) {
 TEST_F(Merge, PartsThatCannotBe) {
   write_files(3);
   PrepareOptions given = options();
+  given.part = {.number = 1, .parts = 4};
+  expect_has(run_error(given), "[prepare] there must be a file for each part, got 3 files for 4 parts");
   for (const InputPart part : {InputPart{0, 3}, InputPart{4, 3}, InputPart{1, 0}}) {
     given.part = part;
     expect_has(run_error(given), fmt::format("got {} of {}", part.number, part.parts));
@@ -190,6 +198,7 @@ TEST_F(Merge, PartsThatCannotBe) {
   given.part = {.number = 1, .parts = 1};
   given.input.inputs = {"-"};
   expect_has(run_error(given), "the inputs of a part must be files, which every machine sees, got -");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out"));
 }
 
 TEST_F(Merge, PartsHaveFilesOfAboutTheSameSize) {

@@ -98,6 +98,16 @@ TEST_F(ProgressTest, PartsAreNamedFromTheOuterOneIn) {
             "run 1 of 2: measuring: step 3\nrun 1 of 2: measuring: held-out loss 2.5\nrun 1 of 2: done\n");
 }
 
+TEST_F(ProgressTest, NothingSteersTheTerminal) {
+  const auto hostile = [](Progress& progress) {
+    const Progress::Part part(progress, "a\x1b[31m");
+    progress.message("\x1b]0;x\x07 \xE2\x80\xAEtxt");
+    progress.update("b\r");
+  };
+  EXPECT_EQ(shown(Progress::Show::kTerminal, hostile),
+            "a\\x1b[31m: \\x1b]0;x\\x07 \\u202etxt\n\r\x1b[Ka\\x1b[31m: b\\x0d\n");
+}
+
 TEST(Duration, HasMinutesAndSecondsOrHoursAndMinutes) {
   EXPECT_EQ(duration_text(0.4), "0m00s");
   EXPECT_EQ(duration_text(185.2), "3m05s");

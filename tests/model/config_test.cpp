@@ -100,6 +100,8 @@ TEST(Config, RoFormerV2) {
     EXPECT_EQ(model_type(c), "roformer_v2");
     EXPECT_EQ(architecture_of(c, Head::kMaskedLm), "RoFormerForMaskedLM");
     const json written = to_json(c);
+    EXPECT_EQ(written["use_bias"], false);
+    EXPECT_EQ(written["norm_type"], "rms_norm");
     EXPECT_EQ(parse_config(written), c);
   }
   EXPECT_EQ(parse_config({{"model_type", "roformer_v2"}}).hidden_act, Activation::kRelu);
@@ -123,6 +125,7 @@ TEST(Config, RoFormerV2) {
 TEST(Config, WrongTypes) {
   expect_refused(json::array(), {"JSON object"});
   expect_refused({{"vocab_size", "many"}}, {"vocab_size", "an integer", "\"many\""});
+  expect_refused({{"vocab_size", 10.0}}, {"vocab_size", "an integer", "10.0"});
   expect_refused({{"vocab_size", nullptr}}, {"vocab_size", "an integer", "null"});
   EXPECT_EQ(parse_config({{"pad_token_id", nullptr}}).pad_token_id, 0);
   expect_refused({{"vocab_size", 18446744073709551615u}}, {"vocab_size", "2^63", "18446744073709551615"});
@@ -145,9 +148,11 @@ TEST(Config, Ranges) {
       expect_refused({{key, value}}, {key, "[0, 1 - 2^-17)", fmt::format("{}", value)});
     EXPECT_NO_THROW(parse_config({{key, 0}}));
   }
+  expect_refused({{"layer_norm_eps", 0}}, {"layer_norm_eps", "above 0"});
   expect_refused({{"layer_norm_eps", -1e-5}}, {"layer_norm_eps", "above 0", "-1e-05"});
   expect_refused({{"initializer_range", -1}}, {"initializer_range", "-1"});
   expect_refused({{"pad_token_id", 50000}}, {"pad_token_id", "[0, 49999]", "50000"});
+  expect_refused({{"pad_token_id", -1}}, {"pad_token_id", "-1"});
 }
 
 TEST(Config, HeadSizes) {
@@ -176,6 +181,9 @@ TEST(Config, LabelsMustAgree) {
   EXPECT_TRUE(parse_config({{"id2label", {{"0", "LABEL_0"}, {"1", "LABEL_1"}}}}).id2label.empty());
   EXPECT_NO_THROW(parse_config({{"id2label", {{"0", "a"}, {"1", "a"}}}, {"label2id", {{"a", 1}}}}));
   EXPECT_EQ(to_json(parse_config({{"id2label", id2label}, {"label2id", {{"a", 0}}}}))["label2id"], label2id);
+  // What transformers saves after `config.id2label = ...`: label2id kept its default.
+  const json defaults = {{"LABEL_0", 0}, {"LABEL_1", 1}, {"LABEL_2", 2}};
+  EXPECT_EQ(to_json(parse_config({{"id2label", id2label}, {"label2id", defaults}}))["label2id"], label2id);
   expect_refused({{"id2label", id2label}, {"num_labels", 2}}, {"num_labels", "3, got 2"});
   expect_refused({{"id2label", {{"0", "a"}, {"2", "b"}}}}, {"id2label", "\"0\" to \"n-1\""});
   expect_refused({{"id2label", {{"0", 1}}}}, {"id2label"});

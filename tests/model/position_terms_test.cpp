@@ -50,6 +50,11 @@ class PositionTermsTest : public ::testing::Test {
   std::vector<float> numbers_ = std::vector<float>(1000);
 };
 
+TEST_F(PositionTermsTest, TheScaleIsWrittenWhole) {
+  write_position_terms(dir_.path(), {.shared = {}, .layers = {{}, {}}, .scale = 0.1}, "h");  // in binary without end
+  EXPECT_EQ(PositionTermsFile(dir_.path(), config_, "h").terms().scale, 0.1);
+}
+
 TEST_F(PositionTermsTest, HashesWhatTermsAreMadeOf) {
   const io::TensorView gate = view("position_encoding.layer.0.gate", {3, 2}), same = gate;
   const io::TensorView key = view("roformer.encoder.layer.0.attention.self.key.weight", {4, 4});

@@ -232,6 +232,9 @@ TEST(FirstTokens, AreAppended) {
   EXPECT_EQ(out.ids, (std::vector<int32_t>{5, 5, 7, 7}));
   EXPECT_EQ(out.replaced_bytes, 2);
   EXPECT_EQ(out.byte_begin, (Ids{0, 0, 3, 0}));
+  out.clear();
+  EXPECT_EQ(out.size(), 0U);
+  EXPECT_EQ(out.replaced_bytes, 0);
 }
 
 // A token of the normalised text that has a space keeps a text in one piece, and occurs nowhere.
