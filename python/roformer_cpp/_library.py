@@ -78,10 +78,13 @@ def load() -> bool:
     operators in any of the folders, or they do not fit this version of PyTorch."""
     import torch
 
+    from .gpu import library as gpu
+
     folder = next((f for f in folders() if (f / OPS).exists()), None)
     if folder is None:
         raise ImportError(_missing())
     _load(folder / OPS)
+    gpu.register()
     if warning := torch.ops.roformer.openmp_warning():
         warnings.warn(warning, RuntimeWarning, stacklevel=3)
     has_models = (folder / NN).exists()

@@ -1,0 +1,69 @@
+"""Registers the operators for PyTorch's CUDA key, which ROCm uses too, and says which devices can run them.
+
+Registration imports neither Triton nor the modules of the kernels; the first call of an operator does.
+"""
+
+import functools
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+
+import torch
+
+_LEAST_CAPABILITY = (8, 0)
+
+# The module of each operator's function, which has the operator's name.
+MODULES = {
+    "rope": "rope",
+    "rope_": "rope",
+    "rotate": "rope",
+    "rope_table": "rope_table",
+    "dropout": "dropout",
+    "linear": "rows",
+    "linear_backward": "rows",
+    "gelu": "rows",
+    "gelu_backward": "rows",
+    "norm": "rows",
+    "norm_backward": "rows",
+    "attention_kernel": "attention_forward",
+    "attention_kernel_backward": "attention_backward",
+    "linear_attention_kernel": "linear_attention",
+    "linear_attention_kernel_backward": "linear_attention",
+}
+
+
+@functools.cache
+def _library() -> torch.library.Library:
+    return torch.library.Library("roformer", "IMPL")
+
+
+def register() -> None:
+    """Registers every operator of ``MODULES``; call it once, after the operators' library was loaded."""
+    for operator, module in MODULES.items():
+        _library().impl(operator, _deferred(module, operator), "CUDA")
+    _library().impl("linear", _deferred("rows", "linear_autocast"), "AutocastCUDA")
+
+
+def _deferred(module: str, name: str) -> Callable:
+    def call(*args: object, **kwargs: object) -> object:
+        return getattr(import_module(f".{module}", __package__), name)(*args, **kwargs)
+
+    return call
+
+
+@functools.cache
+def missing(device: torch.device) -> str | None:
+    """What the kernels need and ``device`` lacks, the end of a sentence "the kernel needs ..."; None: they run on it.
+
+    Only a CUDA device of ``device``'s type is initialised.
+    """
+    if device.type != "cuda":
+        return f"a CUDA device, got {device}"
+    if find_spec("triton") is None:
+        return "the package triton, which is not installed"
+    if torch.version.hip is None:
+        capability = torch.cuda.get_device_capability(device)
+        if capability < _LEAST_CAPABILITY:
+            name, got = torch.cuda.get_device_name(device), ".".join(map(str, capability))
+            return f"a GPU of compute capability 8.0 or newer, got {got} ({name})"
+    return None

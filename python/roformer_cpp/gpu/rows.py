@@ -1,0 +1,194 @@
+"""``roformer::linear``, ``norm``, ``gelu`` and their backwards as calls of ATen (ops/include/rf/ops/rows.h).
+
+As on the CPU, sums over 16-bit numbers are float32, and gradients of parameters are computed in float32, or float64 for
+float64 data. Unlike the CPU, ``linear`` rounds a float32 bias to the dtype of ``x``.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .dropout import dropout as drop
+from .launch import checked_results
+
+_ATEN = torch.ops.aten
+_FORMS = {"erf": "none", "tanh": "tanh"}
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+
+def _arithmetic(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _sum_of_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.reshape(-1, x.size(-1)).sum(0, dtype=dtype)
+
+
+def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if x is None else x.to(dtype)
+
+
+# ---- linear ----
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, activation: str = "none") -> Tensor:
+    """``roformer::linear``."""
+    checked_results("linear", x, weight, bias, activation=activation)
+    y = functional.linear(x, weight.to(x.dtype), _cast(bias, x.dtype))
+    return y if activation == "none" else functional.gelu(y, approximate=_FORMS[activation.removeprefix("gelu_")])
+
+
+def linear_backward(grad: Tensor, wanted: Sequence[bool], x: Tensor, weight: Tensor) -> list[Tensor]:
+    """``roformer::linear_backward``."""
+    checked_results("linear_backward", grad, wanted, x, weight)
+    dy = grad.reshape(-1, grad.size(-1)).to(x.dtype)
+    grads = []
+    if wanted[0]:
+        grads.append((dy @ weight.to(x.dtype)).reshape(x.shape))
+    if wanted[1]:
+        grads.append(_product(dy.T, x.reshape(-1, x.size(-1)), weight.dtype))
+    if wanted[2]:
+        grads.append(_sum_of_rows(dy, _arithmetic(x)))
+    return grads
+
+
+def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """``a @ b`` in ``dtype``, without a rounding to 16 bits in between where PyTorch has such a product."""
+    return torch.mm(a, b, out_dtype=dtype) if a.is_cuda and a.dtype != dtype else (a @ b).to(dtype)
+
+
+def linear_autocast(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, activation: str = "none") -> Tensor:
+    """``roformer::linear`` under autocast: as PyTorch's linear, but float32 weights, which the kernel rounds, and bias
+    keep their dtypes."""
+    dtype = torch.get_autocast_dtype("cuda")
+
+    def cast(tensor: Tensor) -> Tensor:
+        return tensor if tensor.dtype == torch.float64 or not tensor.is_floating_point() else tensor.to(dtype)
+
+    x = cast(x)
+    if weight.dtype != torch.float32 or x.dtype != dtype:
+        weight = cast(weight)
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        return torch.ops.roformer.linear(x, weight, bias, activation=activation)
+
+
+# ---- GELU ----
+
+
+def gelu(x: Tensor, bias: Tensor | None = None, *, form: str = "erf") -> Tensor:
+    """``roformer::gelu``."""
+    checked_results("gelu", x, bias, form=form)
+    return functional.gelu(_with_bias(x, bias), approximate=_FORMS[form]).to(x.dtype).contiguous()
+
+
+def gelu_backward(
+    grad: Tensor, wanted: Sequence[bool], x: Tensor, bias: Tensor | None, *, form: str = "erf"
+) -> list[Tensor]:
+    """``roformer::gelu_backward``."""
+    checked_results("gelu_backward", grad, wanted, x, bias, form=form)
+    given = _with_bias(x, bias)
+    dx = _ATEN.gelu_backward(grad.to(given.dtype), given, approximate=_FORMS[form])
+    grads = [dx.to(x.dtype).contiguous()] if wanted[0] else []
+    return [*grads, _sum_of_rows(dx, _arithmetic(x)).to(bias.dtype)] if wanted[1] else grads
+
+
+def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
+    """x + bias in the dtype of arithmetic; ``x`` itself without a bias, because ATen's GELU is computed in it."""
+    return x if bias is None else x.to(_arithmetic(x)) + bias.to(_arithmetic(x))
+
+
+# ---- norms ----
+
+
+def norm(
+    x: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    *,
+    kind: str = "layer",
+    eps: float = 1e-12,
+    dropout: float = 0.0,
+    seed: int = 0,
+    stream: int = 0,
+) -> Tensor:
+    """``roformer::norm``."""
+    options = dict(kind=kind, eps=eps, dropout=dropout, seed=seed, stream=stream)
+    checked_results("norm", x, bias, residual, gamma, beta, **options)
+    total = _residual_sum(x, bias, residual, dropout, seed, stream)
+    weight, shift = _cast(gamma, total.dtype), _cast(beta, total.dtype)
+    if kind == "layer":
+        y = functional.layer_norm(total, total.shape[-1:], weight, shift, eps)
+    else:
+        y = total * _root_mean_square_reciprocal(total, eps)
+        y = y if weight is None else y * weight
+        y = y if shift is None else y + shift
+    return y.to(x.dtype if residual is None else residual.dtype).contiguous()
+
+
+def norm_backward(
+    grad: Tensor,
+    wanted: Sequence[bool],
+    x: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    *,
+    kind: str = "layer",
+    eps: float = 1e-12,
+    dropout: float = 0.0,
+    seed: int = 0,
+    stream: int = 0,
+) -> list[Tensor]:
+    """``roformer::norm_backward``: as on the CPU, the sum and its mean and variance are computed again."""
+    options = dict(kind=kind, eps=eps, dropout=dropout, seed=seed, stream=stream)
+    checked_results("norm_backward", grad, wanted, x, bias, residual, gamma, beta, **options)
+    total = _residual_sum(x, bias, residual, dropout, seed, stream)
+    dy, weight = grad.to(total.dtype), _cast(gamma, total.dtype)
+    if kind == "layer":
+        dtotal, dgamma = _layer_norm_backward(dy, total, weight, eps)
+    else:
+        dtotal, dgamma = _rms_norm_backward(dy, total, weight, eps)
+    dx = drop(dtotal, dropout, seed, stream) if dropout > 0 else dtotal
+    every = {
+        0: lambda: dx.to(x.dtype).contiguous(),
+        1: lambda: _sum_of_rows(dx, dx.dtype).to(bias.dtype),
+        2: lambda: dtotal.to(residual.dtype).contiguous(),
+        3: lambda: dgamma.to(gamma.dtype),
+        4: lambda: _sum_of_rows(dy, dy.dtype).to(beta.dtype),
+    }
+    return [make() for i, make in every.items() if wanted[i]]
+
+
+def _residual_sum(x: Tensor, bias: Tensor | None, residual: Tensor | None, p: float, seed: int, stream: int) -> Tensor:
+    """residual + dropout(x + bias) in the dtype of arithmetic."""
+    total = _with_bias(x, bias).to(_arithmetic(x))
+    if p > 0:
+        total = drop(total, p, seed, stream)
+    return total if residual is None else total + residual.to(total.dtype)
+
+
+def _root_mean_square_reciprocal(x: Tensor, eps: float) -> Tensor:
+    return torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+
+def _layer_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
+    """Gradients of ``x`` and of ``weight``."""
+    shape, mask = x.shape[-1:], [True, weight is not None, False]
+    _, mean, reciprocal = _ATEN.native_layer_norm(x, shape, None, None, eps)
+    dx, dweight, _ = _ATEN.native_layer_norm_backward(dy, x, shape, mean, reciprocal, weight, None, mask)
+    return dx, dweight
+
+
+def _rms_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """The same of y = weight x r with r = 1 / sqrt(mean(x^2) + eps): dx = r (g - n mean(g n)), n = x r,
+    g = weight dy."""
+    reciprocal = _root_mean_square_reciprocal(x, eps)
+    normalized = x * reciprocal
+    g = dy if weight is None else dy * weight
+    dx = reciprocal * (g - normalized * (g * normalized).mean(-1, keepdim=True))
+    return dx, _sum_of_rows(dy * normalized, dy.dtype)
