@@ -260,6 +260,7 @@ def _launch(tensors: list[tuple[Tensor, Tensor]], cos: Tensor, sin: Tensor, layo
             BLOCK_T=block_t,
             BLOCK_H=block_h,
             BLOCK_P=block_p,
+            enable_fp_fusion=True,
         )
 
 
