@@ -107,7 +107,7 @@ CASES = {
     "mask": Case("bias", mask=(2, 1, 19, 23)),
     "packed": Case("bias", "key_table", "query_table", "value_table", **SEQUENCES),
     "packed and causal": Case(right=0, left=4, **SEQUENCES),
-    "more queries": Case(queries=37, keys=18, right=1),
+    "more queries": Case(queries=37, keys=18, left=2, right=1),
     "dropout": Case("value_table", dropout=0.3, seed=-77, stream=2**40 + 5),
     "dropout of 8": Case(keys=24, dropout=0.3, seed=123456789123, stream=7),
     "dropout of packed": Case(dropout=0.3, seed=1, right=0, **SEQUENCES),
@@ -212,6 +212,18 @@ def test_positions_far_apart():
         case.positions = torch.tensor([queries]), torch.tensor([keys])
         expected, _ = on_cpu(*case.arguments(wide=True))
         assert relative(attention_kernel(*case.arguments())[0], expected) < tolerances.GPU_FLOAT32
+
+
+def test_offsets_beyond_32_bits():
+    """Tokens 2^27 elements apart, in memory that is never touched between them."""
+    case = Case("bias", batch=1, queries=19, keys=23, heads=1, key_heads=1, dtype=torch.float16)
+    near, _ = attention_kernel(*case.arguments())
+    memory = torch.empty(23 * 2**27, dtype=torch.float16)
+    for number, name in enumerate(("q", "k", "v")):
+        x = getattr(case, name)
+        far = memory.as_strided(x.shape, (0, 2**27, 16, 1), 16 * number)
+        setattr(case, name, far.copy_(x))
+    assert torch.equal(attention_kernel(*case.arguments())[0], near)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0)])

@@ -322,20 +322,20 @@ class Backward:
         kernel[grid](
             self.problem, *arrays, dropout_seed=self.call.seed, dropout_stream=self.call.stream, M=self.shape.M,
             N=self.shape.N, D=D, PADDED_D=padded(D), E=E, PADDED_E=padded(E), num_warps=self.shape.warps,
-            num_stages=self.shape.stages, **constants,
+            num_stages=self.shape.stages, enable_fp_fusion=True, **constants,
         )  # fmt: skip
 
     def sums(self, needed, *shape):
-        """Room for float32 sums, which start at 0 because packed sequences may leave tokens out, or None."""
-        return torch.zeros(shape, dtype=torch.float32, device=self.call.q.device) if needed else None
+        """Room for float32 sums, or None."""
+        return torch.empty(shape, dtype=torch.float32, device=self.call.q.device) if needed else None
 
     def of_keys(self):
         call = self.call
         batch, _, heads, _ = call.q.shape
         keys, key_heads = call.k.shape[1:3]
         has_pair = call.position_key is not None
-        dk, dv = torch.zeros_like(call.content_k), torch.zeros_like(call.content_v)
-        dposition = torch.zeros_like(call.k) if call.query_table is not None else None
+        dk, dv = torch.empty_like(call.content_k), torch.empty_like(call.content_v)
+        dposition = torch.empty_like(call.k) if call.query_table is not None else None
         dpair = self.sums(has_pair, batch, keys, heads, call.q.shape[-1])
         key_sums = self.sums("key_score" in self.wanted, batch, heads, keys)
         column_sums = self.sums("reset_col" in self.wanted, batch, heads, keys)
@@ -361,11 +361,13 @@ class Backward:
     def of_queries(self):
         call = self.call
         batch, queries, heads, head_dim = call.q.shape
-        dq = torch.zeros_like(call.content_q)
-        dposition = torch.zeros_like(call.q) if call.key_table is not None else None
+        dq = torch.empty_like(call.content_q)
+        dposition = torch.empty_like(call.q) if call.key_table is not None else None
         dpair = self.sums(call.position_query is not None, batch, queries, heads, head_dim)
         row_sums = self.sums("reset_row" in self.wanted, batch, heads, queries)
-        dscores = self.sums("pair_bias" in self.wanted, batch, heads, queries, call.k.shape[1])
+        dscores = None
+        if "pair_bias" in self.wanted:
+            dscores = torch.zeros(batch, heads, queries, call.k.shape[1], device=call.q.device)
         arrays = [None if x is None else vectors(x) for x in (dq, dposition, dpair)]
         grid = (self.blocks.queries, heads, self.blocks.batch)
         self.launch(queries_kernel, grid, (*self.given, *arrays, row_sums, dscores))
@@ -373,7 +375,7 @@ class Backward:
             "q": call.rotated_back(dq, "query"),
             **call.rotation_gradients(call.q, dq, "query", self.wanted),
             "content_bias": dq.float().sum((0, 1)),
-            "position_bias": self.sums(True, heads, head_dim),
+            "position_bias": torch.zeros(heads, head_dim, device=dq.device),
         }
         if dposition is not None:
             found["q"] = found["q"] + dposition

@@ -87,6 +87,7 @@ def attention_kernel(*args, **kwargs):
         forward_kernel[(blocks.queries, call.q.shape[2], blocks.batch)](
             problem, vectors(out), log_sum, call.seed, call.stream, shape.M, shape.N, head_dim, padded(head_dim),
             value_dim, padded(value_dim), num_warps=shape.warps, num_stages=shape.stages,
+            enable_fp_fusion=True,
         )  # fmt: skip
 
     if log_sum.numel() > 0:
