@@ -102,8 +102,10 @@ CASES = {
         "key_table", "query_table", "value_table", "bias", batch=1, queries=17, keys=5, heads=1, key_heads=1,
         positions="random",
     ),
-    "window": Case("bias", left=3, right=2),
-    "prefix": Case(right=0, prefix=torch.tensor([4, 9])),
+    # Limits at which a tile is whole, or is needed, by one key.
+    "window": Case("bias", batch=1, queries=37, keys=37, heads=2, key_heads=1, left=1, right=14),
+    "left window": Case(batch=1, queries=37, keys=37, heads=2, key_heads=1, left=14, right=2),
+    "prefix": Case(queries=37, keys=37, heads=2, key_heads=1, right=0, prefix=torch.tensor([4, 21])),
     "mask": Case("bias", mask=(2, 1, 19, 23)),
     "packed": Case("bias", "key_table", "query_table", "value_table", **SEQUENCES),
     "packed and causal": Case(right=0, left=4, **SEQUENCES),
