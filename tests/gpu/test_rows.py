@@ -94,14 +94,28 @@ def test_norm(given, kind, dtype):
     check("norm_backward", grad, [True, *[False] * 4], x, bias, residual, gamma, beta, **options, terms=7)
 
 
-def test_empty_and_bad_arguments():
+def test_gradients_of_norm_have_their_own_memory():
+    x = random(3, 7)
+    dx, dresidual = rows.norm_backward(random(3, 7, seed=1), [True, False, True, False, False], x, None, x, None, None)
+    assert torch.equal(dx, dresidual) and dx.data_ptr() != dresidual.data_ptr()
+
+
+@pytest.mark.parametrize("shape", [(0, 7), (2, 3, 0), (0,)])
+def test_empty(shape):
+    x, size = torch.zeros(shape), shape[-1]
+    vector, weight = torch.zeros(size), torch.zeros(5, size)
+    grad = torch.zeros(*shape[:-1], 5)
+    check("linear", x, weight)
+    check("linear_backward", grad, [True] * 3, x, weight)
+    check("gelu", x, vector)
+    check("gelu_backward", x, [True] * 2, x, vector)
+    for kind in ("layer", "rms"):
+        check("norm", x, vector, x, vector, vector, kind=kind)
+        check("norm_backward", x, [True] * 5, x, vector, x, vector, vector, kind=kind)
+
+
+def test_bad_arguments():
     x = torch.zeros(0, 7)
-    assert rows.norm(x, None, None, None, None).shape == rows.gelu(x).shape == (0, 7)
-    assert [g.shape for g in rows.linear_backward(torch.zeros(0, 5), [True] * 3, x, torch.zeros(5, 7))] == [
-        (0, 7),
-        (5, 7),
-        (5,),
-    ]
     for message, call in [
         (r"\[linear\] activation must be", lambda: rows.linear(x, torch.zeros(5, 7), activation="relu")),
         (r"\[gelu\] form must be", lambda: rows.gelu(x, form="fast")),
