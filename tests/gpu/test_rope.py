@@ -140,12 +140,13 @@ def test_positions_that_share_the_memory_of_x():
 
 
 def test_offsets_beyond_int32():
-    """Strides over memory that is mostly never touched."""
-    memory = torch.empty(2**32 + 64, dtype=torch.float16)
-    for stride in ((2**32, 8, 4), (8, 2**31, 4), (8, 4, 2**31)):
-        x = memory.as_strided((2, 2, 2, 4), (*stride, 1))
-        given = random(2, 2, 2, 4, dtype=torch.float16)
-        cos, sin = rows_of(1, 2, 2, x.dtype)
+    """Strides within int32 and elements beyond it, over memory that is mostly never touched."""
+    far = 2**30
+    memory = torch.empty(2 * far + 128, dtype=torch.float16)
+    for strides in ((far, 12, 4), (12, far, 4), (36, 12, far)):
+        x = memory.as_strided((3, 3, 3, 4), (*strides, 1))
+        given = random(3, 3, 3, 4, dtype=torch.float16)
+        cos, sin = rows_of(1, 3, 2, x.dtype)
         x.copy_(given)
         y = rotate(x, cos, sin, "pairs")
         check_rows(y, given, cos, sin, "pairs", "forward")
