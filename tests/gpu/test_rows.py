@@ -5,7 +5,7 @@ import torch
 
 import tolerances
 from roformer_cpp import rope as _operators  # noqa: F401 - loads the operators
-from roformer_cpp.gpu import rows
+from roformer_cpp.gpu import norm_kernels, rows
 
 OPERATORS = torch.ops.roformer
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -74,29 +74,43 @@ def test_gelu(form, dtype):
         check("gelu_backward", grad, [True, bias is not None], x, bias, form=form, terms=6)
 
 
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["layer", "rms"])
-@pytest.mark.parametrize("given", ["none", "parameters", "residual", "all"])
-def test_norm(given, kind, dtype):
-    x = random(2, 3, 10, dtype=dtype)[..., :7]
+@pytest.mark.parametrize(
+    ("given", "columns"), [("none", 7), ("parameters", 40), ("residual", 7), ("all", 40), ("all", 7)]
+)
+def test_values_of_norms(given, columns, kind, dtype):
+    """Rows of whole groups of eight elements, and others, of which PyTorch's operations draw the mask."""
+    x = random(2, 3, 50, dtype=dtype)[..., :columns]
     bias, gamma, beta = (
-        random(7, dtype=torch.float32, seed=seed) if given in ("parameters", "all") else None for seed in (1, 2, 3)
+        random(columns, dtype=torch.float32, seed=seed) if given in ("parameters", "all") else None
+        for seed in (1, 2, 3)
     )
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    residual = (
-        random(2, 3, 7, dtype=wide if given == "all" else dtype, seed=4) if given in ("residual", "all") else None
-    )
-    options = dict(kind=kind, eps=1e-5, dropout=0.3 if given == "all" else 0.0, seed=5, stream=6)
-    check("norm", x, bias, residual, gamma, beta, **options, terms=7)
-    grad = random(2, 3, 7, dtype=x.dtype if residual is None else residual.dtype, seed=7)
+    residual = None
+    if given in ("residual", "all"):
+        residual = random(2, 3, columns, dtype=wide if given == "all" else dtype, seed=4)
+    options = dict(kind=kind, eps=1e-5, dropout=0.3 if given == "all" else 0.0, seed=-5, stream=6)
+    check("norm", x, bias, residual, gamma, beta, **options, terms=columns)
+    grad = random(2, 3, columns, dtype=x.dtype if residual is None else residual.dtype, seed=7)
     wanted = [tensor is not None for tensor in (x, bias, residual, gamma, beta)]
-    check("norm_backward", grad, wanted, x, bias, residual, gamma, beta, **options, terms=7)
-    check("norm_backward", grad, [True, *[False] * 4], x, bias, residual, gamma, beta, **options, terms=7)
+    check("norm_backward", grad, wanted, x, bias, residual, gamma, beta, **options, terms=columns)
+    check("norm_backward", grad, [True, *[False] * 4], x, bias, residual, gamma, beta, **options, terms=columns)
 
 
+def test_norm_of_more_rows_than_programs(monkeypatch):
+    monkeypatch.setattr(norm_kernels, "_PROGRAMS", 3)
+    x, vector = random(10, 7, dtype=torch.float32), random(7, dtype=torch.float32, seed=1)
+    grad = random(10, 7, dtype=torch.float32, seed=2)
+    check("norm_backward", grad, [True, True, False, True, True], x, vector, None, vector, vector, eps=1e-5, terms=10)
+
+
+@pytest.mark.usefixtures("implementation")
 def test_gradients_of_norm_have_their_own_memory():
     x = random(3, 7)
-    dx, dresidual = rows.norm_backward(random(3, 7, seed=1), [True, False, True, False, False], x, None, x, None, None)
+    grad, wanted = random(3, 7, seed=1), [True, False, True, False, False]
+    dx, dresidual = rows.norm_backward(grad, wanted, x, None, x, None, None, eps=1e-5)
     assert torch.equal(dx, dresidual) and dx.data_ptr() != dresidual.data_ptr()
 
 

@@ -50,6 +50,10 @@ def _split(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def drop_into(x: Tensor, y: Tensor, threshold: int, scale: float, seed: int, stream: int) -> None:
     """As in ``dropout_kernels``."""
+    y.copy_(_dropped(x if x.dtype == torch.float64 else x.float(), threshold, scale, seed, stream))
+
+
+def _dropped(x: Tensor, threshold: int, scale: float, seed: int, stream: int) -> Tensor:
     block = torch.arange((x.numel() + 7) // 8, device=x.device)
     key = [seed & _UINT32, seed >> 32 & _UINT32]
     low, high = stream & _UINT32, stream >> 32 & _UINT32
@@ -65,5 +69,60 @@ def drop_into(x: Tensor, y: Tensor, threshold: int, scale: float, seed: int, str
         key = [key[0] + 0x9E3779B9 & _UINT32, key[1] + 0xBB67AE85 & _UINT32]
     numbers = torch.stack([half for word in words for half in (word & 0xFFFF, word >> 16)], -1).flatten()
     keep = (numbers[: x.numel()] >= threshold).reshape(x.shape)
-    wide = x if x.dtype == torch.float64 else x.float()
-    y.copy_(torch.where(keep, wide * scale, 0.0))
+    return torch.where(keep, x * scale, 0.0)
+
+
+def norm_into(
+    x: Tensor, bias: Tensor | None, residual: Tensor | None, gamma: Tensor | None, beta: Tensor | None, y: Tensor,
+    **options: object,
+) -> None:  # fmt: skip
+    """As in ``norm_kernels``."""
+    result, _ = _normalized(x, bias, residual, **options)
+    result = result if gamma is None else result * gamma.to(result.dtype)
+    y.copy_(result if beta is None else result + beta.to(result.dtype))
+
+
+def norm_backward_into(
+    grad: Tensor, x: Tensor, bias: Tensor | None, residual: Tensor | None, gamma: Tensor | None, dx: Tensor | None,
+    dresidual: Tensor | None, **options: object,
+) -> Tensor:  # fmt: skip
+    """As in ``norm_kernels``."""
+    normalized, reciprocal = _normalized(x, bias, residual, **options)
+    dy = grad.to(normalized.dtype)
+    g = dy if gamma is None else dy * gamma.to(dy.dtype)
+    ds = g - normalized * (g * normalized).mean(-1, keepdim=True)
+    if options["is_layer"]:
+        ds = ds - g.mean(-1, keepdim=True)
+    ds = ds * reciprocal
+    if dresidual is not None:
+        dresidual.copy_(ds)
+    if options["threshold"] > 0:
+        ds = _dropped(ds, **{name: options[name] for name in ("threshold", "scale", "seed", "stream")})
+    if dx is not None:
+        dx.copy_(ds)
+    return torch.stack([ds.sum(0), (dy * normalized).sum(0), dy.sum(0)])
+
+
+def _normalized(
+    x: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    is_layer: bool,
+    eps: float,
+    threshold: int,
+    scale: float,
+    seed: int,
+    stream: int,
+) -> tuple[Tensor, Tensor]:
+    """(s - m) / sqrt(v + eps) and 1 / sqrt(v + eps) of s = residual + dropout(x + bias)."""
+    total = x if x.dtype == torch.float64 else x.float()
+    if bias is not None:
+        total = total + bias.to(total.dtype)
+    if threshold > 0:
+        total = _dropped(total, threshold, scale, seed, stream)
+    if residual is not None:
+        total = total + residual.to(total.dtype)
+    if is_layer:
+        total = total - total.mean(-1, keepdim=True)
+    reciprocal = torch.rsqrt(total.square().mean(-1, keepdim=True) + eps)
+    return total * reciprocal, reciprocal
