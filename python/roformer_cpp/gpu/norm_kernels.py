@@ -167,7 +167,7 @@ def _norm_backward_kernel(
 
 def norm_into(
     x: Tensor, bias: Tensor | None, residual: Tensor | None, gamma: Tensor | None, beta: Tensor | None, y: Tensor,
-    **options: object,
+    *, seed: int, stream: int, **options: object,
 ) -> None:  # fmt: skip
     """Writes the norm of the rows of ``x`` and ``residual``, ``[N, C]`` with contiguous rows, to ``y``, contiguous.
 
@@ -175,18 +175,19 @@ def norm_into(
     """
     with on_device(x):
         _norm_kernel[(x.size(0),)](
-            x, bias, residual, gamma, beta, y, x.stride(0), _stride(residual), **_constants(x, **options)
+            x, bias, residual, gamma, beta, y, x.stride(0), _stride(residual), seed, stream, **_constants(x, **options)
         )  # fmt: skip
 
 
 def norm_backward_into(
     grad: Tensor, x: Tensor, bias: Tensor | None, residual: Tensor | None, gamma: Tensor | None, dx: Tensor | None,
-    dresidual: Tensor | None, **options: object,
+    dresidual: Tensor | None, *, seed: int, stream: int, **options: object,
 ) -> Tensor:  # fmt: skip
     """Writes the gradients of ``x`` and ``residual``, contiguous ``[N, C]``.
 
     Args:
-        options: ``is_layer``, ``eps``, and those of dropout: ``threshold``, ``scale``, ``seed``, ``stream``.
+        seed, stream: of dropout.
+        options: ``is_layer``, ``eps``, and ``threshold`` and ``scale`` of dropout.
 
     Returns:
         ``[3, C]``: the gradients of bias, gamma and beta, in the dtype of arithmetic.
@@ -199,8 +200,8 @@ def norm_backward_into(
     strides = grad.stride(0), x.stride(0), _stride(residual)
     with on_device(x):
         _norm_backward_kernel[(programs,)](
-            grad, x, bias, residual, gamma, dx, dresidual, sums, rows, rows_per_program, *strides,
-            **_constants(x, **options),
+            grad, x, bias, residual, gamma, dx, dresidual, sums, rows, rows_per_program, *strides, seed,
+            stream, **_constants(x, **options),
         )  # fmt: skip
     return sums.sum(0)
 
@@ -209,13 +210,9 @@ def _stride(x: Tensor | None) -> int:
     return 0 if x is None else x.stride(0)
 
 
-def _constants(
-    x: Tensor, is_layer: bool, eps: float, threshold: int, scale: float, seed: int, stream: int
-) -> dict[str, object]:
+def _constants(x: Tensor, is_layer: bool, eps: float, threshold: int, scale: float) -> dict[str, object]:
     block = max(16, triton.next_power_of_2(x.size(1)))
     return dict(
-        seed=seed,
-        stream=stream,
         THRESHOLD=threshold,
         SCALE=scale,
         IS_LAYER=is_layer,
