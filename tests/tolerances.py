@@ -209,3 +209,8 @@ TUNED_LOSS, TUNED_NORM = 10 * CURVE_LOSS, 20 * CURVE_LOSS
 # A gradient that is read from weights of about 0.3 before and after a step by it: their float32 has 3e-8, gradients are
 # 1e-4 and more; and its own error.
 GRADIENT_OF_A_STEP = 3e-8 / 1e-4 + 2 * GRADIENT_F32
+
+# A kernel for GPUs in float32 against float64 loops, relative to the largest: the order of a few dozen additions.
+GPU_FLOAT32 = 3e-6
+# log of a sum of exponentials, absolute: a few eps of scores of order 10.
+GPU_LOG_SUM = 8e-6

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..attention import attention
+from ..gpu import library
 from ..terms import Terms
 from .masks import MaskForm
 
@@ -18,15 +19,23 @@ def missing(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> str | None:
     """What `attend` does not compute of a call, ``[B, T, H, D]``; None: it computes the call."""
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         return "queries, keys and values of other than four dimensions"
-    if any(x.device.type != "cpu" for x in (q, k, v)):
-        return f"tensors on {q.device.type}"
-    if not torch.is_autocast_enabled("cpu") and not q.dtype == k.dtype == v.dtype:
+    if q.device.type != "cpu" and (lack := _device_lacks(q.device)):
+        return lack
+    if not k.device == v.device == q.device:
+        return f"queries on {q.device} and keys on {k.device}"
+    if not torch.is_autocast_enabled(q.device.type) and not q.dtype == k.dtype == v.dtype:
         return "queries, keys and values of different dtypes"
     if k.shape[0] != q.shape[0] or k.shape[:3] != v.shape[:3] or k.shape[2] == 0 or q.shape[2] % k.shape[2] != 0:
         return "keys that are not shared by groups of queries"
     if dropout >= 1:
         return "dropout of all weights"
     return None
+
+
+@cache
+def _device_lacks(device: torch.device) -> str | None:
+    lack = library.missing(device)
+    return lack and f"tensors on {device.type}, because the kernel needs {lack}"
 
 
 def attend(

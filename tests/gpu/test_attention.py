@@ -1,0 +1,264 @@
+"""The kernels of attention for GPUs, in Triton's interpreter, against core's float64 loops."""
+
+import pytest
+import torch
+
+import tolerances
+from roformer_cpp import rope as _operators  # noqa: F401 - loads the operators
+from roformer_cpp.gpu import attention_call
+from roformer_cpp.gpu.attention_backward import attention_kernel_backward
+from roformer_cpp.gpu.attention_call import INPUTS, TABLES, TERMS, Shape
+from roformer_cpp.gpu.attention_forward import attention_kernel
+
+on_cpu = torch.ops.roformer.attention_kernel
+backward_on_cpu = torch.ops.roformer.attention_kernel_backward
+LO, HI, POSITIONS = -5, 7, 40  # of tables by distance, and of rows by position
+SEQUENCES = dict(cu_seqlens_q=torch.tensor([0, 5, 5, 18, 19]), cu_seqlens_k=torch.tensor([0, 9, 12, 22, 23]))
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Several tiles for few tokens."""
+    monkeypatch.setattr(attention_call, "shapes", lambda kernel, call: [Shape(16, 16, 4, 1)])
+
+
+class Case:
+    """Random inputs with the terms of these names: T = 19 queries, S = 23 keys, 4 query heads and 2 key heads."""
+
+    def __init__(
+        self, *terms, batch=2, queries=19, keys=23, heads=4, key_heads=2, head_dim=16, value_dim=None, mask=None,
+        positions=None, dtype=torch.float32, **options,
+    ):  # fmt: skip
+        generator = torch.Generator().manual_seed(0)
+        batch = 1 if "cu_seqlens_q" in options else batch
+        value_dim = value_dim or head_dim
+
+        def normal(*shape):
+            return torch.randn(*shape, generator=generator)
+
+        rows = HI - LO + 1
+        shapes = {
+            "query_cos": (1, queries, head_dim // 2 - 2),
+            "key_cos": (batch, keys, key_heads, head_dim // 2),
+            "value_cos": (1, keys, 1, head_dim // 2),
+            "content_bias": (heads, head_dim),
+            "position_bias": (heads, head_dim),
+            "key_table": (heads, rows, head_dim),
+            "query_table": (1, rows, head_dim),
+            "value_table": (heads, rows, value_dim),
+            "bias": (heads, rows),
+            "gate": (heads, rows, 1),
+            "wide_gate": (1, rows, head_dim),
+            "position_query": (heads, POSITIONS, head_dim),
+            "position_key": (heads, POSITIONS, head_dim),
+            "reset_row": (heads,),
+            "reset_col": (heads,),
+            "key_score": (batch, heads, keys),
+            "pair_bias": (1, heads, queries, keys),
+        }
+        shapes |= {name.replace("cos", "sin"): shape for name, shape in shapes.items() if name.endswith("cos")}
+        given = {name: normal(*shapes[name]) for name in terms}
+        if "wide_gate" in given:
+            given["gate"] = given.pop("wide_gate")
+        self.q, self.k = normal(batch, queries, heads, head_dim), normal(batch, keys, key_heads, head_dim)
+        self.v = normal(batch, keys, key_heads, value_dim)
+        self.positions = torch.arange(queries)[None] + keys - queries, torch.arange(keys).repeat(batch, 1)
+        if positions == "random":
+            self.positions = [
+                torch.randint(0, POSITIONS, shape, generator=generator) for shape in ((batch, queries), (1, keys))
+            ]
+        self.mask = None if mask is None else torch.rand(*mask, generator=generator) < 0.6
+        self.terms = [given.get(name) for name in TERMS]
+        self.options = options
+        self.q, self.k, self.v = (x.to(dtype) for x in (self.q, self.k, self.v))
+
+    def arguments(self, wide=False):
+        """The operators' arguments, in float64 if `wide`."""
+        vectors = [x.double() if wide else x for x in (self.q, self.k, self.v)]
+        terms = [x if x is None or not wide else x.double() for x in self.terms]
+        return *vectors, *self.positions, self.mask, terms, [LO, HI] * len(TABLES)
+
+    @property
+    def wanted(self):
+        return [True] * 3 + [x is not None for x in self.terms]
+
+
+ROTATIONS = [f"{side}_{part}" for side in ("query", "key", "value") for part in ("cos", "sin")]
+CASES = {
+    "plain": Case(),
+    "rotations": Case(*ROTATIONS),
+    "rotation by halves": Case(*ROTATIONS[:4], layout="halves"),
+    "u, w, K": Case("content_bias", "position_bias", "key_table"),
+    "Q": Case("query_table"),
+    "V": Case("value_table", head_dim=24),
+    "b": Case("bias", batch=1, right=0),
+    "G": Case("gate"),
+    "G of width D": Case("wide_gate", batch=1, heads=2, key_heads=1),
+    "a, c": Case("position_query", "position_key", positions="random"),
+    "resets": Case("position_query", "position_key", "reset_row", "reset_col", "bias"),
+    "one reset": Case("reset_col", "key_table"),
+    "kappa, P": Case("key_score", "pair_bias", head_dim=24, value_dim=40),
+    "any positions": Case(
+        "key_table", "query_table", "value_table", "bias", batch=1, queries=17, keys=5, heads=1, key_heads=1,
+        positions="random",
+    ),
+    "window": Case("bias", left=3, right=2),
+    "prefix": Case(right=0, prefix=torch.tensor([4, 9])),
+    "mask": Case("bias", mask=(2, 1, 19, 23)),
+    "packed": Case("bias", "key_table", "query_table", "value_table", **SEQUENCES),
+    "packed and causal": Case(right=0, left=4, **SEQUENCES),
+    "more queries": Case(queries=37, keys=18, left=2, right=1),
+    "dropout": Case("value_table", dropout=0.3, seed=-77, stream=2**40 + 5),
+    "dropout of 8": Case(keys=24, dropout=0.3, seed=123456789123, stream=7),
+    "dropout of packed": Case(dropout=0.3, seed=1, right=0, **SEQUENCES),
+    "all": Case(*TERMS, right=3, mask=(2, 1, 19, 23), batch=2, heads=2, key_heads=1),
+}  # fmt: skip
+
+
+def relative(found, expected):
+    return ((found.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-30)).item()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name):
+    """Dropout has no float64 loops: its expected values are those of the CPU's tiles."""
+    case = CASES[name]
+    wide = "dropout" not in case.options
+    arguments, expected_arguments = case.arguments(), case.arguments(wide)
+    expected, expected_log_sum = on_cpu(*expected_arguments, **case.options)
+    out, log_sum = attention_kernel(*arguments, **case.options)
+    assert out.dtype == torch.float32 and relative(out, expected) < tolerances.GPU_FLOAT32
+    _, tiles_log_sum = on_cpu(*arguments, **case.options)
+    torch.testing.assert_close(log_sum, tiles_log_sum, rtol=0, atol=tolerances.GPU_LOG_SUM)
+
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+    expected_grads = backward_on_cpu(
+        grad.to(expected.dtype), expected, expected_log_sum, case.wanted, *expected_arguments, **case.options
+    )
+    grads = attention_kernel_backward(grad, out, log_sum, case.wanted, *arguments, **case.options)
+    names = [name for name, wanted in zip(INPUTS, case.wanted, strict=True) if wanted]
+    assert len(grads) == len(expected_grads) == len(names)
+    for gradient, expected_gradient, of in zip(grads, expected_grads, names, strict=True):
+        assert gradient.shape == expected_gradient.shape and gradient.dtype == torch.float32, of
+        assert relative(gradient, expected_gradient) < tolerances.GPU_FLOAT32, of
+
+
+@pytest.mark.parametrize("name", ["plain", "rotations", "u, w, K", "Q", "V"])
+def test_half_precision(name):
+    """The error is that of float16, measured at the tiles of the CPU."""
+    case = Case(*(n for n, x in zip(TERMS, CASES[name].terms, strict=True) if x is not None), dtype=torch.float16)
+    expected, none = on_cpu(*case.arguments(wide=True))
+    out, log_sum = attention_kernel(*case.arguments())
+    limit = tolerances.LOW_PRECISION_RATIO * torch.finfo(torch.float16).eps
+    assert out.dtype == torch.float16 and relative(out, expected) < limit
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).half()
+    expected_grads = backward_on_cpu(grad.double(), expected, none, case.wanted, *case.arguments(wide=True))
+    grads = attention_kernel_backward(grad, out, log_sum, case.wanted, *case.arguments())
+    for gradient, expected_gradient in zip(grads, expected_grads, strict=True):
+        assert relative(gradient, expected_gradient) < limit
+
+
+def test_wanted_gradients_only():
+    case = Case("bias", "key_table", batch=1, heads=1, key_heads=1)
+    out, log_sum = attention_kernel(*case.arguments())
+    everything = attention_kernel_backward(out, out, log_sum, case.wanted, *case.arguments())
+    given = [name for name, wanted in zip(INPUTS, case.wanted, strict=True) if wanted]
+    for chosen in ({"q"}, {"v"}, {"bias"}, {"k", "key_table"}):
+        wanted = [name in chosen for name in INPUTS]
+        grads = attention_kernel_backward(out, out, log_sum, wanted, *case.arguments())
+        expected = [x for name, x in zip(given, everything, strict=True) if name in chosen]
+        assert len(grads) == len(expected)
+        assert all(torch.equal(a, b) for a, b in zip(grads, expected, strict=True))
+
+
+def test_what_no_query_attends_to_is_not_read():
+    """Slices of a tensor of queries, keys and values, with NaN in masked keys."""
+    qkv = torch.randn(2, 21, 3, 2, 16, generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(2, 1, 1, 21, dtype=torch.bool)
+    mask[0, ..., -3:] = False
+    mask[1, ..., :18] = False
+    positions = torch.arange(21)[None]
+    arguments = [positions, positions, mask, [None] * len(TERMS), [0, 0] * len(TABLES)]
+    wanted = [True] * 3 + [False] * len(TERMS)
+
+    def results():
+        out, log_sum = attention_kernel(*qkv.unbind(2), *arguments)
+        return out, *attention_kernel_backward(out, out, log_sum, wanted, *qkv.unbind(2), *arguments)
+
+    clean = results()
+    for part in (1, 2):
+        qkv[:, :, part][~mask[:, 0, 0]] = float("nan")
+    assert all(torch.equal(a, b) for a, b in zip(results(), clean, strict=True))
+    assert all(x.isfinite().all() for x in clean)
+
+
+def test_a_query_without_keys_has_output_0():
+    case = Case("key_table", mask=(2, 1, 19, 23), batch=2)
+    case.mask[0, :, 3] = False
+    out, log_sum = attention_kernel(*case.arguments())
+    assert out[0, 3].abs().max() == 0 and (log_sum[0, :, 3] == float("-inf")).all()
+    grads = attention_kernel_backward(out + 1, out, log_sum, case.wanted, *case.arguments())
+    assert grads[0][0, 3].abs().max() == 0 and all(x.isfinite().all() for x in grads)
+
+
+def test_positions_far_apart():
+    """Distances beyond 32 bits, and positions of a tile that differ by more."""
+    case = Case("bias", "key_table", batch=1, queries=3, keys=5, heads=1, key_heads=1)
+    for queries, keys in (
+        ([2**40, 2**40 + 1, 2**40 + 2], [2**40, 2**40 + 1, 2**40 + 2, 2**40 + 3, 2**40 + 4]),
+        ([2**40, 2**40 + 1, 2**40 + 2], [0, 1, 2, 3, 4]),
+        ([0, 2**40 + 1, 2**50], [1, 2**40, 2**50 + 3, -(2**50), 0]),
+    ):
+        case.positions = torch.tensor([queries]), torch.tensor([keys])
+        expected, _ = on_cpu(*case.arguments(wide=True))
+        assert relative(attention_kernel(*case.arguments())[0], expected) < tolerances.GPU_FLOAT32
+
+
+def test_offsets_beyond_32_bits():
+    """Tokens 2^27 elements apart, in memory that is never touched between them."""
+    case = Case("bias", batch=1, queries=19, keys=23, heads=1, key_heads=1, dtype=torch.float16)
+    near, _ = attention_kernel(*case.arguments())
+    memory = torch.empty(23 * 2**27, dtype=torch.float16)
+    for number, name in enumerate(("q", "k", "v")):
+        x = getattr(case, name)
+        far = memory.as_strided(x.shape, (0, 2**27, 16, 1), 16 * number)
+        setattr(case, name, far.copy_(x))
+    assert torch.equal(attention_kernel(*case.arguments())[0], near)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0)])
+def test_no_tokens(queries, keys):
+    case = Case("bias", queries=queries, keys=keys)
+    out, log_sum = attention_kernel(*case.arguments())
+    assert out.shape == (2, queries, 4, 16) and not out.any()
+    grads = attention_kernel_backward(out, out, log_sum, case.wanted, *case.arguments())
+    assert not any(x.any() for x in grads)
+
+
+def test_bad_arguments():
+    case = Case("bias", batch=1)
+    with pytest.raises(ValueError, match=r"\[attention\] q must be float32, bfloat16 or float16 on a GPU, got torch"):
+        attention_kernel(*case.arguments(wide=True))
+    with pytest.raises(ValueError, match=r"\[attention\] bias must have"):
+        attention_kernel(*case.arguments()[:-1], [0, 1] * len(TABLES))
+    out, log_sum = attention_kernel(*case.arguments())
+    absent = [name == "gate" for name in INPUTS]
+    with pytest.raises(ValueError, match="wanted must name terms that are given, got the absent gate"):
+        attention_kernel_backward(out, out, log_sum, absent, *case.arguments())
+
+
+def test_a_gpu_without_enough_memory_takes_smaller_tiles(monkeypatch):
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(attention_call, "shapes", lambda kernel, call: [Shape(64, 64, 4, 3), Shape(16, 16, 4, 1)])
+    monkeypatch.setattr(attention_call, "_FITTING", {})
+    taken = []
+
+    def launch(shape):
+        taken.append(shape.M)
+        if shape.M == 64:
+            raise triton.runtime.errors.OutOfResources(200_000, 100_000, "shared memory")
+        return "done"
+
+    call = attention_call.Call(*Case().arguments())
+    assert [attention_call.launch_fitting("forward", call, launch) for _ in range(2)] == ["done", "done"]
+    assert taken == [64, 16, 16]
