@@ -138,3 +138,11 @@ def test_bad_arguments():
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_rows_that_no_kernel_holds(monkeypatch):
+    monkeypatch.setattr(rows, "_MAX_COLUMNS", 6)
+    monkeypatch.setattr(norm_kernels, "norm_into", None)
+    check("norm", random(2, 7), None, None, None, None, eps=1e-5, terms=7)
+    with pytest.raises(TypeError):
+        rows.norm(random(2, 6), None, None, None, None)

@@ -16,7 +16,7 @@ from .launch import on_device
 from .tiles import rotate_pairs
 
 _TILE_BYTES = 8192  # of a rotation: four loads of 16 bytes for each of 128 threads
-_TABLE_TILE = 512  # elements of a program that makes rows
+_TABLE_TILE = 256  # elements of a program that makes rows
 
 
 @triton.jit
