@@ -12,8 +12,8 @@ With PyTorch: operators, attention over position encodings, and models.
 
 The operators are also ``torch.ops.roformer.rope``, ``rope_``, ``rotate``, ``rope_table`` and ``dropout``; they have
 gradients of any order and work under ``torch.compile``. So do, with first gradients, ``norm``, ``gelu`` and
-``linear``, for float32, bfloat16 and float16 on the CPU (ops/include/rf/ops/rows.h). PyTorch is loaded when the first
-name that needs it is used.
+``linear`` (ops/include/rf/ops/rows.h). Tensors are on the CPU or a CUDA device. PyTorch is loaded when the first name
+that needs it is used.
 
 On a machine with other work, import it before torch: OpenMP's idle threads then spin for a short time only, unless
 OMP_WAIT_POLICY or GOMP_SPINCOUNT is set. If torch is imported first, set GOMP_SPINCOUNT=10000 yourself.

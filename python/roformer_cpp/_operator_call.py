@@ -102,5 +102,5 @@ def _sentence(where: str, message: str, names: Sequence[str]) -> Exception | Non
         )
     found = _BACKEND.search(message)
     if found:
-        return ValueError(f"[{where}] tensors must be dense and on the CPU, got {found.group(1)}")
+        return ValueError(f"[{where}] tensors must be dense and on the CPU or a CUDA device, got {found.group(1)}")
     return None

@@ -34,9 +34,12 @@ def rope(
 
     Args:
         x: ``[.., T, H, D]``, or ``[.., H, T, D]`` with ``heads_first``; float32, float64, bfloat16 or float16, on the
-            CPU. Views with a contiguous last dimension, such as slices of a fused qkv, are read without a copy.
+            CPU or a CUDA device. Views with a contiguous last dimension, such as slices of a fused qkv, are read
+            without a copy.
         positions: ``[T]``, or ``[B, T]`` where B is the product of the leading dimensions of ``x``; integers or
-            float64. Packed sequences restart at 0.
+            float64. Packed sequences restart at 0. On a CUDA device, where their values are not checked, integers
+            beyond 2^53 give results that are not numbers, and each call computes the angles again: with the same
+            positions in many calls, ``rope_table`` once and ``rotate`` are faster.
         layout: which elements form pair i: ``"pairs"`` (2i, 2i+1), as in RoFormer and GPT-J; ``"halves"`` (i, i+R/2),
             as in GPT-NeoX and Llama. It must be given, because a wrong layout goes unnoticed.
         base: of the frequencies.
@@ -80,8 +83,8 @@ def rotate(
     include any scale.
 
     Args:
-        x: ``[B, T, H, D]``; float32, float64, bfloat16 or float16, on the CPU. Views with a contiguous last dimension
-            are read without a copy.
+        x: ``[B, T, H, D]``; float32, float64, bfloat16 or float16, on the CPU or a CUDA device. Views with a
+            contiguous last dimension are read without a copy.
         cos, sin: ``[B or 1, T, R/2]``, R <= D; float64 for float64 ``x``, float32 for the other dtypes. The elements
             of ``x`` from R on are unchanged.
         layout: which elements form pair i, as for ``rope``.
@@ -113,7 +116,8 @@ def rope_table(
     float32 row is at most 6e-8 times ``scale`` up to position 2^31.
 
     Args:
-        positions: integers within 2^53, or float64; any shape ``[..]``.
+        positions: integers within 2^53, or float64; any shape ``[..]``. On a CUDA device, rows of other integers are
+            not numbers.
         freqs: float64 ``[R/2]``, or ``[.., R/2]`` with the dimensions of ``positions`` or 1: frequencies that differ
             from sequence to sequence (``[B, 1, R/2]``) or from token to token.
         freqs_lo: the rounding error of ``freqs``, of the same shape; default: 0.

@@ -1,5 +1,6 @@
 """The operators of the CUDA key: all are registered, without CUDA and without Triton, and each has its function."""
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from roformer_cpp import rope as _operators  # noqa: F401 - loads the operators
-from roformer_cpp.gpu import library
+from roformer_cpp.gpu import launch, library
+from roformer_cpp.gpu.rope import rotate
 
 ROPE = torch.ops.roformer.rope
 
@@ -69,8 +71,10 @@ def test_shapes_under_fake_tensors():
 
 def test_what_a_device_lacks(monkeypatch):
     missing = library.missing.__wrapped__
-    cuda = torch.device("cuda", 1)
-    assert missing(torch.device("cpu")) == "a CUDA device, got cpu"
+    cpu, cuda = torch.device("cpu"), torch.device("cuda", 1)
+    assert missing(cpu) is None  # in the interpreter
+    monkeypatch.delenv("TRITON_INTERPRET")
+    assert missing(cpu) == "a CUDA device, got cpu"
     monkeypatch.setattr(library, "find_spec", lambda name: None)
     assert missing(cuda) == "the package triton, which is not installed"
     monkeypatch.setattr(library, "find_spec", find_spec)
@@ -79,3 +83,13 @@ def test_what_a_device_lacks(monkeypatch):
     assert missing(cuda) == "a GPU of compute capability 8.0 or newer, got 7.5 (Tesla T4)"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     assert missing(cuda) is None
+
+
+def test_a_device_without_support_gets_one_warning(monkeypatch):
+    monkeypatch.setattr(library, "missing", lambda device: "a better GPU")
+    runs = functools.cache(launch._runs_kernels.__wrapped__)
+    monkeypatch.setattr(launch, "_runs_kernels", runs)
+    x, rows = torch.ones(1, 1, 1, 2), torch.zeros(1, 1, 1)
+    with pytest.warns(RuntimeWarning, match=r"\[roformer_cpp\] the kernels for GPUs need a better GPU; ") as warnings:
+        assert not rotate(x, rows, rows, "pairs").any() and not rotate(x, rows, rows, "pairs").any()
+    assert len(warnings) == 1

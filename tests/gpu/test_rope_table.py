@@ -16,6 +16,7 @@ POSITIONS = [0, 1, 2, 511, -7, 131071, 2**31 - 1, 2**53, -(2**53)]
 POSITIONS += [GENERATOR.randrange(2 ** GENERATOR.randrange(1, 53)) for _ in range(200)]
 
 
+@pytest.mark.usefixtures("implementation")
 def test_float32_rows_are_the_rows_of_the_cpu():
     """Both round a float64 result that is off by 2e-16 at most, so one row in some 10^8 may differ in its last bit."""
     freqs = frequencies(10000.0, 64, CPU)
@@ -26,6 +27,7 @@ def test_float32_rows_are_the_rows_of_the_cpu():
                 assert mine.dtype == torch.float32 and torch.equal(mine, theirs)
 
 
+@pytest.mark.usefixtures("implementation")
 def test_values_in_float64():
     freqs = frequencies(500000.0, 10, CPU)
     cos, sin = rope_table(torch.tensor(POSITIONS), freqs[0], freqs[1], dtype=torch.float64)
@@ -37,6 +39,7 @@ def test_values_in_float64():
                 assert error <= tolerances.TABLE_F64, (position, pair)
 
 
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("low", [False, True])
 @pytest.mark.parametrize(
     ("positions_shape", "freqs_shape"),
@@ -51,6 +54,7 @@ def test_frequencies_by_token(positions_shape, freqs_shape, low):
         assert torch.equal(mine, theirs)
 
 
+@pytest.mark.usefixtures("implementation")
 def test_rows_that_are_not_exact_are_not_numbers():
     freqs = torch.tensor([1.0, 2.0**-10], dtype=torch.float64)
     whole = torch.tensor([2**53, 2**53 + 2, -(2**63)])

@@ -1,19 +1,23 @@
-"""``roformer::linear``, ``norm``, ``gelu`` and their backwards as calls of ATen (ops/include/rf/ops/rows.h).
+"""``roformer::linear``, ``norm``, ``gelu`` and their backwards (ops/include/rf/ops/rows.h). Norms have kernels, because
+PyTorch would write the sums before them to memory; the others are calls of ATen.
 
 As on the CPU, sums over 16-bit numbers are float32, and gradients of parameters are computed in float32, or float64 for
 float64 data. Unlike the CPU, ``linear`` rounds a float32 bias to the dtype of ``x``.
 """
 
 from collections.abc import Sequence
+from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .dropout import dropout as drop
-from .launch import checked_results
+from . import explicit
+from .dropout import threshold_of
+from .launch import checked_results, implementation
 
 _ATEN = torch.ops.aten
+_MAX_COLUMNS = 16384  # of a row that a kernel keeps in registers
 _FORMS = {"erf": "none", "tanh": "tanh"}
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
@@ -22,8 +26,13 @@ def _arithmetic(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
+def _rows(x: Tensor) -> Tensor:
+    """``[.., C]`` as ``[N, C]``, of which any extent may be 0."""
+    return x.reshape(x.shape[:-1].numel(), x.size(-1))
+
+
 def _sum_of_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.reshape(-1, x.size(-1)).sum(0, dtype=dtype)
+    return _rows(x).sum(0, dtype=dtype)
 
 
 def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -43,12 +52,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, activation:
 def linear_backward(grad: Tensor, wanted: Sequence[bool], x: Tensor, weight: Tensor) -> list[Tensor]:
     """``roformer::linear_backward``."""
     checked_results("linear_backward", grad, wanted, x, weight)
-    dy = grad.reshape(-1, grad.size(-1)).to(x.dtype)
+    dy = _rows(grad).to(x.dtype)
     grads = []
     if wanted[0]:
         grads.append((dy @ weight.to(x.dtype)).reshape(x.shape))
     if wanted[1]:
-        grads.append(_product(dy.T, x.reshape(-1, x.size(-1)), weight.dtype))
+        grads.append(_product(dy.T, _rows(x), weight.dtype))
     if wanted[2]:
         grads.append(_sum_of_rows(dy, _arithmetic(x)))
     return grads
@@ -117,16 +126,14 @@ def norm(
 ) -> Tensor:
     """``roformer::norm``."""
     options = dict(kind=kind, eps=eps, dropout=dropout, seed=seed, stream=stream)
-    checked_results("norm", x, bias, residual, gamma, beta, **options)
-    total = _residual_sum(x, bias, residual, dropout, seed, stream)
-    weight, shift = _cast(gamma, total.dtype), _cast(beta, total.dtype)
-    if kind == "layer":
-        y = functional.layer_norm(total, total.shape[-1:], weight, shift, eps)
-    else:
-        y = total * _root_mean_square_reciprocal(total, eps)
-        y = y if weight is None else y * weight
-        y = y if shift is None else y + shift
-    return y.to(x.dtype if residual is None else residual.dtype).contiguous()
+    y = checked_results("norm", x, bias, residual, gamma, beta, **options)
+    if y.numel() > 0:
+        kernels = _norm_kernels(x, dropout)
+        kernels.norm_into(
+            _ready_rows(x), _ready(bias), _ready_rows(residual), _ready(gamma), _ready(beta), _rows(y),
+            **_norm_options(kind, eps, dropout, seed, stream),
+        )  # fmt: skip
+    return y
 
 
 def norm_backward(
@@ -146,49 +153,41 @@ def norm_backward(
 ) -> list[Tensor]:
     """``roformer::norm_backward``: as on the CPU, the sum and its mean and variance are computed again."""
     options = dict(kind=kind, eps=eps, dropout=dropout, seed=seed, stream=stream)
-    checked_results("norm_backward", grad, wanted, x, bias, residual, gamma, beta, **options)
-    total = _residual_sum(x, bias, residual, dropout, seed, stream)
-    dy, weight = grad.to(total.dtype), _cast(gamma, total.dtype)
-    if kind == "layer":
-        dtotal, dgamma = _layer_norm_backward(dy, total, weight, eps)
-    else:
-        dtotal, dgamma = _rms_norm_backward(dy, total, weight, eps)
-    dx = drop(dtotal, dropout, seed, stream) if dropout > 0 else dtotal
-    every = {
-        0: lambda: dx.to(x.dtype).contiguous(),
-        1: lambda: _sum_of_rows(dx, dx.dtype).to(bias.dtype),
-        2: lambda: dtotal.to(residual.dtype).contiguous(),
-        3: lambda: dgamma.to(gamma.dtype),
-        4: lambda: _sum_of_rows(dy, dy.dtype).to(beta.dtype),
-    }
-    return [make() for i, make in every.items() if wanted[i]]
+    results = checked_results("norm_backward", grad, wanted, x, bias, residual, gamma, beta, **options)
+    if x.numel() == 0:
+        return [result.zero_() for result in results]
+    names = ["x", "bias", "residual", "gamma", "beta"]
+    grads = dict(zip((name for name, flag in zip(names, wanted, strict=True) if flag), results, strict=True))
+    sums = _norm_kernels(x, dropout).norm_backward_into(
+        _ready_rows(grad), _ready_rows(x), _ready(bias), _ready_rows(residual), _ready(gamma),
+        *(_rows(grads[name]) if name in grads else None for name in ("x", "residual")),
+        **_norm_options(kind, eps, dropout, seed, stream),
+    )  # fmt: skip
+    for name, total in zip(("bias", "gamma", "beta"), sums, strict=True):
+        if name in grads:
+            grads[name].copy_(total)
+    return results
 
 
-def _residual_sum(x: Tensor, bias: Tensor | None, residual: Tensor | None, p: float, seed: int, stream: int) -> Tensor:
-    """residual + dropout(x + bias) in the dtype of arithmetic."""
-    total = _with_bias(x, bias).to(_arithmetic(x))
-    if p > 0:
-        total = drop(total, p, seed, stream)
-    return total if residual is None else total + residual.to(total.dtype)
+def _norm_kernels(x: Tensor, dropout: float) -> ModuleType:
+    """The kernels need whole groups of eight elements where they draw a mask."""
+    fits = x.size(-1) <= _MAX_COLUMNS and (dropout == 0 or x.size(-1) % 8 == 0)
+    return implementation(x, "norm_kernels") if fits else explicit
 
 
-def _root_mean_square_reciprocal(x: Tensor, eps: float) -> Tensor:
-    return torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+def _norm_options(kind: str, eps: float, dropout: float, seed: int, stream: int) -> dict[str, object]:
+    threshold = threshold_of(dropout)
+    scale = 65536 / (65536 - threshold)
+    return dict(is_layer=kind == "layer", eps=eps, threshold=threshold, scale=scale, seed=seed, stream=stream)
 
 
-def _layer_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
-    """Gradients of ``x`` and of ``weight``."""
-    shape, mask = x.shape[-1:], [True, weight is not None, False]
-    _, mean, reciprocal = _ATEN.native_layer_norm(x, shape, None, None, eps)
-    dx, dweight, _ = _ATEN.native_layer_norm_backward(dy, x, shape, mean, reciprocal, weight, None, mask)
-    return dx, dweight
+def _ready(parameter: Tensor | None) -> Tensor | None:
+    return None if parameter is None else parameter.contiguous()
 
 
-def _rms_norm_backward(dy: Tensor, x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
-    """The same of y = weight x r with r = 1 / sqrt(mean(x^2) + eps): dx = r (g - n mean(g n)), n = x r,
-    g = weight dy."""
-    reciprocal = _root_mean_square_reciprocal(x, eps)
-    normalized = x * reciprocal
-    g = dy if weight is None else dy * weight
-    dx = reciprocal * (g - normalized * (g * normalized).mean(-1, keepdim=True))
-    return dx, _sum_of_rows(dy * normalized, dy.dtype)
+def _ready_rows(x: Tensor | None) -> Tensor | None:
+    """``[N, C]`` with contiguous rows."""
+    if x is None:
+        return None
+    rows = _rows(x)
+    return rows if rows.stride(1) == 1 else rows.contiguous()
