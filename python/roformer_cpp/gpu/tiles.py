@@ -1,7 +1,10 @@
 """Functions of tiles that several kernels share."""
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
+from torch import Tensor
 
 
 @triton.jit
@@ -29,3 +32,80 @@ def dropout_numbers(seed, stream, block):
     )
     words = tl.join(tl.join(word0, word2), tl.join(word1, word3))
     return tl.join(words & 0xFFFF, words >> 16).reshape(block.shape[0], 8)
+
+
+class Rows(NamedTuple):
+    """A tensor ``[B, T, H, D]`` whose last dimension is contiguous; strides in elements."""
+
+    pointer: Tensor
+    stride_b: int
+    stride_t: int
+    stride_h: int
+
+
+class RotationRows(NamedTuple):
+    """Cosines and sines ``[1 or B, T, pairs]``, contiguous; ``stride_b`` is 0 where the batch shares them."""
+
+    cos: Tensor
+    sin: Tensor
+    stride_b: int
+    pairs: int
+
+
+def rows_of(x: Tensor) -> Rows:
+    """The rows of ``[B, T, H, D]``, copied if the last dimension is not contiguous."""
+    x = x if x.stride(-1) == 1 or x.size(-1) == 1 else x.contiguous()
+    return Rows(x, *x.stride()[:3])
+
+
+def rotation_rows_of(cos: Tensor | None, sin: Tensor | None) -> RotationRows | None:
+    if cos is None:
+        return None
+    stride_b = 0 if cos.size(0) == 1 else cos.size(1) * cos.size(2)
+    return RotationRows(cos.contiguous(), sin.contiguous(), stride_b, cos.size(2))
+
+
+@triton.jit
+def load_rows(x, entry, head, tokens, valid, columns, width):
+    """Columns of one head's rows, 0 outside of ``valid`` rows and ``width``; ``entry`` and ``tokens`` are int64."""
+    at = entry * x.stride_b + tl.cast(head, tl.int64) * x.stride_h + tokens * x.stride_t
+    mask = valid[:, None] & (columns < width)[None, :]
+    return tl.load(x.pointer + at[:, None] + columns[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def store_rows(x, entry, head, tokens, valid, columns, width, values):
+    at = entry * x.stride_b + tl.cast(head, tl.int64) * x.stride_h + tokens * x.stride_t
+    mask = valid[:, None] & (columns < width)[None, :]
+    tl.store(x.pointer + at[:, None] + columns[None, :], values.to(x.pointer.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def pair_partners(columns, pairs):
+    """Of the layout "halves": the column that is rotated with each column, itself where none is."""
+    return tl.where(columns < pairs, columns + pairs, tl.where(columns < 2 * pairs, columns - pairs, columns))
+
+
+@triton.jit
+def swap_pairs(x):
+    """Of the layout "pairs": columns 2i and 2i + 1 exchanged."""
+    first, second = tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
+    return tl.reshape(tl.join(second, first), x.shape)
+
+
+@triton.jit
+def load_rotation(rotation, entry, tokens, valid, columns, PAIRS: tl.constexpr):
+    """``(cos, sin)`` for ``R x = cos x + sin partner(x)``; ``R^T x = cos x - sin partner(x)``.
+
+    The sine of a pair's first column is negative. Columns that are not rotated have 1 and 0.
+    """
+    if PAIRS:
+        pair = columns // 2
+        is_second = columns % 2 == 1
+    else:
+        pair = tl.where(columns < rotation.pairs, columns, columns - rotation.pairs)
+        is_second = columns >= rotation.pairs
+    at = (entry * rotation.stride_b + tokens * rotation.pairs)[:, None] + pair[None, :]
+    mask = valid[:, None] & (columns < 2 * rotation.pairs)[None, :]
+    sin = tl.load(rotation.sin + at, mask=mask, other=0.0)
+    return tl.load(rotation.cos + at, mask=mask, other=1.0), tl.where(is_second[None, :], sin, -sin)
