@@ -36,7 +36,8 @@ from .launch import checked_results, on_device
 from .tiles import (
     RotationRows,
     Rows,
-    load_rotation,
+    load_halves_rotation,
+    load_pairs_rotation,
     load_rows,
     pair_partners,
     rotation_rows_of,
@@ -48,6 +49,7 @@ from .tiles import (
 # Tokens of a tile, tiles of a chunk, and columns of features and of values in a tile.
 _TILE, _TILES, _BLOCK_FEATURES, _BLOCK_VALUES = 64, 4, 64, 64
 _BLOCK_SUMS = 256  # numbers that a program of _scan adds
+_WARPS, _STAGES = 8, 1
 _MAX_SUM, _MAX_HEADS = 2**22, 2**16 - 1  # of a sum, features * (value_dim + 1): both limit grids
 
 # Lower exponents, -inf too, count as this one, so that differences are finite.
@@ -58,7 +60,7 @@ class _Side(NamedTuple):
     """Queries or keys, and the rows that are multiplied with them: v of keys, y of queries."""
 
     features: Rows
-    values: Rows | None
+    value_rows: Rows | None
     scale: Tensor | None  # [B, H, T] of the values: 1 / d of queries
     weight: Tensor | None  # [B, H, T] of the features in the sums of denominators: c of queries
     rotation: RotationRows | None
@@ -86,9 +88,9 @@ class _Exponents(NamedTuple):
     heads: int
 
 
-class _Options(NamedTuple):
+class _Spec(NamedTuple):
     features: tl.constexpr
-    values: tl.constexpr
+    value_dim: tl.constexpr
     feature_map: tl.constexpr
     pairs: tl.constexpr  # of the layout "pairs", else "halves"
     causal: tl.constexpr
@@ -108,7 +110,7 @@ class _Options(NamedTuple):
 
 
 @triton.jit
-def _locate(chunk, x, y, chunks, options):
+def _locate(chunk, x, y, chunks, spec):
     """Place of a chunk: its sequence, the entry of the batch, first token and number of tokens of x and of y in the
     sequence, its length L, and the chunk's first coordinate and end."""
     if chunks.sequence is None:
@@ -126,8 +128,8 @@ def _locate(chunk, x, y, chunks, options):
         x_first, x_count = _packed_tokens(x, sequence)
         y_first, y_count = _packed_tokens(y, sequence)
     length = tl.maximum(x_count, y_count)
-    begin = within * options.tile * options.tiles
-    end = tl.minimum(begin + options.tile * options.tiles, length)
+    begin = within * spec.tile * spec.tiles
+    end = tl.minimum(begin + spec.tile * spec.tiles, length)
     return sequence, entry, x_first, x_count, y_first, y_count, length, begin, end
 
 
@@ -139,16 +141,21 @@ def _packed_tokens(side, sequence):
 
 
 @triton.jit
-def _tokens(side, entry, first, count, length, coordinates):
-    """int64 tokens at the coordinates; which of them exist; and which of those the mask allows."""
+def _exist(count, length, coordinates):
     row = coordinates - (length - count)
-    exists = (row >= 0) & (row < count)
-    tokens = (first + row).to(tl.int64)
+    return (row >= 0) & (row < count)
+
+
+@triton.jit
+def _tokens(side, entry, first, count, length, coordinates):
+    """The int64 tokens at the coordinates, and which of them exist and are not masked."""
+    tokens = (first + coordinates - (length - count)).to(tl.int64)
+    exist = _exist(count, length, coordinates)
     if side.mask is None:
-        return tokens, exists, exists
+        return tokens, exist
     else:
         at = entry * side.mask_stride_b + tokens * side.mask_stride_t
-        return tokens, exists, tl.load(side.mask + at, mask=exists, other=0) != 0
+        return tokens, tl.load(side.mask + at, mask=exist, other=0) != 0
 
 
 @triton.jit
@@ -181,12 +188,12 @@ def _border_decay(exponents, place, key_head, coordinates, X_IS_KEY: tl.constexp
 
 
 @triton.jit
-def _pair_factors(exponents, place, key_head, x_coordinates, y_coordinates, options, X_IS_KEY: tl.constexpr):
+def _pair_factors(exponents, place, key_head, x_coordinates, y_coordinates, spec, X_IS_KEY: tl.constexpr):
     """``[x, y]``: the factor of a pair, 0 where the query does not see the key."""
     ahead = x_coordinates[:, None] - y_coordinates[None, :]
     seen = ahead <= 0 if X_IS_KEY else ahead >= 0
     if exponents is None:
-        return tl.where(seen, 1.0, 0.0).to(options.real)
+        return tl.where(seen, 1.0, 0.0).to(spec.real)
     else:
         of_x = _exponents(exponents, place, key_head, x_coordinates, X_IS_KEY)
         of_y = _exponents(exponents, place, key_head, y_coordinates, X_IS_KEY)
@@ -214,128 +221,133 @@ def _times_slope(gradient, x, feature_map: tl.constexpr):
 
 
 @triton.jit
-def _load_mapped(side, options, entry, head, tokens, valid, columns):
-    given = load_rows(side.features, entry, head, tokens, valid, columns, options.features).to(options.real)
-    exists = valid[:, None] & (columns < options.features)[None, :]
-    return tl.where(exists, _mapped(given, options.feature_map), 0.0)
+def _load_mapped(side, spec, entry, head, tokens, valid, columns):
+    given = load_rows(side.features, entry, head, tokens, valid, columns, spec.features).to(spec.real)
+    exists = valid[:, None] & (columns < spec.features)[None, :]
+    return tl.where(exists, _mapped(given, spec.feature_map), 0.0)
 
 
 @triton.jit
-def _load_features(side, options, entry, head, tokens, valid, columns):
-    """Rotated features, and the features of denominators."""
-    plain = _load_mapped(side, options, entry, head, tokens, valid, columns)
+def _load_rotation(side, spec, entry, tokens, valid, first_column, columns):
+    if spec.pairs:
+        return load_pairs_rotation(side.rotation, entry, tokens, valid, first_column, spec.block_features)
+    else:
+        return load_halves_rotation(side.rotation, entry, tokens, valid, columns)
+
+
+@triton.jit
+def _load_features(side, spec, entry, head, tokens, valid, first_column, columns):
+    """Rotated features, and the features of denominators. In the layout "pairs", columns begin with first_column."""
+    plain = _load_mapped(side, spec, entry, head, tokens, valid, columns)
     if side.rotation is None:
         return plain, plain
     else:
-        cos, sin = load_rotation(side.rotation, entry, tokens, valid, columns, options.pairs)
-        if options.pairs:
+        cos, sin = _load_rotation(side, spec, entry, tokens, valid, first_column, columns)
+        if spec.pairs:
             partner = swap_pairs(plain)
         else:
             partners = pair_partners(columns, side.rotation.pairs)
-            partner = _load_mapped(side, options, entry, head, tokens, valid, partners)
+            partner = _load_mapped(side, spec, entry, head, tokens, valid, partners)
         rotated = cos * plain + sin * partner
-        if options.rotated_denominator:
+        if spec.rotated_denominator:
             return rotated, rotated
         else:
             return rotated, plain
 
 
 @triton.jit
-def _load_numbers(numbers, side, options, entry, head, tokens, valid):
+def _load_numbers(numbers, side, spec, entry, head, tokens, valid):
     """One number for each row of ``[B, H, T]``; None: ones."""
     if numbers is None:
-        return tl.where(valid, 1.0, 0.0).to(options.real)
+        return tl.where(valid, 1.0, 0.0).to(spec.real)
     else:
         return tl.load(numbers + (entry * side.heads + head) * side.tokens + tokens, mask=valid, other=0.0)
 
 
 @triton.jit
-def _load_values(side, options, entry, head, tokens, valid, columns):
-    values = load_rows(side.values, entry, head, tokens, valid, columns, options.values).to(options.real)
+def _load_values(side, spec, entry, head, tokens, valid, columns):
+    values = load_rows(side.value_rows, entry, head, tokens, valid, columns, spec.value_dim).to(spec.real)
     if side.scale is not None:
-        values *= _load_numbers(side.scale, side, options, entry, head, tokens, valid)[:, None]
+        values *= _load_numbers(side.scale, side, spec, entry, head, tokens, valid)[:, None]
     return values
 
 
 @triton.jit
-def _sums_at(sums, place_index, key_head, key_heads, options):
-    size: tl.constexpr = options.features * (options.values + 1)
+def _sums_at(sums, place_index, key_head, key_heads, spec):
+    size: tl.constexpr = spec.features * (spec.value_dim + 1)
     return sums + (place_index.to(tl.int64) * key_heads + key_head) * size
 
 
 @triton.jit
-def _load_matrix(sums, options, columns, value_columns):
-    at = columns[:, None] * options.values + value_columns[None, :]
-    mask = (columns < options.features)[:, None] & (value_columns < options.values)[None, :]
+def _load_matrix(sums, spec, columns, value_columns):
+    at = columns[:, None] * spec.value_dim + value_columns[None, :]
+    mask = (columns < spec.features)[:, None] & (value_columns < spec.value_dim)[None, :]
     return tl.load(sums + at, mask=mask, other=0.0)
 
 
 @triton.jit
-def _load_vector(sums, options, columns):
-    at = options.features * options.values + columns
-    return tl.load(sums + at, mask=columns < options.features, other=0.0)
+def _load_vector(sums, spec, columns):
+    at = spec.features * spec.value_dim + columns
+    return tl.load(sums + at, mask=columns < spec.features, other=0.0)
 
 
 @triton.jit
-def _product(a, b, total, options):
-    return tl.dot(
-        a.to(options.factor), b.to(options.factor), total, input_precision=options.precision, out_dtype=options.real
-    )
+def _product(a, b, total, spec):
+    return tl.dot(a.to(spec.factor), b.to(spec.factor), total, input_precision=spec.precision, out_dtype=spec.real)
 
 
 # ---- kernels ----
 
 
 @triton.jit
-def _chunk_sums(x, y, chunks, exponents, sums, options, X_IS_KEY: tl.constexpr):
+def _chunk_sums(x, y, chunks, exponents, sums, spec, X_IS_KEY: tl.constexpr):
     """sums[chunk, key head]: sum of (R f) w^T ``[F, Dv]``, then the sum of the denominators' features ``[F]``."""
     chunk = tl.program_id(0)
     key_head = tl.program_id(1)
-    value_blocks: tl.constexpr = (options.values + options.block_values - 1) // options.block_values
+    value_blocks: tl.constexpr = (spec.value_dim + spec.block_values - 1) // spec.block_values
     value_block = tl.program_id(2) % value_blocks
-    columns = tl.program_id(2) // value_blocks * options.block_features + tl.arange(0, options.block_features)
-    value_columns = value_block * options.block_values + tl.arange(0, options.block_values)
-    place = _locate(chunk, x, y, chunks, options)
+    first_column = tl.program_id(2) // value_blocks * spec.block_features
+    columns = first_column + tl.arange(0, spec.block_features)
+    value_columns = value_block * spec.block_values + tl.arange(0, spec.block_values)
+    place = _locate(chunk, x, y, chunks, spec)
     _, entry, first, count, _, _, length, begin, end = place
     if begin >= length:
         return
-    matrix = tl.zeros([options.block_features, options.block_values], options.real)
-    vector = tl.zeros([options.block_features], options.real)
-    for start in range(begin, end, options.tile):
-        coordinates = start + tl.arange(0, options.tile)
-        tokens, _, valid = _tokens(x, entry, first, count, length, coordinates)
+    matrix = tl.zeros([spec.block_features, spec.block_values], spec.real)
+    vector = tl.zeros([spec.block_features], spec.real)
+    for start in range(begin, end, spec.tile):
+        coordinates = start + tl.arange(0, spec.tile)
+        tokens, valid = _tokens(x, entry, first, count, length, coordinates)
         for i in range(0, x.group):
             head = key_head * x.group + i
-            rotated, plain = _load_features(x, options, entry, head, tokens, valid, columns)
-            values = _load_values(x, options, entry, head, tokens, valid, value_columns)
-            weight = _load_numbers(x.weight, x, options, entry, head, tokens, valid)
+            rotated, plain = _load_features(x, spec, entry, head, tokens, valid, first_column, columns)
+            values = _load_values(x, spec, entry, head, tokens, valid, value_columns)
+            weight = _load_numbers(x.weight, x, spec, entry, head, tokens, valid)
             if exponents is not None:
                 decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY, True)
                 rotated *= decay[:, None]
                 weight *= decay
-            matrix = _product(tl.trans(rotated), values, matrix, options)
+            matrix = _product(tl.trans(rotated), values, matrix, spec)
             vector += tl.sum(plain * weight[:, None], 0)
-    to = _sums_at(sums, chunk, key_head, tl.num_programs(1), options)
-    mask = columns < options.features
-    at = columns[:, None] * options.values + value_columns[None, :]
-    tl.store(to + at, matrix, mask=mask[:, None] & (value_columns < options.values)[None, :])
+    to = _sums_at(sums, chunk, key_head, tl.num_programs(1), spec)
+    mask = columns < spec.features
+    at = columns[:, None] * spec.value_dim + value_columns[None, :]
+    tl.store(to + at, matrix, mask=mask[:, None] & (value_columns < spec.value_dim)[None, :])
     if value_block == 0:
-        tl.store(to + options.features * options.values + columns, vector, mask=mask)
+        tl.store(to + spec.features * spec.value_dim + columns, vector, mask=mask)
 
 
 @triton.jit
-def _scan(
-    x, y, chunks, exponents, sums, totals, state, state_after, options, X_IS_KEY: tl.constexpr, BLOCK: tl.constexpr
-):
+def _scan(x, y, chunks, exponents, sums, totals, state, state_after, spec, X_IS_KEY: tl.constexpr, BLOCK: tl.constexpr):
     """Replaces the sums of chunks by the sums over the chunks before each (of keys) or after it (of queries).
 
     Not causal: writes the sums over all chunks of a sequence to ``totals``.
     """
     sequence = tl.program_id(0)
     key_head = tl.program_id(1)
-    matrix_size: tl.constexpr = options.features * options.values
+    matrix_size: tl.constexpr = spec.features * spec.value_dim
     columns = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    mask = columns < matrix_size + options.features
+    mask = columns < matrix_size + spec.features
     if chunks.sequence is None:
         first = sequence * chunks.count
         count = chunks.count
@@ -344,189 +356,191 @@ def _scan(
         count = tl.load(chunks.first + sequence + 1) - first
     # In a state [F, Dv + 1], the vector is the last column.
     is_vector = columns >= matrix_size
-    feature = tl.where(is_vector, columns - matrix_size, columns // options.values)
-    of_state = feature * (options.values + 1) + tl.where(is_vector, options.values, columns % options.values)
+    feature = tl.where(is_vector, columns - matrix_size, columns // spec.value_dim)
+    of_state = feature * (spec.value_dim + 1) + tl.where(is_vector, spec.value_dim, columns % spec.value_dim)
     carry = tl.zeros([BLOCK], tl.float64)
     if state is not None:
-        carry = tl.load(
-            _sums_at(state, sequence, key_head, tl.num_programs(1), options) + of_state, mask=mask, other=0.0
-        )
+        carry = tl.load(_sums_at(state, sequence, key_head, tl.num_programs(1), spec) + of_state, mask=mask, other=0.0)
     for i in tl.range(0, count, num_stages=4):
         chunk = first + (i if X_IS_KEY else count - 1 - i)
-        at = _sums_at(sums, chunk, key_head, tl.num_programs(1), options) + columns
+        at = _sums_at(sums, chunk, key_head, tl.num_programs(1), spec) + columns
         own = tl.load(at, mask=mask, other=0.0).to(tl.float64)
-        if options.causal:
-            tl.store(at, carry.to(options.real), mask=mask)
+        if spec.causal:
+            tl.store(at, carry.to(spec.real), mask=mask)
         if exponents is not None:
-            place = _locate(chunk, x, y, chunks, options)
+            place = _locate(chunk, x, y, chunks, spec)
             _, _, _, _, _, _, _, begin, end = place
             before = _exponents(exponents, place, key_head, begin - 1, X_IS_KEY)
             behind = _exponents(exponents, place, key_head, end - 1, X_IS_KEY)
             carry *= _decay(before, behind)
         carry += own
     if totals is not None:
-        to = _sums_at(totals, sequence, key_head, tl.num_programs(1), options) + columns
-        tl.store(to, carry.to(options.real), mask=mask)
+        to = _sums_at(totals, sequence, key_head, tl.num_programs(1), spec) + columns
+        tl.store(to, carry.to(spec.real), mask=mask)
     if state_after is not None:
-        tl.store(_sums_at(state_after, sequence, key_head, tl.num_programs(1), options) + of_state, carry, mask=mask)
+        tl.store(_sums_at(state_after, sequence, key_head, tl.num_programs(1), spec) + of_state, carry, mask=mask)
 
 
 @triton.jit
-def _values(x, y, chunks, exponents, sums, out, denominators, options, X_IS_KEY: tl.constexpr):
+def _values(x, y, chunks, exponents, sums, out, denominators, spec, X_IS_KEY: tl.constexpr):
     """R f times the sums that x's chunk reads, plus the pairs in the chunk; divided by denominators, if they are not
     None, which are written."""
-    chunk = tl.program_id(0) // options.tiles
+    chunk = tl.program_id(0) // spec.tiles
     head = tl.program_id(1)
     key_head = head // x.group
-    value_columns = tl.program_id(2) * options.block_values + tl.arange(0, options.block_values)
-    place = _locate(chunk, x, y, chunks, options)
+    value_columns = tl.program_id(2) * spec.block_values + tl.arange(0, spec.block_values)
+    place = _locate(chunk, x, y, chunks, spec)
     sequence, entry, x_first, x_count, y_first, y_count, length, begin, end = place
-    start = begin + tl.program_id(0) % options.tiles * options.tile
+    start = begin + tl.program_id(0) % spec.tiles * spec.tile
     if start >= length:
         return
-    coordinates = start + tl.arange(0, options.tile)
-    tokens, exists, valid = _tokens(x, entry, x_first, x_count, length, coordinates)
-    own_sums = _sums_at(sums, chunk if options.causal else sequence, key_head, tl.num_programs(1) // x.group, options)
-    total = tl.zeros([options.tile, options.block_values], options.real)
-    denominator = tl.zeros([options.tile], options.real)
-    for first in range(0, options.features, options.block_features):
-        columns = first + tl.arange(0, options.block_features)
-        rotated, plain = _load_features(x, options, entry, head, tokens, valid, columns)
-        total = _product(rotated, _load_matrix(own_sums, options, columns, value_columns), total, options)
+    coordinates = start + tl.arange(0, spec.tile)
+    tokens, valid = _tokens(x, entry, x_first, x_count, length, coordinates)
+    own_sums = _sums_at(sums, chunk if spec.causal else sequence, key_head, tl.num_programs(1) // x.group, spec)
+    total = tl.zeros([spec.tile, spec.block_values], spec.real)
+    denominator = tl.zeros([spec.tile], spec.real)
+    for first_column in range(0, spec.features, spec.block_features):
+        columns = first_column + tl.arange(0, spec.block_features)
+        rotated, plain = _load_features(x, spec, entry, head, tokens, valid, first_column, columns)
+        total = _product(rotated, _load_matrix(own_sums, spec, columns, value_columns), total, spec)
         if denominators is not None:
-            denominator += tl.sum(plain * _load_vector(own_sums, options, columns)[None, :], 1)
-    if options.causal:
+            denominator += tl.sum(plain * _load_vector(own_sums, spec, columns)[None, :], 1)
+    if spec.causal:
         if exponents is not None:
             decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY, False)
             total *= decay[:, None]
             denominator *= decay
-        for y_start in range(start if X_IS_KEY else begin, end if X_IS_KEY else start + options.tile, options.tile):
-            y_coordinates = y_start + tl.arange(0, options.tile)
-            y_tokens, _, y_valid = _tokens(y, entry, y_first, y_count, length, y_coordinates)
-            factors = _pair_factors(exponents, place, key_head, coordinates, y_coordinates, options, X_IS_KEY)
+        for y_start in range(start if X_IS_KEY else begin, end if X_IS_KEY else start + spec.tile, spec.tile):
+            y_coordinates = y_start + tl.arange(0, spec.tile)
+            y_tokens, y_valid = _tokens(y, entry, y_first, y_count, length, y_coordinates)
+            factors = _pair_factors(exponents, place, key_head, coordinates, y_coordinates, spec, X_IS_KEY)
             for i in range(0, y.group):
                 y_head = key_head * y.group + i
-                weights = tl.zeros([options.tile, options.tile], options.real)
-                under = tl.zeros([options.tile, options.tile], options.real)
-                for first in range(0, options.features, options.block_features):
-                    columns = first + tl.arange(0, options.block_features)
-                    rotated, plain = _load_features(x, options, entry, head, tokens, valid, columns)
-                    y_rotated, y_plain = _load_features(y, options, entry, y_head, y_tokens, y_valid, columns)
-                    weights = _product(rotated, tl.trans(y_rotated), weights, options)
-                    if options.separate:
-                        if denominators is not None:
-                            under = _product(plain, tl.trans(y_plain), under, options)
+                weights = tl.zeros([spec.tile, spec.tile], spec.real)
+                under = tl.zeros([spec.tile, spec.tile], spec.real)
+                for first_column in range(0, spec.features, spec.block_features):
+                    columns = first_column + tl.arange(0, spec.block_features)
+                    rotated, plain = _load_features(x, spec, entry, head, tokens, valid, first_column, columns)
+                    y_rotated, y_plain = _load_features(
+                        y, spec, entry, y_head, y_tokens, y_valid, first_column, columns
+                    )
+                    weights = _product(rotated, tl.trans(y_rotated), weights, spec)
+                    if spec.separate and denominators is not None:
+                        under = _product(plain, tl.trans(y_plain), under, spec)
                 weights *= factors
-                values = _load_values(y, options, entry, y_head, y_tokens, y_valid, value_columns)
-                total = _product(weights, values, total, options)
+                values = _load_values(y, spec, entry, y_head, y_tokens, y_valid, value_columns)
+                total = _product(weights, values, total, spec)
                 if denominators is not None:
-                    denominator += tl.sum(under * factors if options.separate else weights, 1)
+                    denominator += tl.sum(under * factors if spec.separate else weights, 1)
+    exists = _exist(x_count, length, coordinates)
     if denominators is not None:
-        denominator += options.eps
+        denominator += spec.eps
         is_zero = denominator == 0
         total = tl.where(is_zero[:, None], 0.0, total / tl.where(is_zero, 1.0, denominator)[:, None])
         if tl.program_id(2) == 0:
             tl.store(denominators + (entry * x.heads + head) * x.tokens + tokens, denominator, mask=exists)
-    store_rows(out, entry, head, tokens, exists, value_columns, options.values, total)
+    store_rows(out, entry, head, tokens, exists, value_columns, spec.value_dim, total)
 
 
 @triton.jit
 def _gradient_columns(
-    x, y, exponents, sums, options, place, head, key_head, coordinates, columns, X_IS_KEY: tl.constexpr
+    x, y, exponents, sums, spec, place, head, key_head, coordinates, first_column, columns, X_IS_KEY: tl.constexpr
 ):
     """Columns of the gradients of R f and, from the denominators, of f; both of R f if they have the same features."""
     _, entry, x_first, x_count, y_first, y_count, length, begin, end = place
-    tokens, _, valid = _tokens(x, entry, x_first, x_count, length, coordinates)
-    weight = _load_numbers(x.weight, x, options, entry, head, tokens, valid)
-    rotated = tl.zeros([options.tile, options.block_features], options.real)
-    for first in range(0, options.values, options.block_values):
-        value_columns = first + tl.arange(0, options.block_values)
-        values = _load_values(x, options, entry, head, tokens, valid, value_columns)
-        matrix = _load_matrix(sums, options, columns, value_columns)
-        rotated = _product(values, tl.trans(matrix), rotated, options)
-    plain = weight[:, None] * _load_vector(sums, options, columns)[None, :]
-    if options.causal:
+    tokens, valid = _tokens(x, entry, x_first, x_count, length, coordinates)
+    weight = _load_numbers(x.weight, x, spec, entry, head, tokens, valid)
+    rotated = tl.zeros([spec.tile, spec.block_features], spec.real)
+    for first in range(0, spec.value_dim, spec.block_values):
+        value_columns = first + tl.arange(0, spec.block_values)
+        values = _load_values(x, spec, entry, head, tokens, valid, value_columns)
+        matrix = _load_matrix(sums, spec, columns, value_columns)
+        rotated = _product(values, tl.trans(matrix), rotated, spec)
+    plain = weight[:, None] * _load_vector(sums, spec, columns)[None, :]
+    if spec.causal:
         if exponents is not None:
             decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY, False)[:, None]
             rotated *= decay
             plain *= decay
         start = tl.min(coordinates, 0)
-        for y_start in range(start if X_IS_KEY else begin, end if X_IS_KEY else start + options.tile, options.tile):
-            y_coordinates = y_start + tl.arange(0, options.tile)
-            y_tokens, _, y_valid = _tokens(y, entry, y_first, y_count, length, y_coordinates)
-            factors = _pair_factors(exponents, place, key_head, coordinates, y_coordinates, options, X_IS_KEY)
+        for y_start in range(start if X_IS_KEY else begin, end if X_IS_KEY else start + spec.tile, spec.tile):
+            y_coordinates = y_start + tl.arange(0, spec.tile)
+            y_tokens, y_valid = _tokens(y, entry, y_first, y_count, length, y_coordinates)
+            factors = _pair_factors(exponents, place, key_head, coordinates, y_coordinates, spec, X_IS_KEY)
             for i in range(0, y.group):
                 y_head = key_head * y.group + i
-                weights = tl.zeros([options.tile, options.tile], options.real)
-                for first in range(0, options.values, options.block_values):
-                    value_columns = first + tl.arange(0, options.block_values)
-                    values = _load_values(x, options, entry, head, tokens, valid, value_columns)
-                    y_values = _load_values(y, options, entry, y_head, y_tokens, y_valid, value_columns)
-                    weights = _product(values, tl.trans(y_values), weights, options)
-                y_weight = _load_numbers(y.weight, y, options, entry, y_head, y_tokens, y_valid)
+                weights = tl.zeros([spec.tile, spec.tile], spec.real)
+                for first in range(0, spec.value_dim, spec.block_values):
+                    value_columns = first + tl.arange(0, spec.block_values)
+                    values = _load_values(x, spec, entry, head, tokens, valid, value_columns)
+                    y_values = _load_values(y, spec, entry, y_head, y_tokens, y_valid, value_columns)
+                    weights = _product(values, tl.trans(y_values), weights, spec)
+                y_weight = _load_numbers(y.weight, y, spec, entry, y_head, y_tokens, y_valid)
                 under = weight[:, None] * y_weight[None, :]
-                y_rotated, y_plain = _load_features(y, options, entry, y_head, y_tokens, y_valid, columns)
-                if options.separate:
-                    rotated = _product(weights * factors, y_rotated, rotated, options)
-                    plain = _product(under * factors, y_plain, plain, options)
+                y_rotated, y_plain = _load_features(y, spec, entry, y_head, y_tokens, y_valid, first_column, columns)
+                if spec.separate:
+                    rotated = _product(weights * factors, y_rotated, rotated, spec)
+                    plain = _product(under * factors, y_plain, plain, spec)
                 else:
-                    rotated = _product((weights + under) * factors, y_rotated, rotated, options)
+                    rotated = _product((weights + under) * factors, y_rotated, rotated, spec)
     return rotated, plain
 
 
 @triton.jit
-def _feature_gradients(x, y, chunks, exponents, sums, gradients, options, X_IS_KEY: tl.constexpr):
-    """The gradients of q or k: values times the sums that x's chunk reads, plus the pairs in the chunk, rotated back."""
-    chunk = tl.program_id(0) // options.tiles
+def _feature_gradients(x, y, chunks, exponents, sums, gradients, spec, X_IS_KEY: tl.constexpr):
+    """The gradient of q or k: values times the sums that x's chunk reads, plus the pairs in the chunk, rotated back."""
+    chunk = tl.program_id(0) // spec.tiles
     head = tl.program_id(1)
     key_head = head // x.group
-    columns = tl.program_id(2) * options.block_features + tl.arange(0, options.block_features)
-    place = _locate(chunk, x, y, chunks, options)
+    first_column = tl.program_id(2) * spec.block_features
+    columns = first_column + tl.arange(0, spec.block_features)
+    place = _locate(chunk, x, y, chunks, spec)
     sequence, entry, first, count, _, _, length, begin, _ = place
-    start = begin + tl.program_id(0) % options.tiles * options.tile
+    start = begin + tl.program_id(0) % spec.tiles * spec.tile
     if start >= length:
         return
-    coordinates = start + tl.arange(0, options.tile)
-    tokens, exists, valid = _tokens(x, entry, first, count, length, coordinates)
-    own_sums = _sums_at(sums, chunk if options.causal else sequence, key_head, tl.num_programs(1) // x.group, options)
+    coordinates = start + tl.arange(0, spec.tile)
+    tokens, valid = _tokens(x, entry, first, count, length, coordinates)
+    own_sums = _sums_at(sums, chunk if spec.causal else sequence, key_head, tl.num_programs(1) // x.group, spec)
     gradient, plain = _gradient_columns(
-        x, y, exponents, own_sums, options, place, head, key_head, coordinates, columns, X_IS_KEY
+        x, y, exponents, own_sums, spec, place, head, key_head, coordinates, first_column, columns, X_IS_KEY
     )
     if x.rotation is None:
         gradient += plain
     else:
-        if options.rotated_denominator:
+        if spec.rotated_denominator:
             gradient += plain
-        if options.pairs:
+        if spec.pairs:
             partner = swap_pairs(gradient)
         else:
             partners = pair_partners(columns, x.rotation.pairs)
             partner, partner_plain = _gradient_columns(
-                x, y, exponents, own_sums, options, place, head, key_head, coordinates, partners, X_IS_KEY
+                x, y, exponents, own_sums, spec, place, head, key_head, coordinates, first_column, partners, X_IS_KEY
             )
-            if options.rotated_denominator:
+            if spec.rotated_denominator:
                 partner += partner_plain
-        cos, sin = load_rotation(x.rotation, entry, tokens, valid, columns, options.pairs)
+        cos, sin = _load_rotation(x, spec, entry, tokens, valid, first_column, columns)
         gradient = cos * gradient - sin * partner
-        if not options.rotated_denominator:
+        if not spec.rotated_denominator:
             gradient += plain
-    given = load_rows(x.features, entry, head, tokens, valid, columns, options.features).to(options.real)
-    gradient = tl.where(valid[:, None], _times_slope(gradient, given, options.feature_map), 0.0)
-    store_rows(gradients, entry, head, tokens, exists, columns, options.features, gradient)
+    given = load_rows(x.features, entry, head, tokens, valid, columns, spec.features).to(spec.real)
+    gradient = tl.where(valid[:, None], _times_slope(gradient, given, spec.feature_map), 0.0)
+    exists = _exist(count, length, coordinates)
+    store_rows(gradients, entry, head, tokens, exists, columns, spec.features, gradient)
 
 
 @triton.jit
-def _output_gradients(y, out, denominators, inverses, weights, tokens, options):
+def _output_gradients(y, out, denominators, inverses, weights, tokens, spec):
     """1 / d and c = -(y . out) / d of queries, both 0 where d is 0."""
     entry = tl.program_id(2).to(tl.int64)
     head = tl.program_id(1)
-    rows = (tl.program_id(0) * options.tile + tl.arange(0, options.tile)).to(tl.int64)
+    rows = (tl.program_id(0) * spec.tile + tl.arange(0, spec.tile)).to(tl.int64)
     exists = rows < tokens
-    product = tl.zeros([options.tile], options.real)
-    for first in range(0, options.values, options.block_values):
-        columns = first + tl.arange(0, options.block_values)
-        gradient = load_rows(y, entry, head, rows, exists, columns, options.values).to(options.real)
-        product += tl.sum(gradient * load_rows(out, entry, head, rows, exists, columns, options.values), 1)
+    product = tl.zeros([spec.tile], spec.real)
+    for first in range(0, spec.value_dim, spec.block_values):
+        columns = first + tl.arange(0, spec.block_values)
+        gradient = load_rows(y, entry, head, rows, exists, columns, spec.value_dim).to(spec.real)
+        product += tl.sum(gradient * load_rows(out, entry, head, rows, exists, columns, spec.value_dim), 1)
     at = (entry * tl.num_programs(1) + head) * tokens + rows
     denominator = tl.load(denominators + at, mask=exists, other=0.0)
     is_zero = denominator == 0
@@ -598,9 +612,9 @@ def _check(call: _Call) -> None:
         _require(call.feature_map == "given", 'feature_map must be "given" with key_exponents', call.feature_map)
 
 
-def _options(call: _Call) -> _Options:
+def _spec(call: _Call) -> _Spec:
     dtype = call.q.dtype
-    features, values = call.q.size(3), call.v.size(3)
+    features, value_dim = call.q.size(3), call.v.size(3)
     small = dtype == torch.float64  # tiles of as many bytes
     split = "tf32x3" if torch.version.hip is None else "ieee"
     factor, precision = {
@@ -610,9 +624,9 @@ def _options(call: _Call) -> _Options:
         torch.float64: (tl.float64, "ieee"),
     }[dtype]
     is_rotated = call.query_cos is not None or call.key_cos is not None
-    options = {
+    spec = {
         "features": features,
-        "values": values,
+        "value_dim": value_dim,
         "feature_map": call.feature_map,
         "pairs": call.layout == "pairs",
         "causal": call.direction == "causal",
@@ -622,12 +636,12 @@ def _options(call: _Call) -> _Options:
         "tile": _TILE // 2 if small else _TILE,
         "tiles": _TILES,
         "block_features": _block(features, _BLOCK_FEATURES),
-        "block_values": _block(values, _BLOCK_VALUES),
+        "block_values": _block(value_dim, _BLOCK_VALUES),
         "real": tl.float64 if small else tl.float32,
         "factor": factor,
         "precision": precision,
     }
-    return _Options(**{name: tl.constexpr(value) for name, value in options.items()})
+    return _Spec(**{name: tl.constexpr(value) for name, value in spec.items()})
 
 
 def _block(size: int, largest: int) -> int:
@@ -695,9 +709,9 @@ class _Launcher:
 
     def __init__(self, call: _Call):
         self.call = call
-        self.options = _options(call)
+        self.spec = _spec(call)
         self.queries, self.keys = _sides(call)
-        self.chunks, self.chunk_count = _chunks(call, self.options.tile.value * self.options.tiles.value)
+        self.chunks, self.chunk_count = _chunks(call, self.spec.tile.value * self.spec.tiles.value)
         self.real = torch.float64 if call.q.dtype == torch.float64 else torch.float32
         self.exponents = None
         if call.key_exponents is not None:
@@ -709,33 +723,44 @@ class _Launcher:
         return *sides, self.chunks, self.exponents
 
     def _feature_blocks(self) -> int:
-        return triton.cdiv(self.call.q.size(3), self.options.block_features.value)
+        return triton.cdiv(self.call.q.size(3), self.spec.block_features.value)
 
     def _value_blocks(self) -> int:
-        return triton.cdiv(self.call.v.size(3), self.options.block_values.value)
+        return triton.cdiv(self.call.v.size(3), self.spec.block_values.value)
 
     def sums(self, is_key: bool, state_after: Tensor | None = None) -> Tensor:
         """The sums of keys or of queries that the other side reads: of each chunk, or not causal of each sequence."""
-        call, options = self.call, self.options
+        call, spec = self.call, self.spec
         key_heads, size = call.k.size(2), call.q.size(3) * (call.v.size(3) + 1)
         sums = call.q.new_empty(self.chunk_count, key_heads, size, dtype=self.real)
         grid = self.chunk_count, key_heads, self._feature_blocks() * self._value_blocks()
-        _chunk_sums[grid](*self._arguments(is_key), sums, options, is_key)
-        totals = None if options.causal.value else sums.new_empty(call.sequences, key_heads, size)
+        _chunk_sums[grid](*self._arguments(is_key), sums, spec, is_key, num_warps=_WARPS, num_stages=_STAGES)
+        totals = None if spec.causal.value else sums.new_empty(call.sequences, key_heads, size)
         state = None if call.state is None else call.state.contiguous()
         grid = call.sequences, key_heads, triton.cdiv(size, _BLOCK_SUMS)
-        _scan[grid](*self._arguments(is_key), sums, totals, state, state_after, options, is_key, BLOCK=_BLOCK_SUMS)
+        _scan[grid](*self._arguments(is_key), sums, totals, state, state_after, spec, is_key, BLOCK=_BLOCK_SUMS)
         return sums if totals is None else totals
 
     def values(self, is_key: bool, sums: Tensor, out: Tensor, denominators: Tensor | None = None) -> None:
         """Writes out and the denominators of queries, or the gradient of v."""
-        grid = self.chunk_count * self.options.tiles.value, out.size(2), self._value_blocks()
-        _values[grid](*self._arguments(is_key), sums, rows_of(out), denominators, self.options, is_key)
+        grid = self.chunk_count * self.spec.tiles.value, out.size(2), self._value_blocks()
+        _values[grid](
+            *self._arguments(is_key),
+            sums,
+            rows_of(out),
+            denominators,
+            self.spec,
+            is_key,
+            num_warps=_WARPS,
+            num_stages=_STAGES,
+        )
 
     def feature_gradients(self, is_key: bool, sums: Tensor, gradients: Tensor) -> None:
         """Writes the gradient of q or of k."""
-        grid = self.chunk_count * self.options.tiles.value, gradients.size(2), self._feature_blocks()
-        _feature_gradients[grid](*self._arguments(is_key), sums, rows_of(gradients), self.options, is_key)
+        grid = self.chunk_count * self.spec.tiles.value, gradients.size(2), self._feature_blocks()
+        _feature_gradients[grid](
+            *self._arguments(is_key), sums, rows_of(gradients), self.spec, is_key, num_warps=_WARPS, num_stages=_STAGES
+        )
 
     def set_output_gradients(self, grad_out: Tensor, out: Tensor, denominators: Tensor) -> None:
         """Gives the queries their values y, scaled by 1 / d, and their weights c."""
@@ -743,10 +768,10 @@ class _Launcher:
         y = rows_of(grad_out)
         denominators = denominators.contiguous()
         inverses, weights = torch.empty_like(denominators), torch.empty_like(denominators)
-        grid = triton.cdiv(tokens, self.options.tile.value), heads, batch
+        grid = triton.cdiv(tokens, self.spec.tile.value), heads, batch
         if out.numel() > 0:
-            _output_gradients[grid](y, rows_of(out), denominators, inverses, weights, tokens, self.options)
-        self.queries = self.queries._replace(values=y, scale=inverses, weight=weights)
+            _output_gradients[grid](y, rows_of(out), denominators, inverses, weights, tokens, self.spec)
+        self.queries = self.queries._replace(value_rows=y, scale=inverses, weight=weights)
 
 
 def linear_attention_kernel(

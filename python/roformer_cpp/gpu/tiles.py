@@ -1,4 +1,7 @@
-"""Functions of tiles that several kernels share."""
+"""Functions of tiles that several kernels share.
+
+A tile has a row for each of its tokens and a column for each element of a vector.
+"""
 
 from typing import NamedTuple
 
@@ -66,18 +69,23 @@ def rotation_rows_of(cos: Tensor | None, sin: Tensor | None) -> RotationRows | N
 
 
 @triton.jit
+def row_pointers(x, entry, head, tokens, columns):
+    rows = entry * x.stride_b + tl.cast(head, tl.int64) * x.stride_h + tokens * x.stride_t
+    return x.pointer + rows[:, None] + columns[None, :]
+
+
+@triton.jit
 def load_rows(x, entry, head, tokens, valid, columns, width):
-    """Columns of one head's rows, 0 outside of ``valid`` rows and ``width``; ``entry`` and ``tokens`` are int64."""
-    at = entry * x.stride_b + tl.cast(head, tl.int64) * x.stride_h + tokens * x.stride_t
+    """Columns of rows, 0 outside of ``valid`` rows and ``width``; ``entry`` and ``tokens`` are int64."""
     mask = valid[:, None] & (columns < width)[None, :]
-    return tl.load(x.pointer + at[:, None] + columns[None, :], mask=mask, other=0.0)
+    return tl.load(row_pointers(x, entry, head, tokens, columns), mask=mask, other=0.0)
 
 
 @triton.jit
 def store_rows(x, entry, head, tokens, valid, columns, width, values):
-    at = entry * x.stride_b + tl.cast(head, tl.int64) * x.stride_h + tokens * x.stride_t
     mask = valid[:, None] & (columns < width)[None, :]
-    tl.store(x.pointer + at[:, None] + columns[None, :], values.to(x.pointer.dtype.element_ty), mask=mask)
+    values = values.to(x.pointer.dtype.element_ty)
+    tl.store(row_pointers(x, entry, head, tokens, columns), values, mask=mask)
 
 
 @triton.jit
@@ -94,18 +102,28 @@ def swap_pairs(x):
 
 
 @triton.jit
-def load_rotation(rotation, entry, tokens, valid, columns, PAIRS: tl.constexpr):
-    """``(cos, sin)`` for ``R x = cos x + sin partner(x)``; ``R^T x = cos x - sin partner(x)``.
+def load_pairs_rotation(rotation, entry, tokens, valid, first, BLOCK: tl.constexpr):
+    """Of the layout "pairs" and the columns from ``first`` on, which is even: as ``load_halves_rotation``."""
+    pair = first // 2 + tl.arange(0, BLOCK // 2)
+    cos, sin = _load_pairs(rotation, entry, tokens, valid, pair, pair < rotation.pairs)
+    shape: tl.constexpr = [valid.shape[0], BLOCK]
+    return tl.reshape(tl.join(cos, cos), shape), tl.reshape(tl.join(-sin, sin), shape)
+
+
+@triton.jit
+def load_halves_rotation(rotation, entry, tokens, valid, columns):
+    """``(cos, sin)`` for ``R x = cos x + sin partner(x)`` and ``R^T x = cos x - sin partner(x)``.
 
     The sine of a pair's first column is negative. Columns that are not rotated have 1 and 0.
     """
-    if PAIRS:
-        pair = columns // 2
-        is_second = columns % 2 == 1
-    else:
-        pair = tl.where(columns < rotation.pairs, columns, columns - rotation.pairs)
-        is_second = columns >= rotation.pairs
+    is_second = columns >= rotation.pairs
+    pair = tl.where(is_second, columns - rotation.pairs, columns)
+    cos, sin = _load_pairs(rotation, entry, tokens, valid, pair, columns < 2 * rotation.pairs)
+    return cos, tl.where(is_second[None, :], sin, -sin)
+
+
+@triton.jit
+def _load_pairs(rotation, entry, tokens, valid, pair, is_rotated):
     at = (entry * rotation.stride_b + tokens * rotation.pairs)[:, None] + pair[None, :]
-    mask = valid[:, None] & (columns < 2 * rotation.pairs)[None, :]
-    sin = tl.load(rotation.sin + at, mask=mask, other=0.0)
-    return tl.load(rotation.cos + at, mask=mask, other=1.0), tl.where(is_second[None, :], sin, -sin)
+    mask = valid[:, None] & is_rotated[None, :]
+    return tl.load(rotation.cos + at, mask=mask, other=1.0), tl.load(rotation.sin + at, mask=mask, other=0.0)
