@@ -46,10 +46,11 @@ from .tiles import (
     swap_pairs,
 )
 
-# Tokens of a tile, tiles of a chunk, and columns of features and of values in a tile.
-_TILE, _TILES, _BLOCK_FEATURES, _BLOCK_VALUES = 64, 4, 64, 64
+# Tokens of a tile of 16-bit data, tiles of a chunk, columns of features and values in a tile: without spilled registers
+# in bfloat16 for compute capabilities 8.0 and 9.0, and with at most 64 KiB of shared memory.
+_TILE, _TILES, _BLOCK = 64, 4, 64
+_LAUNCH = {"num_warps": 8, "num_stages": 1}
 _BLOCK_SUMS = 256  # numbers that a program of _scan adds
-_WARPS, _STAGES = 8, 1
 _MAX_SUM, _MAX_HEADS = 2**22, 2**16 - 1  # of a sum, features * (value_dim + 1): both limit grids
 
 # Lower exponents, -inf too, count as this one, so that differences are finite.
@@ -63,7 +64,7 @@ class _Side(NamedTuple):
     value_rows: Rows | None
     scale: Tensor | None  # [B, H, T] of the values: 1 / d of queries
     weight: Tensor | None  # [B, H, T] of the features in the sums of denominators: c of queries
-    rotation: RotationRows | None
+    rotation: RotationRows
     mask: Tensor | None  # uint8 [B, T] with any strides
     mask_stride_b: int
     mask_stride_t: int
@@ -82,7 +83,7 @@ class _Chunks(NamedTuple):
 
 
 class _Exponents(NamedTuple):
-    pointer: Tensor  # [B, S, Hk]
+    pointer: Tensor | None  # [B, S, Hk]
     before: Tensor | None  # [sequences, Hk], of the state
     tokens: int
     heads: int
@@ -179,11 +180,11 @@ def _decay(a, b):
 
 
 @triton.jit
-def _border_decay(exponents, place, key_head, coordinates, X_IS_KEY: tl.constexpr, IS_SUM: tl.constexpr):
-    """Between tokens of a chunk and the border where its sum is taken (IS_SUM), or where it reads a sum."""
+def _border_decay(exponents, place, key_head, coordinates, X_IS_KEY: tl.constexpr):
+    """Between tokens of a chunk and the border where they are added to a sum and read one: the end for keys, the
+    begin for queries."""
     _, _, _, _, _, _, _, begin, end = place
-    border = end - 1 if X_IS_KEY == IS_SUM else begin - 1
-    at_border = _exponents(exponents, place, key_head, border, X_IS_KEY)
+    at_border = _exponents(exponents, place, key_head, end - 1 if X_IS_KEY else begin - 1, X_IS_KEY)
     return _decay(_exponents(exponents, place, key_head, coordinates, X_IS_KEY), at_border)
 
 
@@ -192,7 +193,7 @@ def _pair_factors(exponents, place, key_head, x_coordinates, y_coordinates, spec
     """``[x, y]``: the factor of a pair, 0 where the query does not see the key."""
     ahead = x_coordinates[:, None] - y_coordinates[None, :]
     seen = ahead <= 0 if X_IS_KEY else ahead >= 0
-    if exponents is None:
+    if exponents.pointer is None:
         return tl.where(seen, 1.0, 0.0).to(spec.real)
     else:
         of_x = _exponents(exponents, place, key_head, x_coordinates, X_IS_KEY)
@@ -239,7 +240,7 @@ def _load_rotation(side, spec, entry, tokens, valid, first_column, columns):
 def _load_features(side, spec, entry, head, tokens, valid, first_column, columns):
     """Rotated features, and the features of denominators. In the layout "pairs", columns begin with first_column."""
     plain = _load_mapped(side, spec, entry, head, tokens, valid, columns)
-    if side.rotation is None:
+    if side.rotation.cos is None:
         return plain, plain
     else:
         cos, sin = _load_rotation(side, spec, entry, tokens, valid, first_column, columns)
@@ -323,8 +324,8 @@ def _chunk_sums(x, y, chunks, exponents, sums, spec, X_IS_KEY: tl.constexpr):
             rotated, plain = _load_features(x, spec, entry, head, tokens, valid, first_column, columns)
             values = _load_values(x, spec, entry, head, tokens, valid, value_columns)
             weight = _load_numbers(x.weight, x, spec, entry, head, tokens, valid)
-            if exponents is not None:
-                decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY, True)
+            if exponents.pointer is not None:
+                decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY)
                 rotated *= decay[:, None]
                 weight *= decay
             matrix = _product(tl.trans(rotated), values, matrix, spec)
@@ -367,7 +368,7 @@ def _scan(x, y, chunks, exponents, sums, totals, state, state_after, spec, X_IS_
         own = tl.load(at, mask=mask, other=0.0).to(tl.float64)
         if spec.causal:
             tl.store(at, carry.to(spec.real), mask=mask)
-        if exponents is not None:
+        if exponents.pointer is not None:
             place = _locate(chunk, x, y, chunks, spec)
             _, _, _, _, _, _, _, begin, end = place
             before = _exponents(exponents, place, key_head, begin - 1, X_IS_KEY)
@@ -406,8 +407,8 @@ def _values(x, y, chunks, exponents, sums, out, denominators, spec, X_IS_KEY: tl
         if denominators is not None:
             denominator += tl.sum(plain * _load_vector(own_sums, spec, columns)[None, :], 1)
     if spec.causal:
-        if exponents is not None:
-            decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY, False)
+        if exponents.pointer is not None:
+            decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY)
             total *= decay[:, None]
             denominator *= decay
         for y_start in range(start if X_IS_KEY else begin, end if X_IS_KEY else start + spec.tile, spec.tile):
@@ -458,8 +459,8 @@ def _gradient_columns(
         rotated = _product(values, tl.trans(matrix), rotated, spec)
     plain = weight[:, None] * _load_vector(sums, spec, columns)[None, :]
     if spec.causal:
-        if exponents is not None:
-            decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY, False)[:, None]
+        if exponents.pointer is not None:
+            decay = _border_decay(exponents, place, key_head, coordinates, X_IS_KEY)[:, None]
             rotated *= decay
             plain *= decay
         start = tl.min(coordinates, 0)
@@ -505,7 +506,7 @@ def _feature_gradients(x, y, chunks, exponents, sums, gradients, spec, X_IS_KEY:
     gradient, plain = _gradient_columns(
         x, y, exponents, own_sums, spec, place, head, key_head, coordinates, first_column, columns, X_IS_KEY
     )
-    if x.rotation is None:
+    if x.rotation.cos is None:
         gradient += plain
     else:
         if spec.rotated_denominator:
@@ -606,23 +607,27 @@ def _check(call: _Call) -> None:
         _require(call.direction == "causal", 'direction must be "causal" with a state', call.direction)
         _require(queries == keys, f"queries must equal keys = {keys} with a state", queries)
         if call.key_exponents is not None:
-            _require(call.state_exponents is not None, "state_exponents must be given with key_exponents", None)
+            _require(call.state_exponents.pointer is not None, "state_exponents must be given with key_exponents", None)
     if call.key_exponents is not None:
         _require(call.direction == "causal", 'direction must be "causal" with key_exponents', call.direction)
         _require(call.feature_map == "given", 'feature_map must be "given" with key_exponents', call.feature_map)
 
 
+# How numbers are multiplied: their dtype, and the precision of tl.dot.
+_PRODUCTS = {
+    torch.bfloat16: (tl.bfloat16, "ieee"),
+    torch.float16: (tl.float32, "tf32" if torch.version.hip is None else "ieee"),
+    torch.float32: (tl.float32, "tf32x3" if torch.version.hip is None else "ieee"),
+    torch.float64: (tl.float64, "ieee"),
+}
+
+
 def _spec(call: _Call) -> _Spec:
     dtype = call.q.dtype
     features, value_dim = call.q.size(3), call.v.size(3)
-    small = dtype == torch.float64  # tiles of as many bytes
-    split = "tf32x3" if torch.version.hip is None else "ieee"
-    factor, precision = {
-        torch.bfloat16: (tl.bfloat16, "ieee"),
-        torch.float16: (tl.float32, "tf32"),
-        torch.float32: (tl.float32, split),
-        torch.float64: (tl.float64, "ieee"),
-    }[dtype]
+    is_double = dtype == torch.float64
+    block = _BLOCK // 2 if is_double else _BLOCK
+    factor, precision = _PRODUCTS[dtype]
     is_rotated = call.query_cos is not None or call.key_cos is not None
     spec = {
         "features": features,
@@ -633,18 +638,18 @@ def _spec(call: _Call) -> _Spec:
         "rotated_denominator": call.denominator == "rotated",
         "separate": call.denominator == "plain" and is_rotated,
         "eps": call.eps,
-        "tile": _TILE // 2 if small else _TILE,
+        "tile": _TILE * 2 // dtype.itemsize,
         "tiles": _TILES,
-        "block_features": _block(features, _BLOCK_FEATURES),
-        "block_values": _block(value_dim, _BLOCK_VALUES),
-        "real": tl.float64 if small else tl.float32,
+        "block_features": _columns(features, block),
+        "block_values": _columns(value_dim, block),
+        "real": tl.float64 if is_double else tl.float32,
         "factor": factor,
         "precision": precision,
     }
     return _Spec(**{name: tl.constexpr(value) for name, value in spec.items()})
 
 
-def _block(size: int, largest: int) -> int:
+def _columns(size: int, largest: int) -> int:
     """Columns of a tile: at least 16, which products need."""
     return min(max(triton.next_power_of_2(size), 16), largest)
 
@@ -712,8 +717,8 @@ class _Launcher:
         self.spec = _spec(call)
         self.queries, self.keys = _sides(call)
         self.chunks, self.chunk_count = _chunks(call, self.spec.tile.value * self.spec.tiles.value)
-        self.real = torch.float64 if call.q.dtype == torch.float64 else torch.float32
-        self.exponents = None
+        self.real = torch.promote_types(call.q.dtype, torch.float32)
+        self.exponents = _Exponents(None, None, 0, 0)
         if call.key_exponents is not None:
             before = None if call.state is None else call.state_exponents.contiguous()
             self.exponents = _Exponents(call.key_exponents.contiguous(), before, call.k.size(1), call.k.size(2))
@@ -734,7 +739,7 @@ class _Launcher:
         key_heads, size = call.k.size(2), call.q.size(3) * (call.v.size(3) + 1)
         sums = call.q.new_empty(self.chunk_count, key_heads, size, dtype=self.real)
         grid = self.chunk_count, key_heads, self._feature_blocks() * self._value_blocks()
-        _chunk_sums[grid](*self._arguments(is_key), sums, spec, is_key, num_warps=_WARPS, num_stages=_STAGES)
+        _chunk_sums[grid](*self._arguments(is_key), sums, spec, is_key, **_LAUNCH)
         totals = None if spec.causal.value else sums.new_empty(call.sequences, key_heads, size)
         state = None if call.state is None else call.state.contiguous()
         grid = call.sequences, key_heads, triton.cdiv(size, _BLOCK_SUMS)
@@ -744,23 +749,14 @@ class _Launcher:
     def values(self, is_key: bool, sums: Tensor, out: Tensor, denominators: Tensor | None = None) -> None:
         """Writes out and the denominators of queries, or the gradient of v."""
         grid = self.chunk_count * self.spec.tiles.value, out.size(2), self._value_blocks()
-        _values[grid](
-            *self._arguments(is_key),
-            sums,
-            rows_of(out),
-            denominators,
-            self.spec,
-            is_key,
-            num_warps=_WARPS,
-            num_stages=_STAGES,
-        )
+        arguments = sums, rows_of(out), denominators, self.spec, is_key
+        _values[grid](*self._arguments(is_key), *arguments, **_LAUNCH)
 
     def feature_gradients(self, is_key: bool, sums: Tensor, gradients: Tensor) -> None:
         """Writes the gradient of q or of k."""
         grid = self.chunk_count * self.spec.tiles.value, gradients.size(2), self._feature_blocks()
-        _feature_gradients[grid](
-            *self._arguments(is_key), sums, rows_of(gradients), self.spec, is_key, num_warps=_WARPS, num_stages=_STAGES
-        )
+        arguments = sums, rows_of(gradients), self.spec, is_key
+        _feature_gradients[grid](*self._arguments(is_key), *arguments, **_LAUNCH)
 
     def set_output_gradients(self, grad_out: Tensor, out: Tensor, denominators: Tensor) -> None:
         """Gives the queries their values y, scaled by 1 / d, and their weights c."""

@@ -47,10 +47,13 @@ class Rows(NamedTuple):
 
 
 class RotationRows(NamedTuple):
-    """Cosines and sines ``[1 or B, T, pairs]``, contiguous; ``stride_b`` is 0 where the batch shares them."""
+    """Cosines and sines ``[1 or B, T, pairs]``, contiguous; ``stride_b`` is 0 where the batch shares them.
 
-    cos: Tensor
-    sin: Tensor
+    Both are None without a rotation. A kernel asks ``rotation.cos is None``: it cannot compare a tuple with None.
+    """
+
+    cos: Tensor | None
+    sin: Tensor | None
     stride_b: int
     pairs: int
 
@@ -61,9 +64,9 @@ def rows_of(x: Tensor) -> Rows:
     return Rows(x, *x.stride()[:3])
 
 
-def rotation_rows_of(cos: Tensor | None, sin: Tensor | None) -> RotationRows | None:
+def rotation_rows_of(cos: Tensor | None, sin: Tensor | None) -> RotationRows:
     if cos is None:
-        return None
+        return RotationRows(None, None, 0, 0)
     stride_b = 0 if cos.size(0) == 1 else cos.size(1) * cos.size(2)
     return RotationRows(cos.contiguous(), sin.contiguous(), stride_b, cos.size(2))
 
