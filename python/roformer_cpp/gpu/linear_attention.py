@@ -607,7 +607,7 @@ def _check(call: _Call) -> None:
         _require(call.direction == "causal", 'direction must be "causal" with a state', call.direction)
         _require(queries == keys, f"queries must equal keys = {keys} with a state", queries)
         if call.key_exponents is not None:
-            _require(call.state_exponents.pointer is not None, "state_exponents must be given with key_exponents", None)
+            _require(call.state_exponents is not None, "state_exponents must be given with key_exponents", None)
     if call.key_exponents is not None:
         _require(call.direction == "causal", 'direction must be "causal" with key_exponents', call.direction)
         _require(call.feature_map == "given", 'feature_map must be "given" with key_exponents', call.feature_map)
