@@ -97,6 +97,16 @@ else
   ln -sf "$PWD/build/release/roformer" .venv/bin/roformer
 fi
 
+# --- Triton -----------------------------------------------------------------------------------------------------------
+# A second version for the tests, next to the one of requirements-dev.txt.
+file=requirements-triton.txt stamp=build/triton-3.6/.installed-$file
+if [ "$tests" = 1 ] && ! cmp -s "$file" "$stamp"; then
+  say "installing $file into build/triton-3.6"
+  rm -rf build/triton-3.6
+  "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target build/triton-3.6 -r "$file"
+  cp "$file" "$stamp"
+fi
+
 # --- build ------------------------------------------------------------------------------------------------------------
 # Configured again only for another Python or its packages, or for the tests; Ninja notices changes of the build files.
 build=build/release

@@ -2,35 +2,9 @@
 
 import math
 
-import triton
-import triton.language as tl
 from torch import Tensor
 
-from .launch import checked_results, on_device
-from .tiles import dropout_numbers
-
-_BLOCK = 512  # draws of a program, each for eight elements
-
-
-@triton.jit(do_not_specialize=["seed", "stream"])
-def _dropout_kernel(
-    x,
-    y,
-    count,
-    seed: tl.int64,
-    stream: tl.int64,
-    THRESHOLD: tl.constexpr,
-    SCALE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """``y[i] = keep(i) ? x[i] SCALE : 0``, the product in float32, or float64 for float64 ``x``."""
-    block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    element = block[:, None] * 8 + tl.arange(0, 8)[None, :]
-    inside = element < count
-    keep = dropout_numbers(seed, stream, block) >= THRESHOLD
-    given = tl.load(x + element, inside)
-    scaled = given.to(tl.float64 if given.dtype == tl.float64 else tl.float32) * SCALE
-    tl.store(y + element, tl.where(keep, scaled, 0.0).to(y.dtype.element_ty), inside)
+from .launch import checked_results, implementation
 
 
 def threshold_of(p: float) -> int:
@@ -41,17 +15,8 @@ def threshold_of(p: float) -> int:
 def dropout(x: Tensor, p: float, seed: int, stream: int) -> Tensor:
     """``roformer::dropout``. In a CUDA graph the mask is that of the captured seed at every replay."""
     y = checked_results("dropout", x, p, seed, stream)
-    threshold = threshold_of(p)
     if x.numel() > 0:
-        with on_device(x):
-            _dropout_kernel[(triton.cdiv(x.numel(), 8 * _BLOCK),)](
-                x.contiguous(),
-                y,
-                x.numel(),
-                seed,
-                stream,
-                THRESHOLD=threshold,
-                SCALE=65536 / (65536 - threshold),
-                BLOCK=_BLOCK,
-            )
+        threshold = threshold_of(p)
+        drop_into = implementation(x, "dropout_kernels").drop_into
+        drop_into(x.contiguous(), y, threshold, 65536 / (65536 - threshold), seed, stream)
     return y

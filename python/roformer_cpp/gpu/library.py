@@ -4,6 +4,7 @@ Registration imports neither Triton nor the modules of the kernels; the first ca
 """
 
 import functools
+import os
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -53,15 +54,15 @@ def _deferred(module: str, name: str) -> Callable:
 
 @functools.cache
 def missing(device: torch.device) -> str | None:
-    """What the kernels need and ``device`` lacks, the end of a sentence "the kernel needs ..."; None: they run on it.
+    """What the kernels need and ``device`` lacks, the end of a sentence "the kernel needs .."; None: they run on it.
 
-    Only a CUDA device of ``device``'s type is initialised.
+    With TRITON_INTERPRET=1 they run on CPU tensors, for tests. CUDA is initialised only if ``device`` is a CUDA device.
     """
-    if device.type != "cuda":
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"a CUDA device, got {device}"
     if find_spec("triton") is None:
         return "the package triton, which is not installed"
-    if torch.version.hip is None:
+    if device.type == "cuda" and torch.version.hip is None:
         capability = torch.cuda.get_device_capability(device)
         if capability < _LEAST_CAPABILITY:
             name, got = torch.cuda.get_device_name(device), ".".join(map(str, capability))

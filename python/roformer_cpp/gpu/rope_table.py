@@ -1,10 +1,5 @@
 """The rows of a rotation from exact angles: ``roformer::rope_table``.
 
-An angle is the product of a position and a frequency hi + lo. It is formed as the rounded product a and its error b,
-by Dekker's algorithm (1971), so cos(a + b) = cos a cos b - sin a sin b has the accuracy of float64 at any position
-(core/ref/rope.cpp does the same). The kernel is compiled without contraction to fused operations, which Dekker's
-algorithm excludes.
-
 Not checked, because it would wait for the device: positions beyond 2^53 and angles beyond 2^60 give rows that are not
 numbers.
 """
@@ -13,61 +8,9 @@ import decimal
 import functools
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
-from .launch import checked_results, on_device
-
-_TILE = 512  # elements of a program
-
-
-@triton.jit
-def _split(x):
-    """Two float64 numbers of 26 bits whose sum is ``x`` (Veltkamp)."""
-    scaled = x * 134217729.0  # 2^27 + 1
-    high = scaled - (scaled - x)
-    return high, x - high
-
-
-@triton.jit
-def _rope_table_kernel(
-    positions,
-    freqs,
-    freqs_lo,
-    cos,
-    sin,
-    rows,
-    rows_per_freqs,
-    SCALE: tl.constexpr,
-    PAIRS: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-):
-    """Program: ``BLOCK_R`` rows. ``positions``: ``[rows]``; ``freqs``, ``freqs_lo``: float64 ``[.., PAIRS]``, one for
-    ``rows_per_freqs`` rows; ``freqs_lo`` may be None. ``cos``, ``sin``: ``[rows, PAIRS]``."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
-    pair = tl.arange(0, BLOCK_P)[None, :]
-    inside = (row < rows) & (pair < PAIRS)
-    given = tl.load(positions + row, row < rows, other=0)
-    position = given.to(tl.float64)
-    place = row // rows_per_freqs * PAIRS + pair
-    high = tl.load(freqs + place, inside, other=0.0)
-    a = position * high
-    position_1, position_2 = _split(position)
-    high_1, high_2 = _split(high)
-    b = ((position_1 * high_1 - a) + position_1 * high_2 + position_2 * high_1) + position_2 * high_2
-    if freqs_lo is not None:
-        b += position * tl.load(freqs_lo + place, inside, other=0.0)
-    is_exact = tl.abs(a) <= 1152921504606846976.0  # 2^60
-    if not given.dtype.is_floating():
-        is_exact = is_exact & (tl.abs(position) <= 9007199254740992.0)  # 2^53
-    c_a, s_a, c_b, s_b = tl.cos(a), tl.sin(a), tl.cos(b), tl.sin(b)
-    c = tl.where(is_exact, (c_a * c_b - s_a * s_b) * SCALE, float("nan"))
-    s = tl.where(is_exact, (s_a * c_b + c_a * s_b) * SCALE, float("nan"))
-    out = row * PAIRS + pair
-    tl.store(cos + out, c.to(cos.dtype.element_ty), inside)
-    tl.store(sin + out, s.to(sin.dtype.element_ty), inside)
+from .launch import checked_results, implementation
 
 
 def rope_table(
@@ -85,25 +28,10 @@ def rope_table(
     while outer > 0 and freqs.size(outer - 1) == 1:
         outer -= 1
     shape = (*positions.shape[:outer], *freqs.shape[outer:])
-    high, low = (x if x is None else x.expand(shape).contiguous() for x in (freqs, freqs_lo))
     pairs = freqs.size(-1)
-    block_p = triton.next_power_of_2(pairs)
-    block_r = max(1, _TILE // block_p)
-    with on_device(positions):
-        _rope_table_kernel[(triton.cdiv(positions.numel(), block_r),)](
-            positions.contiguous(),
-            high,
-            low,
-            cos,
-            sin,
-            positions.numel(),
-            positions[(0,) * outer].numel(),
-            SCALE=scale,
-            PAIRS=pairs,
-            BLOCK_R=block_r,
-            BLOCK_P=block_p,
-            enable_fp_fusion=False,
-        )
+    high, low = (x if x is None else x.expand(shape).reshape(-1, pairs).contiguous() for x in (freqs, freqs_lo))
+    fill_rows = implementation(positions, "rotation_kernels").fill_rows
+    fill_rows(positions.reshape(-1).contiguous(), high, low, scale, cos.view(-1, pairs), sin.view(-1, pairs))
     return cos, sin
 
 

@@ -22,8 +22,13 @@ def _arithmetic(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
+def _rows(x: Tensor) -> Tensor:
+    """``[.., C]`` as ``[N, C]``, of which any extent may be 0."""
+    return x.reshape(x.shape[:-1].numel(), x.size(-1))
+
+
 def _sum_of_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.reshape(-1, x.size(-1)).sum(0, dtype=dtype)
+    return _rows(x).sum(0, dtype=dtype)
 
 
 def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -43,12 +48,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, activation:
 def linear_backward(grad: Tensor, wanted: Sequence[bool], x: Tensor, weight: Tensor) -> list[Tensor]:
     """``roformer::linear_backward``."""
     checked_results("linear_backward", grad, wanted, x, weight)
-    dy = grad.reshape(-1, grad.size(-1)).to(x.dtype)
+    dy = _rows(grad).to(x.dtype)
     grads = []
     if wanted[0]:
         grads.append((dy @ weight.to(x.dtype)).reshape(x.shape))
     if wanted[1]:
-        grads.append(_product(dy.T, x.reshape(-1, x.size(-1)), weight.dtype))
+        grads.append(_product(dy.T, _rows(x), weight.dtype))
     if wanted[2]:
         grads.append(_sum_of_rows(dy, _arithmetic(x)))
     return grads
@@ -157,7 +162,7 @@ def norm_backward(
     every = {
         0: lambda: dx.to(x.dtype).contiguous(),
         1: lambda: _sum_of_rows(dx, dx.dtype).to(bias.dtype),
-        2: lambda: dtotal.to(residual.dtype).contiguous(),
+        2: lambda: dtotal.to(residual.dtype, copy=wanted[0]).contiguous(),  # never the memory of the gradient of x
         3: lambda: dgamma.to(gamma.dtype),
         4: lambda: _sum_of_rows(dy, dy.dtype).to(beta.dtype),
     }
