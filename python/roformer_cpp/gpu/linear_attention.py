@@ -46,8 +46,8 @@ from .tiles import (
     swap_pairs,
 )
 
-# Tokens of a tile of 16-bit data, tiles of a chunk, columns of features and values in a tile: without spilled registers
-# in bfloat16 for compute capabilities 8.0 and 9.0, and with at most 64 KiB of shared memory.
+# Tokens of a tile of 16-bit data, tiles of a chunk, and columns of features and of values in a tile. _feature_gradients
+# halves the tiles, because it keeps more tiles in registers.
 _TILE, _TILES, _BLOCK = 64, 4, 64
 _LAUNCH = {"num_warps": 8, "num_stages": 1}
 _BLOCK_SUMS = 256  # numbers that a program of _scan adds
@@ -61,17 +61,17 @@ class _Side(NamedTuple):
     """Queries or keys, and the rows that are multiplied with them: v of keys, y of queries."""
 
     features: Rows
-    value_rows: Rows | None
-    scale: Tensor | None  # [B, H, T] of the values: 1 / d of queries
-    weight: Tensor | None  # [B, H, T] of the features in the sums of denominators: c of queries
-    rotation: RotationRows
-    mask: Tensor | None  # uint8 [B, T] with any strides
-    mask_stride_b: int
-    mask_stride_t: int
-    ends: Tensor | None  # cu_seqlens
     tokens: int
     heads: int
     group: tl.constexpr  # heads of a key head
+    rotation: RotationRows
+    ends: Tensor | None  # cu_seqlens
+    value_rows: Rows | None = None
+    scale: Tensor | None = None  # [B, H, T] of the values: 1 / d of queries
+    weight: Tensor | None = None  # [B, H, T] of the features in the sums of denominators: c of queries
+    mask: Tensor | None = None  # uint8 [B, T] with any strides
+    mask_stride_b: int = 0
+    mask_stride_t: int = 0
 
 
 class _Chunks(NamedTuple):
@@ -525,7 +525,7 @@ def _feature_gradients(x, y, chunks, exponents, sums, gradients, spec, X_IS_KEY:
         if not spec.rotated_denominator:
             gradient += plain
     given = load_rows(x.features, entry, head, tokens, valid, columns, spec.features).to(spec.real)
-    gradient = tl.where(valid[:, None], _times_slope(gradient, given, spec.feature_map), 0.0)
+    gradient = _times_slope(gradient, given, spec.feature_map)
     exists = _exist(count, length, coordinates)
     store_rows(gradients, entry, head, tokens, exists, columns, spec.features, gradient)
 
@@ -533,9 +533,10 @@ def _feature_gradients(x, y, chunks, exponents, sums, gradients, spec, X_IS_KEY:
 @triton.jit
 def _output_gradients(y, out, denominators, inverses, weights, tokens, spec):
     """1 / d and c = -(y . out) / d of queries, both 0 where d is 0."""
-    entry = tl.program_id(2).to(tl.int64)
+    tiles = tl.cdiv(tokens, spec.tile)
+    entry = (tl.program_id(0) // tiles).to(tl.int64)
     head = tl.program_id(1)
-    rows = (tl.program_id(0) * spec.tile + tl.arange(0, spec.tile)).to(tl.int64)
+    rows = (tl.program_id(0) % tiles * spec.tile + tl.arange(0, spec.tile)).to(tl.int64)
     exists = rows < tokens
     product = tl.zeros([spec.tile], spec.real)
     for first in range(0, spec.value_dim, spec.block_values):
@@ -654,41 +655,20 @@ def _columns(size: int, largest: int) -> int:
     return min(max(triton.next_power_of_2(size), 16), largest)
 
 
+def _side(x: Tensor, group: int, cos: Tensor | None, sin: Tensor | None, ends: Tensor | None) -> _Side:
+    ends = None if ends is None else ends.contiguous()
+    return _Side(rows_of(x), x.size(1), x.size(2), tl.constexpr(group), rotation_rows_of(cos, sin), ends)
+
+
 def _sides(call: _Call) -> tuple[_Side, _Side]:
     """Queries, whose values only the backward has, and keys."""
-    mask, strides = None, (0, 0)
-    if call.key_mask is not None:
-        mask = call.key_mask.expand(call.q.size(0), -1).view(torch.uint8)
-        strides = mask.stride()
-    key_heads = call.k.size(2)
-    queries = _Side(
-        rows_of(call.q),
-        None,
-        None,
-        None,
-        rotation_rows_of(call.query_cos, call.query_sin),
-        None,
-        0,
-        0,
-        None if call.cu_seqlens_q is None else call.cu_seqlens_q.contiguous(),
-        call.q.size(1),
-        call.q.size(2),
-        tl.constexpr(call.q.size(2) // key_heads),
-    )
-    keys = _Side(
-        rows_of(call.k),
-        rows_of(call.v),
-        None,
-        None,
-        rotation_rows_of(call.key_cos, call.key_sin),
-        mask,
-        *strides,
-        None if call.cu_seqlens_k is None else call.cu_seqlens_k.contiguous(),
-        call.k.size(1),
-        key_heads,
-        tl.constexpr(1),
-    )
-    return queries, keys
+    group = call.q.size(2) // call.k.size(2)
+    queries = _side(call.q, group, call.query_cos, call.query_sin, call.cu_seqlens_q)
+    keys = _side(call.k, 1, call.key_cos, call.key_sin, call.cu_seqlens_k)._replace(value_rows=rows_of(call.v))
+    if call.key_mask is None:
+        return queries, keys
+    mask = call.key_mask.expand(call.q.size(0), -1).view(torch.uint8)
+    return queries, keys._replace(mask=mask, mask_stride_b=mask.stride(0), mask_stride_t=mask.stride(1))
 
 
 def _chunks(call: _Call, tokens: int) -> tuple[_Chunks, int]:
@@ -749,14 +729,17 @@ class _Launcher:
     def values(self, is_key: bool, sums: Tensor, out: Tensor, denominators: Tensor | None = None) -> None:
         """Writes out and the denominators of queries, or the gradient of v."""
         grid = self.chunk_count * self.spec.tiles.value, out.size(2), self._value_blocks()
-        arguments = sums, rows_of(out), denominators, self.spec, is_key
-        _values[grid](*self._arguments(is_key), *arguments, **_LAUNCH)
+        arguments = *self._arguments(is_key), sums, rows_of(out), denominators, self.spec, is_key
+        _values[grid](*arguments, **_LAUNCH)
 
     def feature_gradients(self, is_key: bool, sums: Tensor, gradients: Tensor) -> None:
         """Writes the gradient of q or of k."""
-        grid = self.chunk_count * self.spec.tiles.value, gradients.size(2), self._feature_blocks()
-        arguments = sums, rows_of(gradients), self.spec, is_key
-        _feature_gradients[grid](*self._arguments(is_key), *arguments, **_LAUNCH)
+        tile, tiles = self.spec.tile.value, self.spec.tiles.value
+        halved = max(tile // 2, 16)
+        tiles = tiles * tile // halved
+        spec = self.spec._replace(tile=tl.constexpr(halved), tiles=tl.constexpr(tiles))
+        grid = self.chunk_count * tiles, gradients.size(2), self._feature_blocks()
+        _feature_gradients[grid](*self._arguments(is_key), sums, rows_of(gradients), spec, is_key, **_LAUNCH)
 
     def set_output_gradients(self, grad_out: Tensor, out: Tensor, denominators: Tensor) -> None:
         """Gives the queries their values y, scaled by 1 / d, and their weights c."""
@@ -764,7 +747,7 @@ class _Launcher:
         y = rows_of(grad_out)
         denominators = denominators.contiguous()
         inverses, weights = torch.empty_like(denominators), torch.empty_like(denominators)
-        grid = triton.cdiv(tokens, self.spec.tile.value), heads, batch
+        grid = batch * triton.cdiv(tokens, self.spec.tile.value), heads
         if out.numel() > 0:
             _output_gradients[grid](y, rows_of(out), denominators, inverses, weights, tokens, self.spec)
         self.queries = self.queries._replace(value_rows=y, scale=inverses, weight=weights)
