@@ -151,9 +151,6 @@ CASES = {
         cu_seqlens_q=torch.tensor([0, 2, 9]),
         cu_seqlens_k=torch.tensor([0, 90, 90]),
     ),
-    "causal, rotated, denominators of 0": dict(
-        feature_map="relu", **CAUSAL, queries=9, keys=9, features=2, **rotations(9, 9, 1)
-    ),
 }
 
 
@@ -167,6 +164,16 @@ def test_values_by_dtype(dtype, monkeypatch):
     """bfloat16 with products of float32 numbers, because the interpreter multiplies bfloat16 numbers wrongly."""
     monkeypatch.setitem(gpu._PRODUCTS, torch.bfloat16, gpu._PRODUCTS[torch.float32])
     check(*make_case(**ELU, **CAUSAL, key_mask=mask(1, 41), heads=1), dtype)
+
+
+def test_denominators_of_0():
+    """Rotated features have products, and those of denominators have none: outputs and gradients are 0."""
+    q, k = torch.tensor([1.0, -1.0]).expand(1, 4, 1, 2), torch.tensor([-1.0, 1.0]).expand(1, 4, 1, 2)
+    case = [x.double() for x in (q, k, torch.ones(1, 4, 1, 5), torch.ones(1, 4, 1, 5))]
+    options = {"feature_map": "relu", **CAUSAL, **rotation("key", 4, 1)}
+    check(case, options)
+    backward = gpu.linear_attention_kernel_backward
+    assert not any(x.any() for x in computed(gpu.linear_attention_kernel, backward, case, options))
 
 
 def test_wanted_gradients():
