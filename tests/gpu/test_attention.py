@@ -12,7 +12,7 @@ from roformer_cpp.gpu.attention_forward import attention_kernel
 
 on_cpu = torch.ops.roformer.attention_kernel
 backward_on_cpu = torch.ops.roformer.attention_kernel_backward
-LO, HI, POSITIONS = -5, 7, 40  # of tables by distance, and of rows by position
+POSITIONS = 40  # rows by position
 SEQUENCES = dict(cu_seqlens_q=torch.tensor([0, 5, 5, 18, 19]), cu_seqlens_k=torch.tensor([0, 9, 12, 22, 23]))
 
 
@@ -23,20 +23,19 @@ def small_tiles(monkeypatch):
 
 
 class Case:
-    """Random inputs with the terms of these names: T = 19 queries, S = 23 keys, 4 query heads and 2 key heads."""
+    """Random inputs with the terms of these names; tables by distance have rows for lo .. hi."""
 
     def __init__(
-        self, *terms, batch=2, queries=19, keys=23, heads=4, key_heads=2, head_dim=16, value_dim=None, mask=None,
-        positions=None, dtype=torch.float32, **options,
+        self, *terms, batch=1, queries=19, keys=23, heads=2, key_heads=1, head_dim=16, value_dim=None, mask=None,
+        positions=None, lo=-5, hi=7, dtype=torch.float32, **options,
     ):  # fmt: skip
         generator = torch.Generator().manual_seed(0)
-        batch = 1 if "cu_seqlens_q" in options else batch
         value_dim = value_dim or head_dim
 
         def normal(*shape):
             return torch.randn(*shape, generator=generator)
 
-        rows = HI - LO + 1
+        rows = hi - lo + 1
         shapes = {
             "query_cos": (1, queries, head_dim // 2 - 2),
             "key_cos": (batch, keys, key_heads, head_dim // 2),
@@ -69,14 +68,14 @@ class Case:
             ]
         self.mask = None if mask is None else torch.rand(*mask, generator=generator) < 0.6
         self.terms = [given.get(name) for name in TERMS]
-        self.options = options
+        self.options, self.ranges = options, [lo, hi] * len(TABLES)
         self.q, self.k, self.v = (x.to(dtype) for x in (self.q, self.k, self.v))
 
     def arguments(self, wide=False):
         """The operators' arguments, in float64 if `wide`."""
         vectors = [x.double() if wide else x for x in (self.q, self.k, self.v)]
         terms = [x if x is None or not wide else x.double() for x in self.terms]
-        return *vectors, *self.positions, self.mask, terms, [LO, HI] * len(TABLES)
+        return *vectors, *self.positions, self.mask, terms, self.ranges
 
     @property
     def wanted(self):
@@ -85,35 +84,38 @@ class Case:
 
 ROTATIONS = [f"{side}_{part}" for side in ("query", "key", "value") for part in ("cos", "sin")]
 CASES = {
-    "plain": Case(),
-    "rotations": Case(*ROTATIONS),
+    "plain": Case(batch=2, heads=4, key_heads=2),
+    "rotations": Case(*ROTATIONS, batch=2),
     "rotation by halves": Case(*ROTATIONS[:4], layout="halves"),
     "u, w, K": Case("content_bias", "position_bias", "key_table"),
     "Q": Case("query_table"),
     "V": Case("value_table", head_dim=24),
-    "b": Case("bias", batch=1, right=0),
+    "b": Case("bias", right=0),
     "G": Case("gate"),
-    "G of width D": Case("wide_gate", batch=1, heads=2, key_heads=1),
+    "G of width D": Case("wide_gate", heads=1),
     "a, c": Case("position_query", "position_key", positions="random"),
     "resets": Case("position_query", "position_key", "reset_row", "reset_col", "bias"),
     "one reset": Case("reset_col", "key_table"),
     "kappa, P": Case("key_score", "pair_bias", head_dim=24, value_dim=40),
     "any positions": Case(
-        "key_table", "query_table", "value_table", "bias", batch=1, queries=17, keys=5, heads=1, key_heads=1,
+        "key_table", "query_table", "value_table", "bias", queries=17, keys=5, heads=1,
         positions="random",
     ),
+    # Blocks of rows whose nearest and furthest keys are the first and the last of a tile.
+    "b of far distances": Case("bias", queries=37, keys=37, heads=1, lo=-33, hi=40),
+    "K of far distances": Case("key_table", queries=37, keys=37, heads=1, lo=-30, hi=40),
     # Limits at which a tile is whole, or is needed, by one key.
-    "window": Case("bias", batch=1, queries=37, keys=37, heads=2, key_heads=1, left=1, right=14),
-    "left window": Case(batch=1, queries=37, keys=37, heads=2, key_heads=1, left=14, right=2),
-    "prefix": Case(queries=37, keys=37, heads=2, key_heads=1, right=0, prefix=torch.tensor([4, 21])),
-    "mask": Case("bias", mask=(2, 1, 19, 23)),
+    "window": Case("bias", queries=37, keys=37, heads=1, left=1, right=14),
+    "left window": Case(queries=37, keys=37, heads=1, left=14, right=2),
+    "prefix": Case(batch=2, queries=37, keys=37, heads=1, right=0, prefix=torch.tensor([4, 21])),
+    "mask": Case("bias", batch=2, mask=(2, 1, 19, 23)),
     "packed": Case("bias", "key_table", "query_table", "value_table", **SEQUENCES),
     "packed and causal": Case(right=0, left=4, **SEQUENCES),
-    "more queries": Case(queries=37, keys=18, left=2, right=1),
+    "more queries": Case(queries=37, keys=18, heads=1, left=2, right=1),
     "dropout": Case("value_table", dropout=0.3, seed=-77, stream=2**40 + 5),
     "dropout of 8": Case(keys=24, dropout=0.3, seed=123456789123, stream=7),
     "dropout of packed": Case(dropout=0.3, seed=1, right=0, **SEQUENCES),
-    "all": Case(*TERMS, right=3, mask=(2, 1, 19, 23), batch=2, heads=2, key_heads=1),
+    "all": Case(*TERMS, right=3, mask=(1, 1, 19, 23)),
 }  # fmt: skip
 
 
@@ -161,7 +163,7 @@ def test_half_precision(name):
 
 
 def test_wanted_gradients_only():
-    case = Case("bias", "key_table", batch=1, heads=1, key_heads=1)
+    case = Case("bias", "key_table", heads=1)
     out, log_sum = attention_kernel(*case.arguments())
     everything = attention_kernel_backward(out, out, log_sum, case.wanted, *case.arguments())
     given = [name for name, wanted in zip(INPUTS, case.wanted, strict=True) if wanted]
@@ -205,7 +207,7 @@ def test_a_query_without_keys_has_output_0():
 
 def test_positions_far_apart():
     """Distances beyond 32 bits, and positions of a tile that differ by more."""
-    case = Case("bias", "key_table", batch=1, queries=3, keys=5, heads=1, key_heads=1)
+    case = Case("bias", "key_table", queries=3, keys=5, heads=1)
     for queries, keys in (
         ([2**40, 2**40 + 1, 2**40 + 2], [2**40, 2**40 + 1, 2**40 + 2, 2**40 + 3, 2**40 + 4]),
         ([2**40, 2**40 + 1, 2**40 + 2], [0, 1, 2, 3, 4]),
@@ -218,7 +220,7 @@ def test_positions_far_apart():
 
 def test_offsets_beyond_32_bits():
     """Tokens 2^27 elements apart, in memory that is never touched between them."""
-    case = Case("bias", batch=1, queries=19, keys=23, heads=1, key_heads=1, dtype=torch.float16)
+    case = Case("bias", heads=1, dtype=torch.float16)
     near, _ = attention_kernel(*case.arguments())
     memory = torch.empty(23 * 2**27, dtype=torch.float16)
     for number, name in enumerate(("q", "k", "v")):
@@ -232,13 +234,13 @@ def test_offsets_beyond_32_bits():
 def test_no_tokens(queries, keys):
     case = Case("bias", queries=queries, keys=keys)
     out, log_sum = attention_kernel(*case.arguments())
-    assert out.shape == (2, queries, 4, 16) and not out.any()
+    assert out.shape == (1, queries, 2, 16) and not out.any()
     grads = attention_kernel_backward(out, out, log_sum, case.wanted, *case.arguments())
     assert not any(x.any() for x in grads)
 
 
 def test_bad_arguments():
-    case = Case("bias", batch=1)
+    case = Case("bias")
     with pytest.raises(ValueError, match=r"\[attention\] q must be float32, bfloat16 or float16 on a GPU, got torch"):
         attention_kernel(*case.arguments(wide=True))
     with pytest.raises(ValueError, match=r"\[attention\] bias must have"):

@@ -50,14 +50,20 @@ def padded(size):
 
 
 def shapes(kernel, call):
-    """Sizes for the "forward" or the "backward" kernels, the best first; no GPU has been asked yet which one is."""
+    """Sizes for the "forward" or the "backward" kernels, the best first.
+
+    They are what compiles without spilled registers; no GPU has been asked yet which one is fastest.
+    """
     width = max(padded(call.q.shape[-1]), padded(call.v.shape[-1]))
-    found = [Shape(64, 64, 4, 2), Shape(64, 64, 4, 1), Shape(32, 32, 4, 1), Shape(16, 16, 4, 1)]
+    small = [Shape(32, 32, 4, 1), Shape(16, 16, 4, 1)]
     if call.q.dtype == torch.float32 or width > 128:
-        return found[2:]
-    if kernel == "forward" and not call.has_rows:
-        return [Shape(128, 64, 4 if width <= 64 else 8, 3), *found]
-    return found
+        return small
+    found = [Shape(64, 64, 8, 2), Shape(64, 64, 8, 1), *small]
+    if call.has_rows:
+        return found
+    if kernel == "backward":
+        return found if width <= 64 else [Shape(64, 32, 8, 2), *small]
+    return [Shape(128, 64, 8, 3), *found] if width <= 64 or call.bias is None else found
 
 
 _FITTING = {}  # the number of the first of `shapes` that a GPU has had enough memory for
