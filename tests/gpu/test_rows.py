@@ -5,7 +5,7 @@ import torch
 
 import tolerances
 from roformer_cpp import rope as _operators  # noqa: F401 - loads the operators
-from roformer_cpp.gpu import norm_kernels, rows
+from roformer_cpp.gpu import rows
 
 OPERATORS = torch.ops.roformer
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -81,7 +81,6 @@ def test_gelu(form, dtype):
     ("given", "columns"), [("none", 7), ("parameters", 40), ("residual", 7), ("all", 40), ("all", 7)]
 )
 def test_values_of_norms(given, columns, kind, dtype):
-    """Rows of whole groups of eight elements, and others, of which PyTorch's operations draw the mask."""
     x = random(2, 3, 50, dtype=dtype)[..., :columns]
     bias, gamma, beta = (
         random(columns, dtype=torch.float32, seed=seed) if given in ("parameters", "all") else None
@@ -99,14 +98,6 @@ def test_values_of_norms(given, columns, kind, dtype):
     check("norm_backward", grad, [True, *[False] * 4], x, bias, residual, gamma, beta, **options, terms=columns)
 
 
-def test_norm_of_more_rows_than_programs(monkeypatch):
-    monkeypatch.setattr(norm_kernels, "_PROGRAMS", 3)
-    x, vector = random(10, 7, dtype=torch.float32), random(7, dtype=torch.float32, seed=1)
-    grad = random(10, 7, dtype=torch.float32, seed=2)
-    check("norm_backward", grad, [True, True, False, True, True], x, vector, None, vector, vector, eps=1e-5, terms=10)
-
-
-@pytest.mark.usefixtures("implementation")
 def test_gradients_of_norm_have_their_own_memory():
     x = random(3, 7)
     grad, wanted = random(3, 7, seed=1), [True, False, True, False, False]
@@ -138,11 +129,3 @@ def test_bad_arguments():
     ]:
         with pytest.raises(ValueError, match=message):
             call()
-
-
-def test_rows_that_no_kernel_holds(monkeypatch):
-    monkeypatch.setattr(rows, "_MAX_COLUMNS", 6)
-    monkeypatch.setattr(norm_kernels, "norm_into", None)
-    check("norm", random(2, 7), None, None, None, None, eps=1e-5, terms=7)
-    with pytest.raises(TypeError):
-        rows.norm(random(2, 6), None, None, None, None)

@@ -1,23 +1,19 @@
-"""``roformer::linear``, ``norm``, ``gelu`` and their backwards (ops/include/rf/ops/rows.h). Norms have kernels, because
-PyTorch would write the sums before them to memory; the others are calls of ATen.
+"""``roformer::linear``, ``norm``, ``gelu`` and their backwards (ops/include/rf/ops/rows.h), by calls of ATen.
 
 As on the CPU, sums over 16-bit numbers are float32, and gradients of parameters are computed in float32, or float64 for
 float64 data. Unlike the CPU, ``linear`` rounds a float32 bias to the dtype of ``x``.
 """
 
 from collections.abc import Sequence
-from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from . import explicit
-from .dropout import threshold_of
-from .launch import checked_results, implementation
+from .dropout import dropout as dropped
+from .launch import checked_results
 
 _ATEN = torch.ops.aten
-_MAX_COLUMNS = 16384  # of a row that a kernel keeps in registers
 _FORMS = {"erf": "none", "tanh": "tanh"}
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
@@ -127,12 +123,15 @@ def norm(
     """``roformer::norm``."""
     options = dict(kind=kind, eps=eps, dropout=dropout, seed=seed, stream=stream)
     y = checked_results("norm", x, bias, residual, gamma, beta, **options)
-    if y.numel() > 0:
-        kernels = _norm_kernels(x, dropout)
-        kernels.norm_into(
-            _ready_rows(x), _ready(bias), _ready_rows(residual), _ready(gamma), _ready(beta), _rows(y),
-            **_norm_options(kind, eps, dropout, seed, stream),
-        )  # fmt: skip
+    total = _total(x, bias, residual, dropout, seed, stream)
+    weight, shift = _cast(gamma, total.dtype), _cast(beta, total.dtype)
+    if total.numel() > 0:
+        if kind == "layer":
+            y.copy_(functional.layer_norm(total, total.shape[-1:], weight, shift, eps))
+        else:
+            result = total * _reciprocal(total, eps)
+            result = result if weight is None else result * weight
+            y.copy_(result if shift is None else result + shift)
     return y
 
 
@@ -156,38 +155,39 @@ def norm_backward(
     results = checked_results("norm_backward", grad, wanted, x, bias, residual, gamma, beta, **options)
     if x.numel() == 0:
         return [result.zero_() for result in results]
-    names = ["x", "bias", "residual", "gamma", "beta"]
-    grads = dict(zip((name for name, flag in zip(names, wanted, strict=True) if flag), results, strict=True))
-    sums = _norm_kernels(x, dropout).norm_backward_into(
-        _ready_rows(grad), _ready_rows(x), _ready(bias), _ready_rows(residual), _ready(gamma),
-        *(_rows(grads[name]) if name in grads else None for name in ("x", "residual")),
-        **_norm_options(kind, eps, dropout, seed, stream),
-    )  # fmt: skip
-    for name, total in zip(("bias", "gamma", "beta"), sums, strict=True):
-        if name in grads:
-            grads[name].copy_(total)
+    total = _total(x, bias, residual, dropout, seed, stream)
+    dy, weight = grad.to(total.dtype), _cast(gamma, total.dtype)
+    if kind == "layer":
+        _, mean, reciprocal = torch.native_layer_norm(total, total.shape[-1:], None, None, eps)
+        normalized = (total - mean) * reciprocal
+    else:
+        reciprocal = _reciprocal(total, eps)
+        normalized = total * reciprocal
+    g = dy if weight is None else dy * weight
+    dtotal = g - normalized * (g * normalized).mean(-1, keepdim=True)
+    if kind == "layer":
+        dtotal -= g.mean(-1, keepdim=True)
+    dtotal *= reciprocal
+    dx = _dropped(dtotal, dropout, seed, stream)
+    found = (dx, _rows(dx).sum(0), dtotal, _rows(dy * normalized).sum(0), _rows(dy).sum(0))
+    for result, gradient in zip(results, (each for each, flag in zip(found, wanted, strict=True) if flag), strict=True):
+        result.copy_(gradient)
     return results
 
 
-def _norm_kernels(x: Tensor, dropout: float) -> ModuleType:
-    """The kernels need whole groups of eight elements where they draw a mask."""
-    fits = x.size(-1) <= _MAX_COLUMNS and (dropout == 0 or x.size(-1) % 8 == 0)
-    return implementation(x, "norm_kernels") if fits else explicit
+def _total(x: Tensor, bias: Tensor | None, residual: Tensor | None, dropout: float, seed: int, stream: int) -> Tensor:
+    """residual + dropout(x + bias) in the dtype of arithmetic, contiguous."""
+    total = x.to(_arithmetic(x)).contiguous()
+    if bias is not None:
+        total = total + bias.to(total.dtype)
+    total = _dropped(total, dropout, seed, stream)
+    return total if residual is None else total + residual.to(total.dtype)
 
 
-def _norm_options(kind: str, eps: float, dropout: float, seed: int, stream: int) -> dict[str, object]:
-    threshold = threshold_of(dropout)
-    scale = 65536 / (65536 - threshold)
-    return dict(is_layer=kind == "layer", eps=eps, threshold=threshold, scale=scale, seed=seed, stream=stream)
+def _dropped(x: Tensor, p: float, seed: int, stream: int) -> Tensor:
+    return x if p == 0 else dropped(x, p, seed, stream)
 
 
-def _ready(parameter: Tensor | None) -> Tensor | None:
-    return None if parameter is None else parameter.contiguous()
-
-
-def _ready_rows(x: Tensor | None) -> Tensor | None:
-    """``[N, C]`` with contiguous rows."""
-    if x is None:
-        return None
-    rows = _rows(x)
-    return rows if rows.stride(1) == 1 else rows.contiguous()
+def _reciprocal(total: Tensor, eps: float) -> Tensor:
+    """1 / sqrt(mean of squares + eps), [.., 1]."""
+    return torch.rsqrt(total.square().mean(-1, keepdim=True) + eps)
