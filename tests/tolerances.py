@@ -214,3 +214,8 @@ GRADIENT_OF_A_STEP = 3e-8 / 1e-4 + 2 * GRADIENT_F32
 GPU_FLOAT32 = 3e-6
 # log of a sum of exponentials, absolute: a few eps of scores of order 10.
 GPU_LOG_SUM = 8e-6
+
+# A model and its gradients, float32, on an emulated GPU against the CPU: sums of some hundred products in two orders.
+EMULATED = 2e-4
+# Losses of 6 steps in bfloat16: norms and the loss are float32 there, on the CPU they are rounded to bfloat16, 4e-3.
+EMULATED_BF16 = 1e-2

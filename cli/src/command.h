@@ -20,9 +20,10 @@ namespace rf::cli {
 
 // Options that commands share.
 struct Common {
-  std::optional<uint64_t> seed;  // for commands that draw random numbers
-  int threads = 0;               // 0: all cores of the machine, or OMP_NUM_THREADS
-  std::string process_group;     // of torch.distributed, in a job with several processes (rf_cli_main_of_job)
+  std::vector<std::string> arguments;  // the command and its options, as given
+  std::optional<uint64_t> seed;        // for commands that draw random numbers
+  int threads = 0;                     // 0: all cores of the machine, or OMP_NUM_THREADS
+  std::string process_group;           // of torch.distributed, in a job with several processes (rf_cli_main_of_job)
 };
 
 // Shared with the training library (training_library.h).

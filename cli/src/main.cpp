@@ -201,6 +201,7 @@ int run_program(int argc, char** argv, const char* process_group, Misuses misuse
   app.require_subcommand(1);
   Common common;
   common.process_group = process_group;
+  common.arguments.assign(argv + std::min(argc, 1), argv + argc);
   for (const Command& each : kCommands) add_common(*app.add_subcommand(each.name, each.summary), each, common);
   std::function<int()> action;
   const std::span arguments(argv, static_cast<size_t>(argc));

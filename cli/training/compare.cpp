@@ -54,10 +54,12 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
   add_default(app, "--seeds", options->seeds, "Seeds per encoding, counted from --seed");
   add_default(app, "--lengths", options->length_factors, "Held-out loss at these multiples of the training length")
       ->delimiter(',');
+  add_device(app, options->device);
   return [options, arms, &common] {
     options->arms = train::split_arms(*arms);
     options->seed = common.seed;
     options->note = say;
+    use_device(common, options->device);
     train::keep_freed_memory();
     return run_compare(*options);
   };

@@ -104,11 +104,13 @@ std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
   add_training_options(app, *options);
   add_record_format(app, options->files.format, options->files.quotes);
   add_dictionary(app, options->load);
+  add_device(app, options->device);
   return [options, &common] {
     options->seed = common.seed.value_or(options->seed);
     options->process_group = common.process_group;
     options->note = say;
     check_dictionaries(options->load, options->output_dir);
+    use_device(common, options->device);
     train::keep_freed_memory();
     return run_finetune(*options);
   };

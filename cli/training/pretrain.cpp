@@ -40,6 +40,7 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
       "Optimizer steps to profile, as 20 or 20:25 for the six from 20 to 25: a trace of torch's profiler and "
       "a table of the most expensive operators for each process, in the run directory");
   app.add_flag("--resume", options->resume, "Continue from the newest checkpoint, or start if there is none");
+  add_device(app, options->device);
   return [options, &common] {
     if (options->config_path.empty() && !options->resume) {
       fail_usage("pretrain", "a run file must be given (--config), got none");
@@ -47,6 +48,7 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
     options->seed = common.seed;
     options->process_group = common.process_group;
     options->note = say;
+    use_device(common, options->device);
     train::keep_freed_memory();
     return run_pretrain(*options);
   };

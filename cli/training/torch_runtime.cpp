@@ -1,9 +1,17 @@
 // Settings, errors and facts of torch for the program (training_command.h).
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "rf/train/device.h"
 #include "rf/train/job.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
@@ -19,6 +27,32 @@ void set_up_torch(const Common& common) {
 }
 
 }  // namespace
+
+void add_device(CLI::App& app, std::string& device) {
+  add_default(app, "--device", device,
+              "Where to train: cpu, cuda, cuda:<number>, or auto: cuda if PyTorch sees a GPU, else cpu. Under torchrun "
+              "cuda is the GPU of the process's LOCAL_RANK");
+}
+
+void use_device(const Common& common, std::string& device) {
+  const std::string& command = common.arguments.at(0);
+  device = train::resolved_device(command, device);
+  if (!train::needs_python(device)) return;
+  const char* const given = std::getenv("ROFORMER_PYTHON");
+  const std::string python = given != nullptr ? given : "python3";
+  std::string module = "roformer_cpp." + command;
+  std::replace(module.begin(), module.end(), '-', '_');
+  std::vector<std::string> words = {python, "-m", module};
+  words.insert(words.end(), common.arguments.begin() + 1, common.arguments.end());
+  say(fmt::format("{} is used inside Python, which has its kernels: {} -m {}", device, python, module));
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execvp(python.c_str(), argv.data());
+  fail(command,
+       "--device {} needs Python with the package roformer_cpp, got {}: {}; $ROFORMER_PYTHON names another one", device,
+       python, std::strerror(errno));
+}
 
 int run_with_torch(const Common& common, const std::function<int()>& command) {
   set_up_torch(common);

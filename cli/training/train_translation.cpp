@@ -52,9 +52,11 @@ std::function<int()> configure_train_translation(CLI::App& app, const Common& co
   app.add_option("--output", training.output_dir,
                  "Run directory: metrics, checkpoints and the model. The same command continues an interrupted run")
       ->required();
+  add_device(app, training.device);
   return [options, &common] {
     options->training.seed = common.seed;
     options->training.note = say;
+    use_device(common, options->training.device);
     train::keep_freed_memory();
     return run_train_translation(*options);
   };

@@ -10,6 +10,12 @@ namespace rf::cli {
 // and for lack of memory to Error and std::bad_alloc.
 int run_with_torch(const Common& common, const std::function<int()>& command);
 
+// --device of a command that trains (rf/train/device.h).
+void add_device(CLI::App& app, std::string& device);
+// Resolves `device`. For a GPU, whose kernels are the Python package's, the command is started again inside Python, and
+// this does not return, unless this process is one of Python with the package.
+void use_device(const Common& common, std::string& device);
+
 }  // namespace rf::cli
 
 // Registers `configure` as the options and the work of the command `name`, with _ for each -, for training_library.cpp.

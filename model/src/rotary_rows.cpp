@@ -113,6 +113,11 @@ bool RotaryRows::changes_with_length() const {
          settings_.spec.changes_with_length();
 }
 
+bool RotaryRows::is_plain() const {
+  return settings_.form == RotaryForm::kRope && settings_.log_n == LogN::kNone && !given_ && !cos_sin_ &&
+         !settings_.spec.changes_with_length();
+}
+
 bool RotaryRows::sides_differ() const { return settings_.form == RotaryForm::kXpos || settings_.log_n != LogN::kNone; }
 
 bool RotaryRows::depends_on_sequence(int64_t end) const {

@@ -23,6 +23,7 @@
 #include "attention_state.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -63,7 +64,8 @@ class ComplexWords : public LengthFreeEncoding {
     const NoAutocast no_autocast;
     const at::Tensor freqs_BTP = freqs_->dim() == 1 ? freqs_->view({1, 1, -1}) : at::embedding(freqs_, ids_BT);
     const at::Tensor angle_BTP =
-        (positions.ids.to(at::kDouble).unsqueeze(-1) * freqs_BTP.to(at::kDouble)).expand({-1, -1, width_ / 2});
+        (on_device(positions.ids, freqs_->device()).to(at::kDouble).unsqueeze(-1) * freqs_BTP.to(at::kDouble))
+            .expand({-1, -1, width_ / 2});
     const at::ScalarType type = ops::row_dtype(words_BTE.scalar_type());
     const Rotation rows{.cos = angle_BTP.cos().to(type), .sin = angle_BTP.sin().to(type)};
     return rotated(words_BTE.unsqueeze(2), rows, "pairs").squeeze(2);
@@ -78,7 +80,7 @@ class ComplexWords : public LengthFreeEncoding {
     if (words_BTE.size(2) != width_) {
       fail("complex", "words must have the {} elements of an embedding, got {}", width_, words_BTE.size(2));
     }
-    if (ids_BT.numel() == 0) return;
+    if (ids_BT.numel() == 0 || ids_BT.is_cuda()) return;  // a GPU would have to be waited for
     const auto [low, high] = at::aminmax(ids_BT);
     const int64_t first = low.item<int64_t>(), last = high.item<int64_t>();
     if (first >= 0 && last < vocab_size_) return;

@@ -13,6 +13,7 @@
 #include <ATen/ops/linear.h>
 
 #include "projected_sinusoids.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -40,9 +41,11 @@ class DaiLiteral : public ProjectedSinusoids {
         .rows = projected_rows(shared.table.rows.squeeze(0).to(type), weights_.at(layer)->to(type), {}, shape_),
         .lo = shared.table.lo,
         .hi = shared.table.hi};
-    const at::Tensor &query_BT = shared.positions.query.ids, &key_BS = shared.positions.key.ids;
-    const at::Tensor at_BTHD =
-        at::linear(sinusoids(query_BT).to(type), weight.to(type)).unflatten(-1, {shape_.heads, shape_.head_dim});
+    const at::Tensor& ids_BT = shared.positions.query.ids;
+    const at::Tensor query_BT = on_device(ids_BT, weight.device()),
+                     key_BS = on_device(shared.positions.key.ids, weight.device());
+    const at::Tensor at_BTHD = at::linear(on_device(sinusoids(ids_BT), weight.device()).to(type), weight.to(type))
+                                   .unflatten(-1, {shape_.heads, shape_.head_dim});
     const at::Tensor content_BHTS = at::einsum("bthd,bshd->bhts", {at_BTHD, x.k_BSHD});
     const at::Tensor by_row_BHTR = at::einsum("bthd,hrd->bhtr", {at_BTHD, keys.rows});
     const at::Tensor row_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2) - keys.lo;

@@ -19,6 +19,7 @@
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -84,9 +85,10 @@ class Dape : public Encoding {
   // Bias of each pair, [1 or B, 1 or H, T, S].
   static at::Tensor bias_of(const Terms& terms, const Positions& positions) {
     if (terms.pair_bias.defined()) return terms.pair_bias;
-    const at::Tensor distance_BTS = positions.query.ids.unsqueeze(-1) - positions.key.ids.unsqueeze(-2);
-    const at::Tensor row_BTS = distance_BTS.clamp(terms.bias.lo, terms.bias.hi) - terms.bias.lo;
     const at::Tensor& rows_HR = terms.bias.rows;
+    const auto ids = [&](const TokenPositions& side) { return on_device(side.ids, rows_HR.device()); };
+    const at::Tensor distance_BTS = ids(positions.query).unsqueeze(-1) - ids(positions.key).unsqueeze(-2);
+    const at::Tensor row_BTS = distance_BTS.clamp(terms.bias.lo, terms.bias.hi) - terms.bias.lo;
     return rows_HR.index_select(1, row_BTS.flatten()).unflatten(1, row_BTS.sizes()).transpose(0, 1);
   }
 

@@ -28,6 +28,7 @@
 #include "distance_buckets.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -111,7 +112,7 @@ class Deberta : public Encoding {
     const at::Tensor rows_HRD = projected_rows(table.rows.squeeze(0), weight, bias, shape_);
     if (!delta_.rows.defined()) return rows_HRD;
     const at::Tensor reached = delta_.rows.narrow(0, table.lo - delta_.lo, table.hi - table.lo + 1);
-    return rows_HRD.index_select(1, reached - reached[0]);
+    return rows_HRD.index_select(1, on_device(reached - reached[0], rows_HRD.device()));
   }
 
   // k, or the number of buckets per side, and the row of each distance.

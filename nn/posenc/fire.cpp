@@ -9,8 +9,9 @@
 // paper's FIRE-S). The bias of the last layer of f is omitted, because softmax cancels it. The paper is causal; without
 // causal attention distances count in both directions.
 //
-// f is piecewise linear, so b and its gradients are computed from its pieces (interpolated_bias.h). Higher-order
-// gradients use the formula in torch operations, whose hidden layer stores mlp_width numbers per pair.
+// f is piecewise linear, so on the CPU b and its gradients are computed from its pieces (interpolated_bias.h).
+// Higher-order gradients, and other devices, use the formula in torch operations, whose hidden layer takes mlp_width
+// numbers per pair while it is computed.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/empty.h>
@@ -27,6 +28,7 @@
 #include "interpolated_bias.h"
 #include "known_values.h"
 #include "layer_parameters.h"
+#include "rf/nn/devices.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
@@ -56,6 +58,7 @@ at::Tensor bias_of(const at::Tensor& query_Bt, const at::Tensor& key_BS, const N
 
 variable_list gradients_of(const variable_list& net, const at::Tensor& query_BT, const at::Tensor& key_BS,
                            const variable_list& grad_outs) {
+  const bool higher_order = at::GradMode::is_enabled();
   const at::AutoGradMode record(true);
   variable_list leaves, wanted, grads(net.size());
   // Gradients are taken with respect to these views, even if one input was computed from another.
@@ -65,7 +68,7 @@ variable_list gradients_of(const variable_list& net, const at::Tensor& query_BT,
     if (leaf.requires_grad()) wanted.push_back(leaf);
   }
   const variable_list found =
-      torch::autograd::grad({bias}, wanted, grad_outs, /*retain_graph=*/true, /*create_graph=*/true);
+      torch::autograd::grad({bias}, wanted, grad_outs, /*retain_graph=*/higher_order, /*create_graph=*/higher_order);
   for (size_t i = 0, next = 0; i < leaves.size(); ++i) {
     if (leaves[i].requires_grad()) grads[i] = found[next++];
   }
@@ -141,14 +144,15 @@ struct FireBias : torch::autograd::Function<FireBias> {
                             const at::Tensor& c, const at::Tensor& threshold, const at::Tensor& u_W1,
                             const at::Tensor& t_W1, const at::Tensor& v_HW) {
     ctx->save_for_backward({c, threshold, u_W1, t_W1, v_HW, query_BT, key_BS});
-    return Pieces(query_BT, key_BS, {c, threshold, u_W1, t_W1, v_HW}).bias(v_HW.scalar_type());
+    const Net net = {c, threshold, u_W1, t_W1, v_HW};
+    return v_HW.is_cpu() ? Pieces(query_BT, key_BS, net).bias(v_HW.scalar_type()) : bias_of(query_BT, key_BS, net);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad_outs) {
     const variable_list saved = ctx->get_saved_variables();
     const variable_list net(saved.begin(), saved.begin() + 5);
     variable_list grads(2);  // of the positions
-    if (at::GradMode::is_enabled()) {
+    if (at::GradMode::is_enabled() || !net[4].is_cpu()) {
       for (const at::Tensor& grad : gradients_of(net, saved[5], saved[6], grad_outs)) grads.push_back(grad);
       return grads;
     }
@@ -202,7 +206,9 @@ class Fire : public LengthFreeEncoding {
     const auto given = [&](const std::vector<Parameter>& of_layers) { return of_layers.at(layer)->to(type); };
     const at::Tensor c = given(c_), threshold = given(factor_) * init_threshold_, u_W1 = given(u_),
                      t_W1 = given(t_).unsqueeze(1), v_HW = given(v_);
-    return FireBias::apply(positions.query.ids, positions.key.ids, c, threshold, u_W1, t_W1, v_HW);
+    const at::Tensor query_BT = on_device(positions.query.ids, c.device()),
+                     key_BS = on_device(positions.key.ids, c.device());
+    return FireBias::apply(query_BT, key_BS, c, threshold, u_W1, t_W1, v_HW);
   }
 
   double init_threshold_;

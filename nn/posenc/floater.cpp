@@ -25,6 +25,7 @@
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -90,7 +91,8 @@ class Floater : public LengthFreeEncoding {
   }
 
   at::Tensor layer_input(int64_t layer, const Shared& shared) const override {
-    return at::embedding(shared.rows_PLC.select(1, layer), shared.positions.query.ids);
+    return at::embedding(shared.rows_PLC.select(1, layer),
+                         on_device(shared.positions.query.ids, shared.rows_PLC.device()));
   }
 
   void check_length(int64_t tokens) const override { check(tokens - 1); }

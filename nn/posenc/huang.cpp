@@ -40,7 +40,7 @@ class Gates : public LengthFreeEncoding {
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     const at::Tensor& rows_HCD = rows_HCD_.at(layer);
     if (!is_absolute_) return {.gate = reversed(rows_HCD, clip_)};
-    const at::Tensor distance_C = at::arange(-clip_, clip_ + 1, at::kLong).abs();
+    const at::Tensor distance_C = at::arange(-clip_, clip_ + 1, rows_HCD.options().dtype(at::kLong)).abs();
     return {.gate = {rows_HCD.index_select(1, distance_C), -clip_, clip_}};
   }
 

@@ -12,6 +12,7 @@
 
 #include "distance_bias.h"
 #include "layer_parameters.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -27,7 +28,8 @@ class Kerple : public DistanceBias {
 
   at::Tensor rows(const at::Tensor& distance_R, at::ScalarType) const override {
     const at::ScalarType type = at::promote_types(log_r1_->scalar_type(), at::kFloat);
-    return -log_r1_->to(type).exp().unsqueeze(1) * growth(distance_R.abs().to(type), type);
+    return -log_r1_->to(type).exp().unsqueeze(1) *
+           growth(on_device(distance_R, log_r1_->device()).abs().to(type), type);
   }
   // The factor of r1, [H, R].
   virtual at::Tensor growth(const at::Tensor& distance_R, at::ScalarType type) const = 0;

@@ -5,6 +5,7 @@
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/model/computed_encoding.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -22,7 +23,7 @@ class Learned : public LengthFreeEncoding {
       check(positions.ids.min().item<int64_t>());
       check(positions.ids.max().item<int64_t>());
     }
-    return at::embedding(table_PE_, positions.ids).to(dtype);
+    return at::embedding(table_PE_, on_device(positions.ids, table_PE_->device())).to(dtype);
   }
 
   void check_length(int64_t tokens) const override { check(tokens - 1); }

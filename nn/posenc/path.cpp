@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "layer_parameters.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -146,10 +147,11 @@ class Path : public LengthFreeEncoding {
 
  private:
   at::Tensor scores(int64_t layer, const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, const at::Tensor& numbers_BSN,
-                    const at::Tensor& sequences_BS) const {
+                    const at::Tensor& names_BS) const {
     const int64_t batch = k_BHSD.size(0), queries = q_BHTD.size(2), keys = k_BHSD.size(2);
     if (batch == 0 || queries == 0 || keys == 0) return at::matmul(q_BHTD, transposed(k_BHSD));
-    const at::Tensor order = sequences_BS.defined() ? order_of_runs(sequences_BS) : at::Tensor();
+    const at::Tensor sequences_BS = on_device(names_BS, q_BHTD.device());
+    const at::Tensor order = names_BS.defined() ? on_device(order_of_runs(names_BS), q_BHTD.device()) : at::Tensor();
     if (!order.defined()) return scores_of_runs(layer, q_BHTD, k_BHSD, numbers_BSN, sequences_BS);
     const at::Tensor order_BS = order.expand({batch, -1}), back_BS = at::argsort(order_BS, /*stable=*/true, /*dim=*/1);
     const auto taken = [](const at::Tensor& x, int64_t dim, const at::Tensor& places_BS) {

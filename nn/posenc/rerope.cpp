@@ -16,6 +16,7 @@
 #include "attention_state.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
@@ -46,7 +47,8 @@ class Rerope : public RotaryEncoding {
     const ReadVectors x = read_vectors("rerope", projections, head_dim_);
     Terms terms = shared.terms;
     terms.scale = x.scale;
-    const at::Tensor &query_BT = shared.positions.query.ids, &key_BS = shared.positions.key.ids;
+    const at::Tensor query_BT = on_device(shared.positions.query.ids, x.q_BTHD.device()),
+                     key_BS = on_device(shared.positions.key.ids, x.q_BTHD.device());
     const at::Tensor distance_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2);
     at::Tensor near_BHTS, far_BHTS;
     for (const double sign : {1.0, -1.0}) {
@@ -71,7 +73,7 @@ class Rerope : public RotaryEncoding {
 
   // Rotation rows at positions slowness p + offset, [1 or B, T, R/2].
   Rotation slow_rows(const at::Tensor& ids_BT, double offset, const ReadVectors& x) const {
-    const at::Tensor theta_P = at::tensor(rows_.initial_frequencies(), at::kDouble);
+    const at::Tensor theta_P = on_device(at::tensor(rows_.initial_frequencies(), at::kDouble), ids_BT.device());
     const at::Tensor angle_BTP = (ids_BT.to(at::kDouble) * slowness_ + offset).unsqueeze(-1) * theta_P;
     const double factor = rows_.settings().spec.attention_factor;
     const at::ScalarType dtype = x.q_BTHD.scalar_type();

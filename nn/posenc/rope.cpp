@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "rf/nn/parameter.h"
 #include "rotary_rows.h"
 
@@ -51,7 +52,7 @@ class Rope : public RotaryEncoding {
   Terms trained_terms(const Positions& positions, at::ScalarType dtype) const {
     const at::Tensor freqs = frequencies();
     return rotations_of(positions, rf::name(rows_.settings().layout), [&](const TokenPositions& tokens) {
-      return trained_rotation_rows(rows_.settings().spec, freqs, tokens.ids, dtype);
+      return trained_rotation_rows(rows_.settings().spec, freqs, on_device(tokens.ids, freqs.device()), dtype);
     });
   }
 

@@ -20,6 +20,7 @@
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
@@ -72,8 +73,9 @@ class RopeMixed : public LengthFreeEncoding {
   // [1 or B, T, H, D/2].
   Rotation rows(const at::Tensor& freqs_2HP, const TokenPositions& tokens, at::ScalarType dtype) const {
     const bool flat = !tokens.axes.defined();
-    const at::Tensor y_BT = flat ? tokens.ids.div(grid_width_, "floor") : tokens.axes.select(2, 0);
-    const at::Tensor x_BT = flat ? tokens.ids.remainder(grid_width_) : tokens.axes.select(2, 1);
+    const at::Tensor given = on_device(flat ? tokens.ids : tokens.axes, freqs_2HP.device());
+    const at::Tensor y_BT = flat ? given.div(grid_width_, "floor") : given.select(2, 0);
+    const at::Tensor x_BT = flat ? given.remainder(grid_width_) : given.select(2, 1);
     const at::Tensor exact_2HP = freqs_2HP.to(at::kDouble);
     const auto along = [](const at::Tensor& at_BT, const at::Tensor& freqs_HP) {
       return at_BT.to(at::kDouble).unsqueeze(-1).unsqueeze(-1) * freqs_HP;

@@ -7,6 +7,7 @@
 
 #include "distance_buckets.h"
 #include "layer_parameters.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -26,7 +27,7 @@ class T5 : public LengthFreeEncoding {
   bool scales_scores() const override { return scale_ != 1.0; }
 
   Shared compute_shared(const Positions&, at::ScalarType) override {
-    const at::Tensor rows_HR = table_BH_->t().index_select(1, distances_.rows);
+    const at::Tensor rows_HR = table_BH_->t().index_select(1, on_device(distances_.rows, table_BH_->device()));
     return {.terms = {.bias = {rows_HR, distances_.lo, distances_.hi}, .scale = scale_}};
   }
 

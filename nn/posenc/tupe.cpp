@@ -23,6 +23,7 @@
 #include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/model/computed_encoding.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn::posenc {
 
@@ -68,7 +69,8 @@ class Tupe : public Encoding {
     terms.reset_col = reset_H2.select(1, 1);
     if (bias_BH_->defined()) {
       const DistanceTable& distances = buckets_.distances;
-      terms.bias = {bias_BH_->t().index_select(1, distances.rows), distances.lo, distances.hi};
+      terms.bias = {bias_BH_->t().index_select(1, on_device(distances.rows, bias_BH_->device())), distances.lo,
+                    distances.hi};
       terms.reset_row = terms.reset_row + bias_BH_->select(0, buckets_.count / 2);
       terms.reset_col = terms.reset_col + bias_BH_->select(0, buckets_.count);
     }

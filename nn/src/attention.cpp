@@ -3,7 +3,6 @@
 #include "rf/nn/attention.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
@@ -19,6 +18,7 @@
 #include "known_values.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/nn/devices.h"
 #include "rf/ops/attention.h"
 #include "rf/ops/kernels.h"
 #include "rf/ops/ops.h"
@@ -29,13 +29,13 @@ namespace {
 
 // Autocast casts the inputs of products only; a kernel with products inside gets the dtype that they would get.
 at::ScalarType product_dtype(const at::Tensor& q_BTHD) {
-  const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU) && q_BTHD.scalar_type() != at::kDouble;
-  return is_cast ? at::autocast::get_autocast_dtype(at::kCPU) : q_BTHD.scalar_type();
+  const at::ScalarType given = q_BTHD.scalar_type();
+  return given == at::kDouble ? given : autocast_dtype(q_BTHD.device()).value_or(given);
 }
 
 // The end of the message "kernel fused needs ..." for a call that the fused kernel cannot compute; empty: it can.
 std::string missing_for_fused(at::Device device, at::ScalarType dtype) {
-  if (!device.is_cpu()) return fmt::format("tensors on the CPU, got {}", device.str());
+  if (const std::string missing = ops::missing_on(device); !missing.empty()) return missing;
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
     return fmt::format("float32, bfloat16 or float16, got {}", toString(dtype));
   }
@@ -44,13 +44,13 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype) {
   return {};
 }
 
-// With RF_KERNEL=ref, "auto" means the loops, which have no dropout.
+// With RF_KERNEL=ref, "auto" means the loops, which have no dropout; on a GPU, they do not exist.
 Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const AttentionDropout& dropout) {
   if (wanted != Kernel::kAuto && wanted != Kernel::kFused) return wanted;
   const std::string missing = missing_for_fused(device, dtype);
   if (missing.empty()) return Kernel::kFused;
   if (wanted == Kernel::kFused) fail("attention", "kernel fused needs {}", missing);
-  return ops::reference_is_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
+  return device.is_cpu() && ops::reference_is_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
 }
 
 // Terms that were made for other positions would be read at the wrong rows.
@@ -62,6 +62,7 @@ void check_positions_of_terms(const char* name, const at::Tensor& of_terms_BT, c
     fail("attention", "terms must be made for the {} positions of the call, {}, got terms for {}", name,
          c10::str(ids_BT.sym_sizes()), c10::str(of_terms_BT.sym_sizes()));
   }
+  if (!of_terms_BT.is_cpu() || !ids_BT.is_cpu()) return;  // a GPU would have to be waited for
   if (!values_are_known(of_terms_BT) || !values_are_known(ids_BT)) return;
   const at::Tensor differ = of_terms_BT.ne(ids_BT).nonzero();
   if (differ.size(0) == 0) return;
@@ -80,8 +81,8 @@ ops::AttentionCall given_call(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD
           .k = k_BSHD,
           .v = v_BSHD,
           .terms = terms,
-          .query_positions = state.positions.query.ids,
-          .key_positions = state.positions.key.ids,
+          .query_positions = state.query_ids,
+          .key_positions = state.key_ids,
           .mask = state.given_attend,
           .window = state.window,
           .dropout = {},
@@ -202,7 +203,9 @@ std::vector<int64_t> numbers_of(const at::Tensor& x) {
 struct Slice {
   int64_t begin, count;
   at::Tensor operator()(const at::Tensor& x_BT) const { return x_BT.narrow(1, begin, count); }
-  TokenPositions operator()(const TokenPositions& side) const { return {(*this)(side.ids), {}, {}}; }
+  TokenPositions operator()(const TokenPositions& side) const {
+    return {.ids = (*this)(side.ids), .first = {}, .end = {}, .device = side.device};
+  }
   Rotation operator()(const Rotation& rotation) const {
     return rotation.defined() ? Rotation{(*this)(rotation.cos), (*this)(rotation.sin)} : rotation;
   }

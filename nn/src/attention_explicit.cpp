@@ -245,8 +245,8 @@ at::Tensor position_scores(const Terms& terms, double scale, at::ScalarType dtyp
   at::Tensor scores;
   if (terms.bias.defined()) scores = numbers_of_rows(terms.bias, state).to(dtype);
   if (terms.position_query.defined()) {
-    const at::Tensor a = scaled(rows_at(terms.position_query, state.positions.query.ids), scale, dtype),
-                     c = rows_at(terms.position_key, state.positions.key.ids).to(dtype);
+    const at::Tensor a = scaled(rows_at(terms.position_query, state.query_ids), scale, dtype),
+                     c = rows_at(terms.position_key, state.key_ids).to(dtype);
     const at::Tensor products = at::matmul(a, c.transpose(2, 3));
     scores = scores.defined() ? scores + products : products;
   }
@@ -257,8 +257,8 @@ at::Tensor position_scores(const Terms& terms, double scale, at::ScalarType dtyp
   const auto reset = [&](const at::Tensor& number_H, const at::Tensor& at_start) {
     scores = at::where(at_start, number_H.to(dtype).view({1, -1, 1, 1}), scores);
   };
-  if (col_H.defined()) reset(col_H, state.positions.key.ids.eq(0).unsqueeze(1).unsqueeze(2));
-  if (row_H.defined()) reset(row_H, state.positions.query.ids.eq(0).unsqueeze(1).unsqueeze(3));
+  if (col_H.defined()) reset(col_H, state.key_ids.eq(0).unsqueeze(1).unsqueeze(2));
+  if (row_H.defined()) reset(row_H, state.query_ids.eq(0).unsqueeze(1).unsqueeze(3));
   return scores;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "known_values.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn {
 
@@ -97,13 +98,20 @@ at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch) {
 }
 
 AttentionContext::State::State(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
-    : positions(std::move(positions)), given_attend(std::move(attend)), window(window), kernel(kernel) {}
+    : positions(std::move(positions)),
+      device(this->positions.device()),
+      query_ids(on_device(this->positions.query.ids, device)),
+      key_ids(on_device(this->positions.key.ids, device)),
+      given_attend(std::move(attend)),
+      window(window),
+      kernel(kernel) {}
 
 const at::Tensor& AttentionContext::State::attend() {
   if (!sequences_BS.defined()) return given_attend;
   if (attend_.defined()) return attend_;
-  const at::Tensor key = sequences_BS.unsqueeze(1).unsqueeze(2);
-  const at::Tensor query = sequences_BS.narrow(1, keys() - queries(), queries()).unsqueeze(1).unsqueeze(3);
+  const at::Tensor names_BS = on_device(sequences_BS, device);
+  const at::Tensor key = names_BS.unsqueeze(1).unsqueeze(2);
+  const at::Tensor query = names_BS.narrow(1, keys() - queries(), queries()).unsqueeze(1).unsqueeze(3);
   attend_ = query.eq(key).logical_and_(query.ge(0));
   return attend_;
 }
@@ -114,13 +122,15 @@ const std::optional<Packing>& AttentionContext::State::packing() {
   if (!sequences_BS.defined()) return *packing_;
   if (const PackedSequences ends = packed_sequences(sequences_BS, queries(), ends_N); ends.defined()) {
     const int64_t batch = sequences_BS.size(0);
-    *packing_ = {ends, as_one_row(positions.query.ids, batch), as_one_row(positions.key.ids, batch)};
+    *packing_ = {{on_device(ends.cu_seqlens_q, device), on_device(ends.cu_seqlens_k, device)},
+                 as_one_row(query_ids, batch),
+                 as_one_row(key_ids, batch)};
   }
   return *packing_;
 }
 
 void AttentionContext::State::set_packing(PackedSequences ends) {
-  packing_ = Packing{std::move(ends), positions.query.ids, positions.key.ids};
+  packing_ = Packing{std::move(ends), query_ids, key_ids};
 }
 
 const Mask& AttentionContext::State::mask() {
@@ -129,13 +139,14 @@ const Mask& AttentionContext::State::mask() {
   at::Tensor open = attend();
   while (open.defined() && open.dim() < 4) open = open.unsqueeze(0);
   if (excludes_any(window, queries(), keys())) {
-    const at::Tensor near = window_mask(window, queries(), keys(), positions.query.ids.device());
+    const at::Tensor near = window_mask(window, queries(), keys(), device);
     open = open.defined() ? open.logical_and(near) : near;
   }
   if (open.defined()) {
     const at::Tensor has_key_BHT1 = open.any(-1, /*keepdim=*/true);
     mask.attend = open;
-    if (!values_are_known(has_key_BHT1) || !has_key_BHT1.all().item<bool>()) {
+    // A GPU would have to be waited for; the general form is right for every mask.
+    if (!has_key_BHT1.is_cpu() || !values_are_known(has_key_BHT1) || !has_key_BHT1.all().item<bool>()) {
       mask.attend = open.logical_or(has_key_BHT1.logical_not());
       mask.has_key_BTH1 = has_key_BHT1.transpose(1, 2);
     }
@@ -156,7 +167,8 @@ const at::Tensor& AttentionContext::State::additive_mask(at::ScalarType dtype) {
 std::optional<int64_t> AttentionContext::State::first_of_steps() {
   if (steps_) return *steps_;
   steps_.emplace();
-  if (!values_are_known(positions.query.ids) || !values_are_known(positions.key.ids)) return *steps_;
+  const auto readable = [](const at::Tensor& ids) { return ids.is_cpu() && values_are_known(ids); };
+  if (!readable(positions.query.ids) || !readable(positions.key.ids)) return *steps_;
   if (positions.query.ids.numel() == 0 || positions.key.ids.numel() == 0) return *steps_;
   const auto query_B1 = start_of_steps(positions.query.ids), key_B1 = start_of_steps(positions.key.ids);
   if (!query_B1 || !key_B1) return *steps_;
@@ -170,8 +182,8 @@ const at::Tensor& AttentionContext::State::rows_by_distance(int64_t lo, int64_t 
   const auto [entry, is_new] = rows_.try_emplace({lo, hi});
   if (is_new) {
     const bool same = first_of_steps().has_value();  // then all rows have the same distances
-    const auto ids = [&](const TokenPositions& side) { return same ? side.ids.narrow(0, 0, 1) : side.ids; };
-    const at::Tensor distance_BTS = ids(positions.query).unsqueeze(2) - ids(positions.key).unsqueeze(1);
+    const auto ids = [&](const at::Tensor& of_side) { return same ? of_side.narrow(0, 0, 1) : of_side; };
+    const at::Tensor distance_BTS = ids(query_ids).unsqueeze(2) - ids(key_ids).unsqueeze(1);
     entry->second = distance_BTS.clamp_(lo, hi).sub_(lo);
   }
   return entry->second;

@@ -24,7 +24,7 @@ at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch);
 struct Packing {
   PackedSequences ends;
   at::Tensor query_ids, key_ids;  // [1, B T] and [1, B S]
-};
+};                                // on the device of the queries
 
 struct AttentionContext::State {
   State(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel);
@@ -47,10 +47,12 @@ struct AttentionContext::State {
   // r(m,n), int64 [1 or B, T, S].
   const at::Tensor& rows_by_distance(int64_t lo, int64_t hi);
 
-  const Positions positions;
+  const Positions positions;            // on the CPU, unless an operator was given them elsewhere
+  const at::Device device;              // of the queries; everything that the functions above return is there
+  const at::Tensor query_ids, key_ids;  // of the positions, on the device
   const at::Tensor given_attend;
-  at::Tensor sequences_BS;  // of packed rows
-  at::Tensor ends_N;        // of their runs, or undefined
+  at::Tensor sequences_BS;  // of packed rows; on the CPU
+  at::Tensor ends_N;        // of their runs, or undefined; on the CPU
   const TokenWindow window;
   const Kernel kernel;
 

@@ -2,7 +2,6 @@
 #include "body.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
@@ -14,6 +13,7 @@
 #include "attention_state.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn {
 
@@ -64,7 +64,7 @@ Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms)
 // Number of tokens in each row before the first token whose type is not 0, including padding on the left: int64 [B].
 at::Tensor prefix_of(const Input& input) {
   const int64_t batch = input.ids_BT.size(0), tokens = input.ids_BT.size(1);
-  if (!input.types_BT.defined()) return at::full({batch}, tokens, at::kLong);
+  if (!input.types_BT.defined()) return at::full({batch}, tokens, input.ids_BT.options());
   return input.types_BT.ne(0).cumsum(1).eq(0).sum(1);
 }
 
@@ -137,13 +137,13 @@ Body::Body(const ModelConfig& config, const Parameters& parameters, const std::s
 
 at::ScalarType Body::dtype() const {
   const at::ScalarType of_weights = word_embeddings_->scalar_type();
-  const bool lowered = at::autocast::is_autocast_enabled(at::kCPU) && of_weights == at::kFloat;
-  return lowered ? at::autocast::get_autocast_dtype(at::kCPU) : of_weights;
+  return of_weights == at::kFloat ? autocast_dtype(word_embeddings_->device()).value_or(of_weights) : of_weights;
 }
 
 // Sums hold rotated keys, so they become wrong if the new tokens change the rotation of earlier keys.
 void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
-  const Shared shared = encoding_->shared(make_positions(before.positions_BS, {}, before.sequences_BS), dtype());
+  Positions positions = make_positions(before.positions_BS, {}, before.sequences_BS);
+  const Shared shared = encoding_->shared(positions.for_device(pass.tokens.positions.device()), dtype());
   const Rotation then = encoding_->terms(0, shared, {}).key, now = encoding_->terms(0, pass.shared, {}).key;
   const auto differ = [&](const at::Tensor& a, const at::Tensor& b) {
     return a.ne(b.narrow(1, 0, before.tokens)).any().item<bool>();
@@ -175,7 +175,7 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
     at::Tensor mask = input.encoder_mask_BS.defined() ? input.encoder_mask_BS.ne(0) : at::Tensor();
     if (states.defined()) after.encoder_mask_BS = mask;
     const int64_t keys = states.defined() ? states.size(1) : after.layers[0].cross_key_BSHD.size(1);
-    pass.cross_context = cross_attention_context(input.ids_BT.size(1), keys, after.encoder_mask_BS);
+    pass.cross_context = cross_attention_context(input.ids_BT, keys, after.encoder_mask_BS);
   }
   if (cache && cache->tokens > 0 && !linear_.empty() && encoding_->changes_with_length()) check_sums(*cache, pass);
   at::Tensor hidden_BTC = embed(input, tokens.positions.query, drop);
@@ -194,7 +194,7 @@ at::Tensor Body::embed(const Input& input, const TokenPositions& positions, cons
                                                   : type_embeddings_->select(0, 0));
   }
   if (const at::Tensor added = encoding_->input(positions, word_embeddings_->scalar_type()); added.defined())
-    sum_BTE = sum_BTE + added;
+    sum_BTE = sum_BTE + on_device(added, sum_BTE.device());
   const double p = config_.hidden_dropout_prob;
   const bool drops_first = config_.family == Family::kRoFormerV2;
   at::Tensor embedded_BTE;

@@ -6,11 +6,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "python_encoding.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn {
 
@@ -40,8 +43,32 @@ void check_vectors(const Positions& positions, const Projections& given) {
 
 }  // namespace
 
+Terms terms_on(Terms terms, at::Device device) {
+  const Terms given = terms;
+  std::map<const at::TensorImpl*, at::Tensor> moved;  // terms may share a tensor
+  const auto move = [&](at::Tensor& x) {
+    const auto [entry, is_new] = moved.try_emplace(x.unsafeGetTensorImpl());
+    if (is_new) entry->second = on_device(x, device);
+    x = entry->second;
+  };
+  ops::for_each_term([&](const char*, const char*, auto member) {
+    auto& term = terms.*member;
+    if constexpr (std::is_same_v<decltype(member), Rotation Terms::*>) {
+      move(term.cos);
+      move(term.sin);
+    } else if constexpr (std::is_same_v<decltype(member), DistanceTable Terms::*>) {
+      move(term.rows);
+    } else {
+      move(term);
+    }
+  });
+  return terms;
+}
+
 Shared Encoding::shared(const Positions& positions, at::ScalarType dtype) {
   Shared shared = compute_shared(positions, dtype);
+  shared.terms = terms_on(std::move(shared.terms), positions.device());
+  shared.table.rows = on_device(shared.table.rows, positions.device());
   shared.positions = positions;
   shared.dtype = dtype;
   return shared;
@@ -57,7 +84,7 @@ Terms Encoding::terms(int64_t layer, const Shared& shared, const Projections& pr
     }
   }
   if (reads_vectors()) check_vectors(shared.positions, projections);
-  Terms terms = compute_terms(layer, shared, projections);
+  Terms terms = terms_on(compute_terms(layer, shared, projections), shared.positions.device());
   terms.query_positions = shared.positions.query.ids;
   terms.key_positions = shared.positions.key.ids;
   return terms;

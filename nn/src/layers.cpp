@@ -2,7 +2,6 @@
 #include "layers.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
@@ -14,6 +13,7 @@
 
 #include <string_view>
 
+#include "rf/nn/devices.h"
 #include "rf/nn/linear_backend.h"
 #include "rf/ops/kernels.h"
 
@@ -30,8 +30,7 @@ bool kernels_take(const at::Tensor& x) { return x.device().is_cpu() && kernels_t
 bool kernel_takes(const Linear& layer, const at::Tensor& x) {
   const int64_t rows = layer.weight->size(1) == 0 ? 0 : x.numel() / layer.weight->size(1);
   if (rows < kMinKernelRows || !kernels_take(x)) return false;
-  const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU);
-  return is_cast || layer.weight->scalar_type() == x.scalar_type();
+  return autocast_dtype(x.device()).has_value() || layer.weight->scalar_type() == x.scalar_type();
 }
 
 // Name for the operator of the linear layer; empty if that operator does not support it.

@@ -15,6 +15,7 @@
 #include "layer_parameters.h"
 #include "linear_attention_paths.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "rf/ops/kernels.h"
 
 namespace rf::nn {
@@ -49,9 +50,8 @@ Facts facts_of(const LinearProblem& problem) {
   return facts;
 }
 
-// The end of the message "kernel ref needs ..." for a call that the kernels do not support; empty if they do.
+// The end of the message "kernel ... needs ..." for a call that no kernel supports; empty if they do.
 std::string missing_for_kernels(const Facts& facts) {
-  if (!facts.device.is_cpu()) return fmt::format("tensors on the CPU, got {}", facts.device.str());
   if (facts.rotates_by_head_after_map) return "rotations after the map that all heads share, got rows for each head";
   if (facts.trains_rotation_after_map) return "rotations after the map that are not trained, got trained ones";
   if (facts.trains_beside_state) return "tensors that do not require grad with a state, got tensors that do";
@@ -61,6 +61,12 @@ std::string missing_for_kernels(const Facts& facts) {
 std::string missing_for_fused(const Facts& facts) {
   if (facts.dtype == at::kDouble) return "float32, bfloat16 or float16, got Double";
   if (ops::reference_is_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
+  if (const std::string missing = ops::missing_on(facts.device); !missing.empty()) return missing;
+  return missing_for_kernels(facts);
+}
+
+std::string missing_for_ref(const Facts& facts) {
+  if (!facts.device.is_cpu()) return fmt::format("tensors on the CPU, got {}", facts.device.str());
   return missing_for_kernels(facts);
 }
 
@@ -69,9 +75,9 @@ Kernel choose(Kernel wanted, const Facts& facts) {
   if (wanted == Kernel::kExplicit) return wanted;
   if (wanted == Kernel::kAuto) {
     if (missing_for_fused(facts).empty()) return Kernel::kFused;
-    return ops::reference_is_asked_for() && missing_for_kernels(facts).empty() ? Kernel::kRef : Kernel::kExplicit;
+    return ops::reference_is_asked_for() && missing_for_ref(facts).empty() ? Kernel::kRef : Kernel::kExplicit;
   }
-  const std::string missing = wanted == Kernel::kFused ? missing_for_fused(facts) : missing_for_kernels(facts);
+  const std::string missing = wanted == Kernel::kFused ? missing_for_fused(facts) : missing_for_ref(facts);
   if (!missing.empty()) fail("linear_attention", "kernel {} needs {}", name_of(wanted), missing);
   return wanted;
 }
@@ -140,7 +146,8 @@ at::Tensor gathered(const at::Tensor& x, int64_t batch, const std::vector<int64_
   shape[0] = batch;
   const at::Tensor all = x.expand(shape).flatten(0, 1);
   const bool as_given = all_in_order(tokens, all.size(0));
-  return (as_given ? all : all.index_select(0, at::tensor(tokens, at::kLong))).unsqueeze(0);
+  if (as_given) return all.unsqueeze(0);
+  return all.index_select(0, on_device(at::tensor(tokens, at::kLong), x.device())).unsqueeze(0);
 }
 
 // The problem for a row of concatenated sequences.
@@ -159,10 +166,10 @@ LinearProblem gathered(const LinearProblem& all, const Grouping& grouping) {
   return own;
 }
 
-at::Tensor ends_of(const std::vector<int64_t>& counts) {
+at::Tensor ends_of(const std::vector<int64_t>& counts, at::Device device) {
   std::vector<int64_t> ends{0};
   for (const int64_t count : counts) ends.push_back(ends.back() + count);
-  return at::tensor(ends, at::kLong);
+  return on_device(at::tensor(ends, at::kLong), device);
 }
 
 // Each sequence of a row separately.
@@ -190,11 +197,12 @@ at::Tensor attend_apart(const LinearProblem& row, const Grouping& grouping) {
 // For rows with several sequences, whose tokens need not be neighbours.
 at::Tensor attend_packed(const LinearProblem& all, Kernel kernel) {
   const int64_t batch = all.q_BTHD.size(0), queries = all.q_BTHD.size(1);
-  const at::Tensor sequences_BS = all.call.sequences_BS.to(at::kLong).expand({batch, all.k_BSHD.size(1)});
+  const at::Tensor sequences_BS = on_cpu(all.call.sequences_BS).to(at::kLong).expand({batch, all.k_BSHD.size(1)});
   const Grouping grouping =
-      all.call.ends_N.defined() ? group_runs(sequences_BS, all.call.ends_N) : group(sequences_BS, queries);
+      all.call.ends_N.defined() ? group_runs(sequences_BS, on_cpu(all.call.ends_N)) : group(sequences_BS, queries);
   const LinearProblem row = gathered(all, grouping);
-  const ops::PackedSequences packed{ends_of(grouping.query_counts), ends_of(grouping.key_counts)};
+  const ops::PackedSequences packed{ends_of(grouping.query_counts, row.q_BTHD.device()),
+                                    ends_of(grouping.key_counts, row.q_BTHD.device())};
   const at::Tensor out_1THD = kernel == Kernel::kExplicit ? attend_apart(row, grouping)
                                                           : kernel_linear_attention(row, dtype_of_sums(kernel), packed);
   if (all_in_order(grouping.queries, batch * queries)) return out_1THD.squeeze(0).unflatten(0, {batch, queries});
@@ -205,7 +213,7 @@ at::Tensor attend_packed(const LinearProblem& all, Kernel kernel) {
   }
   const at::Tensor rows = out_1THD.squeeze(0);
   const at::Tensor padded = at::cat({rows.new_zeros({1, rows.size(1), rows.size(2)}), rows});
-  return padded.index_select(0, at::tensor(place, at::kLong)).unflatten(0, {batch, queries});
+  return padded.index_select(0, on_device(at::tensor(place, at::kLong), rows.device())).unflatten(0, {batch, queries});
 }
 
 }  // namespace
@@ -261,8 +269,8 @@ LinearAttention::LinearAttention(const LinearAttentionConfig& config, int64_t he
 }
 
 void LinearAttention::count_call() {
-  const int64_t calls = calls_->item<int64_t>();
-  if (calls > 0 && config_.redraw_every > 0 && calls % config_.redraw_every == 0) {
+  const int64_t calls = config_.redraw_every > 0 ? calls_->item<int64_t>() : 0;
+  if (calls > 0 && calls % config_.redraw_every == 0) {
     redraws_->add_(1);
     const FeatureDraw next{config_.orthogonal, config_.orthogonal_scaling, config_.seed, layer_,
                            redraws_->item<int64_t>()};

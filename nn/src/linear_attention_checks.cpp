@@ -69,7 +69,8 @@ void check_devices(const LinearProblem& problem) {
   }
   check(problem.projection_FD, "projection");
   check(problem.call.key_mask_BS, "key_mask");
-  check(problem.call.sequences_BS, "cu_seqlens");
+  const at::Tensor& sequences_BS = problem.call.sequences_BS;  // read on the CPU
+  if (sequences_BS.defined() && !sequences_BS.is_cpu()) check(sequences_BS, "cu_seqlens");
   if (problem.call.state == nullptr) return;
   check(problem.call.state->sum_BHFD, "sum of the state");
   check(problem.call.state->norm_BHF1, "norm of the state");

@@ -60,7 +60,7 @@ class PrefixSum {
   // Equal numbers of queries and keys; the keys are not added.
   at::Tensor answer(const SumInput& chunk) const {
     const int64_t tokens = chunk.q_BHTF.size(2);
-    const at::Tensor later = at::ones({tokens, tokens}, at::kBool).triu_(1);
+    const at::Tensor later = at::ones({tokens, tokens}, chunk.q_BHTF.options().dtype(at::kBool)).triu_(1);
     at::Tensor weights_BHTS = at::matmul(chunk.q_BHTF, chunk.k_BHSF.transpose(2, 3));
     const at::Tensor& maximum = chunk.maximum_BHS;
     if (maximum.defined()) {

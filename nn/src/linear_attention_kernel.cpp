@@ -17,9 +17,9 @@ namespace rf::nn {
 namespace {
 
 // [B,H,F,Dv+1], float64 for any dtype of the data, so that sums over many keys keep small contributions.
-at::Tensor sums_of(const LinearAttentionState& state, const std::vector<int64_t>& shape) {
+at::Tensor sums_of(const LinearAttentionState& state, const std::vector<int64_t>& shape, at::Device device) {
   if (state.sum_BHFD.defined()) return at::cat({state.sum_BHFD, state.norm_BHF1}, -1).to(at::kDouble);
-  return at::zeros({shape[0], shape[1], shape[2], shape[3] + 1}, at::kDouble);
+  return at::zeros({shape[0], shape[1], shape[2], shape[3] + 1}, at::dtype(at::kDouble).device(device));
 }
 
 ops::Rotation rows_for(const ops::Rotation& rotation, const at::Tensor& features) {
@@ -64,10 +64,10 @@ at::Tensor extend(LinearAttentionState& state, at::ScalarType dtype, const at::T
   const std::vector<int64_t> shape = {q_BTHF.size(0), q_BTHF.size(2), q_BTHF.size(3), values};
   const at::Tensor& exponents_BSH = options.key_exponents_BSH;
   check_state(state, dtype, shape, exponents_BSH.defined());
-  at::Tensor sums = sums_of(state, shape), state_exponents;
+  at::Tensor sums = sums_of(state, shape, q_BTHF.device()), state_exponents;
   if (exponents_BSH.defined()) {
     state_exponents = state.maximum_BH.defined() ? state.maximum_BH.to(at::kDouble)
-                                                 : at::full({shape[0], shape[1]}, -INFINITY, at::kDouble);
+                                                 : at::full({shape[0], shape[1]}, -INFINITY, sums.options());
   }
   const at::Tensor out = ops::linear_attention_kernel(q_BTHF, k_BSHF, v_BSHD, options, &sums, state_exponents);
   state.sum_BHFD = sums.narrow(-1, 0, values);

@@ -20,6 +20,7 @@
 #include "layers.h"
 #include "position.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "rf/nn/seed_scope.h"
 #include "tokens.h"
 
@@ -180,7 +181,7 @@ at::Tensor Model::Impl::read_vector(const at::Tensor& hidden_BTC, const Input& i
                              : input.mask_BT.defined()   ? input.mask_BT.ne(0)
                                                          : at::Tensor();
   if (!read_BT.defined()) return hidden_BTC.mean(1);
-  const at::Tensor read_BT1 = read_BT.unsqueeze(2).to(hidden_BTC.scalar_type());
+  const at::Tensor read_BT1 = on_device(read_BT, hidden_BTC.device()).unsqueeze(2).to(hidden_BTC.scalar_type());
   return (hidden_BTC * read_BT1).sum(1) / read_BT1.sum(1).clamp_min(1);
 }
 
@@ -244,29 +245,33 @@ std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
   const c10::NoGradGuard no_grad;
   const EvaluationScope evaluation(*impl_->encoding);
   const NoAutocast no_autocast;
-  const Shared shared = impl_->encoding->shared(make_positions(at::arange(tokens, at::kLong)), at::kFloat);
+  const at::Device device = parameters().at(0).device();
+  Positions positions = make_positions(at::arange(tokens, at::kLong));
+  const Shared shared = impl_->encoding->shared(positions.for_device(device), at::kFloat);
   at::Tensor token_numbers_BSN;  // of tokens that are 0
   if (const int64_t numbers = impl_->encoding->numbers_per_token(); numbers > 0) {
-    token_numbers_BSN = at::zeros({1, shared.positions.key.ids.size(1), numbers}, at::kFloat);
+    token_numbers_BSN = at::zeros({1, shared.positions.key.ids.size(1), numbers}, at::dtype(at::kFloat).device(device));
   }
   at::Tensor query_BTHD, key_BSHD;  // that are 0
   if (impl_->encoding->reads_vectors()) {
     const auto zeros = [&](const at::Tensor& ids) {
-      return at::zeros({1, ids.size(1), impl_->config.num_attention_heads, impl_->config.head_dim()}, at::kFloat);
+      return at::zeros({1, ids.size(1), impl_->config.num_attention_heads, impl_->config.head_dim()},
+                       at::dtype(at::kFloat).device(device));
     };
     query_BTHD = zeros(shared.positions.query.ids);
     key_BSHD = zeros(shared.positions.key.ids);
   }
   std::vector<ops::Terms> layers;
   for (int64_t i = 0; i < impl_->config.num_hidden_layers; ++i) {
-    layers.push_back(impl_->body.terms(i, shared, token_numbers_BSN, query_BTHD, key_BSHD));
+    layers.push_back(terms_on(impl_->body.terms(i, shared, token_numbers_BSN, query_BTHD, key_BSHD), at::kCPU));
   }
   return layers;
 }
 
 const Encoding& Model::position_encoding() const { return impl_->body.encoding(); }
 
-at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
+at::Tensor Model::encode(const Input& given, KeyValueCache* cache) {
+  const Input input = with_layout_on_cpu(given);
   check_input(input, impl_->config, impl_->body.dtype(), cache);
   DropoutKey key = dropout_key_of(input, is_training());
   return impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, {&key, is_training()});
@@ -299,7 +304,8 @@ at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
   return impl_->decoder(impl_->before_decoder(hidden_NC));
 }
 
-Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* cache) {
+Output Model::forward(const Input& given, int64_t num_choices, KeyValueCache* cache) {
+  const Input input = with_layout_on_cpu(given);
   const ModelConfig& config = impl_->config;
   if (num_choices < 1 || (num_choices != 1 && impl_->head != Head::kMultipleChoice)) {
     fail("input", "num_choices must be 1 except for multiple choice, got {}", num_choices);

@@ -18,6 +18,7 @@
 
 #include "known_values.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn {
 
@@ -77,17 +78,31 @@ TokenPositions token_positions(const at::Tensor& given, const char* name) {
          given.defined() ? fmt::format("{} of {} dimensions", toString(given.scalar_type()), given.dim()) : "none");
   }
   TokenPositions tokens;
+  tokens.device = given.device();
   const at::Tensor whole = given.to(at::kLong);
   if (given.dim() == 3) tokens.axes = whole;
   tokens.ids = given.dim() == 3 ? whole.amax(2) : whole.dim() == 1 ? whole.unsqueeze(0) : whole;
   return tokens;
 }
 
-Positions make_positions(const at::Tensor& query, const at::Tensor& key, const at::Tensor& sequences) {
+namespace {
+
+TokenPositions positions_on_cpu(const at::Tensor& given, const char* name) {
+  TokenPositions tokens = token_positions(given, name);
+  tokens.ids = on_cpu(tokens.ids);
+  tokens.axes = on_cpu(tokens.axes);
+  return tokens;
+}
+
+}  // namespace
+
+Positions make_positions(const at::Tensor& query, const at::Tensor& key, const at::Tensor& given_sequences) {
+  const at::Tensor sequences = on_cpu(given_sequences);
   Positions positions;
-  positions.query = token_positions(query, "query");
+  positions.query = positions_on_cpu(query, "query");
   const bool same = !key.defined() || key.is_same(query);
-  positions.key = same ? positions.query : token_positions(key, "key");
+  positions.key = same ? positions.query : positions_on_cpu(key, "key");
+  positions.for_device(positions.query.device);
   at::Tensor &query_ids = positions.query.ids, &key_ids = positions.key.ids;
   if (query_ids.numel() == 0 || key_ids.numel() == 0) {
     for (TokenPositions* side : {&positions.query, &positions.key}) side->first = side->end = side->ids;

@@ -10,6 +10,7 @@
 #include "known_values.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "script_terms.h"
 
 namespace rf::nn {
@@ -74,7 +75,7 @@ class PythonEncoding : public Encoding {
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     check_positions(positions.ids);
     if (!adds_input_) return {};
-    const Stack stack = call("input", positions.ids, static_cast<int64_t>(dtype));
+    const Stack stack = call("input", on_device(positions.ids, positions.device), static_cast<int64_t>(dtype));
     return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
   }
 
@@ -92,7 +93,8 @@ class PythonEncoding : public Encoding {
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     check_positions(positions.query.ids);
     check_positions(positions.key.ids);
-    const Stack stack = call("shared", positions.query.ids, positions.key.ids, static_cast<int64_t>(dtype));
+    const Stack stack = call("shared", on_device(positions.query.ids, positions.device()),
+                             on_device(positions.key.ids, positions.device()), static_cast<int64_t>(dtype));
     Shared shared;
     shared.in_python = std::make_shared<KeptInPython>(stack.at(0).toInt());
     return shared;

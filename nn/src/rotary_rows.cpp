@@ -5,12 +5,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "known_values.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "rf/ops/ops.h"
 
 namespace rf::nn {
@@ -92,7 +94,23 @@ void RotaryEncoding::check_positions(const Positions& positions, at::ScalarType)
   require_one_axis(name_, positions);
 }
 
+namespace {
+
+// By the operator, on the device of the model: packed rows have as many angles as they have tokens and pairs.
+Rotation rows_on_device(const RotaryRows& rows, const TokenPositions& tokens, at::ScalarType dtype) {
+  const auto numbers = [&](const std::vector<double>& x) {
+    return on_device(at::tensor(x, at::kDouble), tokens.device);
+  };
+  const RopeFrequencies& theta = rows.initial();
+  auto [cos, sin] = ops::rope_table(on_device(tokens.ids, tokens.device), numbers(theta.hi), numbers(theta.lo),
+                                    rows.settings().spec.attention_factor, ops::row_dtype(dtype));
+  return {cos, sin};
+}
+
+}  // namespace
+
 Rotation rotation_rows(const RotaryRows& rows, RotarySide side, const TokenPositions& tokens, at::ScalarType dtype) {
+  if (tokens.device.is_cuda() && rows.is_plain() && !tokens.axes.defined()) return rows_on_device(rows, tokens, dtype);
   if (dtype == at::kDouble) return filled<double>(rows, side, tokens, dtype);
   return filled<float>(rows, side, tokens, at::kFloat);
 }

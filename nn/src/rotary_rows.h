@@ -17,7 +17,7 @@
 namespace rf::nn {
 
 // cos and sin for the tokens of one side, [1 or B, T, R/2]. dtype: of queries and keys; float64 gives float64 rows, all
-// others float32.
+// others float32. On the CPU; rows of `rope` with fixed frequencies on the tokens' device.
 Rotation rotation_rows(const RotaryRows& rows, RotarySide side, const TokenPositions& tokens, at::ScalarType dtype);
 // Same, for frequencies [R/2] that may be trained: gradients reach them. ids: int64 [1 or B, T].
 Rotation trained_rotation_rows(const RopeSpec& spec, const at::Tensor& freqs, const at::Tensor& ids,

@@ -8,6 +8,7 @@
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "rf/nn/encoding.h"
 #include "script_terms.h"
 
@@ -59,7 +60,7 @@ struct ScriptEncoding : torch::CustomClassHolder {
     return with_value_errors([&] {
       const ParameterScope scope = tensors.in_place(given);
       const at::Tensor added = encoding->input(make_positions(positions).query, static_cast<at::ScalarType>(dtype));
-      return added.defined() ? MaybeTensor(added) : std::nullopt;
+      return added.defined() ? MaybeTensor(on_device(added, positions.device())) : std::nullopt;
     });
   }
 
@@ -112,7 +113,10 @@ struct ScriptEncoding : torch::CustomClassHolder {
       const Positions where =
           make_positions(positions, key_positions.value_or(at::Tensor()), sequences.value_or(at::Tensor()));
       const Shared shared = encoding->shared(where, static_cast<at::ScalarType>(dtype));
-      return lists_of(encoding->terms(layer, shared, of_layer));
+      Terms terms = encoding->terms(layer, shared, of_layer);
+      terms.query_positions = on_device(terms.query_positions, where.device());
+      terms.key_positions = on_device(terms.key_positions, where.device());
+      return lists_of(terms);
     });
   }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn {
 
@@ -41,6 +42,14 @@ at::Tensor sequences_of(const Input& input) {
 
 }  // namespace
 
+Input with_layout_on_cpu(Input input) {
+  for (at::Tensor* x :
+       {&input.mask_BT, &input.segments_BT, &input.ends_N, &input.positions_BT, &input.real_positions_BT}) {
+    *x = on_cpu(*x);
+  }
+  return input;
+}
+
 Tokens make_tokens(const Input& input, KeyValueCache* cache) {
   const int64_t batch = input.ids_BT.size(0), tokens = input.ids_BT.size(1), before = cache ? cache->tokens : 0;
   at::Tensor query_BT =
@@ -68,11 +77,12 @@ Tokens make_tokens(const Input& input, KeyValueCache* cache) {
   if (packed && before == 0) result.ends_N = input.ends_N;
   result.positions = result.ends_N.defined() ? packed_positions(query_BT, sequences_BS, result.ends_N)
                                              : make_positions(query_BT, key_BS, sequences_BS);
+  result.positions.for_device(input.ids_BT.device());
   result.positions.query.real = result.positions.key.real = input.real_positions_BT;
   if (packed) {
     result.sequences_BS = sequences_BS;
   } else if (sequences_BS.defined()) {
-    result.key_mask_BS = sequences_BS.ge(0);
+    result.key_mask_BS = on_device(sequences_BS.ge(0), input.ids_BT.device());
   }
   return result;
 }
@@ -85,18 +95,21 @@ AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window
   return {tokens.positions, attend, window};
 }
 
-AttentionContext cross_attention_context(int64_t queries, int64_t keys, const at::Tensor& mask_BS) {
-  const at::Tensor attend = mask_BS.defined() ? mask_BS.unsqueeze(1).unsqueeze(2) : at::Tensor();
-  return {make_positions(at::arange(queries, at::kLong), at::arange(keys, at::kLong)), attend, TokenWindow{}};
+AttentionContext cross_attention_context(const at::Tensor& ids_BT, int64_t keys, const at::Tensor& mask_BS) {
+  const at::Tensor on_ids_BS = on_device(mask_BS, ids_BT.device());
+  const at::Tensor attend = mask_BS.defined() ? on_ids_BS.unsqueeze(1).unsqueeze(2) : at::Tensor();
+  Positions positions = make_positions(at::arange(ids_BT.size(1), at::kLong), at::arange(keys, at::kLong));
+  return {positions.for_device(ids_BT.device()), attend, TokenWindow{}};
 }
 
 void select_rows(KeyValueCache& cache, const at::Tensor& rows_N) {
+  const auto taken = [&](const at::Tensor& x) { return x.index_select(0, on_device(rows_N, x.device())); };
   const auto select = [&](at::Tensor& of_rows) {
-    if (of_rows.defined() && of_rows.size(0) == cache.batch) of_rows = of_rows.index_select(0, rows_N);
+    if (of_rows.defined() && of_rows.size(0) == cache.batch) of_rows = taken(of_rows);
   };
   // [1, ..]: the same for all rows.
   const auto select_unless_shared = [&](at::Tensor& of_rows) {
-    if (of_rows.defined() && of_rows.size(0) > 1) of_rows = of_rows.index_select(0, rows_N);
+    if (of_rows.defined() && of_rows.size(0) > 1) of_rows = taken(of_rows);
   };
   for (KeyValueCache::Layer& layer : cache.layers) {
     if (!layer.key_BSHD.defined()) fail("cache", "rows must be those of softmax attention, got linear attention's");

@@ -9,6 +9,9 @@
 
 namespace rf::nn {
 
+// The input with positions, segments, their ends and the mask on the CPU (devices.h).
+Input with_layout_on_cpu(Input input);
+
 // Throws Error for wrong shapes and dtypes; ids, types and masks out of range (with the value and its place); empty
 // input; negative positions; segments together with a mask; encoder states without cross-attention or the reverse; a
 // cache in a model that is not causal, or from another batch or model. dtype: of keys and values.
@@ -21,7 +24,8 @@ Input with_training_positions(const Input& input, const TrainingPositions& how, 
 
 struct Tokens {
   Positions positions;      // queries: the new tokens; keys: cached and new tokens
-  at::Tensor key_mask_BS;   // bool; padding is false; undefined: no padding, or marked in sequences_BS
+  at::Tensor key_mask_BS;   // bool, on the device of the ids; padding is false; undefined: no padding, or marked in
+                            // sequences_BS
   at::Tensor sequences_BS;  // of packed rows, else undefined
   at::Tensor ends_N;        // of their runs (Input::ends_N), if known
 };
@@ -32,6 +36,6 @@ Tokens make_tokens(const Input& input, KeyValueCache* cache);
 // Queries attend to the keys of their sequence that are not padding and inside the window.
 AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window);
 // Every query attends to every encoder state that the mask allows, regardless of position.
-AttentionContext cross_attention_context(int64_t queries, int64_t keys, const at::Tensor& mask_BS);
+AttentionContext cross_attention_context(const at::Tensor& ids_BT, int64_t keys, const at::Tensor& mask_BS);
 
 }  // namespace rf::nn

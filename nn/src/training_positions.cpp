@@ -74,7 +74,7 @@ Input with_training_positions(const Input& input, const TrainingPositions& how, 
   at::Tensor given = input.positions_BT.defined() ? input.positions_BT : at::arange(tokens, at::kLong);
   if (given.dim() == 3) fail(kTrainingWhere, "positions must have one axis, got {}", given.size(2));
   const at::Tensor drawn_BT = given.expand({batch, tokens}).clone();
-  cpu_data<int64_t>(drawn_BT, "positions");
+  check_on_cpu(drawn_BT, "positions");
   const bool is_real = how.kind == TrainingPositions::Kind::kAugmented;
   const at::Tensor real_BT = is_real ? drawn_BT.to(at::kDouble) : at::Tensor();
   const at::Tensor segments_BT =

@@ -50,7 +50,8 @@ struct TranslationModel::Impl {
     ModelConfig config;
     std::shared_ptr<Encoding> encoding;
     Body body;
-    at::Tensor run(const Input& input, KeyValueCache* cache, const Dropout& drop) const {
+    at::Tensor run(const Input& given, KeyValueCache* cache, const Dropout& drop) const {
+      const Input input = with_layout_on_cpu(given);
       check_input(input, config, body.dtype(), cache);
       return body.encode(input, cache, drop);
     }

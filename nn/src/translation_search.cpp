@@ -18,6 +18,7 @@
 
 #include "rf/io/error.h"
 #include "rf/model/beam_results.h"
+#include "rf/nn/devices.h"
 
 namespace rf::nn {
 
@@ -112,13 +113,14 @@ class BatchSearch {
     for (const std::vector<int32_t>& source : sources) {
       sentences_.emplace_back(options, most_tokens(std::ssize(source)), static_cast<int32_t>(config.eos_token_id));
     }
-    const at::Tensor ids_BS = padded_rows(sources, config.pad_token_id);
+    const at::Tensor ids_BS = on_model(padded_rows(sources, config.pad_token_id));
     mask_ = ids_BS.ne(config.pad_token_id);
     states_ = model.encode(ids_BS, mask_);
   }
 
   std::vector<Translation> run() {
-    at::Tensor target = at::full({std::ssize(sentences_), 1}, model_.config().decoder_start_token_id, at::kLong);
+    at::Tensor target =
+        on_model(at::full({std::ssize(sentences_), 1}, model_.config().decoder_start_token_id, at::kLong));
     place();
     while (true) {
       const auto [scores_RK, ids_RK] = step(target);
@@ -133,6 +135,8 @@ class BatchSearch {
   }
 
  private:
+  at::Tensor on_model(const at::Tensor& x) const { return on_device(x, model_.parameters().at(0).device()); }
+
   // The maximum length of a translation, limited by a position table.
   int64_t most_tokens(int64_t source_tokens) const {
     constexpr double kMaxTokens = 1 << 30;
@@ -149,7 +153,7 @@ class BatchSearch {
     return most;
   }
 
-  // Scores and ids of the best tokens after each row.
+  // Scores and ids of the best tokens after each row, on the CPU.
   std::tuple<at::Tensor, at::Tensor> step(const at::Tensor& target_RT) {
     KeyValueCache* const cache = options_.cache == SearchOptions::Cache::kUsed ? &cache_ : nullptr;
     const at::Tensor hidden_RTC = model_.decode(target_RT, states_, mask_, cache);
@@ -158,7 +162,8 @@ class BatchSearch {
     at::Tensor scores_RV = at::log_softmax(logits_RV, -1);
     scores_RV.select(1, model_.config().pad_token_id).fill_(-std::numeric_limits<float>::infinity());
     const int64_t candidates = std::min(2 * options_.beams, scores_RV.size(1) - 1);
-    return at::topk(scores_RV, candidates, -1);
+    const auto [best_RK, ids_RK] = at::topk(scores_RV, candidates, -1);
+    return {on_cpu(best_RK), on_cpu(ids_RK)};
   }
 
   void advance(const at::Tensor& scores_RK, const at::Tensor& ids_RK) {
@@ -192,12 +197,12 @@ class BatchSearch {
   }
 
   at::Tensor next_target(const at::Tensor& target_RT, const std::vector<int64_t>& parents) {
-    const at::Tensor rows = at::tensor(parents, at::kLong);
+    const at::Tensor rows = on_model(at::tensor(parents, at::kLong));
     std::vector<int64_t> last;
     for (SentenceSearch& sentence : sentences_) {
       for (const TargetBeam& beam : sentence.beams()) last.push_back(beam.ids.back());
     }
-    const at::Tensor last_R1 = at::tensor(last, at::kLong).unsqueeze(1);
+    const at::Tensor last_R1 = on_model(at::tensor(last, at::kLong)).unsqueeze(1);
     if (options_.cache == SearchOptions::Cache::kUsed) {
       select_rows(cache_, rows);
       return last_R1;

@@ -1,7 +1,9 @@
 // Choices and frequencies of core (rf/ops/kernels.h).
 #include "rf/ops/kernels.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <string_view>
@@ -16,6 +18,29 @@ bool reference_is_asked_for() {
   const std::string_view target = rf_target();
   TORCH_CHECK_VALUE(!target.empty(), rf_last_error());
   return target == "ref";
+}
+
+namespace {
+
+// The answer of the Python package (python/roformer_cpp/gpu/library.py).
+std::string missing_on_gpu(c10::Device device) {
+  const auto op = c10::Dispatcher::singleton().findSchema({"roformer::gpu_missing", ""});
+  if (!op) return "the Python package roformer_cpp, which has the kernels of GPUs, got a process without it";
+  torch::jit::Stack stack = {c10::IValue(device)};
+  op->callBoxed(stack);
+  return stack.at(0).toOptional<std::string>().value_or("");
+}
+
+}  // namespace
+
+std::string missing_on(c10::Device device) {
+  if (device.is_cpu()) return {};
+  if (!device.is_cuda()) return "tensors on the CPU or a CUDA device, got " + device.str();
+  const std::string missing = missing_on_gpu(device);
+  if (!missing.empty()) {
+    TORCH_WARN_ONCE("[attention] on ", device, " torch's operations compute attention: the kernels need ", missing);
+  }
+  return missing;
 }
 
 std::string linear_backend(c10::ScalarType dtype, int64_t rows) {

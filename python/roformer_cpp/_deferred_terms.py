@@ -70,7 +70,8 @@ def called_terms(call: Call) -> Terms:
 
 def lowered(*tensors: Tensor) -> list[Tensor]:
     """What autocast does to the inputs of attention."""
-    if not torch.is_autocast_enabled("cpu"):
+    device = tensors[0].device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return list(tensors)
-    dtype = torch.get_autocast_dtype("cpu")
+    dtype = torch.get_autocast_dtype(device)
     return [x.to(dtype) if x.dtype != torch.float64 else x for x in tensors]

@@ -1,6 +1,7 @@
 """Finds the libraries of the package, and loads the libraries that register operators with PyTorch."""
 
 import os
+import sys
 import warnings
 from pathlib import Path
 
@@ -47,8 +48,9 @@ def program() -> str:
 
 def program_environment(program: str) -> dict[str, str]:
     """This process's environment for the program. The program of a wheel looks for PyTorch next to the package. If
-    PyTorch is elsewhere, as with system packages, LD_LIBRARY_PATH names its libraries."""
-    environment = dict(os.environ)
+    PyTorch is elsewhere, as with system packages, LD_LIBRARY_PATH names its libraries. On a GPU the program starts
+    itself inside the Python of ROFORMER_PYTHON, by default this one."""
+    environment = {"ROFORMER_PYTHON": sys.executable, **os.environ}
     package = Path(program).parents[1]
     if package != Path(__file__).resolve().parent or (package.parent / "torch").exists():
         return environment

@@ -71,6 +71,11 @@ def _apart(results: Iterable[Tensor], given: Iterable[Tensor]) -> list[Tensor]:
     return apart
 
 
+def _without_autocast(tensors: list[Tensor]) -> torch.autocast:
+    """Switches autocast off on the tensors' device."""
+    return torch.autocast(next((x.device.type for x in tensors), "cpu"), enabled=False)
+
+
 def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., list[Tensor]]:
     """An operator ``roformer_python::<name>`` with gradients.
 
@@ -84,13 +89,13 @@ def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., li
     """
 
     def forward(words, tensors, names, numbers, reals):
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.no_grad(), _without_autocast(tensors):
             return _apart(compute(Call.of(words, tensors, names, numbers, reals)), tensors)
 
     def backward(words, tensors, names, numbers, reals, grads, needs):
         # A kernel of an operator runs below autograd; the pass that records starts with the keys of a plain call.
         keys = torch._C._ForceDispatchKeyGuard(_INCLUDED, _EXCLUDED)
-        with keys, torch.enable_grad(), torch.autocast("cpu", enabled=False):
+        with keys, torch.enable_grad(), _without_autocast(tensors):
             leaves = [x.detach().requires_grad_(need) for x, need in zip(tensors, needs, strict=True)]
             before = torch.get_rng_state()
             found = compute(Call.of(words, leaves, names, numbers, reals))

@@ -24,10 +24,10 @@ _LIBRARY = "libroformer_cli.so"
 _MISUSE = 2  # the program's exit code for a wrong command line
 _SHARED = "Under torchrun, every process runs this command, and the first one writes and prints. "
 _SHARED_OPTIONS = """\
-  --backend TEXT     Backend of torch.distributed; default: gloo
+  --backend TEXT     Backend of torch.distributed; default: gloo, and nccl for tensors on GPUs
   --timeout SECONDS  Longest wait for another process before the job ends; default: 600
 """
-_ALONE = ("compare",)  # commands of one process
+_ALONE = ("compare", "train-translation")  # commands of one process
 _HELP = """\
 {shared}Options of the launcher:
   --import MODULE    Python module to load before, such as one that registers encodings; several times for several
@@ -50,7 +50,7 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
         return _run([command, "--help"], "")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--import", dest="modules", action="append", default=[])
-    parser.add_argument("--backend", default="gloo")
+    parser.add_argument("--backend", default=None)
     parser.add_argument("--timeout", type=_seconds, default=600.0)
     try:
         own, arguments = parser.parse_known_args(arguments)
@@ -94,6 +94,7 @@ def pretrain(
     seed: int | None = None,
     threads: int | None = None,
     profile: str | None = None,
+    device: str | None = None,
 ) -> None:
     """Trains a language model together with the other processes of ``torch.distributed``'s default group, which the
     caller has made. Every process calls this. Without a group, this process trains alone.
@@ -102,7 +103,7 @@ def pretrain(
         run: the run file, or its keys as a dictionary. With ``resume`` it may be None: the run's own.
         data: the directory that ``prepare`` made: the same content for every process.
         output: directory of the run, on a file system that all processes share.
-        resume, seed, threads, profile: as of :func:`roformer_cpp.pretrain`.
+        resume, seed, threads, profile, device: as of :func:`roformer_cpp.pretrain`.
 
     Raises:
         RuntimeError: training ended early; the reason is on standard error of the first process, and the exception has
@@ -165,12 +166,21 @@ def _is_first_with(arguments: list[str], store: Any, rank: int) -> bool:
     return store.get("roformer/arguments").decode() != words
 
 
-def _make_group(backend: str, timeout: float, arguments: list[str]) -> tuple[str, bool]:
+def _default_backend() -> str:
+    """Numbers of the job are on the CPU also where weights and gradients are on GPUs."""
+    import torch.distributed
+
+    has_gpus = torch.cuda.is_available() and torch.distributed.is_nccl_available()
+    return "cpu:gloo,cuda:nccl" if has_gpus else "gloo"
+
+
+def _make_group(backend: str | None, timeout: float, arguments: list[str]) -> tuple[str, bool]:
     """Makes the group that torchrun's variables describe; its name, and whether this process says what is wrong with
     these arguments of the program."""
     import torch.distributed
     from torch.distributed.rendezvous import rendezvous
 
+    backend = backend or _default_backend()
     limit = timedelta(seconds=timeout)
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
@@ -216,8 +226,10 @@ def _agreed_start(store: Any, rank: int, size: int, timeout: float) -> str:
 
 
 def _run(arguments: Sequence[str], group: str, *, says_misuse: bool = True) -> int:
-    import torch  # noqa: F401 - the libraries that train use the one of this process
+    import torch
 
+    if torch.cuda.is_available():
+        from . import _torch  # noqa: F401 - the kernels of GPUs
     folder = next((folder for folder in _library.folders() if (folder / _LIBRARY).exists()), None)
     if folder is None:
         raise ImportError(f"[roformer_cpp] {_LIBRARY} must be built, got none. {_library.HINT}")

@@ -31,6 +31,7 @@ _INPUTS = (
     *("input_ids", "attention_mask", "token_type_ids", "segments", "positions"),
     *("encoder_hidden", "encoder_mask"),
 )
+_LAYOUT = ("attention_mask", "segments", "positions")  # read on the CPU, so they may be there
 _ALL_TOKENS = 2**63 - 1
 _MISSING_FILE = "missing file: "  # of nn/src/script_terms.h
 
@@ -139,7 +140,8 @@ class Model(ScriptModule):
     def _check_devices(self, **given: Tensor) -> None:
         first = self._tensors()[0]
         if not first.is_meta:  # the call itself reports a model without values
-            check_devices("input", **{"the model": first}, **given)
+            on_cpu = [name for name in _LAYOUT if name in given and given[name].is_cpu]
+            check_devices("input", **{"the model": first}, **{x: y for x, y in given.items() if x not in on_cpu})
 
     def _whole(
         self, given: dict[str, Tensor], method: str, num_choices: int, dropout_key: tuple[int, int] | None
@@ -149,7 +151,8 @@ class Model(ScriptModule):
         if self.training and dropout_key is None:
             key = torch.randint(-(2**63), 2**63 - 1, ())
         mode = "train" if self.training else "eval"
-        autocast = str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else ""
+        device = given["input_ids"].device.type
+        autocast = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else ""
         numbers = [num_choices] if dropout_key is None else [num_choices, *dropout_key]
         tensors = {"model": self._tensors(), "dropout_key": key} | given
         found = _operator(*Call([self._text, mode, method, autocast], tensors, numbers).flat())
@@ -241,7 +244,8 @@ def _compute(call: Call) -> list[Tensor]:
     given = {name: tensors[0] for name, tensors in groups.items() if name not in ("model", "dropout_key")}
     key = list(numbers[1:]) or ([_seed(int(call.one("dropout_key"))), 0] if "dropout_key" in groups else None)
     tensors, training = groups["model"], mode == "train"
-    with torch.autocast("cpu", getattr(torch, autocast.removeprefix("torch.") or "bfloat16"), enabled=bool(autocast)):
+    device = call.one("input_ids").device.type
+    with torch.autocast(device, getattr(torch, autocast.removeprefix("torch.") or "bfloat16"), enabled=bool(autocast)):
         if method == "encode":
             return [script.encode(tensors, training, given, None, key)]
         found = script.forward(tensors, training, given, numbers[0], None, key)

@@ -77,6 +77,7 @@ def pretrain(
     seed: int | None = None,
     threads: int | None = None,
     profile: str | None = None,
+    device: str | None = None,
     verbose: bool = False,
 ) -> Pretraining:
     """Trains a language model on prepared data, as `roformer pretrain` does (docs/pretraining.md).
@@ -97,6 +98,7 @@ def pretrain(
         seed: of all random numbers, in place of the run file's.
         threads: threads to compute with. Default: all, or ``OMP_NUM_THREADS``.
         profile: optimizer steps to profile, ``"20"`` or ``"20:25"``; the trace and a table are in the output directory.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``: a GPU if PyTorch sees one, which is the default.
         verbose: show what the program says, and from time to time its progress, on ``sys.stderr``. Otherwise its
             warnings are Python's.
 
@@ -159,6 +161,7 @@ def finetune(
     callback: Callback | Sequence[Callback] | None = None,
     seed: int | None = None,
     threads: int | None = None,
+    device: str | None = None,
     verbose: bool = False,
 ) -> Finetuning:
     """Trains a model for a task, as `roformer finetune` does (docs/finetuning.md). The same call continues work that
@@ -181,7 +184,7 @@ def finetune(
         format: of the files, where their names do not tell it; ``quotes=False``: quotation marks are text.
         dictionary, user_dictionaries: of a tokenizer that segments.
         callback: as for :func:`pretrain`; each dictionary has its run as ``"run"``: ``"lr-3e-05/seed-1"``.
-        seed, threads, verbose: as for :func:`pretrain`.
+        seed, threads, device, verbose: as for :func:`pretrain`.
 
     Options and defaults are as in the command (docs/finetuning.md).
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -104,14 +105,15 @@ def test_the_program_of_a_wheel_finds_torch_elsewhere(tmp_path, monkeypatch):
     program = str(package / "bin" / "roformer")
     package.mkdir(parents=True)
     monkeypatch.setenv("LD_LIBRARY_PATH", known)
-    assert _library.program_environment(program) == dict(os.environ)  # of a build
+    plain = {"ROFORMER_PYTHON": sys.executable, **os.environ}
+    assert _library.program_environment(program) == plain  # of a build
     monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
     torch = Path(find_spec("torch").origin).parent
     assert _library.program_environment(program)["LD_LIBRARY_PATH"] == f"{torch / 'lib'}:{known}"
     monkeypatch.delenv("LD_LIBRARY_PATH")
     assert _library.program_environment(program)["LD_LIBRARY_PATH"] == str(torch / "lib")
     (package.parent / "torch").mkdir()
-    assert _library.program_environment(program) == dict(os.environ)
+    assert _library.program_environment(program) == {"ROFORMER_PYTHON": sys.executable, **os.environ}
 
 
 def test_bad_arguments_of_preparation(prepared, tmp_path):

@@ -1,6 +1,8 @@
 // The files of checkpoints, and reading them (checkpoint.h).
 #include "checkpoint.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -210,7 +212,8 @@ std::map<std::string, std::vector<StoredPart>> stored_parts(const std::vector<io
 // Copies the overlap of the stored parts with `part`, and returns the count of copied numbers.
 int64_t fill(const MomentPart& part, const std::vector<StoredPart>& stored) {
   const int64_t end = part.begin + part.values.numel();
-  auto* const values = part.values.mutable_data_ptr<float>();
+  const at::Tensor on_cpu = part.values.is_cpu() ? part.values : at::empty(part.values.sizes(), at::kFloat);
+  auto* const values = on_cpu.mutable_data_ptr<float>();
   int64_t filled = 0;
   for (const StoredPart& from : stored) {
     const int64_t low = std::max(part.begin, from.begin), high = std::min(end, from.begin + std::ssize(from.values));
@@ -218,6 +221,7 @@ int64_t fill(const MomentPart& part, const std::vector<StoredPart>& stored) {
     std::copy_n(from.values.data() + (low - from.begin), high - low, values + (low - part.begin));
     filled += high - low;
   }
+  if (!part.values.is_cpu()) part.values.copy_(on_cpu);
   return filled;
 }
 

@@ -90,7 +90,7 @@ void CheckpointWriter::copy(const TakeModel& take, const AdamW& optimizer) {
   std::vector<MomentPart> parts = optimizer.moments_to_write(plan_.ranks);
   for (size_t i = 0; i < parts.size(); ++i) {
     const at::Tensor values = parts[i].values;
-    parts[i].values = i < moments_.size() ? moments_[i].values : at::empty_like(values);
+    parts[i].values = i < moments_.size() ? moments_[i].values : at::empty_like(values, at::kCPU);
     parts[i].values.copy_(values);
   }
   moments_ = std::move(parts);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compare_table.h"
+#include "device.h"
 #include "held_out.h"
 #include "metrics_log.h"
 #include "rf/data/identity.h"
@@ -114,6 +115,7 @@ class Comparison {
   Comparison(const CompareOptions& options, io::Progress& progress)
       : options_(options),
         progress_(progress),
+        device_(open_device("compare", options.device)),
         base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))) {
     if (options_.seeds < 1) fail("compare", "seeds must be at least 1, got {}", options_.seeds);
     if (!base_.init_from.empty()) {
@@ -243,7 +245,8 @@ class Comparison {
     PretrainOptions pretraining;
     pretraining.data_dir = options_.data_dir;
     pretraining.note = options_.note;
-    const TensorMemoryScope memory;
+    pretraining.device = options_.device;
+    const TensorMemoryScope memory(device_.type());
     const nlohmann::json run_file = to_json(config_of(arm, seed));
     if (options_.before) options_.before(directory, run_file);
     PretrainReport report;
@@ -282,6 +285,7 @@ class Comparison {
   // Held-out loss at every length, with the seed of the run file, so that all runs are measured on the same masks.
   void measure(const std::string& directory, CompareRun& run) {
     const auto model = nn::load_model(directory, head_of(base_.objective, base_.pairs), at::kFloat);
+    model->to(device_);
     for (const int64_t length : report_.lengths) {
       const auto evaluation = held_out_->measure_length(*model, base_, length, batch_tokens(base_.stages.back()),
                                                         progress_, options_.note, Ranks::alone());
@@ -297,6 +301,7 @@ class Comparison {
 
   const CompareOptions& options_;
   io::Progress& progress_;
+  const at::Device device_;
   RunConfig base_;
   std::optional<text::Vocabulary> vocabulary_;
   std::optional<HeldOut> held_out_;

@@ -3,8 +3,8 @@
 //   loss            = scale * sum_n (log sum_v exp(z_nv) - z_n,label(n))
 //   d loss / d z_nv = scale * (softmax(z_n)_v - [v = label(n)])
 //
-// in float32, by rf_cross_entropy. With label smoothing e (Szegedy et al. 2016, arXiv 1512.00567, section 7) the target
-// is 1 - e at the label and e more spread evenly over all V classes:
+// in float32, on the CPU by rf_cross_entropy, on other devices by torch. With label smoothing e (Szegedy et al. 2016,
+// arXiv 1512.00567, section 7) the target is 1 - e at the label and e more spread evenly over all V classes:
 //
 //   loss            = .. + scale * e * sum_n (z_n,label(n) - mean_v z_nv)
 //   d loss / d z_nv = .. + scale * e * ([v = label(n)] - 1/V)
@@ -18,7 +18,8 @@ namespace rf::train {
 
 // The sum over n, nats.
 double summed_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N);
-// A float32 scalar with a gradient, which overwrites the logits, in their own type: they have an autograd history.
+// A float32 scalar with a gradient, which on the CPU overwrites the logits, in their own type: they have an autograd
+// history.
 at::Tensor scaled_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale,
                                 double label_smoothing = 0);
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "checkpoint.h"
+#include "device.h"
 #include "finetune_data.h"
 #include "finetune_run.h"
 #include "interrupt.h"
@@ -382,6 +383,7 @@ class Finetuning {
     const FinetuneRun& best = runs_[best_rate(rates).best];
     for (const FinetuneRun& run : runs_) report_["runs"].push_back(to_json(run));
     model_.model = nn::load_model(run_dir(best.learning_rate, best.seed), model_.task->head(), at::kFloat);
+    model_.model->to(open_device("finetune", options_.device));
     nlohmann::json& chosen = report_["chosen"];
     chosen = {{"learning_rate", best.learning_rate}, {"seed", best.seed}, {"step", best.best_step}};
     const Split sample = data_.train.sample(kTrainSample);

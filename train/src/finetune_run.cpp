@@ -6,6 +6,7 @@
 
 #include "autocast.h"
 #include "checkpoint_writer.h"
+#include "device.h"
 #include "finetune_data.h"
 #include "metrics_log.h"
 #include "optimizer.h"
@@ -118,8 +119,9 @@ class Run {
     const int64_t step = run_.steps + 1;
     double loss = 0;
     {
-      const AutocastScope autocast(options_.precision);
-      TaskBatch batch = make_batch(examples, model_.model->config().pad_token_id);
+      const at::Device device = device_of(*model_.model);
+      const AutocastScope autocast(options_.precision, device);
+      TaskBatch batch = make_batch(examples, model_.model->config().pad_token_id, device);
       batch.input.dropout_key = nn::DropoutKey{run_.seed, static_cast<uint64_t>(step)};
       const at::Tensor logits_NL = logits_of(model_.model->forward(batch.input), batch, model_.task->head());
       const TaskLoss of_batch = task_loss(*model_.task, batch, logits_NL, options_.label_smoothing);
@@ -241,6 +243,7 @@ bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, cons
   const std::optional<std::string> checkpoint = newest_checkpoint(directory);
   model.model = checkpoint ? nn::load_model(*checkpoint, model.task->head(), at::kFloat)
                            : initial_model(options, *model.task, run.seed);
+  model.model->to(open_device("finetune", options.device));
   model.model->train();
   return Run(options, data, tokenizer, model, directory, checkpoint, progress, run).go(interrupt);
 }

@@ -54,7 +54,7 @@ void require_same_weights(const Ranks& ranks, const nn::Model& model) {
   if (ranks.size() == 1) return;
   uint64_t hash = 0;
   for (const Parameter& parameter : trained_parameters(model)) {
-    const at::Tensor weight = parameter.weight.detach().contiguous();
+    const at::Tensor weight = parameter.weight.detach().to(at::kCPU).contiguous();
     hash = XXH3_64bits_withSeed(weight.const_data_ptr(), weight.nbytes(), hash);
   }
   ranks.require_same("the model", {{"weights", fmt::format("{:016x}", hash)}});

@@ -11,7 +11,9 @@
 
 #include "autocast.h"
 #include "cross_entropy.h"
+#include "device.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 
 namespace rf::train {
 
@@ -38,7 +40,7 @@ class EvaluationMode {
 
 }  // namespace
 
-LanguageBatch to_tensors(const data::Batch& batch) {
+LanguageBatch to_tensors(const data::Batch& batch, at::Device device) {
   const std::vector<int64_t> shape = {batch.batch_size, batch.length};
   const int64_t places = static_cast<int64_t>(batch.places.size());
   LanguageBatch result;
@@ -58,6 +60,10 @@ LanguageBatch to_tensors(const data::Batch& batch) {
     result.pair_labels_P = to_tensor(batch.pair_labels, {pairs}, at::kLong);
   }
   result.real_tokens = batch.real_tokens;
+  for (at::Tensor* x : {&result.input.ids_BT, &result.input.types_BT, &result.places_N, &result.labels_N,
+                        &result.pair_places_P, &result.pair_labels_P}) {
+    *x = nn::on_device(*x, device);
+  }
   return result;
 }
 
@@ -71,8 +77,8 @@ LanguageLogits language_logits(nn::Model& model, const LanguageBatch& batch) {
   return logits;
 }
 
-int64_t correct_pairs(const at::Tensor& logits_P2, const at::Tensor& labels_P) {
-  return logits_P2.argmax(-1).eq(labels_P).sum().item<int64_t>();
+at::Tensor correct_pairs(const at::Tensor& logits_P2, const at::Tensor& labels_P) {
+  return logits_P2.argmax(-1).eq(labels_P).sum();
 }
 
 double label_loss_sum(nn::Model& model, const LanguageBatch& batch) {
@@ -97,7 +103,7 @@ struct BatchSums {
 BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel& unigram) {
   BatchSums sums;
   if (batch.places.empty() && batch.pair_places.empty()) return sums;
-  const LanguageBatch tensors = to_tensors(batch);
+  const LanguageBatch tensors = to_tensors(batch, device_of(model));
   const LanguageLogits logits = language_logits(model, tensors);
   for (const int64_t id : batch.labels) sums.unigram_loss += unigram.cost(id);
   sums.predicted = static_cast<double>(batch.labels.size());
@@ -107,7 +113,7 @@ BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel
   }
   if (logits.pairs_P2.defined()) {
     sums.pair_loss = summed_cross_entropy(logits.pairs_P2, tensors.pair_labels_P);
-    sums.correct_pairs = static_cast<double>(correct_pairs(logits.pairs_P2, tensors.pair_labels_P));
+    sums.correct_pairs = static_cast<double>(correct_pairs(logits.pairs_P2, tensors.pair_labels_P).item<int64_t>());
     sums.pairs = static_cast<double>(tensors.pairs());
   }
   return sums;
@@ -136,7 +142,7 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
                                const Ranks& ranks) {
   const EvaluationMode mode(model);
   const at::NoGradGuard no_grad;
-  const AutocastScope autocast(precision);
+  const AutocastScope autocast(precision, device_of(model));
   std::vector<BatchSums> own;
   int64_t row = 0, done = 0;
   data::Batch batch;

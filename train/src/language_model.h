@@ -37,17 +37,18 @@ struct LanguageBatch {
   int64_t pairs() const { return pair_labels_P.defined() ? pair_labels_P.numel() : 0; }
 };
 
-// Copies the batch. Segments, their ends and positions are left out of the input if every row is one segment without
-// padding: the model's defaults then compute the same, faster.
-LanguageBatch to_tensors(const data::Batch& batch);
+// Copies the batch; ids, types, places and labels to `device`, without waiting for it. Segments, their ends and
+// positions are left out of the input if every row is one segment without padding: the model's defaults then compute
+// the same, faster.
+LanguageBatch to_tensors(const data::Batch& batch, at::Device device = at::kCPU);
 
 // The logits of one forward pass: at the batch's predicted positions, and of its pairs; undefined without them.
 struct LanguageLogits {
   at::Tensor labels_NV, pairs_P2;
 };
 LanguageLogits language_logits(nn::Model& model, const LanguageBatch& batch);
-// Pairs whose class has the larger logit.
-int64_t correct_pairs(const at::Tensor& logits_P2, const at::Tensor& labels_P);
+// Pairs whose class has the larger logit: their number, int64, a scalar.
+at::Tensor correct_pairs(const at::Tensor& logits_P2, const at::Tensor& labels_P);
 // Cross-entropy of the labels, summed, nats.
 double label_loss_sum(nn::Model& model, const LanguageBatch& batch);
 

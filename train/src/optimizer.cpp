@@ -2,10 +2,13 @@
 // over the gradients.
 #include "optimizer.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -71,18 +74,26 @@ AdamW::Gradients AdamW::gradients() const {
   return all;
 }
 
-double AdamW::norm_of(const Gradients& gradients, int64_t step) const {
+at::Tensor AdamW::norms_of(const Gradients& gradients) {
+  std::vector<at::Tensor> norms;
+  for (const std::vector<at::Tensor>& of_group : gradients) {
+    if (of_group.empty()) continue;
+    for (const at::Tensor& norm : at::_foreach_norm(of_group)) norms.push_back(norm.to(at::kFloat));
+  }
+  return norms.empty() ? at::zeros({0}, at::kFloat) : at::stack(norms);
+}
+
+double AdamW::norm_of(const at::Tensor& norms, int64_t step) const {
   double sum_of_squares = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    if (gradients[g].empty()) continue;
-    const std::vector<at::Tensor> norms = at::_foreach_norm(gradients[g]);
-    for (size_t i = 0; i < norms.size(); ++i) {
-      const double norm = norms[i].item<float>();
+  const auto* next = norms.const_data_ptr<float>();
+  for (const Group& group : groups_) {
+    for (const std::string& name : group.names) {
+      const double norm = *next++;
       if (!std::isfinite(norm)) {
         throw Diverged("train",
                        fmt::format("the gradient must be finite, got {} in {} at step {}; try a lower learning_rate or "
                                    "a longer warm-up",
-                                   norm, groups_[g].names[i], step),
+                                   norm, name, step),
                        step);
       }
       sum_of_squares += norm * norm;
@@ -92,15 +103,29 @@ double AdamW::norm_of(const Gradients& gradients, int64_t step) const {
 }
 
 double AdamW::step(double learning_rate, int64_t step) {
+  return norm_of(start_step(learning_rate, step).to(at::kCPU), step);
+}
+
+AdamW::Clipping AdamW::clipping(const at::Tensor& norms, int64_t step) const {
+  const double limit = options_.clip_norm;
+  if (norms.is_cpu()) {
+    const double norm = norm_of(norms, step);
+    if (limit == 0 || norm + 1e-6 <= limit) return {};
+    return {at::full({}, (norm + 1e-6) / limit, at::kFloat), {}};
+  }
+  const at::Tensor norm = norms.to(at::kDouble).square().sum().sqrt();
+  Clipping of_device{{}, norm.isfinite().logical_not().to(at::kFloat)};
+  if (limit > 0) of_device.divisor = ((norm + 1e-6) / limit).clamp_min(1).to(at::kFloat);
+  return of_device;
+}
+
+at::Tensor AdamW::start_step(double learning_rate, int64_t step) {
   const c10::NoGradGuard no_grad;
   const Gradients gradients = this->gradients();
-  const double norm = norm_of(gradients, step);
-  std::optional<at::Tensor> gradient_divisor;
-  if (options_.clip_norm > 0 && norm + 1e-6 > options_.clip_norm) {
-    gradient_divisor = at::full({}, (norm + 1e-6) / options_.clip_norm, at::kFloat);
-  }
+  const at::Tensor norms = norms_of(gradients);
+  const Clipping clipping = this->clipping(norms, step);
   ++updates_;
-  const at::Tensor updates = at::full({}, static_cast<double>(updates_), at::kFloat);
+  const at::Tensor updates = at::full({}, static_cast<double>(updates_), norms.options());
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     std::vector<at::Tensor> weights, own_gradients, exp_avg, exp_avg_sq;
@@ -115,10 +140,10 @@ double AdamW::step(double learning_rate, int64_t step) {
     const std::vector<at::Tensor> counts(weights.size(), updates);
     at::_fused_adamw_(weights, own_gradients, exp_avg, exp_avg_sq, {}, counts, learning_rate, options_.beta1,
                       options_.beta2, group.weight_decay, options_.epsilon, /*amsgrad=*/false, /*maximize=*/false,
-                      gradient_divisor);
+                      clipping.divisor, clipping.is_left_out);
   }
   gather_weights();
-  return norm;
+  return norms;
 }
 
 // Piece by piece, so that little memory is needed besides the weights.
@@ -127,7 +152,8 @@ void AdamW::gather_weights() {
   const int64_t part = part_size(elements_, ranks_), step = std::max<int64_t>(kGathered / ranks_.size(), 1);
   for (int64_t piece = 0; piece < part; piece += step) {
     const int64_t length = std::min(step, part - piece);
-    at::Tensor own = at::zeros({length}, at::kFloat), all = at::empty({ranks_.size(), length}, at::kFloat);
+    const at::TensorOptions options = groups_[groups_[0].weights.empty() ? 1 : 0].weights.front().options();
+    at::Tensor own = at::zeros({length}, options), all = at::empty({ranks_.size(), length}, options);
     // Copies the overlap of a rank's piece with each weight, in either direction.
     const auto copy = [&](at::Tensor numbers, int64_t rank, bool to_weights) {
       const int64_t begin = rank * part + piece, end = std::min(begin + length, std::min((rank + 1) * part, elements_));

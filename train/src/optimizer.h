@@ -5,7 +5,9 @@
 //   m <- b1 m + (1 - b1) g',  v <- b2 v + (1 - b2) g'^2
 //   w <- w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 //
-// Weights, moments and arithmetic are float32. The frozen position table is left out.
+// Weights, moments and arithmetic are float32. The frozen position table is left out. Moments are on the weights'
+// device. On a GPU the update is queued before the norm of its gradient is known here; the device itself leaves out an
+// update whose norm is not finite.
 //
 // In a job of several ranks the moments may be divided among them (the first stage of ZeRO, arXiv 1910.02054): all
 // weights, in their order, form one list of numbers, and each rank has an equal part of it. A rank updates its part,
@@ -15,6 +17,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +54,10 @@ class AdamW {
   // One update from the weights' gradients; a weight without a gradient has gradient 0. Returns the norm of all
   // gradients before clipping. If that is not finite, it throws Error and changes nothing; `step` is for the message.
   double step(double learning_rate, int64_t step);
+  // The same in two parts: start_step() returns the norms of the gradients, float32 [weights], on their device, and
+  // norm_of(), given them on the CPU, the norm of all, or throws. On the CPU start_step() throws already.
+  at::Tensor start_step(double learning_rate, int64_t step);
+  double norm_of(const at::Tensor& norms, int64_t step) const;
   // Frees the gradients, so that the next backward pass stores its own tensors and nothing is filled with zeros or
   // added.
   void drop_gradients();
@@ -78,8 +85,13 @@ class AdamW {
     std::vector<Range> ranges;     // the part of each weight that this rank updates
   };
   using Gradients = std::vector<std::vector<at::Tensor>>;  // by group
+  // For torch's kernel: what divides the gradients, and 1 if it shall do nothing, else 0; float32 scalars.
+  struct Clipping {
+    std::optional<at::Tensor> divisor, is_left_out;
+  };
+  Clipping clipping(const at::Tensor& norms, int64_t step) const;
   Gradients gradients() const;
-  double norm_of(const Gradients& gradients, int64_t step) const;
+  static at::Tensor norms_of(const Gradients& gradients);
   // The part of a weight at `offset` of the list of all that belongs to a rank.
   Range range_of(int64_t offset, int64_t elements, const Ranks& ranks) const;
   void gather_weights();

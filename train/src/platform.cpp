@@ -13,9 +13,10 @@ namespace rf::train {
 
 namespace {
 
-nlohmann::json facts() {
+nlohmann::json facts(const std::string& device) {
   const RuntimeFacts facts = runtime_facts();
-  return {{"threads", threads()},
+  return {{"device", device.substr(0, device.find(':'))},
+          {"threads", threads()},
           {"torch", facts.torch_version},
           {"torch_instructions", facts.cpu_capability},
           {"kernel_instructions", rf_target()},
@@ -34,16 +35,17 @@ void keep_linear_backend(const nlohmann::json& before, const nlohmann::json& now
 
 }  // namespace
 
-nlohmann::json fresh_platform() {
+nlohmann::json fresh_platform(const std::string& device) {
   rf_linear_set_backend("");  // an earlier run in the same process may have chosen another
-  return facts();
+  return facts(device);
 }
 
 nlohmann::json resumed_platform(const nlohmann::json& before, int64_t processes,
-                                const std::function<void(const std::string&)>& note) {
-  keep_linear_backend(before, fresh_platform());
-  nlohmann::json began = before, now = facts();
-  began.emplace("processes", 1);  // without it a run of one
+                                const std::function<void(const std::string&)>& note, const std::string& device) {
+  keep_linear_backend(before, fresh_platform(device));
+  nlohmann::json began = before, now = facts(device);
+  began.emplace("processes", 1);   // without it a run of one
+  began.emplace("device", "cpu");  // likewise
   now["processes"] = processes;
   for (const auto& fact : now.items()) {
     const nlohmann::json was = began.value(fact.key(), nlohmann::json());

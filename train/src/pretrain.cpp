@@ -10,6 +10,7 @@
 #include "rf/train/pretrain.h"
 
 #include <ATen/record_function.h>
+#include <c10/util/Exception.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "checkpoint_writer.h"
+#include "device.h"
 #include "gradient_sum.h"
 #include "held_out.h"
 #include "interrupt.h"
@@ -77,7 +79,10 @@ void check_types(const ModelConfig& config, data::Pairs pairs, const char* where
 class PretrainRun {
  public:
   PretrainRun(const PretrainOptions& options, io::Progress& progress)
-      : options_(options), ranks_(options.process_group), progress_(ranks_.is_first() ? progress : silent_) {
+      : options_(options),
+        ranks_(options.process_group),
+        progress_(ranks_.is_first() ? progress : silent_),
+        device_(open_device("pretrain", options.device)) {
     std::string checkpoint;
     ranks_.together([&] {
       if (!ranks_.is_first()) return;
@@ -92,7 +97,7 @@ class PretrainRun {
       open_data();
     });
     state_.run = to_json(config_);
-    state_.platform = fresh_platform();
+    state_.platform = fresh_platform(device_.str());
     ranks_.together([&] { state_.data = data::identity(options_.data_dir); });
     require_same_job(ranks_, state_.run, state_.data, state_.platform);
     checkpoint = ranks_.gather(checkpoint).front();
@@ -117,11 +122,12 @@ class PretrainRun {
     try {
       signal = go_through_steps(interrupt);
     } catch (const FailedOnAll&) {
-      try {
-        checkpoints_->finish();          // one that was begun before is kept
-      } catch (const std::exception&) {  // the first error is the one to report
-      }
+      finish_checkpoint();
       throw;
+    } catch (const c10::AcceleratorError& error) {
+      finish_checkpoint();
+      fail("pretrain", "{} must work until the run ends, got: {}; continue with --resume from the newest checkpoint",
+           device_.str(), error.what_without_backtrace());
     }
     if (state_.step == total_steps_) {
       finish();
@@ -141,6 +147,14 @@ class PretrainRun {
   }
 
  private:
+  // One that was begun before an error is kept; the error is the one to report.
+  void finish_checkpoint() {
+    try {
+      checkpoints_->finish();
+    } catch (const std::exception&) {
+    }
+  }
+
   void start(const std::string& checkpoint) {
     if (!checkpoint.empty()) {
       resume_from(checkpoint);
@@ -215,6 +229,7 @@ class PretrainRun {
   }
 
   void make_optimizer() {
+    model_->to(device_);
     const AdamWOptions options{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm};
     std::vector<at::Tensor> weights;
     int64_t elements = 0;
@@ -252,7 +267,8 @@ class PretrainRun {
     }
     saved.run = state_.run;
     config_.least_masks = saved.least_masks;
-    saved.platform = resumed_platform(saved.platform, ranks_.size(), [this](const std::string& text) { note(text); });
+    saved.platform = resumed_platform(
+        saved.platform, ranks_.size(), [this](const std::string& text) { note(text); }, device_.str());
     state_ = std::move(saved);
     model_ = nn::load_model(checkpoint, head_of(config_.objective, config_.pairs), at::kFloat);
     make_optimizer();
@@ -263,10 +279,10 @@ class PretrainRun {
     note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
   }
 
-  // How a stage's micro-batches are made.
-  data::BatchOptions stage_batches(int64_t stage) const {
+  // How a stage's micro-batches are made; split: into how many a micro-batch of the run file is divided.
+  data::BatchOptions stage_batches(int64_t stage, int64_t split = 1) const {
     const Stage& s = config_.stages[static_cast<size_t>(stage)];
-    return batch_options(config_, s.max_length, s.batch / s.accumulate);
+    return batch_options(config_, s.max_length, s.batch / (s.accumulate * split));
   }
 
   // A stage may cut the documents into rows of another length, so each stage starts a new epoch.
@@ -274,9 +290,13 @@ class PretrainRun {
     if (state_.step > 0 && stage != state_.stage) state_.cursor = {state_.cursor.epoch + 1, 0};
     state_.stage = stage;
     if (batcher_stage_ == stage) return;
-    batcher_ = std::make_unique<data::Batcher>(train_, vocabulary_->special(), stage_batches(stage));
+    while (config_.stages[static_cast<size_t>(stage)].batch % micro_batches(stage) != 0) split_ /= 2;
+    batcher_ = std::make_unique<data::Batcher>(train_, vocabulary_->special(), stage_batches(stage, split_));
     batcher_stage_ = stage;
   }
+
+  // Of a step, over all ranks.
+  int64_t micro_batches(int64_t stage) const { return config_.stages[static_cast<size_t>(stage)].accumulate * split_; }
 
   // The batches of this rank; the cursor moves past the batches of all ranks.
   std::vector<LanguageBatch> own_batches(int64_t micro_batches) {
@@ -284,7 +304,7 @@ class PretrainRun {
     std::vector<LanguageBatch> batches;
     const auto is_own = [this](int64_t i) { return ranks_.has(i); };
     for (const data::Batch& batch : batcher_->next_step(state_.cursor, micro_batches, is_own)) {
-      batches.push_back(to_tensors(batch));
+      batches.push_back(to_tensors(batch, device_));
     }
     return batches;
   }
@@ -294,24 +314,65 @@ class PretrainRun {
     const int64_t step = state_.step + 1;
     const auto stage = std::lower_bound(stage_ends_.begin(), stage_ends_.end(), step) - stage_ends_.begin();
     enter_stage(stage);
-    const int64_t micro_batches = config_.stages[static_cast<size_t>(stage)].accumulate;
-    const std::vector<LanguageBatch> batches = own_batches(micro_batches);
     last_rate_ = learning_rate(config_.schedule, step, total_steps_);
-    last_step_ = train_step(*model_, *optimizer_, batches,
-                            {config_.precision, last_rate_, step, config_.seed, state_.micro_batches, micro_batches},
-                            {ranks_, *gradients_});
+    StartedStep started = start_step(step, stage);
+    settle();  // the step before, which a GPU computed while this one was prepared
+    started_.emplace(std::move(started));
     state_.step = step;
-    state_.micro_batches += micro_batches;
+    state_.micro_batches += micro_batches(stage);
     state_.updates = optimizer_->updates();
+    if (!device_.is_cuda()) settle();
+    const double seconds = now_seconds() - start;
+    interval_seconds_ += seconds;
+    run_seconds_ += seconds;
+  }
+
+  // Repeats a step that does not fit into the memory of a GPU with smaller micro-batches.
+  StartedStep start_step(int64_t step, int64_t stage) {
+    while (true) {
+      const data::BatchCursor cursor = state_.cursor;
+      const int64_t count = micro_batches(stage);
+      try {
+        return start_train_step(*model_, *optimizer_, own_batches(count),
+                                {config_.precision, last_rate_, step, config_.seed, state_.micro_batches, count},
+                                {ranks_, *gradients_});
+      } catch (const c10::OutOfMemoryError& error) {
+        optimizer_->drop_gradients();
+        state_.cursor = cursor;
+        halve_batches(step, stage, error);
+      }
+    }
+  }
+
+  void halve_batches(int64_t step, int64_t stage, const c10::OutOfMemoryError& error) {
+    const int64_t rows = config_.stages[static_cast<size_t>(stage)].batch / micro_batches(stage);
+    if (ranks_.size() > 1 || rows % 2 != 0) {
+      if (ranks_.size() == 1) {
+        checkpoint_now(CheckpointCause::kSignal);
+        checkpoints_->finish();
+      }
+      fail("memory", "step {} must fit into the memory of {}, got micro-batches of {} rows that do not: {}", step,
+           device_.str(), rows, error.what_without_backtrace());
+    }
+    split_ *= 2;
+    note(
+        fmt::format("step {} does not fit into the memory of {}: from here on, accumulate is {} and micro-batches have "
+                    "{} rows",
+                    step, device_.str(), micro_batches(stage), rows / 2));
+    batcher_stage_ = -1;
+    enter_stage(stage);
+  }
+
+  // Adds the numbers of the started step, if any, to those of the interval.
+  void settle() {
+    if (!started_) return;
+    last_step_ = std::exchange(started_, std::nullopt)->finish();
     state_.interval.loss_sum += last_step_.loss_sum;
     state_.interval.predicted_tokens += last_step_.predicted_tokens;
     state_.interval.real_tokens += last_step_.real_tokens;
     state_.interval.pair_loss_sum += last_step_.pair_loss_sum;
     state_.interval.correct_pairs += last_step_.correct_pairs;
     state_.interval.pairs += last_step_.pairs;
-    const double seconds = now_seconds() - start;
-    interval_seconds_ += seconds;
-    run_seconds_ += seconds;
     timed_tokens_ += last_step_.real_tokens;
     run_tokens_ += last_step_.real_tokens;
     compute_seconds_ += last_step_.compute_seconds;
@@ -322,6 +383,7 @@ class PretrainRun {
   }
 
   void log_interval() {
+    settle();
     state_.train_loss = interval_loss();
     nlohmann::json more = job_times();
     if (const Interval& sums = state_.interval; sums.pairs > 0) {
@@ -370,6 +432,7 @@ class PretrainRun {
 
   void evaluate_now() {
     if (held_out_->empty()) return;
+    settle();
     RECORD_USER_SCOPE("evaluation");
     const double start = now_seconds();
     state_.evaluation = held_out_->measure(*model_, stage_batches(state_.stage), config_.precision,
@@ -403,6 +466,7 @@ class PretrainRun {
   }
 
   void checkpoint_now(CheckpointCause cause = CheckpointCause::kRunFile) {
+    settle();
     RECORD_USER_SCOPE("checkpoint");
     checkpoints_->begin(*model_, *optimizer_, to_json(state_), cause);
   }
@@ -489,6 +553,7 @@ class PretrainRun {
   const Ranks ranks_;
   io::Progress silent_;
   io::Progress& progress_;
+  const at::Device device_;
   std::optional<RunDirectory> directory_;  // of the first rank
   RunConfig config_;
   int64_t total_steps_ = 0;
@@ -506,6 +571,8 @@ class PretrainRun {
   std::optional<StepProfile> profile_;
   std::unique_ptr<data::Batcher> batcher_;
   int64_t batcher_stage_ = -1;
+  int64_t split_ = 1;                   // of a micro-batch of the run file, a power of 2
+  std::optional<StartedStep> started_;  // whose numbers last_step_ does not have yet
   StepResult last_step_;
   double last_rate_ = 0;
   double start_ = 0;                               // of the steps, by now_seconds()

@@ -58,6 +58,7 @@ void keep_freed_memory() {
 
 // torch's CPU allocator throws no specific exception type.
 bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
   return std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }
 

@@ -10,12 +10,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include "device.h"
+#include "rf/nn/devices.h"
 
 namespace rf::train {
 
 using tasks::Example, tasks::TokenRow;
 
-TaskBatch make_batch(std::span<const Example* const> examples, int64_t pad_id) {
+TaskBatch make_batch(std::span<const Example* const> examples, int64_t pad_id, at::Device device) {
   TaskBatch batch;
   batch.examples.assign(examples.begin(), examples.end());
   int64_t rows = 0, length = 0;
@@ -39,6 +41,7 @@ TaskBatch make_batch(std::span<const Example* const> examples, int64_t pad_id) {
   }
   if (std::ssize(tokens) < rows * length) batch.input.segments_BT = segments_RT;
   batch.tokens_N = at::tensor(tokens, at::kLong);
+  for (at::Tensor* x : {&ids_RT, &types_RT, &batch.tokens_N}) *x = nn::on_device(*x, device);
   return batch;
 }
 
@@ -55,11 +58,13 @@ tasks::Logits view_of(const at::Tensor& logits_NL) {
 
 TaskLoss task_loss(const tasks::Task& task, const TaskBatch& batch, const at::Tensor& logits_NL,
                    double label_smoothing) {
-  const tasks::Loss loss = tasks::loss_of(task, batch.examples, view_of(logits_NL), label_smoothing);
+  const at::Tensor read_NL = nn::on_cpu(logits_NL.detach());
+  const tasks::Loss loss = tasks::loss_of(task, batch.examples, view_of(read_NL), label_smoothing);
   const auto terms = static_cast<double>(std::max<int64_t>(1, loss.terms));
-  TaskLoss result{loss.sum / terms, at::empty_like(logits_NL, logits_NL.options().requires_grad(false))};
+  TaskLoss result{loss.sum / terms, at::empty_like(read_NL)};
   std::transform(loss.gradient.begin(), loss.gradient.end(), result.gradient_NL.mutable_data_ptr<float>(),
                  [terms](double derivative) { return static_cast<float>(derivative / terms); });
+  result.gradient_NL = nn::on_device(result.gradient_NL, logits_NL.device());
   return result;
 }
 
@@ -78,8 +83,8 @@ tasks::Evaluated score_examples(TaskModel& model, std::span<const tasks::Example
     const auto chosen = std::span(order).subspan(begin, std::min(kBatch, order.size() - begin));
     std::vector<const tasks::Example*> of_batch;
     for (const size_t i : chosen) of_batch.push_back(&examples[i]);
-    const TaskBatch batch = make_batch(of_batch, model.model->config().pad_token_id);
-    const at::Tensor logits_NL = logits_of(model.model->forward(batch.input), batch, model.task->head());
+    const TaskBatch batch = make_batch(of_batch, model.model->config().pad_token_id, device_of(*model.model));
+    const at::Tensor logits_NL = nn::on_cpu(logits_of(model.model->forward(batch.input), batch, model.task->head()));
     evaluation.add(chosen, view_of(logits_NL));
     begin += chosen.size();
     if (tick) tick(begin);

@@ -22,16 +22,17 @@ struct TaskBatch {
   std::vector<const tasks::Example*> examples;
   at::Tensor tokens_N;  // int64, flat indices into [B*T] of the tokens that are not padding
 };
-TaskBatch make_batch(std::span<const tasks::Example* const> examples, int64_t pad_id);
+// device: of ids, types and tokens.
+TaskBatch make_batch(std::span<const tasks::Example* const> examples, int64_t pad_id, at::Device device = at::kCPU);
 
 // The logits of the batch as tasks::Logits has them: float32 [lines, columns], contiguous, and differentiable.
 at::Tensor logits_of(const nn::Output& output, const TaskBatch& batch, Head head);
-tasks::Logits view_of(const at::Tensor& logits_NL);
+tasks::Logits view_of(const at::Tensor& logits_NL);  // on the CPU
 
 // The mean over the terms of all examples; 0 without terms.
 struct TaskLoss {
   double mean = 0;
-  at::Tensor gradient_NL;  // of the mean by the logits
+  at::Tensor gradient_NL;  // of the mean by the logits, on their device
 };
 TaskLoss task_loss(const tasks::Task& task, const TaskBatch& batch, const at::Tensor& logits_NL,
                    double label_smoothing);

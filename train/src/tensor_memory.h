@@ -1,5 +1,5 @@
-// Bytes of the existing tensors, as torch's allocator counts them: parameters, moments, activations, gradients. Unlike
-// resident memory, this does not depend on what the C library keeps.
+// Bytes of the existing tensors of a device, as torch's allocator counts them: parameters, moments, activations,
+// gradients. Unlike resident memory, this does not depend on what the C library keeps.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -15,15 +15,19 @@ namespace rf::train {
 // While it exists, counts tensors made on this thread and in backward passes that it starts.
 class TensorMemoryScope {
  public:
-  TensorMemoryScope() : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
+  explicit TensorMemoryScope(c10::DeviceType device = c10::kCPU)
+      : counter_(std::make_shared<Counter>(device)), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
   int64_t peak_bytes() const { return counter_->peak; }
 
  private:
   struct Counter : c10::MemoryReportingInfoBase {
-    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    explicit Counter(c10::DeviceType device) : type(device) {}
+    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device device) override {
+      if (device.type() != type) return;
       peak = std::max(peak.load(), current += bytes);
     }
     bool memoryProfilingEnabled() const override { return true; }
+    const c10::DeviceType type;
     std::atomic<int64_t> current = 0, peak = 0;
   };
 

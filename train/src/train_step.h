@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "device.h"
 #include "gradient_sum.h"
 #include "language_model.h"
 #include "optimizer.h"
@@ -47,9 +49,31 @@ struct StepRanks {
   GradientSum& gradients;  // of the model's trained parameters
 };
 
+// A step whose numbers a GPU may still compute, so that the next step can be prepared meanwhile.
+class StartedStep {
+ public:
+  // Waits for the numbers; called once, by all ranks together. Throws as train_step().
+  StepResult finish();
+
+ private:
+  friend StartedStep start_train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> own,
+                                      const StepPlan& plan, const StepRanks& job);
+  void sum_losses();
+
+  StepResult result_;
+  StepPlan plan_;
+  const Ranks* ranks_ = nullptr;
+  const AdamW* optimizer_ = nullptr;
+  std::optional<Readback> losses_, norms_;  // losses: float32 [micro-batches of this rank, numbers of PassSums]
+};
+
 // The model must be in training mode, and its gradients must be empty; they are empty again after the call. Without a
 // token to predict nothing changes. Throws Error, naming the step, if the loss or a gradient is not finite; the weights
-// are then unchanged. own: the micro-batches of this rank, in order. The result is summed over all ranks.
+// are then unchanged by the step. On a GPU the result throws it, maybe after the next step. own: the micro-batches of
+// this rank, in order. The result is summed over all ranks. The optimizer and the ranks must outlive it.
+StartedStep start_train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> own,
+                             const StepPlan& plan, const StepRanks& job);
+// Both parts.
 StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> own, const StepPlan& plan,
                       const StepRanks& job);
 // By one rank.

@@ -13,6 +13,7 @@
 #include "checkpoint.h"
 #include "checkpoint_writer.h"
 #include "cross_entropy.h"
+#include "device.h"
 #include "interrupt.h"
 #include "metrics_log.h"
 #include "optimizer.h"
@@ -38,7 +39,10 @@ constexpr const char* kTranslation = "translation";
 class TranslationRun {
  public:
   TranslationRun(const TranslationOptions& options, io::Progress& progress)
-      : options_(options), progress_(progress), tokenizer_(text::Tokenizer::load(options.tokenizer_dir)) {
+      : options_(options),
+        progress_(progress),
+        device_(open_device("train-translation", options.device)),
+        tokenizer_(text::Tokenizer::load(options.tokenizer_dir)) {
     config_ = parse_translation_run(options.run);
     if (options.seed) config_.seed = *options.seed;
     fit_vocabulary();
@@ -152,6 +156,7 @@ class TranslationRun {
       model_ = std::make_shared<nn::TranslationModel>(config_.model);
     }
     model_->check_length(config_.max_length);
+    model_->to(device_);
     optimizer_.emplace(
         trained_parameters(*model_, model_->weight_specs()),
         AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm});
@@ -175,7 +180,7 @@ class TranslationRun {
       }
       optimizer_->set_updates(state.integer("updates", 0, 0, INT64_MAX));
       state.object("platform");  // its keys are compared below
-      platform_ = resumed_platform(*state.find("platform"), 1, options_.note);
+      platform_ = resumed_platform(*state.find("platform"), 1, options_.note, device_.str());
     });
     load_moments(checkpoint, *optimizer_);
     note(fmt::format("continuing at step {} of {}", step_, config_.steps));
@@ -199,14 +204,17 @@ class TranslationRun {
     std::vector<TranslationBatch> batches;
     int64_t tokens = 0;
     for (int64_t i = 0; i < config_.accumulate; ++i) {
-      batches.push_back(make_translation_batch(*train_, next_batch(), config_.model));
+      batches.push_back(make_translation_batch(*train_, next_batch(), config_.model, device_));
       tokens += batches.back().labels_N.size(0);
     }
     const int64_t step = step_ + 1;
-    double sum = 0;
+    const double scale = 1.0 / static_cast<double>(tokens);
+    std::vector<at::Tensor> losses;
     for (const TranslationBatch& batch : batches) {
-      sum += pass(batch, 1.0 / static_cast<double>(tokens), static_cast<uint64_t>(micro_batches_++));
+      losses.push_back(pass(batch, scale, static_cast<uint64_t>(micro_batches_++)));
     }
+    double sum = 0;
+    for (const at::Tensor& loss : losses) sum += loss.item<float>() / scale;
     if (!std::isfinite(sum)) {
       fail(kTranslation, "the loss must be finite, got {} at step {}; try a lower learning_rate or a longer warm-up",
            std::abs(sum), step);
@@ -225,16 +233,16 @@ class TranslationRun {
     progress_.update(progress_line(sum / static_cast<double>(tokens)));
   }
 
-  // Adds the gradient; returns the smoothed loss, summed over the tokens.
-  double pass(const TranslationBatch& batch, double scale, uint64_t forward) {
+  // Adds the gradient; returns the smoothed loss, summed over the tokens and scaled.
+  at::Tensor pass(const TranslationBatch& batch, double scale, uint64_t forward) {
     nn::TranslationInput input = batch.input;
     input.dropout_key = nn::DropoutKey{config_.seed, forward};
-    const AutocastScope autocast(config_.precision);
+    const AutocastScope autocast(config_.precision, device_);
     const at::Tensor hidden_NC = model_->forward(input).flatten(0, 1).index_select(0, batch.places_N);
     const at::Tensor loss =
         scaled_cross_entropy(model_->logits(hidden_NC), batch.labels_N, scale, config_.label_smoothing);
     loss.backward();
-    return loss.item<float>() / scale;
+    return loss.detach();
   }
 
   void log_interval() {
@@ -260,9 +268,9 @@ class TranslationRun {
     double sum = 0;
     int64_t tokens = 0;
     {
-      const AutocastScope autocast(config_.precision);
+      const AutocastScope autocast(config_.precision, device_);
       for (const std::vector<int64_t>& pairs : pair_batches(*valid_, config_.max_tokens, 0, 0)) {
-        const TranslationBatch batch = make_translation_batch(*valid_, pairs, config_.model);
+        const TranslationBatch batch = make_translation_batch(*valid_, pairs, config_.model, device_);
         const at::Tensor hidden_NC = model_->forward(batch.input).flatten(0, 1).index_select(0, batch.places_N);
         sum += summed_cross_entropy(model_->logits(hidden_NC), batch.labels_N);
         tokens += batch.labels_N.size(0);
@@ -307,6 +315,7 @@ class TranslationRun {
 
   const TranslationOptions& options_;
   io::Progress& progress_;
+  const at::Device device_;
   TranslationRunConfig config_;
   text::Tokenizer tokenizer_;
   std::optional<PairTokens> train_, valid_;
@@ -316,7 +325,7 @@ class TranslationRun {
   std::optional<AdamW> optimizer_;
   std::optional<MetricsLog> metrics_;
   std::optional<CheckpointWriter> checkpoints_;
-  nlohmann::json platform_ = fresh_platform();
+  nlohmann::json platform_ = fresh_platform(device_.str());
 
   // Contents of a checkpoint.
   int64_t step_ = 0, micro_batches_ = 0, epoch_ = 0, batch_ = 0;  // batch_: the next one of the epoch

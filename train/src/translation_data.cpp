@@ -11,6 +11,7 @@
 
 #include "rf/data/random.h"
 #include "rf/io/error.h"
+#include "rf/nn/devices.h"
 #include "rf/text/workers.h"
 
 namespace rf::train {
@@ -130,7 +131,7 @@ std::vector<std::vector<int64_t>> pair_batches(const PairTokens& pairs, int64_t 
 }
 
 TranslationBatch make_translation_batch(const PairTokens& pairs, std::span<const int64_t> batch,
-                                        const TranslationConfig& config) {
+                                        const TranslationConfig& config, at::Device device) {
   size_t sources = 0, targets = 0;
   for (const int64_t pair : batch) {
     sources = std::max(sources, pairs.source(pair).size());
@@ -158,6 +159,9 @@ TranslationBatch make_translation_batch(const PairTokens& pairs, std::span<const
   out.input.source_mask_BS = out.input.source_BS.ne(config.pad_token_id);
   out.places_N = at::tensor(places, at::kLong);
   out.labels_N = at::tensor(labels, at::kLong);
+  for (at::Tensor* x : {&out.input.source_BS, &out.input.target_BT, &out.places_N, &out.labels_N}) {
+    *x = nn::on_device(*x, device);
+  }
   return out;
 }
 

@@ -47,7 +47,8 @@ struct TranslationBatch {
   nn::TranslationInput input;
   at::Tensor places_N, labels_N;  // int64: flat indices into [B*T], and the tokens to be predicted there
 };
+// device: of everything but the mask, which is read on the CPU.
 TranslationBatch make_translation_batch(const PairTokens& pairs, std::span<const int64_t> batch,
-                                        const TranslationConfig& config);
+                                        const TranslationConfig& config, at::Device device);
 
 }  // namespace rf::train

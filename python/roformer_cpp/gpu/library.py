@@ -32,6 +32,9 @@ MODULES = {
     "linear_attention_kernel_backward": "linear_attention",
 }
 
+# The operators of models that also run where the kernels of GPUs do not.
+_FALLBACKS = ("rope", "rope_", "rotate", "rope_table", "dropout")
+
 
 @functools.cache
 def _library() -> torch.library.Library:
@@ -39,15 +42,24 @@ def _library() -> torch.library.Library:
 
 
 def register() -> None:
-    """Registers every operator of ``MODULES``; call it once, after the operators' library was loaded."""
+    """Registers every operator of ``MODULES``, and the answers that C++ asks for (rf/ops/kernels.h); call it once,
+    after the operators' library was loaded."""
+    _questions().define("gpu_missing(Device device) -> str?")
+    _questions().impl("gpu_missing", lambda device: missing(device), "CompositeImplicitAutograd")
     for operator, module in MODULES.items():
         _library().impl(operator, _deferred(module, operator), "CUDA")
     _library().impl("linear", _deferred("rows", "linear_autocast"), "AutocastCUDA")
 
 
+@functools.cache
+def _questions() -> torch.library.Library:
+    return torch.library.Library("roformer", "FRAGMENT")
+
+
 def _deferred(module: str, name: str) -> Callable:
     def call(*args: object, **kwargs: object) -> object:
-        return getattr(import_module(f".{module}", __package__), name)(*args, **kwargs)
+        chosen = "fallback" if name in _FALLBACKS and missing(args[0].device) else module
+        return getattr(import_module(f".{chosen}", __package__), name)(*args, **kwargs)
 
     return call
 

@@ -101,7 +101,10 @@ class RotaryRows {
   // cos and sin [count, pairs()], T float or double.
   template <class T>
   void fill(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const;
+  // Whether the rows of a token are cos and sin of its position times fixed, exact frequencies.
+  bool is_plain() const;
   // Frequencies for every length, or for lengths within the training length if they depend on it.
+  const RopeFrequencies& initial() const { return initial_; }
   std::vector<double> initial_frequencies() const { return initial_.hi; }
 
  private:

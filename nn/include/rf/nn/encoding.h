@@ -62,8 +62,8 @@ enum class MadeFor { kAnyAttention, kCausal, kBidirectional };
 
 class Encoding : public torch::nn::Module {
  public:
-  // Added to the input embeddings before their layer norm (Eq. 3-4), [1 or B, T, E] of dtype; undefined if nothing is
-  // added.
+  // Added to the input embeddings before their layer norm (Eq. 3-4), [1 or B, T, E] of dtype, on the device of the
+  // parameters or on the CPU; undefined if nothing is added.
   virtual at::Tensor input(const TokenPositions& /*positions*/, at::ScalarType /*dtype*/) { return {}; }
   // Changes the word embeddings words_BTE of ids_BT, before token types and input() are added; returns them unchanged
   // if changes_words() is false.
@@ -77,7 +77,8 @@ class Encoding : public torch::nn::Module {
   virtual at::Tensor layer_input(int64_t /*layer*/, const Shared& /*shared*/) const { return {}; }
   // An action of the encoding outside of attention that the engine does not support, for messages; nullptr: none.
   virtual const char* beyond_terms() const { return nullptr; }
-  // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers.
+  // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers. What is computed from
+  // positions alone may be on the CPU; shared() and terms() move it to the positions' device.
   Shared shared(const Positions& positions, at::ScalarType dtype);
   // Throws the Error of input() and shared() if the last of the positions 0..tokens-1, tokens >= 1, is beyond a table
   // or a range, without computing either.
@@ -131,6 +132,9 @@ class DistanceEncoding : public Encoding {
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
   int64_t last_new_length() const override { return INT64_MAX; }
 };
+
+// The terms on a device; positions, which they were made for, stay where they are.
+Terms terms_on(Terms terms, at::Device device);
 
 // A line of the table.
 struct EncodingEntry {

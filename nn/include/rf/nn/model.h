@@ -77,15 +77,16 @@ class Model : public torch::nn::Module {
   // Throws the position encoding's Error, like encode(), if a row of that many tokens (>= 1) is too long for it; the
   // cost does not grow with the length.
   void check_length(int64_t tokens) const;
-  // The terms of every layer for the positions 0..tokens-1, float32 and without gradients; throws as check_length().
+  // The terms of every layer for the positions 0..tokens-1, float32, on the CPU and without gradients; throws as
+  // check_length().
   std::vector<ops::Terms> position_terms(int64_t tokens) const;
   const Encoding& position_encoding() const;
   // cache: nullptr, or the seen tokens of a causal model, to which the new tokens are added; results equal those for
   // the whole sequence.
-  at::Tensor encode(const Input& input, KeyValueCache* cache = nullptr);  // [B,T,C]
+  at::Tensor encode(const Input& given, KeyValueCache* cache = nullptr);  // [B,T,C]
   // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T]. Heads that use one token of a sequence,
   // sequence classification and multiple choice, do not accept a cache.
-  Output forward(const Input& input, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
+  Output forward(const Input& given, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
   // The pooler's vectors [B,C] of hidden states; see Output.
   at::Tensor pooled(const at::Tensor& hidden_BTC);
   // Logits [N,V] of the masked-LM or causal-LM head at chosen hidden states [N,C] (or [B,T,C]) only.

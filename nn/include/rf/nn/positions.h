@@ -1,4 +1,5 @@
-// Positions of tokens. They are integers; packed sequences restart at 0, and calls with a cache continue.
+// Positions of tokens. They are integers; packed sequences restart at 0, and calls with a cache continue. Encodings
+// read their values, so make_positions and packed_positions keep them on the CPU, and note the device for the terms.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,23 +20,30 @@ struct TokenPositions {
   at::Tensor first, end;  // int64 [1 or B, T]
   at::Tensor axes = {};   // int64 [1 or B, T, axes], of tokens of images and videos; undefined: every axis is ids
   at::Tensor real = {};   // float64 [B, T], augmented training positions, instead of ids; undefined: ids
+  at::Device device = at::kCPU;  // of the queries and keys, to which terms go
 };
 
 struct Positions {
   TokenPositions query, key;     // the same tensors in self-attention without a cache
   at::Tensor sequences_BS = {};  // of the keys, as in make_positions; undefined: each row is one sequence
   bool same_tokens() const { return key.ids.is_same(query.ids); }
+  at::Device device() const { return query.device; }
+  Positions& for_device(at::Device device) {
+    query.device = key.device = device;
+    return *this;
+  }
 };
 
-// The positions of one side as in make_positions, with only the ids and axes that attention reads. Their values are not
-// checked. name: "query" or "key", for the message of an Error.
+// The positions of one side as in make_positions, with only the ids and axes that attention reads, where they are.
+// Their values are not checked. name: "query" or "key", for the message of an Error.
 TokenPositions token_positions(const at::Tensor& given, const char* name);
 
 // query: int64 [T], [1,T] or [B,T]; key: the same with S, undefined: query. Either may be [1 or B, T, axes], a position
 // on each axis; ids is then the highest of them, as for lengths in transformers. sequences: int [1 or B, S], equal
 // values >= 0 within a sequence of a row, -1: padding (belongs to no sequence: first = its own position, end = its own
 // + 1); undefined: each row is one sequence. Queries are the last T keys of a row; with sequences undefined they may
-// also be other tokens, and first/end cover both sides.
+// also be other tokens, and first/end cover both sides. Terms are for the device of `query`; positions on a GPU are
+// waited for.
 Positions make_positions(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {});
 
 // make_positions(ids, {}, sequences_BT), where every sequence is one run of a row. ends_N: 0, then where each run of

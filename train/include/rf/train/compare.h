@@ -53,6 +53,7 @@ struct CompareOptions {
   std::function<void(bool is_complete)> after = {};
   // Called when a run has its held-out losses, before it counts as finished.
   std::function<void(const CompareRun& run)> measured = {};
+  std::string device = "auto";  // as in rf/train/device.h
   std::function<void(const std::string&)> note;
 };
 

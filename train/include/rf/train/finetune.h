@@ -48,6 +48,7 @@ struct FinetuneOptions {
   int64_t patience = 0;              // evaluations without improvement that end a run; 0: all epochs
   // In a job of several processes the name of their process group in torch.distributed; they share the runs.
   std::string process_group;
+  std::string device = "auto";                   // as in rf/train/device.h
   std::function<void(const std::string&)> note;  // receives messages for the user; may be empty
 };
 

@@ -27,6 +27,7 @@ struct PretrainOptions {
   std::string profile_steps;
   // In a job of several processes the name of their process group in torch.distributed; each calls pretrain().
   std::string process_group;
+  std::string device = "auto";                   // as in rf/train/device.h
   std::function<void(const std::string&)> note;  // receives messages like "resuming at step 500"; may be empty
 };
 
@@ -56,9 +57,12 @@ struct PretrainReport {
   bool is_first_rank = true;     // of the job; the others have the same report
 };
 
-// Throws Error for bad input, a full disk, a loss or gradient that is not finite (the message names the step), and a
-// process of the job that ended; SaidByFirstRank (rf/train/job.h) if the first rank throws the same error. Written
-// checkpoints stay valid in every case.
+// A step of one process that does not fit into the memory of a GPU is repeated with micro-batches of half the rows, as
+// are all later steps; rows that cannot be halved end the run with a checkpoint.
+//
+// Throws Error for bad input, a full disk, a loss or gradient that is not finite (the message names the step), a GPU
+// that fails, and a process of the job that ended; SaidByFirstRank (rf/train/job.h) if the first rank throws the same
+// error. Written checkpoints stay valid in every case.
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress);
 // One of several runs: `directory` replaces the options' output, and the run file is <directory>.run.json. The same
 // call continues it.

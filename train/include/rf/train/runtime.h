@@ -30,7 +30,7 @@ void give_warnings_to(std::function<void(const std::string&)> note);
 // because the process belongs to its caller.
 void keep_freed_memory();
 
-// Whether torch failed because the system could not allocate memory for a tensor.
+// Whether torch failed because the system or a GPU had no memory for a tensor.
 bool is_out_of_memory(const std::exception& error);
 
 // The Error if an operator of this product refused an argument (c10::ValueError); nullopt for any other error.

@@ -47,6 +47,7 @@ struct TranslationOptions {
   std::string tokenizer_dir;     // of both languages
   std::string output_dir;
   std::optional<uint64_t> seed{};  // in place of the run file's
+  std::string device = "auto";     // as in rf/train/device.h
   std::function<void(const std::string&)> note{};
 };
 

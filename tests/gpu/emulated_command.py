@@ -1,0 +1,18 @@
+"""A command of the program on an emulated GPU: ``python emulated_command.py LIBRARY COMMAND OPTION..``."""
+
+import ctypes
+import sys
+
+ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)  # before torch, which asks once whether there is CUDA
+import torch  # noqa: E402
+
+torch.cuda._lazy_init = lambda: None
+
+from roformer_cpp.gpu import library  # noqa: E402
+
+library.MODULES.clear()  # the kernels of the CPU
+library.missing = lambda device: None
+
+from roformer_cpp import _torch, distributed  # noqa: E402, F401 - the operators, as where PyTorch sees a GPU
+
+sys.exit(distributed.main(sys.argv[2], sys.argv[3:]))

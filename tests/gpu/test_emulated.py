@@ -1,0 +1,114 @@
+"""Models and training runs on an emulated GPU (emulated_gpu.cpp), each in a process of its own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tolerances as tol
+from cli_support import MODEL, PROGRAM, metrics, prepare, pretrain, results, run_file
+from cli_support import run as cli_run
+
+ROWS = {"stages": [{"max_length": 16, "batch": 4, "steps": 6}]}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = PROGRAM.parent / "tests" / "libemulated_gpu.so"
+needs_library = pytest.mark.skipif(not LIBRARY.exists(), reason="the target rf_emulated_gpu is not built")
+
+
+def run(script, *arguments):
+    path = os.pathsep.join(str(folder) for folder in (HERE.parent.parent / "python", HERE.parent))
+    command = [sys.executable, "-W", "ignore", str(HERE / script), str(LIBRARY), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@needs_library
+def test_models_with_every_encoding():
+    done = run("emulated_models.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def command(name, *arguments, **environment):
+    """A command of the program with these options on the emulated GPU; it must succeed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in environment.items():
+            patch.setenv(key, str(value))
+        done = run("emulated_command.py", name, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def losses(folder):
+    return [line["loss"] for line in metrics(folder) if "loss" in line]
+
+
+@needs_library
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_pretraining_has_the_losses_of_the_cpu(prepared, tmp_path, precision):
+    config = run_file(tmp_path / "run.json", precision=precision, evaluate_every_steps=3, **ROWS)
+    results(*pretrain(prepared, config, tmp_path / "cpu"), "--device", "cpu")
+    command(*pretrain(prepared, config, tmp_path / "gpu"), "--device", "cuda:1")
+    close = tol.EMULATED if precision == "float32" else tol.EMULATED_BF16
+    assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=close)
+    state = json.loads((tmp_path / "gpu" / "checkpoint-6" / "state.json").read_text())
+    assert state["platform"]["device"] == "cuda"
+
+
+@needs_library
+def test_a_resumed_run_has_the_same_bits_on_the_device_and_goes_on_on_another(prepared, tmp_path):
+    config = run_file(tmp_path / "run.json", **ROWS)
+    first = pretrain(prepared, config, tmp_path / "run")
+    command(*first, "--device", "cuda")
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.safetensors")}
+    lines = metrics(tmp_path / "run")
+
+    def back_to(step):
+        shutil.copytree(tmp_path / "kept", tmp_path / "run", dirs_exist_ok=True)
+        for path in (tmp_path / "run").glob("checkpoint-*"):
+            if path.name != f"checkpoint-{step}":
+                shutil.rmtree(path)
+
+    shutil.copytree(tmp_path / "run", tmp_path / "kept")
+    back_to(4)
+    command(*first, "--device", "cuda", "--resume")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.safetensors")} == whole
+    assert metrics(tmp_path / "run") == lines
+    back_to(4)
+    done = cli_run(*first, "--device", "cpu", "--resume")
+    assert done.returncode == 0
+    assert 'device was "cuda" and is "cpu"' in done.stderr
+    assert [line.get("loss") for line in metrics(tmp_path / "run")] == pytest.approx(
+        [line.get("loss") for line in lines], rel=tol.EMULATED
+    )
+
+
+def sized(rows):
+    """A run whose largest tensor, of queries, keys and values, has rows * 32 * 48 * 4 bytes."""
+    return {"stages": [{"max_length": 32, "batch": rows, "steps": 4}], "precision": "float32"}
+
+
+@needs_library
+def test_a_step_that_does_not_fit_is_repeated_with_smaller_micro_batches(prepared, tmp_path):
+    prepare(prepared, tmp_path / "data", held_out=0)
+    config = run_file(tmp_path / "run.json", model={**MODEL, **NO_DROPOUT}, **sized(16))
+    given = ["pretrain", "--config", config, "--data", tmp_path / "data", "--output"]
+    results(*given, tmp_path / "cpu", "--device", "cpu")
+    done = command(*given, tmp_path / "gpu", "--device", "cuda", EMULATED_GPU_BYTES=8 * 32 * 48 * 4)
+    assert "step 1 does not fit into the memory of cuda:0: from here on, accumulate is 2" in done.stderr
+    assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=tol.EMULATED)
+
+
+@needs_library
+def test_rows_that_cannot_be_halved_end_the_run_with_a_checkpoint(prepared, tmp_path, monkeypatch):
+    monkeypatch.setenv("EMULATED_GPU_BYTES", str(2 * 32 * 48 * 4))
+    config = run_file(tmp_path / "run.json", **sized(3))
+    done = run("emulated_command.py", *pretrain(prepared, config, tmp_path / "run"), "--device", "cuda")
+    assert done.returncode == 1
+    assert "[memory] step 1 must fit into the memory of cuda:0, got micro-batches of 3 rows that do not" in done.stderr
+    assert (tmp_path / "run" / "checkpoint-0" / "state.json").exists()
