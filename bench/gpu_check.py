@@ -31,6 +31,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 
@@ -44,6 +45,7 @@ import verified
 from gpu_run import RUN, compiled, norm_error, on_device, peak_mib, require, timed, verified_sides
 from kernels import linear_attention_case, rotated
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from verified import OURS
 
 import roformer_cpp
@@ -300,7 +302,8 @@ class Attention:
         if "query_table" in of:
             by_row = k @ of["query_table"].transpose(1, 2)
             matrix = matrix + by_row.gather(3, self.row.t().expand(*by_row.shape[:3], -1)).mT * self.scale
-        return F.scaled_dot_product_attention(content, k, v, matrix, scale=self.scale).transpose(1, 2)
+        with nullcontext() if self.names else sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return F.scaled_dot_product_attention(content, k, v, matrix, scale=self.scale).transpose(1, 2)
 
     def flex(self, q, k, v, rows):
         from torch.nn.attention.flex_attention import flex_attention
