@@ -170,3 +170,19 @@ def test_translation(tmp_path):
     results(*given, tmp_path / "cpu", "--device", "cpu")
     command(*given, tmp_path / "gpu", "--device", "cuda")
     assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=tol.EMULATED)
+
+
+@needs_library
+def test_a_gradient_that_is_not_finite_ends_the_run_and_keeps_the_weights(prepared, tmp_path):
+    schedule = {"kind": "constant", "learning_rate": 1e30, "warmup_steps": 0}
+    config = run_file(tmp_path / "run.json", schedule=schedule, checkpoint_every_steps=1, **ROWS)
+    theirs = cli_run(*pretrain(prepared, config, tmp_path / "cpu"), "--device", "cpu")
+    ours = run("emulated_command.py", *pretrain(prepared, config, tmp_path / "gpu"), "--device", "cuda")
+    assert theirs.returncode == ours.returncode == 1
+    assert last_line(ours) == last_line(theirs)
+    kept = [sorted(path.name for path in (tmp_path / name).glob("checkpoint-*")) for name in ("cpu", "gpu")]
+    assert kept[0] == kept[1]
+
+
+def last_line(done):
+    return done.stderr.splitlines()[-1]
