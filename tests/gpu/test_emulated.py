@@ -9,11 +9,29 @@ from pathlib import Path
 
 import pytest
 
+import task_files
 import tolerances as tol
 from cli_support import MODEL, PROGRAM, metrics, prepare, pretrain, results, run_file
 from cli_support import run as cli_run
 
 ROWS = {"stages": [{"max_length": 16, "batch": 4, "steps": 6}]}
+TRANSLATION = {
+    "model": {
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), 1),
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24),
+        "d_model": 16,
+        "position_encoding": "rope",
+    },
+    "steps": 4,
+    "max_tokens": 128,
+    "max_length": 32,
+    "accumulate": 2,
+    "evaluate_every_steps": 2,
+    "log_every_steps": 1,
+    "label_smoothing": 0.1,
+    "precision": "float32",
+}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 HERE = Path(__file__).resolve().parent
@@ -112,3 +130,59 @@ def test_rows_that_cannot_be_halved_end_the_run_with_a_checkpoint(prepared, tmp_
     assert done.returncode == 1
     assert "[memory] step 1 must fit into the memory of cuda:0, got micro-batches of 3 rows that do not" in done.stderr
     assert (tmp_path / "run" / "checkpoint-0" / "state.json").exists()
+
+
+@needs_library
+def test_comparison(prepared, tmp_path):
+    config = run_file(tmp_path / "run.json", **ROWS)
+    given = ["compare", "--encodings", "none,t5", "--seeds", "1", "--data", prepared / "data", "--config", config]
+    theirs = results(*given, "--output", tmp_path / "cpu", "--device", "cpu")
+    done = command(*given, "--output", tmp_path / "gpu", "--device", "cuda")
+    for ours, run_of_cpu in zip(map(json.loads, done.stdout.splitlines()), theirs, strict=True):
+        assert ours["loss"]["16"] == pytest.approx(run_of_cpu["loss"]["16"], rel=tol.EMULATED_BF16)
+
+
+@needs_library
+@pytest.mark.parametrize("task", ["classification", "tokens", "answers"])
+def test_fine_tuning(prepared, tmp_path, task):
+    model = tmp_path / "model"
+    results(*pretrain(prepared, run_file(tmp_path / "run.json", **ROWS), model), "--device", "cpu")
+    files = task_files.write_splits(tmp_path, task_files.KINDS[task], train=20, valid=6)
+    given = [task, "--epochs", 1, "--precision", "float32"]
+    results(*task_files.options(model, files, tmp_path / "cpu", *given), "--device", "cpu")
+    command(*task_files.options(model, files, tmp_path / "gpu", *given), "--device", "cuda")
+    theirs, ours = (losses(tmp_path / folder / "lr-0.01" / "seed-1") for folder in ("cpu", "gpu"))
+    assert ours == pytest.approx(theirs, rel=tol.EMULATED)
+
+
+@needs_library
+def test_translation(tmp_path):
+    lines = [f"{i} one two {i % 3} three\n" for i in range(40)]
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("".join(lines))
+    inputs = [tmp_path / "train.en", tmp_path / "train.de"]
+    results(
+        "vocab", "--byte-pairs", "--input", inputs[0], "--format", "text", "--size", 280, "--output", tmp_path / "t"
+    )
+    (tmp_path / "run.json").write_text(json.dumps(TRANSLATION))
+    given = ["train-translation", "--config", tmp_path / "run.json", "--train", *inputs, "--valid", *inputs]
+    given += ["--tokenizer", tmp_path / "t", "--output"]
+    results(*given, tmp_path / "cpu", "--device", "cpu")
+    command(*given, tmp_path / "gpu", "--device", "cuda")
+    assert losses(tmp_path / "gpu") == pytest.approx(losses(tmp_path / "cpu"), rel=tol.EMULATED)
+
+
+@needs_library
+def test_a_gradient_that_is_not_finite_ends_the_run_and_keeps_the_weights(prepared, tmp_path):
+    schedule = {"kind": "constant", "learning_rate": 1e30, "warmup_steps": 0}
+    config = run_file(tmp_path / "run.json", schedule=schedule, checkpoint_every_steps=1, **ROWS)
+    theirs = cli_run(*pretrain(prepared, config, tmp_path / "cpu"), "--device", "cpu")
+    ours = run("emulated_command.py", *pretrain(prepared, config, tmp_path / "gpu"), "--device", "cuda")
+    assert theirs.returncode == ours.returncode == 1
+    assert last_line(ours) == last_line(theirs)
+    kept = [sorted(path.name for path in (tmp_path / name).glob("checkpoint-*")) for name in ("cpu", "gpu")]
+    assert kept[0] == kept[1]
+
+
+def last_line(done):
+    return done.stderr.splitlines()[-1]

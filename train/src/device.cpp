@@ -24,6 +24,12 @@ int64_t gpus() {
   return c10::impl::hasDeviceGuardImpl(at::kCUDA) ? c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount() : 0;
 }
 
+// The devices that there are.
+std::string of_these() {
+  if (gpus() == 0) return "auto or cpu";
+  return gpus() == 1 ? "auto, cpu or cuda:0" : fmt::format("auto, cpu or cuda:0 to cuda:{}", gpus() - 1);
+}
+
 std::string seen() { return gpus() == 1 ? "1 GPU" : fmt::format("{} GPUs", gpus()); }
 
 bool is_number(std::string_view text) {
@@ -49,8 +55,8 @@ std::string resolved_device(const std::string& command, const std::string& given
   }
   if (!is_number(number)) refuse("auto, cpu, cuda or cuda:<number>", io::printable(given));
   if (std::atoll(number.c_str()) >= gpus()) {
-    refuse("a GPU that is there", rank != nullptr ? fmt::format("cuda:{} of LOCAL_RANK {}", number, rank)
-                                                  : fmt::format("cuda:{}", std::atoll(number.c_str())));
+    refuse(of_these(), rank != nullptr ? fmt::format("cuda:{} of LOCAL_RANK {}", number, rank)
+                                       : fmt::format("cuda:{}", std::atoll(number.c_str())));
   }
   return fmt::format("cuda:{}", std::atoll(number.c_str()));
 }
