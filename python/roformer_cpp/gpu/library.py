@@ -32,9 +32,6 @@ MODULES = {
     "linear_attention_kernel_backward": "linear_attention",
 }
 
-# The operators of models that also run where the kernels of GPUs do not.
-_FALLBACKS = ("rope", "rope_", "rotate", "rope_table", "dropout")
-
 
 @functools.cache
 def _library() -> torch.library.Library:
@@ -58,8 +55,7 @@ def _questions() -> torch.library.Library:
 
 def _deferred(module: str, name: str) -> Callable:
     def call(*args: object, **kwargs: object) -> object:
-        chosen = "fallback" if name in _FALLBACKS and missing(args[0].device) else module
-        return getattr(import_module(f".{chosen}", __package__), name)(*args, **kwargs)
+        return getattr(import_module(f".{module}", __package__), name)(*args, **kwargs)
 
     return call
 
