@@ -7,7 +7,8 @@
 //     the device (nn/src/known_values.h).
 //
 // It must be loaded before torch, which asks once whether there is CUDA. EMULATED_GPU_BYTES limits the size of an
-// allocation; a larger one is out of memory, as c10::OutOfMemoryError.
+// allocation; a larger one is out of memory, as c10::OutOfMemoryError. After EMULATED_GPU_OPERATORS operators the
+// device fails, as c10::AcceleratorError.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -18,6 +19,8 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -182,6 +185,11 @@ void change_tensors(c10::IValue& value, const Change& change) {
 }
 
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  static std::atomic<int64_t> done = 0;
+  const char* const most = std::getenv("EMULATED_GPU_OPERATORS");
+  if (++done > (most == nullptr ? INT64_MAX : std::atoll(most))) {
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 46, "CUDA error: all CUDA-capable devices are busy");
+  }
   Call call(op);
   const size_t arguments = op.schema().arguments().size(), begin = stack->size() - arguments;
   // Tensors of the device first, which say which device it is.

@@ -11,7 +11,7 @@ import pytest
 
 import task_files
 import tolerances as tol
-from cli_support import MODEL, PROGRAM, metrics, prepare, pretrain, results, run_file
+from cli_support import MODEL, PROGRAM, RUN, metrics, prepare, pretrain, results, run_file
 from cli_support import run as cli_run
 
 ROWS = {"stages": [{"max_length": 16, "batch": 4, "steps": 6}]}
@@ -186,3 +186,15 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_keeps_the_weights(prepar
 
 def last_line(done):
     return done.stderr.splitlines()[-1]
+
+
+@needs_library
+def test_a_gpu_that_fails_ends_the_run_in_one_sentence(prepared, tmp_path, monkeypatch):
+    config = run_file(tmp_path / "run.json", **{**RUN, "stages": [{"max_length": 16, "batch": 4, "steps": 400}]})
+    first = pretrain(prepared, config, tmp_path / "run")
+    monkeypatch.setenv("EMULATED_GPU_OPERATORS", "5000")
+    done = run("emulated_command.py", *first, "--device", "cuda")
+    assert done.returncode == 1
+    said = "[pretrain] cuda:0 must work until the run ends, got: CUDA error: all CUDA-capable devices are busy"
+    assert last_line(done) == f"{said}; continue with --resume from the newest checkpoint"
+    assert list((tmp_path / "run").glob("checkpoint-*"))

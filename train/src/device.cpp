@@ -67,7 +67,11 @@ bool needs_python(const std::string& resolved) {
 
 at::Device open_device(const std::string& command, const std::string& given) {
   const at::Device device(resolved_device(command, given));
-  if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  if (!device.is_cuda()) return device;
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // what torch asks for
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
   return device;
 }
 

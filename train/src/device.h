@@ -10,7 +10,8 @@
 
 namespace rf::train {
 
-// resolved_device() as torch's, and from then on the current device of this thread.
+// resolved_device() as torch's. A GPU becomes the current device of this thread, and for the rest of the process
+// torch's own operators add gradients in a fixed order, so that a resumed run has the bits of an uninterrupted one.
 at::Device open_device(const std::string& command, const std::string& given);
 
 // The device of the parameters.
