@@ -147,6 +147,15 @@ def test_values_and_gradients(name):
         assert relative(gradient, expected_gradient) < tolerances.GPU_FLOAT32, of
 
 
+def test_queries_and_keys_with_the_same_rows_are_rotated_in_one_launch(monkeypatch):
+    case = Case("query_cos", "query_sin", queries=21, keys=21)
+    monkeypatch.setattr(attention_call, "rotate", None)
+    for part in ("cos", "sin"):
+        case.terms[TERMS.index(f"key_{part}")] = case.terms[TERMS.index(f"query_{part}")]
+    expected, _ = on_cpu(*case.arguments(wide=True))
+    assert relative(attention_kernel(*case.arguments())[0], expected) < tolerances.GPU_FLOAT32
+
+
 @pytest.mark.parametrize("name", ["plain", "rotations", "u, w, K", "Q", "V"])
 def test_half_precision(name):
     """The error is that of float16, measured at the tiles of the CPU."""

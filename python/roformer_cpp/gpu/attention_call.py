@@ -14,7 +14,7 @@ import triton
 from .attention_tiles import Problem, Scores, Sequences, Table, Vectors
 from .dropout import threshold_of
 from .launch import on_device
-from .rope import rotate
+from .rope import rotate, rotate_pair
 
 # The order of the operator's terms (core/terms/rf/attention_terms.h), and of its tables' ranges.
 TERMS = (
@@ -117,12 +117,19 @@ class Call:
     @functools.cached_property
     def content_q(self):
         """R^q q + u, [B,T,H,D]."""
-        return self._biased(self._rotated(self.q, "query"), self.content_bias)
+        return self._biased(self._rotated_qk[0], self.content_bias)
 
     @functools.cached_property
     def content_k(self):
         """R^k k, [B,S,Hk,D]."""
-        return self._rotated(self.k, "key")
+        return self._rotated_qk[1]
+
+    @functools.cached_property
+    def _rotated_qk(self):
+        rows = [getattr(self, name) for name in ("query_cos", "query_sin", "key_cos", "key_sin")]
+        if all(row is not None for row in rows) and rows[0].dim() == 3 and all(map(_are_same, rows[:2], rows[2:])):
+            return rotate_pair(self.q, self.k, *rows[:2], self.layout)
+        return self._rotated(self.q, "query"), self._rotated(self.k, "key")
 
     @functools.cached_property
     def content_v(self):
@@ -295,6 +302,11 @@ def blocks_of(lengths, tokens, size):
     sequence = torch.searchsorted(ends, block, right=True).clamp(max=max(len(lengths) - 1, 0))
     first = torch.cat((ends.new_zeros(1), ends))[sequence]
     return torch.stack((sequence, block - first), 1).int()
+
+
+def _are_same(x, y):
+    """Whether two tensors are the same memory in the same form."""
+    return (x.data_ptr(), x.shape, x.stride()) == (y.data_ptr(), y.shape, y.stride())
 
 
 def _ascend(positions, cu_seqlens):
