@@ -1,11 +1,15 @@
 """Puts the package, the experiments and the tests' own modules on the path; the data that tests of training share."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).resolve().parent
+# Triton reads it when it is first imported, which torch.compile and transformers do, too: kernels for GPUs then run on
+# CPU tensors (tests/gpu).
+os.environ["TRITON_INTERPRET"] = "1"
 sys.path[:0] = [str(TESTS.parent / "python"), str(TESTS), str(TESTS.parent)]
 
 

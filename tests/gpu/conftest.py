@@ -1,13 +1,9 @@
-"""The kernels run on CPU tensors in Triton's interpreter. Triton reads the variable when it is first imported, so it is
-set before any test runs; nothing else in the tests uses Triton."""
+"""The kernels run on CPU tensors in Triton's interpreter (tests/conftest.py)."""
 
-import os
 import warnings
 from importlib.util import find_spec
 
 import pytest
-
-os.environ["TRITON_INTERPRET"] = "1"
 
 if find_spec("triton") is None:
     collect_ignore_glob = ["test_*.py"]

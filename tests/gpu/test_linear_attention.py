@@ -2,10 +2,6 @@
 float64 loops of the operator on the CPU. Tiles and chunks are small, so that few tokens fill several of them.
 """
 
-import os
-
-os.environ["TRITON_INTERPRET"] = "1"
-
 import itertools
 
 import pytest
