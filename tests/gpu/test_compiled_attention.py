@@ -1,12 +1,7 @@
 """The kernels of attention compiled for an NVIDIA GPU, without one, as test_compiled_kernels.py does."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from compiled_kernels import compiled_by
 
-TESTS = Path(__file__).resolve().parents[1]
 # A model with a bias by distance in bfloat16, and K by distance in packed sequences with dropout.
 SCRIPT = """
 import json
@@ -38,15 +33,7 @@ print(json.dumps([[k.name, k.spilled_bytes, k.shared_bytes] for k in compiled(90
 
 
 def test_kernels_compile(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [str(TESTS.parent / "python"), str(TESTS), environment.get("PYTHONPATH", "")]
-    )
-    environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    output = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, check=True, stdout=subprocess.PIPE, text=True
-    )
-    kernels = json.loads(output.stdout)
+    kernels = compiled_by(SCRIPT, tmp_path)
     names = ["forward_kernel", "dot_kernel", "keys_kernel", "queries_kernel", "tables_kernel"]
     assert [name for name, *_ in kernels] == 2 * names
     assert not any(spilled_bytes for _, spilled_bytes, _ in kernels[:5])

@@ -1,15 +1,10 @@
 """The kernels compiled for NVIDIA and AMD GPUs, without one: no register is spilled, and memory is accessed in units of
 16 bytes. What the interpreter accepts and the compiler refuses fails here."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
+from compiled_kernels import compiled_by
+
 # Tensors of the sizes of a model; `compiled` launches nothing. Prints [[name, spilled bytes, widths of accesses, ..]].
 SCRIPT = """
 import json, re, sys
@@ -48,14 +43,7 @@ print(json.dumps([[k.name, k.spilled_bytes, accesses(k.asm.get("ptx", "")), sort
 
 @pytest.mark.parametrize("arch", ["90", "gfx942"])
 def test_kernels_compile(arch, tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [str(TESTS.parent / "python"), str(TESTS), environment.get("PYTHONPATH", "")]
-    )
-    environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    command = [sys.executable, "-c", SCRIPT, arch]
-    output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-    kernels = json.loads(output)
+    kernels = compiled_by(SCRIPT, tmp_path, arch)
     assert [name for name, *_ in kernels].count("_rotate_kernel") == 8 and len(kernels) == 14
     for name, spilled_bytes, accesses, contractible in kernels:
         assert spilled_bytes == 0, name

@@ -1,14 +1,7 @@
-"""The kernels of linear attention compiled for NVIDIA and AMD GPUs, without one, as test_compiled_kernels.py does."""
+"""The kernels of linear attention compiled for an NVIDIA GPU, without one, as test_compiled_kernels.py does."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from compiled_kernels import compiled_by
 
-import pytest
-
-TESTS = Path(__file__).resolve().parents[1]
 # A model's head in bfloat16, and exponents of packed sequences. Prints [[name, spilled bytes, shared bytes], ..].
 SCRIPT = """
 import json, sys
@@ -36,16 +29,8 @@ print(json.dumps([[k.name, k.spilled_bytes, k.shared_bytes] for k in kernels]))
 """
 
 
-@pytest.mark.parametrize("arch", ["80"])
-def test_kernels_compile(arch, tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [str(TESTS.parent / "python"), str(TESTS), environment.get("PYTHONPATH", "")]
-    )
-    environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    command = [sys.executable, "-c", SCRIPT, arch]
-    output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-    kernels = json.loads(output)
+def test_kernels_compile(tmp_path):
+    kernels = compiled_by(SCRIPT, tmp_path, "80")
     assert len(kernels) == 14
     for name, spilled_bytes, shared_bytes in kernels:
         assert spilled_bytes == 0 and shared_bytes <= 2**16, name
