@@ -41,26 +41,34 @@ void check_vectors(const Positions& positions, const Projections& given) {
   }
 }
 
-}  // namespace
-
-Terms terms_on(Terms terms, at::Device device) {
-  const Terms given = terms;
-  std::map<const at::TensorImpl*, at::Tensor> moved;  // terms may share a tensor
-  const auto move = [&](at::Tensor& x) {
-    const auto [entry, is_new] = moved.try_emplace(x.unsafeGetTensorImpl());
-    if (is_new) entry->second = on_device(x, device);
-    x = entry->second;
-  };
+// Calls visit(x) for each tensor of terms.
+template <class Visit>
+void for_each_tensor(Terms& terms, const Visit& visit) {
   ops::for_each_term([&](const char*, const char*, auto member) {
     auto& term = terms.*member;
     if constexpr (std::is_same_v<decltype(member), Rotation Terms::*>) {
-      move(term.cos);
-      move(term.sin);
+      visit(term.cos);
+      visit(term.sin);
     } else if constexpr (std::is_same_v<decltype(member), DistanceTable Terms::*>) {
-      move(term.rows);
+      visit(term.rows);
     } else {
-      move(term);
+      visit(term);
     }
+  });
+}
+
+}  // namespace
+
+Terms terms_on(Terms terms, at::Device device) {
+  bool are_there = true;
+  for_each_tensor(terms, [&](const at::Tensor& x) { are_there = are_there && (!x.defined() || x.device() == device); });
+  if (are_there) return terms;
+  const Terms given = terms;
+  std::map<const at::TensorImpl*, at::Tensor> moved;  // terms may share a tensor
+  for_each_tensor(terms, [&](at::Tensor& x) {
+    const auto [entry, is_new] = moved.try_emplace(x.unsafeGetTensorImpl());
+    if (is_new) entry->second = on_device(x, device);
+    x = entry->second;
   });
   return terms;
 }
