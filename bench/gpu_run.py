@@ -5,7 +5,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from importlib import import_module
 from types import SimpleNamespace
 
 import harness
@@ -70,16 +69,9 @@ def start(dry: bool, warming: bool = False) -> None:
 
 
 @functools.cache
-def use_kernels_for_cpu_tensors() -> torch.library.Library:
-    """Registers the kernels for the CPU key of the operators, in this process."""
-    of_cpu = torch.library.Library("roformer", "IMPL")
-    for operator, module in library.MODULES.items():
-
-        def call(*args, module=module, operator=operator, **kwargs):
-            return getattr(import_module(f"roformer_cpp.gpu.{module}"), operator)(*args, **kwargs)
-
-        of_cpu.impl(operator, call, "CPU", allow_override=True)
-    return of_cpu
+def use_kernels_for_cpu_tensors() -> None:
+    """In this process."""
+    library.compute_by_kernels("CPU", library.MODULES, allow_override=True)
 
 
 def on_device(make: Callable) -> Callable:

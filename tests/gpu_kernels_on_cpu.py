@@ -5,12 +5,8 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-import torch
-
 from roformer_cpp import rope as _operators  # noqa: F401 - loads the operators
 from roformer_cpp.gpu import library
 
-_LIBRARY = torch.library.Library("roformer", "IMPL")
-for _operator, _module in library.MODULES.items():
-    if "attention" not in _operator:
-        _LIBRARY.impl(_operator, library._deferred(_module, _operator), "CPU", allow_override=True)
+_OPERATORS = [operator for operator in library.MODULES if "attention" not in operator]
+library.compute_by_kernels("CPU", _OPERATORS, allow_override=True)

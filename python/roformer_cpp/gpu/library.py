@@ -5,7 +5,7 @@ Registration imports neither Triton nor the modules of the kernels; the first ca
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -43,9 +43,14 @@ def register() -> None:
     after the operators' library was loaded."""
     _questions().define("gpu_missing(Device device) -> str?")
     _questions().impl("gpu_missing", lambda device: missing(device), "CompositeImplicitAutograd")
-    for operator, module in MODULES.items():
-        _library().impl(operator, _deferred(module, operator), "CUDA")
+    compute_by_kernels("CUDA", MODULES)
     _library().impl("linear", _deferred("rows", "linear_autocast"), "AutocastCUDA")
+
+
+def compute_by_kernels(key: str, operators: Iterable[str], **options: bool) -> None:
+    """Registers the functions of operators for a dispatch key; options: those of ``torch.library.Library.impl``."""
+    for operator in operators:
+        _library().impl(operator, _deferred(MODULES[operator], operator), key, **options)
 
 
 @functools.cache
