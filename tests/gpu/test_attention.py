@@ -211,6 +211,18 @@ def test_what_no_query_attends_to_is_not_read():
     assert all(x.isfinite().all() for x in clean)
 
 
+def test_vectors_with_any_strides():
+    case = Case("key_table", "query_table")
+    arguments = case.arguments()
+    out, log_sum = attention_kernel(*arguments)
+    expected = out, *attention_kernel_backward(out, out, log_sum, case.wanted, *arguments)
+    strided = [x.mT.contiguous().mT for x in arguments[:3]]
+    found, _ = attention_kernel(*strided, *arguments[3:])
+    grad = out.mT.contiguous().mT
+    found = found, *attention_kernel_backward(grad, out, log_sum, case.wanted, *strided, *arguments[3:])
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
 def test_a_query_without_keys_has_output_0():
     case = Case("key_table", mask=(2, 1, 19, 23), batch=2)
     case.mask[0, :, 3] = False

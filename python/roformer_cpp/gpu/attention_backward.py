@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .attention_call import INPUTS, TABLES, Call, launch_fitting, padded, sum_to, vectors
+from .attention_call import INPUTS, TABLES, Call, launch_fitting, sum_to
 from .attention_tiles import (
     LOG2_E,
     MINUS_INFINITY,
@@ -35,6 +35,7 @@ from .attention_tiles import (
     tile_scores,
 )
 from .launch import checked_results
+from .tiles import padded, rows_of
 
 INFINITY = tl.constexpr(float("inf"))
 # Enough programs for any GPU; fixed, so that sums have the same order on all of them.
@@ -164,12 +165,11 @@ def keys_kernel(
 
 @triton.jit(do_not_specialize=["dropout_seed", "dropout_stream"])
 def queries_kernel(
-    x, grad_out, log_sum, delta, dq, dposition_q, dpair_q, row_sums, dscores,
+    x, grad_out, log_sum, delta, dq, dposition_q, dpair_q, dscores,
     dropout_seed: tl.int64, dropout_stream: tl.int64,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, PADDED_D: tl.constexpr, E: tl.constexpr, PADDED_E: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of M queries of a head. row_sums [B,H,T]: sums of the scores' gradients over the keys; dscores
-    [B,H,T,S]: these gradients, 0 before the call."""
+    """Gradients of M queries of a head. dscores [B,H,T,S]: those of the scores, 0 before the call."""
     b = tl.program_id(2).to(tl.int64)
     h = tl.program_id(1)
     own = sequence_of(x, b, tl.program_id(0), False)
@@ -180,7 +180,6 @@ def queries_kernel(
         of_q = tl.zeros((M, PADDED_D), tl.float32)
         of_position = tl.zeros((M, PADDED_D), tl.float32)
         of_pair = tl.zeros((M, PADDED_D), tl.float32)
-        of_rows = tl.zeros((M,), tl.float32)
         first, end = keys_of(x, own, m0, M, N)
         for n0 in range(first, end, N):
             k = load_vectors(x.k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
@@ -204,8 +203,6 @@ def queries_kernel(
                 c = load_vectors(x.pair_k, b, h, own[2], n0, own[3], N, D, PADDED_D)
                 kept_scores = without_resets(x, gradient, places, M, N)
                 of_pair += tl.dot(kept_scores.to(c.dtype), c, input_precision="ieee")
-            if row_sums is not None:
-                of_rows += tl.sum(gradient, 1)
             if dscores is not None:
                 m = m0 + tl.arange(0, M)[:, None]
                 n = n0 + tl.arange(0, N)[None, :]
@@ -216,8 +213,6 @@ def queries_kernel(
             store_vectors(dposition_q, of_position * x.scale, b, h, own[0], m0, own[1], M, D)
         if x.pair_q is not None:
             store_vectors(dpair_q, of_pair * x.scale, b, h, own[0], m0, own[1], M, D)
-        if row_sums is not None:
-            store_by_token(row_sums, of_rows, b, h, x.heads, x.queries, own[0], m0, own[1], M)
 
 
 @triton.jit
@@ -260,7 +255,7 @@ def tables_kernel(
             q = load_vectors(x.q, b, h, own[0], m0, own[1], M, D, PADDED_D)
             grad = load_vectors(grad_out, b, h, own[0], m0, own[1], M, E, PADDED_E)
             first, end = keys_of(x, own, m0, M, N)
-            if (tl.load(x.steady) != 0) & (own[3] > 0):
+            if own[7] & (own[3] > 0):
                 first, end = keys_of_rows(x, own, b, m0, table, row, first, end, M, N, ROWS)
             for n0 in range(first, end, N):
                 k = load_vectors(x.k, b, h // x.group, own[2], n0, own[3], N, D, PADDED_D)
@@ -302,20 +297,24 @@ def tables_kernel(
     tl.store(at, total, mask=(r <= table.last) & (e < WIDTH))
 
 
+def like(x):
+    """Room for a gradient of x, contiguous, whatever the strides of x."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 class Backward:
     """The kernels' launches for one call: each method returns gradients by the names of inputs."""
 
     def __init__(self, grad_out, out, log_sum, wanted, call, shape):
         self.call, self.wanted, self.shape = call, wanted, shape
         self.problem, self.blocks = call.problem(shape.M, shape.N)
-        grad_out, out = (x if x.stride(-1) == 1 else x.contiguous() for x in (grad_out, out))
-        log_sum = log_sum.contiguous()
+        grad, log_sum = rows_of(grad_out), log_sum.contiguous()
         delta = torch.empty_like(log_sum)
         batch, tokens, heads, width = out.shape
         dot_kernel[(triton.cdiv(tokens, 64), heads, batch)](
-            vectors(grad_out), vectors(out), delta, tokens, heads, 64, width, padded(width)
+            grad, rows_of(out), delta, tokens, heads, 64, width, padded(width)
         )
-        self.given = vectors(grad_out), log_sum, delta
+        self.given = grad, log_sum, delta
 
     def launch(self, kernel, grid, arrays, **constants):
         D, E = self.call.q.shape[-1], self.call.v.shape[-1]
@@ -334,17 +333,17 @@ class Backward:
         batch, _, heads, _ = call.q.shape
         keys, key_heads = call.k.shape[1:3]
         has_pair = call.position_key is not None
-        dk, dv = torch.empty_like(call.content_k), torch.empty_like(call.content_v)
-        dposition = torch.empty_like(call.k) if call.query_table is not None else None
+        dk, dv = like(call.content_k), like(call.content_v)
+        dposition = like(call.k) if call.query_table is not None else None
         dpair = self.sums(has_pair, batch, keys, heads, call.q.shape[-1])
         key_sums = self.sums("key_score" in self.wanted, batch, heads, keys)
         column_sums = self.sums("reset_col" in self.wanted, batch, heads, keys)
-        arrays = [None if x is None else vectors(x) for x in (dk, dv, dposition, dpair)]
+        arrays = [None if x is None else rows_of(x) for x in (dk, dv, dposition, dpair)]
         grid = (self.blocks.keys, key_heads, self.blocks.batch)
         self.launch(keys_kernel, grid, (*self.given, *arrays, key_sums, column_sums))
         found = {
-            "k": call.rotated_back(dk, "key"),
-            "v": call.rotated_back(dv, "value"),
+            "k": call.rotated(dk, "key", "transpose"),
+            "v": call.rotated(dv, "value", "transpose"),
             **call.rotation_gradients(call.k, dk, "key", self.wanted),
             **call.rotation_gradients(call.v, dv, "value", self.wanted),
         }
@@ -361,18 +360,17 @@ class Backward:
     def of_queries(self):
         call = self.call
         batch, queries, heads, head_dim = call.q.shape
-        dq = torch.empty_like(call.content_q)
-        dposition = torch.empty_like(call.q) if call.key_table is not None else None
+        dq = like(call.content_q)
+        dposition = like(call.q) if call.key_table is not None else None
         dpair = self.sums(call.position_query is not None, batch, queries, heads, head_dim)
-        row_sums = self.sums("reset_row" in self.wanted, batch, heads, queries)
         dscores = None
         if "pair_bias" in self.wanted:
             dscores = torch.zeros(batch, heads, queries, call.k.shape[1], device=call.q.device)
-        arrays = [None if x is None else vectors(x) for x in (dq, dposition, dpair)]
+        arrays = [None if x is None else rows_of(x) for x in (dq, dposition, dpair)]
         grid = (self.blocks.queries, heads, self.blocks.batch)
-        self.launch(queries_kernel, grid, (*self.given, *arrays, row_sums, dscores))
+        self.launch(queries_kernel, grid, (*self.given, *arrays, dscores))
         found = {
-            "q": call.rotated_back(dq, "query"),
+            "q": call.rotated(dq, "query", "transpose"),
             **call.rotation_gradients(call.q, dq, "query", self.wanted),
             "content_bias": dq.float().sum((0, 1)),
             "position_bias": torch.zeros(heads, head_dim, device=dq.device),
@@ -382,8 +380,6 @@ class Backward:
             found["position_bias"] = dposition.float().sum((0, 1))
         if "position_query" in self.wanted:
             found["position_query"] = call.pair_gradient(dpair, "query")
-        if "reset_row" in self.wanted:
-            found["reset_row"] = (row_sums * (call.query_positions == 0)[:, None]).sum((0, 2))
         if "pair_bias" in self.wanted:
             found["pair_bias"] = dscores
         return found
@@ -406,10 +402,11 @@ class Backward:
         return {name: total.sum(0, keepdim=True) if rows.shape[0] == 1 else total}
 
 
-# The inputs whose gradients a kernel finds.
+# The inputs whose gradients a kernel finds. That of reset_row is 0: all scores of a query at position 0 have the same
+# number of it, which the softmax cancels.
 OF_KEYS = {"k", "v", "key_cos", "key_sin", "value_cos", "value_sin", "position_key", "reset_col", "key_score"}
 OF_QUERIES = {
-    "q", "query_cos", "query_sin", "content_bias", "position_bias", "position_query", "reset_row", "pair_bias",
+    "q", "query_cos", "query_sin", "content_bias", "position_bias", "position_query", "pair_bias",
 }  # fmt: skip
 
 

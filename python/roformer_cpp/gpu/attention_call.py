@@ -11,10 +11,11 @@ from typing import NamedTuple
 import torch
 import triton
 
-from .attention_tiles import Problem, Scores, Sequences, Table, Vectors
+from .attention_tiles import Problem, Scores, Sequences, Table
 from .dropout import threshold_of
 from .launch import on_device
-from .rope import rotate, rotate_pair
+from .rope import elements_of_pairs, rotate, rotate_pair
+from .tiles import blocks_of, padded, rows_of
 
 # The order of the operator's terms (core/terms/rf/attention_terms.h), and of its tables' ranges.
 TERMS = (
@@ -42,11 +43,6 @@ class Blocks(NamedTuple):
     queries: int
     keys: int
     batch: int
-
-
-def padded(size):
-    """The width of a tile: a power of 2, at least what a product of matrices takes."""
-    return max(16, 1 << (size - 1).bit_length())
 
 
 def shapes(kernel, call):
@@ -97,7 +93,7 @@ class Call:
                 f"[attention] q must be float32, bfloat16 or float16 on a GPU, got {q.dtype}. Hint: kernel explicit "
                 "computes every dtype"
             )
-        self.q, self.k, self.v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        self.q, self.k, self.v = q, k, v
         self.query_positions, self.key_positions = query_positions.contiguous(), key_positions.contiguous()
         self.mask, self.layout, self.left, self.right = mask, layout, left, right
         self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -129,19 +125,20 @@ class Call:
         rows = [getattr(self, name) for name in ("query_cos", "query_sin", "key_cos", "key_sin")]
         if all(row is not None for row in rows) and rows[0].dim() == 3 and all(map(_are_same, rows[:2], rows[2:])):
             return rotate_pair(self.q, self.k, *rows[:2], self.layout)
-        return self._rotated(self.q, "query"), self._rotated(self.k, "key")
+        return self.rotated(self.q, "query"), self.rotated(self.k, "key")
 
     @functools.cached_property
     def content_v(self):
         """R^v v, [B,S,Hk,Dv]."""
-        return self._rotated(self.v, "value")
+        return self.rotated(self.v, "value")
 
     @functools.cached_property
     def position_q(self):
         """q + w, [B,T,H,D]."""
         return self._biased(self.q, self.position_bias)
 
-    def _rotated(self, x, side, direction="forward"):
+    def rotated(self, x, side, direction="forward"):
+        """R x, or with "transpose" R^T x; side: "query", "key" or "value"."""
         cos, sin = getattr(self, f"{side}_cos"), getattr(self, f"{side}_sin")
         if cos is None:
             return x
@@ -162,17 +159,13 @@ class Call:
         positions = getattr(self, f"{side}_positions")
         return table.transpose(0, 1)[positions].to(self.q.dtype)
 
-    def rotated_back(self, dy, side):
-        """The gradient of x, given that of R x; side: "query", "key" or "value"."""
-        return self._rotated(dy, side, "transpose")
-
     def rotation_gradients(self, x, dy, side, wanted):
         """Gradients of the cosines and sines of R, given that of R x, if they are wanted."""
         names = (f"{side}_cos", f"{side}_sin")
         if not wanted.intersection(names):
             return {}
         pairs = getattr(self, names[0]).shape[-1]
-        (x_a, x_b), (dy_a, dy_b) = (halves(vectors.float(), pairs, self.layout) for vectors in (x, dy))
+        (x_a, x_b), (dy_a, dy_b) = (elements_of_pairs(vectors.float(), pairs, self.layout) for vectors in (x, dy))
         return dict(zip(names, (dy_a * x_a + dy_b * x_b, dy_b * x_a - dy_a * x_b), strict=True))
 
     def pair_gradient(self, by_token, side):
@@ -220,13 +213,13 @@ class Call:
             heads=heads,
             group=heads // max(key_heads, 1),
             scale=float(self.scale),
-            q=vectors(self.content_q),
-            k=vectors(self.content_k),
-            v=vectors(self.content_v),
-            position_q=vectors(self.position_q) if self.key_table is not None else None,
-            position_k=vectors(self.k) if self.query_table is not None else None,
-            pair_q=vectors(self.pair("query")) if has_pair else None,
-            pair_k=vectors(self.pair("key")) if has_pair else None,
+            q=rows_of(self.content_q),
+            k=rows_of(self.content_k),
+            v=rows_of(self.content_v),
+            position_q=rows_of(self.position_q) if self.key_table is not None else None,
+            position_k=rows_of(self.k) if self.query_table is not None else None,
+            pair_q=rows_of(self.pair("query")) if has_pair else None,
+            pair_k=rows_of(self.pair("key")) if has_pair else None,
             key_table=self.table("key_table"),
             query_table=self.table("query_table"),
             value_table=self.table("value_table"),
@@ -271,15 +264,10 @@ class Call:
         return Sequences(
             cu_queries=cu_queries,
             cu_keys=cu_keys,
-            query_blocks=blocks_of(queries, self.q.shape[1], M),
-            key_blocks=blocks_of(keys, self.k.shape[1], N),
+            query_blocks=numbered_blocks(queries, self.q.shape[1], M),
+            key_blocks=numbered_blocks(keys, self.k.shape[1], N),
             dropout=elements.cumsum(0) - elements,
         )
-
-
-def vectors(x):
-    """[B or 1, tokens, heads, width] with a contiguous last dimension."""
-    return Vectors(x, *(0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride(), strict=False)))
 
 
 def scores(x):
@@ -290,18 +278,11 @@ def scores(x):
     return Scores(wide, *(0 if size == 1 else stride for size, stride in zip(wide.shape, wide.stride(), strict=True)))
 
 
-def blocks_of(lengths, tokens, size):
-    """[blocks, 2] int32: sequence and number of each block of `size` tokens.
-
-    The count of blocks is a bound that needs no length from the GPU; blocks without tokens come last and have a number
-    beyond their sequence's end.
-    """
-    bound = tokens // size + len(lengths)
-    ends = ((lengths + size - 1) // size).cumsum(0)
-    block = torch.arange(bound, device=lengths.device)
-    sequence = torch.searchsorted(ends, block, right=True).clamp(max=max(len(lengths) - 1, 0))
-    first = torch.cat((ends.new_zeros(1), ends))[sequence]
-    return torch.stack((sequence, block - first), 1).int()
+def numbered_blocks(lengths, tokens, size):
+    """[blocks, 2] int32: the sequence of each block of `size` tokens, and its number in the sequence."""
+    first, sequence = blocks_of(lengths, tokens, size)
+    block = torch.arange(len(sequence), device=first.device)
+    return torch.stack((sequence, block - first[sequence]), 1).int()
 
 
 def _are_same(x, y):
@@ -316,13 +297,6 @@ def _ascend(positions, cu_seqlens):
         starts[cu_seqlens.long()] = True
         ascend = ascend | starts[1 : positions.shape[1]]
     return ascend.all()
-
-
-def halves(x, pairs, layout):
-    """The first and the second elements of a rotation's pairs, each [.., pairs]."""
-    if layout == "pairs":
-        return x[..., 0 : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]
-    return x[..., :pairs], x[..., pairs : 2 * pairs]
 
 
 def sum_to(x, like):

@@ -6,7 +6,7 @@ Tri Dao, FlashAttention-2, arXiv 2307.08691: a program has a block of queries of
 import triton
 import triton.language as tl
 
-from .attention_call import Call, launch_fitting, padded, vectors
+from .attention_call import Call, launch_fitting
 from .attention_tiles import (
     LOG2_E,
     MINUS_INFINITY,
@@ -23,6 +23,7 @@ from .attention_tiles import (
     tile_scores,
 )
 from .launch import checked_results
+from .tiles import padded, rows_of
 
 
 @triton.jit(do_not_specialize=["dropout_seed", "dropout_stream"])
@@ -85,7 +86,7 @@ def attention_kernel(*args, **kwargs):
     def launch(shape):
         problem, blocks = call.problem(shape.M, shape.N)
         forward_kernel[(blocks.queries, call.q.shape[2], blocks.batch)](
-            problem, vectors(out), log_sum, call.seed, call.stream, shape.M, shape.N, head_dim, padded(head_dim),
+            problem, rows_of(out), log_sum, call.seed, call.stream, shape.M, shape.N, head_dim, padded(head_dim),
             value_dim, padded(value_dim), num_warps=shape.warps, num_stages=shape.stages,
             enable_fp_fusion=True,
         )  # fmt: skip

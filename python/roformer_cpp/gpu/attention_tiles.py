@@ -20,20 +20,11 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from .tiles import dropout_numbers
+from .tiles import dropout_numbers, dropout_words
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 MINUS_INFINITY = tl.constexpr(float("-inf"))
 MAX_START = tl.constexpr(1 << 30)  # with a tile added it fits 32 bits, and no table has as many rows
-
-
-class Vectors(NamedTuple):
-    """A tensor [B, tokens, heads, width] whose last dimension is contiguous; a stride of 0 is shared."""
-
-    data: Any
-    stride_b: Any
-    stride_t: Any
-    stride_h: Any
 
 
 class Table(NamedTuple):
@@ -77,7 +68,7 @@ class Problem(NamedTuple):
     heads: Any  # H
     group: Any  # query heads of a key head
     scale: Any  # s
-    q: Any  # Vectors
+    q: Any  # Rows
     k: Any
     v: Any
     position_q: Any  # x
@@ -112,13 +103,22 @@ class Problem(NamedTuple):
 
 
 @triton.jit
+def is_steady(x):
+    if x.steady is None:
+        return False
+    else:
+        return tl.load(x.steady) != 0
+
+
+@triton.jit
 def sequence_of(x, b, block, OF_KEYS: tl.constexpr):
-    """First query, queries, first key, keys, prefix and number of a sequence, and the block's number in it."""
+    """First query, queries, first key, keys, prefix and number of a sequence, the block's number in it, and whether
+    all positions ascend by one."""
     if x.packed is None:
         prefix = 0
         if x.prefix is not None:
             prefix = tl.load(x.prefix + b).to(tl.int32)
-        return 0, x.queries, 0, x.keys, prefix, b, block
+        return 0, x.queries, 0, x.keys, prefix, b, block, is_steady(x)
     else:
         blocks = x.packed.query_blocks
         if OF_KEYS:
@@ -132,7 +132,7 @@ def sequence_of(x, b, block, OF_KEYS: tl.constexpr):
         prefix = 0
         if x.prefix is not None:
             prefix = tl.load(x.prefix + sequence).to(tl.int32)
-        return first_query, queries, first_key, keys, prefix, sequence, number
+        return first_query, queries, first_key, keys, prefix, sequence, number, is_steady(x)
 
 
 @triton.jit
@@ -202,7 +202,7 @@ def load_vectors(rows, b, h, begin, first, end, COUNT: tl.constexpr, WIDTH: tl.c
     """[COUNT, PADDED]: vectors `first` .. of the sequence that begins at token `begin`; 0 from `end` on."""
     i = tl.arange(0, COUNT)[:, None]
     d = tl.arange(0, PADDED)[None, :]
-    at = rows.data + b * rows.stride_b + tl.cast(h, tl.int64) * rows.stride_h
+    at = rows.pointer + b * rows.stride_b + tl.cast(h, tl.int64) * rows.stride_h
     at += tl.cast(begin + first, tl.int64) * rows.stride_t
     inside = first + i < end
     if WIDTH != PADDED:
@@ -214,9 +214,9 @@ def load_vectors(rows, b, h, begin, first, end, COUNT: tl.constexpr, WIDTH: tl.c
 def store_vectors(rows, values, b, h, begin, first, end, COUNT: tl.constexpr, WIDTH: tl.constexpr):
     i = tl.arange(0, COUNT)[:, None]
     d = tl.arange(0, values.shape[1])[None, :]
-    at = rows.data + b * rows.stride_b + tl.cast(h, tl.int64) * rows.stride_h
+    at = rows.pointer + b * rows.stride_b + tl.cast(h, tl.int64) * rows.stride_h
     at += tl.cast(begin + first, tl.int64) * rows.stride_t
-    tl.store(at + i * rows.stride_t + d, values.to(rows.data.dtype.element_ty), mask=(first + i < end) & (d < WIDTH))
+    tl.store(at + i * rows.stride_t + d, values.to(rows.pointer.dtype.element_ty), mask=(first + i < end) & (d < WIDTH))
 
 
 @triton.jit
@@ -440,7 +440,7 @@ def places_of(x, own, b, m0, n0, M: tl.constexpr, N: tl.constexpr):
         start_n = tl.load(keys + n0, mask=n0 < own[3], other=0)
         of_queries = start_m + i
         of_keys = start_n + j
-        regular = tl.load(x.steady) != 0
+        regular = own[7]
         if not regular:
             # Tokens beyond the end continue the first one's position, so they make no tile irregular.
             of_queries = tl.load(queries + m0 + i, mask=m0 + i < own[1], other=0)
@@ -549,12 +549,8 @@ def kept(x, own, b, h, m0, n0, dropout_seed, dropout_stream, M: tl.constexpr, N:
         draws = (first >> 3) + tl.arange(0, N // 8)[None, :]
         numbers = dropout_numbers(seed, stream, draws.reshape(M * (N // 8))).reshape(M, N)
     else:
-        element = (first + tl.arange(0, N)[None, :]).to(tl.uint64)
-        draws = element >> 3
-        counter = stream.to(tl.uint64) + draws * 0
-        word0, word1, word2, word3 = tl.philox(
-            seed, draws.to(tl.uint32), (draws >> 32).to(tl.uint32), counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
-        )
+        element = first + tl.arange(0, N)[None, :]
+        word0, word1, word2, word3 = dropout_words(seed, stream, element >> 3)
         which = (element & 7).to(tl.int32)
         word = tl.where(which < 4, tl.where(which < 2, word0, word1), tl.where(which < 6, word2, word3))
         numbers = tl.where((which & 1) == 0, word & 0xFFFF, word >> 16)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .rope import elements_of_pairs
+
 _UINT32 = 0xFFFFFFFF
 
 
@@ -10,14 +12,11 @@ def rotate_into(tensors: list[tuple[Tensor, Tensor]], cos: Tensor, sin: Tensor, 
     """As in ``rotation_kernels``."""
     pairs = cos.size(-1)
     c, s = cos.unsqueeze(2), (sin if direction == "forward" else -sin).unsqueeze(2)
-    elements = [slice(0, pairs), slice(pairs, 2 * pairs)]
-    if layout == "pairs":
-        elements = [slice(first, 2 * pairs, 2) for first in (0, 1)]
     for x, y in tensors:
-        a, b = (x[..., each].to(cos.dtype) for each in elements)
+        a, b = (each.to(cos.dtype) for each in elements_of_pairs(x, pairs, layout))
         turned = a * c - b * s, a * s + b * c
-        for each, result in zip(elements, turned, strict=True):
-            y[..., each] = result
+        for elements, result in zip(elements_of_pairs(y, pairs, layout), turned, strict=True):
+            elements.copy_(result)
         if y.data_ptr() != x.data_ptr():
             y[..., 2 * pairs :] = x[..., 2 * pairs :]
 

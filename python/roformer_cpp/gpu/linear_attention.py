@@ -36,9 +36,11 @@ from .launch import checked_results, on_device
 from .tiles import (
     RotationRows,
     Rows,
+    blocks_of,
     load_halves_rotation,
     load_pairs_rotation,
     load_rows,
+    padded,
     pair_partners,
     rotation_rows_of,
     rows_of,
@@ -641,18 +643,13 @@ def _spec(call: _Call) -> _Spec:
         "eps": call.eps,
         "tile": _TILE * 2 // dtype.itemsize,
         "tiles": _TILES,
-        "block_features": _columns(features, block),
-        "block_values": _columns(value_dim, block),
+        "block_features": min(padded(features), block),
+        "block_values": min(padded(value_dim), block),
         "real": tl.float64 if is_double else tl.float32,
         "factor": factor,
         "precision": precision,
     }
     return _Spec(**{name: tl.constexpr(value) for name, value in spec.items()})
-
-
-def _columns(size: int, largest: int) -> int:
-    """Columns of a tile: at least 16, which products need."""
-    return min(max(triton.next_power_of_2(size), 16), largest)
 
 
 def _side(x: Tensor, group: int, cos: Tensor | None, sin: Tensor | None, ends: Tensor | None) -> _Side:
@@ -681,12 +678,9 @@ def _chunks(call: _Call, tokens: int) -> tuple[_Chunks, int]:
     if call.sequences == 0:
         return _Chunks(0, None, None), 0
     is_shared = call.cu_seqlens_q.data_ptr() == call.cu_seqlens_k.data_ptr()
-    bound = (queries if is_shared else queries + keys) // tokens + call.sequences
     lengths = torch.maximum(call.cu_seqlens_q.diff(), call.cu_seqlens_k.diff()).clamp(min=0)
-    first = torch.nn.functional.pad(((lengths + tokens - 1) // tokens).cumsum(0), (1, 0))
-    numbers = torch.arange(bound, device=first.device)
-    sequence = torch.searchsorted(first[1:], numbers, right=True).clamp(max=call.sequences - 1)
-    return _Chunks(0, first.int(), sequence.int()), bound
+    first, sequence = blocks_of(lengths, queries if is_shared else queries + keys, tokens)
+    return _Chunks(0, first.int(), sequence.int()), len(sequence)
 
 
 class _Launcher:

@@ -120,6 +120,13 @@ def _rotate_into(tensors: list[tuple[Tensor, Tensor]], cos: Tensor, sin: Tensor,
         rotate_into(ready, cos.contiguous(), sin.contiguous(), layout, direction)
 
 
+def elements_of_pairs(x: Tensor, pairs: int, layout: str) -> tuple[Tensor, Tensor]:
+    """Views of the first and of the second elements of a rotation's pairs, each ``[.., pairs]``."""
+    if layout == "pairs":
+        return x[..., 0 : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]
+    return x[..., :pairs], x[..., pairs : 2 * pairs]
+
+
 def _as_BTHD(x: Tensor, heads_first: bool) -> Tensor:
     """[.., T, H, D] or [.., H, T, D] as [B, T, H, D] with a contiguous last dimension, a view where strides allow."""
     rows = x if x.stride(-1) == 1 else x.contiguous()

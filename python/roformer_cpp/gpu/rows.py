@@ -169,9 +169,16 @@ def norm_backward(
         dtotal -= g.mean(-1, keepdim=True)
     dtotal *= reciprocal
     dx = _dropped(dtotal, dropout, seed, stream)
-    found = (dx, _rows(dx).sum(0), dtotal, _rows(dy * normalized).sum(0), _rows(dy).sum(0))
-    for result, gradient in zip(results, (each for each, flag in zip(found, wanted, strict=True) if flag), strict=True):
-        result.copy_(gradient)
+    gradients = (
+        lambda: dx,
+        lambda: _rows(dx).sum(0),
+        lambda: dtotal,
+        lambda: _rows(dy * normalized).sum(0),
+        lambda: _rows(dy).sum(0),
+    )
+    chosen = (gradient for gradient, is_wanted in zip(gradients, wanted, strict=True) if is_wanted)
+    for result, gradient in zip(results, chosen, strict=True):
+        result.copy_(gradient())
     return results
 
 

@@ -5,6 +5,7 @@ A tile has a row for each of its tokens and a column for each element of a vecto
 
 from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,28 +18,52 @@ def rotate_pairs(a, b, cos, sin):
 
 
 @triton.jit
-def dropout_numbers(seed, stream, block):
-    """The numbers that decide which elements dropout drops (core/include/rf/dropout.h).
+def dropout_words(seed, stream, block):
+    """A draw of Philox for each block of eight elements (core/include/rf/dropout.h): four uint32 of the shape of block.
 
-    Args:
-        seed, stream: int64 scalars.
-        block: int64 ``[N]``, each for eight consecutive elements.
-
-    Returns:
-        uint32 ``[N, 8]`` from 0 to 65535; an element is dropped if its number is below round(65536 p).
+    seed, stream: int64 scalars; block: int64.
     """
     block = block.to(tl.uint64)
-    zero = block * 0
-    stream = stream.to(tl.uint64) + zero
-    word0, word1, word2, word3 = tl.philox(
+    stream = stream.to(tl.uint64) + block * 0
+    return tl.philox(
         seed, block.to(tl.uint32), (block >> 32).to(tl.uint32), stream.to(tl.uint32), (stream >> 32).to(tl.uint32)
     )
+
+
+@triton.jit
+def dropout_numbers(seed, stream, block):
+    """The numbers of the elements of blocks ``[N]``: uint32 ``[N, 8]`` from 0 to 65535.
+
+    An element is dropped if its number is below round(65536 p).
+    """
+    word0, word1, word2, word3 = dropout_words(seed, stream, block)
     words = tl.join(tl.join(word0, word2), tl.join(word1, word3))
     return tl.join(words & 0xFFFF, words >> 16).reshape(block.shape[0], 8)
 
 
+def padded(size: int) -> int:
+    """The width of a tile for ``size`` columns: a power of 2, and at least 16, which products need."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def blocks_of(lengths: Tensor, tokens: int, size: int) -> tuple[Tensor, Tensor]:
+    """Blocks of ``size`` tokens of packed sequences, whose lengths stay on the device.
+
+    Args:
+        lengths: int ``[sequences]``, at least one sequence.
+        tokens: at least their sum.
+
+    Returns:
+        The first block of each sequence and the end, ``[sequences + 1]``; and the sequence of each block. There are as
+        many blocks as any lengths can need; those beyond the end come last and belong to the last sequence.
+    """
+    first = torch.nn.functional.pad(((lengths + size - 1) // size).cumsum(0), (1, 0))
+    block = torch.arange(tokens // size + len(lengths), device=first.device)
+    return first, torch.searchsorted(first[1:], block, right=True).clamp(max=len(lengths) - 1)
+
+
 class Rows(NamedTuple):
-    """A tensor ``[B, T, H, D]`` whose last dimension is contiguous; strides in elements."""
+    """A tensor ``[B, T, H, D]`` whose last dimension is contiguous; strides in elements, 0 of one shared entry."""
 
     pointer: Tensor
     stride_b: int
@@ -61,7 +86,7 @@ class RotationRows(NamedTuple):
 def rows_of(x: Tensor) -> Rows:
     """The rows of ``[B, T, H, D]``, copied if the last dimension is not contiguous."""
     x = x if x.stride(-1) == 1 or x.size(-1) == 1 else x.contiguous()
-    return Rows(x, *x.stride()[:3])
+    return Rows(x, 0 if x.size(0) == 1 else x.stride(0), x.stride(1), x.stride(2))
 
 
 def rotation_rows_of(cos: Tensor | None, sin: Tensor | None) -> RotationRows:
