@@ -166,7 +166,7 @@ for name, model_type, changes in (
     ("DistilBertModel", "distilbert", {"dim": 32, "hidden_dim": 48, "n_heads": 2, "n_layers": 2}),
     ("DebertaV2Model", "deberta-v2", {}),
     ("MPNetModel", "mpnet", {}),
-    ("Qwen3ForCausalLM", "qwen3", GROUPED),
+    ("OlmoForCausalLM", "olmo", GROUPED),
     ("GemmaForCausalLM", "gemma", GROUPED),
     ("GPT2LMHeadModel", "gpt2", {"n_embd": 32, "n_head": 2, "n_layer": 2}),
     ("Phi3ForCausalLM", "phi3", {"num_key_value_heads": 2, "pad_token_id": 0}),

@@ -93,9 +93,7 @@ void* Workspace::buffer(int index, int64_t bytes) {
 
 Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
                  const std::string& prefix, Precision precision, const std::function<void(const std::string&)>& warn)
-    : config_(config),
-      shape_{config.num_attention_heads, config.num_attention_heads, config.head_dim()},
-      dtype_(activation_dtype(precision)) {
+    : config_(config), dtype_(activation_dtype(precision)) {
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   std::vector<LayerInputs> inputs(static_cast<size_t>(config.num_hidden_layers));
   if (precision == Precision::kInt8) {
@@ -107,52 +105,21 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   }
   if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
   word_scale_ = static_cast<float>(word_scale(config));
-  words_ = [words = weights.rows(prefix + "embeddings.word_embeddings.weight")](int64_t row, float* to) {
-    words.read_row(row, to);
-  };
-  types_ = weights.rows(prefix + "embeddings.token_type_embeddings.weight");
-  embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
+  words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
+  if (config.type_vocab_size > 0) types_ = weights.mapped_rows(prefix + "embeddings.token_type_embeddings.weight");
+  if (config.embedding_norm)
+    embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
   if (config.embedding_size != config.hidden_size)
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
-  const int64_t hidden = config.hidden_size;
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i), self = name + "attention.self.";
-    blocks_.push_back({.attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, hidden),
-                       .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, hidden),
-                       .qkv = read_joined(weights, {self + "query", self + "key", self + "value"}, hidden,
-                                          {hidden, hidden, hidden}, precision, inputs[i].attention),
-                       .attention_output = read_linear(weights, name + "attention.output.dense", precision),
-                       .up = read_linear(weights, name + "intermediate.dense", precision, inputs[i].feed_forward),
-                       .down = read_linear(weights, name + "output.dense", precision)});
-  }
-}
-
-Encoder::Encoder(const DecoderWeights& weights, Precision precision)
-    : shape_{weights.config().heads, weights.config().key_heads, weights.config().head_dim},
-      dtype_(activation_dtype(precision)),
-      position_(make_rotary(RotaryRows(weights.config().rotary))),
-      words_(weights.rows("token_embd.weight")),
-      final_norm_(read_norm(weights, "output_norm")),
-      norms_first_(true),
-      parallel_(weights.config().parallel_residual),
-      gated_(weights.config().layout == DecoderLayout::kLlama) {
-  config_.is_decoder = true;
-  config_.vocab_size = weights.config().vocab_size;
-  config_.hidden_size = config_.embedding_size = weights.config().hidden_size;
-  config_.num_hidden_layers = weights.config().layers;
-  config_.intermediate_size = weights.config().intermediate_size;
-  config_.hidden_act = weights.config().activation;
-  config_.type_vocab_size = 1;
-  std::vector<LayerInputs> inputs(static_cast<size_t>(config_.num_hidden_layers));
-  if (precision == Precision::kInt8) inputs = Encoder(weights, Precision::kFloat32).measure_inputs();
-  for (size_t i = 0; i < inputs.size(); ++i)
-    blocks_.push_back(read_block(weights, static_cast<int64_t>(i), precision, inputs[i]));
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+    blocks_.push_back(read_block(weights, prefix, config, i, precision, inputs[static_cast<size_t>(i)]));
+  if (config.final_norm) final_norm_ = read_norm(weights, prefix + "encoder.final_norm", config, config.hidden_size);
 }
 
 void Encoder::check(const EncoderInput& input) const {
   const int64_t tokens = input.sequences.tokens;
   check_range(input.ids, tokens, config_.vocab_size, "token ids");
-  check_range(input.types, tokens, config_.type_vocab_size, "token types");
+  check_range(input.types, tokens, std::max<int64_t>(1, config_.type_vocab_size), "token types");
   for (int64_t i = 0; i < tokens; ++i) {
     const int64_t position = input.sequences.positions[i];
     // The one after it must be a number too.
@@ -184,17 +151,17 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
 }
 
 rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
-  const int64_t head_dim = shape_.head_dim;
+  const int64_t head_dim = config_.head_dim();
   const auto* parts = static_cast<const char*>(qkv);
   rf_attention_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype_;
-  args.heads = shape_.heads;
-  args.key_heads = shape_.key_heads;
+  args.heads = config_.num_attention_heads;
+  args.key_heads = config_.key_heads();
   args.head_dim = args.value_dim = head_dim;
   args.q = parts;
   args.k = parts + out_width() * bytes_of(dtype_);
-  args.v = parts + (out_width() + shape_.key_heads * head_dim) * bytes_of(dtype_);
+  args.v = parts + (out_width() + config_.key_heads() * head_dim) * bytes_of(dtype_);
   args.q_stride_t = args.k_stride_t = args.v_stride_t = qkv_width();
   args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim;
   args.out = out;
@@ -223,47 +190,59 @@ rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input,
   return args;
 }
 
+void Encoder::norm_heads(const Block& block, int64_t tokens, void* qkv) const {
+  if (block.query_norm.columns == 0) return;
+  auto* head = static_cast<char*>(qkv);
+  for (int64_t h = 0; h < config_.num_attention_heads + config_.key_heads(); ++h) {
+    const Norm& norm = h < config_.num_attention_heads ? block.query_norm : block.key_norm;
+    norm(dtype_, tokens, head, nullptr, head, qkv_width());
+    head += config_.head_dim() * bytes_of(dtype_);
+  }
+}
+
 // y = down(activation(up(x))), or with a gate down(activation(gate(x)) * up(x)).
 void Encoder::feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const {
   const int64_t inner = config_.intermediate_size;
-  if (gated_) {
+  if (config_.block.gated) {
     block.up(tokens, x, config_.hidden_size, wide);
     multiply_by_gate(config_.hidden_act, dtype_, tokens, inner, wide);
   } else {
     block.up(tokens, x, config_.hidden_size, wide, config_.hidden_act);
   }
-  block.down(tokens, wide, gated_ ? 2 * inner : inner, y);
+  block.down(tokens, wide, config_.block.gated ? 2 * inner : inner, y);
 }
 
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
   const int64_t wide_columns =
-      std::max({qkv_width(), config_.intermediate_size * (gated_ ? 2 : 1), config_.embedding_size});
+      std::max({qkv_width(), config_.intermediate_size * (config_.block.gated ? 2 : 1), config_.embedding_size});
   const int64_t narrow_bytes = tokens * std::max(hidden, out_width()) * element;
   void* x = work.buffer(kHidden, tokens * hidden * element);
   void* wide = work.buffer(kWide, tokens * wide_columns * element);
   void* narrow = work.buffer(kNarrow, narrow_bytes);
   embed(input, work, x);
-  void* const normed = norms_first_ ? narrow : x;  // what attention and the feed-forward network read
-  void* const attended = norms_first_ ? work.buffer(kEmbedded, narrow_bytes) : wide;
-  void* const fed = norms_first_ ? attended : narrow;
+  void* const normed = config_.block.pre_norm ? narrow : x;  // what attention and the feed-forward network read
+  void* const attended = config_.block.pre_norm ? work.buffer(kEmbedded, narrow_bytes) : wide;
+  void* const fed = config_.block.pre_norm ? attended : narrow;
   const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer) {
     if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(normed), (*work.measured)[layer].*largest);
   };
   for (size_t i = 0; i < blocks_.size(); ++i) {
     check_interrupt();
     const Block& block = blocks_[i];
-    if (norms_first_) block.attention_norm(dtype_, tokens, x, nullptr, normed);
+    if (config_.block.pre_norm) block.attention_norm(dtype_, tokens, x, nullptr, normed);
     note(&LayerInputs::attention, i);
     block.qkv(tokens, normed, hidden, wide);
+    norm_heads(block, tokens, wide);
     attend(static_cast<int64_t>(i), wide, narrow);
     block.attention_output(tokens, narrow, out_width(), attended);
-    if (parallel_) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
-    norms_first_ ? add(dtype_, tokens * hidden, attended, x) : block.attention_norm(dtype_, tokens, attended, x, x);
-    if (norms_first_ && !parallel_) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
+    if (config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
+    config_.block.pre_norm ? add(dtype_, tokens * hidden, attended, x)
+                           : block.attention_norm(dtype_, tokens, attended, x, x);
+    if (config_.block.pre_norm && !config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     note(&LayerInputs::feed_forward, i);
     feed_forward(block, tokens, normed, wide, fed);
-    norms_first_ ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
+    config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
   }
   if (final_norm_.columns > 0) final_norm_(dtype_, tokens, x, nullptr, x);
   return x;
@@ -332,8 +311,8 @@ void Encoder::check_ids(std::span<const int32_t> ids) const {
 std::unique_ptr<SequenceCache> Encoder::make_cache(int64_t sequences, int64_t capacity) const {
   if (!linear_) {
     return std::make_unique<KeyValueCache>(KeyValueCache::Shape{.layers = config_.num_hidden_layers,
-                                                                .heads = shape_.key_heads,
-                                                                .head_dim = shape_.head_dim,
+                                                                .heads = config_.key_heads(),
+                                                                .head_dim = config_.head_dim(),
                                                                 .element_bytes = bytes_of(dtype_),
                                                                 .sequences = sequences,
                                                                 .capacity = capacity});
@@ -373,7 +352,7 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   args.v = cache.values(layer, sequence);
   args.k_stride_b = args.v_stride_b = cache.sequence_stride();
   args.k_stride_h = args.v_stride_h = cache.head_stride();
-  args.k_stride_t = args.v_stride_t = shape_.head_dim;
+  args.k_stride_t = args.v_stride_t = config_.head_dim();
   const int64_t before = group.keys - group.tokens;
   args.query_positions = work.counting.data() + before;
   args.key_positions = work.counting.data();

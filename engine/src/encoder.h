@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "decoder_weights.h"
 #include "layers.h"
 #include "linear_attention.h"
 #include "memory.h"
@@ -77,8 +76,6 @@ class Encoder {
   // prefix: of the encoder's names in `weights`.
   Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights, const std::string& prefix,
           Precision precision, const std::function<void(const std::string&)>& warn);
-  // A rotary decoder of another family, whose norms come before attention and the feed-forward network.
-  Encoder(const DecoderWeights& weights, Precision precision);
 
   rf_dtype dtype() const { return dtype_; }
   // Throws Error for ids, types and positions out of range.
@@ -106,6 +103,8 @@ class Encoder {
   std::vector<LayerInputs> measure_inputs() const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
+  // The norms of queries and keys, in place.
+  void norm_heads(const Block& block, int64_t tokens, void* qkv) const;
   void feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
@@ -126,13 +125,10 @@ class Encoder {
               Workspace& work, const void* qkv, void* out) const;
 
   // Columns of a row of queries, keys and values, and of one of results.
-  int64_t qkv_width() const { return (shape_.heads + 2 * shape_.key_heads) * shape_.head_dim; }
-  int64_t out_width() const { return shape_.heads * shape_.head_dim; }
+  int64_t qkv_width() const { return config_.query_width() + 2 * config_.key_width(); }
+  int64_t out_width() const { return config_.query_width(); }
 
   ModelConfig config_;
-  struct {
-    int64_t heads, key_heads, head_dim;
-  } shape_;
   rf_dtype dtype_;
   std::unique_ptr<Position> position_;
   std::optional<LinearAttention> linear_;
@@ -142,8 +138,6 @@ class Encoder {
   Norm embeddings_norm_, final_norm_;  // without columns: none
   Linear embeddings_project_;          // empty where embedding_size == hidden_size
   std::vector<Block> blocks_;
-  // In rotary decoders: norms are first, both parts of a layer read its input, and `up` of layers has a gate.
-  bool norms_first_ = false, parallel_ = false, gated_ = false;
 };
 
 }  // namespace rf::engine

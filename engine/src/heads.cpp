@@ -58,6 +58,12 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
     case Head::kMaskedLm:
     case Head::kPreTraining:  // the engine computes only its language model
     case Head::kCausalLm: {
+      if (config.family == Family::kDecoder) {
+        activation_.reset();
+        const bool own = weights.has("lm_head.weight");
+        last_ = read_linear(weights, own ? "lm_head" : prefix + "embeddings.word_embeddings", precision);
+        return;
+      }
       const bool simple = config.family == Family::kRoFormerV2;
       if (weights.has("cls.predictions.transform.dense.weight")) dense_ = linear("cls.predictions.transform.dense");
       if (simple) activation_.reset();
@@ -81,9 +87,6 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
     case Head::kQuestionAnswering: last_ = linear("qa_outputs"); return;
   }
 }
-
-HeadLayers::HeadLayers(Linear last, Precision precision)
-    : head_(Head::kCausalLm), precision_(of_small_layers(precision)), hidden_(last.in()), last_(std::move(last)) {}
 
 int64_t HeadLayers::logits() const {
   if (last_.empty()) fail("model", "logits need a model with a head, got a bare encoder");

@@ -93,7 +93,8 @@ void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
   if (activation && args.activation == RF_LINEAR_NONE) activate(*activation, dtype_, rows * out_, y);
 }
 
-void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const {
+void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y,
+                      int64_t stride) const {
   rf_norm_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype;
@@ -103,7 +104,7 @@ void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* r
   args.x = x;
   args.residual = residual;
   args.y = y;
-  args.x_stride = args.residual_stride = args.y_stride = args.columns;
+  args.x_stride = args.residual_stride = args.y_stride = stride > 0 ? stride : columns;
   args.gamma = gain.empty() ? nullptr : gain.data();
   args.beta = bias.empty() ? nullptr : bias.data();
   args.eps = eps;

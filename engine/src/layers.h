@@ -49,13 +49,15 @@ struct Norm {
   int64_t columns = 0;            // 0: no norm
   std::vector<float> gain, bias;  // each empty: none
   double eps = 0;
-  void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const;
+  // stride: of rows of x, residual and y; 0: columns.
+  void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y, int64_t stride = 0) const;
 };
 
 // A layer: its norms are after attention and the feed-forward network, or before them, and `up` may have a gate before
 // it, [gate; up].
 struct Block {
   Norm attention_norm, feed_forward_norm;
+  Norm query_norm, key_norm;  // of each head, before the rotation; without columns: none
   Linear qkv, attention_output, up, down;
 };
 

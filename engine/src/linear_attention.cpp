@@ -195,7 +195,7 @@ void check_terms(const rf_attention_args& terms) {
 // [m, D] to [D, m], so that the products with one element of a vector are neighbours.
 std::vector<float> read_projection(const Weights& weights, int64_t layer, int64_t features, int64_t head_dim) {
   const std::string name = fmt::format("{}{}.projection", kLinearAttentionPrefix, layer);
-  const std::vector<int64_t>& shape = weights.view(name).shape;
+  const std::vector<int64_t>& shape = weights.shape(name);
   if (shape != std::vector<int64_t>{features, head_dim}) {
     fail(kLinearAttentionWhere, "{} must be [{}, {}], got {} dimensions of [{}]", name, features, head_dim,
          shape.size(), fmt::join(shape, ", "));

@@ -12,6 +12,7 @@
 #include "rf/io/error.h"
 #include "rf/io/warning.h"
 #include "rf/model/config.h"
+#include "rf/model/foreign_models.h"
 #include "rf/model/model_types.h"
 #include "weights.h"
 #ifdef __GLIBC__
@@ -55,14 +56,14 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
                  .hidden_size = config.hidden_size,
                  .layers = config.num_hidden_layers,
                  .heads = config.num_attention_heads,
-                 .type_vocab_size = config.type_vocab_size,
+                 .type_vocab_size = std::max<int64_t>(1, config.type_vocab_size),
                  .max_position_embeddings = config.max_position_embeddings,
                  .pad_token_id = config.pad_token_id,
                  .causal = config.is_decoder,
                  .prefix_lm = config.prefix_lm,
                  .labels = {},
                  .problem_type = config.problem_type,
-                 .stop_ids = {}};
+                 .stop_ids = config.stop_ids};
   for (int64_t i = 0; i < config.num_labels; ++i) {
     const auto found = config.id2label.find(i);
     info.labels.push_back(found == config.id2label.end() ? "LABEL_" + std::to_string(i) : found->second);
@@ -134,8 +135,7 @@ struct Model::Impl {
     idle.push_back(std::move(session));
   }
 
-  void open(const std::string& model_dir, const ModelOptions& options);
-  void open_decoder(const std::string& path, const ModelOptions& options);
+  void open(const std::string& path, const ModelOptions& options);
 
   // The input of sequences first .. first + count - 1.
   EncoderInput input_of(const Tokens& tokens, size_t first, size_t count, Session& session) const {
@@ -238,41 +238,24 @@ struct Model::Impl {
   }
 };
 
-void Model::Impl::open(const std::string& model_dir, const ModelOptions& options) {
-  const ModelConfig config = load_config(model_dir);
+void Model::Impl::open(const std::string& path, const ModelOptions& options) {
+  const std::optional<std::string> gguf = gguf_path(path);
+  const auto file = gguf ? std::make_shared<const io::GgufFile>(*gguf) : nullptr;
+  const bool rotary = is_foreign_decoder(path) && options.head != ModelOptions::Head::kMaskedLm;
+  const ModelConfig config = gguf     ? read_decoder_config(*gguf, *file)
+                             : rotary ? read_decoder_config(path)
+                                      : load_config(path);
   head = wanted_head(config, options.head);
-  const Weights weights(model_dir, config, head, options.warn);
+  const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn);
+  for (const std::string& problem : config.problems) {
+    if (options.warn) options.warn(problem);
+  }
   const std::string prefix = head == Head::kNone ? "" : body_prefix(config);
   info = info_of(config, head);
-  encoder.emplace(config, model_dir, weights, prefix, options.precision, options.warn);
+  encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
   reads_last_token = head == Head::kMultipleChoice && !layers.has_pooler() && config.summary_type == "last";
   reads_mean = head == Head::kSequenceClassification && config.classifier_pooling == "mean";
-}
-
-void Model::Impl::open_decoder(const std::string& path, const ModelOptions& options) {
-  const DecoderWeights weights(path);
-  const DecoderConfig& config = weights.config();
-  for (const std::string& problem : config.problems) {
-    if (options.warn) options.warn(config.path + ": " + problem);
-  }
-  head = options.head == ModelOptions::Head::kBare ? Head::kNone : Head::kCausalLm;
-  info = {.model_type = config.model_type,
-          .architecture = config.architecture,
-          .task = task_of(head),
-          .vocab_size = config.vocab_size,
-          .hidden_size = config.hidden_size,
-          .layers = config.layers,
-          .heads = config.heads,
-          .type_vocab_size = 1,
-          .max_position_embeddings = config.max_position_embeddings,
-          .pad_token_id = 0,
-          .causal = true,
-          .labels = {},
-          .problem_type = "",
-          .stop_ids = config.stop_ids};
-  encoder.emplace(weights, options.precision);
-  if (head == Head::kCausalLm) layers = HeadLayers(read_decoder_head(weights, options.precision), options.precision);
 }
 
 Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
@@ -280,11 +263,7 @@ Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(
   const io::WarningScope scope(options.warn);
   check_model_type(model_dir, Opens::kEncodersAndDecoders);
   impl_->token_budget = options.token_budget;
-  if (options.head != ModelOptions::Head::kMaskedLm && is_rotary_decoder(model_dir)) {
-    impl_->open_decoder(model_dir, options);
-  } else {
-    impl_->open(model_dir, options);
-  }
+  impl_->open(model_dir, options);
 #ifdef __GLIBC__
   malloc_trim(0);  // what loading needed goes back to the system
 #endif

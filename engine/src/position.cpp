@@ -168,7 +168,7 @@ class Opening {
 
   void add(const NoPosition&) {}
   void add(const LearnedInput& learned) {
-    MappedRows table = weights_.rows(name_ + "weight");
+    MappedRows table = weights_.mapped_rows(name_ + "weight");
     if (table.rows() != learned.positions)
       fail(kPositionWhere, "{}weight must have {} rows, got {}", name_, learned.positions, table.rows());
     parts_.push_back(make_learned(std::move(table), config_.embedding_size));
@@ -249,8 +249,9 @@ std::unique_ptr<Position> open_stored_table(const ModelConfig& config, const std
 std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string& model_dir,
                                          const Weights& weights, const std::string& prefix,
                                          const std::function<void(const std::string&)>& warn) {
+  if (config.rotation) return make_rotary(RotaryRows(*config.rotation));
   if (model_type(config) == "bert")
-    return make_learned(weights.rows(prefix + kLearnedPositions), config.embedding_size);
+    return make_learned(weights.mapped_rows(prefix + kLearnedPositions), config.embedding_size);
   if (auto stored = open_stored_table(config, model_dir, weights, prefix, warn)) return stored;
   return Opening(config, model_dir, weights).open();
 }

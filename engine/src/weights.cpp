@@ -1,14 +1,20 @@
 // Reading and checking weights (see the header).
 #include "weights.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
+
 #include <atomic>
 #include <cmath>
+#include <set>
 
+#include "parallel_for.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/half.h"
+#include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
+#include "rf/model/foreign_models.h"
 
 namespace rf::engine {
 
@@ -16,10 +22,17 @@ namespace {
 
 constexpr const char* kWeightsWhere = "load_model";
 
-int64_t elements_of(const io::TensorView& view) {
+constexpr int64_t kParallelRead = 65536;  // elements
+
+int64_t elements_of(const std::vector<int64_t>& shape) {
   int64_t count = 1;
-  for (const int64_t extent : view.shape) count *= extent;
+  for (const int64_t extent : shape) count *= extent;
   return count;
+}
+
+// Tables of frequencies in GGUF files, which the rotation's report reads.
+bool is_rope_factor(const std::string& name) {
+  return name == "rope_freqs.weight" || name.starts_with("rope_factors_");
 }
 
 void check_dtype(const io::TensorView& view) {
@@ -77,7 +90,7 @@ void read_elements(const io::TensorView& view, int64_t begin, int64_t count, flo
 }
 
 TensorFloats::TensorFloats(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view)
-    : files_(std::move(files)), view_(view), size_(elements_of(view)) {
+    : files_(std::move(files)), view_(&view), size_(elements_of(view.shape)) {
   check_dtype(view);  // not by read_elements: nothing may leave a parallel loop
   if (holds_floats(view)) {
     data_ = reinterpret_cast<const float*>(view.data.data());
@@ -89,7 +102,9 @@ TensorFloats::TensorFloats(std::shared_ptr<const CheckpointFiles> files, const i
   check_finite(view, data_, size_);
 }
 
-TensorFloats::~TensorFloats() { io::release_pages(view_.data); }
+TensorFloats::~TensorFloats() {
+  if (view_ != nullptr) io::release_pages(view_->data);
+}
 
 std::vector<float> finite_elements(const io::TensorView& view) {
   const TensorFloats values(nullptr, view);
@@ -127,34 +142,190 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
   for (const std::string& warning : add_untied(*files_, config, match)) {
     if (warn) warn(warning);
   }
-  names_ = std::move(match.names);
-}
-
-const io::TensorView* Weights::find(const std::string& name) const {
-  if (is_added_name(name)) {
-    const auto found = files_->tensors().find(name);
-    return found == files_->tensors().end() ? nullptr : found->second;
+  const auto add = [&](const std::string& name, const io::TensorView& view) {
+    tensors_.emplace(name, Tensor{.shape = view.shape, .view = &view});
+  };
+  for (const auto& [name, in_file] : match.names) add(name, files_->at(in_file));
+  for (const auto& [name, view] : files_->tensors()) {
+    if (is_added_name(name)) add(name, *view);
   }
-  const auto found = names_.find(name);
-  return found == names_.end() ? nullptr : &files_->at(found->second);
 }
 
-const io::TensorView& Weights::view(const std::string& name) const {
-  const io::TensorView* found = find(name);
-  if (found == nullptr) fail(kWeightsWhere, "the checkpoint must have {}, got none", name);
-  return *found;
+Weights::Weights(std::shared_ptr<const io::GgufFile> gguf, const ModelConfig& config, Head head)
+    : gguf_(std::move(gguf)) {
+  const std::string& path = gguf_->path();
+  std::set<std::string> used;
+  for (const WeightSpec& spec : weight_specs(config, head)) {
+    const std::string name = gguf_name(config, spec.name);
+    const io::GgufTensor* const tensor = gguf_->find(name);
+    if (tensor == nullptr) fail(path, "the file must have the tensor {}, got none", name);
+    gguf_->check(*tensor);
+    const std::vector<int64_t> shape(tensor->shape.rbegin(), tensor->shape.rend());
+    if (shape != spec.shape) {
+      fail(path, "{} must have the shape [{}], got [{}]", name, fmt::join(spec.shape, ", "), fmt::join(shape, ", "));
+    }
+    used.insert(name);
+    tensors_.emplace(spec.name, Tensor{.shape = shape, .quantised = tensor});
+  }
+  for (const io::GgufTensor& tensor : gguf_->tensors()) {
+    if (used.contains(tensor.name) || is_rope_factor(tensor.name)) continue;
+    if (head == Head::kNone && tensor.name == gguf_name(config, "lm_head.weight")) continue;
+    fail(path, "the file must have no tensor that a {} does not use, got {}", model_type(config),
+         io::printable(tensor.name));
+  }
 }
 
-std::vector<float> Weights::vector(const std::string& name) const { return finite_elements(view(name)); }
+bool Weights::has(const std::string& name) const { return tensors_.contains(name); }
+
+const Weights::Tensor& Weights::at(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) fail(kWeightsWhere, "the checkpoint must have {}, got none", name);
+  return found->second;
+}
+
+const std::vector<int64_t>& Weights::shape(const std::string& name) const { return at(name).shape; }
 
 void Weights::read(const std::string& name, float* to) const {
-  const TensorFloats values = floats(name);
-  std::copy_n(values.get(), values.size(), to);
+  const Tensor& tensor = at(name);
+  if (tensor.view != nullptr) {
+    const TensorFloats values(files_, *tensor.view);
+    std::copy_n(values.get(), values.size(), to);
+    return;
+  }
+  const int64_t count = elements_of(tensor.shape), row = tensor.shape.back();
+  parallel_for(count / row, count > kParallelRead, [&](int64_t i) {
+    gguf_->read(*tensor.quantised, static_cast<uint64_t>(i * row), static_cast<uint64_t>(row), to + i * row);
+  });
+  io::release_pages(gguf_->bytes(*tensor.quantised));
+  const float* bad = std::find_if(to, to + count, [](float x) { return !std::isfinite(x); });
+  if (bad != to + count)
+    fail(gguf_->path(), "weights must be finite, got {} in {}[{}]", *bad, tensor.quantised->name, bad - to);
 }
 
-MappedRows Weights::rows(const std::string& name) const {
+TensorFloats Weights::floats(const std::string& name) const {
+  const Tensor& tensor = at(name);
+  if (tensor.view != nullptr) return {files_, *tensor.view};
+  const int64_t count = elements_of(tensor.shape);
+  Floats values = make_floats(count);
+  read(name, values.get());
+  return {std::move(values), count};
+}
+
+std::vector<float> Weights::vector(const std::string& name) const {
+  std::vector<float> values(static_cast<size_t>(elements_of(shape(name))));
+  read(name, values.data());
+  return values;
+}
+
+MappedRows Weights::mapped_rows(const std::string& name) const {
+  const io::TensorView& view = *at(name).view;
+  TensorFloats(files_, view);  // for its check
+  return MappedRows(files_, view);
+}
+
+ReadRow Weights::rows(const std::string& name) const {
+  const Tensor& tensor = at(name);
+  if (tensor.view != nullptr) return [rows = mapped_rows(name)](int64_t row, float* to) { rows.read_row(row, to); };
+  const int64_t width = tensor.shape[1];
   floats(name);  // for its check
-  return MappedRows(files_, view(name));
+  return [gguf = gguf_, found = tensor.quantised, width](int64_t row, float* to) {
+    gguf->read(*found, static_cast<uint64_t>(row * width), static_cast<uint64_t>(width), to);
+  };
+}
+
+std::vector<float> read_bias(const Weights& weights, const std::string& name) {
+  return weights.has(name + ".bias") ? weights.vector(name + ".bias") : std::vector<float>();
+}
+
+Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
+                   const std::vector<float>& largest_inputs) {
+  const std::vector<int64_t>& shape = weights.shape(name + ".weight");
+  return {precision,     shape[1], shape[0], weights.floats(name + ".weight").get(), read_bias(weights, name),
+          largest_inputs};
+}
+
+Linear read_joined(const Weights& weights, const std::vector<std::string>& names, Precision precision,
+                   const std::vector<float>& largest_inputs) {
+  const int64_t in = weights.shape(names[0] + ".weight")[1];
+  int64_t rows = 0;
+  for (const std::string& name : names) rows += weights.shape(name + ".weight")[0];
+  const Floats all = make_floats(rows * in);
+  std::vector<float> bias;
+  float* to = all.get();
+  for (const std::string& name : names) {
+    weights.read(name + ".weight", to);
+    to += weights.shape(name + ".weight")[0] * in;
+    const std::vector<float> added = read_bias(weights, name);
+    bias.insert(bias.end(), added.begin(), added.end());
+  }
+  return Linear(precision, in, rows, all.get(), std::move(bias), largest_inputs);
+}
+
+Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns) {
+  const auto part = [&](bool exists, const char* end) {
+    return exists ? weights.vector(name + end) : std::vector<float>();
+  };
+  return {.kind = config.block.norm,
+          .columns = columns,
+          .gain = part(config.block.norm_weight, ".weight"),
+          .bias = part(config.block.norm_bias, ".bias"),
+          .eps = config.layer_norm_eps};
+}
+
+namespace {
+
+// Rows of `width` numbers, [heads, 3, head_dim] to [3, heads, head_dim].
+void order_by_part(const ModelConfig& config, const float* from, int64_t width, float* to) {
+  const int64_t part = config.head_dim() * width, heads = config.num_attention_heads;
+  for (int64_t head = 0; head < heads; ++head) {
+    for (int64_t which = 0; which < 3; ++which, from += part)
+      std::copy_n(from, part, to + (which * heads + head) * part);
+  }
+}
+
+// Queries, keys and values, in this order. name: of the layer's projections.
+Linear read_qkv(const Weights& weights, const std::string& name, const ModelConfig& config, Precision precision,
+                const std::vector<float>& largest_inputs) {
+  const std::string fused = name + "query_key_value";
+  switch (config.block.fused_qkv) {
+    case BlockSpec::Fused::kNone:
+      return read_joined(weights, {name + "query", name + "key", name + "value"}, precision, largest_inputs);
+    case BlockSpec::Fused::kParts: return read_linear(weights, fused, precision, largest_inputs);
+    case BlockSpec::Fused::kHeads: break;
+  }
+  const int64_t in = config.hidden_size, rows = 3 * config.query_width();
+  const Floats by_head = make_floats(rows * in), by_part = make_floats(rows * in);
+  weights.read(fused + ".weight", by_head.get());
+  order_by_part(config, by_head.get(), in, by_part.get());
+  const std::vector<float> bias = read_bias(weights, fused);
+  std::vector<float> ordered(bias.size());
+  if (!bias.empty()) order_by_part(config, bias.data(), 1, ordered.data());
+  return {precision, in, rows, by_part.get(), std::move(ordered), largest_inputs};
+}
+
+}  // namespace
+
+Block read_block(const Weights& weights, const std::string& prefix, const ModelConfig& config, int64_t layer,
+                 Precision precision, const LayerInputs& largest) {
+  const std::string name = fmt::format("{}encoder.layer.{}.", prefix, layer), up = name + "intermediate.dense";
+  const auto head_norm = [&](const char* module) -> Norm {
+    if (!config.block.query_key_norm) return {};
+    return {.kind = NormKind::kRms,
+            .columns = config.head_dim(),
+            .gain = weights.vector(name + module),
+            .bias = {},
+            .eps = config.layer_norm_eps};
+  };
+  return {.attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, config.hidden_size),
+          .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size),
+          .query_norm = head_norm("attention.self.query_norm.weight"),
+          .key_norm = head_norm("attention.self.key_norm.weight"),
+          .qkv = read_qkv(weights, name + "attention.self.", config, precision, largest.attention),
+          .attention_output = read_linear(weights, name + "attention.output.dense", precision),
+          .up = config.block.gated
+                    ? read_joined(weights, {name + "intermediate.gate", up}, precision, largest.feed_forward)
+                    : read_linear(weights, up, precision, largest.feed_forward),
+          .down = read_linear(weights, name + "output.dense", precision)};
 }
 
 }  // namespace rf::engine

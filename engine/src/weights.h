@@ -1,4 +1,5 @@
-// The weights of a model directory for the engine: found by the list of model/weights.h, checked, and read as float32.
+// The weights of a model directory or a GGUF file for the engine: found by the list of model/weights.h, checked, and
+// read as float32.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +13,20 @@
 
 #include "layers.h"
 #include "memory.h"
+#include "rf/io/gguf.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/config.h"
 
 namespace rf::engine {
 
-// The elements of a tensor as float32: the file's memory if it stores float32, else a copy. The destructor returns the
-// tensor's pages to the system, so that packed weights do not take memory twice.
+// The elements of a tensor as float32: the memory of a safetensors file if it stores float32, else a copy. The
+// destructor returns the tensor's pages to the system, so that packed weights do not take memory twice.
 class TensorFloats {
  public:
   // files: whose tensor `view` is. Throws Error for elements that are not floats, NaN and infinity, and values that are
   // not in float32's range.
   TensorFloats(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view);
+  TensorFloats(Floats values, int64_t size) : copy_(std::move(values)), data_(copy_.get()), size_(size) {}
   ~TensorFloats();
   TensorFloats(const TensorFloats&) = delete;
   TensorFloats& operator=(const TensorFloats&) = delete;
@@ -32,7 +35,7 @@ class TensorFloats {
 
  private:
   std::shared_ptr<const CheckpointFiles> files_;
-  const io::TensorView& view_;
+  const io::TensorView* view_ = nullptr;
   Floats copy_;
   const float* data_;
   int64_t size_;
@@ -58,29 +61,43 @@ class MappedRows {
   const io::TensorView* view_ = nullptr;
 };
 
+// A matrix whose rows are read on demand: writes row `row` to `to`.
+using ReadRow = std::function<void(int64_t row, float* to)>;
+
+// Tensors by their names in model/weights.h, or by those that an encoding adds.
 class Weights {
  public:
-  // Throws Error for missing and unexpected tensors, and wrong shapes. A bare encoder (Head::kNone) of the family bert
-  // may lack its pooler. Of the tied tensors (rf/model/checkpoint_files.h) has() is true for what the file has of its
-  // own.
+  // Of a directory. Throws Error for missing and unexpected tensors, and wrong shapes. A bare encoder (Head::kNone) of
+  // the family bert may lack its pooler. Of the tied tensors (rf/model/checkpoint_files.h) has() is true for what the
+  // file has of its own.
   Weights(const std::string& model_dir, const ModelConfig& config, Head head,
           const std::function<void(const std::string&)>& warn);
+  // Of a GGUF file.
+  Weights(std::shared_ptr<const io::GgufFile> gguf, const ModelConfig& config, Head head);
 
-  const CheckpointFiles& files() const { return *files_; }
-  bool has(const std::string& name) const { return find(name) != nullptr; }
-  // The tensor of a name of model/weights.h, or of one that an encoding adds.
-  const io::TensorView& view(const std::string& name) const;
-  // Its elements, checked.
-  TensorFloats floats(const std::string& name) const { return {files_, view(name)}; }
-  std::vector<float> vector(const std::string& name) const;
+  const CheckpointFiles& files() const { return *files_; }  // of a directory
+  bool has(const std::string& name) const;
+  const std::vector<int64_t>& shape(const std::string& name) const;
+  // All elements, and the same to `to`. Throws Error for elements that are not finite in float32. The file's pages are
+  // given back.
+  TensorFloats floats(const std::string& name) const;
   void read(const std::string& name, float* to) const;
-  MappedRows rows(const std::string& name) const;
+  std::vector<float> vector(const std::string& name) const;
+  // The rows of a matrix, checked.
+  ReadRow rows(const std::string& name) const;
+  MappedRows mapped_rows(const std::string& name) const;  // of a directory
 
  private:
-  const io::TensorView* find(const std::string& name) const;
+  struct Tensor {
+    std::vector<int64_t> shape;
+    const io::TensorView* view = nullptr;       // one of them
+    const io::GgufTensor* quantised = nullptr;  // of gguf_
+  };
+  const Tensor& at(const std::string& name) const;
 
   std::shared_ptr<const CheckpointFiles> files_;
-  std::map<std::string, std::string> names_;  // in the model -> in the file
+  std::shared_ptr<const io::GgufFile> gguf_;
+  std::map<std::string, Tensor> tensors_;
 };
 
 // All elements of a tensor. Throws Error as TensorFloats does.
@@ -88,44 +105,21 @@ std::vector<float> finite_elements(const io::TensorView& view);
 // Elements begin .. begin + count - 1 of a tensor of floats.
 void read_elements(const io::TensorView& view, int64_t begin, int64_t count, float* to);
 
-// Layers from the weights `name`.weight and `name`.bias. Linear layers of RoFormerV2 lack the bias, its norms lack
-// both.
-template <class Source>
-std::vector<float> read_bias(const Source& weights, const std::string& name) {
-  return weights.has(name + ".bias") ? weights.vector(name + ".bias") : std::vector<float>();
-}
+// Layers from the weights `name`.weight and `name`.bias; a bias that the model does not have is left out.
+std::vector<float> read_bias(const Weights& weights, const std::string& name);
 
 // largest_inputs: as Linear has them.
-inline Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
-                          const std::vector<float>& largest_inputs = {}) {
-  const std::vector<int64_t>& shape = weights.view(name + ".weight").shape;
-  return Linear(precision, shape[1], shape[0], weights.floats(name + ".weight").get(), read_bias(weights, name),
-                largest_inputs);
-}
+Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
+                   const std::vector<float>& largest_inputs = {});
 
-// One product of several matrices with one input, [sum of outs, in]. Source: Weights or DecoderWeights.
-template <class Source>
-Linear read_joined(const Source& weights, const std::vector<std::string>& names, int64_t in,
-                   const std::vector<int64_t>& outs, Precision precision,
-                   const std::vector<float>& largest_inputs = {}) {
-  const int64_t rows = std::accumulate(outs.begin(), outs.end(), int64_t{0});
-  const Floats all = make_floats(rows * in);
-  std::vector<float> bias;
-  float* to = all.get();
-  for (size_t i = 0; i < names.size(); to += outs[i++] * in) {
-    weights.read(names[i] + ".weight", to);
-    const std::vector<float> added = read_bias(weights, names[i]);
-    bias.insert(bias.end(), added.begin(), added.end());
-  }
-  return Linear(precision, in, rows, all.get(), std::move(bias), largest_inputs);
-}
+// One product of several matrices with one input, [sum of outs, in].
+Linear read_joined(const Weights& weights, const std::vector<std::string>& names, Precision precision,
+                   const std::vector<float>& largest_inputs = {});
 
-inline Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns) {
-  Norm norm{.kind = config.norm_kind(), .columns = columns, .gain = {}, .bias = {}, .eps = config.layer_norm_eps};
-  if (norm.kind == NormKind::kRms) return norm;
-  norm.gain = weights.vector(name + ".weight");
-  norm.bias = weights.vector(name + ".bias");
-  return norm;
-}
+Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns);
+
+// Layer `layer` of an encoder whose names have that prefix. largest: measured, for int8; else empty.
+Block read_block(const Weights& weights, const std::string& prefix, const ModelConfig& config, int64_t layer,
+                 Precision precision, const LayerInputs& largest);
 
 }  // namespace rf::engine

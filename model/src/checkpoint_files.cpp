@@ -82,6 +82,8 @@ std::vector<NamedShape> CheckpointFiles::shapes() const {
   return shapes;
 }
 
+namespace {
+
 std::optional<std::string> untied_warning(const CheckpointFiles& files, const std::string& copy,
                                           const std::string& source) {
   const io::TensorView &of_copy = files.at(copy), &of_source = files.at(source);
@@ -90,12 +92,14 @@ std::optional<std::string> untied_warning(const CheckpointFiles& files, const st
                      io::printable(copy), io::printable(source));
 }
 
+}  // namespace
+
 std::vector<std::string> add_untied(const CheckpointFiles& files, const ModelConfig& config, WeightMatch& match) {
   std::vector<std::string> warnings;
-  for (const std::string& name : match.tied_copies) {
-    const auto warning = untied_warning(files, name, match.names.at(tied_source(config, name)));
+  for (const auto& [name, in_file] : match.tied_copies) {
+    const auto warning = untied_warning(files, in_file, match.names.at(tied_source(config, name)));
     if (!warning) continue;
-    match.names.emplace(name, name);
+    match.names.emplace(name, in_file);
     warnings.push_back(*warning);
   }
   return warnings;

@@ -152,15 +152,16 @@ void read_values(const json& object, const Reader& reader, std::string_view type
 
 // use_bias and norm_type, which make a RoFormerV2 of a roformer and otherwise say what the family is.
 void read_simplifications(const Reader& reader, std::string_view where, std::string_view type, ModelConfig& config) {
-  bool use_bias = config.use_bias();
+  bool use_bias = config.block.qkv_bias;
   reader.read("use_bias", use_bias);
-  std::string norm = std::string(norm_name(config.norm_kind()));
+  std::string norm = std::string(norm_name(config.block.norm));
   reader.read_or_null("norm_type", norm);
   if (norm != norm_name(NormKind::kLayer) && norm != norm_name(NormKind::kRms))
     fail(where, "norm_type must be \"layer_norm\" or \"rms_norm\", got {}", shown(json(norm)));
   const bool may_choose = type == "roformer" || (type.empty() && reader.find("family") == nullptr);
   if (may_choose && !use_bias && norm == norm_name(NormKind::kRms)) config.family = Family::kRoFormerV2;
-  if (use_bias == config.use_bias() && norm == norm_name(config.norm_kind())) return;
+  config.block = block_of(config.family);
+  if (use_bias == config.block.qkv_bias && norm == norm_name(config.block.norm)) return;
   fail(where,
        "use_bias and norm_type must be true and \"layer_norm\", or in a RoFormerV2 false and \"rms_norm\", got {} and "
        "{} in the family {}",
@@ -181,6 +182,7 @@ std::string read_type(const Reader& reader, std::string_view where, ModelConfig&
     if (!type.empty() && type != "rf_encoder") reader.reject("family", "left to a model_type of rf_encoder", *family);
     config.family = *found;
   }
+  config.block = block_of(config.family);
   if (config.family == Family::kRoFormerV2) config.hidden_act = Activation::kRelu;
   read_simplifications(reader, where, type, config);
   if (config.family == Family::kBert) {
@@ -289,15 +291,44 @@ void add_labels(const ModelConfig& config, json& object) {
 
 }  // namespace
 
-ModelConfig parse_config(const json& object) { return parse(object, "config", UnknownKeys::kRefused); }
+void read_foreign_head(const json& object, std::string_view where, ModelConfig& config) {
+  const Reader reader(object, where);
+  reader.read_or_null("problem_type", config.problem_type);
+  if (const json* value = reader.find("architectures"); value != nullptr && value->is_array() && !value->empty())
+    config.architectures = value->get<std::vector<std::string>>();
+  read_labels(reader, where, config);
+}
+
+ModelConfig parse_config(const json& object) {
+  if (is_foreign_encoder(object)) return parse_foreign_config(object, "config");
+  return parse(object, "config", UnknownKeys::kRefused);
+}
 
 ModelConfig load_config(const std::string& model_dir) {
   check_model_type(model_dir, Opens::kEncoders);
   const std::string path = model_dir + "/config.json";
-  return parse(io::read_json(path), path, UnknownKeys::kWarned);
+  const json object = io::read_json(path);
+  return is_foreign_encoder(object) ? parse_foreign_config(object, path) : parse(object, path, UnknownKeys::kWarned);
 }
 
+namespace {
+
+// The file of another library, with what training changes in it.
+json foreign_json(const ModelConfig& config) {
+  json object = io::parse_json(config.foreign_config, "config");
+  for (const char* key : {"id2label", "label2id", "num_labels", "problem_type"}) object.erase(key);
+  add_labels(config, object);
+  if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
+  object["architectures"] = config.architectures;
+  object["dtype"] = "float32";
+  object.erase("torch_dtype");
+  return object;
+}
+
+}  // namespace
+
 json to_json(const ModelConfig& config) {
+  if (config.is_foreign()) return foreign_json(config);
   check_config(config, "config");
   json object = {{"model_type", model_type(config)},
                  {"dtype", "float32"},
@@ -307,8 +338,8 @@ json to_json(const ModelConfig& config) {
   if (config.family != Family::kBert) object["embedding_size"] = config.embedding_size;
   if (config.family != Family::kBert || config.rotary_value) object["rotary_value"] = config.rotary_value;
   if (config.family == Family::kRoFormerV2) {
-    object["use_bias"] = config.use_bias();
-    object["norm_type"] = norm_name(config.norm_kind());
+    object["use_bias"] = config.block.qkv_bias;
+    object["norm_type"] = norm_name(config.block.norm);
   }
   if (object["model_type"] == "rf_encoder") {
     object["family"] = family_name(config.family);

@@ -64,10 +64,14 @@ struct Stem {
   std::vector<Family> families;  // of models that have classes so named
 };
 const std::vector<Stem>& stems() {
-  static const std::vector<Stem> all = {{"RoFormer", {Family::kRoFormer, Family::kRoFormerV2}},
-                                        {"Bert", {Family::kBert}},
-                                        {"Nezha", {Family::kBert}},
-                                        {"RfEncoder", {Family::kRoFormer, Family::kBert, Family::kRoFormerV2}}};
+  static const std::vector<Stem> all = [] {
+    std::vector<Stem> known = {{"RoFormer", {Family::kRoFormer, Family::kRoFormerV2}},
+                               {"Bert", {Family::kBert}},
+                               {"Nezha", {Family::kBert}},
+                               {"RfEncoder", {Family::kRoFormer, Family::kBert, Family::kRoFormerV2}}};
+    for (const auto& [classes, heads] : foreign_classes()) known.push_back({classes, {heads}});
+    return known;
+  }();
   return all;
 }
 
@@ -81,15 +85,18 @@ struct Architecture {
   Head head;
 };
 Architecture parse_architecture(const std::string& name) {
-  std::string known;
   for (const Stem& stem : stems()) {
     for (const auto& [end, head] : kHeadNames) {
-      const std::string candidate = class_name(stem.name, head);
-      if (candidate == name) return {&stem, head == Head::kPreTraining ? Head::kMaskedLm : head};
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate);
+      if (class_name(stem.name, head) == name) return {&stem, head == Head::kPreTraining ? Head::kMaskedLm : head};
     }
   }
-  fail("config", "architecture must be one of {}, got {}", known, io::printable(name));
+  const auto names = [](const auto& all) {
+    std::vector<std::string_view> listed;
+    for (const auto& each : all) listed.push_back(each.name);
+    return fmt::format("{}", fmt::join(listed, ", "));
+  };
+  fail("config", "architecture must be one of {}, then one of {} (BertLMHeadModel for BertForCausalLM), got {}",
+       names(stems()), names(kHeadNames), io::printable(name));
 }
 
 }  // namespace
@@ -101,19 +108,34 @@ std::string shown(const nlohmann::json& value) {
 
 std::optional<Activation> activation_of_name(std::string_view name) { return value_of(kActivations, name); }
 std::string_view name_of_activation(Activation activation) { return name_of(kActivations, activation); }
-std::string_view family_name(Family family) { return name_of(kFamilies, family); }
+std::string_view family_name(Family family) {
+  return family == Family::kDecoder ? "decoder" : name_of(kFamilies, family);
+}
 std::optional<Family> family_of_name(std::string_view name) { return value_of(kFamilies, name); }
+
+BlockSpec block_of(Family family) {
+  if (family != Family::kRoFormerV2) return {};
+  return {.norm = NormKind::kRms,
+          .norm_weight = false,
+          .norm_bias = false,
+          .qkv_bias = false,
+          .output_bias = false,
+          .mlp_bias = false};
+}
 
 std::vector<std::string_view> encoder_types() {
   std::vector<std::string_view> types;
   for (const auto& family : kFamilies) types.push_back(family.name);
   types.insert(types.end(), {"nezha", "rf_encoder"});
+  const std::vector<std::string_view> foreign = foreign_types(Family::kBert);
+  types.insert(types.end(), foreign.begin(), foreign.end());
   return types;
 }
 
 Head head_of_architecture(const std::string& architecture) { return parse_architecture(architecture).head; }
 
 std::string architecture_of(const ModelConfig& config, Head head) {
+  if (config.is_foreign()) return class_name(foreign_class(config), head);
   const std::string type = model_type(config);
   if (type == "rf_encoder") return class_name("RfEncoder", head);
   return class_name(type == "bert" ? "Bert" : "RoFormer", head);

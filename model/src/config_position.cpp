@@ -130,6 +130,7 @@ std::optional<Unlike> unlike_transformers(const ModelConfig& config, std::string
 }  // namespace
 
 std::string model_type(const ModelConfig& config) {
+  if (config.is_foreign()) return config.foreign_type;
   const std::string type(family_name(config.family));
   return unlike_transformers(config, type) ? "rf_encoder" : type;
 }

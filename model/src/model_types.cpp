@@ -12,7 +12,7 @@
 #include "rf/io/files.h"
 #include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
-#include "rf/model/rotary_decoder.h"
+#include "rf/model/foreign_models.h"
 
 namespace rf {
 namespace {

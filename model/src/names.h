@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rf/model/config.h"
@@ -33,6 +34,18 @@ nlohmann::json position_to_json(const ModelConfig& config);
 bool is_neutral_rotation(std::string_view key, const nlohmann::json& value);
 // Throws Error when model_type `type` is one of transformers' and transformers would compute something else.
 void check_type(const ModelConfig& config, std::string_view where, std::string_view type);
+
+// An encoder of another library (foreign_models.h): whether model_type is one, and its configuration.
+bool is_foreign_encoder(const nlohmann::json& object);
+ModelConfig parse_foreign_config(const nlohmann::json& object, const std::string& where);
+// The model types in model/src/families whose heads are those of a family.
+std::vector<std::string_view> foreign_types(Family heads);
+// How the class names of all families in model/src/families begin, and whose heads they have.
+std::vector<std::pair<std::string_view, Family>> foreign_classes();
+// Labels, problem_type and architectures of such a file.
+void read_foreign_head(const nlohmann::json& object, std::string_view where, ModelConfig& config);
+// How the class names of a foreign model begin in transformers.
+std::string foreign_class(const ModelConfig& config);
 
 // The largest difference of a stored position table from the computed one.
 double position_table_error(std::span<const double> stored, int64_t dim);

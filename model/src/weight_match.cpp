@@ -18,11 +18,13 @@ namespace rf {
 namespace {
 
 constexpr std::string_view kBodyModules[] = {"embeddings.", "embeddings_project.", "encoder.", "pooler."};
-constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs."};
+constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs.", "lm_head."};
 // Tensors that programs store but are not weights: indices, and tables of computed encodings.
-constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids", "embeddings.token_type_ids",
-                                             "encoder.embed_positions.weight",
-                                             "self.relative_positions_encoding.positions_encoding"};
+constexpr std::string_view kIgnoredEnds[] = {
+    "embeddings.position_ids",        "embeddings.token_type_ids",
+    "encoder.embed_positions.weight", "self.relative_positions_encoding.positions_encoding",
+    ".rotary_emb.inv_freq",           ".attention.bias",
+    ".attention.masked_bias"};
 
 template <size_t N>
 bool starts_with_any(std::string_view name, const std::string_view (&modules)[N]) {
@@ -87,6 +89,7 @@ class Matcher {
 
   // The name in the model for a tensor of the file.
   std::string model_name(const std::string& name) const {
+    if (config_.is_foreign()) return name_in_model(config_, head_, name);
     if (file_prefix_ == prefix_ || !name.starts_with(file_prefix_)) return current_name(name);
     const std::string body = name.substr(file_prefix_.size());
     return current_name(starts_with_any(body, kBodyModules) ? prefix_ + body : name);
@@ -101,7 +104,7 @@ class Matcher {
       match_.names.emplace(name, tensor.name);
     } else if (is_tied_copy(name)) {
       check_shape(tensor, by_name_.at(tied_source(config_, name))->shape);
-      match_.tied_copies.push_back(tensor.name);
+      match_.tied_copies.emplace(name, tensor.name);
     } else if (is_ignored(name)) {
       match_.ignored.push_back(tensor.name);
     } else {
@@ -153,8 +156,8 @@ class Matcher {
 
   // Rule b: one tensor under either name.
   void take_copies_for_sources() {
-    std::erase_if(match_.tied_copies, [&](const std::string& copy) {
-      return match_.names.emplace(tied_source(config_, model_name(copy)), copy).second;
+    std::erase_if(match_.tied_copies, [&](const auto& copy) {
+      return match_.names.emplace(tied_source(config_, copy.first), copy.second).second;
     });
   }
 
@@ -175,7 +178,7 @@ class Matcher {
     }
     if (missing.empty()) return;
     fail("weights", "all tensors of {} must be in the file, got {} missing, the first {} of shape {}",
-         architecture_of(config_, head_), missing.size(), io::printable(missing[0]),
+         architecture_of(config_, head_), missing.size(), io::printable(file_name(config_, head_, missing[0])),
          shown(by_name_.at(missing[0])->shape));
   }
 

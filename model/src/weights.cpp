@@ -16,38 +16,41 @@ namespace {
 
 class Builder {
  public:
-  explicit Builder(const ModelConfig& config) : use_bias_(config.use_bias()), norms_(config.norm_kind()) {}
+  explicit Builder(const BlockSpec& block) : block_(block) {}
   void add(std::string name, std::vector<int64_t> shape, WeightRole role) {
     specs_.push_back({std::move(name), std::move(shape), role});
   }
-  // A linear layer of the encoder or of the language model's head.
-  void linear(const std::string& name, int64_t out, int64_t in) {
+  void linear(const std::string& name, int64_t out, int64_t in, bool bias = true) {
     add(name + ".weight", {out, in}, WeightRole::kMatrix);
-    if (use_bias_) add(name + ".bias", {out}, WeightRole::kBias);
-  }
-  // A linear layer of a task's head.
-  void task_linear(const std::string& name, int64_t out, int64_t in) {
-    add(name + ".weight", {out, in}, WeightRole::kMatrix);
-    add(name + ".bias", {out}, WeightRole::kBias);
+    if (bias) add(name + ".bias", {out}, WeightRole::kBias);
   }
   void norm(const std::string& name, int64_t size) {
-    if (norms_ == NormKind::kRms) return;
-    add(name + ".weight", {size}, WeightRole::kNormGain);
-    add(name + ".bias", {size}, WeightRole::kNormBias);
+    if (block_.norm_weight) add(name + ".weight", {size}, WeightRole::kNormGain);
+    if (block_.norm_bias) add(name + ".bias", {size}, WeightRole::kNormBias);
   }
   std::vector<WeightSpec> take() { return std::move(specs_); }
 
  private:
-  bool use_bias_;
-  NormKind norms_;
+  const BlockSpec& block_;
   std::vector<WeightSpec> specs_;
 };
 
-void add_attention(Builder& to, const std::string& name, int64_t hidden) {
-  for (const char* projection : {"query", "key", "value"})
-    to.linear(fmt::format("{}.self.{}", name, projection), hidden, hidden);
-  to.linear(name + ".output.dense", hidden, hidden);
-  to.norm(name + ".output.LayerNorm", hidden);
+void add_attention(Builder& to, const std::string& name, const ModelConfig& c) {
+  const BlockSpec& block = c.block;
+  const int64_t queries = c.query_width(), keys = c.key_width();
+  if (block.fused_qkv != BlockSpec::Fused::kNone) {
+    to.linear(name + ".self.query_key_value", queries + 2 * keys, c.hidden_size, block.qkv_bias);
+  } else {
+    to.linear(name + ".self.query", queries, c.hidden_size, block.qkv_bias);
+    to.linear(name + ".self.key", keys, c.hidden_size, block.qkv_bias);
+    to.linear(name + ".self.value", keys, c.hidden_size, block.qkv_bias);
+  }
+  if (block.query_key_norm) {
+    to.add(name + ".self.query_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
+    to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
+  }
+  to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
+  to.norm(name + ".output.LayerNorm", c.hidden_size);
 }
 
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
@@ -55,26 +58,34 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   to.add(embeddings + "word_embeddings.weight", {c.vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (model_type(c) == "bert")
     to.add(prefix + kLearnedPositions, {c.max_position_embeddings, c.embedding_size}, WeightRole::kEncoding);
-  to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
-  to.norm(embeddings + "LayerNorm", c.embedding_size);
-  if (c.embedding_size != c.hidden_size) to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size);
+  if (c.type_vocab_size > 0)
+    to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
+  if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_size);
+  if (c.embedding_size != c.hidden_size)
+    to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size, c.block.output_bias);
   if (has_position_table(c))
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l);
-    add_attention(to, layer + "attention", c.hidden_size);
-    if (c.add_cross_attention) add_attention(to, layer + "crossattention", c.hidden_size);
-    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size);
-    to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size);
+    add_attention(to, layer + "attention", c);
+    if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
+    if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
+    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
+    to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
     to.norm(layer + "output.LayerNorm", c.hidden_size);
   }
+  if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);
 }
 
 void add_language_model_head(Builder& to, const ModelConfig& c) {
+  if (c.family == Family::kDecoder) {
+    if (!c.tie_word_embeddings) to.linear("lm_head", c.vocab_size, c.hidden_size, false);
+    return;
+  }
   if (c.family == Family::kRoFormerV2) {
     if (c.embedding_size != c.hidden_size)
-      to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size);
-    if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size);
+      to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size, false);
+    if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size, false);
     return;
   }
   to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
@@ -85,13 +96,13 @@ void add_language_model_head(Builder& to, const ModelConfig& c) {
 
 void add_pooler(Builder& to, const ModelConfig& c, Head head) {
   if (!has_pooler(c, head)) return;
-  to.task_linear((head == Head::kNone ? "" : body_prefix(c)) + "pooler.dense", c.hidden_size, c.hidden_size);
+  to.linear((head == Head::kNone ? "" : body_prefix(c)) + "pooler.dense", c.hidden_size, c.hidden_size);
 }
 
 }  // namespace
 
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
-  Builder to(config);
+  Builder to(config.block);
   add_encoder(to, config, head == Head::kNone ? "" : body_prefix(config));
   add_pooler(to, config, head);
   switch (head) {
@@ -100,20 +111,20 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
     case Head::kCausalLm: add_language_model_head(to, config); break;
     case Head::kPreTraining:
       add_language_model_head(to, config);
-      to.task_linear(kPairLayer, 2, config.hidden_size);
+      to.linear(kPairLayer, 2, config.hidden_size);
       break;
     case Head::kSequenceClassification:
       if (config.family == Family::kBert) {
-        to.task_linear("classifier", config.num_labels, config.hidden_size);
+        to.linear("classifier", config.num_labels, config.hidden_size);
       } else {
-        to.task_linear("classifier.dense", config.hidden_size, config.hidden_size);
-        to.task_linear("classifier.out_proj", config.num_labels, config.hidden_size);
+        to.linear("classifier.dense", config.hidden_size, config.hidden_size);
+        to.linear("classifier.out_proj", config.num_labels, config.hidden_size);
       }
       break;
-    case Head::kMultipleChoice: to.task_linear("classifier", 1, config.hidden_size); break;
-    case Head::kTokenClassification: to.task_linear("classifier", config.num_labels, config.hidden_size); break;
+    case Head::kMultipleChoice: to.linear("classifier", 1, config.hidden_size); break;
+    case Head::kTokenClassification: to.linear("classifier", config.num_labels, config.hidden_size); break;
     case Head::kQuestionAnswering:
-      to.task_linear("qa_outputs", 2, config.hidden_size);  // start and end, for any num_labels
+      to.linear("qa_outputs", 2, config.hidden_size);  // start and end, for any num_labels
       break;
   }
   return to.take();
@@ -122,7 +133,8 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
 bool has_pooler(const ModelConfig& config, Head head) {
   if (head == Head::kPreTraining) return true;
   if (config.prefix_lm && (head == Head::kNone || head == Head::kCausalLm)) return true;
-  const bool pools = head == Head::kNone || head == Head::kSequenceClassification || head == Head::kMultipleChoice;
+  const bool pools = (head == Head::kNone && !config.is_foreign()) || head == Head::kSequenceClassification ||
+                     head == Head::kMultipleChoice;
   return config.family == Family::kBert && pools;
 }
 
@@ -158,11 +170,15 @@ bool is_added_name(const std::string& name) {
   return name.starts_with(kEncodingPrefix) || name.starts_with(kLinearAttentionPrefix);
 }
 
-std::string body_prefix(const ModelConfig& config) { return config.family == Family::kBert ? "bert." : "roformer."; }
+std::string body_prefix(const ModelConfig& config) {
+  if (config.family == Family::kDecoder) return "";
+  return config.family == Family::kBert ? "bert." : "roformer.";
+}
 
 std::string tied_source(const ModelConfig& config, const std::string& name) {
-  if (name == "cls.predictions.decoder.weight") return body_prefix(config) + "embeddings.word_embeddings.weight";
-  if (config.use_bias() && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
+  if (name == "cls.predictions.decoder.weight" || name == "lm_head.weight")
+    return body_prefix(config) + "embeddings.word_embeddings.weight";
+  if (config.family != Family::kRoFormerV2 && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
   return "";
 }
 

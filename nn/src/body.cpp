@@ -128,9 +128,11 @@ Body::Body(const ModelConfig& config, const Parameters& parameters, const std::s
     const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i);
     layers_.push_back({.self = attention_layer(parameters, name + "attention"),
                        .cross = {},
+                       .gate = {},
                        .intermediate = parameters.linear(name + "intermediate.dense"),
                        .output = parameters.linear(name + "output.dense"),
                        .output_norm = parameters.norm(name + "output.LayerNorm")});
+    if (config.block.gated) layers_.back().gate = parameters.linear(name + "intermediate.gate");
     if (config.add_cross_attention) layers_.back().cross = attention_layer(parameters, name + "crossattention");
   }
 }
@@ -218,7 +220,9 @@ at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, cons
     attended_BTC =
         joined(layer.cross.output, layer.cross.norm, cross_attention(index, attended_BTC, pass), attended_BTC);
   }
-  const at::Tensor inner_BTF = layer.intermediate(attended_BTC, config_.hidden_act);
+  const bool gated = layer.gate.weight->defined();
+  const at::Tensor inner_BTF = gated ? layer.gate(attended_BTC, config_.hidden_act) * layer.intermediate(attended_BTC)
+                                     : layer.intermediate(attended_BTC, config_.hidden_act);
   return joined(layer.output, layer.output_norm, inner_BTF, attended_BTC);
 }
 

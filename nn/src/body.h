@@ -68,6 +68,7 @@ class Body {
   };
   struct Layer {
     AttentionLayer self, cross;  // cross undefined without add_cross_attention
+    Linear gate;                 // undefined without config.block.gated
     Linear intermediate, output;
     Norm output_norm;
   };

@@ -1,5 +1,6 @@
 // Model directories in and out (R-HF-01, R-HF-03): config.json and safetensors, one file or shards.
 // Names and shapes are matched by model/weights.h; this file moves the numbers and checks them.
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
@@ -30,6 +31,8 @@ namespace rf::nn {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kProjections[] = {"query", "key", "value"};
 
 at::Tensor computed_table(int64_t rows, int64_t dim) {
   const std::vector<float> values = position_table(rows, dim);
@@ -79,6 +82,7 @@ std::pair<std::string, std::string> renamed_positions(const ModelConfig& config,
 struct ListedTensors {
   std::vector<NamedShape> shapes;
   std::map<std::string, std::string> stored_as;  // listed name -> the file's, where they differ
+  std::map<std::string, int64_t> third;          // listed name -> the third of the rows in the file that it is
 
   std::string in_file(const std::string& listed) const {
     const auto found = stored_as.find(listed);
@@ -86,14 +90,38 @@ struct ListedTensors {
   }
 };
 
+// The projections that the file joins, one by one.
+void list_projections(const ModelConfig& config, Head head, ListedTensors& list) {
+  std::vector<NamedShape> parts;
+  for (const NamedShape& tensor : list.shapes) {
+    const std::string name = name_in_model(config, head, tensor.name);
+    const size_t at = name.find(kJoinedProjections);
+    if (at == std::string::npos || tensor.shape.empty() || tensor.shape[0] % 3 != 0) continue;
+    const std::string part = name.substr(at + std::strlen(kJoinedProjections));
+    std::vector<int64_t> shape = tensor.shape;
+    shape[0] /= 3;
+    for (int64_t i = 0; i < 3; ++i) {
+      const std::string listed = fmt::format("{}.attention.self.{}.{}", name.substr(0, at), kProjections[i], part);
+      parts.push_back({listed, shape});
+      list.stored_as[listed] = tensor.name;
+      list.third[listed] = i;
+    }
+  }
+  std::erase_if(list.shapes, [&](const NamedShape& tensor) {
+    return std::ranges::any_of(parts, [&](const NamedShape& part) { return list.in_file(part.name) == tensor.name; });
+  });
+  list.shapes.insert(list.shapes.end(), parts.begin(), parts.end());
+}
+
 ListedTensors list_tensors(const CheckpointFiles& checkpoint, const ModelConfig& config, Head head) {
-  ListedTensors list{.shapes = checkpoint.shapes(), .stored_as = {}};
+  ListedTensors list{.shapes = checkpoint.shapes(), .stored_as = {}, .third = {}};
   const auto [in_file_as, positions] = renamed_positions(config, head, list.shapes);
   for (NamedShape& tensor : list.shapes) {
     if (tensor.name != in_file_as) continue;
     tensor.name = positions;
     list.stored_as[positions] = in_file_as;
   }
+  if (joins_projections(config)) list_projections(config, head, list);
   return list;
 }
 
@@ -120,6 +148,7 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   const c10::NoGradGuard no_grad;
   const CheckpointFiles checkpoint(model_dir, "load_model");
   ModelConfig config = given;
+  config.block.fused_qkv = BlockSpec::Fused::kNone;
   ListedTensors list = list_tensors(checkpoint, config, head);
   std::vector<NamedShape> named_by_transformers;
   std::copy_if(list.shapes.begin(), list.shapes.end(), std::back_inserter(named_by_transformers),
@@ -143,7 +172,9 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
     const auto listed = match.names.find(spec.name);
     if (listed == match.names.end()) continue;  // computed or fresh
     const io::TensorView& view = checkpoint.at(list.in_file(listed->second));
-    const at::Tensor stored = read_tensor(view, spec.role);
+    at::Tensor stored = read_tensor(view, spec.role);
+    if (const auto third = list.third.find(listed->second); third != list.third.end())
+      stored = stored.chunk(3)[static_cast<size_t>(third->second)];
     if (spec.role == WeightRole::kBuffer) {
       load_buffer(buffers[spec.name], stored, view.name);
     } else if (spec.role == WeightRole::kTable) {
@@ -183,10 +214,48 @@ std::vector<at::Tensor> stored_values(const Model& model) {
   return values;
 }
 
+struct StoredTensors {
+  std::vector<WeightSpec> specs;  // with the names of files
+  std::vector<at::Tensor> values;
+};
+
+// Queries, keys and values follow one another in the list of the model.
+void join_projections(StoredTensors& stored) {
+  StoredTensors joined;
+  std::map<std::string, std::vector<at::Tensor>> parts;  // by the joined name
+  for (size_t i = 0; i < stored.specs.size(); ++i) {
+    WeightSpec spec = stored.specs[i];
+    at::Tensor value = stored.values[i];
+    for (const char* each : kProjections) {
+      const std::string infix = fmt::format(".attention.self.{}.", each);
+      const size_t at = spec.name.find(infix);
+      if (at != std::string::npos) spec.name.replace(at, infix.size(), kJoinedProjections);
+    }
+    if (spec.name.find(kJoinedProjections) != std::string::npos) {
+      std::vector<at::Tensor>& all = parts[spec.name];
+      all.push_back(value);
+      if (all.size() < std::size(kProjections)) continue;
+      value = at::cat(all);
+      spec.shape = value.sizes().vec();
+    }
+    joined.specs.push_back(std::move(spec));
+    joined.values.push_back(std::move(value));
+  }
+  stored = std::move(joined);
+}
+
+StoredTensors stored_tensors(const Model& model) {
+  StoredTensors stored{model.weight_specs(), stored_values(model)};
+  if (joins_projections(model.config())) join_projections(stored);
+  for (WeightSpec& spec : stored.specs) spec.name = file_name(model.config(), model.head(), spec.name);
+  return stored;
+}
+
 }  // namespace
 
 void save_model(const Model& model, const std::string& model_dir, StoredTerms terms) {
-  write_tensors(model.weight_specs(), stored_values(model), model_dir);
+  const StoredTensors stored = stored_tensors(model);
+  write_tensors(stored.specs, stored.values, model_dir);
   save_config(stored_config(model), model_dir);
   if (terms == StoredTerms::kWritten) {
     save_position_terms(model, model_dir);
@@ -196,7 +265,8 @@ void save_model(const Model& model, const std::string& model_dir, StoredTerms te
 }
 
 void ModelSnapshot::take(const Model& model) {
-  take(rf::to_json(stored_config(model)).dump(2), model.weight_specs(), stored_values(model));
+  const StoredTensors stored = stored_tensors(model);
+  take(rf::to_json(stored_config(model)).dump(2), stored.specs, stored.values);
 }
 
 void ModelSnapshot::take(std::string config, const std::vector<WeightSpec>& specs,

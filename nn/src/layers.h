@@ -40,7 +40,7 @@ struct Dropout {
 struct Norm {
   NormKind kind = NormKind::kLayer;
   double eps = 0;
-  Parameter gain, bias;  // undefined with kRms
+  Parameter gain, bias;  // each undefined: none
   at::Tensor operator()(const at::Tensor& x) const;
   // The norm of residual + drop(x, p).
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& residual, const Dropout& drop, double p) const;
@@ -54,7 +54,7 @@ class Parameters {
  public:
   Parameters() = default;
   Parameters(std::map<std::string, at::Tensor> by_name, const ModelConfig& config)
-      : by_name_(std::move(by_name)), norms_(config.norm_kind()), eps_(config.layer_norm_eps) {}
+      : by_name_(std::move(by_name)), norms_(config.block.norm), eps_(config.layer_norm_eps) {}
   bool has(const std::string& name) const { return by_name_.contains(name); }
   Parameter at(const std::string& name) const {
     const auto found = by_name_.find(name);
@@ -65,8 +65,8 @@ class Parameters {
     return {at(name + ".weight"), has(name + ".bias") ? at(name + ".bias") : Parameter()};
   }
   Norm norm(const std::string& name) const {
-    if (norms_ == NormKind::kRms) return {.kind = norms_, .eps = eps_, .gain = {}, .bias = {}};
-    return {.kind = norms_, .eps = eps_, .gain = at(name + ".weight"), .bias = at(name + ".bias")};
+    const auto part = [&](const std::string& each) { return has(each) ? at(each) : Parameter(); };
+    return {.kind = norms_, .eps = eps_, .gain = part(name + ".weight"), .bias = part(name + ".bias")};
   }
 
  private:

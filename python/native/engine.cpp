@@ -20,7 +20,7 @@
 #include "rf/io/finite.h"
 #include "rf/io/warning.h"
 #include "rf/model/config.h"
-#include "rf/model/rotary_decoder.h"
+#include "rf/model/foreign_models.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/tasks/continuation.h"
 #include "rf/tasks/cross_encoder.h"
@@ -68,7 +68,7 @@ std::string task_of(const std::string& model_dir) {
   const std::filesystem::path dir = model_dir;
   if (io::has_file(dir / tasks::kTaskFile)) return "predict";
   if (io::has_file(dir / "modules.json")) return tasks::is_cross_encoder(dir) ? "predict" : "embed";
-  if (is_rotary_decoder(model_dir)) return "generate";
+  if (is_foreign_decoder(model_dir)) return "generate";
   const ModelConfig config = load_config(model_dir);
   if (config.is_decoder) return "generate";
   // The head of BertForNextSentencePrediction, which pretraining needs, is not computed here.

@@ -87,7 +87,9 @@ class ModelFiles {
     }
     const json sizes = {{"embedding_size", config_.embedding_size},
                         {"rotary_value", config_.rotary_value},
-                        {"num_labels", config_.num_labels}};
+                        {"num_labels", config_.num_labels},
+                        {"is_decoder", config_.is_decoder},
+                        {"layer_norm_eps", config_.layer_norm_eps}};
     return text_of({{"config", to_json(config_)},
                     {"sizes", sizes},  // that transformers' configurations may lack
                     {"architecture", info_.architecture},

@@ -63,11 +63,22 @@ class ModelFiles:
         return self.config["hidden_size"] // self.config["num_attention_heads"]
 
     def has(self, name: str) -> bool:
-        return name in self._names
+        return name in self._names or self._joined(name)[0] in self._names
 
     def weight(self, name: str) -> np.ndarray:
         """float32, by the name of model/weights.h, or by the file's name for what an encoding adds."""
+        joined, third = self._joined(name)
+        if joined in self._names:
+            return np.split(self.weight(joined), 3)[third]
         return self.stored(self._names.get(name, name)).floats()
+
+    @staticmethod
+    def _joined(name: str) -> tuple[str, int]:
+        """The projections of queries, keys and values that a file may have in one, and the third that `name` is."""
+        for third, side in enumerate(("query", "key", "value")):
+            if f".attention.self.{side}." in name:
+                return name.replace(f".self.{side}.", ".self.query_key_value."), third
+        return "", 0
 
     def file_name(self, name: str) -> str:
         return self._names[name]

@@ -11,7 +11,7 @@
 #include "rf/io/utf8.h"
 #include "rf/io/warning.h"
 #include "rf/model/model_types.h"
-#include "rf/model/rotary_decoder.h"
+#include "rf/model/foreign_models.h"
 #include "rf/text/decoding_stream.h"
 
 namespace rf::tasks {

@@ -285,7 +285,7 @@ def test_the_architecture_comes_first(encoder, tmp_path):
     """Before a tokenizer that is of another kind too, with all types that open."""
     folder = changed(encoder, tmp_path / "m", model_type="xlm-roberta", architectures=["XLMRobertaModel"])
     (folder / "tokenizer.json").write_text("{")
-    for name in ("roformer, bert", "llama, mistral, qwen2, gpt_neox", "marian or rf_translation", '"xlm-roberta"'):
+    for name in ("roformer, bert", "llama, mistral", "gpt_neox", "marian or rf_translation", '"xlm-roberta"'):
         assert name in error_of(folder)
 
 
@@ -311,7 +311,7 @@ OPENING = {
 # Files of models without a vocabulary and weights, which kinds of commands refuse them, and by which words.
 REFUSED_FILES = {
     "t5": (AutoConfig.for_model("t5").to_dict(), "all", "computes, roformer, bert"),
-    "qwen3": (AutoConfig.for_model("qwen3").to_dict(), "all", "computes, roformer, bert"),
+    "olmo": (AutoConfig.for_model("olmo").to_dict(), "all", "computes, roformer, bert"),
     "llama": (AutoConfig.for_model("llama").to_dict(), "encoder translation", "Engine and roformer generate open"),
     "bert": (AutoConfig.for_model("bert").to_dict(), "translation", "Engine and roformer embed open"),
     "marian": (MarianConfig().to_dict(), "encoder decoder", "load_translation_model and roformer translate open"),

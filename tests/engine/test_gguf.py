@@ -86,7 +86,7 @@ def architecture(name):
     [
         (as_q4_k, r"tensor \"blk\.1\.ffn_up\.weight\" must be of type F32, F16, .*, got Q4_K"),
         (architecture(b"rwkv7"), "must rotate|rwkv7"),
-        (architecture(b"gemma"), "must be llama, qwen2"),
+        (architecture(b"gemma"), "must be llama, .*gptneox"),
         (
             lambda data: data.replace(b"blk.2.ffn_norm", b"blk.9.ffn_norm", 1),
             "must have the tensor blk.2.ffn_norm.weight, got none",

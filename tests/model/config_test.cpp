@@ -95,8 +95,8 @@ TEST(Config, RoFormerV2) {
     const ModelConfig c = parse_config(config);
     EXPECT_EQ(c.family, Family::kRoFormerV2) << config;
     EXPECT_EQ(c, parse_config(of_port)) << config;
-    EXPECT_FALSE(c.use_bias());
-    EXPECT_EQ(c.norm_kind(), NormKind::kRms);
+    EXPECT_FALSE(c.block.qkv_bias);
+    EXPECT_EQ(c.block.norm, NormKind::kRms);
     EXPECT_EQ(model_type(c), "roformer_v2");
     EXPECT_EQ(architecture_of(c, Head::kMaskedLm), "RoFormerForMaskedLM");
     const json written = to_json(c);

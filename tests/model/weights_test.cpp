@@ -37,6 +37,7 @@ TEST(Weights, Roles) {
 TEST(Weights, BiasesOfRoFormerV2) {
   ModelConfig c;
   c.family = Family::kRoFormerV2;
+  c.block = block_of(c.family);
   c.num_hidden_layers = 1;
   c.embedding_size = 6;
   EXPECT_EQ(tied_source(c, "cls.predictions.decoder.bias"), "");
@@ -51,6 +52,7 @@ TEST(Weights, BiasesOfRoFormerV2) {
 TEST(Weights, RoFormerV2StartsAsBert4kerasDoes) {
   ModelConfig c;
   c.family = Family::kRoFormerV2;
+  c.block = block_of(c.family);
   c.num_hidden_layers = 4;
   const auto deviation = [&](Shape shape, WeightRole role) {
     const InitialValues initial = initial_values(c, {"x", shape, role});

@@ -270,6 +270,15 @@ bool has_weights(const std::filesystem::path& directory) {
 
 }  // namespace
 
+RotaryReport report_of_object(const json& object, const std::string& path) {
+  RotaryReport report;
+  report.path = path;
+  report.format = "config.json";
+  ConfigReader(object, report).read();
+  for (Rotation& rotation : report.rotations) complete(rotation, report.length);
+  return report;
+}
+
 RotaryReport report_of_config(const std::string& directory) {
   RotaryReport report;
   report.path = (std::filesystem::path(directory) / "config.json").string();

@@ -182,6 +182,8 @@ struct WeightFacts {
 };
 void check_weights(const CheckpointFiles& files, const WeightFacts& facts, RotaryReport& report, Findings& findings);
 
+// Of an object as config.json has it; without weights.
+RotaryReport report_of_object(const nlohmann::json& object, const std::string& path);
 RotaryReport report_of_config(const std::string& directory);
 RotaryReport report_of_gguf(const std::string& path);
 

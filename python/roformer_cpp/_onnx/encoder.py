@@ -81,7 +81,11 @@ class Encoder:
             out = self.linear(graph.reshape(out, 0, 0, self.config["hidden_size"]), f"{name}.attention.output.dense")
             x = self.norm(graph.op("Add", out, x), f"{name}.attention.output.LayerNorm")
         with graph.scope("feed_forward"):
-            wide = graph.activation(self.linear(x, f"{name}.intermediate.dense"), self.config["hidden_act"])
+            gate, up = f"{name}.intermediate.gate", f"{name}.intermediate.dense"
+            gated = self.files.has(f"{gate}.weight")
+            wide = graph.activation(self.linear(x, gate if gated else up), self.config["hidden_act"])
+            if gated:
+                wide = graph.op("Mul", wide, self.linear(x, up))
             narrow = self.linear(wide, f"{name}.output.dense")
             return self.norm(graph.op("Add", narrow, x), f"{name}.output.LayerNorm")
 

@@ -30,11 +30,8 @@ class CheckpointFiles {
 };
 
 // The rule for an output matrix (or bias) that config.json ties to another tensor although the file stores both. Equal
-// tensors are treated as one, and the result is nullopt. If they differ, both are used, as in transformers 5
-// (PreTrainedModel.tie_weights), and the result is a warning to show.
-std::optional<std::string> untied_warning(const CheckpointFiles& files, const std::string& copy,
-                                          const std::string& source);
-// Adds tied tensors that the file of an encoder stores separately to match.names; returns the warnings.
+// tensors are treated as one. If they differ, both are used, as in transformers 5 (PreTrainedModel.tie_weights): the
+// copy is added to match.names, and the result has a warning to show.
 std::vector<std::string> add_untied(const CheckpointFiles& files, const ModelConfig& config, WeightMatch& match);
 
 }  // namespace rf

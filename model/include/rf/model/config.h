@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rf/model/rotary_rows.h"
+
 namespace rf {
 
 // The model family, which determines heads, default sizes and weight names. The encoders are equal, except for the
@@ -31,8 +33,10 @@ enum class Family {
               // multiple choice, which are one layer on it
   kRoFormerV2,  // RoFormer's names and heads. The encoder omits biases and the weights of its RMS norms; the language
                 // model's logits are hidden states times word embeddings (kexue.fm/archives/8998, R-VAR-05)
+  kDecoder,     // causal models of other libraries (model/src/families); the language model's logits are hidden states
+                // times word embeddings or a matrix of their size
 };
-// "roformer", "bert", "roformer_v2": the key "family".
+// "roformer", "bert", "roformer_v2": the key "family". A decoder, "decoder", has no such key.
 std::string_view family_name(Family family);
 
 // Heads of spec R-HF-09..13, named by the ends of their transformers classes.
@@ -53,9 +57,26 @@ enum class Head {
 // Throws Error for an unknown name.
 Head head_of_architecture(const std::string& architecture);
 
-enum class NormKind { kLayer, kRms };  // norm_type "layer_norm", and "rms_norm", without weights
+enum class NormKind { kLayer, kRms };  // norm_type "layer_norm" and "rms_norm"
 
 enum class Activation { kGelu, kGeluTanh, kRelu, kSilu, kTanh };  // kGelu is the exact, erf form (R-HF-06)
+
+// How the layers of a model are built, all alike.
+struct BlockSpec {
+  NormKind norm = NormKind::kLayer;
+  bool norm_weight = true, norm_bias = true;
+  // Where norms are: x = norm(x + f(x)) as in BERT, or x = x + f(norm(x)) as in Llama.
+  bool pre_norm = false;
+  bool parallel = false;        // with pre_norm: attention and feed-forward network both read the layer's input (GPT-J)
+  bool gated = false;           // down(act(gate(x)) * up(x)) (Shazeer 2020, arXiv 2002.05202); else down(act(up(x)))
+  bool query_key_norm = false;  // an RMS norm of each query and key before the rotation (Qwen3)
+  bool qkv_bias = true, output_bias = true, mlp_bias = true;
+  // Queries, keys and values are one matrix in the file: all queries, all keys, all values; or the query, key and value
+  // of a head, head by head.
+  enum class Fused { kNone, kParts, kHeads } fused_qkv = Fused::kNone;
+  bool operator==(const BlockSpec&) const = default;
+};
+BlockSpec block_of(Family family);
 
 // "training_positions": how positions are drawn in training, so that a model sees positions of longer texts. Outside
 // training, a model reads the given positions.
@@ -103,12 +124,16 @@ struct ModelConfig {
   int64_t hidden_size = 768;
   int64_t num_hidden_layers = 12;
   int64_t num_attention_heads = 12;
+  int64_t num_key_value_heads = 0;  // 0: num_attention_heads (grouped keys, Ainslie et al. 2023, arXiv 2305.13245)
+  int64_t head_size = 0;            // 0: hidden_size / num_attention_heads
   int64_t intermediate_size = 3072;
   Activation hidden_act = Activation::kGelu;
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
   int64_t max_position_embeddings = 1536;  // rows of tables by position; limits the input length if they are trained
-  int64_t type_vocab_size = 2;
+  int64_t type_vocab_size = 2;             // 0: no token types
+  BlockSpec block = {};
+  bool embedding_norm = true, final_norm = false;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
   int64_t pad_token_id = 0;   // null is treated as absent
@@ -130,11 +155,20 @@ struct ModelConfig {
   std::vector<std::string> architectures;
   std::map<std::string, std::string> kept;  // harmless keys as read (key -> JSON text), written back by to_json
 
-  NormKind norm_kind() const { return family == Family::kRoFormerV2 ? NormKind::kRms : NormKind::kLayer; }
-  // Whether the encoder and the language model's head have biases; task heads always do.
-  bool use_bias() const { return family != Family::kRoFormerV2; }
+  // ---- Of a model of another library (model/src/families); empty otherwise.
+  std::string foreign_type;                // its model_type, or the general.architecture of its GGUF file
+  std::string foreign_config;              // its config.json, which to_json() writes back with the head's keys
+  std::optional<RotarySettings> rotation;  // of a decoder, in place of position_encodings
+  std::vector<int32_t> stop_ids;           // tokens that end a text
+  std::vector<std::string> problems;       // contradictions between files, one sentence each
+
+  bool is_foreign() const { return !foreign_type.empty(); }
+
   bool is_causal() const { return is_decoder && !prefix_lm; }  // tokens do not see later tokens
-  int64_t head_dim() const { return hidden_size / num_attention_heads; }
+  int64_t head_dim() const { return head_size > 0 ? head_size : hidden_size / num_attention_heads; }
+  int64_t key_heads() const { return num_key_value_heads > 0 ? num_key_value_heads : num_attention_heads; }
+  int64_t query_width() const { return num_attention_heads * head_dim(); }
+  int64_t key_width() const { return key_heads() * head_dim(); }
   // Head named by `architectures`; kNone when the list is empty. Throws Error for another family's class.
   Head head() const;
   bool operator==(const ModelConfig&) const = default;

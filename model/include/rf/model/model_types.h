@@ -10,7 +10,7 @@
 namespace rf {
 
 std::vector<std::string_view> encoder_types();      // config.h
-std::vector<std::string_view> decoder_types();      // rotary_decoder.h
+std::vector<std::string_view> decoder_types();      // foreign_models.h
 std::vector<std::string_view> translation_types();  // translation_config.h
 
 // Which of them a reader opens.

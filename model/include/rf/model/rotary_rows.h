@@ -56,6 +56,7 @@ struct RotarySettings {
   LogN log_n = LogN::kNone;
   std::vector<int64_t> axes_dims;   // axial-nd: elements of a head rotated by each axis, even
   std::vector<int64_t> grid_shape;  // axial-nd: sizes of the axes, the first -1 if unlimited; empty: not given
+  bool operator==(const RotarySettings&) const = default;
 };
 
 // Reads the keys of an encoding. Throws Error for values out of range and invalid combinations.

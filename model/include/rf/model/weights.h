@@ -71,6 +71,15 @@ inline constexpr const char* kPairLayer = "cls.seq_relationship";
 // A bert's trained position table, without the prefix.
 inline constexpr const char* kLearnedPositions = "embeddings.position_embeddings.weight";
 
+// The name of a listed tensor in files of the model, and the listed name of a tensor in a file. They differ for
+// models of other libraries alone (model/src/families); both return other names as they are.
+std::string file_name(const ModelConfig& config, Head head, const std::string& name);
+std::string name_in_model(const ModelConfig& config, Head head, const std::string& name);
+
+// Whether files of the model join the projections of queries, keys and values, which a model for training has apart.
+bool joins_projections(const ModelConfig& config);
+inline constexpr const char* kJoinedProjections = ".attention.self.query_key_value.";
+
 // The tensor that a tied decoder tensor copies: cls.predictions.decoder.weight ->
 // <prefix>embeddings.word_embeddings.weight, cls.predictions.decoder.bias -> cls.predictions.bias. Empty for other
 // names.
@@ -95,13 +104,12 @@ struct NamedShape {
   std::vector<int64_t> shape;
 };
 struct WeightMatch {
-  std::vector<std::string> load;             // tensors to copy: names of the specs
-  std::map<std::string, std::string> names;  // of each loaded tensor: in the model -> in the file
-  std::vector<std::string> computed;         // names of specs absent from the file that are computed instead
-  std::vector<std::string> tied_copies;      // names in the file: present although tied, in addition to their
-                                             // tied_source
-  std::vector<std::string> ignored;          // names in the file: present, harmless, not used
-  std::vector<std::string> fresh;            // names of specs: the head, if it is missing from the file and may be
+  std::vector<std::string> load;                   // tensors to copy: names of the specs
+  std::map<std::string, std::string> names;        // of each loaded tensor: in the model -> in the file
+  std::vector<std::string> computed;               // names of specs absent from the file that are computed instead
+  std::map<std::string, std::string> tied_copies;  // the same of tensors that the file has besides their tied_source
+  std::vector<std::string> ignored;                // names in the file: present, harmless, not used
+  std::vector<std::string> fresh;  // names of specs: the head, if it is missing from the file and may be
 };
 enum class FreshHead { kForbidden, kAllowed };
 WeightMatch match_weights(const ModelConfig& config, Head head, const std::vector<NamedShape>& file,

@@ -1,0 +1,29 @@
+// Decoders of other libraries that rotate queries and keys: their configuration, from config.json of a Hugging Face
+// directory or the keys of a GGUF file; load_config() reads their encoders. model/src/families has a file for each
+// family; rotary_report.h describes the rotation, with every scaling. Mixtures of experts, windows shorter than the training length, quantised
+// weights of Hugging Face and other model types are refused by name.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "rf/io/gguf.h"
+#include "rf/model/config.h"
+
+namespace rf {
+
+// The GGUF file of a path: the file itself, or the only GGUF file of a directory without config.json. nullopt for other
+// directories.
+std::optional<std::string> gguf_path(const std::string& path);
+// Whether the path is a GGUF file or a directory with a decoder's model_type.
+bool is_foreign_decoder(const std::string& path);
+
+// Reads config.json of a directory. Throws Error, naming file, key and value, for unsupported models.
+ModelConfig read_decoder_config(const std::string& model_dir);
+// Reads the configuration of a GGUF file.
+ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file);
+
+// The name of a tensor of weight_specs() in a GGUF file; "" if such files do not have it.
+std::string gguf_name(const ModelConfig& config, const std::string& name);
+
+}  // namespace rf

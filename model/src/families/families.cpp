@@ -1,0 +1,16 @@
+// The families of this folder.
+#include "family.h"
+
+namespace rf {
+
+ModelFamily gpt_neox();
+ModelFamily llama();
+ModelFamily mistral();
+ModelFamily qwen2();
+
+std::span<const ModelFamily> model_families() {
+  static const std::vector<ModelFamily> all = {llama(), mistral(), qwen2(), gpt_neox()};
+  return all;
+}
+
+}  // namespace rf

@@ -1,0 +1,463 @@
+// Reading the families of rotary models (foreign_models.h, families/family.h): sizes, blocks, the rotation by
+// rotary_report.h, and the names of tensors.
+#include "rf/model/foreign_models.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "families/family.h"
+#include "names.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/model/model_types.h"
+#include "rf/model/rotary_report.h"
+#include "rf/model/weights.h"
+#include "rotary_report/parts.h"
+
+namespace rf {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxExtent = int64_t{1} << 24, kMaxForeignLayers = int64_t{1} << 12;
+constexpr io::NumberRange kDropoutRange = {0, 1, io::NumberRange::Ends::kOpenHigh};
+constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
+
+// rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
+constexpr std::string_view kSharedKeys[] = {
+    "model_type",          "architectures",           "vocab_size",      "hidden_size",
+    "num_hidden_layers",   "num_attention_heads",     "hidden_act",      "intermediate_size",
+    "tie_word_embeddings", "max_position_embeddings", "rope_parameters", "rope_scaling",
+    "rope_theta",          "partial_rotary_factor",   "type_vocab_size", "original_max_position_embeddings"};
+// Of families with the block of Llama.
+constexpr std::string_view kGroupedKeys[] = {"num_key_value_heads", "head_dim"};
+constexpr std::string_view kWindowKeys[] = {"sliding_window", "use_sliding_window"};
+
+const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_view value) {
+  const auto found = std::ranges::find(model_families(), value, name);
+  return value.empty() || found == model_families().end() ? nullptr : &*found;
+}
+
+const ModelFamily& family_of(const ModelConfig& config) {
+  const ModelFamily* const found = find_family(&ModelFamily::model_type, config.foreign_type);
+  return found != nullptr ? *found : *find_family(&ModelFamily::gguf, config.foreign_type);
+}
+
+std::string known_names(std::string_view ModelFamily::*name) {
+  std::vector<std::string_view> names;
+  for (const ModelFamily& each : model_families()) {
+    if (!(each.*name).empty()) names.push_back(each.*name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool has_grouped_keys(const ModelFamily& family) { return family.block.fused_qkv == BlockSpec::Fused::kNone; }
+
+// A number that must be there.
+int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxExtent) {
+  const int64_t value = keys.integer({name.c_str()}, 1, most);
+  if (value == 0) fail(keys.file(), "{} must be given, got none", name);
+  return value;
+}
+
+void check_heads(const ModelConfig& config, const std::string& path) {
+  if (config.num_attention_heads % config.key_heads() != 0) {
+    fail(path, "query heads must be a multiple of key heads, got {} and {}", config.num_attention_heads,
+         config.key_heads());
+  }
+}
+
+ModelConfig config_of(const ModelFamily& family, std::string_view foreign_type) {
+  ModelConfig config;
+  config.family = family.heads;
+  config.foreign_type = foreign_type;
+  config.block = family.block;
+  config.hidden_act = family.activation;
+  config.final_norm = family.block.pre_norm;
+  if (family.heads != Family::kDecoder) return config;
+  config.is_decoder = true;
+  config.type_vocab_size = 0;
+  config.embedding_norm = false;
+  config.architectures = {fmt::format("{}ForCausalLM", family.classes)};
+  return config;
+}
+
+// The rotation of all layers out of the report.
+void read_rotation(const RotaryReport& report, const std::string& path, ModelConfig& config) {
+  for (const Finding& finding : report.findings) {
+    if (finding.severity == Severity::kProblem) config.problems.push_back(path + ": " + finding.text);
+  }
+  const bool one = report.rotations.size() == 1 && report.rotations[0].spec && report.rotations[0].layout;
+  if (!one || !report.unrotated_layers.empty()) {
+    fail(path, "all layers must have one rotation that is known, got {}; roformer doctor shows it",
+         !one ? fmt::format("{} of scaling {}", report.rotations.size(),
+                            report.rotations.empty() ? "none" : report.rotations[0].scaling)
+              : fmt::format("{} layers without rotation", report.unrotated_layers.size()));
+  }
+  config.head_size = report.head_size;
+  config.max_position_embeddings = report.length;
+  config.rotation.emplace();
+  config.rotation->spec = *report.rotations[0].spec;
+  config.rotation->layout = *report.rotations[0].layout;
+}
+
+void add_stop_ids(const json& value, const std::string& where, ModelConfig& config) {
+  for (const json& id : value.is_array() ? value : json::array({value})) {
+    if (id.is_null()) continue;
+    if (!id.is_number_integer() || id < 0 || id >= config.vocab_size)
+      fail(where, "eos_token_id must be a token from 0 to {}, got {}", config.vocab_size - 1, shown(id));
+    config.stop_ids.push_back(id.get<int32_t>());
+  }
+}
+
+// generation_config.json has precedence, as in transformers.
+void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config) {
+  const std::string generation = dir / "generation_config.json";
+  if (io::has_file(generation)) {
+    const json given = io::read_json(generation);
+    if (given.is_object() && given.contains("eos_token_id"))
+      return add_stop_ids(given["eos_token_id"], generation, config);
+  }
+  if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], (dir / "config.json").string(), config);
+}
+
+// Layers with a window: all, or those that layer_types or max_window_layers (28) names.
+bool has_windows(const json& object, const Keys& keys, Windows windows, int64_t layers) {
+  if (windows != Windows::kSwitched) return windows == Windows::kAll;
+  if (!keys.boolean("use_sliding_window", false)) return false;
+  if (const json* types = keys.list("layer_types"); types != nullptr)
+    return std::ranges::find(*types, json("sliding_attention")) != types->end();
+  constexpr int64_t kFullLayers = 28;
+  return layers > (given(object, "max_window_layers") == nullptr
+                       ? kFullLayers
+                       : keys.integer({"max_window_layers"}, 0, kMaxForeignLayers));
+}
+
+void check_window(const json& object, const Keys& keys, const ModelFamily& family, const ModelConfig& config) {
+  const json* window = given(object, "sliding_window");
+  if (window == nullptr || !has_windows(object, keys, family.windows, config.num_hidden_layers)) return;
+  if (!window->is_number_integer() || *window < config.max_position_embeddings) {
+    fail(keys.file(),
+         "sliding_window must be null or at least max_position_embeddings, {}, since windows are not computed, got {} "
+         "({} has a window of 4096 where the key is absent)",
+         config.max_position_embeddings, shown(*window), family.model_type);
+  }
+}
+
+// The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
+// nothing is then said of it.
+json with_defaults(json object, const ModelFamily& family, const fs::path& dir) {
+  const json defaults = io::parse_json(family.defaults, "defaults");
+  for (const auto& [key, value] : defaults.items()) {
+    const bool stops = key == "eos_token_id";
+    if (stops &&
+        (io::has_file((dir / "generation_config.json").string()) || value >= object.value("vocab_size", json(0))))
+      continue;
+    if (!object.contains(key)) object[key] = value;
+  }
+  return object;
+}
+
+void check_unread_keys(const json& object, const std::string& path, const ModelFamily& family,
+                       const ModelConfig& config) {
+  std::vector<std::string_view> read(std::begin(kSharedKeys), std::end(kSharedKeys));
+  read.push_back(family.eps_key);
+  if (has_grouped_keys(family)) read.insert(read.end(), std::begin(kGroupedKeys), std::end(kGroupedKeys));
+  if (family.windows != Windows::kNone) read.insert(read.end(), std::begin(kWindowKeys), std::end(kWindowKeys));
+  if (family.windows == Windows::kSwitched) read.push_back("layer_types");
+  read.insert(read.end(), family.keys.begin(), family.keys.end());
+  KeyContext context = {.where = path,
+                        .causal = config.is_decoder,
+                        .hidden_size = config.hidden_size,
+                        .heads = config.num_attention_heads,
+                        .head_dim = config.head_dim(),
+                        .max_position_embeddings = config.max_position_embeddings,
+                        .rope_base = config.rotation->spec.theta,
+                        .hints = read};
+  context.activation = name_of_activation(config.hidden_act);
+  for (const auto& [key, value] : object.items()) {
+    const bool spare = key == "is_decoder" && config.is_decoder;  // a causal class does not read it
+    if (!spare && std::ranges::find(read, key) == read.end()) check_unread_key(key, value, context);
+  }
+}
+
+json config_json(const std::string& model_dir) {
+  const std::string path = (fs::path(model_dir) / "config.json").string();
+  json object = io::read_json(path);
+  if (!object.is_object()) fail(path, "the file must be an object, got {}", shown(object));
+  return object;
+}
+
+Activation read_activation(const Keys& keys, const ModelFamily& family) {
+  const std::string act = keys.text("hidden_act");
+  if (act.empty()) return family.activation;
+  const std::optional<Activation> activation = activation_of_name(act);
+  if (!activation)
+    fail(keys.file(), "hidden_act must be gelu, gelu_new, relu, silu or tanh, got {}", io::printable(act));
+  if (!family.any_activation && *activation != family.activation) {
+    fail(keys.file(), "hidden_act of a {} must be {}, got {}", family.classes, name_of_activation(family.activation),
+         io::printable(act));
+  }
+  return *activation;
+}
+
+// ---- Names of tensors.
+
+struct Place {
+  std::string_view layer;  // "" where the pattern has no {}
+};
+
+// Where `name` is `pattern` with a number for {}: that number.
+std::optional<Place> place_in(std::string_view pattern, std::string_view name) {
+  const size_t at = pattern.find("{}");
+  if (at == std::string_view::npos) return name == pattern ? std::optional(Place{}) : std::nullopt;
+  const std::string_view before = pattern.substr(0, at), after = pattern.substr(at + 2);
+  if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after))
+    return std::nullopt;
+  const std::string_view layer = name.substr(before.size(), name.size() - before.size() - after.size());
+  const bool number = std::ranges::all_of(layer, [](char c) { return c >= '0' && c <= '9'; });
+  return number ? std::optional(Place{layer}) : std::nullopt;
+}
+
+std::string with_layer(std::string_view pattern, std::string_view layer) {
+  const size_t at = pattern.find("{}");
+  if (at == std::string_view::npos) return std::string(pattern);
+  return fmt::format("{}{}{}", pattern.substr(0, at), layer, pattern.substr(at + 2));
+}
+
+bool is_of_encoder(std::string_view name) {
+  return name.starts_with("embeddings") || name.starts_with("encoder.") || name.starts_with("pooler.");
+}
+
+// The first row of the table whose name in `from` fits; its name in `to`. "": none.
+std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleName::*from,
+                    std::string_view ModuleName::*to, std::string_view name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return "";
+  const std::string_view module = name.substr(0, dot), part = name.substr(dot);
+  for (const ModuleName& row : rows) {
+    const std::optional<Place> place = place_in(row.*from, module);
+    if (!place || (row.*to).empty()) continue;
+    return with_layer(row.*to, place->layer).append(part);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<std::string> gguf_path(const std::string& path) {
+  if (!fs::is_directory(path)) return io::has_file(path) ? std::optional(path) : std::nullopt;
+  if (io::has_file(fs::path(path) / "config.json")) return std::nullopt;
+  const std::vector<fs::path> found = gguf_files(path);
+  if (found.size() > 1) {
+    const bool parts = std::ranges::all_of(
+        found, [](const fs::path& file) { return file.string().find("-of-0") != std::string::npos; });
+    fail("model", "a directory without config.json must hold one .gguf file, got {} in {}{}", found.size(), path,
+         parts ? "; llama.cpp's `llama-gguf-split --merge` joins the parts of a model" : "");
+  }
+  return found.empty() ? std::nullopt : std::optional(found[0].string());
+}
+
+bool is_foreign_decoder(const std::string& path) {
+  if (gguf_path(path)) return true;
+  if (!io::has_file((fs::path(path) / "config.json").string())) return false;  // load_config says so
+  const json object = config_json(path);
+  const json* type = given(object, "model_type");
+  const bool named = type != nullptr && type->is_string();
+  const std::vector<std::string_view> decoders = decoder_types();
+  return named && std::ranges::find(decoders, type->get<std::string>()) != decoders.end();
+}
+
+std::vector<std::string_view> foreign_types(Family heads) {
+  std::vector<std::string_view> types;
+  for (const ModelFamily& each : model_families()) {
+    if (each.heads == heads) types.push_back(each.model_type);
+  }
+  return types;
+}
+
+std::vector<std::string_view> decoder_types() { return foreign_types(Family::kDecoder); }
+
+namespace {
+
+// What the keys of `object`, which has the defaults of its class, say besides the rotation.
+ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
+  const json& object = keys.json();
+  if (const json* quantized = given(object, "quantization_config"); quantized != nullptr)
+    fail(keys.file(), "weights must not be quantised (quantization_config), got {}", shown(*quantized));
+  ModelConfig config = config_of(family, family.model_type);
+  config.vocab_size = extent(keys, "vocab_size");
+  config.hidden_size = config.embedding_size = extent(keys, "hidden_size");
+  config.num_hidden_layers = extent(keys, "num_hidden_layers", kMaxForeignLayers);
+  config.num_attention_heads = extent(keys, "num_attention_heads");
+  config.intermediate_size = extent(keys, "intermediate_size");
+  if (has_grouped_keys(family)) config.num_key_value_heads = keys.integer({"num_key_value_heads"}, 1, kMaxExtent);
+  check_heads(config, keys.file());
+  config.layer_norm_eps = keys.number(std::string(family.eps_key).c_str(), family.eps, kEpsRange);
+  config.hidden_act = read_activation(keys, family);
+  config.tie_word_embeddings = keys.boolean("tie_word_embeddings", family.heads == Family::kBert);
+  if (family.read != nullptr) family.read(keys, config);
+  return config;
+}
+
+// The options of the encoding `rope` for the rotation of a report. given: rope_parameters or rope_scaling; else null.
+EncodingConfig rope_encoding(const Rotation& rotation, const json* given) {
+  json options = {{"layout", name(*rotation.layout)}};
+  const RopeSpec& spec = *rotation.spec;
+  if (spec.type == RopeType::kDefault) {
+    options["rope_theta"] = spec.theta;
+    if (spec.rotary_dim != spec.head_dim)
+      options["partial_rotary_factor"] = static_cast<double>(spec.rotary_dim) / static_cast<double>(spec.head_dim);
+  } else {
+    options["rope_parameters"] = *given;
+    options["rope_parameters"]["rope_theta"] = spec.theta;
+  }
+  return {.type = "rope", .options = options.dump()};
+}
+
+}  // namespace
+
+bool is_foreign_encoder(const json& object) {
+  const json* type = object.is_object() ? given(object, "model_type") : nullptr;
+  const ModelFamily* const family =
+      type != nullptr && type->is_string() ? find_family(&ModelFamily::model_type, type->get<std::string>()) : nullptr;
+  return family != nullptr && family->heads != Family::kDecoder;
+}
+
+ModelConfig parse_foreign_config(const json& file, const std::string& where) {
+  const ModelFamily& family = *find_family(&ModelFamily::model_type, file["model_type"].get<std::string>());
+  const json object = with_defaults(file, family, "");
+  const Keys keys(object, where, "");
+  ModelConfig config = read_keys(keys, family);
+  config.type_vocab_size = keys.integer({"type_vocab_size"}, 1, kMaxExtent);
+  config.hidden_dropout_prob = keys.number("hidden_dropout_prob", 0, kDropoutRange);
+  config.attention_probs_dropout_prob = keys.number("attention_probs_dropout_prob", 0, kDropoutRange);
+  config.initializer_range = keys.number("initializer_range", config.initializer_range, {0, 1e3});
+  config.pad_token_id = keys.integer({"pad_token_id"}, 0, config.vocab_size - 1);
+  config.foreign_config = file.dump();
+  const RotaryReport report = report_of_object(object, where);
+  read_rotation(report, where, config);
+  const json* const dictionary = given(object, "rope_parameters");
+  config.position_encodings = {
+      rope_encoding(report.rotations[0], dictionary != nullptr ? dictionary : given(object, "rope_scaling"))};
+  check_unread_keys(file, where, family, config);
+  config.rotation.reset();
+  read_foreign_head(object, where, config);
+  return config;
+}
+
+ModelConfig read_decoder_config(const std::string& model_dir) {
+  const json file = config_json(model_dir);
+  const std::string path = (fs::path(model_dir) / "config.json").string();
+  const std::string type = Keys(file, path, "").text("model_type");
+  const ModelFamily* family = find_family(&ModelFamily::model_type, type);
+  if (family == nullptr || family->heads != Family::kDecoder)
+    fail(path, "model_type must be {}, got {}", fmt::join(decoder_types(), ", "), io::printable(type));
+  const json object = with_defaults(file, *family, model_dir);
+  const Keys keys(object, path, "");
+  ModelConfig config = read_keys(keys, *family);
+  const RotaryReport report = rotary_report(model_dir);
+  read_rotation(report, path, config);
+  check_window(object, keys, *family, config);
+  if (report.length == 0 && config.rotation->spec.changes_with_length())
+    fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
+  check_unread_keys(file, path, *family, config);
+  read_stop_ids(object, model_dir, config);
+  return config;
+}
+
+ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file) {
+  file.check_whole();
+  const Keys keys(file.metadata(), path, "");
+  const std::string type = keys.text("general.architecture");
+  const ModelFamily* family = find_family(&ModelFamily::gguf, type);
+  if (family == nullptr) {
+    fail(path, "general.architecture must be {}, whose blocks this program has, got {}",
+         known_names(&ModelFamily::gguf), type.empty() ? "none" : io::printable(type));
+  }
+  const auto key = [&](const char* name) { return fmt::format("{}.{}", type, name); };
+  if (const int64_t experts = keys.integer({key("expert_count").c_str()}, 0, kMaxExtent); experts > 0)
+    fail(path, "the model must have no experts, got {} {}", key("expert_count"), experts);
+  if (!keys.boolean(key("attention.causal").c_str(), true))
+    fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
+  const RotaryReport report = rotary_report(path);
+  const io::GgufTensor* const embedding = file.find("token_embd.weight");
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    fail(path, "the file must have a matrix token_embd.weight, got {}",
+         embedding == nullptr ? "none" : "another shape");
+  }
+  ModelConfig config = config_of(*family, type);
+  BlockSpec& block = config.block;
+  config.vocab_size = static_cast<int64_t>(std::min<uint64_t>(embedding->shape[1], kMaxExtent));
+  config.hidden_size = config.embedding_size = extent(keys, key("embedding_length"));
+  config.num_hidden_layers = extent(keys, key("block_count"), kMaxForeignLayers);
+  config.intermediate_size = extent(keys, key("feed_forward_length"));
+  config.num_attention_heads = report.heads;
+  config.num_key_value_heads = report.kv_heads;
+  if (report.heads == 0) fail(path, "{} must be one number for all layers, got none", key("attention.head_count"));
+  check_heads(config, path);
+  const bool rms = block.norm == NormKind::kRms;
+  config.layer_norm_eps = keys.number(
+      key(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon").c_str(), 1e-5, kEpsRange);
+  config.tie_word_embeddings = file.find("output.weight") == nullptr;
+  if (block.parallel) block.parallel = keys.boolean(key("use_parallel_residual").c_str(), true);
+  const bool fused = block.fused_qkv != BlockSpec::Fused::kNone;
+  if (fused) block.fused_qkv = BlockSpec::Fused::kParts;
+  block.qkv_bias = file.find(fused ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias") != nullptr;
+  block.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
+  block.mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr;
+  read_rotation(report, path, config);
+  for (const int32_t id : io::gguf_end_tokens(file)) {
+    if (id >= config.vocab_size) {
+      fail(path, "a token that ends texts must have one of the {} rows of token_embd.weight, got token {}",
+           config.vocab_size, id);
+    }
+    config.stop_ids.push_back(id);
+  }
+  return config;
+}
+
+std::string gguf_name(const ModelConfig& config, const std::string& name) {
+  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name);
+}
+
+// Both names of a tensor of the encoder begin with a prefix in models with a head.
+std::string file_name(const ModelConfig& config, Head head, const std::string& name) {
+  if (!config.is_foreign()) return name;
+  const ModelFamily& family = family_of(config);
+  const std::string ours = head == Head::kNone ? "" : body_prefix(config);
+  std::string_view module = name;
+  if (module.starts_with(ours)) module.remove_prefix(ours.size());
+  const std::string found = renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module);
+  if (found.empty()) return name;
+  return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + found : found;
+}
+
+std::string name_in_model(const ModelConfig& config, Head head, const std::string& name) {
+  if (!config.is_foreign()) return name;
+  const ModelFamily& family = family_of(config);
+  std::string_view body = name;
+  if (body.starts_with(family.prefix)) body.remove_prefix(family.prefix.size());
+  const std::string found = renamed(family.modules, &ModuleName::in_file, &ModuleName::module, body);
+  if (found.empty()) return name;
+  return is_of_encoder(found) && head != Head::kNone ? body_prefix(config) + found : found;
+}
+
+bool joins_projections(const ModelConfig& config) {
+  return config.is_foreign() && family_of(config).block.fused_qkv != BlockSpec::Fused::kNone;
+}
+
+std::vector<std::pair<std::string_view, Family>> foreign_classes() {
+  std::vector<std::pair<std::string_view, Family>> classes;
+  for (const ModelFamily& each : model_families()) classes.emplace_back(each.classes, each.heads);
+  return classes;
+}
+
+std::string foreign_class(const ModelConfig& config) { return std::string(family_of(config).classes); }
+
+}  // namespace rf
