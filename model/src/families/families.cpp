@@ -7,9 +7,10 @@ ModelFamily gpt_neox();
 ModelFamily llama();
 ModelFamily mistral();
 ModelFamily qwen2();
+ModelFamily qwen3();
 
 std::span<const ModelFamily> model_families() {
-  static const std::vector<ModelFamily> all = {llama(), mistral(), qwen2(), gpt_neox()};
+  static const std::vector<ModelFamily> all = {llama(), mistral(), qwen2(), qwen3(), gpt_neox()};
   return all;
 }
 
