@@ -6,11 +6,12 @@ namespace rf {
 ModelFamily gpt_neox();
 ModelFamily llama();
 ModelFamily mistral();
+ModelFamily nomic_bert();
 ModelFamily qwen2();
 ModelFamily qwen3();
 
 std::span<const ModelFamily> model_families() {
-  static const std::vector<ModelFamily> all = {llama(), mistral(), qwen2(), qwen3(), gpt_neox()};
+  static const std::vector<ModelFamily> all = {llama(), mistral(), qwen2(), qwen3(), gpt_neox(), nomic_bert()};
   return all;
 }
 

@@ -1,0 +1,31 @@
+"""Random perturbed encoders of other libraries, as transformers saves them. A row for each family."""
+
+import torch
+import transformers
+
+SIZES = dict(
+    vocab_size=60,
+    hidden_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=72,
+    max_position_embeddings=64,
+    num_labels=3,
+)
+# The classes' stem, its heads, and keys of the family.
+FAMILIES = {
+    "nomic_bert": ("NomicBert", ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"), {}),
+}
+CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
+
+
+def make_encoder(family, head, folder, **changes):
+    torch.manual_seed(5)
+    stem, _, own = FAMILIES[family]
+    config = getattr(transformers, f"{stem}Config")(**(SIZES | own | changes))
+    oracle = getattr(transformers, stem + head)(config)
+    with torch.no_grad():
+        for parameter in oracle.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    oracle.eval().save_pretrained(folder)
+    return oracle

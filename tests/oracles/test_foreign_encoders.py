@@ -1,0 +1,134 @@
+"""Encoders of other libraries beside transformers: in the engine, in a module for training, and exported to ONNX."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+import roformer_cpp
+from engine_case import assert_close, change_config
+from foreign_encoders import CASES, FAMILIES, SIZES, make_encoder
+from onnx_case import kept, oracle_outputs, padded, run
+from rf_engine import Engine, EngineError
+
+LENGTHS = (1, 13, 7, 40)
+
+
+def rows_of(lengths=LENGTHS):
+    random = np.random.default_rng(7)
+    return [random.integers(1, SIZES["vocab_size"], n).astype(np.int32) for n in lengths]
+
+
+def theirs_of(oracle, row):
+    with torch.no_grad():
+        out = oracle(torch.tensor(row)[None].long())
+    return (out.logits if "logits" in out else out.last_hidden_state)[0].numpy()
+
+
+@pytest.mark.parametrize(("family", "head"), CASES)
+def test_engine(family, head, tmp_path):
+    oracle = make_encoder(family, head, tmp_path)
+    engine = Engine(tmp_path)
+    for row in rows_of():
+        ours = engine.hidden([row]) if head == "Model" else engine.logits([row])
+        assert_close(ours.reshape(theirs_of(oracle, row).shape), theirs_of(oracle, row))
+
+
+@pytest.mark.parametrize(("family", "head"), CASES)
+def test_module_and_what_it_saves(family, head, tmp_path):
+    oracle = make_encoder(family, head, tmp_path / "given")
+    model = roformer_cpp.load_model(tmp_path / "given")
+    row = rows_of()[-1]
+    out = model(torch.tensor(row)[None].long())
+    ours = out["hidden" if head == "Model" else "logits"]
+    assert_close(ours[0].detach().numpy(), theirs_of(oracle, row))
+    model.save(tmp_path / "saved")
+    given, saved = (load_file(tmp_path / folder / "model.safetensors") for folder in ("given", "saved"))
+    assert given.keys() == saved.keys() and all(np.array_equal(given[name], saved[name]) for name in given)
+    again, report = type(oracle).from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not any(report.values()), report
+    assert np.array_equal(theirs_of(again.eval(), row), theirs_of(oracle, row))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients(family, tmp_path):
+    """Of every tensor: the sorted numbers, since tensors have other names here."""
+    oracle = make_encoder(family, "ForMaskedLM", tmp_path)
+    model = roformer_cpp.load_model(tmp_path)
+    ids = torch.tensor(np.stack(rows_of((9, 9)))).long()
+    weights = torch.randn(2, 9, SIZES["vocab_size"], generator=torch.Generator().manual_seed(1))
+    for each in (model, oracle):
+        (each(ids)["logits"] * weights).sum().backward()
+    ours, theirs = (
+        sorted((value.grad.flatten().sort().values for value in each.parameters()), key=lambda x: (len(x), float(x[0])))
+        for each in (model, oracle)
+    )
+    assert [len(x) for x in ours] == [len(x) for x in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine.numpy(), other.numpy())
+
+
+@pytest.mark.parametrize(("family", "head"), CASES)
+def test_onnx(family, head, tmp_path):
+    oracle = make_encoder(family, head, tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+    batch = padded(rows_of((5, 9)), [[0] * 5, [1] * 9])
+    theirs = oracle_outputs(oracle, *batch)
+    ours = run(tmp_path / "model.onnx", *batch)
+    assert ours.keys() >= theirs.keys()
+    for name, value in theirs.items():
+        assert_close(kept(ours[name], batch[1]), value)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bare_names_and_bad_files(family, tmp_path):
+    """A file of the bare model, and one whose names lack the prefix; a missing and an unexpected tensor."""
+    oracle = make_encoder(family, "ForMaskedLM", tmp_path)
+    path, prefix = tmp_path / "model.safetensors", oracle.base_model_prefix + "."
+    weights = load_file(path)
+    row = rows_of()[-1]
+    hidden = Engine(tmp_path, head="none").hidden([row])
+    save_file({name.removeprefix(prefix): value for name, value in weights.items()}, path)
+    assert np.array_equal(Engine(tmp_path, head="none").hidden([row]), hidden)
+    gone = next(name for name in weights if name.endswith("fc2.weight"))
+    save_file({name: value for name, value in weights.items() if name != gone}, path)
+    with pytest.raises(EngineError, match=gone):
+        Engine(tmp_path)
+    save_file(weights | {prefix + "encoder.layers.0.more": np.zeros(1, np.float32)}, path)
+    with pytest.raises(EngineError, match="encoder.layers.0.more"):
+        Engine(tmp_path)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": None}, "hidden_size must be given, got none"),
+        ({"num_attention_heads": 5}, "48, is not a multiple|must be a multiple|must have the shape"),
+        ({"hidden_act": "spiral"}, 'hidden_act must be .*, got "?spiral'),
+        ({"sliding_window": 8}, "sliding_window must be"),
+        ({"is_decoder": True}, "is_decoder must be"),
+    ],
+)
+def test_bad_config(family, changes, message, tmp_path):
+    make_encoder(family, "Model", tmp_path)
+    change_config(tmp_path, **changes)
+    with pytest.raises(EngineError, match=message):
+        Engine(tmp_path)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fine_tuned_head(family, tmp_path):
+    """A model without a head takes one; what is saved names its labels, and transformers opens it."""
+    make_encoder(family, "ForMaskedLM", tmp_path / "given")
+    stem = FAMILIES[family][0]
+    model = roformer_cpp.load_model(tmp_path / "given", f"{stem}ForSequenceClassification", allow_fresh_head=True)
+    model.save(tmp_path / "saved")
+    config = json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert config["architectures"] == [f"{stem}ForSequenceClassification"]
+    oracle = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
+    row = rows_of()[-1]
+    assert_close(Engine(tmp_path / "saved").logits([row]).reshape(-1), theirs_of(oracle, row).reshape(-1))
