@@ -72,10 +72,15 @@ for family, causal in (("Bert", "LMHeadModel"), ("RoFormer", "ForCausalLM")):
     add(HEADS, f"`{family}ForQuestionAnswering`", encoder("ForQuestionAnswering", family), "answers")
     add(HEADS, f"`{family}ForMultipleChoice`", encoder("ForMultipleChoice", family), "choices")
 add(HEADS, "`BertForPreTraining`", encoder("ForPreTraining"), "fill-mask")
+nomic = {"Model": "hidden", "ForMaskedLM": "fill-mask", "ForSequenceClassification": "classes"}
+for head, opens in (nomic | {"ForTokenClassification": "tokens"}).items():
+    named = labels(LABELS) if "Classification" in head else {}
+    add(HEADS, f"`NomicBert{head}`", encoder(head, "NomicBert", **named), opens)
 add(HEADS, "`LlamaForCausalLM`", decoder("llama"), "generate")
 add(HEADS, "`LlamaForCausalLM`, tied embeddings", decoder("llama", tie_word_embeddings=True), "generate")
 add(HEADS, "`MistralForCausalLM`", decoder("mistral"), "generate")
 add(HEADS, "`Qwen2ForCausalLM`", decoder("qwen2"), "generate")
+add(HEADS, "`Qwen3ForCausalLM`", decoder("qwen3"), "generate")
 add(HEADS, "`GPTNeoXForCausalLM`", decoder("gpt_neox"), "generate")
 
 add(FORMS, "several files of weights with an index", form(makers.in_shards), "fill-mask")
