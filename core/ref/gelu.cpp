@@ -20,6 +20,10 @@ Curve curve(rf_gelu_form form, double t) {
     return {std::erfc(-t / std::numbers::sqrt2) / 2,
             std::exp(-t * t / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2};
   }
+  if (form == RF_GELU_SILU) {
+    const double value = 1 / (1 + std::exp(-t));
+    return {value, value / (1 + std::exp(t))};
+  }
   // (1 + tanh z) / 2 = 1 / (1 + exp(-2 z))
   const double twice = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
   const double z = twice * (t + 0.044715 * t * t * t);
@@ -38,7 +42,8 @@ void gelu(const rf_gelu_args& x) {
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.columns; ++c) {
       const double t = argument(x, r, c);
-      store(x.dtype, x.y, r * x.y_stride + c, t * curve(x.form, t).value);
+      const double factor = x.factor == nullptr ? 1 : load(x.dtype, x.factor, r * x.factor_stride + c);
+      store(x.dtype, x.y, r * x.y_stride + c, t * curve(x.form, t).value * factor);
     }
   }
 }

@@ -19,15 +19,16 @@ using io::float_of_bf16;
 
 constexpr int64_t kParallelElements = 65536;  // below them one thread is as fast
 
-float activated(Activation activation, float x) {
+// nullopt for an activation that is no form of rf_gelu_forward.
+std::optional<rf_gelu_form> form_of(Activation activation) {
   switch (activation) {
-    case Activation::kSilu: return x / (1 + std::exp(-x));
-    case Activation::kTanh: return std::tanh(x);
+    case Activation::kGelu: return RF_GELU_ERF;
+    case Activation::kGeluTanh: return RF_GELU_TANH;
+    case Activation::kSilu: return RF_GELU_SILU;
     case Activation::kRelu:
-    case Activation::kGelu:
-    case Activation::kGeluTanh: break;
+    case Activation::kTanh: break;
   }
-  fail("model", "unknown activation, got {}", static_cast<int>(activation));
+  return std::nullopt;
 }
 
 rf_linear_activation gelu_of(std::optional<Activation> activation) {
@@ -90,7 +91,7 @@ void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y,
   args.y = y;
   args.y_stride = out_;
   check_status(rf_linear_forward(&args));
-  if (activation && args.activation == RF_LINEAR_NONE) activate(*activation, dtype_, rows * out_, y);
+  if (activation && args.activation == RF_LINEAR_NONE) activate(*activation, dtype_, rows, out_, y, out_);
 }
 
 void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y,
@@ -140,19 +141,29 @@ void update(rf_dtype dtype, int64_t count, bool parallel, const void* x, void* y
                [=](int64_t i) { to[i] = bf16_of_float(compute(float_of_bf16(to[i]), float_of_bf16(from[i]))); });
 }
 
-void activate(Activation activation, rf_dtype dtype, int64_t count, void* x) {
-  if (activation == Activation::kRelu) return relu(dtype, count, x);
-  update(dtype, count, count > kParallelElements, x, x,
-         [=](float value, float) { return activated(activation, value); });
+void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x, int64_t stride,
+              const void* factor) {
+  const std::optional<rf_gelu_form> form = form_of(activation);
+  if (!form && factor != nullptr) fail("model", "gates must be of gelu, gelu_new or silu, got another activation");
+  if (!form) {
+    if (activation == Activation::kRelu) return relu(dtype, rows * columns, x);
+    return update(dtype, rows * columns, rows * columns > kParallelElements, x, x,
+                  [](float value, float) { return std::tanh(value); });
+  }
+  rf_gelu_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = dtype;
+  args.form = *form;
+  args.rows = rows;
+  args.columns = columns;
+  args.x = args.y = x;
+  args.factor = factor;
+  args.x_stride = args.y_stride = args.factor_stride = stride;
+  check_status(rf_gelu_forward(&args));
 }
 
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x) {
-  const int64_t row_bytes = columns * bytes_of(dtype);
-  parallel_for(rows, rows * columns > kParallelElements, [=](int64_t r) {
-    char* const gate = static_cast<char*>(x) + 2 * r * row_bytes;
-    update(dtype, columns, false, gate + row_bytes, gate,
-           [=](float value, float up) { return activated(activation, value) * up; });
-  });
+  activate(activation, dtype, rows, columns, x, 2 * columns, static_cast<char*>(x) + columns * bytes_of(dtype));
 }
 
 void add(rf_dtype dtype, int64_t count, const void* x, void* y) {

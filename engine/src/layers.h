@@ -67,10 +67,12 @@ struct LayerInputs {
   std::vector<float> attention, feed_forward;
 };
 
-// x = activation(x) in place.
-void activate(Activation activation, rf_dtype dtype, int64_t count, void* x);
+// x = activation(x) * factor in place, in rows of `columns` elements `stride` apart, as those of factor; factor:
+// nullptr for 1, else for forms of GELU and SiLU. Without a form, stride must be columns.
+void activate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x, int64_t stride,
+              const void* factor = nullptr);
 
-// gate = activation(gate) * up in place, in rows [gate, up] of 2 columns elements; not for a form of GELU.
+// gate = activation(gate) * up in place, in rows [gate, up] of 2 columns elements.
 void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x);
 
 // y = y + x

@@ -349,7 +349,8 @@ std::vector<AttentionCase::Result> AttentionCase::run() {
 std::string AttentionCase::Result::fault(rf_dtype dtype) const {
   const double truth = largest(loops), eps = eps_of(dtype);
   // With one key for each query, gradients are 0, and what is there instead is what was rounded.
-  const double cancels = truth <= kVanishes * magnitude ? 1 : kLowCancels;
+  const bool subtracts = name == "q" || name == "k";
+  const double cancels = truth <= kVanishes * magnitude ? 1 : subtracts ? kLowRounded : kLowCancels;
   const double bound =
       dtype == RF_F32 ? float32_eps * eps * std::max(magnitude, truth) : eps * (kLowEps * truth + cancels * magnitude);
   const double error = largest_difference(tiles, loops);

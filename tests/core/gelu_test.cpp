@@ -1,5 +1,6 @@
-// GELU: both forms against erf, erfc and tanh of the C library, kernels of every instruction set against the float64
-// loops, whose gradients tests/ops/test_rows.py compares with torch's, and the promises and rules of the header.
+// GELU: its forms against erf, erfc, tanh and exp of the C library, kernels of every instruction set against the
+// float64 loops, whose gradients tests/ops/test_rows.py compares with torch's, and the promises and rules of the
+// header.
 #include "core/row_case.h"
 
 namespace rf::tests {
@@ -8,7 +9,7 @@ namespace {
 struct GeluCase {
   rf_gelu_form form;
   Rows x, y, dy, dx, bias, dbias;
-  bool has_bias = true;
+  bool has_bias = true, has_factor = false;  // the factor is dy
 
   GeluCase(rf_dtype dtype, rf_gelu_form which, int64_t rows, int64_t columns, int64_t gap)
       : form(which),
@@ -34,6 +35,8 @@ struct GeluCase {
     a.y = y.pointer();
     a.x_stride = a.y_stride = x.stride;
     a.bias = has_bias ? bias.pointer() : nullptr;
+    a.factor = has_factor ? dy.pointer() : nullptr;
+    a.factor_stride = dy.stride;
     return a;
   }
   rf_gelu_grads grads() {
@@ -54,6 +57,7 @@ struct GeluCase {
 
 double gelu(rf_gelu_form form, double t) {
   if (form == RF_GELU_ERF) return t * std::erfc(-t / std::sqrt(2.0)) / 2;
+  if (form == RF_GELU_SILU) return t > 0 ? t / (1 + std::exp(-t)) : t * std::exp(t) / (1 + std::exp(t));
   const double z = std::sqrt(2 / M_PI) * (t + 0.044715 * t * t * t);
   // (1 + tanh z) / 2, in a form that keeps the digits of the lower tail.
   return z > 0 ? t * (1 + std::tanh(z)) / 2 : t * std::exp(2 * z) / (1 + std::exp(2 * z));
@@ -64,7 +68,7 @@ double flushed(double t) {
   return (1 + std::abs(t)) * static_cast<double>(std::numeric_limits<float>::min()) / kEpsF32;
 }
 
-constexpr rf_gelu_form kForms[] = {RF_GELU_ERF, RF_GELU_TANH};
+constexpr rf_gelu_form kForms[] = {RF_GELU_ERF, RF_GELU_TANH, RF_GELU_SILU};
 
 using Gelu = TargetTest;
 
@@ -80,13 +84,16 @@ TEST_P(Gelu, IsTheFormulaEverywhere) {
       forward(c);
       Rows want = c.y.to(RF_F64);
       for (int64_t i = 0; i < want.data.count(); ++i) want.data.set(i, gelu(form, c.x.data.at(i)));
-      expect_rows(
-          c.y, want,
-          [&](int64_t row, int64_t column) {
-            const double t = c.x.at(row, column);
-            return std::abs(want.at(row, column)) * (1 + t * t) + flushed(t) + smallest_of(dtype);
-          },
-          "dtype " + std::to_string(dtype) + " form " + std::to_string(form), kGeluEps);
+      const auto near = [&](int64_t row, int64_t column) {
+        const double t = c.x.at(row, column), factor = c.has_factor ? std::max(1.0, std::abs(c.dy.at(row, column))) : 1;
+        return std::abs(want.at(row, column)) * (1 + t * t) + flushed(t) * factor + smallest_of(dtype);
+      };
+      const std::string what = "dtype " + std::to_string(dtype) + " form " + std::to_string(form);
+      expect_rows(c.y, want, near, what, kGeluEps);
+      c.has_factor = true;
+      forward(c);
+      for (int64_t i = 0; i < want.data.count(); ++i) want.data.set(i, want.data.at(i) * c.dy.data.at(i));
+      expect_rows(c.y, want, near, what + " with a factor", kGeluEps);
     }
   }
 }
@@ -182,8 +189,13 @@ TEST(GeluErrors, RulesAreNamed) {
   const rf_gelu_args args = c.args();
   expect_rules<rf_gelu_args>(
       args, rf_gelu_forward,
-      {{[](auto& a) { a.form = static_cast<rf_gelu_form>(3); },
-        "[gelu] form must be RF_GELU_ERF or RF_GELU_TANH, got 3"},
+      {{[](auto& a) { a.form = static_cast<rf_gelu_form>(0); },
+        "[gelu] form must be RF_GELU_ERF, RF_GELU_TANH or RF_GELU_SILU, got 0"},
+       {[](auto& a) {
+          a.factor = a.x;
+          a.factor_stride = 7;
+        },
+        "[gelu] factor_stride must be at least columns = 8, got 7"},
        {[](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1"},
        {[](auto& a) { a.x = nullptr; }, "[gelu] x must not be NULL, got NULL"},
        {[](auto& a) { a.x_stride = -8; }, "[gelu] x_stride must be at least columns = 8, got -8"},

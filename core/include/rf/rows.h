@@ -69,15 +69,16 @@ typedef struct rf_norm_grads {
 RF_API rf_status rf_norm_forward(const rf_norm_args* args);
 RF_API rf_status rf_norm_backward(const rf_norm_args* args, const rf_norm_grads* grads);
 
-/* ---- GELU (Hendrycks and Gimpel 2016) ----
+/* ---- GELU and SiLU (Hendrycks and Gimpel 2016), and gated units of them (Shazeer 2020, arXiv 2002.05202) ----
  *
- *   y = gelu(x + bias)
+ *   y = gelu(x + bias) * factor
  *
  *   RF_GELU_ERF   gelu(t) = t (1 + erf(t / sqrt 2)) / 2
  *   RF_GELU_TANH  gelu(t) = t (1 + tanh(sqrt(2 / pi) (t + 0.044715 t^3))) / 2
+ *   RF_GELU_SILU  gelu(t) = t / (1 + exp(-t))
  *
- * The tails of both are computed without cancellation: the error is a few ulp of the result times 1 + t^2. */
-typedef enum rf_gelu_form { RF_GELU_ERF = 1, RF_GELU_TANH = 2 } rf_gelu_form;
+ * The tails are computed without cancellation: the error is a few ulp of the result times 1 + t^2. */
+typedef enum rf_gelu_form { RF_GELU_ERF = 1, RF_GELU_TANH = 2, RF_GELU_SILU = 3 } rf_gelu_form;
 
 typedef struct rf_gelu_args {
   size_t struct_size;
@@ -89,6 +90,8 @@ typedef struct rf_gelu_args {
   const void* bias; /* [columns] or NULL */
   void* y;          /* not read by the backward */
   int64_t y_stride;
+  const void* factor; /* [rows, columns], or NULL: 1; NULL in the backward. y may be x or factor */
+  int64_t factor_stride;
 } rf_gelu_args;
 
 typedef struct rf_gelu_grads {

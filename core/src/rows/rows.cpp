@@ -110,10 +110,11 @@ void backward(const rf_norm_args& x, const rf_norm_grads& grads) {
 RowChecks check_gelu(const rf_gelu_args& x) {
   RowChecks check("gelu");
   check.extents(x.dtype, x.rows, x.columns);
-  require(x.form == RF_GELU_ERF || x.form == RF_GELU_TANH, "gelu", "form must be RF_GELU_ERF or RF_GELU_TANH, got ",
-          static_cast<int>(x.form));
+  require(x.form == RF_GELU_ERF || x.form == RF_GELU_TANH || x.form == RF_GELU_SILU, "gelu",
+          "form must be RF_GELU_ERF, RF_GELU_TANH or RF_GELU_SILU, got ", static_cast<int>(x.form));
   check.array(x.x, x.x_stride, "x");
   check.parameter(x.bias, "bias");
+  check.optional_array(x.factor, x.factor_stride, "factor");
   return check;
 }
 
@@ -125,6 +126,7 @@ void forward(const rf_gelu_args& x) {
 
 void backward(const rf_gelu_args& x, const rf_gelu_grads& grads) {
   const RowChecks check = check_gelu(x);
+  require(x.factor == nullptr, "gelu", "factor must be NULL in the backward, got ", x.factor);
   check.array(grads.y, grads.y_stride, "grads->y");
   check.optional_array(grads.x, grads.x_stride, "grads->x");
   check.parameter(grads.bias, "grads->bias");
