@@ -23,8 +23,7 @@ constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
 constexpr int64_t kThreadElements = 4096;
 
 void check_freqs(const at::Tensor& positions, const at::Tensor& freqs, const char* name) {
-  TORCH_CHECK_VALUE(freqs.device() == positions.device(), "[rope_table] ", name,
-                    " must be on the device of positions, ", positions.device(), ", got ", freqs.device());
+  check_device("rope_table", name, freqs, "positions", positions);
   bool fits = freqs.dim() == 1 || freqs.dim() == positions.dim() + 1;
   for (int64_t d = 0; fits && d + 1 < freqs.dim(); ++d) {
     fits = freqs.sym_size(d) == 1 || freqs.sym_size(d) == positions.sym_size(d);

@@ -12,9 +12,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/slice.h>
-#include <torch/csrc/autograd/VariableTypeUtils.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "autograd.h"
 #include "dispatch.h"
@@ -22,9 +19,6 @@
 
 namespace rf::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // The elements a and b of every pair, [.., R/2] each, in the dtype of the rows.
 struct PairElements {
@@ -120,10 +114,11 @@ std::tuple<at::Tensor, at::Tensor> rope_table_autograd(const at::Tensor& positio
 
 }  // namespace
 
-at::Tensor rope_by_rows(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
-  check_rope_arguments(x, positions, o);
+at::Tensor rope_by_rows(const RopeCall& o) {
+  check_rope_arguments(o);
+  const at::Tensor &x = o.x, &positions = o.positions;
   const double scale = o.direction == "inverse" ? 1 / o.scale : o.scale;
-  const auto [cos, sin] = dispatch_rope_table(positions.dim() == 1 ? positions.unsqueeze(0) : positions, *o.freqs,
+  const auto [cos, sin] = dispatch_rope_table(positions.dim() == 1 ? positions.unsqueeze(0) : positions, o.freqs,
                                               std::nullopt, scale, row_dtype(x.scalar_type()));
   const at::Tensor tokens_first = o.heads_first ? x.transpose(-3, -2) : x;
   const at::Tensor x_BTHD = x.dim() == 3 ? tokens_first.unsqueeze(0) : tokens_first.flatten(0, x.dim() - 4);
