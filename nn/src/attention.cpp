@@ -140,10 +140,10 @@ struct Slice {
 
 // The same for packed sequences, one after the other; with dropout each has its own stream.
 at::Tensor explicit_sequences(const ops::AttentionCall& call, AttentionContext::State& state, DropoutKey* key) {
-  const std::vector<int64_t> ends_q = numbers_of(call.cu_seqlens.q), ends_k = numbers_of(call.cu_seqlens.k);
+  const std::vector<int64_t> q = numbers_of(call.cu_seqlens.q), k = numbers_of(call.cu_seqlens.k);
   std::vector<at::Tensor> outputs;
-  for (size_t i = 1; i < ends_q.size(); ++i) {
-    const Slice query{ends_q[i - 1], ends_q[i] - ends_q[i - 1]}, of_keys{ends_k[i - 1], ends_k[i] - ends_k[i - 1]};
+  for (size_t i = 1; i < q.size(); ++i) {
+    const Slice query{q[i - 1], q[i] - q[i - 1]}, of_keys{k[i - 1], k[i] - k[i - 1]};
     ops::AttentionCall own = call;
     own.q = query(call.q), own.k = of_keys(call.k), own.v = of_keys(call.v);
     own.terms.query = query(call.terms.query);

@@ -73,9 +73,9 @@ const std::optional<OneRow>& AttentionContext::State::one_row() {
   if (one_row_) return *one_row_;
   one_row_.emplace();
   if (!sequence_ids_BS.defined()) return *one_row_;
-  if (const CuSeqlens ends = cu_seqlens_of(sequence_ids_BS, queries()); ends.defined()) {
+  if (const CuSeqlens found = cu_seqlens_of(sequence_ids_BS, queries()); found.defined()) {
     const int64_t batch = sequence_ids_BS.size(0);
-    *one_row_ = {{on_device(ends.q, device), on_device(ends.k, device)},
+    *one_row_ = {{on_device(found.q, device), on_device(found.k, device)},
                  as_one_row(query_ids, batch),
                  as_one_row(key_ids, batch)};
   }

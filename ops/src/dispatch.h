@@ -64,10 +64,20 @@ void check_rope_arguments(const RopeCall& call);
 // rope composed of rope_table and rotate, so that gradients reach freqs, which must be defined.
 at::Tensor rope_by_rows(const RopeCall& call);
 
-// rope_table of rf/ops/ops.h with the operator's types.
-std::tuple<at::Tensor, at::Tensor> dispatch_rope_table(const at::Tensor& positions, const at::Tensor& freqs,
-                                                       const std::optional<at::Tensor>& freqs_lo, double scale,
-                                                       at::ScalarType dtype);
+// The arguments of rope_table.
+struct RopeTableCall {
+  at::Tensor positions, freqs, freqs_lo;
+  double scale = 1.0;
+  at::ScalarType dtype = at::kFloat;
+};
+void for_each_argument(ArgumentsOf<RopeTableCall> auto& call, const auto& visit) {
+  visit(call.positions), visit(call.freqs), visit(call.freqs_lo), visit(call.scale), visit(call.dtype);
+}
+struct RopeTableOperator {
+  using Call = RopeTableCall;
+  using Results = std::tuple<at::Tensor, at::Tensor>;  // cos and sin
+  static constexpr const char* kName = "roformer::rope_table";
+};
 
 // The arguments of dropout.
 struct DropoutCall {

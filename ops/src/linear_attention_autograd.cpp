@@ -26,11 +26,12 @@ at::Tensor exponents_gradient(const LinearAttentionCall& call, const at::Tensor&
     return gradient_BSHk;
   }
   // Queries and keys of a sequence end together.
-  const at::Tensor ends_q = call.cu_seqlens.q.to(at::kLong), ends_k = call.cu_seqlens.k.to(at::kLong);
-  const at::Tensor of_query = at::arange(queries, ends_q.options());
-  const at::Tensor sequence = at::searchsorted(ends_q, of_query, /*out_int32=*/false, /*right=*/true) - 1;
-  const at::Tensor key = of_query - ends_q.index_select(0, sequence + 1) + ends_k.index_select(0, sequence + 1);
-  const at::Tensor sees = key.ge(ends_k.index_select(0, sequence)).view({1, queries, 1});
+  const at::Tensor cu_seqlens_q = call.cu_seqlens.q.to(at::kLong), cu_seqlens_k = call.cu_seqlens.k.to(at::kLong);
+  const at::Tensor of_query = at::arange(queries, cu_seqlens_q.options());
+  const at::Tensor sequence = at::searchsorted(cu_seqlens_q, of_query, /*out_int32=*/false, /*right=*/true) - 1;
+  const at::Tensor key =
+      of_query - cu_seqlens_q.index_select(0, sequence + 1) + cu_seqlens_k.index_select(0, sequence + 1);
+  const at::Tensor sees = key.ge(cu_seqlens_k.index_select(0, sequence)).view({1, queries, 1});
   if (keys == 0) return gradient_BSHk;
   gradient_BSHk.index_add_(1, key.clamp_min(0), of_queries_BTHk.masked_fill(sees.logical_not(), 0), -1);
   return gradient_BSHk;

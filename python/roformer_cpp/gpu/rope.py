@@ -61,24 +61,24 @@ class _Options(NamedTuple):
     direction: str = "forward"
 
 
-def rope(x: Tensor, positions: Tensor, **given: object) -> Tensor:
+def rope(x: Tensor, positions: Tensor, **options: object) -> Tensor:
     """``roformer::rope``. Positions beyond 2^53, which the CPU refuses, give results that are not numbers."""
-    options = _Options(**given)
-    y = checked_results("rope", x, positions, **given)
-    views = _as_BTHD(x, options.heads_first), _as_BTHD(y, options.heads_first)
-    _rotate_by_positions(*views, positions, options)
+    given = _Options(**options)
+    y = checked_results("rope", x, positions, **options)
+    views = _as_BTHD(x, given.heads_first), _as_BTHD(y, given.heads_first)
+    _rotate_by_positions(*views, positions, given)
     return y
 
 
-def rope_(x: Tensor, positions: Tensor, **given: object) -> None:
+def rope_(x: Tensor, positions: Tensor, **options: object) -> None:
     """``roformer::rope_``, with the rule of ``rope`` for positions."""
-    options = _Options(**given)
-    checked_results("rope_", x, positions, **given)
+    given = _Options(**options)
+    checked_results("rope_", x, positions, **options)
     _check_no_overlap("rope", "x", x)
-    view = _as_BTHD(x, options.heads_first)
-    _rotate_by_positions(view, view, positions, options)
+    view = _as_BTHD(x, given.heads_first)
+    _rotate_by_positions(view, view, positions, given)
     if view.data_ptr() != x.data_ptr():
-        x.copy_((view.transpose(1, 2) if options.heads_first else view).reshape(x.shape))
+        x.copy_((view.transpose(1, 2) if given.heads_first else view).reshape(x.shape))
 
 
 def _rotate_by_positions(x: Tensor, y: Tensor, positions: Tensor, options: _Options) -> None:

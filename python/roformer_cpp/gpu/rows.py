@@ -134,11 +134,11 @@ class _Norm(NamedTuple):
         return x if self.dropout == 0 else dropped(x, self.dropout, self.seed, self.stream)
 
 
-def norm(*tensors: Tensor | None, **options: object) -> Tensor:
+def norm(*args: Tensor | None, **options: object) -> Tensor:
     """``roformer::norm``."""
-    call = _Norm(*tensors, **options)
+    call = _Norm(*args, **options)
     kind, eps = call.kind, call.eps
-    y = checked_results("norm", *tensors, **options)
+    y = checked_results("norm", *args, **options)
     total = call.total()
     weight, shift = _cast(call.gamma, total.dtype), _cast(call.beta, total.dtype)
     if total.numel() > 0:
@@ -151,11 +151,11 @@ def norm(*tensors: Tensor | None, **options: object) -> Tensor:
     return y
 
 
-def norm_backward(grad: Tensor, wanted: Sequence[bool], *tensors: Tensor | None, **options: object) -> list[Tensor]:
+def norm_backward(grad: Tensor, wanted: Sequence[bool], *args: Tensor | None, **options: object) -> list[Tensor]:
     """``roformer::norm_backward``: as on the CPU, the sum and its mean and variance are computed again."""
-    call = _Norm(*tensors, **options)
+    call = _Norm(*args, **options)
     kind, eps = call.kind, call.eps
-    results = checked_results("norm_backward", grad, wanted, *tensors, **options)
+    results = checked_results("norm_backward", grad, wanted, *args, **options)
     if call.x.numel() == 0:
         return [result.zero_() for result in results]
     total = call.total()
