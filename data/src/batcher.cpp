@@ -202,9 +202,9 @@ struct Batcher::Impl {
       int32_t segment = 0;
       for (const Piece& piece : rows[b]) {
         at += place(piece, segment++, at, epochs[b], drawn);
-        batch.ends.push_back(at);
+        ++batch.runs;
       }
-      if (const int64_t end = (b + 1) * batch.length; at < end) batch.ends.push_back(end);
+      if (at < (b + 1) * batch.length) ++batch.runs;
     }
     if (options.least == LeastMasks::kInBatch && batch.places.empty() && drawn.least) {
       masking->choose(*drawn.least, batch);

@@ -96,10 +96,10 @@ at::Tensor reflected_scores(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, 
 
 // A token order [1 or B, S] in which each sequence is contiguous; undefined if all sequences are contiguous already.
 // Padding keeps its place.
-at::Tensor order_of_runs(const at::Tensor& sequences_BS) {
-  const at::Tensor highest_BS = std::get<0>(sequences_BS.cummax(1));
-  const at::Tensor is_inside_BS = sequences_BS.lt(0).logical_and(highest_BS.ge(0));
-  const at::Tensor name_BS = sequences_BS.masked_fill(is_inside_BS, std::numeric_limits<int32_t>::max());
+at::Tensor order_of_runs(const at::Tensor& sequence_ids_BS) {
+  const at::Tensor highest_BS = std::get<0>(sequence_ids_BS.cummax(1));
+  const at::Tensor is_inside_BS = sequence_ids_BS.lt(0).logical_and(highest_BS.ge(0));
+  const at::Tensor name_BS = sequence_ids_BS.masked_fill(is_inside_BS, std::numeric_limits<int32_t>::max());
   if (name_BS.diff(1, 1).ge(0).all().item<bool>()) return {};
   return at::argsort(name_BS, /*stable=*/true, /*dim=*/1);
 }
@@ -141,7 +141,7 @@ class Path : public LengthFreeEncoding {
     const ReadVectors x = read_vectors("path", projections, head_dim_, heads_);
     const at::Tensor q_BHTD = x.q_BTHD.transpose(1, 2), k_BHSD = x.k_BSHD.transpose(1, 2);
     const at::Tensor numbers_BSN = projections.token_numbers_BSN.to(q_BHTD.scalar_type());
-    const at::Tensor scores_BHTS = scores(layer, q_BHTD, k_BHSD, numbers_BSN, shared.positions.sequences_BS);
+    const at::Tensor scores_BHTS = scores(layer, q_BHTD, k_BHSD, numbers_BSN, shared.positions.sequence_ids_BS);
     return {.pair_bias = (scores_BHTS - at::matmul(q_BHTD, transposed(k_BHSD))) * x.scale, .scale = x.scale};
   }
 
@@ -150,9 +150,9 @@ class Path : public LengthFreeEncoding {
                     const at::Tensor& names_BS) const {
     const int64_t batch = k_BHSD.size(0), queries = q_BHTD.size(2), keys = k_BHSD.size(2);
     if (batch == 0 || queries == 0 || keys == 0) return at::matmul(q_BHTD, transposed(k_BHSD));
-    const at::Tensor sequences_BS = on_device(names_BS, q_BHTD.device());
+    const at::Tensor sequence_ids_BS = on_device(names_BS, q_BHTD.device());
     const at::Tensor order = names_BS.defined() ? on_device(order_of_runs(names_BS), q_BHTD.device()) : at::Tensor();
-    if (!order.defined()) return scores_of_runs(layer, q_BHTD, k_BHSD, numbers_BSN, sequences_BS);
+    if (!order.defined()) return scores_of_runs(layer, q_BHTD, k_BHSD, numbers_BSN, sequence_ids_BS);
     const at::Tensor order_BS = order.expand({batch, -1}), back_BS = at::argsort(order_BS, /*stable=*/true, /*dim=*/1);
     const auto taken = [](const at::Tensor& x, int64_t dim, const at::Tensor& places_BS) {
       std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
@@ -163,29 +163,29 @@ class Path : public LengthFreeEncoding {
     const at::Tensor q_BHSD = at::pad(q_BHTD, {0, 0, keys - queries, 0});
     const at::Tensor found_BHSS =
         scores_of_runs(layer, taken(q_BHSD, 2, order_BS), taken(k_BHSD, 2, order_BS), taken(numbers_BSN, 1, order_BS),
-                       taken(sequences_BS.expand({batch, -1}), 1, order_BS));
+                       taken(sequence_ids_BS.expand({batch, -1}), 1, order_BS));
     return taken(taken(found_BHSS, 2, back_BS), 3, back_BS).narrow(2, keys - queries, queries);
   }
 
   // For rows in which each sequence is contiguous. Pairs from two sequences get arbitrary numbers.
   at::Tensor scores_of_runs(int64_t layer, const at::Tensor& q_BHTD, const at::Tensor& k_BHSD,
-                            const at::Tensor& numbers_BSN, const at::Tensor& sequences_BS) const {
-    const at::Tensor w_BSHD = directions(layer, numbers_BSN.narrow(2, 0, rank_), sequences_BS);
+                            const at::Tensor& numbers_BSN, const at::Tensor& sequence_ids_BS) const {
+    const at::Tensor w_BSHD = directions(layer, numbers_BSN.narrow(2, 0, rank_), sequence_ids_BS);
     at::Tensor beta_BSH = 2 * at::sigmoid(numbers_BSN.narrow(2, rank_, heads_));
-    if (sequences_BS.defined()) beta_BSH = beta_BSH * sequences_BS.ge(0).unsqueeze(2);
+    if (sequence_ids_BS.defined()) beta_BSH = beta_BSH * sequence_ids_BS.ge(0).unsqueeze(2);
     return reflected_scores(q_BHTD, k_BHSD, w_BSHD.transpose(1, 2), beta_BSH.transpose(1, 2));
   }
 
   // w of each token, normalised to length 1.
-  at::Tensor directions(int64_t layer, const at::Tensor& inner_BSr, const at::Tensor& sequences_BS) const {
+  at::Tensor directions(int64_t layer, const at::Tensor& inner_BSr, const at::Tensor& sequence_ids_BS) const {
     const at::ScalarType dtype = inner_BSr.scalar_type();
     const at::Tensor z_BSN = at::linear(inner_BSr, outer_.at(layer)->to(dtype)), taps_N3 = taps_.at(layer)->to(dtype);
     const int64_t tokens = z_BSN.size(1);
     at::Tensor v_BSN = z_BSN * taps_N3.select(1, kTaps - 1);
     for (int64_t apart = 1; apart < std::min(kTaps, tokens); ++apart) {
       at::Tensor earlier_BSN = z_BSN.narrow(1, 0, tokens - apart);
-      if (sequences_BS.defined()) {
-        const auto part = [&](int64_t from) { return sequences_BS.narrow(1, from, tokens - apart); };
+      if (sequence_ids_BS.defined()) {
+        const auto part = [&](int64_t from) { return sequence_ids_BS.narrow(1, from, tokens - apart); };
         earlier_BSN = earlier_BSN * part(apart).eq(part(0)).unsqueeze(2);
       }
       v_BSN = v_BSN + at::pad(earlier_BSN, {0, 0, apart, 0}) * taps_N3.select(1, kTaps - 1 - apart);

@@ -45,12 +45,12 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype) {
 }
 
 // With RF_KERNEL=ref, "auto" means the loops, which have no dropout; on a GPU, they do not exist.
-Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const AttentionDropout& dropout) {
+Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, double dropout) {
   if (wanted != Kernel::kAuto && wanted != Kernel::kFused) return wanted;
   const std::string missing = missing_for_fused(device, dtype);
   if (missing.empty()) return Kernel::kFused;
   if (wanted == Kernel::kFused) fail("attention", "kernel fused needs {}", missing);
-  return device.is_cpu() && ops::reference_is_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
+  return device.is_cpu() && ops::reference_is_asked_for() && dropout == 0 ? Kernel::kRef : Kernel::kExplicit;
 }
 
 // Terms that were made for other positions would be read at the wrong rows.
@@ -74,31 +74,16 @@ void check_positions_of_terms(const char* name, const at::Tensor& of_terms_BT, c
        name, at_place(ids_BT), row, token, at_place(of_terms_BT));
 }
 
-// The call as it is given.
-ops::AttentionCall given_call(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
-                              const Terms& terms, AttentionContext::State& state) {
-  return {.q = q_BTHD,
-          .k = k_BSHD,
-          .v = v_BSHD,
-          .terms = terms,
-          .query_positions = state.query_ids,
-          .key_positions = state.key_ids,
-          .mask = state.given_attend,
-          .window = state.window,
-          .dropout = {},
-          .packed = {}};
-}
-
-// The same call for the kernels of core: packed rows become one row of sequences, unless each row has a pair bias,
-// whose numbers would then need pairs of different rows; other calls are unchanged.
+// The call for the kernels of core: packed rows become one row of sequences, unless each row has a pair bias, whose
+// numbers would then need pairs of different rows; other calls are unchanged.
 ops::AttentionCall kernel_call(ops::AttentionCall call, AttentionContext::State& state) {
-  if (!state.packing() || (call.terms.pair_bias.defined() && call.q.sym_size(0) != 1)) {
+  if (!state.one_row() || (call.terms.pair_bias.defined() && call.q.sym_size(0) != 1)) {
     call.mask = state.attend();
     return call;
   }
   const int64_t batch = call.q.sym_size(0).guard_int(__FILE__, __LINE__);
-  call.packed = state.packing()->ends;
-  call.query_positions = state.packing()->query_ids, call.key_positions = state.packing()->key_ids;
+  call.cu_seqlens = state.one_row()->cu_seqlens;
+  call.query_positions = state.one_row()->query_ids, call.key_positions = state.one_row()->key_ids;
   for (at::Tensor* x : {&call.q, &call.k, &call.v}) *x = as_one_row(*x, batch);
   ops::for_each_term([&](const char*, const char*, auto member) {
     if constexpr (std::is_same_v<decltype(member), Rotation Terms::*>) {
@@ -117,26 +102,66 @@ at::Tensor in_rows(const at::Tensor& out, const at::Tensor& q_BTHD) {
   return is_one_row ? out.squeeze(0).unflatten(0, {q_BTHD.size(0), q_BTHD.size(1)}) : out;
 }
 
-at::Tensor fused_attention(ops::AttentionCall call, AttentionContext::State& state, const AttentionDropout& dropout) {
+at::Tensor fused_attention(ops::AttentionCall call, AttentionContext::State& state) {
   const at::Tensor q_BTHD = call.q;
   const at::ScalarType dtype = product_dtype(q_BTHD);
   const bool is_cast = dtype != q_BTHD.scalar_type();  // without autocast, dtypes that differ are refused
   for (at::Tensor* x : {&call.q, &call.k, &call.v}) {
     if (is_cast) *x = x->to(dtype);
   }
-  if (dropout.p > 0) {
-    call.dropout = {dropout.p, static_cast<int64_t>(dropout.key->seed), dropout.key->next_stream()};
-  }
   const at::Tensor out = ops::attention_fused(kernel_call(std::move(call), state));
   return in_rows(out, q_BTHD).to(q_BTHD.scalar_type());
 }
 
 // The explicit path, of a call that has been checked; 0 where a query has no key.
-at::Tensor checked_explicit(const ops::AttentionCall& call, AttentionContext::State& state,
-                            const AttentionDropout& dropout) {
-  const at::Tensor out_BTHD = explicit_attention(call.q, call.k, call.v, call.terms, state, dropout);
+at::Tensor checked_explicit(const ops::AttentionCall& call, AttentionContext::State& state) {
+  const at::Tensor out_BTHD = explicit_attention(call, state);
   const at::Tensor& has_key_BTH1 = state.mask().has_key_BTH1;
   return has_key_BTH1.defined() ? at::where(has_key_BTH1, out_BTHD, 0) : out_BTHD;
+}
+
+std::vector<int64_t> numbers_of(const at::Tensor& x) {
+  const at::Tensor numbers = x.to(at::kCPU, at::kLong).contiguous();
+  const auto* const first = cpu_data<int64_t>(numbers, "cu_seqlens");
+  return {first, first + numbers.numel()};
+}
+
+// Tokens begin .. begin+count-1 of a side.
+struct Slice {
+  int64_t begin, count;
+  at::Tensor operator()(const at::Tensor& x_BT) const { return x_BT.narrow(1, begin, count); }
+  TokenPositions operator()(const TokenPositions& side) const {
+    return {.ids = (*this)(side.ids), .first = {}, .end = {}, .device = side.device};
+  }
+  Rotation operator()(const Rotation& rotation) const {
+    return rotation.defined() ? Rotation{(*this)(rotation.cos), (*this)(rotation.sin)} : rotation;
+  }
+};
+
+// The same for packed sequences, one after the other; with dropout each has its own stream.
+at::Tensor explicit_sequences(const ops::AttentionCall& call, AttentionContext::State& state, DropoutKey* key) {
+  const std::vector<int64_t> q = numbers_of(call.cu_seqlens.q), k = numbers_of(call.cu_seqlens.k);
+  std::vector<at::Tensor> outputs;
+  for (size_t i = 1; i < q.size(); ++i) {
+    const Slice query{q[i - 1], q[i] - q[i - 1]}, of_keys{k[i - 1], k[i] - k[i - 1]};
+    ops::AttentionCall own = call;
+    own.q = query(call.q), own.k = of_keys(call.k), own.v = of_keys(call.v);
+    own.terms.query = query(call.terms.query);
+    own.terms.key = of_keys(call.terms.key);
+    own.terms.value = of_keys(call.terms.value);
+    for (at::Tensor* scores : {&own.terms.key_score, &own.terms.pair_bias}) {
+      if (scores->defined()) *scores = scores->narrow(-1, of_keys.begin, of_keys.count);
+    }
+    if (at::Tensor& bias = own.terms.pair_bias; bias.defined()) bias = bias.narrow(2, query.begin, query.count);
+    if (at::Tensor& prefix = own.window.prefix; prefix.defined()) {
+      prefix = prefix.narrow(0, static_cast<int64_t>(i) - 1, 1);
+    }
+    if (call.dropout > 0 && i > 1) own.stream = key->next_stream();
+    AttentionContext::State own_state({query(state.positions.query), of_keys(state.positions.key)}, own.window,
+                                      state.kernel);
+    outputs.push_back(checked_explicit(own, own_state));
+  }
+  return outputs.empty() ? checked_explicit(call, state) : at::cat(outputs, 1);
 }
 
 }  // namespace
@@ -151,7 +176,7 @@ Kernel kernel_of_name(std::string_view name) {
 
 std::string_view name_of(Kernel kernel) { return kKernelNames.at(static_cast<size_t>(kernel)); }
 
-Kernel automatic_kernel(at::ScalarType dtype) { return choose(Kernel::kAuto, at::kCPU, dtype, {}); }
+Kernel automatic_kernel(at::ScalarType dtype) { return choose(Kernel::kAuto, at::kCPU, dtype, 0); }
 
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout) {
   if (!rotation.defined()) return x_BTHD;
@@ -175,78 +200,29 @@ double score_scale(const Terms& terms, const at::Tensor& q_BTHD) {
 }
 
 at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
-                     const AttentionContext& context, const AttentionDropout& dropout) {
+                     const AttentionContext& context, double dropout, DropoutKey* key) {
   AttentionContext::State& state = context.state();
   check_positions_of_terms("query", terms.query_positions, state.positions.query.ids);
   check_positions_of_terms("key", terms.key_positions, state.positions.key.ids);
-  const ops::AttentionCall call = given_call(q_BTHD, k_BSHD, v_BSHD, terms, state);
+  ops::AttentionCall call{.q = q_BTHD,
+                          .k = k_BSHD,
+                          .v = v_BSHD,
+                          .terms = terms,
+                          .query_positions = state.query_ids,
+                          .key_positions = state.key_ids,
+                          .mask = state.given_mask,
+                          .window = state.window,
+                          .cu_seqlens = state.cu_seqlens,
+                          .dropout = dropout};
   ops::check_attention_devices(call);
   const Kernel kernel = choose(state.kernel, q_BTHD.device(), q_BTHD.scalar_type(), dropout);
-  if (kernel == Kernel::kFused) return fused_attention(call, state, dropout);
-  if (kernel == Kernel::kRef) {
-    if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);
-    return in_rows(ops::attention_ref(kernel_call(call, state)), q_BTHD);
-  }
-  if (values_are_known(call.query_positions) && values_are_known(call.q)) ops::check_attention(call);
-  return checked_explicit(call, state, dropout);
-}
-
-namespace {
-
-std::vector<int64_t> numbers_of(const at::Tensor& x) {
-  const at::Tensor numbers = x.to(at::kCPU, at::kLong).contiguous();
-  const auto* const first = cpu_data<int64_t>(numbers, "cu_seqlens");
-  return {first, first + numbers.numel()};
-}
-
-// Tokens begin .. begin+count-1 of a side.
-struct Slice {
-  int64_t begin, count;
-  at::Tensor operator()(const at::Tensor& x_BT) const { return x_BT.narrow(1, begin, count); }
-  TokenPositions operator()(const TokenPositions& side) const {
-    return {.ids = (*this)(side.ids), .first = {}, .end = {}, .device = side.device};
-  }
-  Rotation operator()(const Rotation& rotation) const {
-    return rotation.defined() ? Rotation{(*this)(rotation.cos), (*this)(rotation.sin)} : rotation;
-  }
-};
-
-}  // namespace
-
-at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
-                            const Terms& terms, const Positions& positions, TokenWindow window,
-                            const PackedSequences& packed, Kernel kernel, const AttentionDropout& dropout) {
-  const AttentionContext all(positions, {}, window, kernel);
-  if (choose(kernel, q_BTHD.device(), q_BTHD.scalar_type(), dropout) != Kernel::kExplicit) {
-    all.state().set_packing(packed);
-    return attention(q_BTHD, k_BSHD, v_BSHD, terms, all, dropout);
-  }
-  check_positions_of_terms("query", terms.query_positions, positions.query.ids);
-  check_positions_of_terms("key", terms.key_positions, positions.key.ids);
-  ops::AttentionCall call = given_call(q_BTHD, k_BSHD, v_BSHD, terms, all.state());
-  call.packed = packed;
-  ops::check_attention(call);
-  const std::vector<int64_t> query_ends = numbers_of(packed.cu_seqlens_q), key_ends = numbers_of(packed.cu_seqlens_k);
-  std::vector<at::Tensor> outputs;
-  for (size_t i = 1; i < query_ends.size(); ++i) {
-    const Slice query{query_ends[i - 1], query_ends[i] - query_ends[i - 1]},
-        key{key_ends[i - 1], key_ends[i] - key_ends[i - 1]};
-    Terms own = terms;
-    own.query = query(terms.query);
-    own.key = key(terms.key);
-    own.value = key(terms.value);
-    if (terms.key_score.defined()) own.key_score = terms.key_score.narrow(2, key.begin, key.count);
-    if (terms.pair_bias.defined()) {
-      own.pair_bias = terms.pair_bias.narrow(2, query.begin, query.count).narrow(3, key.begin, key.count);
-    }
-    TokenWindow window_of_own = window;
-    if (window.prefix.defined()) window_of_own.prefix = window.prefix.narrow(0, static_cast<int64_t>(i) - 1, 1);
-    const AttentionContext context({query(positions.query), key(positions.key)}, {}, window_of_own, kernel);
-    outputs.push_back(checked_explicit(given_call(query(q_BTHD), key(k_BSHD), key(v_BSHD), own, context.state()),
-                                       context.state(), dropout));
-  }
-  if (outputs.empty()) return checked_explicit(call, all.state(), dropout);
-  return at::cat(outputs, 1);
+  if (kernel == Kernel::kRef && dropout > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout);
+  if (dropout > 0) call.seed = static_cast<int64_t>(key->seed), call.stream = key->next_stream();
+  if (kernel == Kernel::kFused) return fused_attention(std::move(call), state);
+  if (kernel == Kernel::kRef) return in_rows(ops::attention_ref(kernel_call(call, state)), q_BTHD);
+  const bool is_packed = call.cu_seqlens.defined();
+  if (is_packed || (values_are_known(call.query_positions) && values_are_known(call.q))) ops::check_attention(call);
+  return is_packed ? explicit_sequences(call, state, key) : checked_explicit(call, state);
 }
 
 }  // namespace rf::nn

@@ -264,8 +264,9 @@ at::Tensor position_scores(const Terms& terms, double scale, at::ScalarType dtyp
 
 }  // namespace
 
-at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
-                              const Terms& terms, AttentionContext::State& state, const AttentionDropout& dropout) {
+at::Tensor explicit_attention(const ops::AttentionCall& call, AttentionContext::State& state) {
+  const at::Tensor &q_BTHD = call.q, &k_BSHD = call.k, &v_BSHD = call.v;
+  const Terms& terms = call.terms;
   const int64_t heads = q_BTHD.size(2);
   const double scale = score_scale(terms, q_BTHD);
   const at::ScalarType dtype = q_BTHD.scalar_type();
@@ -289,10 +290,7 @@ at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD
     scores_BHTS.add_(closed);
   }
   at::Tensor weights_BHTS = at::softmax(scores_BHTS, -1);
-  if (dropout.p > 0) {
-    weights_BHTS =
-        ops::dropout(weights_BHTS, dropout.p, static_cast<int64_t>(dropout.key->seed), dropout.key->next_stream());
-  }
+  weights_BHTS = ops::dropout(weights_BHTS, call.dropout, call.seed.expect_int(), call.stream.expect_int());
   at::Tensor out_BHTD = at::matmul(weights_BHTS, heads_first(rotated(v_BSHD, terms.value, terms.layout), heads));
   if (terms.value_table.defined()) {
     out_BHTD = out_BHTD + sum_of_rows(weights_BHTS, scaled(terms.value_table, 1, weights_BHTS.scalar_type()), state);

@@ -1,19 +1,17 @@
-// Masks, distances and runs of positions, each computed on first use (attention_state.h).
+// Masks, distances and packed rows, each computed on first use (attention_state.h).
 #include "attention_state.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <limits>
-#include <span>
 #include <vector>
 
 #include "known_values.h"
+#include "packed_sequences.h"
 #include "rf/nn/devices.h"
 
 namespace rf::nn {
@@ -45,49 +43,6 @@ std::optional<at::Tensor> start_of_steps(const at::Tensor& ids_BT) {
   return start_B1;
 }
 
-// Where the runs of keys of each sequence end.
-std::vector<int64_t> run_ends(const int64_t* names, int64_t batch, int64_t keys) {
-  std::vector<int64_t> ends = {0};
-  for (int64_t i = 1; i <= batch * keys; ++i) {
-    if (i % keys == 0 || names[i] != names[i - 1]) ends.push_back(i);
-  }
-  return ends;
-}
-
-// These runs as packed sequences, with the queries, which are the last tokens of the row. Undefined if a sequence is
-// interrupted by another one: ids must rise, except for padding, whose queries and keys are handled separately.
-PackedSequences packed_runs(const int64_t* names, int64_t queries, int64_t keys, std::span<const int64_t> ends) {
-  std::vector<int64_t> query_ends = {0}, key_ends = {0};
-  const auto add = [&](int64_t queries_of_run, int64_t keys_of_run) {
-    query_ends.push_back(query_ends.back() + queries_of_run);
-    key_ends.push_back(key_ends.back() + keys_of_run);
-  };
-  int64_t before = -1;
-  for (size_t i = 1; i < ends.size(); ++i) {
-    const int64_t begin = ends[i - 1] % keys, end = begin + ends[i] - ends[i - 1], name = names[ends[i - 1]];
-    const int64_t queries_of_run = std::max<int64_t>(0, end - std::max(begin, keys - queries));
-    if (begin == 0) before = -1;
-    if (name < 0) {
-      add(queries_of_run, 0);
-      add(0, end - begin);
-      continue;
-    }
-    if (name <= before) return {};
-    before = name;
-    add(queries_of_run, end - begin);
-  }
-  return {at::tensor(query_ends, at::kLong), at::tensor(key_ends, at::kLong)};
-}
-
-PackedSequences packed_sequences(const at::Tensor& sequences_BS, int64_t queries, const at::Tensor& ends_N) {
-  const at::Tensor given = sequences_BS.to(at::kCPU).contiguous();
-  const auto* const names = cpu_data<int64_t>(given, "sequences");
-  const int64_t keys = given.size(1);
-  if (!ends_N.defined()) return packed_runs(names, queries, keys, run_ends(names, given.size(0), keys));
-  const at::Tensor ends = ends_N.to(at::kCPU).contiguous();
-  return packed_runs(names, queries, keys, {cpu_data<int64_t>(ends, "sequences"), static_cast<size_t>(ends.size(0))});
-}
-
 }  // namespace
 
 at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch) {
@@ -97,40 +52,34 @@ at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch) {
   return x_BT.expand(sizes).flatten(0, 1).unsqueeze(0);
 }
 
-AttentionContext::State::State(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
+AttentionContext::State::State(Positions positions, TokenWindow window, Kernel kernel)
     : positions(std::move(positions)),
       device(this->positions.device()),
       query_ids(on_device(this->positions.query.ids, device)),
       key_ids(on_device(this->positions.key.ids, device)),
-      given_attend(std::move(attend)),
-      window(window),
+      window(std::move(window)),
       kernel(kernel) {}
 
 const at::Tensor& AttentionContext::State::attend() {
-  if (!sequences_BS.defined()) return given_attend;
-  if (attend_.defined()) return attend_;
-  const at::Tensor names_BS = on_device(sequences_BS, device);
-  const at::Tensor key = names_BS.unsqueeze(1).unsqueeze(2);
-  const at::Tensor query = names_BS.narrow(1, keys() - queries(), queries()).unsqueeze(1).unsqueeze(3);
-  attend_ = query.eq(key).logical_and_(query.ge(0));
-  return attend_;
+  if (!sequence_ids_BS.defined() || given_mask.defined()) return given_mask;
+  const at::Tensor ids_BS = on_device(sequence_ids_BS, device);
+  const at::Tensor key = ids_BS.unsqueeze(1).unsqueeze(2);
+  const at::Tensor query = ids_BS.narrow(1, keys() - queries(), queries()).unsqueeze(1).unsqueeze(3);
+  given_mask = query.eq(key).logical_and_(query.ge(0));
+  return given_mask;
 }
 
-const std::optional<Packing>& AttentionContext::State::packing() {
-  if (packing_) return *packing_;
-  packing_.emplace();
-  if (!sequences_BS.defined()) return *packing_;
-  if (const PackedSequences ends = packed_sequences(sequences_BS, queries(), ends_N); ends.defined()) {
-    const int64_t batch = sequences_BS.size(0);
-    *packing_ = {{on_device(ends.cu_seqlens_q, device), on_device(ends.cu_seqlens_k, device)},
+const std::optional<OneRow>& AttentionContext::State::one_row() {
+  if (one_row_) return *one_row_;
+  one_row_.emplace();
+  if (!sequence_ids_BS.defined()) return *one_row_;
+  if (const CuSeqlens found = cu_seqlens_of(sequence_ids_BS, queries()); found.defined()) {
+    const int64_t batch = sequence_ids_BS.size(0);
+    *one_row_ = {{on_device(found.q, device), on_device(found.k, device)},
                  as_one_row(query_ids, batch),
                  as_one_row(key_ids, batch)};
   }
-  return *packing_;
-}
-
-void AttentionContext::State::set_packing(PackedSequences ends) {
-  packing_ = Packing{std::move(ends), query_ids, key_ids};
+  return *one_row_;
 }
 
 const Mask& AttentionContext::State::mask() {
@@ -189,14 +138,19 @@ const at::Tensor& AttentionContext::State::rows_by_distance(int64_t lo, int64_t 
   return entry->second;
 }
 
-AttentionContext::AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
-    : state_(std::make_shared<State>(std::move(positions), std::move(attend), window, kernel)) {}
+AttentionContext::AttentionContext(Positions positions, at::Tensor mask, TokenWindow window, Kernel kernel)
+    : state_(std::make_shared<State>(std::move(positions), std::move(window), kernel)) {
+  state_->given_mask = std::move(mask);
+}
 
-AttentionContext AttentionContext::packed(Positions positions, at::Tensor sequences_BS, TokenWindow window,
-                                          at::Tensor ends_N) {
-  AttentionContext context(std::move(positions), {}, window);
-  context.state_->sequences_BS = std::move(sequences_BS);
-  context.state_->ends_N = std::move(ends_N);
+AttentionContext::AttentionContext(Positions positions, CuSeqlens cu_seqlens, TokenWindow window, Kernel kernel)
+    : state_(std::make_shared<State>(std::move(positions), std::move(window), kernel)) {
+  state_->cu_seqlens = std::move(cu_seqlens);
+}
+
+AttentionContext AttentionContext::of_rows(Positions positions, at::Tensor sequence_ids_BS, TokenWindow window) {
+  AttentionContext context(std::move(positions), at::Tensor(), std::move(window));
+  context.state_->sequence_ids_BS = std::move(sequence_ids_BS);
   return context;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rf/nn/attention.h"
+#include "rf/ops/attention.h"
 
 namespace rf::nn {
 
@@ -20,14 +21,14 @@ struct Mask {
 // The rows of a batch concatenated: [1 or B, T, ..] as [1, B T, ..]. Undefined stays undefined.
 at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch);
 
-// Packed sequences in the form of the kernels, with the rows of the batch concatenated.
-struct Packing {
-  PackedSequences ends;
+// Packed rows as one row, for the kernels.
+struct OneRow {
+  CuSeqlens cu_seqlens;
   at::Tensor query_ids, key_ids;  // [1, B T] and [1, B S]
 };                                // on the device of the queries
 
 struct AttentionContext::State {
-  State(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel);
+  State(Positions positions, TokenWindow window, Kernel kernel);
 
   int64_t queries() const { return positions.query.ids.size(1); }
   int64_t keys() const { return positions.key.ids.size(1); }
@@ -35,8 +36,7 @@ struct AttentionContext::State {
   // The mask: the given one, or the mask of packed rows, bool [B,1,T,S]. Undefined: everything is allowed.
   const at::Tensor& attend();
   // Nothing if rows are not packed, or if a sequence is interrupted by another one.
-  const std::optional<Packing>& packing();
-  void set_packing(PackedSequences ends);  // batch size 1, without sequences_BS
+  const std::optional<OneRow>& one_row();
 
   const Mask& mask();
   // attend as 0 and -inf; undefined without a mask.
@@ -50,15 +50,14 @@ struct AttentionContext::State {
   const Positions positions;            // on the CPU, unless an operator was given them elsewhere
   const at::Device device;              // of the queries; everything that the functions above return is there
   const at::Tensor query_ids, key_ids;  // of the positions, on the device
-  const at::Tensor given_attend;
-  at::Tensor sequences_BS;  // of packed rows; on the CPU
-  at::Tensor ends_N;        // of their runs, or undefined; on the CPU
+  at::Tensor given_mask;
+  CuSeqlens cu_seqlens;        // of a batch of one, as given
+  at::Tensor sequence_ids_BS;  // of packed rows; on the CPU
   const TokenWindow window;
   const Kernel kernel;
 
  private:
-  at::Tensor attend_;
-  std::optional<std::optional<Packing>> packing_;
+  std::optional<std::optional<OneRow>> one_row_;
   std::optional<Mask> mask_;
   std::map<at::ScalarType, at::Tensor> additive_;
   std::optional<std::optional<int64_t>> steps_;
@@ -74,7 +73,6 @@ at::Tensor heads_first(const at::Tensor& x_BSHD, int64_t heads);
 double score_scale(const Terms& terms, const at::Tensor& q_BTHD);
 
 // Products, softmax and gathers, each with its autograd. Allocates a few tensors [B,H,T,S].
-at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
-                              const Terms& terms, AttentionContext::State& state, const AttentionDropout& dropout);
+at::Tensor explicit_attention(const ops::AttentionCall& call, AttentionContext::State& state);
 
 }  // namespace rf::nn

@@ -102,8 +102,8 @@ void Body::fit_scores(double deviation) {
   }
 }
 
-AttentionDropout Body::probabilities_dropout(const Pass& pass) const {
-  return {.p = pass.drop.training ? config_.attention_probs_dropout_prob : 0, .key = pass.drop.key};
+double Body::probabilities_dropout(const Pass& pass) const {
+  return pass.drop.training ? config_.attention_probs_dropout_prob : 0;
 }
 
 Body::AttentionLayer Body::attention_layer(const Parameters& parameters, const std::string& name) {
@@ -144,7 +144,7 @@ at::ScalarType Body::dtype() const {
 
 // Sums hold rotated keys, so they become wrong if the new tokens change the rotation of earlier keys.
 void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
-  Positions positions = make_positions(before.positions_BS, {}, before.sequences_BS);
+  Positions positions = make_positions(before.positions_BS, {}, before.sequence_ids_BS);
   const Shared shared = encoding_->shared(positions.for_device(pass.tokens.positions.device()), dtype());
   const Rotation then = encoding_->terms(0, shared, {}).key, now = encoding_->terms(0, pass.shared, {}).key;
   const auto differ = [&](const at::Tensor& a, const at::Tensor& b) {
@@ -271,13 +271,15 @@ at::Tensor Body::vector_attention(int64_t index, const at::Tensor& qkv_BTC, cons
     x.v_BTHD = appended(kept.value_BSHD, x.v_BTHD);
   }
   const Terms terms = this->terms(index, pass.shared, token_numbers_BSN, x.q_BTHD, x.k_BTHD);
-  return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, pass.context, probabilities_dropout(pass)).flatten(-2);
+  return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, pass.context, probabilities_dropout(pass), pass.drop.key)
+      .flatten(-2);
 }
 
 at::Tensor Body::softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const {
   const int64_t heads = config_.num_attention_heads, tokens = qkv_BTC.size(1);
   const auto attend = [&](const Heads& x, const Terms& remaining) {
-    return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, remaining, pass.context, probabilities_dropout(pass)).flatten(-2);
+    return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, remaining, pass.context, probabilities_dropout(pass), pass.drop.key)
+        .flatten(-2);
   };
   if (pass.cache == nullptr) return attend(split_heads(qkv_BTC, heads), terms);
   // Tables by distance use queries and keys before rotation, so attention rotates.
@@ -301,8 +303,7 @@ at::Tensor Body::linear_attention(int64_t index, const at::Tensor& qkv_BTC, Term
   const Heads x = split_heads(qkv_BTC, config_.num_attention_heads);
   LinearAttentionCall call{.direction = config_.is_decoder ? Direction::kCausal : Direction::kBidirectional,
                            .key_mask_BS = pass.tokens.key_mask_BS,
-                           .sequences_BS = pass.tokens.sequences_BS,
-                           .ends_N = pass.tokens.ends_N};
+                           .sequence_ids_BS = pass.tokens.sequence_ids_BS};
   if (pass.cache) {
     const int64_t tokens = qkv_BTC.size(1);
     terms.key = last_rows(terms.key, tokens);
@@ -329,7 +330,8 @@ at::Tensor Body::cross_attention(int64_t index, const at::Tensor& hidden_BTC, co
     v_BSHD = split(layer.value(pass.encoder_hidden_BSC));
     if (kept) std::tie(kept->cross_key_BSHD, kept->cross_value_BSHD) = std::pair(k_BSHD, v_BSHD);
   }
-  return attention(split(layer.query(hidden_BTC)), k_BSHD, v_BSHD, {}, *pass.cross_context, probabilities_dropout(pass))
+  return attention(split(layer.query(hidden_BTC)), k_BSHD, v_BSHD, {}, *pass.cross_context, probabilities_dropout(pass),
+                   pass.drop.key)
       .flatten(-2);
 }
 

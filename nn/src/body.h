@@ -84,7 +84,7 @@ class Body {
                               const Pass& pass) const;
   at::Tensor softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
   at::Tensor linear_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
-  AttentionDropout probabilities_dropout(const Pass& pass) const;
+  double probabilities_dropout(const Pass& pass) const;
   at::Tensor cross_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
 
   ModelConfig config_;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "python_encoding.h"
@@ -41,35 +40,19 @@ void check_vectors(const Positions& positions, const Projections& given) {
   }
 }
 
-// Calls visit(x) for each tensor of terms.
-template <class Visit>
-void for_each_tensor(Terms& terms, const Visit& visit) {
-  ops::for_each_term([&](const char*, const char*, auto member) {
-    auto& term = terms.*member;
-    if constexpr (std::is_same_v<decltype(member), Rotation Terms::*>) {
-      visit(term.cos);
-      visit(term.sin);
-    } else if constexpr (std::is_same_v<decltype(member), DistanceTable Terms::*>) {
-      visit(term.rows);
-    } else {
-      visit(term);
-    }
-  });
-}
-
 }  // namespace
 
 Terms terms_on(Terms terms, at::Device device) {
-  bool are_there = true;
-  for_each_tensor(terms, [&](const at::Tensor& x) { are_there = are_there && (!x.defined() || x.device() == device); });
-  if (are_there) return terms;
+  const auto tensors = ops::tensors_of(terms);
+  const auto is_there = [&](const at::Tensor* x) { return !x->defined() || x->device() == device; };
+  if (std::ranges::all_of(tensors, is_there)) return terms;
   const Terms given = terms;
   std::map<const at::TensorImpl*, at::Tensor> moved;  // terms may share a tensor
-  for_each_tensor(terms, [&](at::Tensor& x) {
-    const auto [entry, is_new] = moved.try_emplace(x.unsafeGetTensorImpl());
-    if (is_new) entry->second = on_device(x, device);
-    x = entry->second;
-  });
+  for (at::Tensor* x : tensors) {
+    const auto [entry, is_new] = moved.try_emplace(x->unsafeGetTensorImpl());
+    if (is_new) entry->second = on_device(*x, device);
+    *x = entry->second;
+  }
   return terms;
 }
 

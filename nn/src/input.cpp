@@ -74,18 +74,6 @@ void check_positions(const Input& input) {
   check_range(given, 0, kMaxPosition, "positions");
 }
 
-void check_ends(const Input& input) {
-  const at::Tensor& ends = input.ends_N;
-  check_dtype(ends, at::kLong, "ends");
-  const int64_t tokens = input.ids_BT.numel(), count = ends.dim() == 1 ? ends.size(0) : 0;
-  const bool fits = count > 1 && ends[0].item<int64_t>() == 0 && ends[-1].item<int64_t>() == tokens &&
-                    ends.narrow(0, 1, count - 1).gt(ends.narrow(0, 0, count - 1)).all().item<bool>();
-  if (!fits || !input.segments_BT.defined()) {
-    fail(kWhere, "ends must rise from 0 to the {} tokens of the batch, and go with segments, got {} ends{}", tokens,
-         count, input.segments_BT.defined() ? "" : " without segments");
-  }
-}
-
 void check_cache(const KeyValueCache& cache, const ModelConfig& config, at::ScalarType dtype, const Input& input) {
   const int64_t batch = input.ids_BT.size(0), axes = axes_of(input.positions_BT);
   if (!config.is_decoder) fail(kWhere, "a cache needs causal attention (is_decoder), got a bidirectional model");
@@ -146,7 +134,7 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
   if (ids_BT.size(1) == 0) fail(kWhere, "a sequence must have at least one token, got shape [{}, 0]", ids_BT.size(0));
   check_range(ids_BT, 0, config.vocab_size - 1, "token ids");
   if (input.mask_BT.defined()) {
-    if (input.segments_BT.defined()) fail(kWhere, "segments and a mask must not be given together, got both");
+    if (input.sequence_ids_BT.defined()) fail(kWhere, "segments and a mask must not be given together, got both");
     check_same_shape(input.mask_BT, ids_BT, "the mask");
     check_mask(input.mask_BT, "the mask");
   }
@@ -155,15 +143,14 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
     check_dtype(input.types_BT, at::kLong, "token types");
     check_range(input.types_BT, 0, config.type_vocab_size - 1, "token types");
   }
-  if (input.segments_BT.defined()) {
+  if (input.sequence_ids_BT.defined()) {
     if (config.prefix_lm) {
       fail(kWhere, "rows of a prefix language model must be one sequence each, with a mask for padding, got segments");
     }
-    check_same_shape(input.segments_BT, ids_BT, "segments");
-    check_dtype(input.segments_BT, at::kInt, "segments");
-    check_range(input.segments_BT, -1, std::numeric_limits<int32_t>::max(), "segments");
+    check_same_shape(input.sequence_ids_BT, ids_BT, "segments");
+    check_dtype(input.sequence_ids_BT, at::kInt, "segments");
+    check_range(input.sequence_ids_BT, -1, std::numeric_limits<int32_t>::max(), "segments");
   }
-  if (input.ends_N.defined()) check_ends(input);
   if (input.positions_BT.defined()) check_positions(input);
   if (cache) check_cache(*cache, config, dtype, input);
   check_encoder_states(input, config, dtype, cache);

@@ -69,8 +69,7 @@ at::Tensor Linear::operator()(const at::Tensor& x, Activation activation) const 
 }
 
 ops::NormOptions Norm::options() const {
-  return {
-      .gamma = optional(gain), .beta = optional(bias), .kind = kind == NormKind::kRms ? "rms" : "layer", .eps = eps};
+  return {.gamma = gain, .beta = bias, .kind = kind == NormKind::kRms ? "rms" : "layer", .eps = eps};
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {

@@ -90,18 +90,22 @@ at::Tensor attend(const LinearProblem& problem, Kernel kernel) {
   return kernel_linear_attention(problem, dtype_of_sums(kernel));
 }
 
-// The tokens of each sequence, as indices across all rows of a batch, grouped by sequence, and their counts.
+// The tokens of each sequence, as indices across all rows of a batch, grouped by sequence.
 struct Grouping {
-  std::vector<int64_t> queries, keys, query_counts, key_counts;
+  std::vector<int64_t> queries, keys;
+  SequenceLengths lengths;
 };
-Grouping group(const at::Tensor& sequences_BS, int64_t queries) {
-  const int64_t keys = sequences_BS.size(1), skipped = keys - queries;
-  const auto ids = sequences_BS.accessor<int64_t, 2>();
+Grouping group(const at::Tensor& sequence_ids_BS, int64_t queries) {
+  const int64_t keys = sequence_ids_BS.size(1), skipped = keys - queries;
+  const auto ids = sequence_ids_BS.accessor<int64_t, 2>();
   Grouping grouping;
-  for (int64_t row = 0; row < sequences_BS.size(0); ++row) {
+  for (int64_t row = 0; row < sequence_ids_BS.size(0); ++row) {
     std::map<int64_t, std::vector<int64_t>> members;
+    std::vector<int64_t>* own = nullptr;
     for (int64_t key = 0; key < keys; ++key) {
-      if (ids[row][key] >= 0) members[ids[row][key]].push_back(key);
+      const int64_t id = ids[row][key];
+      if (key == 0 || id != ids[row][key - 1]) own = id < 0 ? nullptr : &members[id];
+      if (own != nullptr) own->push_back(key);
     }
     for (const auto& [id, tokens] : members) {
       const size_t before = grouping.queries.size();
@@ -109,25 +113,10 @@ Grouping group(const at::Tensor& sequences_BS, int64_t queries) {
         grouping.keys.push_back(row * keys + token);
         if (token >= skipped) grouping.queries.push_back(row * queries + token - skipped);
       }
-      grouping.key_counts.push_back(static_cast<int64_t>(tokens.size()));
-      grouping.query_counts.push_back(static_cast<int64_t>(grouping.queries.size() - before));
+      grouping.lengths.keys.push_back(std::ssize(tokens));
+      grouping.lengths.queries.push_back(static_cast<int64_t>(grouping.queries.size() - before));
     }
   }
-  return grouping;
-}
-
-// Same, if the runs of tokens of each sequence are known.
-Grouping group_runs(const at::Tensor& sequences_BT, const at::Tensor& ends_N) {
-  const at::Tensor names = sequences_BT.flatten();
-  const auto name = names.accessor<int64_t, 1>(), end = ends_N.accessor<int64_t, 1>();
-  Grouping grouping;
-  for (int64_t run = 1; run < end.size(0); ++run) {
-    if (name[end[run - 1]] < 0) continue;
-    for (int64_t token = end[run - 1]; token < end[run]; ++token) grouping.queries.push_back(token);
-    grouping.query_counts.push_back(end[run] - end[run - 1]);
-  }
-  grouping.keys = grouping.queries;
-  grouping.key_counts = grouping.query_counts;
   return grouping;
 }
 
@@ -166,45 +155,21 @@ LinearProblem gathered(const LinearProblem& all, const Grouping& grouping) {
   return own;
 }
 
-at::Tensor ends_of(const std::vector<int64_t>& counts, at::Device device) {
-  std::vector<int64_t> ends{0};
-  for (const int64_t count : counts) ends.push_back(ends.back() + count);
-  return on_device(at::tensor(ends, at::kLong), device);
-}
-
-// Each sequence of a row separately.
-at::Tensor attend_apart(const LinearProblem& row, const Grouping& grouping) {
-  const auto apart = [](const at::Tensor& x, const std::vector<int64_t>& counts) {
-    return x.defined() ? x.split_with_sizes(counts, 1) : std::vector<at::Tensor>(counts.size());
-  };
-  const auto of_queries = [&](const at::Tensor& x) { return apart(x, grouping.query_counts); };
-  const auto of_keys = [&](const at::Tensor& x) { return apart(x, grouping.key_counts); };
-  const auto q = of_queries(row.q_BTHD), k = of_keys(row.k_BSHD), v = of_keys(row.v_BSHD),
-             mask = of_keys(row.call.key_mask_BS);
-  const auto query_cos = of_queries(row.terms.query.cos), query_sin = of_queries(row.terms.query.sin);
-  const auto key_cos = of_keys(row.terms.key.cos), key_sin = of_keys(row.terms.key.sin);
+at::Tensor attend_apart(const LinearProblem& row, const SequenceLengths& lengths) {
   std::vector<at::Tensor> outputs{row.q_BTHD.new_zeros({1, 0, row.q_BTHD.size(2), row.v_BSHD.size(3)})};
-  for (size_t i = 0; i < q.size(); ++i) {
-    LinearProblem own = row;
-    own.q_BTHD = q[i], own.k_BSHD = k[i], own.v_BSHD = v[i], own.call.key_mask_BS = mask[i];
-    own.terms.query = {query_cos[i], query_sin[i]};
-    own.terms.key = {key_cos[i], key_sin[i]};
-    outputs.push_back(explicit_linear_attention(own));
-  }
+  for (const LinearProblem& own : split_sequences(row, lengths)) outputs.push_back(explicit_linear_attention(own));
   return at::cat(outputs, 1);
 }
 
 // For rows with several sequences, whose tokens need not be neighbours.
 at::Tensor attend_packed(const LinearProblem& all, Kernel kernel) {
   const int64_t batch = all.q_BTHD.size(0), queries = all.q_BTHD.size(1);
-  const at::Tensor sequences_BS = on_cpu(all.call.sequences_BS).to(at::kLong).expand({batch, all.k_BSHD.size(1)});
-  const Grouping grouping =
-      all.call.ends_N.defined() ? group_runs(sequences_BS, on_cpu(all.call.ends_N)) : group(sequences_BS, queries);
+  const at::Tensor sequence_ids_BS = on_cpu(all.call.sequence_ids_BS).to(at::kLong).expand({batch, all.k_BSHD.size(1)});
+  const Grouping grouping = group(sequence_ids_BS, queries);
   const LinearProblem row = gathered(all, grouping);
-  const ops::PackedSequences packed{ends_of(grouping.query_counts, row.q_BTHD.device()),
-                                    ends_of(grouping.key_counts, row.q_BTHD.device())};
-  const at::Tensor out_1THD = kernel == Kernel::kExplicit ? attend_apart(row, grouping)
-                                                          : kernel_linear_attention(row, dtype_of_sums(kernel), packed);
+  const at::Tensor out_1THD = kernel == Kernel::kExplicit
+                                  ? attend_apart(row, grouping.lengths)
+                                  : kernel_linear_attention(row, dtype_of_sums(kernel), &grouping.lengths);
   if (all_in_order(grouping.queries, batch * queries)) return out_1THD.squeeze(0).unflatten(0, {batch, queries});
   // Row 0 is for padding.
   std::vector<int64_t> place(static_cast<size_t>(batch * queries), 0);
@@ -218,6 +183,33 @@ at::Tensor attend_packed(const LinearProblem& all, Kernel kernel) {
 
 }  // namespace
 
+std::vector<LinearProblem> split_sequences(const LinearProblem& row, const SequenceLengths& lengths) {
+  std::vector<LinearProblem> sequences(lengths.keys.size(), row);
+  const auto split = [&](const std::vector<int64_t>& counts, const auto& member) {
+    const at::Tensor all = member(row);
+    if (!all.defined()) return;
+    const std::vector<at::Tensor> parts = all.split_with_sizes(counts, 1);
+    for (size_t i = 0; i < parts.size(); ++i) member(sequences[i]) = parts[i];
+  };
+  split(
+      lengths.queries, [](auto& x) -> auto& { return x.q_BTHD; });
+  split(
+      lengths.queries, [](auto& x) -> auto& { return x.terms.query.cos; });
+  split(
+      lengths.queries, [](auto& x) -> auto& { return x.terms.query.sin; });
+  split(
+      lengths.keys, [](auto& x) -> auto& { return x.k_BSHD; });
+  split(
+      lengths.keys, [](auto& x) -> auto& { return x.v_BSHD; });
+  split(
+      lengths.keys, [](auto& x) -> auto& { return x.terms.key.cos; });
+  split(
+      lengths.keys, [](auto& x) -> auto& { return x.terms.key.sin; });
+  split(
+      lengths.keys, [](auto& x) -> auto& { return x.call.key_mask_BS; });
+  return sequences;
+}
+
 LinearProblem before_map(const LinearProblem& given, at::ScalarType dtype) {
   LinearProblem problem = given;
   problem.q_BTHD = given.q_BTHD.to(dtype);
@@ -230,14 +222,6 @@ LinearProblem before_map(const LinearProblem& given, at::ScalarType dtype) {
   problem.q_BTHD = rotated(problem.q_BTHD, given.terms.query, given.terms.layout);
   problem.k_BSHD = rotated(problem.k_BSHD, given.terms.key, given.terms.layout);
   return problem;
-}
-
-LinearFeatures features_of(const LinearProblem& problem) {
-  const double scale = score_scale(problem.terms, problem.q_BTHD);
-  const at::Tensor earlier_maximum_BH = problem.call.state != nullptr ? problem.call.state->maximum_BH : at::Tensor();
-  return {query_features(problem.config, {problem.q_BTHD, problem.projection_FD, scale}),
-          key_features(problem.config, {problem.k_BSHD, problem.projection_FD, scale}, problem.call.key_mask_BS,
-                       problem.call.direction, earlier_maximum_BH)};
 }
 
 at::Tensor for_query_heads(const at::Tensor& x_BSHD, int64_t heads) {
@@ -254,7 +238,7 @@ at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
   check_linear_attention(problem);
   const Kernel kernel = choose(call.kernel, facts_of(problem));
   const NoAutocast no_autocast;  // long 16-bit sums stall
-  const bool packed = call.sequences_BS.defined() && q_BTHD.size(0) > 0;
+  const bool packed = call.sequence_ids_BS.defined() && q_BTHD.size(0) > 0;
   return packed ? attend_packed(problem, kernel) : attend(problem, kernel);
 }
 

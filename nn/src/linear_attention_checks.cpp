@@ -55,26 +55,26 @@ void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)
 }
 
 void check_devices(const LinearProblem& problem) {
-  const auto check = [&](const at::Tensor& x, const char* name) {
-    const at::Device device = problem.q_BTHD.device();
-    if (x.defined() && x.device() != device) {
-      fail(kLinearAttention, "{} must be on the device of q, {}, got {}", name, device.str(), x.device().str());
-    }
-  };
-  check(problem.k_BSHD, "k");
-  check(problem.v_BSHD, "v");
-  for (const auto& [rotation, name] : {std::pair(&problem.terms.query, "query"), {&problem.terms.key, "key"}}) {
-    check(rotation->cos, fmt::format("{}_cos", name).c_str());
-    check(rotation->sin, fmt::format("{}_sin", name).c_str());
+  const Rotation &query = problem.terms.query, &key = problem.terms.key;
+  const LinearAttentionState none;
+  const LinearAttentionState& state = problem.call.state == nullptr ? none : *problem.call.state;
+  const at::Tensor& ids_BS = problem.call.sequence_ids_BS;  // read on the CPU
+  const at::Device device = problem.q_BTHD.device();
+  for (const auto& [x, name] : {std::pair(&problem.k_BSHD, "k"),
+                                {&problem.v_BSHD, "v"},
+                                {&query.cos, "query_cos"},
+                                {&query.sin, "query_sin"},
+                                {&key.cos, "key_cos"},
+                                {&key.sin, "key_sin"},
+                                {&problem.projection_FD, "projection"},
+                                {&problem.call.key_mask_BS, "key_mask"},
+                                {&ids_BS, "cu_seqlens"},
+                                {&state.sum_BHFD, "sum of the state"},
+                                {&state.norm_BHF1, "norm of the state"},
+                                {&state.maximum_BH, "maximum of the state"}}) {
+    if (!x->defined() || x->device() == device || (x == &ids_BS && x->is_cpu())) continue;
+    fail(kLinearAttention, "{} must be on the device of q, {}, got {}", name, device.str(), x->device().str());
   }
-  check(problem.projection_FD, "projection");
-  check(problem.call.key_mask_BS, "key_mask");
-  const at::Tensor& sequences_BS = problem.call.sequences_BS;  // read on the CPU
-  if (sequences_BS.defined() && !sequences_BS.is_cpu()) check(sequences_BS, "cu_seqlens");
-  if (problem.call.state == nullptr) return;
-  check(problem.call.state->sum_BHFD, "sum of the state");
-  check(problem.call.state->norm_BHF1, "norm of the state");
-  check(problem.call.state->maximum_BH, "maximum of the state");
 }
 
 void check_row(const at::Tensor& x, const char* name, const at::Tensor& k_BSHD) {
@@ -104,21 +104,21 @@ void check_call(const at::Tensor& q, const at::Tensor& k, const LinearAttentionC
       fail(kLinearAttention, "key_mask must be bool, got {}", toString(call.key_mask_BS.scalar_type()));
     }
   }
-  if (call.sequences_BS.defined()) {
-    check_row(call.sequences_BS, "sequences", k);
-    if (!at::isIntegralType(call.sequences_BS.scalar_type(), false)) {
-      fail(kLinearAttention, "sequences must be integers, got {}", toString(call.sequences_BS.scalar_type()));
+  if (call.sequence_ids_BS.defined()) {
+    check_row(call.sequence_ids_BS, "sequences", k);
+    if (!at::isIntegralType(call.sequence_ids_BS.scalar_type(), false)) {
+      fail(kLinearAttention, "sequences must be integers, got {}", toString(call.sequence_ids_BS.scalar_type()));
     }
     if (q.size(1) > k.size(1)) {
       fail(kLinearAttention, "packed queries must be the last keys of their rows, got {} queries and {} keys",
            q.size(1), k.size(1));
     }
   }
-  if (call.state != nullptr && (!causal || call.sequences_BS.defined() || q.size(1) != k.size(1))) {
+  if (call.state != nullptr && (!causal || call.sequence_ids_BS.defined() || q.size(1) != k.size(1))) {
     fail(kLinearAttention, "a state needs causal attention with as many queries as keys and no packing, got {}",
          !causal ? "bidirectional attention"
                  : fmt::format("{} queries and {} keys{}", q.size(1), k.size(1),
-                               call.sequences_BS.defined() ? ", packed" : ""));
+                               call.sequence_ids_BS.defined() ? ", packed" : ""));
   }
 }
 

@@ -159,23 +159,23 @@ at::Tensor explicit_linear_attention(const LinearProblem& given) {
   problem.v_BSHD = for_query_heads(problem.v_BSHD, heads);
   LinearAttentionState none;
   LinearAttentionState& state = problem.call.state != nullptr ? *problem.call.state : none;
-  const auto [f_BTHF, keys] = features_of(problem);
-  at::Tensor rotated_f_BTHF = f_BTHF, rotated_g_BSHF = keys.rows_BSHF;
+  const auto [f_BTHF, g_BSHF, maximum_BSH] = features_of(problem);
+  at::Tensor rotated_f_BTHF = f_BTHF, rotated_g_BSHF = g_BSHF;
   if (config.rope_site == RopeSite::kAfterMap) {
     rotated_f_BTHF = rotated_features(f_BTHF, problem.terms.query, problem.terms.layout);
     Rotation key = problem.terms.key;
     if (key.defined() && key.cos.dim() == 4 && key.cos.size(2) > 1) {  // of the keys' heads
       key = {for_query_heads(key.cos, heads), for_query_heads(key.sin, heads)};
     }
-    rotated_g_BSHF = rotated_features(keys.rows_BSHF, key, problem.terms.layout);
+    rotated_g_BSHF = rotated_features(g_BSHF, key, problem.terms.layout);
   }
   SumInput over{heads_first(rotated_f_BTHF), heads_first(rotated_g_BSHF), heads_first(problem.v_BSHD),
-                keys.maximum_BSH.defined() ? heads_first(keys.maximum_BSH) : at::Tensor()};
+                maximum_BSH.defined() ? heads_first(maximum_BSH) : at::Tensor()};
   SumInput under = over;
   under.v_BHSD = at::ones_like(over.v_BHSD.narrow(3, 0, 1));
   if (!config.rotate_denominator) {
     under.q_BHTF = heads_first(f_BTHF);
-    under.k_BHSF = heads_first(keys.rows_BSHF);
+    under.k_BHSF = heads_first(g_BSHF);
   }
   at::Tensor num_BHTD, den_BHT1;
   if (problem.call.direction == Direction::kCausal) {

@@ -4,12 +4,13 @@
 // keys.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 
-#include "known_values.h"
 #include "linear_attention_paths.h"
+#include "rf/nn/devices.h"
 #include "rf/ops/linear_attention.h"
 
 namespace rf::nn {
@@ -29,57 +30,49 @@ ops::Rotation rows_for(const ops::Rotation& rotation, const at::Tensor& features
   return {rotation.cos.to(dtype), rotation.sin.to(dtype)};
 }
 
-std::vector<int64_t> counts_of(const at::Tensor& ends) {
-  const at::Tensor lengths = ends.to(at::kCPU, at::kLong).diff().contiguous();
-  const auto* const first = cpu_data<int64_t>(lengths, "cu_seqlens");
-  return {first, first + lengths.numel()};
+at::Tensor offsets_of(const std::vector<int64_t>& lengths, at::Device device) {
+  std::vector<int64_t> offsets{0};
+  for (const int64_t length : lengths) offsets.push_back(offsets.back() + length);
+  return on_device(at::tensor(offsets, at::kLong), device);
 }
 
 // Features of packed sequences, computed sequence by sequence if the features of a key depend on other keys.
-LinearFeatures features_of_packed(const LinearProblem& problem, const ops::PackedSequences& packed) {
+LinearFeatures features_of_packed(const LinearProblem& problem, const SequenceLengths* packed) {
   const FeatureMap map = problem.config.feature_map;
   const bool depend = map == FeatureMap::kShen || map == FeatureMap::kShenOriginal || map == FeatureMap::kFavor;
-  if (!packed.defined() || !depend || packed.cu_seqlens_q.size(0) <= 2) return features_of(problem);
-  const std::vector<int64_t> queries = counts_of(packed.cu_seqlens_q), keys = counts_of(packed.cu_seqlens_k);
-  const auto q = problem.q_BTHD.split_with_sizes(queries, 1), k = problem.k_BSHD.split_with_sizes(keys, 1);
-  std::vector<at::Tensor> masks(keys.size());
-  if (problem.call.key_mask_BS.defined()) masks = problem.call.key_mask_BS.split_with_sizes(keys, 1);
+  if (packed == nullptr || !depend || packed->keys.size() <= 1) return features_of(problem);
   std::vector<at::Tensor> f, g, maxima;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (queries[i] == 0 && keys[i] == 0) continue;
-    LinearProblem own = problem;
-    own.q_BTHD = q[i], own.k_BSHD = k[i], own.call.key_mask_BS = masks[i];
+  for (const LinearProblem& own : split_sequences(problem, *packed)) {
+    if (own.q_BTHD.size(1) == 0 && own.k_BSHD.size(1) == 0) continue;
     const LinearFeatures features = features_of(own);
-    f.push_back(features.f_BTHF), g.push_back(features.keys.rows_BSHF);
-    if (features.keys.maximum_BSH.defined()) maxima.push_back(features.keys.maximum_BSH);
+    f.push_back(features.f_BTHF), g.push_back(features.g_BSHF);
+    if (features.maximum_BSH.defined()) maxima.push_back(features.maximum_BSH);
   }
   if (f.empty()) return features_of(problem);
-  return {at::cat(f, 1), {at::cat(g, 1), maxima.empty() ? at::Tensor() : at::cat(maxima, 1)}};
+  return {at::cat(f, 1), at::cat(g, 1), maxima.empty() ? at::Tensor() : at::cat(maxima, 1)};
 }
 
-// A call with a state, whose sums are extended by the call's keys.
-at::Tensor extend(LinearAttentionState& state, at::ScalarType dtype, const at::Tensor& q_BTHF, const at::Tensor& k_BSHF,
-                  const at::Tensor& v_BSHD, const ops::LinearAttentionOptions& options) {
-  const int64_t values = v_BSHD.size(3);
-  const std::vector<int64_t> shape = {q_BTHF.size(0), q_BTHF.size(2), q_BTHF.size(3), values};
-  const at::Tensor& exponents_BSH = options.key_exponents_BSH;
+// A call with a state, whose sums are extended by the call's keys. dtype: of the data.
+at::Tensor extend(LinearAttentionState& state, at::ScalarType dtype, ops::LinearAttentionCall& call) {
+  const int64_t values = call.v.size(3);
+  const std::vector<int64_t> shape = {call.q.size(0), call.q.size(2), call.q.size(3), values};
+  const at::Tensor& exponents_BSH = call.key_exponents_BSH;
   check_state(state, dtype, shape, exponents_BSH.defined());
-  at::Tensor sums = sums_of(state, shape, q_BTHF.device()), state_exponents;
+  call.state = sums_of(state, shape, call.q.device());
   if (exponents_BSH.defined()) {
-    state_exponents = state.maximum_BH.defined() ? state.maximum_BH.to(at::kDouble)
-                                                 : at::full({shape[0], shape[1]}, -INFINITY, sums.options());
+    call.state_exponents = state.maximum_BH.defined() ? state.maximum_BH.to(at::kDouble)
+                                                      : at::full({shape[0], shape[1]}, -INFINITY, call.state.options());
   }
-  const at::Tensor out = ops::linear_attention_kernel(q_BTHF, k_BSHF, v_BSHD, options, &sums, state_exponents);
-  state.sum_BHFD = sums.narrow(-1, 0, values);
-  state.norm_BHF1 = sums.narrow(-1, values, 1);
+  const at::Tensor out = ops::linear_attention_kernel(call);
+  state.sum_BHFD = call.state.narrow(-1, 0, values);
+  state.norm_BHF1 = call.state.narrow(-1, values, 1);
   if (exponents_BSH.defined() && exponents_BSH.size(1) > 0) state.maximum_BH = exponents_BSH.select(1, -1);
   return out;
 }
 
 }  // namespace
 
-at::Tensor kernel_linear_attention(const LinearProblem& given, at::ScalarType dtype,
-                                   const ops::PackedSequences& packed) {
+at::Tensor kernel_linear_attention(const LinearProblem& given, at::ScalarType dtype, const SequenceLengths* packed) {
   const LinearAttentionConfig& config = given.config;
   const at::ScalarType asked = given.q_BTHD.scalar_type();
   const bool rotates_before =
@@ -95,27 +88,29 @@ at::Tensor kernel_linear_attention(const LinearProblem& given, at::ScalarType dt
     problem.k_BSHD = for_query_heads(problem.k_BSHD, problem.q_BTHD.size(2));
     problem.v_BSHD = for_query_heads(problem.v_BSHD, problem.q_BTHD.size(2));
   }
-  at::Tensor q_BTHF = problem.q_BTHD, k_BSHF = problem.k_BSHD;
-  at::Tensor exponents_BSH;
+  ops::LinearAttentionCall call{.q = problem.q_BTHD,
+                                .k = problem.k_BSHD,
+                                .v = problem.v_BSHD,
+                                .feature_map = maps_inside ? "elu" : "given",
+                                .direction = problem.call.direction == Direction::kCausal ? "causal" : "bidirectional",
+                                .denominator = config.rotate_denominator ? "rotated" : "plain",
+                                .layout = problem.terms.layout,
+                                .key_mask_BS = problem.call.key_mask_BS,
+                                .eps = config.eps};
   if (!maps_inside) {
-    const auto [f_BTHF, keys] = features_of_packed(problem, packed);
-    q_BTHF = f_BTHF, k_BSHF = keys.rows_BSHF, exponents_BSH = keys.maximum_BSH;
+    const auto [f_BTHF, g_BSHF, maximum_BSH] = features_of_packed(problem, packed);
+    call.q = f_BTHF, call.k = g_BSHF, call.key_exponents_BSH = maximum_BSH;
   }
-  ops::LinearAttentionOptions options{.feature_map = maps_inside ? "elu" : "given"};
-  options.direction = problem.call.direction == Direction::kCausal ? "causal" : "bidirectional";
-  options.denominator = config.rotate_denominator ? "rotated" : "plain";
-  options.layout = problem.terms.layout;
   if (config.rope_site == RopeSite::kAfterMap) {
-    options.query = rows_for(problem.terms.query, q_BTHF);
-    options.key = rows_for(problem.terms.key, k_BSHF);
+    call.query = rows_for(problem.terms.query, call.q);
+    call.key = rows_for(problem.terms.key, call.k);
   }
-  options.key_mask_BS = problem.call.key_mask_BS;
-  options.eps = config.eps;
-  options.key_exponents_BSH = exponents_BSH;
-  options.packed = packed;
+  if (packed != nullptr) {
+    const at::Device device = call.q.device();
+    call.cu_seqlens = {offsets_of(packed->queries, device), offsets_of(packed->keys, device)};
+  }
   const at::Tensor out =
-      extends ? extend(*problem.call.state, ops::row_dtype(asked), q_BTHF, k_BSHF, problem.v_BSHD, options)
-              : ops::linear_attention_kernel(q_BTHF, k_BSHF, problem.v_BSHD, options);
+      extends ? extend(*problem.call.state, ops::row_dtype(asked), call) : ops::linear_attention_kernel(call);
   return out.to(asked);
 }
 

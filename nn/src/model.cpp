@@ -177,9 +177,9 @@ at::Tensor Model::Impl::sequence_logits(const at::Tensor& read_BC, const Output&
 
 at::Tensor Model::Impl::read_vector(const at::Tensor& hidden_BTC, const Input& input) const {
   if (config.classifier_pooling == "cls") return hidden_BTC.select(1, 0);
-  const at::Tensor read_BT = input.segments_BT.defined() ? input.segments_BT.ge(0)
-                             : input.mask_BT.defined()   ? input.mask_BT.ne(0)
-                                                         : at::Tensor();
+  const at::Tensor read_BT = input.sequence_ids_BT.defined() ? input.sequence_ids_BT.ge(0)
+                             : input.mask_BT.defined()       ? input.mask_BT.ne(0)
+                                                             : at::Tensor();
   if (!read_BT.defined()) return hidden_BTC.mean(1);
   const at::Tensor read_BT1 = on_device(read_BT, hidden_BTC.device()).unsqueeze(2).to(hidden_BTC.scalar_type());
   return (hidden_BTC * read_BT1).sum(1) / read_BT1.sum(1).clamp_min(1);

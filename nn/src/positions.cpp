@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "known_values.h"
+#include "packed_sequences.h"
 #include "rf/io/error.h"
 #include "rf/nn/devices.h"
 
@@ -40,20 +41,23 @@ void check_sequences(const at::Tensor& sequences, const at::Tensor& key_ids) {
   }
 }
 
-// A number for the sequence of each key, unique across rows.
+// A number for the sequence of each key, unique across rows, below twice the number of keys.
 at::Tensor sequence_numbers(const at::Tensor& sequences, int64_t batch) {
+  const at::Tensor ids_BS = sequences.to(at::kLong).expand({batch, -1});
+  if (const auto runs = cu_seqlens_of(ids_BS, ids_BS.size(1)); runs.defined())
+    return at::repeat_interleave(runs.k.diff());
   const at::Tensor row_B1 = at::arange(batch, at::dtype(at::kLong)).unsqueeze(1);
   const at::Tensor named_BS = sequences + row_B1 * (int64_t{1} << 32);
   return std::get<1>(at::_unique(named_BS, /*sorted=*/true, /*return_inverse=*/true)).flatten();
 }
 
-// The first position of each key's sequence and one past its last; sequence numbers are below batch * keys.
+// The first position of each key's sequence and one past its last.
 void set_sequences(TokenPositions& keys, const at::Tensor& sequences, const at::Tensor& number_N) {
   const int64_t tokens = keys.ids.size(1), batch = number_N.size(0) / tokens;
   const at::Tensor ids_BS = keys.ids.expand({batch, tokens});
   const at::Tensor is_padding_BS = sequences.lt(0);
   const auto reduced = [&](const char* how) {
-    const at::Tensor found_N = at::zeros({batch * tokens}, ids_BS.options())
+    const at::Tensor found_N = at::zeros({2 * batch * tokens}, ids_BS.options())
                                    .scatter_reduce(0, number_N, ids_BS.flatten(), how, /*include_self=*/false);
     return at::where(is_padding_BS, ids_BS, found_N.index_select(0, number_N).view({batch, tokens}));
   };
@@ -120,7 +124,7 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
       fail("positions", "queries must be the last keys of their rows, got {} queries and {} keys", queries,
            key_ids.size(1));
     }
-    positions.sequences_BS = sequences;
+    positions.sequence_ids_BS = sequences;
     positions.query.first = positions.key.first.narrow(1, skipped, queries);
     positions.query.end = positions.key.end.narrow(1, skipped, queries);
     return positions;
@@ -135,15 +139,6 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
     side->first = first_B1.expand({batch, tokens});
     side->end = (last_B1 + 1).expand({batch, tokens});
   }
-  return positions;
-}
-
-Positions packed_positions(const at::Tensor& ids, const at::Tensor& sequences_BT, const at::Tensor& ends_N) {
-  Positions positions;
-  positions.query = token_positions(ids, "query");
-  set_sequences(positions.query, sequences_BT, at::repeat_interleave(ends_N.diff()));
-  positions.key = positions.query;
-  positions.sequences_BS = sequences_BT;
   return positions;
 }
 

@@ -31,17 +31,15 @@ at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::
   return with_value_errors([&] {
     const TokenWindow window{left, right, prefix.value_or(at::Tensor())};
     DropoutKey key{.seed = static_cast<uint64_t>(seed)};
-    const AttentionDropout drop{.p = dropout, .key = &key};
     const Terms terms = terms_of({tensors, names, ranges, layout, scale});
     Positions where{token_positions(positions, "query"), {}};
     where.key = key_positions.is_same(positions) ? where.query : token_positions(key_positions, "key");
-    if (cu_seqlens) {
-      if (mask) fail("attention", "packed sequences must not have a mask, got cu_seqlens and a mask");
-      return packed_attention(q, k, v, terms, where, window, {*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)},
-                              kernel_of_name(kernel), drop);
-    }
-    const AttentionContext context(where, mask.value_or(at::Tensor()), window, kernel_of_name(kernel));
-    return attention(q, k, v, terms, context, drop);
+    if (cu_seqlens && mask) fail("attention", "packed sequences must not have a mask, got cu_seqlens and a mask");
+    const Kernel wanted = kernel_of_name(kernel);
+    const AttentionContext context =
+        cu_seqlens ? AttentionContext(where, CuSeqlens{*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)}, window, wanted)
+                   : AttentionContext(where, mask.value_or(at::Tensor()), window, wanted);
+    return attention(q, k, v, terms, context, dropout, &key);
   });
 }
 
@@ -73,20 +71,6 @@ Tensors written(const LinearAttentionState& state) {
   return tensors;
 }
 
-// attend(call) with the state, if given, taken from its list and put back.
-template <typename Attend>
-Attended with_state(bool causal, const MaybeTensor& key_mask, const MaybeTensor& sequences, const MaybeTensors& given,
-                    std::string_view kernel, const Attend& attend) {
-  LinearAttentionState state;
-  if (given) state = read_state(*given);
-  const at::Tensor out = attend({.direction = causal ? Direction::kCausal : Direction::kBidirectional,
-                                 .key_mask_BS = key_mask.value_or(at::Tensor()),
-                                 .sequences_BS = sequences.value_or(at::Tensor()),
-                                 .state = given ? &state : nullptr,
-                                 .kernel = kernel_of_name(kernel)});
-  return {out, written(state)};
-}
-
 Attended attend_once(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList tensors,
                      const std::vector<std::string>& names, at::IntArrayRef ranges, std::string_view layout,
                      std::optional<double> scale, std::string_view options, const MaybeTensor& projection, bool causal,
@@ -95,9 +79,15 @@ Attended attend_once(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return with_value_errors([&] {
     const LinearAttentionConfig config = parse_linear_attention({"linear", std::string(options)});
     const ops::Terms terms = terms_of({tensors, names, ranges, layout, scale});
-    return with_state(causal, key_mask, sequences, state, kernel, [&](const LinearAttentionCall& call) {
-      return linear_attention(q, k, v, terms, config, projection.value_or(at::Tensor()), call);
-    });
+    LinearAttentionState sums;
+    if (state) sums = read_state(*state);
+    const LinearAttentionCall call{.direction = causal ? Direction::kCausal : Direction::kBidirectional,
+                                   .key_mask_BS = key_mask.value_or(at::Tensor()),
+                                   .sequence_ids_BS = sequences.value_or(at::Tensor()),
+                                   .state = state ? &sums : nullptr,
+                                   .kernel = kernel_of_name(kernel)};
+    const at::Tensor out = linear_attention(q, k, v, terms, config, projection.value_or(at::Tensor()), call);
+    return Attended{out, written(sums)};
   });
 }
 

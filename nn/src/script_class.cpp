@@ -43,7 +43,7 @@ Input input_of(const TensorDict& tensors, const MaybeKey& key) {
   const std::map<std::string, at::Tensor*> members = {{"input_ids", &input.ids_BT},
                                                       {"attention_mask", &input.mask_BT},
                                                       {"token_type_ids", &input.types_BT},
-                                                      {"segments", &input.segments_BT},
+                                                      {"segments", &input.sequence_ids_BT},
                                                       {"positions", &input.positions_BT},
                                                       {"encoder_hidden", &input.encoder_hidden_BSC},
                                                       {"encoder_mask", &input.encoder_mask_BS}};

@@ -4,7 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 
-#include <map>
+#include <algorithm>
 #include <utility>
 
 #include "rf/io/error.h"
@@ -15,48 +15,7 @@ namespace rf::nn {
 
 namespace {
 
-using ops::DistanceTable;
-using ops::Rotation;
 using ops::Terms;
-
-// One function for each kind of term.
-template <class... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
-
-// Takes entries out of lists; the remaining entries are unknown.
-class Entries {
- public:
-  struct Entry {
-    at::Tensor tensor;
-    int64_t lo = 0, hi = 0;
-  };
-
-  explicit Entries(const ScriptTerms& given) {
-    if (given.names.size() != given.tensors.size() || given.ranges.size() != 2 * given.tensors.size()) {
-      fail("terms", "each tensor must have a name and a range, got {} tensors, {} names and {} numbers",
-           given.tensors.size(), given.names.size(), given.ranges.size());
-    }
-    for (size_t i = 0; i < given.names.size(); ++i) {
-      entries_.emplace(given.names[i], Entry{given.tensors[i], given.ranges[2 * i], given.ranges[2 * i + 1]});
-    }
-  }
-  Entry take(const std::string& name) {
-    const auto found = entries_.find(name);
-    if (found == entries_.end()) return {};
-    const Entry entry = found->second;
-    entries_.erase(found);
-    return entry;
-  }
-  void finish() const {
-    if (!entries_.empty())
-      fail("terms", "names must be those of terms, got {}", io::printable(entries_.begin()->first));
-  }
-
- private:
-  std::map<std::string, Entry> entries_;
-};
 
 // [1 or B, T], as encodings give them; for positions on several axes the highest axis, as in attention.
 at::Tensor position_ids(const at::Tensor& given) {
@@ -75,48 +34,47 @@ TensorDict named(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
 TermLists lists_of(const Terms& terms) {
   TermLists lists;
   auto& [tensors, names, ranges, layout, scale] = lists;
-  const auto add = [&](std::string name, const at::Tensor& tensor, int64_t lo = 0, int64_t hi = 0) {
+  const auto add = [&](const char* name, const at::Tensor& tensor, const ops::DistanceTable* table) {
+    if (!tensor.defined()) return;
     tensors.push_back(tensor);
-    names.push_back(std::move(name));
-    ranges.insert(ranges.end(), {lo, hi});
+    names.emplace_back(name);
+    ranges.insert(ranges.end(), {table == nullptr ? 0 : table->lo, table == nullptr ? 0 : table->hi});
   };
-  const auto add_term = Overloaded{
-      [&](const std::string& name, const Rotation& rotation) {
-        add(name + "_cos", rotation.cos);
-        add(name + "_sin", rotation.sin);
-      },
-      [&](const std::string& name, const DistanceTable& table) { add(name, table.rows, table.lo, table.hi); },
-      [&](const std::string& name, const at::Tensor& numbers) { add(name, numbers); }};
-  ops::for_each_term([&](const char* name, const char*, auto member) {
-    if ((terms.*member).defined()) add_term(name, terms.*member);
-  });
-  if (terms.query_positions.defined()) add("positions", terms.query_positions);
-  if (terms.key_positions.defined()) add("key_positions", terms.key_positions);
+  const auto places = ops::tensors_of(terms);
+  const auto tables = ops::tables_of(terms);
+  for (size_t i = 0; i < ops::kTerms; ++i) add(ops::kTermNames[i], *places[i], tables[i]);
+  add("positions", terms.query_positions, nullptr);
+  add("key_positions", terms.key_positions, nullptr);
   layout = terms.layout;
   scale = terms.scale;
   return lists;
 }
 
 Terms terms_of(const ScriptTerms& given) {
-  Entries entries(given);
+  if (given.names.size() != given.tensors.size() || given.ranges.size() != 2 * given.tensors.size()) {
+    fail("terms", "each tensor must have a name and a range, got {} tensors, {} names and {} numbers",
+         given.tensors.size(), given.names.size(), given.ranges.size());
+  }
   Terms terms;
-  const auto take =
-      Overloaded{[&](const std::string& name, Rotation& rotation) {
-                   rotation = {entries.take(name + "_cos").tensor, entries.take(name + "_sin").tensor};
-                   if (rotation.cos.defined() != rotation.sin.defined())
-                     fail("terms", "{} must have cos and sin, got one", name);
-                 },
-                 [&](const std::string& name, DistanceTable& table) {
-                   const Entries::Entry entry = entries.take(name);
-                   table = {entry.tensor, entry.lo, entry.hi};
-                 },
-                 [&](const std::string& name, at::Tensor& numbers) { numbers = entries.take(name).tensor; }};
-  ops::for_each_term([&](const char* name, const char*, auto member) { take(name, terms.*member); });
-  terms.query_positions = position_ids(entries.take("positions").tensor);
-  terms.key_positions = position_ids(entries.take("key_positions").tensor);
+  const auto places = ops::tensors_of(terms);
+  const auto tables = ops::tables_of(terms);
+  for (size_t i = 0; i < given.names.size(); ++i) {
+    const std::string& name = given.names[i];
+    if (name == "positions" || name == "key_positions") {
+      (name == "positions" ? terms.query_positions : terms.key_positions) = position_ids(given.tensors[i]);
+      continue;
+    }
+    const size_t place = static_cast<size_t>(std::ranges::find(ops::kTermNames, name) - ops::kTermNames.begin());
+    if (place == ops::kTerms) fail("terms", "names must be those of terms, got {}", io::printable(name));
+    *places[place] = given.tensors[i];
+    if (tables[place] != nullptr) tables[place]->lo = given.ranges[2 * i], tables[place]->hi = given.ranges[2 * i + 1];
+  }
+  for (const auto& [rotation, name] :
+       {std::pair{&terms.query, "query"}, {&terms.key, "key"}, {&terms.value, "value"}}) {
+    if (rotation->cos.defined() != rotation->sin.defined()) fail("terms", "{} must have cos and sin, got one", name);
+  }
   terms.layout = given.layout;
   terms.scale = given.scale;
-  entries.finish();
   return terms;
 }
 

@@ -33,7 +33,7 @@ at::Tensor appended(const at::Tensor& before_BS, const at::Tensor& x_BT) {
 // sequence.
 at::Tensor sequences_of(const Input& input) {
   if (input.ids_BT.size(0) == 0) return {};
-  if (input.segments_BT.defined()) return input.segments_BT.to(at::kLong);
+  if (input.sequence_ids_BT.defined()) return input.sequence_ids_BT.to(at::kLong);
   if (!input.mask_BT.defined()) return {};
   const at::Tensor shown = input.mask_BT.ne(0);
   if (shown.all().item<bool>()) return {};
@@ -43,8 +43,7 @@ at::Tensor sequences_of(const Input& input) {
 }  // namespace
 
 Input with_layout_on_cpu(Input input) {
-  for (at::Tensor* x :
-       {&input.mask_BT, &input.segments_BT, &input.ends_N, &input.positions_BT, &input.real_positions_BT}) {
+  for (at::Tensor* x : {&input.mask_BT, &input.sequence_ids_BT, &input.positions_BT, &input.real_positions_BT}) {
     *x = on_cpu(*x);
   }
   return input;
@@ -55,41 +54,39 @@ Tokens make_tokens(const Input& input, KeyValueCache* cache) {
   at::Tensor query_BT =
       input.positions_BT.defined() ? input.positions_BT : at::arange(before, before + tokens, at::dtype(at::kLong));
   if (query_BT.dim() == 1) query_BT = query_BT.unsqueeze(0);
-  at::Tensor sequences_BS = sequences_of(input), key_BS = query_BT;
-  bool packed = input.segments_BT.defined() && sequences_BS.defined();
+  at::Tensor sequence_ids_BS = sequences_of(input), key_BS = query_BT;
+  bool packed = input.sequence_ids_BT.defined() && sequence_ids_BS.defined();
   if (cache && before > 0) {
     key_BS = appended(cache->positions_BS, query_BT);
     packed = packed || cache->rows == KeyValueCache::Rows::kPacked;
-    if (sequences_BS.defined() || cache->sequences_BS.defined()) {
+    if (sequence_ids_BS.defined() || cache->sequence_ids_BS.defined()) {
       const auto of_one = [&](int64_t count) { return at::zeros({batch, count}, at::dtype(at::kLong)); };
-      sequences_BS = appended(cache->sequences_BS.defined() ? cache->sequences_BS : of_one(before),
-                              sequences_BS.defined() ? sequences_BS : of_one(tokens));
+      sequence_ids_BS = appended(cache->sequence_ids_BS.defined() ? cache->sequence_ids_BS : of_one(before),
+                                 sequence_ids_BS.defined() ? sequence_ids_BS : of_one(tokens));
     }
   }
   if (cache) {
     cache->batch = batch;
     cache->tokens = before + tokens;
     cache->positions_BS = key_BS;
-    cache->sequences_BS = sequences_BS;
+    cache->sequence_ids_BS = sequence_ids_BS;
     cache->rows = packed ? KeyValueCache::Rows::kPacked : KeyValueCache::Rows::kPadded;
   }
   Tokens result;
-  if (packed && before == 0) result.ends_N = input.ends_N;
-  result.positions = result.ends_N.defined() ? packed_positions(query_BT, sequences_BS, result.ends_N)
-                                             : make_positions(query_BT, key_BS, sequences_BS);
+  result.positions = make_positions(query_BT, key_BS, sequence_ids_BS);
   result.positions.for_device(input.ids_BT.device());
   result.positions.query.real = result.positions.key.real = input.real_positions_BT;
   if (packed) {
-    result.sequences_BS = sequences_BS;
-  } else if (sequences_BS.defined()) {
-    result.key_mask_BS = on_device(sequences_BS.ge(0), input.ids_BT.device());
+    result.sequence_ids_BS = sequence_ids_BS;
+  } else if (sequence_ids_BS.defined()) {
+    result.key_mask_BS = on_device(sequence_ids_BS.ge(0), input.ids_BT.device());
   }
   return result;
 }
 
 AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window) {
-  if (tokens.sequences_BS.defined()) {
-    return AttentionContext::packed(tokens.positions, tokens.sequences_BS, window, tokens.ends_N);
+  if (tokens.sequence_ids_BS.defined()) {
+    return AttentionContext::of_rows(tokens.positions, tokens.sequence_ids_BS, window);
   }
   const at::Tensor attend = tokens.key_mask_BS.defined() ? tokens.key_mask_BS.unsqueeze(1).unsqueeze(2) : at::Tensor();
   return {tokens.positions, attend, window};
@@ -120,7 +117,7 @@ void select_rows(KeyValueCache& cache, const at::Tensor& rows_N) {
     select(layer.cross_value_BSHD);
   }
   select_unless_shared(cache.positions_BS);
-  select(cache.sequences_BS);
+  select(cache.sequence_ids_BS);
   select(cache.encoder_mask_BS);
   cache.batch = rows_N.size(0);
 }

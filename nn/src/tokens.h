@@ -23,11 +23,10 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
 Input with_training_positions(const Input& input, const TrainingPositions& how, DropoutKey& key);
 
 struct Tokens {
-  Positions positions;      // queries: the new tokens; keys: cached and new tokens
-  at::Tensor key_mask_BS;   // bool, on the device of the ids; padding is false; undefined: no padding, or marked in
-                            // sequences_BS
-  at::Tensor sequences_BS;  // of packed rows, else undefined
-  at::Tensor ends_N;        // of their runs (Input::ends_N), if known
+  Positions positions;         // queries: the new tokens; keys: cached and new tokens
+  at::Tensor key_mask_BS;      // bool, on the device of the ids; padding is false; undefined: no padding, or marked in
+                               // sequence_ids_BS
+  at::Tensor sequence_ids_BS;  // of packed rows, else undefined
 };
 
 // Positions default to 0, 1, .., and continue after the cache; the new tokens are appended to the cache.

@@ -77,13 +77,13 @@ Input with_training_positions(const Input& input, const TrainingPositions& how, 
   check_on_cpu(drawn_BT, "positions");
   const bool is_real = how.kind == TrainingPositions::Kind::kAugmented;
   const at::Tensor real_BT = is_real ? drawn_BT.to(at::kDouble) : at::Tensor();
-  const at::Tensor segments_BT =
-      input.segments_BT.defined() ? input.segments_BT.to(at::kInt).contiguous() : at::Tensor();
+  const at::Tensor sequence_ids_BT =
+      input.sequence_ids_BT.defined() ? input.sequence_ids_BT.to(at::kInt).contiguous() : at::Tensor();
   Draws draws(Draws(key.seed).word() ^ static_cast<uint64_t>(key.next_stream()));
   for (int64_t row = 0; row < batch; ++row) {
     int64_t* const places = drawn_BT.mutable_data_ptr<int64_t>() + row * tokens;
     const int32_t* const segments =
-        segments_BT.defined() ? cpu_data<int32_t>(segments_BT, "segments") + row * tokens : nullptr;
+        sequence_ids_BT.defined() ? cpu_data<int32_t>(sequence_ids_BT, "segments") + row * tokens : nullptr;
     std::map<int32_t, std::vector<int64_t>> by_segment;  // its tokens, in order
     for (int64_t t = 0; t < tokens; ++t) by_segment[segments == nullptr ? 0 : segments[t]].push_back(t);
     for (const auto& [segment, of_segment] : by_segment) {

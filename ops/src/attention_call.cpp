@@ -6,16 +6,12 @@
 #include <vector>
 
 #include "layout.h"
+#include "qkv_call.h"
 
 namespace rf::ops {
 namespace {
 
 using SymSizes = std::vector<c10::SymInt>;
-
-void check_device(const AttentionCall& call, const at::Tensor& x, const char* name) {
-  TORCH_CHECK_VALUE(!x.defined() || x.device() == call.q.device(), "[attention] ", name,
-                    " must be on the device of q, ", call.q.device(), ", got ", x.device());
-}
 
 void check_positions(const AttentionCall& call, const at::Tensor& positions, const char* name,
                      const c10::SymInt& tokens) {
@@ -27,31 +23,14 @@ void check_positions(const AttentionCall& call, const at::Tensor& positions, con
                     "[attention] ", name, " must be [1 or ", batch, ", ", tokens, "], got ", positions.sym_sizes());
 }
 
-void check_ends(const at::Tensor& cu_seqlens, const char* name) {
-  if (!cu_seqlens.defined()) return;
-  const at::ScalarType type = cu_seqlens.scalar_type();
-  TORCH_CHECK_VALUE((type == at::kInt || type == at::kLong) && cu_seqlens.dim() == 1 && cu_seqlens.sym_size(0) >= 1,
-                    "[attention] ", name, " must be int32 or int64 [sequences + 1], got ", type, " ",
-                    cu_seqlens.sym_sizes());
-}
-
-void check_packed(const AttentionCall& call) {
-  const auto& [q, k] = call.packed;
-  check_ends(q, "cu_seqlens_q");
-  check_ends(k, "cu_seqlens_k");
-  TORCH_CHECK_VALUE(!q.defined() || !k.defined() || q.sym_size(0) == k.sym_size(0),
-                    "[attention] cu_seqlens_k must have the shape of cu_seqlens_q, ", q.sym_sizes(), ", got ",
-                    k.sym_sizes());
-}
-
 void check_prefix(const AttentionCall& call) {
   const at::Tensor& prefix = call.window.prefix;
   if (!prefix.defined()) return;
   const at::ScalarType type = prefix.scalar_type();
-  const c10::SymInt entries = call.packed.defined() ? call.packed.cu_seqlens_q.sym_size(0) - 1 : call.q.sym_size(0);
+  const c10::SymInt entries = entries_of(call);
   TORCH_CHECK_VALUE((type == at::kInt || type == at::kLong) && prefix.dim() == 1 && prefix.sym_size(0) == entries,
                     "[attention] prefix must be int32 or int64 [", entries, "], one for each ",
-                    call.packed.defined() ? "packed sequence" : "entry of the batch", ", got ", type, " ",
+                    call.cu_seqlens.defined() ? "packed sequence" : "entry of the batch", ", got ", type, " ",
                     prefix.sym_sizes());
 }
 
@@ -151,11 +130,11 @@ void check_mask(const AttentionCall& call) {
 void check_shapes(const AttentionCall& call) {
   parse_layout("attention", call.terms.layout);
   check_attention_devices(call);
-  check_qkv("attention", "head_dim", call.q, call.k, call.v);
+  check_qkv("attention", "head_dim", call);
   check_positions(call, call.query_positions, "query_positions", call.q.sym_size(1));
   check_positions(call, call.key_positions, "key_positions", call.k.sym_size(1));
   check_terms(call);
-  check_packed(call);
+  check_cu_seqlens("attention", call);
   check_prefix(call);
   check_mask(call);
 }
@@ -163,15 +142,8 @@ void check_shapes(const AttentionCall& call) {
 // core's arguments without the results. `address` points to the elements of a tensor, or is NULL for an undefined one.
 template <class Address>
 rf_attention_args described(const AttentionCall& call, const Address& address) {
-  rf_attention_args args{};
-  args.struct_size = sizeof args;
-  const at::Tensor &q = call.q, &k = call.k, &v = call.v;
-  args.dtype = *core_dtype(q.scalar_type());
-  args.batch = q.size(0), args.queries = q.size(1), args.heads = q.size(2), args.head_dim = q.size(3);
-  args.keys = k.size(1), args.key_heads = k.size(2), args.value_dim = v.size(3);
-  args.q = address(q), args.q_stride_b = q.stride(0), args.q_stride_t = q.stride(1), args.q_stride_h = q.stride(2);
-  args.k = address(k), args.k_stride_b = k.stride(0), args.k_stride_t = k.stride(1), args.k_stride_h = k.stride(2);
-  args.v = address(v), args.v_stride_b = v.stride(0), args.v_stride_t = v.stride(1), args.v_stride_h = v.stride(2);
+  auto args = qkv_args<rf_attention_args>(call, address);
+  args.head_dim = call.q.size(3);
   args.query_positions = call.query_positions.const_data_ptr<int64_t>();
   args.query_position_stride_b = call.query_positions.size(0) == 1 ? 0 : args.queries;
   args.key_positions = call.key_positions.const_data_ptr<int64_t>();
@@ -210,34 +182,19 @@ rf_attention_args described(const AttentionCall& call, const Address& address) {
   args.scale = terms.scale.value_or(1 / std::sqrt(static_cast<double>(args.head_dim)));
   if (call.window.left != -1) args.window |= RF_WINDOW_LEFT, args.window_left = call.window.left;
   if (call.window.right != -1) args.window |= RF_WINDOW_RIGHT, args.window_right = call.window.right;
-  args.cu_seqlens_q = static_cast<const int64_t*>(data_or_null(call.packed.cu_seqlens_q));
-  args.cu_seqlens_k = static_cast<const int64_t*>(data_or_null(call.packed.cu_seqlens_k));
-  args.sequences = args.cu_seqlens_q == nullptr ? 0 : call.packed.cu_seqlens_q.size(0) - 1;
   args.prefix = static_cast<const int64_t*>(data_or_null(call.window.prefix));
   return args;
 }
 
-// Positions, the ends of sequences and prefixes as core reads them.
+// Positions, offsets and prefixes as core reads them.
 void make_indices_readable(AttentionCall& call) {
-  call.query_positions = call.query_positions.cpu().contiguous();
-  call.key_positions = call.key_positions.cpu().contiguous();
-  for (at::Tensor* indices : {&call.packed.cu_seqlens_q, &call.packed.cu_seqlens_k, &call.window.prefix}) {
-    if (indices->defined()) *indices = indices->to(at::kCPU, at::kLong).contiguous();
+  for (at::Tensor* indices :
+       {&call.query_positions, &call.key_positions, &call.cu_seqlens.q, &call.cu_seqlens.k, &call.window.prefix}) {
+    make_readable(*indices);
   }
 }
 
 }  // namespace
-
-std::vector<int64_t> ranges_of(const Terms& terms) {
-  std::vector<int64_t> ranges;
-  for (const DistanceTable* table : tables_of(terms)) ranges.insert(ranges.end(), {table->lo, table->hi});
-  return ranges;
-}
-
-void set_ranges(Terms& terms, const std::vector<int64_t>& ranges) {
-  const int64_t* next = ranges.data();
-  for (DistanceTable* table : tables_of(terms)) table->lo = *next++, table->hi = *next++;
-}
 
 bool is_scores(const Terms& terms, const at::Tensor& x) {
 #define RF_SCORES(name, ...) || &x == &terms.name
@@ -268,13 +225,15 @@ void check_call(const AttentionCall& call) {
 
 void check_attention_devices(const AttentionCall& call) {
   const auto inputs = inputs_of(call);
-  for (size_t i = 0; i < kInputs; ++i) check_device(call, *inputs[i], kInputNames[i]);
-  check_device(call, call.query_positions, "query_positions");
-  check_device(call, call.key_positions, "key_positions");
-  check_device(call, call.packed.cu_seqlens_q, "cu_seqlens_q");
-  check_device(call, call.packed.cu_seqlens_k, "cu_seqlens_k");
-  check_device(call, call.window.prefix, "prefix");
-  check_device(call, call.mask, "mask");
+  for (size_t i = 0; i < kInputs; ++i) check_device("attention", kInputNames[i], *inputs[i], "q", call.q);
+  for (const auto& [x, name] : {std::pair{&call.query_positions, "query_positions"},
+                                {&call.key_positions, "key_positions"},
+                                {&call.cu_seqlens.q, "cu_seqlens_q"},
+                                {&call.cu_seqlens.k, "cu_seqlens_k"},
+                                {&call.window.prefix, "prefix"},
+                                {&call.mask, "mask"}}) {
+    check_device("attention", name, *x, "q", call.q);
+  }
 }
 
 void check_attention(const AttentionCall& call) {
@@ -307,8 +266,7 @@ AttentionCall made_contiguous(const AttentionCall& call) {
 rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> out, Borrowed<at::Tensor> log_sum) {
   const AttentionCall& call = *ready;
   rf_attention_args args = described(call, [](const at::Tensor& x) { return data_or_null(x); });
-  args.out = out->mutable_data_ptr();
-  args.out_stride_b = out->stride(0), args.out_stride_t = out->stride(1), args.out_stride_h = out->stride(2);
+  set_out(args, out);
   if (log_sum->numel() > 0) args.log_sum = log_sum->mutable_data_ptr<float>();
   if (call.mask.defined()) {
     // A mask of one row is passed as the same row for all queries: core recognises padding by the strides.
@@ -317,18 +275,14 @@ rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> 
     args.mask_stride_b = stride(0), args.mask_stride_h = stride(1);
     args.mask_stride_t = stride(2), args.mask_stride_s = stride(3);
   }
-  args.dropout = call.dropout.p;
-  args.seed = static_cast<uint64_t>(call.dropout.seed.expect_int());
-  args.stream = static_cast<uint64_t>(call.dropout.stream.expect_int());
+  args.dropout = call.dropout;
+  args.seed = static_cast<uint64_t>(call.seed.expect_int());
+  args.stream = static_cast<uint64_t>(call.stream.expect_int());
   return args;
 }
 
-rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<AttentionGradients> grads) {
-  rf_attention_grads g{};
-  g.struct_size = sizeof g;
-  g.out = grad_out->const_data_ptr();
-  g.out_stride_b = grad_out->stride(0), g.out_stride_t = grad_out->stride(1), g.out_stride_h = grad_out->stride(2);
-  g.q = mutable_or_null(grads->q), g.k = mutable_or_null(grads->k), g.v = mutable_or_null(grads->v);
+rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<AttentionCall> grads) {
+  auto g = qkv_grads<rf_attention_grads>(grad_out, grads->q, grads->k, grads->v);
   const Terms& terms = grads->terms;
 #define RF_ROTATION(name, ...) \
   g.name##_cos = mutable_or_null(terms.name.cos), g.name##_sin = mutable_or_null(terms.name.sin);

@@ -1,10 +1,9 @@
 // A call of roformer::attention_kernel: the tensors in it, their rules, and their conversion to core's arguments.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdint>
-#include <vector>
 
 #include "core_call.h"
 #include "rf/attention.h"
@@ -12,51 +11,30 @@
 
 namespace rf::ops {
 
-// The differentiable inputs, or their gradients, in one order: q, k, v, then the tensors of terms in the order of
-// rf/attention_terms.h, two for a rotation.
-#define RF_ROTATION(name, ...) #name "_cos", #name "_sin",
-#define RF_TERM(name, ...) #name,
-#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) #query_name, #key_name,
-inline constexpr std::array kInputNames = {"q", "k", "v",
-                                           RF_ATTENTION_TERMS(RF_ROTATION, RF_TERM, RF_TERM, RF_PAIR, RF_TERM)};
-#undef RF_ROTATION
-#undef RF_TERM
-#undef RF_PAIR
-inline constexpr size_t kInputs = kInputNames.size(), kTerms = kInputs - 3;
+// The differentiable inputs in one order: q, k, v, then the tensors of terms.
+inline constexpr size_t kInputs = 3 + kTerms;
+inline constexpr std::array kInputNames = [] {
+  std::array<const char*, kInputs> names = {"q", "k", "v"};
+  std::copy(kTermNames.begin(), kTermNames.end(), names.begin() + 3);
+  return names;
+}();
 
-struct AttentionGradients {
-  at::Tensor q, k, v;
-  Terms terms;
-};
-
-// Their places in an AttentionCall or in AttentionGradients; absent inputs are undefined.
-template <class Call>
-auto inputs_of(Call& call) {
-  auto& terms = call.terms;
-#define RF_ROTATION(name, ...) &terms.name.cos, &terms.name.sin,
-#define RF_TABLE(name, ...) &terms.name.rows,
-#define RF_NUMBERS(name, ...) &terms.name,
-#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) &terms.query_name, &terms.key_name,
-  return std::array{&call.q, &call.k, &call.v,
-                    RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR, RF_NUMBERS)};
-#undef RF_ROTATION
-#undef RF_TABLE
-#undef RF_NUMBERS
-#undef RF_PAIR
-}
-
-// The tables by distance, in the order of the list.
+// lo and hi of the tables by distance, in the order of the list.
 template <class AnyTerms>
-auto tables_of(AnyTerms& terms) {
-#define RF_TABLE(name, ...) &terms.name,
+auto ranges_of(AnyTerms& terms) {
+#define RF_TABLE(name, ...) &terms.name.lo, &terms.name.hi,
   return std::array{RF_ATTENTION_TERMS(RF_NO_TERM, RF_TABLE, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)};
 #undef RF_TABLE
 }
-inline constexpr size_t kRanges = 2 * std::tuple_size_v<decltype(tables_of(std::declval<Terms&>()))>;
 
-// Their lo and hi, in that order.
-std::vector<int64_t> ranges_of(const Terms& terms);
-void set_ranges(Terms& terms, const std::vector<int64_t>& ranges);
+// The differentiable inputs of a call, or their gradients in another one.
+template <class Call>
+auto inputs_of(Call& call) {
+  std::array<decltype(&call.q), kInputs> inputs = {&call.q, &call.k, &call.v};
+  const auto of_terms = tensors_of(call.terms);
+  std::copy(of_terms.begin(), of_terms.end(), inputs.end() - kTerms);
+  return inputs;
+}
 
 // Whether x is one of the terms whose numbers are added to scores, which are read through their strides.
 bool is_scores(const Terms& terms, const at::Tensor& x);
@@ -73,7 +51,7 @@ AttentionCall made_contiguous(const AttentionCall& call);
 // core's arguments for a call that made_contiguous returned. out and log_sum are the results of the forward,
 // contiguous; log_sum is empty for float64.
 rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> out, Borrowed<at::Tensor> log_sum);
-// grads: contiguous, undefined where not wanted. grad_out: its last dimension contiguous.
-rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<AttentionGradients> grads);
+// grads: contiguous inputs, undefined where not wanted. grad_out: its last dimension contiguous.
+rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<AttentionCall> grads);
 
 }  // namespace rf::ops

@@ -1,7 +1,5 @@
-// roformer::attention_kernel and its backward: schemas, and calls through the dispatcher.
+// roformer::attention_kernel and its backward: schemas and arguments.
 #pragma once
-
-#include <torch/library.h>
 
 #include <array>
 #include <string>
@@ -18,33 +16,22 @@ namespace rf::ops {
 std::string attention_schema();
 std::string attention_backward_schema();
 
-using Wanted = std::array<bool, kInputs>;
-using AttentionResult = std::tuple<at::Tensor, at::Tensor>;  // out and log_sum
+void for_each_argument(ArgumentsOf<AttentionCall> auto& call, const auto& visit) {
+  for (auto* x : {&call.q, &call.k, &call.v, &call.query_positions, &call.key_positions, &call.mask}) visit(*x);
+  visit(tensors_of(call.terms));
+  visit(ranges_of(call.terms));
+  visit(call.terms.layout), visit(call.terms.scale);
+  visit(call.window.left), visit(call.window.right);
+  visit(call.dropout), visit(call.seed), visit(call.stream);
+  visit(call.cu_seqlens.q), visit(call.cu_seqlens.k), visit(call.window.prefix);
+}
 
-// The backward's arguments before the forward's arguments.
-struct AttentionBackward {
-  at::Tensor grad_out, out, log_sum;
-  Wanted wanted{};
+struct AttentionOperator {
+  using Call = AttentionCall;
+  using Results = std::tuple<at::Tensor, at::Tensor>;         // out and log_sum
+  using Backward = BackwardArguments<2, kInputNames.size()>;  // with both results
+  static constexpr const char *kName = "roformer::attention_kernel",
+                              *kBackwardName = "roformer::attention_kernel_backward";
 };
-
-AttentionCall read_call(StackReader& stack);
-AttentionBackward read_backward(StackReader& stack);
-
-// Kernels for the dispatcher.
-template <AttentionResult (*kKernel)(const AttentionCall&)>
-void attention_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  StackReader reader(op, *stack);
-  auto [out, log_sum] = kKernel(read_call(reader));
-  reader.finish(std::move(out), std::move(log_sum));
-}
-template <std::vector<at::Tensor> (*kKernel)(const AttentionCall&, const AttentionBackward&)>
-void attention_backward_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  StackReader reader(op, *stack);
-  const AttentionBackward given = read_backward(reader);
-  reader.finish(kKernel(read_call(reader), given));
-}
-
-AttentionResult dispatch_attention(const AttentionCall& call);
-std::vector<at::Tensor> dispatch_attention_backward(const AttentionCall& call, const AttentionBackward& given);
 
 }  // namespace rf::ops

@@ -8,156 +8,117 @@
 // Each is the same operator, called through the dispatcher, so gradients of any order follow. Dropout is its own
 // transpose. rotate_autograd.cpp handles trained frequencies. Positions get no gradient, and forward-mode
 // differentiation is not supported.
-#include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/VariableTypeUtils.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
-
 #include "autograd.h"
 #include "dispatch.h"
 
 namespace rf::ops {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-void check_differentiable(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_no_tangent("rope", "x", x);
-  check_no_tangent("rope", "positions", positions);
-  check_no_tangent("rope", "freqs", options.freqs);
-  check_no_gradient("rope", "positions", positions);
+void check_differentiable(const RopeCall& call) {
+  check_no_tangent("rope", "x", call.x);
+  check_no_tangent("rope", "positions", call.positions);
+  check_no_tangent("rope", "freqs", call.freqs);
+  check_no_gradient("rope", "positions", call.positions);
 }
 
-bool frequencies_are_trained(const RopeOptions& options) { return options.freqs && needs_gradient(*options.freqs); }
+bool frequencies_are_trained(const RopeCall& call) { return call.freqs.defined() && needs_gradient(call.freqs); }
 
-// Saves positions, frequencies and the options of the transposed operator for the backward.
-void save_transposed(AutogradContext* ctx, const at::Tensor& positions, const RopeOptions& o) {
-  ctx->save_for_backward({positions, o.freqs.value_or(at::Tensor())});
-  ctx->saved_data["layout"] = std::string(o.layout);
-  ctx->saved_data["base"] = o.base;
-  ctx->saved_data["rotary_dim"] = o.rotary_dim;
-  ctx->saved_data["heads_first"] = o.heads_first;
-  ctx->saved_data["scale"] = o.direction == "inverse" ? 1.0 / o.scale : o.scale;
-  ctx->saved_data["direction"] = std::string(o.direction == "forward" ? "transpose" : "forward");
+// The call of the transposed operator.
+RopeCall transposed(RopeCall call) {
+  if (call.direction == "inverse") call.scale = 1.0 / call.scale;
+  call.direction = call.direction == "forward" ? "transpose" : "forward";
+  return call;
 }
+DropoutCall transposed(const DropoutCall& call) { return call; }
 
-at::Tensor apply_transposed(AutogradContext* ctx, const at::Tensor& grad) {
-  const variable_list saved = ctx->get_saved_variables();
-  auto& data = ctx->saved_data;
-  const std::string layout = data["layout"].toStringRef(), direction = data["direction"].toStringRef();
-  RopeOptions options;
-  options.layout = layout;
-  options.base = data["base"].toDouble();
-  if (saved[1].defined()) options.freqs = saved[1];
-  options.scale = data["scale"].toDouble();
-  options.rotary_dim = data["rotary_dim"].toOptional<int64_t>();
-  options.heads_first = data["heads_first"].toBool();
-  options.direction = direction;
-  return rope(grad, saved[0], options);
-}
-
-// One undefined gradient for each argument of forward, except the first tensor's.
-variable_list gradients(at::Tensor first, size_t arguments) {
-  variable_list result(arguments);
-  result[0] = std::move(first);
-  return result;
-}
-
-struct RopeFunction : torch::autograd::Function<RopeFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& positions,
-                            const RopeOptions& options) {
-    save_transposed(ctx, positions, options);
+// An operator that is linear in x. x: that of the call, where autograd finds it.
+template <class Operator>
+struct TransposableFunction : torch::autograd::Function<TransposableFunction<Operator>> {
+  using Call = typename Operator::Call;
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*x*/, const Call& call) {
+    save_transposed(ctx, call);
     const at::AutoDispatchBelowADInplaceOrView guard;
-    return rope(x, positions, options);
+    return std::get<0>(dispatch<Operator>(call));
+  }
+  static void save_transposed(AutogradContext* ctx, const Call& call) {
+    Call without_x = transposed(call);
+    without_x.x = at::Tensor();
+    save_call(ctx, without_x, {});
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return gradients(apply_transposed(ctx, grads[0]), 3);
+    std::array<at::Tensor, 0> none;
+    Call call = saved_call<Call>(ctx, none);
+    call.x = grads[0];
+    return {std::get<0>(dispatch<Operator>(call)), {}};
   }
 };
+using RopeFunction = TransposableFunction<RopeOperator>;
+using DropoutFunction = TransposableFunction<DropoutOperator>;
 
 struct RopeInplaceFunction : torch::autograd::Function<RopeInplaceFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& positions,
-                            const RopeOptions& options) {
-    save_transposed(ctx, positions, options);
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const RopeCall& call) {
+    RopeFunction::save_transposed(ctx, call);
     ctx->mark_dirty({x});
-    {
-      const at::AutoDispatchBelowADInplaceOrView guard;
-      rope_(x, positions, options);
-    }
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    dispatch<RopeInplaceOperator>(call);
     return x;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return gradients(apply_transposed(ctx, grads[0]), 3);
+    return RopeFunction::backward(ctx, grads);
   }
 };
 
-struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, double p, const c10::SymInt& seed,
-                            const c10::SymInt& stream) {
-    ctx->saved_data["p"] = p;
-    ctx->saved_data["seed"] = seed;
-    ctx->saved_data["stream"] = stream;
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return dispatch_dropout(x, p, seed, stream);
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    auto& data = ctx->saved_data;
-    return gradients(
-        dispatch_dropout(grads[0], data["p"].toDouble(), data["seed"].toSymInt(), data["stream"].toSymInt()), 4);
-  }
-};
-
-at::Tensor rope_autograd(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_differentiable(x, positions, options);
-  if (frequencies_are_trained(options)) return rope_by_rows(x, positions, options);
-  if (needs_gradient(x)) return RopeFunction::apply(x, positions, options);
+std::tuple<at::Tensor> rope_autograd(const RopeCall& call) {
+  check_differentiable(call);
+  if (frequencies_are_trained(call)) return rope_by_rows(call);
+  if (needs_gradient(call.x)) return RopeFunction::apply(call.x, call);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return rope(x, positions, options);
+  return dispatch<RopeOperator>(call);
 }
 
-void rope_autograd_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_differentiable(x, positions, options);
-  if (frequencies_are_trained(options)) {
-    torch::autograd::check_inplace(x, /*requires_grad=*/true);
-    x.copy_(rope_by_rows(x.clone(), positions, options));  // the gradient of freqs needs the original x
-    return;
+std::tuple<> rope_autograd_inplace(const RopeCall& call) {
+  check_differentiable(call);
+  if (frequencies_are_trained(call)) {
+    torch::autograd::check_inplace(call.x, /*requires_grad=*/true);
+    RopeCall copied = call;  // the gradient of freqs needs the original x
+    copied.x = call.x.clone();
+    call.x.copy_(rope_by_rows(copied));
+    return {};
   }
-  torch::autograd::check_inplace(x, needs_gradient(x));
-  if (needs_gradient(x)) {
-    RopeInplaceFunction::apply(x, positions, options);
-    return;
+  torch::autograd::check_inplace(call.x, needs_gradient(call.x));
+  if (needs_gradient(call.x)) {
+    RopeInplaceFunction::apply(call.x, call);
+    return {};
   }
   const at::AutoDispatchBelowAutograd guard;
-  rope_(x, positions, options);
+  return dispatch<RopeInplaceOperator>(call);
 }
 
 // The version of x counts its changes; autograd refuses a backward through a value that was overwritten.
-void rope_version_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+std::tuple<> rope_version_inplace(const RopeCall& call) {
   {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    rope_(x, positions, options);
+    dispatch<RopeInplaceOperator>(call);
   }
-  torch::autograd::increment_version(x);
+  torch::autograd::increment_version(call.x);
+  return {};
 }
 
-at::Tensor dropout_autograd(const at::Tensor& x, double p, c10::SymInt seed, c10::SymInt stream) {
-  check_no_tangent("dropout", "x", x);
-  if (needs_gradient(x)) return DropoutFunction::apply(x, p, seed, stream);
+std::tuple<at::Tensor> dropout_autograd(const DropoutCall& call) {
+  check_no_tangent("dropout", "x", call.x);
+  if (needs_gradient(call.x)) return DropoutFunction::apply(call.x, call);
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_dropout(x, p, seed, stream);
+  return dispatch<DropoutOperator>(call);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(roformer, Autograd, library) {
-  library.impl("rope", rope_kernel<at::Tensor, rope_autograd>);
-  library.impl("rope_", rope_kernel<void, rope_autograd_inplace>);
-  library.impl("dropout", dropout_autograd);
+  library.impl("rope", boxed<rope_autograd>());
+  library.impl("rope_", boxed<rope_autograd_inplace>());
+  library.impl("dropout", boxed<dropout_autograd>());
 }
 
-TORCH_LIBRARY_IMPL(roformer, ADInplaceOrView, library) {
-  library.impl("rope_", rope_kernel<void, rope_version_inplace>);
-}
+TORCH_LIBRARY_IMPL(roformer, ADInplaceOrView, library) { library.impl("rope_", boxed<rope_version_inplace>()); }
 
 }  // namespace rf::ops

@@ -69,30 +69,11 @@ static_assert(!std::is_convertible_v<const at::Tensor, Borrowed<at::Tensor>>);
 inline const void* data_or_null(Borrowed<at::Tensor> x) { return x->defined() ? x->const_data_ptr() : nullptr; }
 inline void* mutable_or_null(Borrowed<at::Tensor> x) { return x->defined() ? x->mutable_data_ptr() : nullptr; }
 
-// Rules that both kinds of attention share. width: the name of the last dimension of q and k.
-inline void check_qkv(const char* where, const char* width, const at::Tensor& q, const at::Tensor& k,
-                      const at::Tensor& v) {
-  TORCH_CHECK_VALUE(core_dtype(q.scalar_type()), "[", where, "] q must be float32, float64, bfloat16 or float16, got ",
-                    q.scalar_type());
-  for (const auto& [x, name] : {std::pair{&q, "q"}, {&k, "k"}, {&v, "v"}}) {
-    TORCH_CHECK_VALUE(x->dim() == 4 && x->scalar_type() == q.scalar_type(), "[", where, "] ", name,
-                      " must be [batch, tokens, heads, size] of ", q.scalar_type(), ", got ", x->scalar_type(), " ",
-                      x->sym_sizes());
-  }
-  TORCH_CHECK_VALUE(k.sym_size(0) == q.sym_size(0) && k.sym_size(3) == q.sym_size(3), "[", where,
-                    "] k must be [batch, keys, key_heads, ", width, "] to match q, ", q.sym_sizes(), ", got ",
-                    k.sym_sizes());
-  TORCH_CHECK_VALUE(v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) && v.sym_size(2) == k.sym_size(2),
-                    "[", where, "] v must be [batch, keys, key_heads, value_dim] to match k, ", k.sym_sizes(), ", got ",
-                    v.sym_sizes());
-}
-
-// x: a result of the forward, or its gradient; like: an empty one.
-inline void check_result(const char* where, const char* name, const at::Tensor& x, const at::Tensor& like) {
-  TORCH_CHECK_VALUE(
-      x.sym_sizes() == like.sym_sizes() && x.scalar_type() == like.scalar_type() && x.device() == like.device(), "[",
-      where, "] ", name, " must have the dtype and shape of the forward's, ", like.scalar_type(), " ", like.sym_sizes(),
-      ", got ", x.scalar_type(), " ", x.sym_sizes());
+// like_name: how messages call `like`.
+inline void check_device(const char* where, const char* name, const at::Tensor& x, const char* like_name,
+                         const at::Tensor& like) {
+  TORCH_CHECK_VALUE(!x.defined() || x.device() == like.device(), "[", where, "] ", name, " must be on the device of ",
+                    like_name, ", ", like.device(), ", got ", x.device());
 }
 
 // The gradients that are wanted; others are undefined.

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
+#include <string>
 #include <tuple>
+#include <type_traits>
 
 #include "dispatcher.h"
 #include "rf/ops/ops.h"
@@ -26,49 +27,71 @@ inline constexpr const char* kRopeTableSchema =
 // seed and stream are SymInt, so that a compiled training step is not specialised on the numbers of one step.
 inline constexpr const char* kDropoutSchema = "dropout(Tensor x, float p, SymInt seed, SymInt stream) -> Tensor";
 
-// Rotary position embedding (core/include/rf/rope.h has the equation).
-struct RopeOptions {
-  std::string_view layout;  // "pairs" or "halves"; no default
+// Rotary position embedding (core/include/rf/rope.h has the equation): the arguments of rope and rope_.
+struct RopeCall {
+  at::Tensor x, positions;
+  std::string layout;  // "pairs" or "halves"; no default
   double base = 10000.0;
-  std::optional<at::Tensor> freqs;         // float64 [R/2], in place of base; may be trained
+  at::Tensor freqs = {};                   // float64 [R/2], in place of base; may be trained
   double scale = 1.0;                      // multiplies cos and sin
-  std::optional<int64_t> rotary_dim;       // default: the whole head, or 2 * freqs
+  std::optional<int64_t> rotary_dim = {};  // default: the whole head, or 2 * freqs
   bool heads_first = false;                // x is [..,H,T,D] instead of [..,T,H,D]
-  std::string_view direction = "forward";  // "forward", "transpose" or "inverse"
+  std::string direction = "forward";       // "forward", "transpose" or "inverse"
 };
-
-template <class Result>
-using RopeSignature = Result(const at::Tensor& x, const at::Tensor& positions, std::string_view layout, double base,
-                             const std::optional<at::Tensor>& freqs, double scale, std::optional<int64_t> rotary_dim,
-                             bool heads_first, std::string_view direction);
-
-// Makes a kernel for the dispatcher from one that takes RopeOptions.
-template <class Result, Result (*kKernel)(const at::Tensor&, const at::Tensor&, const RopeOptions&)>
-Result rope_kernel(const at::Tensor& x, const at::Tensor& positions, std::string_view layout, double base,
-                   const std::optional<at::Tensor>& freqs, double scale, std::optional<int64_t> rotary_dim,
-                   bool heads_first, std::string_view direction) {
-  return kKernel(x, positions, {layout, base, freqs, scale, rotary_dim, heads_first, direction});
+void for_each_argument(ArgumentsOf<RopeCall> auto& call, const auto& visit) {
+  visit(call.x), visit(call.positions), visit(call.layout), visit(call.base), visit(call.freqs), visit(call.scale);
+  visit(call.rotary_dim), visit(call.heads_first), visit(call.direction);
 }
 
 // x: float32, float64, bfloat16 or float16, any strides with a contiguous last dimension (others are copied).
 // positions: [T] or [B,T], integers or float64. Gradients, of any order, to x and freqs. Result: a new contiguous
 // tensor of x's shape and dtype.
-at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
+struct RopeOperator {
+  using Call = RopeCall;
+  using Results = std::tuple<at::Tensor>;
+  static constexpr const char* kName = "roformer::rope";
+};
 // The same in place. As with PyTorch's in-place operators, autograd refuses a leaf that requires grad.
-void rope_(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
-
-// rope_table of rf/ops/ops.h with the operator's types.
-std::tuple<at::Tensor, at::Tensor> dispatch_rope_table(const at::Tensor& positions, const at::Tensor& freqs,
-                                                       const std::optional<at::Tensor>& freqs_lo, double scale,
-                                                       at::ScalarType dtype);
-
-// dropout of rf/ops/ops.h for any p, with the operator's types.
-at::Tensor dispatch_dropout(const at::Tensor& x, double p, c10::SymInt seed, c10::SymInt stream);
+struct RopeInplaceOperator {
+  using Call = RopeCall;
+  using Results = std::tuple<>;
+  static constexpr const char* kName = "roformer::rope_";
+};
 
 // The rules of rope's arguments.
-void check_rope_arguments(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
+void check_rope_arguments(const RopeCall& call);
 
-// rope composed of rope_table and rotate, so that gradients reach options.freqs, which must be set.
-at::Tensor rope_by_rows(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
+// rope composed of rope_table and rotate, so that gradients reach freqs, which must be defined.
+at::Tensor rope_by_rows(const RopeCall& call);
+
+// The arguments of rope_table.
+struct RopeTableCall {
+  at::Tensor positions, freqs, freqs_lo;
+  double scale = 1.0;
+  at::ScalarType dtype = at::kFloat;
+};
+void for_each_argument(ArgumentsOf<RopeTableCall> auto& call, const auto& visit) {
+  visit(call.positions), visit(call.freqs), visit(call.freqs_lo), visit(call.scale), visit(call.dtype);
+}
+struct RopeTableOperator {
+  using Call = RopeTableCall;
+  using Results = std::tuple<at::Tensor, at::Tensor>;  // cos and sin
+  static constexpr const char* kName = "roformer::rope_table";
+};
+
+// The arguments of dropout.
+struct DropoutCall {
+  at::Tensor x;
+  double p = 0;
+  c10::SymInt seed = 0, stream = 0;
+};
+void for_each_argument(ArgumentsOf<DropoutCall> auto& call, const auto& visit) {
+  visit(call.x), visit(call.p), visit(call.seed), visit(call.stream);
+}
+struct DropoutOperator {
+  using Call = DropoutCall;
+  using Results = std::tuple<at::Tensor>;
+  static constexpr const char* kName = "roformer::dropout";
+};
 
 }  // namespace rf::ops

@@ -50,8 +50,8 @@ rf_linear_args core_args(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor linear_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                       std::string_view activation) {
   check(x, weight);
-  check_parameter(kWhere, "bias", bias, weight.sym_size(0), x.device());
-  const at::Tensor y = empty_result(x, weight), ready = ready_parameter(bias, x);
+  check_parameter(kWhere, "bias", bias.value_or(at::Tensor()), weight.sym_size(0), x.device());
+  const at::Tensor y = empty_result(x, weight), ready = ready_parameter(bias.value_or(at::Tensor()), x);
   const RowView rows(x), weight_rows(weight);
   rf_linear_args args = core_args(x, weight);
   args.x = rows.data();
@@ -69,7 +69,7 @@ at::Tensor linear_cpu(const at::Tensor& x, const at::Tensor& weight, const Optio
 at::Tensor linear_meta(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                        std::string_view activation) {
   check(x, weight);
-  check_parameter(kWhere, "bias", bias, weight.sym_size(0), x.device());
+  check_parameter(kWhere, "bias", bias.value_or(at::Tensor()), weight.sym_size(0), x.device());
   parse_activation(activation);
   return empty_result(x, weight);
 }

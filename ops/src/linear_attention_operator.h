@@ -1,10 +1,8 @@
-// roformer::linear_attention_kernel and its backward: schemas, a call's arguments together, and calls through the
-// dispatcher.
+// roformer::linear_attention_kernel and its backward: schemas and arguments.
 #pragma once
 
 #include <array>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "dispatcher.h"
@@ -26,40 +24,21 @@ inline constexpr const char* kLinearAttentionBackwardSchema =
     "Tensor? query_sin=None, Tensor? key_cos=None, Tensor? key_sin=None, str layout=\"pairs\", Tensor? key_mask=None, "
     "float eps=0.0, Tensor? key_exponents=None, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None) -> Tensor[]";
 
-struct LinearAttentionCall : LinearAttentionOptions {
-  at::Tensor q, k, v;
-  at::Tensor state, state_exponents;  // of the forward
-};
-
-using LinearAttentionResult = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // out, denominators, state_after
-using LinearAttentionWanted = std::array<bool, 3>;
-
-// The backward's arguments before the forward's arguments.
-struct LinearAttentionBackward {
-  at::Tensor grad_out, out, denominators;
-  LinearAttentionWanted wanted{};
-};
-
-// With the state and its exponents, which are the forward's last arguments.
-LinearAttentionCall read_linear_call(StackReader& stack, bool is_forward);
-LinearAttentionBackward read_linear_backward(StackReader& stack);
-
-// Kernels for the dispatcher.
-template <LinearAttentionResult (*kKernel)(const LinearAttentionCall&)>
-void linear_attention_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  StackReader reader(op, *stack);
-  auto [out, denominators, state_after] = kKernel(read_linear_call(reader, true));
-  reader.finish(std::move(out), std::move(denominators), std::move(state_after));
-}
-template <std::vector<at::Tensor> (*kKernel)(const LinearAttentionCall&, const LinearAttentionBackward&)>
-void linear_attention_backward_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  StackReader reader(op, *stack);
-  const LinearAttentionBackward given = read_linear_backward(reader);
-  reader.finish(kKernel(read_linear_call(reader, false), given));
+void for_each_argument(ArgumentsOf<LinearAttentionCall> auto& call, const auto& visit) {
+  visit(call.q), visit(call.k), visit(call.v);
+  visit(call.feature_map), visit(call.direction), visit(call.denominator);
+  for (auto* x : {&call.query.cos, &call.query.sin, &call.key.cos, &call.key.sin}) visit(*x);
+  visit(call.layout), visit(call.key_mask_BS), visit(call.eps), visit(call.key_exponents_BSH);
+  visit(call.cu_seqlens.q), visit(call.cu_seqlens.k);
+  visit(call.state), visit(call.state_exponents);  // of the forward
 }
 
-LinearAttentionResult dispatch_linear_attention(const LinearAttentionCall& call);
-std::vector<at::Tensor> dispatch_linear_attention_backward(const LinearAttentionCall& call,
-                                                           const LinearAttentionBackward& given);
+struct LinearAttentionOperator {
+  using Call = LinearAttentionCall;
+  using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // out, denominators, state_after
+  using Backward = BackwardArguments<2, 3>;                        // with out and denominators
+  static constexpr const char *kName = "roformer::linear_attention_kernel",
+                              *kBackwardName = "roformer::linear_attention_kernel_backward";
+};
 
 }  // namespace rf::ops

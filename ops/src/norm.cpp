@@ -16,13 +16,12 @@ rf_norm_kind parse_kind(std::string_view kind) {
 }
 
 // The tensor that gives the result its shape and dtype.
-const at::Tensor& stream_of(const NormCall& call) { return call.residual ? *call.residual : call.x; }
+const at::Tensor& stream_of(const NormCall& call) { return call.residual.defined() ? call.residual : call.x; }
 
 void check(const NormCall& call) {
   const at::Tensor& x = call.x;
   check_rows(kWhere, "x", x);
-  if (call.residual) {
-    const at::Tensor& residual = *call.residual;
+  if (const at::Tensor& residual = call.residual; residual.defined()) {
     check_same(kWhere, "residual", residual, x);
     TORCH_CHECK_VALUE(residual.scalar_type() == x.scalar_type() ||
                           (residual.scalar_type() == at::kFloat && x.scalar_type() != at::kDouble),
@@ -50,7 +49,7 @@ struct Ready {
         bias(ready_parameter(call.bias, call.x)),
         gamma(ready_parameter(call.gamma, call.x)),
         beta(ready_parameter(call.beta, call.x)) {
-    if (call.residual) residual.emplace(*call.residual);
+    if (call.residual.defined()) residual.emplace(call.residual);
     args.struct_size = sizeof args;
     args.dtype = *core_dtype(call.x.scalar_type());
     args.stream_dtype = *core_dtype(stream_of(call).scalar_type());
@@ -71,12 +70,12 @@ struct Ready {
   }
 };
 
-at::Tensor norm_meta(const NormCall& call) {
+std::tuple<at::Tensor> norm_meta(const NormCall& call) {
   check(call);
   return empty_like_rows(stream_of(call));
 }
 
-at::Tensor norm_cpu(const NormCall& call) {
+std::tuple<at::Tensor> norm_cpu(const NormCall& call) {
   check(call);
   const at::Tensor y = at::empty(call.x.sizes(), stream_of(call).options());
   Ready ready(call);
@@ -86,37 +85,36 @@ at::Tensor norm_cpu(const NormCall& call) {
   return y;
 }
 
-using Wanted = std::array<bool, 5>;
+using Gradients = std::array<at::Tensor, 5>;
 
-std::array<OptionalTensor, 5> given_of(const NormCall& call) {
-  return {call.x, call.bias, call.residual, call.gamma, call.beta};
-}
+Gradients inputs_of(const NormCall& call) { return {call.x, call.bias, call.residual, call.gamma, call.beta}; }
 
 // Gradients of x and residual in their dtypes, of parameters in core's; undefined: not wanted.
-std::array<at::Tensor, 5> empty_gradients(const NormCall& call, const at::Tensor& grad, const Wanted& wanted) {
+Gradients empty_gradients(const NormOperator::Backward& given, const NormCall& call) {
   check(call);
-  check_same(kWhere, "grad", grad, call.x);
-  const auto given = given_of(call);
+  check_same(kWhere, "grad", given.grad, call.x);
+  const Gradients inputs = inputs_of(call);
   const bool is_parameter[] = {false, true, false, true, true};
-  std::array<at::Tensor, 5> grads;
+  Gradients grads;
   for (size_t i = 0; i < grads.size(); ++i) {
-    if (!wanted[i]) continue;
-    TORCH_CHECK_VALUE(given[i], "[norm] wanted must name arguments that are given, got the absent argument ", i);
-    const at::TensorOptions options = given[i]->options();
+    if (!given.wanted[i]) continue;
+    TORCH_CHECK_VALUE(inputs[i].defined(), "[norm] wanted must name arguments that are given, got the absent argument ",
+                      i);
+    const at::TensorOptions options = inputs[i].options();
     grads[i] =
-        at::empty_symint(given[i]->sym_sizes(), is_parameter[i] ? options.dtype(parameter_type(call.x)) : options);
+        at::empty_symint(inputs[i].sym_sizes(), is_parameter[i] ? options.dtype(parameter_type(call.x)) : options);
   }
   return grads;
 }
 
-std::vector<at::Tensor> backward_meta(const NormCall& call, const at::Tensor& grad, Wanted wanted) {
-  return of_wanted(empty_gradients(call, grad, wanted), given_of(call));
+std::vector<at::Tensor> backward_meta(const NormOperator::Backward& given, const NormCall& call) {
+  return of_wanted(empty_gradients(given, call), inputs_of(call));
 }
 
-std::vector<at::Tensor> backward_cpu(const NormCall& call, const at::Tensor& grad, Wanted wanted) {
-  const std::array<at::Tensor, 5> results = empty_gradients(call, grad, wanted);
+std::vector<at::Tensor> backward_cpu(const NormOperator::Backward& given, const NormCall& call) {
+  const Gradients results = empty_gradients(given, call);
   const Ready ready(call);
-  const RowView dy(grad.to(stream_of(call).scalar_type()));
+  const RowView dy(given.grad.to(stream_of(call).scalar_type()));
   rf_norm_grads grads{};
   grads.struct_size = sizeof grads;
   grads.y = dy.data();
@@ -128,36 +126,23 @@ std::vector<at::Tensor> backward_cpu(const NormCall& call, const at::Tensor& gra
   grads.gamma = mutable_or_null(results[3]);
   grads.beta = mutable_or_null(results[4]);
   call_core(rf_norm_backward, &ready.args, &grads);
-  return of_wanted(results, given_of(call));
+  return of_wanted(results, inputs_of(call));
 }
 
 }  // namespace
 
-at::Tensor dispatch_norm(const NormCall& c) {
-  using Signature = at::Tensor(const at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                               const OptionalTensor&, std::string_view, double, double, c10::SymInt, c10::SymInt);
-  static const auto op = find_operator<Signature>("roformer::norm");
-  return op.call(c.x, c.bias, c.residual, c.gamma, c.beta, c.kind, c.eps, c.dropout, c.seed, c.stream);
+at::Tensor norm(const at::Tensor& x, const NormOptions& options) {
+  return std::get<0>(dispatch<NormOperator>({options, x}));
 }
-
-std::vector<at::Tensor> dispatch_norm_backward(const NormCall& c, const at::Tensor& grad, Wanted wanted) {
-  using Signature = std::vector<at::Tensor>(const at::Tensor&, Wanted, const at::Tensor&, const OptionalTensor&,
-                                            const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                                            std::string_view, double, double, c10::SymInt, c10::SymInt);
-  static const auto op = find_operator<Signature>("roformer::norm_backward");
-  return op.call(grad, wanted, c.x, c.bias, c.residual, c.gamma, c.beta, c.kind, c.eps, c.dropout, c.seed, c.stream);
-}
-
-at::Tensor norm(const at::Tensor& x, const NormOptions& options) { return dispatch_norm({options, x}); }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) {
-  library.impl("norm", NormKernel<norm_cpu>::run);
-  library.impl("norm_backward", NormKernel<backward_cpu>::run);
+  library.impl("norm", boxed<norm_cpu>());
+  library.impl("norm_backward", boxed<backward_cpu>());
 }
 
 TORCH_LIBRARY_IMPL(roformer, Meta, library) {
-  library.impl("norm", NormKernel<norm_meta>::run);
-  library.impl("norm_backward", NormKernel<backward_meta>::run);
+  library.impl("norm", boxed<norm_meta>());
+  library.impl("norm_backward", boxed<backward_meta>());
 }
 
 }  // namespace rf::ops

@@ -29,12 +29,8 @@ rf_rope_direction parse_direction(std::string_view direction) {
       {{"forward", RF_ROPE_FORWARD}, {"transpose", RF_ROPE_TRANSPOSE}, {"inverse", RF_ROPE_INVERSE}});
 }
 
-void check_device(const at::Tensor& x, const at::Tensor& other, const char* name) {
-  TORCH_CHECK_VALUE(other.device() == x.device(), "[rope] ", name, " must be on the device of x, ", x.device(),
-                    ", got ", other.device());
-}
-
-void check_data(const at::Tensor& x, const RopeOptions& o) {
+void check_data(const RopeCall& o) {
+  const at::Tensor& x = o.x;
   TORCH_CHECK_VALUE(core_dtype(x.scalar_type()), "[rope] x must be float32, float64, bfloat16 or float16, got ",
                     x.scalar_type());
   TORCH_CHECK_VALUE(x.dim() >= 3, "[rope] x must be ",
@@ -42,22 +38,22 @@ void check_data(const at::Tensor& x, const RopeOptions& o) {
                     ", got a tensor of ", x.dim(), " dimensions");
 }
 
-void check_frequencies(const at::Tensor& x, const RopeOptions& o) {
+void check_frequencies(const RopeCall& o) {
   TORCH_CHECK_VALUE(std::isfinite(o.scale) && o.scale != 0, "[rope] scale must be finite and not 0, got ", o.scale);
-  const c10::SymInt head_dim = x.sym_size(-1);
-  if (o.freqs) {
-    check_device(x, *o.freqs, "freqs");
-    TORCH_CHECK_VALUE(o.base == RopeOptions{}.base, "[rope] base must not be given together with freqs, got base ",
+  const c10::SymInt head_dim = o.x.sym_size(-1);
+  if (o.freqs.defined()) {
+    check_device("rope", "freqs", o.freqs, "x", o.x);
+    TORCH_CHECK_VALUE(o.base == RopeCall{}.base, "[rope] base must not be given together with freqs, got base ",
                       o.base);
-    TORCH_CHECK_VALUE(o.freqs->scalar_type() == at::kDouble && o.freqs->dim() == 1 && o.freqs->sym_size(0) > 0,
-                      "[rope] freqs must be float64 of shape [rotary_dim/2], got ", o.freqs->scalar_type(),
-                      " of shape ", o.freqs->sym_sizes());
-    const c10::SymInt rotated = 2 * o.freqs->sym_size(0);
+    TORCH_CHECK_VALUE(o.freqs.scalar_type() == at::kDouble && o.freqs.dim() == 1 && o.freqs.sym_size(0) > 0,
+                      "[rope] freqs must be float64 of shape [rotary_dim/2], got ", o.freqs.scalar_type(), " of shape ",
+                      o.freqs.sym_sizes());
+    const c10::SymInt rotated = 2 * o.freqs.sym_size(0);
     TORCH_CHECK_VALUE(!o.rotary_dim || rotated == *o.rotary_dim,
                       "[rope] rotary_dim must be twice the number of freqs, ", rotated, ", or not given, got ",
                       o.rotary_dim.value_or(0));
     TORCH_CHECK_VALUE(rotated <= head_dim, "[rope] freqs must be at most head_dim/2 = ", head_dim / 2, " numbers, got ",
-                      o.freqs->sym_size(0));
+                      o.freqs.sym_size(0));
     return;
   }
   TORCH_CHECK_VALUE(std::isfinite(o.base) && o.base > 0, "[rope] base must be finite and > 0, got ", o.base);
@@ -66,8 +62,9 @@ void check_frequencies(const at::Tensor& x, const RopeOptions& o) {
                     "[rope] rotary_dim must be even, >= 2 and <= ", head_dim, " (the size of a head), got ", rotated);
 }
 
-void check_positions(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
-  check_device(x, positions, "positions");
+void check_positions(const RopeCall& o) {
+  const at::Tensor &x = o.x, &positions = o.positions;
+  check_device("rope", "positions", positions, "x", x);
   const at::ScalarType type = positions.scalar_type();
   TORCH_CHECK_VALUE(at::isIntegralType(type, /*includeBool=*/false) || type == at::kDouble,
                     "[rope] positions must be integers or float64, got ", type);
@@ -104,9 +101,9 @@ struct RopeKey {
   bool operator==(const RopeKey&) const = default;
 };
 
-RopeKey key_of(const at::Tensor& x, const RopeOptions& o) {
-  if (!o.freqs) return {o.base, {}, o.rotary_dim.value_or(x.size(-1)), o.scale};
-  const at::Tensor freqs = o.freqs->contiguous();
+RopeKey key_of(const RopeCall& o) {
+  if (!o.freqs.defined()) return {o.base, {}, o.rotary_dim.value_or(o.x.size(-1)), o.scale};
+  const at::Tensor freqs = o.freqs.contiguous();
   const double* first = freqs.const_data_ptr<double>();
   return {0.0, {first, first + freqs.numel()}, 2 * freqs.numel(), o.scale};
 }
@@ -146,7 +143,7 @@ std::shared_ptr<rf_rope> find_rope(const RopeKey& key) {
   return entries.front().second;
 }
 
-void apply(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor& positions, const RopeOptions& o) {
+void apply(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor& positions, const RopeCall& o) {
   const bool whole = positions.scalar_type() != at::kDouble;
   const at::Tensor ids = (whole ? positions.to(at::kLong) : positions).contiguous();
   auto args = data_args<rf_rope_args>(x_BTHD, y_BTHD);
@@ -158,63 +155,57 @@ void apply(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor&
     args.positions_i64 = ids.const_data_ptr<int64_t>();
   }
   args.position_stride_b = ids.dim() == 2 ? ids.size(1) : 0;
-  call_core(rf_rope_apply, find_rope(key_of(x_BTHD, o)).get(), &args);
+  call_core(rf_rope_apply, find_rope(key_of(o)).get(), &args);
 }
 
-at::Tensor rope_cpu(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_rope_arguments(x, positions, options);
+std::tuple<at::Tensor> rope_cpu(const RopeCall& call) {
+  check_rope_arguments(call);
+  const at::Tensor& x = call.x;
   at::Tensor y = at::empty(x.sizes(), x.options());
-  if (y.numel() > 0) apply(as_BTHD(x, options.heads_first), as_BTHD(y, options.heads_first), positions, options);
+  if (y.numel() > 0) apply(as_BTHD(x, call.heads_first), as_BTHD(y, call.heads_first), call.positions, call);
   return y;
 }
 
-void rope_cpu_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_rope_arguments(x, positions, options);
+std::tuple<> rope_cpu_inplace(const RopeCall& call) {
+  check_rope_arguments(call);
+  const at::Tensor &x = call.x, &positions = call.positions;
   at::assert_no_internal_overlap(x);
-  if (x.numel() == 0) return;
-  const at::Tensor x_BTHD = as_BTHD(x, options.heads_first);
+  if (x.numel() == 0) return {};
+  const at::Tensor x_BTHD = as_BTHD(x, call.heads_first);
   // Positions that share the memory of x are read before the call changes it.
-  apply(x_BTHD, x_BTHD, positions.is_alias_of(x) ? positions.clone() : positions, options);
-  if (!x_BTHD.is_alias_of(x)) x.copy_((options.heads_first ? x_BTHD.transpose(1, 2) : x_BTHD).reshape(x.sizes()));
+  apply(x_BTHD, x_BTHD, positions.is_alias_of(x) ? positions.clone() : positions, call);
+  if (!x_BTHD.is_alias_of(x)) x.copy_((call.heads_first ? x_BTHD.transpose(1, 2) : x_BTHD).reshape(x.sizes()));
+  return {};
 }
 
-at::Tensor rope_meta(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_rope_arguments(x, positions, options);
-  return at::empty_symint(x.sym_sizes(), x.options());
+std::tuple<at::Tensor> rope_meta(const RopeCall& call) {
+  check_rope_arguments(call);
+  return at::empty_symint(call.x.sym_sizes(), call.x.options());
 }
 
-void rope_meta_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_rope_arguments(x, positions, options);
+std::tuple<> rope_meta_inplace(const RopeCall& call) {
+  check_rope_arguments(call);
+  return {};
 }
 
 }  // namespace
 
-void check_rope_arguments(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  parse_layout("rope", options.layout);
-  parse_direction(options.direction);
-  check_data(x, options);
-  check_frequencies(x, options);
-  check_positions(x, positions, options);
-}
-
-at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
-  static const auto op = find_operator<RopeSignature<at::Tensor>>("roformer::rope");
-  return op.call(x, positions, o.layout, o.base, o.freqs, o.scale, o.rotary_dim, o.heads_first, o.direction);
-}
-
-void rope_(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
-  static const auto op = find_operator<RopeSignature<void>>("roformer::rope_");
-  op.call(x, positions, o.layout, o.base, o.freqs, o.scale, o.rotary_dim, o.heads_first, o.direction);
+void check_rope_arguments(const RopeCall& call) {
+  parse_layout("rope", call.layout);
+  parse_direction(call.direction);
+  check_data(call);
+  check_frequencies(call);
+  check_positions(call);
 }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) {
-  library.impl("rope", rope_kernel<at::Tensor, rope_cpu>);
-  library.impl("rope_", rope_kernel<void, rope_cpu_inplace>);
+  library.impl("rope", boxed<rope_cpu>());
+  library.impl("rope_", boxed<rope_cpu_inplace>());
 }
 
 TORCH_LIBRARY_IMPL(roformer, Meta, library) {
-  library.impl("rope", rope_kernel<at::Tensor, rope_meta>);
-  library.impl("rope_", rope_kernel<void, rope_meta_inplace>);
+  library.impl("rope", boxed<rope_meta>());
+  library.impl("rope_", boxed<rope_meta_inplace>());
 }
 
 }  // namespace rf::ops

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,8 +22,7 @@ constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
 constexpr int64_t kThreadElements = 4096;
 
 void check_freqs(const at::Tensor& positions, const at::Tensor& freqs, const char* name) {
-  TORCH_CHECK_VALUE(freqs.device() == positions.device(), "[rope_table] ", name,
-                    " must be on the device of positions, ", positions.device(), ", got ", freqs.device());
+  check_device("rope_table", name, freqs, "positions", positions);
   bool fits = freqs.dim() == 1 || freqs.dim() == positions.dim() + 1;
   for (int64_t d = 0; fits && d + 1 < freqs.dim(); ++d) {
     fits = freqs.sym_size(d) == 1 || freqs.sym_size(d) == positions.sym_size(d);
@@ -34,17 +32,16 @@ void check_freqs(const at::Tensor& positions, const at::Tensor& freqs, const cha
                     positions.sym_sizes(), " or 1, got ", freqs.scalar_type(), " of shape ", freqs.sym_sizes());
 }
 
-void check_arguments(const at::Tensor& positions, const at::Tensor& freqs, const std::optional<at::Tensor>& freqs_lo,
-                     double scale, at::ScalarType dtype) {
+void check_arguments(const RopeTableCall& call) {
+  const auto& [positions, freqs, freqs_lo, scale, dtype] = call;
   const at::ScalarType type = positions.scalar_type();
   TORCH_CHECK_VALUE(at::isIntegralType(type, /*includeBool=*/false) || type == at::kDouble,
                     "[rope_table] positions must be integers or float64, got ", type);
   check_freqs(positions, freqs, "freqs");
-  if (freqs_lo) {
-    check_freqs(positions, *freqs_lo, "freqs_lo");
-    TORCH_CHECK_VALUE(freqs_lo->sym_sizes() == freqs.sym_sizes(),
-                      "[rope_table] freqs_lo must have the shape of freqs, ", freqs.sym_sizes(), ", got ",
-                      freqs_lo->sym_sizes());
+  if (freqs_lo.defined()) {
+    check_freqs(positions, freqs_lo, "freqs_lo");
+    TORCH_CHECK_VALUE(freqs_lo.sym_sizes() == freqs.sym_sizes(), "[rope_table] freqs_lo must have the shape of freqs, ",
+                      freqs.sym_sizes(), ", got ", freqs_lo.sym_sizes());
   }
   TORCH_CHECK_VALUE(std::isfinite(scale) && scale != 0, "[rope_table] scale must be finite and not 0, got ", scale);
   TORCH_CHECK_VALUE(dtype == at::kFloat || dtype == at::kDouble, "[rope_table] dtype must be float32 or float64, got ",
@@ -72,7 +69,7 @@ struct Groups {
   int64_t count = 1, tokens = 1;
 };
 
-Groups group_tokens(const at::Tensor& positions, const at::Tensor& freqs, const std::optional<at::Tensor>& freqs_lo) {
+Groups group_tokens(const at::Tensor& positions, const at::Tensor& freqs, const at::Tensor& freqs_lo) {
   Groups groups;
   int64_t outer = freqs.dim() - 1;  // dimensions of positions in which frequencies differ
   while (outer > 0 && freqs.size(outer - 1) == 1) --outer;
@@ -82,7 +79,7 @@ Groups group_tokens(const at::Tensor& positions, const at::Tensor& freqs, const 
     if (d < outer) shape[d] = positions.size(d);
   }
   groups.hi = freqs.expand(shape).contiguous();
-  if (freqs_lo) groups.lo = freqs_lo->expand(shape).contiguous();
+  if (freqs_lo.defined()) groups.lo = freqs_lo.expand(shape).contiguous();
   return groups;
 }
 
@@ -112,10 +109,9 @@ void fill(const Groups& groups, double scale, const at::Tensor& positions, const
   at::parallel_for(0, groups.count, kThreadElements / elements, fill_groups);
 }
 
-std::tuple<at::Tensor, at::Tensor> rope_table_cpu(const at::Tensor& positions, const at::Tensor& freqs,
-                                                  const std::optional<at::Tensor>& freqs_lo, double scale,
-                                                  at::ScalarType dtype) {
-  check_arguments(positions, freqs, freqs_lo, scale, dtype);
+RopeTableOperator::Results rope_table_cpu(const RopeTableCall& call) {
+  check_arguments(call);
+  const auto& [positions, freqs, freqs_lo, scale, dtype] = call;
   std::vector<int64_t> shape(positions.sizes().begin(), positions.sizes().end());
   shape.push_back(freqs.size(-1));
   const at::Tensor cos = at::empty(shape, freqs.options().dtype(dtype)), sin = at::empty_like(cos);
@@ -130,34 +126,24 @@ std::tuple<at::Tensor, at::Tensor> rope_table_cpu(const at::Tensor& positions, c
   return {cos, sin};
 }
 
-std::tuple<at::Tensor, at::Tensor> rope_table_meta(const at::Tensor& positions, const at::Tensor& freqs,
-                                                   const std::optional<at::Tensor>& freqs_lo, double scale,
-                                                   at::ScalarType dtype) {
-  check_arguments(positions, freqs, freqs_lo, scale, dtype);
-  std::vector<c10::SymInt> shape = positions.sym_sizes().vec();
-  shape.push_back(freqs.sym_size(-1));
-  const at::TensorOptions options = freqs.options().dtype(dtype);
+RopeTableOperator::Results rope_table_meta(const RopeTableCall& call) {
+  check_arguments(call);
+  std::vector<c10::SymInt> shape = call.positions.sym_sizes().vec();
+  shape.push_back(call.freqs.sym_size(-1));
+  const at::TensorOptions options = call.freqs.options().dtype(call.dtype);
   return {at::empty_symint(shape, options), at::empty_symint(shape, options)};
 }
 
 }  // namespace
 
-std::tuple<at::Tensor, at::Tensor> dispatch_rope_table(const at::Tensor& positions, const at::Tensor& freqs,
-                                                       const std::optional<at::Tensor>& freqs_lo, double scale,
-                                                       at::ScalarType dtype) {
-  static const auto op = find_operator<decltype(dispatch_rope_table)>("roformer::rope_table");
-  return op.call(positions, freqs, freqs_lo, scale, dtype);
-}
-
 std::pair<at::Tensor, at::Tensor> rope_table(const at::Tensor& positions, const at::Tensor& freqs,
                                              const at::Tensor& freqs_lo, double scale, at::ScalarType dtype) {
-  const std::optional<at::Tensor> lo = freqs_lo.defined() ? std::optional(freqs_lo) : std::nullopt;
-  const auto [cos, sin] = dispatch_rope_table(positions, freqs, lo, scale, dtype);
+  const auto [cos, sin] = dispatch<RopeTableOperator>({positions, freqs, freqs_lo, scale, dtype});
   return {cos, sin};
 }
 
-TORCH_LIBRARY_IMPL(roformer, CPU, library) { library.impl("rope_table", rope_table_cpu); }
+TORCH_LIBRARY_IMPL(roformer, CPU, library) { library.impl("rope_table", boxed<rope_table_cpu>()); }
 
-TORCH_LIBRARY_IMPL(roformer, Meta, library) { library.impl("rope_table", rope_table_meta); }
+TORCH_LIBRARY_IMPL(roformer, Meta, library) { library.impl("rope_table", boxed<rope_table_meta>()); }
 
 }  // namespace rf::ops

@@ -20,8 +20,7 @@ rf_rope_direction parse_direction(std::string_view direction) {
 }
 
 void check_rows(const at::Tensor& x, const at::Tensor& rows, const char* name) {
-  TORCH_CHECK_VALUE(rows.device() == x.device(), "[rotate] ", name, " must be on the device of x, ", x.device(),
-                    ", got ", rows.device());
+  check_device("rotate", name, rows, "x", x);
   TORCH_CHECK_VALUE(rows.scalar_type() == row_dtype(x.scalar_type()), "[rotate] ", name, " must be ",
                     row_dtype(x.scalar_type()), " for x of ", x.scalar_type(), ", got ", rows.scalar_type());
   const c10::SymInt batch = x.sym_size(0), tokens = x.sym_size(1);

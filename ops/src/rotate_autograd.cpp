@@ -12,9 +12,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/slice.h>
-#include <torch/csrc/autograd/VariableTypeUtils.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include "autograd.h"
 #include "dispatch.h"
@@ -22,9 +19,6 @@
 
 namespace rf::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 // The elements a and b of every pair, [.., R/2] each, in the dtype of the rows.
 struct PairElements {
@@ -72,11 +66,10 @@ struct RotateFunction : torch::autograd::Function<RotateFunction> {
 };
 
 struct RopeTableFunction : torch::autograd::Function<RopeTableFunction> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& positions, const at::Tensor& freqs,
-                               const std::optional<at::Tensor>& freqs_lo, double scale, at::ScalarType dtype) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& freqs, const RopeTableCall& call) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    const auto [cos, sin] = dispatch_rope_table(positions, freqs, freqs_lo, scale, dtype);
-    ctx->save_for_backward({positions, cos, sin});
+    const auto [cos, sin] = dispatch<RopeTableOperator>(call);
+    ctx->save_for_backward({call.positions, cos, sin});
     ctx->saved_data["shape"] = freqs.sym_sizes();
     return {cos, sin};
   }
@@ -86,7 +79,7 @@ struct RopeTableFunction : torch::autograd::Function<RopeTableFunction> {
     const at::Tensor position = saved[0].to(at::kDouble).unsqueeze(-1);
     const at::Tensor cos = saved[1].to(at::kDouble), sin = saved[2].to(at::kDouble);
     const at::Tensor dangle = cos * grads[1] - sin * grads[0];
-    return {{}, (dangle * position).sum_to_size_symint(ctx->saved_data["shape"].toSymIntVector()), {}, {}, {}};
+    return {(dangle * position).sum_to_size_symint(ctx->saved_data["shape"].toSymIntVector()), {}};
   }
 };
 
@@ -102,29 +95,28 @@ at::Tensor rotate_autograd(const at::Tensor& x, const at::Tensor& cos, const at:
   return rotate(x, cos, sin, layout, direction);
 }
 
-std::tuple<at::Tensor, at::Tensor> rope_table_autograd(const at::Tensor& positions, const at::Tensor& freqs,
-                                                       const std::optional<at::Tensor>& freqs_lo, double scale,
-                                                       at::ScalarType dtype) {
-  check_no_tangent("rope_table", "positions", positions);
-  check_no_tangent("rope_table", "freqs", freqs);
-  check_no_tangent("rope_table", "freqs_lo", freqs_lo);
-  check_no_gradient("rope_table", "positions", positions);
-  check_no_gradient("rope_table", "freqs_lo", freqs_lo);
-  if (needs_gradient(freqs)) {
-    const variable_list rows = RopeTableFunction::apply(positions, freqs, freqs_lo, scale, dtype);
+RopeTableOperator::Results rope_table_autograd(const RopeTableCall& call) {
+  check_no_tangent("rope_table", "freqs", call.freqs);
+  for (const auto& [x, name] : {std::pair{&call.positions, "positions"}, {&call.freqs_lo, "freqs_lo"}}) {
+    check_no_tangent("rope_table", name, *x);
+    check_no_gradient("rope_table", name, *x);
+  }
+  if (needs_gradient(call.freqs)) {
+    const variable_list rows = RopeTableFunction::apply(call.freqs, call);
     return {rows[0], rows[1]};
   }
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return dispatch_rope_table(positions, freqs, freqs_lo, scale, dtype);
+  return dispatch<RopeTableOperator>(call);
 }
 
 }  // namespace
 
-at::Tensor rope_by_rows(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
-  check_rope_arguments(x, positions, o);
+at::Tensor rope_by_rows(const RopeCall& o) {
+  check_rope_arguments(o);
+  const at::Tensor &x = o.x, &positions = o.positions;
   const double scale = o.direction == "inverse" ? 1 / o.scale : o.scale;
-  const auto [cos, sin] = dispatch_rope_table(positions.dim() == 1 ? positions.unsqueeze(0) : positions, *o.freqs,
-                                              std::nullopt, scale, row_dtype(x.scalar_type()));
+  const auto [cos, sin] = rope_table(positions.dim() == 1 ? positions.unsqueeze(0) : positions, o.freqs, {}, scale,
+                                     row_dtype(x.scalar_type()));
   const at::Tensor tokens_first = o.heads_first ? x.transpose(-3, -2) : x;
   const at::Tensor x_BTHD = x.dim() == 3 ? tokens_first.unsqueeze(0) : tokens_first.flatten(0, x.dim() - 4);
   const at::Tensor y_BTHD = rotate(x_BTHD, cos, sin, o.layout, o.direction == "forward" ? "forward" : "transpose");
@@ -134,7 +126,7 @@ at::Tensor rope_by_rows(const at::Tensor& x, const at::Tensor& positions, const 
 
 TORCH_LIBRARY_IMPL(roformer, Autograd, library) {
   library.impl("rotate", rotate_autograd);
-  library.impl("rope_table", rope_table_autograd);
+  library.impl("rope_table", boxed<rope_table_autograd>());
 }
 
 }  // namespace rf::ops

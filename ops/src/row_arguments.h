@@ -41,14 +41,14 @@ inline void check_same(const char* where, const char* name, const at::Tensor& x,
                     x.device());
 }
 
-inline void check_parameter(const char* where, const char* name, const OptionalTensor& x, const c10::SymInt& size,
+inline void check_parameter(const char* where, const char* name, const at::Tensor& x, const c10::SymInt& size,
                             at::Device device) {
-  if (!x) return;
-  TORCH_CHECK_VALUE(at::isFloatingType(x->scalar_type()), "[", where, "] ", name, " must be floating-point, got ",
-                    x->scalar_type());
-  TORCH_CHECK_VALUE(x->dim() == 1 && x->sym_size(0) == size, "[", where, "] ", name, " must be [", size, "], got ",
-                    x->sym_sizes());
-  TORCH_CHECK_VALUE(x->device() == device, "[", where, "] ", name, " must be on ", device, ", got ", x->device());
+  if (!x.defined()) return;
+  TORCH_CHECK_VALUE(at::isFloatingType(x.scalar_type()), "[", where, "] ", name, " must be floating-point, got ",
+                    x.scalar_type());
+  TORCH_CHECK_VALUE(x.dim() == 1 && x.sym_size(0) == size, "[", where, "] ", name, " must be [", size, "], got ",
+                    x.sym_sizes());
+  TORCH_CHECK_VALUE(x.device() == device, "[", where, "] ", name, " must be on ", device, ", got ", x.device());
 }
 
 // rf_dropout's bound: a larger p would drop everything.
@@ -56,9 +56,9 @@ inline void check_dropout(const char* where, const char* name, double p) {
   TORCH_CHECK_VALUE(p >= 0 && p < 1 - 0x1p-17, "[", where, "] ", name, " must be in [0, 1 - 2^-17), got ", p);
 }
 
-// A parameter in the type that core reads with x; absent: undefined.
-inline at::Tensor ready_parameter(const OptionalTensor& parameter, const at::Tensor& x) {
-  return parameter ? parameter->to(parameter_type(x)).contiguous() : at::Tensor();
+// A parameter in the type that core reads with x; undefined stays undefined.
+inline at::Tensor ready_parameter(const at::Tensor& parameter, const at::Tensor& x) {
+  return parameter.defined() ? parameter.to(parameter_type(x)).contiguous() : at::Tensor();
 }
 
 inline at::Tensor empty_like_rows(const at::Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); }
@@ -66,10 +66,10 @@ inline at::Tensor empty_like_rows(const at::Tensor& x) { return at::empty_symint
 // The defined gradients, in the dtypes of their tensors.
 template <size_t kCount>
 std::vector<at::Tensor> of_wanted(const std::array<at::Tensor, kCount>& grads,
-                                  const std::array<OptionalTensor, kCount>& given) {
+                                  const std::array<at::Tensor, kCount>& given) {
   std::vector<at::Tensor> result;
   for (size_t i = 0; i < kCount; ++i) {
-    if (grads[i].defined()) result.push_back(grads[i].to(given[i]->scalar_type()));
+    if (grads[i].defined()) result.push_back(grads[i].to(given[i].scalar_type()));
   }
   return result;
 }

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "dispatcher.h"
@@ -32,26 +34,34 @@ using OptionalTensor = std::optional<at::Tensor>;
 struct NormCall : NormOptions {
   at::Tensor x;
 };
+void for_each_argument(ArgumentsOf<NormCall> auto& call, const auto& visit) {
+  for (auto* x : {&call.x, &call.bias, &call.residual, &call.gamma, &call.beta}) visit(*x);
+  visit(call.kind), visit(call.eps), visit(call.dropout), visit(call.seed), visit(call.stream);
+}
 
-// Makes a kernel for the dispatcher from one that takes a NormCall, followed by the schema's earlier arguments.
-template <auto kKernel, class Function = decltype(kKernel)>
-struct NormKernel;
-template <auto kKernel, class Result, class... Before>
-struct NormKernel<kKernel, Result (*)(const NormCall&, Before...)> {
-  static Result run(Before... before, const at::Tensor& x, const OptionalTensor& bias, const OptionalTensor& residual,
-                    const OptionalTensor& gamma, const OptionalTensor& beta, std::string_view kind, double eps,
-                    double dropout, c10::SymInt seed, c10::SymInt stream) {
-    return kKernel(
-        {{bias, residual, gamma, beta, std::string(kind), eps, dropout, std::move(seed), std::move(stream)}, x},
-        before...);
-  }
+struct NormOperator {
+  using Call = NormCall;
+  using Results = std::tuple<at::Tensor>;
+  using Backward = BackwardArguments<0, 5>;
+  static constexpr const char *kName = "roformer::norm", *kBackwardName = "roformer::norm_backward";
 };
 
-at::Tensor dispatch_norm(const NormCall& call);
-std::vector<at::Tensor> dispatch_norm_backward(const NormCall& call, const at::Tensor& grad,
-                                               std::array<bool, 5> wanted);
-std::vector<at::Tensor> dispatch_gelu_backward(const at::Tensor& grad, std::array<bool, 2> wanted, const at::Tensor& x,
-                                               const OptionalTensor& bias, std::string_view form);
+// The arguments of roformer::gelu.
+struct GeluCall {
+  at::Tensor x, bias;
+  std::string form;
+};
+void for_each_argument(ArgumentsOf<GeluCall> auto& call, const auto& visit) {
+  visit(call.x), visit(call.bias), visit(call.form);
+}
+
+struct GeluOperator {
+  using Call = GeluCall;
+  using Results = std::tuple<at::Tensor>;
+  using Backward = BackwardArguments<0, 2>;
+  static constexpr const char *kName = "roformer::gelu", *kBackwardName = "roformer::gelu_backward";
+};
+
 std::vector<at::Tensor> dispatch_linear_backward(const at::Tensor& grad, std::array<bool, 3> wanted,
                                                  const at::Tensor& x, const at::Tensor& weight);
 

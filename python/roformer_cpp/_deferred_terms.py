@@ -68,6 +68,12 @@ def called_terms(call: Call) -> Terms:
     return Terms.from_arguments(call.several("terms"), list(words[2:]), list(numbers), words[1], scale)
 
 
+def attention_shapes(call: Call) -> list[Tensor]:
+    """The result of an attention of ``q``, ``k`` and ``v``, without values."""
+    q, v = call.one("q"), call.one("v")
+    return [q.new_empty(*q.shape[:3], v.shape[3])]
+
+
 def lowered(*tensors: Tensor) -> list[Tensor]:
     """What autocast does to the inputs of attention."""
     device = tensors[0].device.type

@@ -46,11 +46,21 @@ class Call(NamedTuple):
             names += [name] * len(members)
         return list(self.words), tensors, names, list(self.numbers), list(self.reals)
 
+    def with_part(self, part: "Call") -> "Call":
+        """With the arguments of ``part`` at the ends."""
+        numbers, reals = [*self.numbers, *part.numbers], [*self.reals, *part.reals]
+        return Call([*self.words, *part.words], self.groups | part.groups, numbers, reals)
+
+    def part(self, words: int, numbers: int, reals: int) -> "Call":
+        """The part that was added after so many own arguments; it keeps all tensors."""
+        return Call(self.words[words:], self.groups, self.numbers[numbers:], self.reals[reals:])
+
     def several(self, name: str) -> list[Tensor]:
         return self.groups.get(name, [])
 
     def one(self, name: str) -> Tensor | None:
-        return self.groups[name][0] if name in self.groups else None
+        group = self.groups.get(name)
+        return group[0] if isinstance(group, list) else group
 
 
 Compute = Callable[[Call], list[Tensor]]

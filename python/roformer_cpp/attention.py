@@ -2,29 +2,19 @@
 
 import math
 from types import NoneType
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from . import _checks, _torch  # noqa: F401 - it loads the operators
-from ._deferred_terms import DeferredTerms, called_terms, lowered, terms_call
+from ._deferred_terms import DeferredTerms, attention_shapes, called_terms, lowered, terms_call
 from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
+from ._packed_sequences import check_cu_seqlens, default_positions
 from ._whole_call import Call, whole_call
 from .terms import Terms, check_terms, tokens_first
 
-_GIVEN = ("positions", "key_positions", "mask", "cu_seqlens", "cu_seqlens_k", "prefix")  # tensors of a call
 _MASK_HINT = "for a mask that is added to scores, 0 and -inf, give mask == 0; for one of 0 and 1, mask != 0"
-
-
-class _Options(NamedTuple):
-    """Of a call, apart from its tensors."""
-
-    left: int
-    right: int
-    kernel: str
-    dropout: float
-    scale: float | None
 
 
 def attention(
@@ -97,8 +87,8 @@ def attention(
             value. Compiled and exported code does not compare the values of positions.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
-    given = (positions, key_positions, mask, cu_seqlens, cu_seqlens_k, prefix)
-    tensors = dict(zip(_GIVEN, given, strict=True))
+    tensors = dict(positions=positions, key_positions=key_positions, mask=mask, prefix=prefix)
+    tensors |= dict(cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
     check_tensors("attention", q=q, k=k, v=v)
     check_optional_tensors("attention", **tensors)
     check_values("attention", cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
@@ -120,69 +110,48 @@ def attention(
         )
     if cu_seqlens is None and cu_seqlens_k is not None:
         raise ValueError("[attention] cu_seqlens_k must come with cu_seqlens, got cu_seqlens_k alone")
-    ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens if cu_seqlens_k is None else cu_seqlens_k)
-    for each in ends or ():
-        if each.dim() != 1 or each.dtype not in (torch.int32, torch.int64):
-            raise ValueError(
-                f"[attention] cu_seqlens must be int32 or int64 [sequences + 1], got {each.dtype} {list(each.shape)}"
-            )
+    check_cu_seqlens("attention", cu_seqlens, cu_seqlens_k)
     tensors["mask"] = _mask(mask)
-    seed, options = _seed(dropout), _Options(left, right, kernel, dropout, scale)
-    if torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or seed is not None):
-        out = _whole(*lowered(q, k, v), terms, tensors | {"seed": seed}, options)
+    tensors["cu_seqlens_k"] = cu_seqlens if cu_seqlens_k is None else cu_seqlens_k
+    tensors["seed"] = seed = _seed(dropout)
+    is_whole = torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or seed is not None)
+    if is_whole:
+        q, k, v = lowered(q, k, v)
+    reals = [dropout, math.nan if is_whole and scale is None else scale]
+    call = Call([kernel], {"q": q, "k": k, "v": v} | tensors, [left, right], reals)
+    if is_whole:
+        out = _operator(*call.with_part(terms_call(terms)).flat())[0]
     else:
-        out = _attend(q, k, v, terms, tensors, options, 0 if seed is None else int(seed))
+        out = _attend(Terms() if terms is None else terms, call)
     return out.transpose(1, 2) if heads_first else out
 
 
-def _attend(
-    q: Tensor, k: Tensor, v: Tensor, terms: Terms | None, given: dict[str, Tensor | None], options: _Options, seed: int
-) -> Tensor:
-    terms = _scaled(Terms() if terms is None else terms, options.scale)
-    positions, key_positions = given["positions"], given["key_positions"]
-    mask, ends, key_ends, prefix = (given[name] for name in ("mask", "cu_seqlens", "cu_seqlens_k", "prefix"))
+def _attend(terms: Terms, call: Call) -> Tensor:
+    kernel, (left, right, *_), (dropout, scale, *_) = call.words[0], call.numbers, call.reals
+    q, k, v, mask, prefix, seed = map(call.one, ("q", "k", "v", "mask", "prefix", "seed"))
+    cu_seqlens, cu_seqlens_k = call.one("cu_seqlens"), call.one("cu_seqlens_k")
+    positions, key_positions = call.one("positions"), call.one("key_positions")
+    terms = _scaled(terms, scale)
     if positions is None and key_positions is None:
         positions, key_positions = terms.positions, terms.key_positions
-    sequences = 1 if ends is None else len(ends) - 1
-    is_causal = options.right == 0 and prefix is None
+    if positions is None and key_positions is None:
+        positions, key_positions = default_positions(q.shape[1], k.shape[1], cu_seqlens, cu_seqlens_k, q.device)
+    sequences = 1 if cu_seqlens is None else len(cu_seqlens) - 1
+    is_causal = right == 0 and prefix is None
     check_terms("attention", terms, q, sequences, has_mask=mask is not None, is_causal=is_causal)
-    both = None if ends is None else (ends, ends if key_ends is None else key_ends)
-    left, right, kernel, dropout, _ = options
-    places = *_positions(q, k, positions, key_positions, both), mask, left, right, ends, key_ends
+    where = *_positions(q, k, positions, key_positions), mask, left, right, cu_seqlens, cu_seqlens_k
+    draws = dropout, 0 if seed is None else int(seed)
     operator = torch.ops.roformer.attention.default
-    return operator_call("attention", operator, q, k, v, *terms.arguments(), *places, kernel, dropout, seed, prefix)
-
-
-def _whole(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    terms: Terms | DeferredTerms | None,
-    given: dict[str, Tensor | None],
-    options: _Options,
-) -> Tensor:
-    words, groups, numbers, reals = terms_call(terms)
-    left, right, kernel, dropout, scale = options
-    reals = [dropout, math.nan if scale is None else scale, *reals]
-    call = Call([kernel, *words], {"q": q, "k": k, "v": v} | given | groups, [left, right, *numbers], reals)
-    return _operator(*call.flat())[0]
+    return operator_call("attention", operator, q, k, v, *terms.arguments(), *where, kernel, *draws, prefix)
 
 
 def _compute(call: Call) -> list[Tensor]:
-    words, groups, numbers, reals = call
-    terms = called_terms(Call(words[1:], groups, numbers[2:], reals[2:]))
-    options = _Options(numbers[0], numbers[1], words[0], reals[0], None if math.isnan(reals[1]) else reals[1])
-    seed = int(call.one("seed")) if "seed" in groups else 0
-    qkv = (call.one(name) for name in ("q", "k", "v"))
-    return [_attend(*qkv, terms, {name: call.one(name) for name in _GIVEN}, options, seed)]
+    dropout, scale, *_ = call.reals
+    own = call._replace(reals=[dropout, None if math.isnan(scale) else scale])
+    return [_attend(called_terms(call.part(1, 2, 2)), own)]
 
 
-def _shapes(call: Call) -> list[Tensor]:
-    q, v = call.one("q"), call.one("v")
-    return [q.new_empty(*q.shape[:3], v.shape[3])]
-
-
-_operator = whole_call("attention", _compute, _shapes)
+_operator = whole_call("attention", _compute, attention_shapes)
 
 
 def _seed(dropout: float) -> Tensor | None:
@@ -225,74 +194,13 @@ def _mask(mask: Tensor | None) -> Tensor | None:
     return mask[:, None, None, :] if mask.dim() == 2 else mask
 
 
-def _positions(
-    q: Tensor, k: Tensor, positions: Tensor | None, key_positions: Tensor | None, ends: tuple[Tensor, Tensor] | None
-) -> tuple[Tensor, Tensor]:
+def _positions(q: Tensor, k: Tensor, positions: Tensor | None, key_positions: Tensor | None) -> tuple[Tensor, Tensor]:
     queries, keys = q.shape[1], k.shape[1]
     if positions is None:
-        if key_positions is not None:
-            raise ValueError("[attention] positions must come with key_positions, got key_positions alone")
-        return default_positions(queries, keys, ends, q.device)
-    if key_positions is None:
-        if queries != keys:
-            raise ValueError(
-                f"[attention] key_positions must be given when there are not as many keys as queries, got {keys} keys "
-                f"and {queries} queries"
-            )
-        key_positions = positions
-    return positions, key_positions
-
-
-def default_positions(
-    queries: int, keys: int, ends: tuple[Tensor, Tensor] | None, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """For every sequence: its keys from 0 on, its queries aligned with the last keys.
-
-    Args:
-        queries, keys: how many.
-        ends: ``cu_seqlens`` of both. ``None``: one sequence.
-        device: of the result.
-    """
-    query_tokens, key_tokens = torch.arange(queries, device=device), torch.arange(keys, device=device)
-    if ends is None:
-        return (key_tokens if queries == keys else query_tokens + (keys - queries)), key_tokens
-    query_ends, key_ends = ends
-    if not torch.compiler.is_compiling() and not _ends_fit(query_ends, key_ends, queries, keys):
-        return query_tokens, key_tokens  # the operator refuses the ends
-    query_ends, key_ends = query_ends.long(), key_ends.long()
-    query_lengths, key_lengths = query_ends.diff(), key_ends.diff()
-
-    def of_tokens(numbers: Tensor, lengths: Tensor, tokens: int) -> Tensor:
-        return torch.repeat_interleave(numbers, lengths, output_size=tokens)
-
-    first_query = key_lengths - query_lengths
-    query_positions = query_tokens - of_tokens(query_ends[:-1] - first_query, query_lengths, queries)
-    return query_positions, key_tokens - of_tokens(key_ends[:-1], key_lengths, keys)
-
-
-def sequences_of(ends: Tensor | None, x: Tensor, mask: Tensor | None) -> Tensor | None:
-    """The number of the sequence of each token of ``x`` [B, T, C], ``[1 or B, T]``.
-
-    From ``cu_seqlens``, or a mask of keys, which hides keys of sequence -1. ``None``: neither, or a mask that does not
-    fit or differs between queries, which attention refuses if terms depend on it.
-    """
-    tokens = x.size(1)
-    if isinstance(mask, Tensor) and mask.dim() == 4 and mask.shape[1:3] == (1, 1):
-        mask = mask[:, 0, 0].expand(x.size(0) if mask.size(0) == 1 else -1, -1)
-    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == x.shape[:2]:
-        return mask.long() - 1
-    if not isinstance(ends, Tensor) or ends.dim() != 1 or ends.is_floating_point():
-        return None
-    if not torch.compiler.is_compiling() and not _ends_fit(ends, ends, tokens, tokens):
-        return None
-    numbers = torch.arange(len(ends) - 1, device=ends.device)
-    return torch.repeat_interleave(numbers, ends.long().diff(), output_size=tokens).unsqueeze(0)
-
-
-def _ends_fit(query_ends: Tensor, key_ends: Tensor, queries: int, keys: int) -> bool:
-    if len(query_ends) != len(key_ends) or len(query_ends) == 0:
-        return False
-    return all(
-        ends[0] == 0 and ends[-1] == tokens and bool((ends.diff() >= 0).all())
-        for ends, tokens in ((query_ends, queries), (key_ends, keys))
-    )
+        raise ValueError("[attention] positions must come with key_positions, got key_positions alone")
+    if key_positions is None and queries != keys:
+        raise ValueError(
+            f"[attention] key_positions must be given when there are not as many keys as queries, got {keys} keys "
+            f"and {queries} queries"
+        )
+    return positions, positions if key_positions is None else key_positions

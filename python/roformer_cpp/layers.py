@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from . import _checks
 from ._operator_call import check_optional_tensors, check_tensors
-from .attention import attention, default_positions, sequences_of
+from ._packed_sequences import default_positions, sequence_ids_of
+from .attention import attention
 from .encoding import Encoding
 from .terms import DIRECTION_HINTS
 
@@ -36,10 +37,10 @@ def _row_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _positions(x: Tensor, given: Tensor | None, ends: Tensor | None) -> Tensor:
+def _positions(x: Tensor, given: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     if given is not None:
         return given
-    return default_positions(x.size(1), x.size(1), None if ends is None else (ends, ends), x.device)[0]
+    return default_positions(x.size(1), x.size(1), cu_seqlens, cu_seqlens, x.device)[0]
 
 
 def _attended(
@@ -59,7 +60,7 @@ def _attended(
         terms = encoding.terms(
             positions,
             layer=layer.layer,
-            sequences=sequences_of(call["cu_seqlens"], x, call["mask"]),
+            sequences=sequence_ids_of(call["cu_seqlens"], x, call["mask"]),
             projections=tuple(projections),
             hidden_states=x,
             queries=q,

@@ -8,15 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from . import _checks, _torch  # noqa: F401 - it loads the operators
-from ._deferred_terms import DeferredTerms, called_terms, terms_call
+from ._deferred_terms import DeferredTerms, attention_shapes, called_terms, terms_call
 from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
+from ._packed_sequences import check_cu_seqlens, fits, sequence_ids
 from ._whole_call import Call, whole_call
 from .terms import Terms, check_terms, shape_text, tokens_first
 
 _DRAWN = ("favor", "relu")
-# The tensors of a call; the terms have sequences too.
-_CALLED = tuple(f"call.{name}" for name in ("q", "k", "v", "projection", "key_mask", "sequences"))
 Kernel = Literal["auto", "fused", "explicit", "ref"]
 
 
@@ -59,80 +58,61 @@ def orthogonal_features(
     return torch.ops.roformer.draw_features(num_features, head_dim, orthogonal, scaling, seed, layer, redraw)
 
 
-def _call(
+def _attend(
+    qkv: tuple[Tensor, Tensor, Tensor],
+    terms: Terms | DeferredTerms | None,
+    options: str,
+    projection: Tensor | None,
     is_causal: bool,
     key_mask: Tensor | None,
     cu_seqlens: Tensor | None,
     state: LinearAttentionState | None,
     kernel: Kernel,
-    k: Tensor,
-) -> tuple:
-    sequences = None if cu_seqlens is None else _sequences(cu_seqlens, k)
-    return is_causal, key_mask, sequences, None if state is None else list(state.tensors.values()), kernel
-
-
-def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    terms: Terms | DeferredTerms | None,
-    options: str,
-    projection: Tensor | None,
-    call: tuple,
-    state: LinearAttentionState | None,
+    heads_first: bool,
 ) -> Tensor:
-    is_causal, key_mask, sequences, _, kernel = call
-    if isinstance(terms, DeferredTerms):
-        if torch.compiler.is_compiling() and state is None:
-            words, groups, numbers, reals = terms_call(terms)
-            given = dict(zip(_CALLED, (q, k, v, projection, key_mask, sequences), strict=True))
-            whole = Call([options, kernel, *words], given | groups, [int(is_causal), *numbers], reals)
-            return _operator(*whole.flat())[0]
-        terms = terms.made()
-    terms = Terms() if terms is None else terms
-    count = 1 if sequences is None or sequences.numel() == 0 else int(sequences.max()) + 1
+    q, k, v = tokens_first("linear_attention", *qkv) if heads_first else qkv
+    tensors = {"q": q, "k": k, "v": v, "projection": projection, "key_mask": key_mask}
+    tensors["sequence_ids"] = None if cu_seqlens is None else _sequence_ids(cu_seqlens, k)
+    call = Call([options, kernel], tensors)
+    if torch.compiler.is_compiling() and state is None and isinstance(terms, DeferredTerms):
+        out = _operator(*call._replace(numbers=[int(is_causal)]).with_part(terms_call(terms)).flat())[0]
+    else:
+        terms = terms.made() if isinstance(terms, DeferredTerms) else terms
+        out = _computed(Terms() if terms is None else terms, is_causal, call, state)
+    return out.transpose(1, 2) if heads_first else out
+
+
+def _computed(terms: Terms, is_causal: bool, call: Call, state: LinearAttentionState | None = None) -> Tensor:
+    options, kernel, *_ = call.words
+    q, k, v, projection, key_mask, ids = map(call.one, ("q", "k", "v", "projection", "key_mask", "sequence_ids"))
+    count = 1 if ids is None or ids.numel() == 0 else int(ids.max()) + 1
     check_terms("linear_attention", terms, q, count, has_mask=key_mask is not None)
-    arguments = terms.arguments()
+    where = is_causal, key_mask, ids, None if state is None else list(state.tensors.values())
+    arguments = *terms.arguments(), options, projection, *where, kernel
     operator = torch.ops.roformer.linear_attention.default
-    out, after = operator_call("linear_attention", operator, q, k, v, *arguments, options, projection, *call)
+    out, after = operator_call("linear_attention", operator, q, k, v, *arguments)
     if state is not None:
         state.tensors = dict(zip(("sum", "norm", "maximum"), after, strict=False))
     return out
 
 
-def _compute(whole: Call) -> list[Tensor]:
-    words, groups, numbers, reals = whole
-    q, k, v, projection, key_mask, sequences = (whole.one(name) for name in _CALLED)
-    terms = called_terms(Call(words[2:], groups, numbers[1:], reals))
-    call = bool(numbers[0]), key_mask, sequences, None, words[1]
-    return [_attend(q, k, v, terms, words[0], projection, call, None)]
+def _compute(call: Call) -> list[Tensor]:
+    return [_computed(called_terms(call.part(2, 1, 0)), bool(call.numbers[0]), call)]
 
 
-def _shapes(whole: Call) -> list[Tensor]:
-    q, v = whole.one("call.q"), whole.one("call.v")
-    return [q.new_empty(*q.shape[:3], v.shape[3])]
+_operator = whole_call("linear_attention", _compute, attention_shapes)
 
 
-_operator = whole_call("linear_attention", _compute, _shapes)
-
-
-def _sequences(cu_seqlens: Tensor, k: Tensor) -> Tensor:
-    """The number of each token's sequence, ``[1, S]``."""
-    if cu_seqlens.dim() != 1 or len(cu_seqlens) == 0 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+def _sequence_ids(cu_seqlens: Tensor, k: Tensor) -> Tensor:
+    check_cu_seqlens("linear_attention", cu_seqlens)
+    if not fits(cu_seqlens, k.size(1)):
         raise ValueError(
-            "[linear_attention] cu_seqlens must be int32 or int64 [sequences + 1], got "
-            f"{cu_seqlens.dtype} {list(cu_seqlens.shape)}"
-        )
-    lengths, keys = cu_seqlens.diff(), k.size(1)
-    if (lengths < 0).any() or cu_seqlens[0] != 0 or cu_seqlens[-1] != keys:
-        raise ValueError(
-            f"[linear_attention] cu_seqlens must rise from 0 to the {keys} keys, got "
+            f"[linear_attention] cu_seqlens must rise from 0 to the {k.size(1)} keys, got "
             f"{_checks.shown(cu_seqlens.tolist())}"
         )
     if k.size(0) != 1:
         raise ValueError(f"[linear_attention] packed sequences must have batch size 1, got {k.size(0)}")
-    tokens = torch.arange(len(lengths), device=lengths.device)
-    return torch.repeat_interleave(tokens, lengths).unsqueeze(0)
+    return sequence_ids(cu_seqlens, k.size(1))
 
 
 def _scaled(terms: Terms | None, scale: float | None, feature_map: str) -> Terms | None:
@@ -228,11 +208,8 @@ def linear_attention(
         num_features = linear_feature_dim(q.size(-1), feature_map=feature_map)
         projection = orthogonal_features(num_features, q.size(-1), seed=0).to(q.device)
     terms = _scaled(terms, scale, feature_map)
-    if heads_first:
-        q, k, v = tokens_first("linear_attention", q, k, v)
-    call = _call(is_causal, key_mask, cu_seqlens, state, kernel, k)
-    out = _attend(q, k, v, terms, options_json("linear_attention", options), projection, call, state)
-    return out.transpose(1, 2) if heads_first else out
+    call = is_causal, key_mask, cu_seqlens, state, kernel, heads_first
+    return _attend((q, k, v), terms, options_json("linear_attention", options), projection, *call)
 
 
 def linear_feature_dim(head_dim: int, **options) -> int:
@@ -325,8 +302,5 @@ class LinearAttention(nn.Module):
                 buffers = self.projection, self.redraws, self.calls
                 projection = _drawn_vectors(*buffers, *self._drawn_of, self._redraw_every)
         terms = _scaled(terms, scale, self._feature_map)
-        if heads_first:
-            q, k, v = tokens_first("linear_attention", q, k, v)
-        call = _call(is_causal, key_mask, cu_seqlens, state, kernel, k)
-        out = _attend(q, k, v, terms, self._json, projection, call, state)
-        return out.transpose(1, 2) if heads_first else out
+        call = is_causal, key_mask, cu_seqlens, state, kernel, heads_first
+        return _attend((q, k, v), terms, self._json, projection, *call)

@@ -65,14 +65,14 @@ std::vector<std::vector<int64_t>> chunks_of(const Batch& batch, int64_t b) {
   return chunks;
 }
 
-// Where a token's segment is not that of the token before it, or a row ends.
-std::vector<int64_t> segment_ends(const Batch& batch) {
-  std::vector<int64_t> ends = {0};
+// A run ends where a token's segment is not that of the token after it, or with a row.
+int64_t count_runs(const Batch& batch) {
+  int64_t runs = 0;
   const auto& segments = batch.segments;
   for (int64_t i = 1; i <= std::ssize(segments); ++i) {
-    if (i % batch.length == 0 || segments[i] != segments[i - 1]) ends.push_back(i);
+    if (i % batch.length == 0 || segments[i] != segments[i - 1]) ++runs;
   }
-  return ends;
+  return runs;
 }
 
 bool same(const Batch& a, const Batch& b) {
@@ -104,7 +104,7 @@ TEST_P(Packings, InOrderEveryChunkOnce) {
       for (const Batch& each : batches_in_order(batcher)) {
         EXPECT_TRUE(batch.batch_size == 0 || batch.batch_size == 50) << "only the last batch is shorter";
         batch = each;
-        EXPECT_EQ(batch.ends, segment_ends(batch));
+        EXPECT_EQ(batch.runs, count_runs(batch));
         for (int64_t b = 0; b < batch.batch_size; ++b) {
           for (auto& chunk : chunks_of(batch, b)) found.push_back(chunk);
         }

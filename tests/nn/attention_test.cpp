@@ -22,24 +22,25 @@ using tests::error_of;
 constexpr int64_t kTokens = 48;
 
 AttentionContext context_of(TokenWindow window = {}, Kernel kernel = Kernel::kAuto) {
-  return {make_positions(at::arange(kTokens)), {}, window, kernel};
+  return {make_positions(at::arange(kTokens)), at::Tensor(), window, kernel};
 }
 
 // With the identity as values the result is the probabilities.
-at::Tensor probabilities(const at::Tensor& q_BTHD, const AttentionContext& context, const AttentionDropout& dropout) {
+at::Tensor probabilities(const at::Tensor& q_BTHD, const AttentionContext& context, double dropout = 0,
+                         DropoutKey* key = nullptr) {
   const at::Tensor identity_BSHS =
       at::eye(kTokens, q_BTHD.options()).unsqueeze(1).unsqueeze(0).expand({q_BTHD.size(0), -1, q_BTHD.size(2), -1});
-  return attention(q_BTHD, q_BTHD, identity_BSHS, {}, context, dropout);
+  return attention(q_BTHD, q_BTHD, identity_BSHS, {}, context, dropout, key);
 }
 
 TEST(Attention, EveryPathDropsTheSameProbabilities) {
   const at::Tensor q = at::randn({2, kTokens, 3, 8}, at::kFloat);
-  const at::Tensor whole = probabilities(q, context_of(), {});
+  const at::Tensor whole = probabilities(q, context_of());
   std::vector<at::Tensor> kept;
   for (const Kernel kernel : {Kernel::kFused, Kernel::kExplicit}) {
     DropoutKey key{.seed = 5, .step = 3};
     for (uint32_t layer = 0; layer < 2; ++layer) {
-      const at::Tensor dropped = probabilities(q, context_of({}, kernel), {.p = 0.25, .key = &key});
+      const at::Tensor dropped = probabilities(q, context_of({}, kernel), 0.25, &key);
       EXPECT_EQ(key.calls, layer + 1);
       kept.push_back(dropped.ne(0));
       EXPECT_TRUE(at::where(kept.back(), whole / 0.75, whole.mul(0)).allclose(dropped));
@@ -54,7 +55,7 @@ TEST(Attention, EveryPathDropsTheSameProbabilities) {
 TEST(Attention, TheLoopsKnowNoDropout) {
   DropoutKey key;
   const at::Tensor q = at::randn({1, kTokens, 1, 8}, at::kDouble);
-  EXPECT_EQ(error_of([&] { probabilities(q, context_of({}, Kernel::kRef), {.p = 0.5, .key = &key}); }),
+  EXPECT_EQ(error_of([&] { probabilities(q, context_of({}, Kernel::kRef), 0.5, &key); }),
             "[attention] dropout must be 0 with kernel ref, got 0.5");
 }
 

@@ -50,34 +50,9 @@ TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {
   EXPECT_EQ(normal, 2 + 1 + 2 * 6 + 1);
 }
 
-// Encodings whose terms depend on a sequence's length or start, too, and linear attention.
-TEST(RoFormerMasks, EndsThatAreGivenAreThoseThatAreFound) {
-  const EncodingConfig dynamic = {"rope", R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}})"};
-  for (const EncodingConfig& encoding : {EncodingConfig{"rope", "{}"}, dynamic, EncodingConfig{"xpos", "{}"}}) {
-    for (const char* attention : {"softmax", "linear"}) {
-      ModelConfig config = small_config();
-      config.is_decoder = true;
-      config.max_position_embeddings = 4;
-      config.position_encodings = {encoding};
-      config.attention.type = attention;
-      const auto model = small_model(config, Head::kCausalLm);
-      Input input = input_of(small_ids(2, 8));
-      input.segments_BT = at::tensor({0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, -1, -1}, at::kInt).view({2, 8});
-      input.positions_BT = at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 0, 0}, at::kLong).view({2, 8});
-      const at::Tensor found = model->encode(input);
-      input.ends_N = at::tensor({0, 3, 8, 14, 16}, at::kLong);
-      EXPECT_TRUE(model->encode(input).equal(found)) << encoding.type << ' ' << attention;
-    }
-  }
-}
-
 TEST(RoFormerInput, ErrorsOfWhatPythonDoesNotGive) {
   const auto model = small_model(small_config());
   EXPECT_ERROR(model->forward(Input{}), "must be [batch, tokens]");
-  Input input = input_of(small_ids(2, 5));
-  input.segments_BT = at::zeros({2, 5}, at::kInt);
-  input.ends_N = at::tensor({0, 5, 9}, at::kLong);
-  EXPECT_ERROR(model->forward(input), "ends must rise from 0 to the 10 tokens of the batch");
   EXPECT_ERROR(model->set_position_table(at::zeros({4, 10})), "must be [rows, 12], got [4, 10]");
 }
 

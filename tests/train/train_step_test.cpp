@@ -57,7 +57,7 @@ LanguageBatch rows(int64_t first, int64_t count) {
   batch.length = kLength;
   batch.real_tokens = count * kLength;
   for (int64_t r = 0; r < count; ++r) {
-    batch.ends.push_back((r + 1) * kLength);
+    ++batch.runs;
     for (int64_t t = 0; t < kLength; ++t) {
       batch.ids.push_back(5 + ((first + r) * 7 + t * 3) % 24);
       batch.segments.push_back(0);

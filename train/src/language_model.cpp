@@ -45,10 +45,8 @@ LanguageBatch to_tensors(const data::Batch& batch, at::Device device) {
   const int64_t places = static_cast<int64_t>(batch.places.size());
   LanguageBatch result;
   result.input.ids_BT = to_tensor(batch.ids, shape, at::kLong);
-  const int64_t runs = std::ssize(batch.ends) - 1;
-  if (runs > batch.batch_size) {  // padding is a run, too
-    result.input.ends_N = to_tensor(batch.ends, {runs + 1}, at::kLong);
-    result.input.segments_BT = to_tensor(batch.segments, shape, at::kInt);
+  if (batch.runs > batch.batch_size) {
+    result.input.sequence_ids_BT = to_tensor(batch.segments, shape, at::kInt);
     result.input.positions_BT = to_tensor(batch.positions, shape, at::kLong);
   }
   result.places_N = to_tensor(batch.places, {places}, at::kLong);

@@ -37,7 +37,7 @@ struct LanguageBatch {
   int64_t pairs() const { return pair_labels_P.defined() ? pair_labels_P.numel() : 0; }
 };
 
-// Copies the batch; ids, types, places and labels to `device`, without waiting for it. Segments, their ends and
+// Copies the batch; ids, types, places and labels to `device`, without waiting for it. Segments and
 // positions are left out of the input if every row is one segment without padding: the model's defaults then compute
 // the same, faster.
 LanguageBatch to_tensors(const data::Batch& batch, at::Device device = at::kCPU);

@@ -47,7 +47,7 @@ std::vector<data::Batch> read_batches(const PretrainBenchOptions& options) {
       batch.places.push_back(i);
       batch.labels.push_back(label);
     }
-    for (int64_t b = 1; b <= batch.batch_size; ++b) batch.ends.push_back(b * batch.length);
+    batch.runs = batch.batch_size;
     if (batch.places.empty()) fail(kBench, "each batch must have a masked token, got none in batch {}", n);
     batches.push_back(std::move(batch));
   }

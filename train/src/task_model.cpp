@@ -39,7 +39,7 @@ TaskBatch make_batch(std::span<const Example* const> examples, int64_t pad_id, a
       begin += length;
     }
   }
-  if (std::ssize(tokens) < rows * length) batch.input.segments_BT = segments_RT;
+  if (std::ssize(tokens) < rows * length) batch.input.sequence_ids_BT = segments_RT;
   batch.tokens_N = at::tensor(tokens, at::kLong);
   for (at::Tensor* x : {&ids_RT, &types_RT, &batch.tokens_N}) *x = nn::on_device(*x, device);
   return batch;

@@ -200,10 +200,10 @@ class Call:
         """The kernels' inputs for tiles of M queries and N keys, and the blocks of a launch."""
         batch, queries, heads, _ = self.q.shape
         keys, key_heads = self.k.shape[1:3]
-        packed, blocks = None, Blocks(-(-queries // M), -(-keys // N), batch)
+        sequences, blocks = None, Blocks(-(-queries // M), -(-keys // N), batch)
         if self.cu_seqlens_q is not None:
-            packed = self._sequences(M, N)
-            blocks = Blocks(len(packed.query_blocks), len(packed.key_blocks), 1)
+            sequences = self._sequences(M, N)
+            blocks = Blocks(len(sequences.query_blocks), len(sequences.key_blocks), 1)
         has_pair = self.position_query is not None
         wide_gate = self.gate is not None and self.gate.shape[-1] > 1
         reads_positions = any(getattr(self, name) is not None for name in (*TABLES, "reset_row", "reset_col"))
@@ -239,9 +239,9 @@ class Call:
             left=self._limit(self.left),
             right=self._limit(self.right),
             prefix=self.prefix,
-            packed=packed,
+            sequences=sequences,
             threshold=self.threshold,
-            even=1 if packed is None and keys % 8 == 0 else None,
+            even=1 if sequences is None and keys % 8 == 0 else None,
         )
         return problem, blocks
 
@@ -258,12 +258,12 @@ class Call:
         return mask[(None,) * (4 - mask.dim())]
 
     def _sequences(self, M, N):
-        cu_queries, cu_keys = self.cu_seqlens_q.contiguous(), self.cu_seqlens_k.contiguous()
-        queries, keys = cu_queries.diff().long(), cu_keys.diff().long()
+        cu_seqlens_q, cu_seqlens_k = self.cu_seqlens_q.contiguous(), self.cu_seqlens_k.contiguous()
+        queries, keys = cu_seqlens_q.diff().long(), cu_seqlens_k.diff().long()
         elements = self.q.shape[2] * queries * keys
         return Sequences(
-            cu_queries=cu_queries,
-            cu_keys=cu_keys,
+            cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k,
             query_blocks=numbered_blocks(queries, self.q.shape[1], M),
             key_blocks=numbered_blocks(keys, self.k.shape[1], N),
             dropout=elements.cumsum(0) - elements,

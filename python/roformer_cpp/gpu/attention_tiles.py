@@ -47,14 +47,14 @@ class Scores(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """Packed sequences: ``cu_queries`` and ``cu_keys`` are [sequences + 1].
+    """Packed sequences: ``cu_seqlens_q`` and ``cu_seqlens_k`` are [sequences + 1].
 
     ``query_blocks`` and ``key_blocks`` are [blocks, 2]: the sequence of a block, and its number in the sequence.
     ``dropout`` is [sequences], the elements of the sequences before.
     """
 
-    cu_queries: Any
-    cu_keys: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
     query_blocks: Any
     key_blocks: Any
     dropout: Any
@@ -94,7 +94,7 @@ class Problem(NamedTuple):
     left: Any  # None: no limit
     right: Any
     prefix: Any  # [B] or [sequences]
-    packed: Any  # Sequences
+    sequences: Any  # Sequences
     threshold: Any  # an element is dropped if its number of 16 bits is below; None: no dropout
     even: Any  # None unless every row of probabilities begins a draw of eight numbers
 
@@ -114,21 +114,21 @@ def is_steady(x):
 def sequence_of(x, b, block, OF_KEYS: tl.constexpr):
     """First query, queries, first key, keys, prefix and number of a sequence, the block's number in it, and whether
     all positions ascend by one."""
-    if x.packed is None:
+    if x.sequences is None:
         prefix = 0
         if x.prefix is not None:
             prefix = tl.load(x.prefix + b).to(tl.int32)
         return 0, x.queries, 0, x.keys, prefix, b, block, is_steady(x)
     else:
-        blocks = x.packed.query_blocks
+        blocks = x.sequences.query_blocks
         if OF_KEYS:
-            blocks = x.packed.key_blocks
+            blocks = x.sequences.key_blocks
         sequence = tl.load(blocks + 2 * block)
         number = tl.load(blocks + 2 * block + 1)
-        first_query = tl.load(x.packed.cu_queries + sequence).to(tl.int32)
-        first_key = tl.load(x.packed.cu_keys + sequence).to(tl.int32)
-        queries = tl.load(x.packed.cu_queries + sequence + 1).to(tl.int32) - first_query
-        keys = tl.load(x.packed.cu_keys + sequence + 1).to(tl.int32) - first_key
+        first_query = tl.load(x.sequences.cu_seqlens_q + sequence).to(tl.int32)
+        first_key = tl.load(x.sequences.cu_seqlens_k + sequence).to(tl.int32)
+        queries = tl.load(x.sequences.cu_seqlens_q + sequence + 1).to(tl.int32) - first_query
+        keys = tl.load(x.sequences.cu_seqlens_k + sequence + 1).to(tl.int32) - first_key
         prefix = 0
         if x.prefix is not None:
             prefix = tl.load(x.prefix + sequence).to(tl.int32)
@@ -540,8 +540,8 @@ def kept(x, own, b, h, m0, n0, dropout_seed, dropout_stream, M: tl.constexpr, N:
     """[M, N]: which probabilities dropout keeps, with the bits of `core/include/rf/dropout.h`."""
     m = tl.cast(m0 + tl.arange(0, M), tl.int64)[:, None]
     before = b * x.heads * x.queries * x.keys
-    if x.packed is not None:
-        before = tl.load(x.packed.dropout + own[5])
+    if x.sequences is not None:
+        before = tl.load(x.sequences.dropout + own[5])
     first = before + (tl.cast(h, tl.int64) * own[1] + m) * own[3] + n0
     seed = tl.cast(dropout_seed, tl.int64)
     stream = tl.cast(dropout_stream, tl.int64)

@@ -67,7 +67,7 @@ class _Side(NamedTuple):
     heads: int
     group: tl.constexpr  # heads of a key head
     rotation: RotationRows
-    ends: Tensor | None  # cu_seqlens
+    cu_seqlens: Tensor | None
     value_rows: Rows | None = None
     scale: Tensor | None = None  # [B, H, T] of the values: 1 / d of queries
     weight: Tensor | None = None  # [B, H, T] of the features in the sums of denominators: c of queries
@@ -138,8 +138,8 @@ def _locate(chunk, x, y, chunks, spec):
 
 @triton.jit
 def _packed_tokens(side, sequence):
-    first = tl.maximum(tl.load(side.ends + sequence), 0)
-    end = tl.minimum(tl.load(side.ends + sequence + 1), side.tokens)
+    first = tl.maximum(tl.load(side.cu_seqlens + sequence), 0)
+    end = tl.minimum(tl.load(side.cu_seqlens + sequence + 1), side.tokens)
     return first.to(tl.int32), tl.maximum(end - first, 0).to(tl.int32)
 
 
@@ -652,9 +652,9 @@ def _spec(call: _Call) -> _Spec:
     return _Spec(**{name: tl.constexpr(value) for name, value in spec.items()})
 
 
-def _side(x: Tensor, group: int, cos: Tensor | None, sin: Tensor | None, ends: Tensor | None) -> _Side:
-    ends = None if ends is None else ends.contiguous()
-    return _Side(rows_of(x), x.size(1), x.size(2), tl.constexpr(group), rotation_rows_of(cos, sin), ends)
+def _side(x: Tensor, group: int, cos: Tensor | None, sin: Tensor | None, cu_seqlens: Tensor | None) -> _Side:
+    cu_seqlens = None if cu_seqlens is None else cu_seqlens.contiguous()
+    return _Side(rows_of(x), x.size(1), x.size(2), tl.constexpr(group), rotation_rows_of(cos, sin), cu_seqlens)
 
 
 def _sides(call: _Call) -> tuple[_Side, _Side]:

@@ -7,6 +7,8 @@ memory of positions without a trace that a cache could follow. Callers that use 
 ``rope_table`` and call ``rotate``.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -47,69 +49,50 @@ def rotate_pair(
     return results[0], results[1]
 
 
-def rope(
-    x: Tensor,
-    positions: Tensor,
-    *,
-    layout: str,
-    base: float = 10000.0,
-    freqs: Tensor | None = None,
-    scale: float = 1.0,
-    rotary_dim: int | None = None,
-    heads_first: bool = False,
-    direction: str = "forward",
-) -> Tensor:
+class _Options(NamedTuple):
+    """The options of ``rope`` and ``rope_``."""
+
+    layout: str
+    base: float = 10000.0
+    freqs: Tensor | None = None
+    scale: float = 1.0
+    rotary_dim: int | None = None
+    heads_first: bool = False
+    direction: str = "forward"
+
+
+def rope(x: Tensor, positions: Tensor, **options: object) -> Tensor:
     """``roformer::rope``. Positions beyond 2^53, which the CPU refuses, give results that are not numbers."""
-    options = dict(layout=layout, base=base, freqs=freqs, scale=scale, rotary_dim=rotary_dim)
-    y = checked_results("rope", x, positions, **options, heads_first=heads_first, direction=direction)
-    views = _as_BTHD(x, heads_first), _as_BTHD(y, heads_first)
-    _rotate_by_positions(*views, positions, base, freqs, scale, rotary_dim, layout, direction)
+    given = _Options(**options)
+    y = checked_results("rope", x, positions, **options)
+    views = _as_BTHD(x, given.heads_first), _as_BTHD(y, given.heads_first)
+    _rotate_by_positions(*views, positions, given)
     return y
 
 
-def rope_(
-    x: Tensor,
-    positions: Tensor,
-    *,
-    layout: str,
-    base: float = 10000.0,
-    freqs: Tensor | None = None,
-    scale: float = 1.0,
-    rotary_dim: int | None = None,
-    heads_first: bool = False,
-    direction: str = "forward",
-) -> None:
+def rope_(x: Tensor, positions: Tensor, **options: object) -> None:
     """``roformer::rope_``, with the rule of ``rope`` for positions."""
-    options = dict(layout=layout, base=base, freqs=freqs, scale=scale, rotary_dim=rotary_dim)
-    checked_results("rope_", x, positions, **options, heads_first=heads_first, direction=direction)
+    given = _Options(**options)
+    checked_results("rope_", x, positions, **options)
     _check_no_overlap("rope", "x", x)
-    view = _as_BTHD(x, heads_first)
-    _rotate_by_positions(view, view, positions, base, freqs, scale, rotary_dim, layout, direction)
+    view = _as_BTHD(x, given.heads_first)
+    _rotate_by_positions(view, view, positions, given)
     if view.data_ptr() != x.data_ptr():
-        x.copy_((view.transpose(1, 2) if heads_first else view).reshape(x.shape))
+        x.copy_((view.transpose(1, 2) if given.heads_first else view).reshape(x.shape))
 
 
-def _rotate_by_positions(
-    x: Tensor,
-    y: Tensor,
-    positions: Tensor,
-    base: float,
-    freqs: Tensor | None,
-    scale: float,
-    rotary_dim: int | None,
-    layout: str,
-    direction: str,
-) -> None:
+def _rotate_by_positions(x: Tensor, y: Tensor, positions: Tensor, options: _Options) -> None:
     """Rotates ``x`` [B, T, H, D] into ``y``, whose last dimension is contiguous."""
-    if freqs is None:
-        high, low = frequencies(base, x.size(-1) if rotary_dim is None else rotary_dim, x.device)
+    if options.freqs is None:
+        dims = x.size(-1) if options.rotary_dim is None else options.rotary_dim
+        high, low = frequencies(options.base, dims, x.device)
     else:
-        high, low = freqs, None
+        high, low = options.freqs, None
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    row_scale = 1 / scale if direction == "inverse" else scale
+    row_scale = 1 / options.scale if options.direction == "inverse" else options.scale
     positions_BT = positions if positions.dim() == 2 else positions[None]
     cos, sin = rope_table(positions_BT, high, low, row_scale, dtype)
-    _rotate_into([(x, y)], cos, sin, layout, direction)
+    _rotate_into([(x, y)], cos, sin, options.layout, options.direction)
 
 
 def _rotate_into(tensors: list[tuple[Tensor, Tensor]], cos: Tensor, sin: Tensor, layout: str, direction: str) -> None:

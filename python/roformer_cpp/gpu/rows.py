@@ -5,6 +5,7 @@ float64 data. Unlike the CPU, ``linear`` rounds a float32 bias to the dtype of `
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -107,24 +108,39 @@ def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
 # ---- norms ----
 
 
-def norm(
-    x: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    *,
-    kind: str = "layer",
-    eps: float = 1e-12,
-    dropout: float = 0.0,
-    seed: int = 0,
-    stream: int = 0,
-) -> Tensor:
+class _Norm(NamedTuple):
+    """The arguments of ``norm``, which ``norm_backward`` has too."""
+
+    x: Tensor
+    bias: Tensor | None
+    residual: Tensor | None
+    gamma: Tensor | None
+    beta: Tensor | None
+    kind: str = "layer"
+    eps: float = 1e-12
+    dropout: float = 0.0
+    seed: int = 0
+    stream: int = 0
+
+    def total(self) -> Tensor:
+        """residual + dropout(x + bias) in the dtype of arithmetic, contiguous."""
+        total = self.x.to(_arithmetic(self.x)).contiguous()
+        if self.bias is not None:
+            total = total + self.bias.to(total.dtype)
+        total = self.dropped(total)
+        return total if self.residual is None else total + self.residual.to(total.dtype)
+
+    def dropped(self, x: Tensor) -> Tensor:
+        return x if self.dropout == 0 else dropped(x, self.dropout, self.seed, self.stream)
+
+
+def norm(*args: Tensor | None, **options: object) -> Tensor:
     """``roformer::norm``."""
-    options = dict(kind=kind, eps=eps, dropout=dropout, seed=seed, stream=stream)
-    y = checked_results("norm", x, bias, residual, gamma, beta, **options)
-    total = _total(x, bias, residual, dropout, seed, stream)
-    weight, shift = _cast(gamma, total.dtype), _cast(beta, total.dtype)
+    call = _Norm(*args, **options)
+    kind, eps = call.kind, call.eps
+    y = checked_results("norm", *args, **options)
+    total = call.total()
+    weight, shift = _cast(call.gamma, total.dtype), _cast(call.beta, total.dtype)
     if total.numel() > 0:
         if kind == "layer":
             y.copy_(functional.layer_norm(total, total.shape[-1:], weight, shift, eps))
@@ -135,28 +151,15 @@ def norm(
     return y
 
 
-def norm_backward(
-    grad: Tensor,
-    wanted: Sequence[bool],
-    x: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    *,
-    kind: str = "layer",
-    eps: float = 1e-12,
-    dropout: float = 0.0,
-    seed: int = 0,
-    stream: int = 0,
-) -> list[Tensor]:
+def norm_backward(grad: Tensor, wanted: Sequence[bool], *args: Tensor | None, **options: object) -> list[Tensor]:
     """``roformer::norm_backward``: as on the CPU, the sum and its mean and variance are computed again."""
-    options = dict(kind=kind, eps=eps, dropout=dropout, seed=seed, stream=stream)
-    results = checked_results("norm_backward", grad, wanted, x, bias, residual, gamma, beta, **options)
-    if x.numel() == 0:
+    call = _Norm(*args, **options)
+    kind, eps = call.kind, call.eps
+    results = checked_results("norm_backward", grad, wanted, *args, **options)
+    if call.x.numel() == 0:
         return [result.zero_() for result in results]
-    total = _total(x, bias, residual, dropout, seed, stream)
-    dy, weight = grad.to(total.dtype), _cast(gamma, total.dtype)
+    total = call.total()
+    dy, weight = grad.to(total.dtype), _cast(call.gamma, total.dtype)
     if kind == "layer":
         _, mean, reciprocal = torch.native_layer_norm(total, total.shape[-1:], None, None, eps)
         normalized = (total - mean) * reciprocal
@@ -168,7 +171,7 @@ def norm_backward(
     if kind == "layer":
         dtotal -= g.mean(-1, keepdim=True)
     dtotal *= reciprocal
-    dx = _dropped(dtotal, dropout, seed, stream)
+    dx = call.dropped(dtotal)
     gradients = (
         lambda: dx,
         lambda: _rows(dx).sum(0),
@@ -180,19 +183,6 @@ def norm_backward(
     for result, gradient in zip(results, chosen, strict=True):
         result.copy_(gradient())
     return results
-
-
-def _total(x: Tensor, bias: Tensor | None, residual: Tensor | None, dropout: float, seed: int, stream: int) -> Tensor:
-    """residual + dropout(x + bias) in the dtype of arithmetic, contiguous."""
-    total = x.to(_arithmetic(x)).contiguous()
-    if bias is not None:
-        total = total + bias.to(total.dtype)
-    total = _dropped(total, dropout, seed, stream)
-    return total if residual is None else total + residual.to(total.dtype)
-
-
-def _dropped(x: Tensor, p: float, seed: int, stream: int) -> Tensor:
-    return x if p == 0 else dropped(x, p, seed, stream)
 
 
 def _reciprocal(total: Tensor, eps: float) -> Tensor:

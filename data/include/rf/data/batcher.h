@@ -84,11 +84,10 @@ struct BatchOptions {
 // Row-major [batch_size, length] arrays; length is the longest row's (kPadded) or max_length (kPacked).
 struct Batch {
   int64_t batch_size = 0, length = 0;
-  std::vector<int64_t> ids;        // [B*T], [PAD] past the end
-  std::vector<int32_t> segments;   // [B*T], 0, 1, ... within a row; -1 at padding
-  std::vector<int64_t> positions;  // [B*T], restarting at 0 in each segment; 0 at padding
-  // 0, then the end of each run of tokens, counted through all rows. A run is a segment, or the padding of a row.
-  std::vector<int64_t> ends = {0};
+  std::vector<int64_t> ids;                       // [B*T], [PAD] past the end
+  std::vector<int32_t> segments;                  // [B*T], 0, 1, ... within a row; -1 at padding
+  std::vector<int64_t> positions;                 // [B*T], restarting at 0 in each segment; 0 at padding
+  int64_t runs = 0;                               // of tokens: segments, and the padding of a row
   std::vector<int64_t> places;                    // flat indices b*T + t of predicted tokens, rising; may be empty
   std::vector<int64_t> labels;                    // the ids to predict there
   std::vector<int64_t> types;                     // [B*T], 0 or 1, with pairs; otherwise empty

@@ -27,8 +27,8 @@
 
 namespace rf::nn {
 
+using ops::CuSeqlens;
 using ops::DistanceTable;
-using ops::PackedSequences;
 using ops::Rotation;
 using ops::Terms;
 using ops::TokenWindow;
@@ -39,18 +39,18 @@ std::string_view name_of(Kernel kernel);
 // The kernel that auto selects for CPU tensors of a dtype, without dropout.
 Kernel automatic_kernel(at::ScalarType dtype);
 
-// State shared by all layers of a forward pass. Created once; stores values that the first layer computes for the
-// others (indices by distance, the mask as numbers).
+// What all layers of a forward pass share: positions, and which keys a query may attend to. Created once; stores values
+// that the first layer computes for the others (indices by distance, the mask as numbers).
 class AttentionContext {
  public:
-  // positions: query [1 or B, T], key [1 or B, S]. attend: bool, broadcasts to [B, H, T, S]; undefined: all keys.
+  // positions: query [1 or B, T], key [1 or B, S]. mask: bool, broadcasts to [B, H, T, S]; undefined: all keys.
   // Combined with the window.
-  AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel = Kernel::kAuto);
-  // For packed rows: a query attends to keys of its sequence. sequences_BS: int64 [B,S], of the keys, -1 for padding,
-  // which neither attends nor is attended to; the queries are the last T keys of a row. ends_N: like Input::ends_N of
-  // rf/nn/model.h, for the keys.
-  static AttentionContext packed(Positions positions, at::Tensor sequences_BS, TokenWindow window,
-                                 at::Tensor ends_N = {});
+  AttentionContext(Positions positions, at::Tensor mask, TokenWindow window, Kernel kernel = Kernel::kAuto);
+  // Packed sequences in a batch of one; the window is relative to each sequence.
+  AttentionContext(Positions positions, CuSeqlens cu_seqlens, TokenWindow window, Kernel kernel = Kernel::kAuto);
+  // Packed rows: a query attends to keys of its sequence. sequence_ids_BS: int64, of the keys
+  // (nn/src/packed_sequences.h); the queries are the last T keys of a row.
+  static AttentionContext of_rows(Positions positions, at::Tensor sequence_ids_BS, TokenWindow window);
 
   struct State;
   State& state() const { return *state_; }
@@ -68,20 +68,11 @@ struct DropoutKey {
   int64_t next_stream() { return static_cast<int64_t>(step << 16 | calls++); }
 };
 
-struct AttentionDropout {
-  double p = 0;  // of the probabilities; 0 outside training
-  DropoutKey* key = nullptr;
-};
-
-// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv] with H a multiple of Hk (Dv = D with a value rotation or V). Result:
-// [B,T,H,Dv] in the dtype of q. Throws Error if terms were made for other positions or the kernel does not apply,
-// c10::ValueError for every other bad argument (rf/ops/attention.h).
+// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv] with H a multiple of Hk (Dv = D with a value rotation or V). dropout: the
+// probability of the probabilities' dropout, 0 outside training, with a key. Result: [B,T,H,Dv] in the dtype of q.
+// Throws Error if terms were made for other positions or the kernel does not apply, c10::ValueError for every other bad
+// argument (rf/ops/attention.h).
 at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
-                     const AttentionContext& context, const AttentionDropout& dropout = {});
-
-// Packed sequences: q [1,N,H,D], k and v hold all sequences; window and positions are relative to each sequence.
-at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
-                            const Terms& terms, const Positions& positions, TokenWindow window,
-                            const PackedSequences& packed, Kernel kernel, const AttentionDropout& dropout = {});
+                     const AttentionContext& context, double dropout = 0, DropoutKey* key = nullptr);
 
 }  // namespace rf::nn

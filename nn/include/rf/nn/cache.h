@@ -25,8 +25,8 @@ struct KeyValueCache {
   std::vector<Layer> layers;      // empty before the first call
   int64_t batch = 0, tokens = 0;  // B, S
   at::Tensor positions_BS;        // [1 or B, S], or with axes [1 or B, S, axes]
-  at::Tensor sequences_BS;        // -1: padding; undefined: every row is one sequence without padding
-  enum class Rows { kPadded, kPacked } rows = Rows::kPadded;  // meaning of sequences_BS: padding, or segments
+  at::Tensor sequence_ids_BS;     // -1: padding; undefined: every row is one sequence without padding
+  enum class Rows { kPadded, kPacked } rows = Rows::kPadded;  // meaning of sequence_ids_BS: padding, or segments
   at::Tensor encoder_mask_BS;                                 // bool, or undefined
 };
 

@@ -64,10 +64,9 @@ struct LinearAttentionState {
 
 struct LinearAttentionCall {
   Direction direction = Direction::kBidirectional;
-  at::Tensor key_mask_BS = {};   // bool; false: masked; undefined: all true
-  at::Tensor sequences_BS = {};  // int, [1 or B, S]: tokens attend within equal values >= 0 of a row, -1 is padding;
-                                 // queries are the last T keys of their rows; undefined: a row is one sequence
-  at::Tensor ends_N = {};        // with as many queries as keys: like Input::ends_N of rf/nn/model.h, or undefined
+  at::Tensor key_mask_BS = {};      // bool; false: masked; undefined: all true
+  at::Tensor sequence_ids_BS = {};  // int, [1 or B, S]: tokens attend within equal values >= 0 of a row, -1 is padding;
+                                    // queries are the last T keys of their rows; undefined: a row is one sequence
   LinearAttentionState* state = nullptr;  // causal, without sequences: earlier keys; k and v are added to it
   Kernel kernel = Kernel::kAuto;
 };

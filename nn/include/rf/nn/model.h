@@ -27,13 +27,12 @@ class TranslationModel;
 // All inputs are checked; an Error names the rule, the value and its row and column. A query without allowed keys (a
 // padding token, a row of zeros in the mask) has attention output 0 and gradient 0.
 struct Input {
-  at::Tensor ids_BT;        // int64, 0 <= id < vocab_size; T > 0, B may be 0
-  at::Tensor mask_BT;       // optional; bool, or integers 0 and 1: true or 1 may be attended to
-  at::Tensor types_BT;      // optional, int64, 0 <= type < type_vocab_size; default 0. In a prefix language model the
-                            // tokens before the first of another type are the prefix
-  at::Tensor segments_BT;   // optional, int32; tokens attend within equal values >= 0; -1 is padding. Excludes mask_BT
-  at::Tensor ends_N;        // optional, with segments: int64, 0, then where each run of equal segments in a row ends,
-                            // counted through all rows; computed if undefined
+  at::Tensor ids_BT;    // int64, 0 <= id < vocab_size; T > 0, B may be 0
+  at::Tensor mask_BT;   // optional; bool, or integers 0 and 1: true or 1 may be attended to
+  at::Tensor types_BT;  // optional, int64, 0 <= type < type_vocab_size; default 0. In a prefix language model the
+                        // tokens before the first of another type are the prefix
+  at::Tensor sequence_ids_BT;  // optional, int32, in place of mask_BT: tokens attend within equal values >= 0; -1 is
+                               // padding
   at::Tensor positions_BT;  // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
                             // with a cache continuing after it
   at::Tensor real_positions_BT = {};  // optional, float64 [B,T], instead of positions_BT

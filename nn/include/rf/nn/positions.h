@@ -1,5 +1,5 @@
 // Positions of tokens. They are integers; packed sequences restart at 0, and calls with a cache continue. Encodings
-// read their values, so make_positions and packed_positions keep them on the CPU, and note the device for the terms.
+// read their values, so make_positions keeps them on the CPU, and notes the device for the terms.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,8 +24,8 @@ struct TokenPositions {
 };
 
 struct Positions {
-  TokenPositions query, key;     // the same tensors in self-attention without a cache
-  at::Tensor sequences_BS = {};  // of the keys, as in make_positions; undefined: each row is one sequence
+  TokenPositions query, key;        // the same tensors in self-attention without a cache
+  at::Tensor sequence_ids_BS = {};  // of the keys, as in make_positions; undefined: each row is one sequence
   bool same_tokens() const { return key.ids.is_same(query.ids); }
   at::Device device() const { return query.device; }
   Positions& for_device(at::Device device) {
@@ -45,10 +45,6 @@ TokenPositions token_positions(const at::Tensor& given, const char* name);
 // also be other tokens, and first/end cover both sides. Terms are for the device of `query`; positions on a GPU are
 // waited for.
 Positions make_positions(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {});
-
-// make_positions(ids, {}, sequences_BT), where every sequence is one run of a row. ends_N: 0, then where each run of
-// equal sequences ends, counted through all rows.
-Positions packed_positions(const at::Tensor& ids, const at::Tensor& sequences_BT, const at::Tensor& ends_N);
 
 // The first and the last of the positions 0..tokens-1: used to check the limits of an encoding; the cost does not grow
 // with tokens >= 1.

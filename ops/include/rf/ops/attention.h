@@ -9,13 +9,6 @@
 
 namespace rf::ops {
 
-// Dropout of the probabilities, equal to ops::dropout of one tensor [B,H,T,S]. For packed sequences it equals
-// ops::dropout of one list: the [H,T,S] of the first sequence, then of the next one, and so on.
-struct ProbabilityDropout {
-  double p = 0;
-  c10::SymInt seed = 0, stream = 0;
-};
-
 struct AttentionCall {
   // [B,T,H,D], [B,S,Hk,D] and [B,S,Hk,Dv] with H a multiple of Hk (Dv = D with a value rotation or V), all of one
   // dtype. CPU tensors; slices of a larger tensor are read without a copy if the last dimension is contiguous.
@@ -26,8 +19,11 @@ struct AttentionCall {
   // and values that no query may attend to are not read.
   at::Tensor mask;
   TokenWindow window;
-  ProbabilityDropout dropout;
-  PackedSequences packed;
+  CuSeqlens cu_seqlens;
+  // The probability of dropout of the probabilities, equal to ops::dropout of one tensor [B,H,T,S]. For packed
+  // sequences it equals ops::dropout of one list: the [H,T,S] of the first sequence, then of the next one, and so on.
+  double dropout = 0;
+  c10::SymInt seed = 0, stream = 0;
 };
 
 // [B,T,H,Dv] in the dtype of q, which is float32, bfloat16 or float16; sums, terms and rotations are float32, and

@@ -1,13 +1,11 @@
 // Tells which kernels core uses, for modules that choose between core and torch's operators.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 namespace rf::ops {
 
@@ -20,9 +18,5 @@ std::string missing_on(c10::Device device);
 
 // rf_linear_backend (rf/linear.h) for float32, bfloat16 or float16 data with `rows` rows.
 std::string linear_backend(c10::ScalarType dtype, int64_t rows);
-
-// base^(-2i/dims), i < dims/2, as the sum of two float64 tensors. Throws c10::ValueError for dims that are not even or
-// not in 2..2^20.
-std::pair<at::Tensor, at::Tensor> rope_frequencies(double base, int64_t dims);
 
 }  // namespace rf::ops

@@ -15,7 +15,8 @@
 
 namespace rf::ops {
 
-struct LinearAttentionOptions {
+struct LinearAttentionCall {
+  at::Tensor q, k, v;
   std::string feature_map;                  // "given": q and k are features; "elu": of elu(x) + 1; "relu"
   std::string direction = "bidirectional";  // or "causal": keys up to m + S - T
   std::string denominator = "plain";        // or "rotated": R in both sums
@@ -27,16 +28,16 @@ struct LinearAttentionOptions {
   // sums are divided by the exponential of the last key's exponent. Exponents of a head and sequence must not decrease
   // from key to key. Requires a causal call with given features.
   at::Tensor key_exponents_BSH = {};
-  PackedSequences packed = {};
+  CuSeqlens cu_seqlens = {};
+  // float64 [B,Hk,F,Dv+1], or undefined: the sums over earlier keys of g v^T and, in the last column, of the vectors
+  // that f is multiplied with in the denominator; zeros before the first call. With a state the call must be causal,
+  // with T = S, and without gradients. With packed sequences, [sequences,..] in place of [B,..].
+  at::Tensor state = {};
+  // float64 [B,Hk], with key_exponents: the state is divided by their exponentials.
+  at::Tensor state_exponents = {};
 };
 
-// state: float64 [B,Hk,F,Dv+1], or nullptr: the sums over earlier keys of g v^T and, in the last column, of the vectors
-// that f is multiplied with in the denominator. The call adds its keys to the state. Zeros before the first call. With
-// a state the call must be causal, with T = S, and without gradients. state_exponents: float64 [B,Hk], with
-// key_exponents: the state is divided by their exponentials; the call replaces them by the exponents of its last keys.
-// With packed sequences, [sequences,..] in place of [B,..].
-at::Tensor linear_attention_kernel(const at::Tensor& q_BTHF, const at::Tensor& k_BSHF, const at::Tensor& v_BSHD,
-                                   const LinearAttentionOptions& options, at::Tensor* state = nullptr,
-                                   const at::Tensor& state_exponents = {});
+// Replaces the call's state, if defined, by the sums over its keys, too, divided by the exponents of the last keys.
+at::Tensor linear_attention_kernel(LinearAttentionCall& call);
 
 }  // namespace rf::ops

@@ -15,11 +15,11 @@
 
 namespace rf::ops {
 
-// y = norm(residual + dropout(x + bias)) gamma + beta; absent tensors are left out.
+// y = norm(residual + dropout(x + bias)) gamma + beta; undefined tensors are left out.
 struct NormOptions {
-  std::optional<at::Tensor> bias = {};      // [C]
-  std::optional<at::Tensor> residual = {};  // the shape of x; the result has its dtype, that of x or float32
-  std::optional<at::Tensor> gamma = {}, beta = {};
+  at::Tensor bias = {};      // [C]
+  at::Tensor residual = {};  // the shape of x; the result has its dtype, that of x or float32
+  at::Tensor gamma = {}, beta = {};
   std::string kind = "layer";  // or "rms"
   double eps = 1e-12;
   double dropout = 0;  // the probability, as in ops::dropout, of x

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -64,12 +65,47 @@ void for_each_term(const Visit& visit) {
 #undef RF_VISIT_PAIR
 }
 
-// Sequences packed into a batch of one: sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i+1]-1 and the keys
-// cu_seqlens_k[i] .. cu_seqlens_k[i+1]-1. A query attends only to the keys of its sequence, whose T and S define the
-// window; positions, rotations and masks are given by token, as without packing.
-struct PackedSequences {
-  at::Tensor cu_seqlens_q, cu_seqlens_k;  // int32 or int64 [sequences+1], non-decreasing from 0 to the tokens of a side
-  bool defined() const { return cu_seqlens_q.defined(); }
+// The tensors of terms in the order of the list, two for a rotation: their names, their places in terms, undefined
+// where absent, and for each the table by distance that it is the rows of, or nullptr.
+#define RF_ROTATION(name, ...) #name "_cos", #name "_sin",
+#define RF_TERM(name, ...) #name,
+#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) #query_name, #key_name,
+inline constexpr std::array kTermNames = {RF_ATTENTION_TERMS(RF_ROTATION, RF_TERM, RF_TERM, RF_PAIR, RF_TERM)};
+#undef RF_ROTATION
+#undef RF_TERM
+#undef RF_PAIR
+inline constexpr size_t kTerms = kTermNames.size();
+
+template <class AnyTerms>
+auto tensors_of(AnyTerms& terms) {
+#define RF_ROTATION(name, ...) &terms.name.cos, &terms.name.sin,
+#define RF_TABLE(name, ...) &terms.name.rows,
+#define RF_NUMBERS(name, ...) &terms.name,
+#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) &terms.query_name, &terms.key_name,
+  return std::array{RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR, RF_NUMBERS)};
+#undef RF_ROTATION
+#undef RF_TABLE
+#undef RF_NUMBERS
+#undef RF_PAIR
+}
+
+template <class AnyTerms>
+auto tables_of(AnyTerms& terms) {
+#define RF_TWO(...) nullptr, nullptr,
+#define RF_TABLE(name, ...) &terms.name,
+#define RF_ONE(...) nullptr,
+  return std::array<decltype(&terms.bias), kTerms>{RF_ATTENTION_TERMS(RF_TWO, RF_TABLE, RF_ONE, RF_TWO, RF_ONE)};
+#undef RF_TWO
+#undef RF_TABLE
+#undef RF_ONE
+}
+
+// Sequences packed into a batch of one: sequence i is the queries q[i] .. q[i+1]-1 and the keys k[i] .. k[i+1]-1. A
+// query attends only to the keys of its sequence, whose T and S define the window; positions, rotations and masks are
+// given by token, as without packing.
+struct CuSeqlens {
+  at::Tensor q, k;  // int32 or int64 [sequences+1], non-decreasing from 0 to the tokens of a side
+  bool defined() const { return q.defined(); }
 };
 
 // Which keys a query may attend to, besides a mask: token indices, never positions. With T queries and S keys, query i
