@@ -114,16 +114,44 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
   if (config.embedding_size != config.hidden_size)
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
-  const int64_t hidden = config.hidden_size;
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+  read_blocks(weights, prefix, precision, inputs);
+}
+
+Encoder::Encoder(const TranslationConfig& config, TranslationSide side, const std::string& model_dir,
+                 const Weights& weights, Precision precision, std::vector<LayerInputs> inputs,
+                 const std::function<void(const std::string&)>& warn)
+    : config_(side == TranslationSide::kDecoder ? decoder_side(config) : encoder_side(config)),
+      shape_{config_.num_attention_heads, config_.num_attention_heads, config_.head_dim()},
+      dtype_(activation_dtype(precision)),
+      position_(Position::open(config_, model_dir, weights, "", warn)) {
+  if (config.scale_embedding) word_scale_ = std::sqrt(static_cast<float>(config.d_model));
+  words_ = [words = weights.rows("embeddings.word_embeddings.weight")](int64_t row, float* to) {
+    words.read_row(row, to);
+  };
+  inputs.resize(static_cast<size_t>(config_.num_hidden_layers));
+  read_blocks(weights, "", precision, inputs);
+}
+
+void Encoder::read_blocks(const Weights& weights, const std::string& prefix, Precision precision,
+                          const std::vector<LayerInputs>& inputs) {
+  const int64_t hidden = config_.hidden_size;
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i), self = name + "attention.self.";
-    blocks_.push_back({.attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, hidden),
-                       .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, hidden),
+    blocks_.push_back({.attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config_, hidden),
+                       .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config_, hidden),
                        .qkv = read_joined(weights, {self + "query", self + "key", self + "value"}, hidden,
                                           {hidden, hidden, hidden}, precision, inputs[i].attention),
                        .attention_output = read_linear(weights, name + "attention.output.dense", precision),
                        .up = read_linear(weights, name + "intermediate.dense", precision, inputs[i].feed_forward),
                        .down = read_linear(weights, name + "output.dense", precision)});
+    if (!config_.add_cross_attention) continue;
+    const std::string cross = name + "crossattention.";
+    Block& block = blocks_.back();
+    block.cross_norm = read_norm(weights, cross + "output.LayerNorm", config_, hidden);
+    block.cross_query = read_linear(weights, cross + "self.query", precision, inputs[i].cross);
+    block.cross_key_value =
+        read_joined(weights, {cross + "self.key", cross + "self.value"}, hidden, {hidden, hidden}, precision);
+    block.cross_output = read_linear(weights, cross + "output.dense", precision);
   }
 }
 
@@ -235,6 +263,38 @@ void Encoder::feed_forward(const Block& block, int64_t tokens, const void* x, vo
   block.down(tokens, wide, gated_ ? 2 * inner : inner, y);
 }
 
+AlignedMemory Encoder::project_source(const void* states, int64_t tokens) const {
+  const int64_t hidden = config_.hidden_size, layer_bytes = 2 * tokens * hidden * bytes_of(dtype_);
+  AlignedMemory memory = make_aligned(layer_bytes * std::ssize(blocks_));
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    blocks_[i].cross_key_value(tokens, states, hidden, memory.get() + static_cast<int64_t>(i) * layer_bytes);
+  return memory;
+}
+
+void Encoder::cross_attention(int64_t layer, const EncoderInput& input, void* x, void* wide, void* narrow) const {
+  const Block& block = blocks_[static_cast<size_t>(layer)];
+  const CrossInput& cross = *input.cross;
+  const int64_t hidden = config_.hidden_size, tokens = input.sequences.tokens;
+  block.cross_query(tokens, x, hidden, wide);
+  rf_attention_args args = attention_args(wide, narrow);
+  args.window = 0;
+  args.batch = 1;
+  args.queries = tokens;
+  args.keys = cross.sentences.tokens;
+  args.k = static_cast<const char*>(cross.keys_values) + layer * args.keys * 2 * hidden * bytes_of(dtype_);
+  args.v = static_cast<const char*>(args.k) + hidden * bytes_of(dtype_);
+  args.q_stride_t = hidden;
+  args.k_stride_t = args.v_stride_t = 2 * hidden;
+  args.cu_seqlens_q = cross.query_offsets;
+  args.cu_seqlens_k = cross.sentences.cu_seqlens;
+  args.sequences = cross.sentences.count;
+  args.query_positions = input.sequences.positions;
+  args.key_positions = cross.sentences.positions;
+  check_status(rf_attention_forward(&args));
+  block.cross_output(tokens, narrow, hidden, wide);
+  block.cross_norm(dtype_, tokens, wide, x, x);
+}
+
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
   const int64_t wide_columns =
@@ -261,6 +321,10 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     if (parallel_) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     norms_first_ ? add(dtype_, tokens * hidden, attended, x) : block.attention_norm(dtype_, tokens, attended, x, x);
     if (norms_first_ && !parallel_) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
+    if (input.cross != nullptr) {
+      note(&LayerInputs::cross, i);
+      cross_attention(static_cast<int64_t>(i), input, x, wide, narrow);
+    }
     note(&LayerInputs::feed_forward, i);
     feed_forward(block, tokens, normed, wide, fed);
     norms_first_ ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
@@ -304,9 +368,10 @@ int64_t Encoder::readable_length(int64_t most) const {
   return most;
 }
 
-std::vector<LayerInputs> Encoder::measure_inputs() const {
+std::vector<LayerInputs> Encoder::measure_inputs(const Encoder* source) const {
   constexpr int64_t kSequences = 8, kMaxTokens = 32;
-  const int64_t length = readable_length(kMaxTokens);
+  const int64_t readable = readable_length(kMaxTokens);
+  const int64_t length = source == nullptr ? readable : source->readable_length(readable);
   std::mt19937 random(0);
   std::vector<int32_t> ids;
   std::vector<int64_t> positions, cu_seqlens{0};
@@ -318,10 +383,19 @@ std::vector<LayerInputs> Encoder::measure_inputs() const {
     cu_seqlens.push_back(std::ssize(ids));
   }
   const std::vector<float> none(static_cast<size_t>(config_.hidden_size));
-  std::vector<LayerInputs> inputs(static_cast<size_t>(config_.num_hidden_layers), {none, none});
+  std::vector<LayerInputs> inputs(static_cast<size_t>(config_.num_hidden_layers), {none, none, none});
   Workspace work;
+  EncoderInput input{.sequences = {std::ssize(ids), kSequences, cu_seqlens.data(), positions.data()},
+                     .ids = ids.data()};
+  CrossInput cross{.sentences = input.sequences, .query_offsets = cu_seqlens.data()};
+  AlignedMemory keys_values;
+  if (source != nullptr) {
+    keys_values = project_source(source->encode(input, work), std::ssize(ids));
+    cross.keys_values = keys_values.get();
+    input.cross = &cross;
+  }
   work.measured = &inputs;
-  encode({.sequences = {std::ssize(ids), kSequences, cu_seqlens.data(), positions.data()}, .ids = ids.data()}, work);
+  encode(input, work);
   return inputs;
 }
 
@@ -425,6 +499,7 @@ void* Encoder::extend_sums(const Extension& input, const EncoderInput& tokens, L
 
 void* Encoder::extend(const Extension& input, SequenceCache& cache, Workspace& work) const {
   EncoderInput tokens = new_tokens(input, cache, work);
+  tokens.cross = input.cross;
   if (config_.prefix_lm) set_types(input, cache, work, tokens);
   void* hidden = linear_ ? extend_sums(input, tokens, static_cast<LinearStates&>(cache), work)
                          : extend_rows(input, tokens, static_cast<KeyValueCache&>(cache), work);

@@ -17,10 +17,18 @@
 #include "memory.h"
 #include "position.h"
 #include "rf/model/config.h"
+#include "rf/model/translation_config.h"
 #include "sequence_cache.h"
 #include "weights.h"
 
 namespace rf::engine {
+
+// Encoded sentences that cross-attention reads: queries query_offsets[i] .. query_offsets[i + 1] - 1 read sentence i.
+struct CrossInput {
+  const void* keys_values = nullptr;  // of Encoder::project_source()
+  Sequences sentences;
+  const int64_t* query_offsets = nullptr;  // [sentences.count + 1]
+};
 
 // What a call of the encoder computes.
 struct EncoderInput {
@@ -28,6 +36,7 @@ struct EncoderInput {
   const int32_t* ids = nullptr;     // [tokens]
   const int32_t* types = nullptr;   // [tokens], or nullptr: 0
   const uint8_t* attend = nullptr;  // [tokens], 0: no query attends to the token; nullptr: to all
+  const CrossInput* cross = nullptr;  // required with cross-attention
 };
 
 // Tokens that extend cached sequences: sequence sequences[i] of the cache grows by the tokens ids[offsets[i]] ..
@@ -36,6 +45,7 @@ struct Extension {
   std::span<const int64_t> sequences;
   std::span<const int64_t> offsets;  // [sequences.size() + 1], rising from 0
   const int32_t* ids = nullptr;
+  const CrossInput* cross = nullptr;  // as EncoderInput has it
   int64_t tokens() const { return offsets.back(); }
 };
 
@@ -77,6 +87,10 @@ class Encoder {
   // prefix: of the encoder's names in `weights`.
   Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights, const std::string& prefix,
           Precision precision, const std::function<void(const std::string&)>& warn);
+  // A side of an encoder-decoder, whose embeddings are scaled and have neither norm nor types. inputs: of
+  // measure_inputs() for int8, else of any values.
+  Encoder(const TranslationConfig& config, TranslationSide side, const std::string& model_dir, const Weights& weights,
+          Precision precision, std::vector<LayerInputs> inputs, const std::function<void(const std::string&)>& warn);
   // A rotary decoder of another family, whose norms come before attention and the feed-forward network.
   Encoder(const DecoderWeights& weights, Precision precision);
 
@@ -99,14 +113,25 @@ class Encoder {
   // linear attention the sequences of `input` are empty then, because some layers may have taken their tokens up.
   void* extend(const Extension& input, SequenceCache& cache, Workspace& work) const;
 
+  // What cross-attention reads of encoded sentences, [tokens, hidden_size]: keys and values [layers, tokens, 2
+  // hidden_size].
+  AlignedMemory project_source(const void* states, int64_t tokens) const;
+
+  // On random tokens, in float32: elements that are always large in a model's vectors are large for every text. source:
+  // the encoder whose states cross-attention reads.
+  std::vector<LayerInputs> measure_inputs(const Encoder* source = nullptr) const;
+
  private:
   // A length up to `most` that the position encoding reads.
   int64_t readable_length(int64_t most) const;
-  // On random tokens, in float32: elements that are always large in a model's vectors are large for every text.
-  std::vector<LayerInputs> measure_inputs() const;
+
+  void read_blocks(const Weights& weights, const std::string& prefix, Precision precision,
+                   const std::vector<LayerInputs>& inputs);
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
   void feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const;
+  // x = norm(x + output(attention)), with work space of a row for each token in `wide` and `narrow`.
+  void cross_attention(int64_t layer, const EncoderInput& input, void* x, void* wide, void* narrow) const;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls have.

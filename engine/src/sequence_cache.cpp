@@ -8,9 +8,14 @@
 namespace rf::engine {
 
 SequenceCache::SequenceCache(int64_t sequences, int64_t capacity)
-    : capacity_(capacity), ids_(static_cast<size_t>(sequences)) {
+    : ids_(static_cast<size_t>(sequences)) {
+  set_capacity(capacity);
+}
+
+void SequenceCache::set_capacity(int64_t capacity) {
   if (capacity > INT64_MAX / int64_t{sizeof(int32_t)}) throw std::bad_alloc();
   for (std::vector<int32_t>& ids : ids_) ids.reserve(static_cast<size_t>(capacity));
+  capacity_ = capacity;
 }
 
 void SequenceCache::append(int64_t sequence, std::span<const int32_t> ids) {
@@ -34,6 +39,26 @@ KeyValueCache::KeyValueCache(const Shape& shape) : SequenceCache(shape.sequences
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
   }
   memory_ = make_aligned(bytes);
+}
+
+void KeyValueCache::grow(int64_t capacity) {
+  Shape shape = shape_;
+  shape.capacity = capacity;
+  KeyValueCache grown(shape);
+  const int64_t row = shape.head_dim * shape.element_bytes;
+  for (int64_t i = 0; i < sequences(); ++i) {
+    const auto bytes = static_cast<size_t>(length(i) * row);
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      for (int64_t head = 0; head < 2 * shape.heads; ++head) {
+        const int64_t which = head / shape.heads, of_side = head % shape.heads;
+        std::memcpy(grown.part(layer, which, i) + of_side * capacity * row,
+                    part(layer, which, i) + of_side * shape_.capacity * row, bytes);
+      }
+    }
+  }
+  memory_ = std::move(grown.memory_);
+  shape_ = shape;
+  set_capacity(capacity);
 }
 
 char* KeyValueCache::part(int64_t layer, int64_t which, int64_t sequence) const {

@@ -31,8 +31,10 @@ class SequenceCache {
   // The tokens before `first` are the same in both sequences.
   virtual void copy_kept(int64_t from, int64_t to, int64_t first) = 0;
 
+  void set_capacity(int64_t tokens);
+
  private:
-  int64_t capacity_;
+  int64_t capacity_ = 0;
   std::vector<std::vector<int32_t>> ids_;
 };
 
@@ -49,6 +51,9 @@ class KeyValueCache : public SequenceCache {
 
   // Throws std::bad_alloc. Memory is taken from the system as tokens come.
   explicit KeyValueCache(const Shape& shape);
+
+  // Makes room for more tokens of each sequence, and keeps what there is.
+  void grow(int64_t capacity);
 
   // Keys and values of a layer and sequence, [heads, capacity, head_dim].
   char* keys(int64_t layer, int64_t sequence) const { return part(layer, 0, sequence); }

@@ -127,16 +127,16 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
   for (const std::string& warning : add_untied(*files_, config, match)) {
     if (warn) warn(warning);
   }
-  names_ = std::move(match.names);
+  for (const auto& [name, in_file] : match.names) tensors_.emplace(name, &files_->at(in_file));
 }
 
+Weights::Weights(std::shared_ptr<const CheckpointFiles> files, const TranslationConfig& config, TranslationSide side)
+    : files_(std::move(files)), tensors_(side_tensors(*files_, config, side)), side_(side) {}
+
 const io::TensorView* Weights::find(const std::string& name) const {
-  if (is_added_name(name)) {
-    const auto found = files_->tensors().find(name);
-    return found == files_->tensors().end() ? nullptr : found->second;
-  }
-  const auto found = names_.find(name);
-  return found == names_.end() ? nullptr : &files_->at(found->second);
+  if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
+  const auto added = is_added_name(name) ? files_->tensors().find(name) : files_->tensors().end();
+  return added == files_->tensors().end() ? nullptr : added->second;
 }
 
 const io::TensorView& Weights::view(const std::string& name) const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "memory.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/config.h"
+#include "rf/model/position_terms.h"
+#include "rf/model/translation_files.h"
 
 namespace rf::engine {
 
@@ -65,8 +68,14 @@ class Weights {
   // own.
   Weights(const std::string& model_dir, const ModelConfig& config, Head head,
           const std::function<void(const std::string&)>& warn);
+  // A side of an encoder-decoder, whose tensors translation_tensors() has checked.
+  Weights(std::shared_ptr<const CheckpointFiles> files, const TranslationConfig& config, TranslationSide side);
 
-  const CheckpointFiles& files() const { return *files_; }
+  // The file of position terms, and the hash that it must have.
+  std::string terms_file() const { return side_ ? side_terms_file(*side_) : kPositionTermsFile; }
+  std::string terms_hash(const ModelConfig& config) const {
+    return position_terms_hash(config, side_ ? tensors_ : files_->tensors());
+  }
   bool has(const std::string& name) const { return find(name) != nullptr; }
   // The tensor of a name of model/weights.h, or of one that an encoding adds.
   const io::TensorView& view(const std::string& name) const;
@@ -80,7 +89,8 @@ class Weights {
   const io::TensorView* find(const std::string& name) const;
 
   std::shared_ptr<const CheckpointFiles> files_;
-  std::map<std::string, std::string> names_;  // in the model -> in the file
+  TensorMap tensors_;  // by their names in the model
+  std::optional<TranslationSide> side_;
 };
 
 // All elements of a tensor. Throws Error as TensorFloats does.
