@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -13,6 +14,7 @@
 #include "position.h"
 #include "rf/engine/interrupt.h"
 #include "rf/io/error.h"
+#include "rf/listed_attention.h"
 #include "rf/model/computed_encoding.h"
 #include "status.h"
 
@@ -232,6 +234,27 @@ rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
   return args;
 }
 
+void Encoder::rotate(const rf_attention_args& terms, int64_t tokens, int64_t heads, void* x) const {
+  rf_rope_rows_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = dtype_;
+  args.layout = terms.layout;
+  args.direction = RF_ROPE_FORWARD;
+  args.batch = 1;
+  args.tokens = tokens;
+  args.heads = heads;
+  args.head_dim = shape_.head_dim;
+  args.x = args.y = x;
+  args.x_stride_t = args.y_stride_t = qkv_width();
+  args.x_stride_b = args.y_stride_b = tokens * qkv_width();
+  args.x_stride_h = args.y_stride_h = shape_.head_dim;
+  args.num_freqs = terms.query.pairs;
+  args.cos = terms.query.cos;
+  args.sin = terms.query.sin;
+  args.row_stride_t = terms.query.pairs;
+  check_status(rf_rope_rotate(&args));
+}
+
 rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows,
                                        const void* qkv, void* out) const {
   const Sequences& sequences = input.sequences;
@@ -271,26 +294,37 @@ AlignedMemory Encoder::project_source(const void* states, int64_t tokens) const 
   return memory;
 }
 
+void Encoder::listed_attention(const void* q, int64_t q_stride, const char* keys, int64_t key_rows, int64_t kv_stride,
+                               const KeyLists& lists, void* out) const {
+  rf_listed_attention_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = dtype_;
+  args.queries = std::ssize(lists.counts);
+  args.keys = key_rows;
+  args.heads = shape_.heads;
+  args.head_dim = shape_.head_dim;
+  args.q = q;
+  args.q_stride = q_stride;
+  args.k = keys;
+  args.v = keys + out_width() * bytes_of(dtype_);
+  args.kv_stride = kv_stride;
+  args.out = out;
+  args.out_stride = out_width();
+  args.rows = lists.rows.data();
+  args.listed = std::ssize(lists.rows);
+  args.begins = lists.begins.data();
+  args.counts = lists.counts.data();
+  args.scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim));
+  check_status(rf_listed_attention(&args));
+}
+
 void Encoder::cross_attention(int64_t layer, const EncoderInput& input, void* x, void* wide, void* narrow) const {
   const Block& block = blocks_[static_cast<size_t>(layer)];
   const CrossInput& cross = *input.cross;
   const int64_t hidden = config_.hidden_size, tokens = input.sequences.tokens;
   block.cross_query(tokens, x, hidden, wide);
-  rf_attention_args args = attention_args(wide, narrow);
-  args.window = 0;
-  args.batch = 1;
-  args.queries = tokens;
-  args.keys = cross.sentences.tokens;
-  args.k = static_cast<const char*>(cross.keys_values) + layer * args.keys * 2 * hidden * bytes_of(dtype_);
-  args.v = static_cast<const char*>(args.k) + hidden * bytes_of(dtype_);
-  args.q_stride_t = hidden;
-  args.k_stride_t = args.v_stride_t = 2 * hidden;
-  args.cu_seqlens_q = cross.query_offsets;
-  args.cu_seqlens_k = cross.sentences.cu_seqlens;
-  args.sequences = cross.sentences.count;
-  args.query_positions = input.sequences.positions;
-  args.key_positions = cross.sentences.positions;
-  check_status(rf_attention_forward(&args));
+  const auto* keys = static_cast<const char*>(cross.keys_values) + layer * cross.tokens * 2 * hidden * bytes_of(dtype_);
+  listed_attention(wide, hidden, keys, cross.tokens, 2 * hidden, *cross.lists, narrow);
   block.cross_output(tokens, narrow, hidden, wide);
   block.cross_norm(dtype_, tokens, wide, x, x);
 }
@@ -387,11 +421,18 @@ std::vector<LayerInputs> Encoder::measure_inputs(const Encoder* source) const {
   Workspace work;
   EncoderInput input{.sequences = {std::ssize(ids), kSequences, cu_seqlens.data(), positions.data()},
                      .ids = ids.data()};
-  CrossInput cross{.sentences = input.sequences, .query_offsets = cu_seqlens.data()};
+  CrossInput cross{.tokens = std::ssize(ids)};
+  KeyLists lists;
   AlignedMemory keys_values;
   if (source != nullptr) {
-    keys_values = project_source(source->encode(input, work), std::ssize(ids));
+    keys_values = project_source(source->encode(input, work), cross.tokens);
+    for (int64_t t = 0; t < cross.tokens; ++t) {
+      lists.rows.push_back(t);
+      lists.begins.push_back(t / length * length);
+      lists.counts.push_back(length);
+    }
     cross.keys_values = keys_values.get();
+    cross.lists = &lists;
     input.cross = &cross;
   }
   work.measured = &inputs;
@@ -479,6 +520,57 @@ void* Encoder::extend_rows(const Extension& input, const EncoderInput& tokens, K
   return forward(tokens, work, std::cref(attend_groups));
 }
 
+bool Encoder::may_share_rows(int64_t tokens) const {
+  if (linear_ || position_->changes_within(tokens)) return false;
+  const int64_t first = 0, cu_seqlens[] = {0, 1};
+  PositionRows rows;
+  position_->prepare({1, 1, cu_seqlens, &first}, rows);
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    rf_attention_args args, none;
+    std::memset(&args, 0, sizeof args);  // padding too
+    std::memset(&none, 0, sizeof none);
+    position_->set_terms(layer, rows, args);
+    if (args.query.cos != args.key.cos || (args.value.cos != nullptr && args.value.cos != args.key.cos)) return false;
+    args.query = args.key = args.value = {};
+    args.layout = none.layout;
+    if (std::memcmp(&args, &none, sizeof args) != 0) return false;
+  }
+  return true;
+}
+
+void* Encoder::extend_shared(const Extension& input, const EncoderInput& tokens, SharedRows& cache,
+                             Workspace& work) const {
+  const int64_t first_row = cache.count(), width = out_width(), element = bytes_of(dtype_);
+  KeyLists& lists = work.lists;
+  lists.clear();
+  for (size_t i = 0; i < input.sequences.size(); ++i) {
+    const int64_t added = input.offsets[i + 1] - input.offsets[i], before = cache.length(input.sequences[i]);
+    cache.add_rows(input.sequences[i], added);
+    for (int64_t t = 1; t <= added; ++t) {
+      lists.begins.push_back(std::ssize(lists.rows));
+      lists.counts.push_back(before + t);
+    }
+    const std::span<const int64_t> rows = cache.rows(input.sequences[i]);
+    lists.rows.insert(lists.rows.end(), rows.begin(), rows.end());
+  }
+  cache.reserve();
+  position_->prepare(tokens.sequences, work.rows);
+  const auto attend_rows = [&](int64_t layer, const void* qkv, void* out) {
+    // Queries, keys and values are those of this call.
+    auto* const parts = static_cast<char*>(const_cast<void*>(qkv));
+    rf_attention_args terms = {};
+    position_->set_terms(layer, work.rows, terms);
+    const int64_t rotated = terms.query.cos == nullptr ? 0 : terms.value.cos == nullptr ? 2 : 3;
+    if (rotated > 0) rotate(terms, input.tokens(), rotated * shape_.heads, parts);
+    parallel_for(input.tokens(), input.tokens() > 256, [&](int64_t t) {
+      std::memcpy(cache.at(layer, first_row + t), parts + (t * 3 + 1) * width * element,
+                  static_cast<size_t>(2 * width * element));
+    });
+    listed_attention(parts, 3 * width, cache.at(layer, 0), cache.count(), cache.row_stride(), lists, out);
+  };
+  return forward(tokens, work, std::cref(attend_rows));
+}
+
 void* Encoder::extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states,
                            Workspace& work) const {
   for (const int64_t sequence : input.sequences) {
@@ -501,8 +593,10 @@ void* Encoder::extend(const Extension& input, SequenceCache& cache, Workspace& w
   EncoderInput tokens = new_tokens(input, cache, work);
   tokens.cross = input.cross;
   if (config_.prefix_lm) set_types(input, cache, work, tokens);
-  void* hidden = linear_ ? extend_sums(input, tokens, static_cast<LinearStates&>(cache), work)
-                         : extend_rows(input, tokens, static_cast<KeyValueCache&>(cache), work);
+  auto* const shared = dynamic_cast<SharedRows*>(&cache);
+  void* hidden = linear_             ? extend_sums(input, tokens, static_cast<LinearStates&>(cache), work)
+                 : shared != nullptr ? extend_shared(input, tokens, *shared, work)
+                                     : extend_rows(input, tokens, static_cast<KeyValueCache&>(cache), work);
   for (size_t i = 0; i < input.sequences.size(); ++i)
     cache.append(input.sequences[i], {input.ids + input.offsets[i], input.ids + input.offsets[i + 1]});
   return hidden;

@@ -23,11 +23,19 @@
 
 namespace rf::engine {
 
-// Encoded sentences that cross-attention reads: queries query_offsets[i] .. query_offsets[i + 1] - 1 read sentence i.
+// Which keys each query reads: rows[begins[t]] .. rows[begins[t] + counts[t] - 1].
+struct KeyLists {
+  std::vector<int64_t> rows, begins, counts;
+  void clear() {
+    for (std::vector<int64_t>* each : {&rows, &begins, &counts}) each->clear();
+  }
+};
+
+// What cross-attention reads.
 struct CrossInput {
   const void* keys_values = nullptr;  // of Encoder::project_source()
-  Sequences sentences;
-  const int64_t* query_offsets = nullptr;  // [sentences.count + 1]
+  int64_t tokens = 0;                 // of all sources
+  const KeyLists* lists = nullptr;    // of tokens of the sources
 };
 
 // What a call of the encoder computes.
@@ -70,6 +78,7 @@ class Workspace {
   std::vector<int32_t> types;      // of new tokens, where they have any
   std::vector<int64_t> positions;  // of new tokens
   std::vector<int64_t> counting;   // 0, 1, ..
+  KeyLists lists;                  // of rows of a cache
 
  private:
   struct Buffer {
@@ -104,6 +113,11 @@ class Encoder {
   // A cache for this model, which must attend to earlier tokens only: keys and values, or the sums of linear attention.
   // Throws Error for these where a rotation may change within `capacity` tokens.
   std::unique_ptr<SequenceCache> make_cache(int64_t sequences, int64_t capacity) const;
+  // Whether a cache may be SharedRows: attention has no terms but a rotation that stays as sequences grow to `tokens`.
+  bool may_share_rows(int64_t tokens) const;
+  SharedRows::Shape shared_shape(int64_t sequences) const {
+    return {config_.num_hidden_layers, config_.hidden_size, bytes_of(dtype_), sequences};
+  }
   // Throws Error for ids out of range.
   void check_ids(std::span<const int32_t> ids) const;
   // Throws Error where a sequence of so many tokens is beyond a table or a range.
@@ -130,12 +144,16 @@ class Encoder {
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
   void feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const;
+  void listed_attention(const void* q, int64_t q_stride, const char* keys, int64_t key_rows, int64_t kv_stride,
+                        const KeyLists& lists, void* out) const;
   // x = norm(x + output(attention)), with work space of a row for each token in `wide` and `narrow`.
   void cross_attention(int64_t layer, const EncoderInput& input, void* x, void* wide, void* narrow) const;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls have.
   rf_attention_args attention_args(const void* qkv, void* out) const;
+  // Rotates the first heads of rows of queries, keys and values, in place.
+  void rotate(const rf_attention_args& terms, int64_t tokens, int64_t heads, void* x) const;
   // Those of attention within the sequences of a call.
   rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
                                 void* out) const;
@@ -144,8 +162,9 @@ class Encoder {
   // other models.
   const int64_t* prefixes(const EncoderInput& input, Workspace& work) const;
 
-  // extend() with keys and values, and with sums. tokens: the new ones.
+  // extend() with keys and values, with those that are shared, and with sums. tokens: the new ones.
   void* extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache, Workspace& work) const;
+  void* extend_shared(const Extension& input, const EncoderInput& tokens, SharedRows& cache, Workspace& work) const;
   void* extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states, Workspace& work) const;
   void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
               Workspace& work, const void* qkv, void* out) const;

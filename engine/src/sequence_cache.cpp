@@ -93,6 +93,34 @@ void KeyValueCache::copy_kept(int64_t from, int64_t to, int64_t first) {
   }
 }
 
+SharedRows::SharedRows(const Shape& shape)
+    : SequenceCache(shape.sequences, 0), shape_(shape), lists_(static_cast<size_t>(shape.sequences)) {}
+
+void SharedRows::add_rows(int64_t sequence, int64_t tokens) {
+  std::vector<int64_t>& list = lists_[static_cast<size_t>(sequence)];
+  list.resize(static_cast<size_t>(length(sequence)));
+  for (int64_t t = 0; t < tokens; ++t) list.push_back(count_++);
+}
+
+void SharedRows::reserve() {
+  if (count_ <= room_) return;
+  const int64_t room = std::max(count_, 2 * room_);
+  int64_t bytes = row_stride() * shape_.element_bytes;
+  const int64_t used = bytes * room_;
+  if (__builtin_mul_overflow(bytes, room, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
+  AlignedMemory grown = make_aligned(bytes);
+  if (used > 0) std::memcpy(grown.get(), memory_.get(), static_cast<size_t>(used));
+  memory_ = std::move(grown);
+  room_ = room;
+}
+
+void SharedRows::copy_kept(int64_t from, int64_t to, int64_t first) {
+  const std::vector<int64_t>& source = lists_[static_cast<size_t>(from)];
+  std::vector<int64_t>& target = lists_[static_cast<size_t>(to)];
+  target.resize(static_cast<size_t>(first));
+  target.insert(target.end(), source.begin() + first, source.begin() + length(from));
+}
+
 LinearStates::LinearStates(const Shape& shape) : SequenceCache(shape.sequences, shape.capacity), shape_(shape) {
   int64_t bytes = sizeof(double);
   for (const int64_t extent : {shape.layers, shape.heads, shape.sums, shape.sequences}) {

@@ -77,6 +77,46 @@ class KeyValueCache : public SequenceCache {
   AlignedMemory memory_;
 };
 
+// Keys and values of the tokens in rows that sequences share: a copy of a sequence lists the same rows. Keys are stored
+// after rotation, so it must not change as a sequence grows.
+class SharedRows : public SequenceCache {
+ public:
+  struct Shape {
+    int64_t layers = 0, width = 0;  // elements of a key, of all heads
+    int64_t element_bytes = 0;
+    int64_t sequences = 0;
+  };
+
+  // Throws std::bad_alloc.
+  explicit SharedRows(const Shape& shape);
+
+  // Lists `tokens` new rows for a sequence, after those of its ids; they count after `append` of their ids.
+  void add_rows(int64_t sequence, int64_t tokens);
+  std::span<const int64_t> rows(int64_t sequence) const { return lists_[static_cast<size_t>(sequence)]; }
+  int64_t count() const { return count_; }  // of rows
+  // Takes memory for the added rows.
+  void reserve();
+  // Forgets all rows; no sequence may have tokens.
+  void clear() { count_ = 0; }
+
+  // The key of a layer in a row, followed by its value.
+  char* at(int64_t layer, int64_t row) const {
+    return reinterpret_cast<char*>(memory_.get()) + (row * shape_.layers + layer) * 2 * shape_.width * shape_.element_bytes;
+  }
+  int64_t row_stride() const { return 2 * shape_.layers * shape_.width; }  // in elements
+
+  bool can_truncate(int64_t, int64_t) const override { return true; }
+
+ protected:
+  void copy_kept(int64_t from, int64_t to, int64_t first) override;
+
+ private:
+  Shape shape_;
+  std::vector<std::vector<int64_t>> lists_;  // [sequences]: the row of each token
+  int64_t count_ = 0, room_ = 0;             // in rows
+  AlignedMemory memory_;
+};
+
 // Of one layer, sequence and head.
 struct LinearState {
   double* sums = nullptr;     // as rf_linear_attention_args has them; nullptr: none are kept

@@ -112,6 +112,7 @@ class BatchSearch {
               const TranslationOptions& options)
       : network_(network),
         options_(options),
+        cu_seqlens_(sources.cu_seqlens),
         scores_(network.config.vocab_size),
         generation_(limits.size(), GenerationOptions{.search = Search::kBeams,
                                                      .stop_ids = {static_cast<int32_t>(network.config.eos_token_id)},
@@ -120,15 +121,22 @@ class BatchSearch {
     for (size_t i = 0; i < limits.size(); ++i) generation_[i].max_new_tokens = limits[i];
     const void* states = network.encoder.encode(sources.input(), work_);
     keys_values_ = network.decoder.project_source(states, std::ssize(sources.ids));
-    cross_ = {.keys_values = keys_values_.get(), .sentences = sources.input().sequences};
-    const int64_t longest = *std::ranges::max_element(limits);
-    cache_ = network.decoder.make_cache(std::ssize(limits) * options.beams, std::min(kFirstCapacity, longest));
+    cross_lists_.rows.resize(sources.ids.size());
+    std::iota(cross_lists_.rows.begin(), cross_lists_.rows.end(), int64_t{0});
+    cross_ = {.keys_values = keys_values_.get(), .tokens = std::ssize(sources.ids), .lists = &cross_lists_};
+    const int64_t longest = *std::ranges::max_element(limits), sequences = std::ssize(limits) * options.beams;
+    if (network.decoder.may_share_rows(longest)) {
+      cache_ = std::make_unique<SharedRows>(network.decoder.shared_shape(sequences));
+    } else {
+      cache_ = network.decoder.make_cache(sequences, std::min(kFirstCapacity, longest));
+    }
   }
 
   std::vector<Translation> run() {
     begin();
     for (int64_t tokens = 1; !sequences_.empty(); ++tokens) {
-      if (tokens > cache_->capacity()) static_cast<KeyValueCache&>(*cache_).grow(2 * cache_->capacity());
+      auto* const rows = dynamic_cast<KeyValueCache*>(cache_.get());
+      if (rows != nullptr && tokens > rows->capacity()) rows->grow(2 * rows->capacity());
       advance(compute());
       collect_steps();
     }
@@ -142,14 +150,16 @@ class BatchSearch {
   }
 
  private:
+  int64_t sentences() const { return std::ssize(generation_); }
+
   // The decoder's first token, in the first sequence of each sentence.
   void begin() {
-    for (int64_t i = 0; i < cross_.sentences.count; ++i) {
+    for (int64_t i = 0; i < sentences(); ++i) {
       sequences_.push_back(i * options_.beams);
       tokens_.push_back(static_cast<int32_t>(network_.config.decoder_start_token_id));
       first_rows_.push_back(i);
     }
-    first_rows_.push_back(cross_.sentences.count);
+    first_rows_.push_back(sentences());
   }
 
   void collect_steps() {
@@ -168,10 +178,11 @@ class BatchSearch {
   // Gives each sequence its next token; returns the logits after it.
   const float* compute() {
     const int64_t rows = std::ssize(sequences_), width = network_.config.d_model;
+    const bool recomputes = options_.cache == TranslationOptions::Cache::kNone;
     offsets_.assign(1, 0);
     ids_.clear();
     for (int64_t r = 0; r < rows; ++r) {
-      if (options_.cache == TranslationOptions::Cache::kNone) {
+      if (recomputes) {
         const std::span<const int32_t> known = cache_->ids(sequences_[r]);
         ids_.insert(ids_.end(), known.begin(), known.end());
         cache_->truncate(sequences_[r], 0);
@@ -179,9 +190,14 @@ class BatchSearch {
       ids_.push_back(tokens_[r]);
       offsets_.push_back(std::ssize(ids_));
     }
-    query_offsets_.clear();
-    for (const int64_t row : first_rows_) query_offsets_.push_back(offsets_[row]);
-    cross_.query_offsets = query_offsets_.data();
+    if (auto* const shared = dynamic_cast<SharedRows*>(cache_.get()); shared != nullptr && recomputes) shared->clear();
+    cross_lists_.begins.clear();
+    cross_lists_.counts.clear();
+    for (size_t i = 0; i + 1 < first_rows_.size(); ++i) {
+      const auto tokens = static_cast<size_t>(offsets_[first_rows_[i + 1]]);
+      cross_lists_.begins.resize(tokens, cu_seqlens_[i]);
+      cross_lists_.counts.resize(tokens, cu_seqlens_[i + 1] - cu_seqlens_[i]);
+    }
     const Extension input{.sequences = sequences_, .offsets = offsets_, .ids = ids_.data(), .cross = &cross_};
     auto* const hidden = static_cast<std::byte*>(network_.decoder.extend(input, *cache_, work_));
     const int64_t row_bytes = width * bytes_of(network_.decoder.dtype());
@@ -195,30 +211,32 @@ class BatchSearch {
 
   void advance(const float* logits) {
     const int64_t vocab_size = network_.config.vocab_size;
-    for (int64_t i = std::ssize(searches_); i < cross_.sentences.count; ++i) {
+    for (int64_t i = std::ssize(searches_); i < sentences(); ++i) {
       searches_.push_back(PromptSearch::make({generation_[i], *cache_, scores_, vocab_size, i * options_.beams,
                                               static_cast<int32_t>(network_.config.pad_token_id)}));
     }
-    parallel_for(cross_.sentences.count, cross_.sentences.count > 1, [&](int64_t i) {
+    parallel_for(sentences(), sentences() > 1, [&](int64_t i) {
       if (first_rows_[i] < first_rows_[i + 1]) searches_[i]->advance(logits + first_rows_[i] * vocab_size);
     });
   }
 
   const Network& network_;
   const TranslationOptions& options_;
+  std::span<const int64_t> cu_seqlens_;  // of the sources
   TokenScores scores_;
   std::vector<GenerationOptions> generation_;  // of the searches
   Workspace work_;
   HeadLayers::Memory head_memory_;
   AlignedMemory keys_values_;
   CrossInput cross_;
+  KeyLists cross_lists_;
   std::unique_ptr<SequenceCache> cache_;
   std::vector<std::unique_ptr<PromptSearch>> searches_;
   // The next step: tokens of sequences of the cache; sentence i has those from first_rows_[i] to first_rows_[i + 1].
   std::vector<int64_t> sequences_, first_rows_;
   std::vector<int32_t> tokens_;
   // What the decoder reads.
-  std::vector<int64_t> offsets_, query_offsets_;
+  std::vector<int64_t> offsets_;
   std::vector<int32_t> ids_;
   std::vector<float> logits_;
 };
