@@ -566,7 +566,7 @@ void* Encoder::extend_shared(const Extension& input, const EncoderInput& tokens,
       std::memcpy(cache.at(layer, first_row + t), parts + (t * 3 + 1) * width * element,
                   static_cast<size_t>(2 * width * element));
     });
-    listed_attention(parts, 3 * width, cache.at(layer, 0), cache.count(), cache.row_stride(), lists, out);
+    listed_attention(parts, 3 * width, cache.at(layer, 0), cache.count(), 2 * width, lists, out);
   };
   return forward(tokens, work, std::cref(attend_rows));
 }

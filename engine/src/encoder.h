@@ -41,9 +41,9 @@ struct CrossInput {
 // What a call of the encoder computes.
 struct EncoderInput {
   Sequences sequences;
-  const int32_t* ids = nullptr;     // [tokens]
-  const int32_t* types = nullptr;   // [tokens], or nullptr: 0
-  const uint8_t* attend = nullptr;  // [tokens], 0: no query attends to the token; nullptr: to all
+  const int32_t* ids = nullptr;       // [tokens]
+  const int32_t* types = nullptr;     // [tokens], or nullptr: 0
+  const uint8_t* attend = nullptr;    // [tokens], 0: no query attends to the token; nullptr: to all
   const CrossInput* cross = nullptr;  // required with cross-attention
 };
 

@@ -142,7 +142,8 @@ struct Generator::Impl {
     const float* of_prompts = append();
     for (const size_t place : admitted) {
       std::unique_ptr<PromptSearch>& search = run->places[place].search;
-      search = PromptSearch::make({run->options, decoder.cache(), scores, vocab_size, static_cast<int64_t>(place) * width});
+      search =
+          PromptSearch::make({run->options, decoder.cache(), scores, vocab_size, static_cast<int64_t>(place) * width});
       search->advance(of_prompts);
       of_prompts += vocab_size;
     }

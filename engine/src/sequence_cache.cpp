@@ -7,8 +7,7 @@
 
 namespace rf::engine {
 
-SequenceCache::SequenceCache(int64_t sequences, int64_t capacity)
-    : ids_(static_cast<size_t>(sequences)) {
+SequenceCache::SequenceCache(int64_t sequences, int64_t capacity) : ids_(static_cast<size_t>(sequences)) {
   set_capacity(capacity);
 }
 
@@ -94,7 +93,10 @@ void KeyValueCache::copy_kept(int64_t from, int64_t to, int64_t first) {
 }
 
 SharedRows::SharedRows(const Shape& shape)
-    : SequenceCache(shape.sequences, 0), shape_(shape), lists_(static_cast<size_t>(shape.sequences)) {}
+    : SequenceCache(shape.sequences, 0),
+      shape_(shape),
+      lists_(static_cast<size_t>(shape.sequences)),
+      memory_(static_cast<size_t>(shape.layers)) {}
 
 void SharedRows::add_rows(int64_t sequence, int64_t tokens) {
   std::vector<int64_t>& list = lists_[static_cast<size_t>(sequence)];
@@ -105,12 +107,13 @@ void SharedRows::add_rows(int64_t sequence, int64_t tokens) {
 void SharedRows::reserve() {
   if (count_ <= room_) return;
   const int64_t room = std::max(count_, 2 * room_);
-  int64_t bytes = row_stride() * shape_.element_bytes;
-  const int64_t used = bytes * room_;
-  if (__builtin_mul_overflow(bytes, room, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
-  AlignedMemory grown = make_aligned(bytes);
-  if (used > 0) std::memcpy(grown.get(), memory_.get(), static_cast<size_t>(used));
-  memory_ = std::move(grown);
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(row_bytes(), room, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
+  for (AlignedMemory& memory : memory_) {
+    AlignedMemory grown = make_aligned(bytes);
+    if (room_ > 0) std::memcpy(grown.get(), memory.get(), static_cast<size_t>(room_ * row_bytes()));
+    memory = std::move(grown);
+  }
   room_ = room;
 }
 

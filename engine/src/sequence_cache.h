@@ -101,9 +101,8 @@ class SharedRows : public SequenceCache {
 
   // The key of a layer in a row, followed by its value.
   char* at(int64_t layer, int64_t row) const {
-    return reinterpret_cast<char*>(memory_.get()) + (row * shape_.layers + layer) * 2 * shape_.width * shape_.element_bytes;
+    return reinterpret_cast<char*>(memory_[static_cast<size_t>(layer)].get()) + row * row_bytes();
   }
-  int64_t row_stride() const { return 2 * shape_.layers * shape_.width; }  // in elements
 
   bool can_truncate(int64_t, int64_t) const override { return true; }
 
@@ -111,10 +110,12 @@ class SharedRows : public SequenceCache {
   void copy_kept(int64_t from, int64_t to, int64_t first) override;
 
  private:
+  int64_t row_bytes() const { return 2 * shape_.width * shape_.element_bytes; }
+
   Shape shape_;
   std::vector<std::vector<int64_t>> lists_;  // [sequences]: the row of each token
   int64_t count_ = 0, room_ = 0;             // in rows
-  AlignedMemory memory_;
+  std::vector<AlignedMemory> memory_;        // of each layer
 };
 
 // Of one layer, sequence and head.

@@ -94,7 +94,8 @@ std::unique_ptr<const Network> load_network(const std::string& model_dir, const 
 int64_t most_tokens(const Network& network, int64_t source_tokens, const TranslationOptions& options) {
   constexpr double kMaxTokens = 1 << 30;
   const double by_ratio = std::floor(options.max_ratio * static_cast<double>(source_tokens));
-  const auto most = static_cast<int64_t>(std::clamp(by_ratio + static_cast<double>(options.max_extra), 1.0, kMaxTokens));
+  const auto most =
+      static_cast<int64_t>(std::clamp(by_ratio + static_cast<double>(options.max_extra), 1.0, kMaxTokens));
   const int64_t rows = network.config.max_position_embeddings;
   if (most <= rows) return most;
   try {
@@ -273,8 +274,7 @@ void Translator::check(const TranslationOptions& options) const {
     fail(kTranslatorWhere, "max_ratio and max_extra must be at least 0, got {} and {}", options.max_ratio,
          options.max_extra);
   }
-  if (options.batch_tokens < 1)
-    fail(kTranslatorWhere, "batch-tokens must be at least 1, got {}", options.batch_tokens);
+  if (options.batch_tokens < 1) fail(kTranslatorWhere, "batch-tokens must be at least 1, got {}", options.batch_tokens);
 }
 
 std::vector<Translation> Translator::translate(Sources sources, const TranslationOptions& options) const {

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/model/position_terms.h"
 #include "rf/model/rotary_rows.h"
@@ -51,8 +53,8 @@ bool holds_sinusoids(const io::TensorView& view, int64_t width) {
   std::vector<float> stored(computed.size());
   sinusoid(positions.data(), std::ssize(positions), width, SinusoidLayout::kHalf, computed.data());
   io::read_floats(view.dtype, view.data.data(), count, stored.data());
-  return std::ranges::equal(
-      stored, computed, [](float a, double b) { return std::abs(a - b) <= kLargestSinusoidDifference; });
+  return std::ranges::equal(stored, computed,
+                            [](float a, double b) { return std::abs(a - b) <= kLargestSinusoidDifference; });
 }
 
 void check_sinusoids(const CheckpointFiles& files, const TranslationConfig& config) {
@@ -100,12 +102,20 @@ TensorMap translation_tensors(const CheckpointFiles& files, const TranslationCon
 TensorMap side_tensors(const CheckpointFiles& files, const TranslationConfig& config, TranslationSide side) {
   TensorMap tensors;
   for (const BodyName& each : body_names(config, side))
-    tensors.emplace(each.in_body, &files.at(each.in_file == kSharedEmbedding ? name_of_embedding(files) : each.in_file));
+    tensors.emplace(each.in_body,
+                    &files.at(each.in_file == kSharedEmbedding ? name_of_embedding(files) : each.in_file));
   const std::string prefix = fmt::format("{}{}.", kEncodingPrefix, name_of_side(side));
   for (const auto& [name, view] : files.tensors()) {
     if (name.starts_with(prefix)) tensors.emplace(kEncodingPrefix + name.substr(prefix.size()), view);
   }
   return tensors;
+}
+
+bool is_own_translation(const std::string& model_dir) {
+  const std::string path = model_dir + "/config.json";
+  if (!io::has_file(path)) return false;
+  const nlohmann::json config = io::read_json(path);
+  return config.is_object() && config.value("model_type", nlohmann::json()) == "rf_translation";
 }
 
 std::string side_terms_file(TranslationSide side) {

@@ -2,9 +2,11 @@
 #include "body.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
@@ -79,6 +81,21 @@ Terms unrotated(Terms terms) {
   return terms;
 }
 
+// While it exists, the module is in evaluation mode.
+class EvaluationScope {
+ public:
+  explicit EvaluationScope(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
+    module_.eval();
+  }
+  ~EvaluationScope() { module_.train(was_training_); }
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  bool was_training_;
+};
+
 }  // namespace
 
 struct Body::Pass {
@@ -141,6 +158,33 @@ at::ScalarType Body::dtype() const {
 }
 
 // Sums hold rotated keys, so they become wrong if the new tokens change the rotation of earlier keys.
+std::vector<Terms> Body::position_terms(int64_t tokens) const {
+  const c10::NoGradGuard no_grad;
+  const EvaluationScope evaluation(*encoding_);
+  const NoAutocast no_autocast;
+  const at::Device device = word_embeddings_->device();
+  Positions positions = make_positions(at::arange(tokens, at::kLong));
+  const Shared shared = encoding_->shared(positions.for_device(device), at::kFloat);
+  at::Tensor token_numbers_BSN;  // of tokens that are 0
+  if (const int64_t numbers = encoding_->numbers_per_token(); numbers > 0) {
+    token_numbers_BSN = at::zeros({1, shared.positions.key.ids.size(1), numbers}, at::dtype(at::kFloat).device(device));
+  }
+  at::Tensor query_BTHD, key_BSHD;  // that are 0
+  if (encoding_->reads_vectors()) {
+    const auto zeros = [&](const at::Tensor& ids) {
+      return at::zeros({1, ids.size(1), config_.num_attention_heads, config_.head_dim()},
+                       at::dtype(at::kFloat).device(device));
+    };
+    query_BTHD = zeros(shared.positions.query.ids);
+    key_BSHD = zeros(shared.positions.key.ids);
+  }
+  std::vector<Terms> layers;
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    layers.push_back(terms_on(this->terms(i, shared, token_numbers_BSN, query_BTHD, key_BSHD), at::kCPU));
+  }
+  return layers;
+}
+
 void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
   Positions positions = make_positions(before.positions_BS, {}, before.sequences_BS);
   const Shared shared = encoding_->shared(positions.for_device(pass.tokens.positions.device()), dtype());

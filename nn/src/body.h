@@ -55,6 +55,9 @@ class Body {
   Terms terms(int64_t layer, const Shared& shared, const at::Tensor& token_numbers_BSN,
               const at::Tensor& query_BTHD = {}, const at::Tensor& key_BSHD = {}) const;
 
+  // The terms of all layers for a sequence of so many tokens, on the CPU.
+  std::vector<Terms> position_terms(int64_t tokens) const;
+
   // The dtype of queries, keys and values: the weights' dtype, or autocast's.
   at::ScalarType dtype() const;
 

@@ -1,6 +1,6 @@
 // A fine-tuning from its options to the model that it chooses (rf/train/finetune.h).
-#include "rf/data/identity.h"
 #include "rf/train/finetune.h"
+#include "rf/data/identity.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

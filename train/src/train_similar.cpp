@@ -1,7 +1,7 @@
 // Training on pairs of similar texts (rf/train/train_similar.h). Batches, masks and dropout are functions of the seed
 // alone, so that a run that continues from a checkpoint has the same bits as one that was never interrupted.
-#include "rf/data/identity.h"
 #include "rf/train/train_similar.h"
+#include "rf/data/identity.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cosine_similarity.h>

@@ -1,7 +1,7 @@
 // A training of an encoder-decoder (rf/train/translation.h). Batches, dropout and initial weights are functions of the
 // seed, so that a run that continues from a checkpoint has the same bits as one that was never interrupted.
-#include "rf/data/identity.h"
 #include "rf/train/translation.h"
+#include "rf/data/identity.h"
 
 #include <ATen/ops/index_select.h>
 #include <c10/core/GradMode.h>

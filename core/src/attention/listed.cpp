@@ -22,20 +22,58 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// scores[i] = q . k_i; returns the largest.
+// The products of a head's query with a key, summed to one vector.
+template <class T>
+HWY_INLINE FloatVec products(const T* q, const T* key, int64_t head_dim) {
+  const FloatTag d;
+  auto sum = hn::Zero(d);
+  for (int64_t c = 0; c < head_dim; c += kLanes)
+    sum = hn::MulAdd(load_some(q + c, head_dim - c), load_some(key + c, head_dim - c), sum);
+  return sum;
+}
+
+inline constexpr int64_t kKeysAtOnce = 4;
+
+// to[i] = factor times the sum of the lanes of x[i], all in the same order.
+HWY_INLINE void sum_lanes(const FloatVec (&x)[kKeysAtOnce], float factor, float* to) {
+  const FloatTag d;
+#if HWY_TARGET == HWY_SCALAR
+  for (int64_t i = 0; i < kKeysAtOnce; ++i) to[i] = factor * hn::GetLane(x[i]);
+#else
+  const hn::Repartition<double, FloatTag> pairs;
+  const hn::FixedTag<float, 4> block;
+  //   x0: a b c d, x1: e f g h  ->  a+c e+g b+d f+h      in each block
+  const auto fold = [&](FloatVec a, FloatVec b) HWY_ATTR {
+    return hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
+  };
+  const auto low = fold(x[0], x[1]), high = fold(x[2], x[3]);
+  const auto sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, low, high)),
+                            hn::BitCast(d, hn::InterleaveUpper(pairs, low, high)));
+  alignas(64) float lanes[kLanes];
+  hn::Store(sums, d, lanes);
+  auto sum = hn::Load(block, lanes);
+  for (int64_t l = 4; l < kLanes; l += 4) sum = hn::Add(sum, hn::Load(block, lanes + l));
+  hn::StoreU(hn::Mul(sum, hn::Set(block, factor)), block, to);
+#endif
+}
+
+// scores[i] = scale q . k_i, some at a time, so that there is room for more than `count`; returns the largest.
 template <class T>
 HWY_INLINE float listed_scores(const rf_listed_attention_args& x, const T* q, const T* k, const int64_t* rows,
                                int64_t count, float* scores) {
+  const FloatTag d;
   const auto factor = static_cast<float>(x.scale);
-  float largest = kMinusInfinity;
-  for (int64_t i = 0; i < count; ++i) {
-    const T* key = k + rows[i] * x.kv_stride;
-    scores[i] = factor * sum_vectors(x.head_dim, [&](int64_t c) HWY_ATTR {
-      return hn::Mul(load_some(q + c, x.head_dim - c), load_some(key + c, x.head_dim - c));
-    });
-    largest = std::max(largest, scores[i]);
+  for (int64_t i = 0; i < count; i += kKeysAtOnce) {
+    FloatVec sums[kKeysAtOnce];
+    HWY_UNROLL(4)
+    for (int64_t j = 0; j < kKeysAtOnce; ++j)
+      sums[j] = products(q, k + rows[std::min(i + j, count - 1)] * x.kv_stride, x.head_dim);
+    sum_lanes(sums, factor, scores + i);
   }
-  return largest;
+  auto largest = hn::Set(d, kMinusInfinity);
+  for (int64_t i = 0; i < count; i += kLanes)
+    largest = hn::Max(largest, load_some(scores + i, count - i, kMinusInfinity));
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
 // out = sum_i weights[i] v_i / sum
@@ -98,26 +136,25 @@ HWY_EXPORT(listed_query_any);
 namespace {
 
 constexpr const char* kListedWhere = "listed_attention";
-constexpr int64_t kMaxLanes = 64;                // of a vector of any target
+constexpr int64_t kMaxLanes = 64;               // of a vector of any target
 constexpr int64_t kParallelProducts = 1 << 15;  // below them one thread is as fast
 
 // Returns the number of keys of all queries, and the most of one.
 std::pair<int64_t, int64_t> check_listed(const rf_listed_attention_args& x) {
   check_dtype(kListedWhere, x.dtype);
-  check_at_least(kListedWhere, 0,
-                 {{x.queries, "queries"}, {x.keys, "keys"}, {x.heads, "heads"}, {x.listed, "listed"}});
+  check_at_least(kListedWhere, 0, {{x.queries, "queries"}, {x.keys, "keys"}, {x.heads, "heads"}, {x.listed, "listed"}});
   check_at_least(kListedWhere, 1, {{x.head_dim, "head_dim"}});
   check_size(kListedWhere, {x.heads, x.head_dim}, "[heads, head_dim]");
   const int64_t width = x.heads * x.head_dim, bytes = element_bytes(x.dtype);
-  for (const auto& [data, rows, stride, name] : {std::tuple{x.q, x.queries, x.q_stride, "q"},
-                                                 {x.k, x.keys, x.kv_stride, "k"},
-                                                 {x.v, x.keys, x.kv_stride, "v"},
-                                                 {static_cast<const void*>(x.out), x.queries, x.out_stride, "out"}}) {
-    require(stride >= width, kListedWhere, name, "_stride must be at least heads * head_dim = ", width, ", got ",
-            stride);
+  const auto check_array = [&](const void* data, int64_t rows, int64_t stride, const char* name, const char* of_rows) {
+    require(stride >= width, kListedWhere, of_rows, " must be at least heads * head_dim = ", width, ", got ", stride);
     check_size(kListedWhere, {rows, stride}, name);
     check_pointer(kListedWhere, data, rows * width, bytes, name);
-  }
+  };
+  check_array(x.q, x.queries, x.q_stride, "q", "q_stride");
+  check_array(x.k, x.keys, x.kv_stride, "k", "kv_stride");
+  check_array(x.v, x.keys, x.kv_stride, "v", "kv_stride");
+  check_array(x.out, x.queries, x.out_stride, "out", "out_stride");
   require(std::isfinite(x.scale), kListedWhere, "scale must be finite, got ", x.scale);
   check_pointer(kListedWhere, x.rows, x.listed, sizeof(int64_t), "rows");
   check_pointer(kListedWhere, x.begins, x.queries, sizeof(int64_t), "begins");

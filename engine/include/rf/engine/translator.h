@@ -41,7 +41,7 @@ struct TranslationOptions {
   // section 6.1: 50 more), its end included; at least 1, and at most what the position encoding reads.
   double max_ratio = 1;
   int64_t max_extra = 50;
-  int64_t batch_tokens = 4096;  // computed together: sources * longest source * beams
+  int64_t batch_tokens = 4096;                             // computed together: sources * longest source * beams
   enum class Cache { kUsed, kNone } cache = Cache::kUsed;  // kNone: every step recomputes all tokens, for comparison
   std::function<void(int64_t)> done{};                     // receives the number of finished sources
 };

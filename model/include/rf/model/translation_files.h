@@ -24,6 +24,8 @@ TensorMap translation_tensors(const CheckpointFiles& files, const TranslationCon
 // The tensors of a side's body and of its encoding, by the names that a ModelConfig gives them.
 TensorMap side_tensors(const CheckpointFiles& files, const TranslationConfig& config, TranslationSide side);
 
+// Whether config.json says rf_translation, the encoder-decoders that may need position terms.
+bool is_own_translation(const std::string& model_dir);
 // Each side has a file of position terms (rf/model/position_terms.h), for its side_tensors().
 std::string side_terms_file(TranslationSide side);
 
