@@ -298,7 +298,8 @@ def test_average(folder, trained, tmp_path):
     assert "all directories must have the config.json of" in other
 
 
-ENCODINGS = ("learned", "t5", "alibi", {"type": "sinusoidal", "layout": "half"}, "xpos", "shaw", ["rope", "t5"])
+HALVES, SCALED = {"type": "sinusoidal", "layout": "half"}, {"type": "t5", "scale": "sqrt"}
+ENCODINGS = ("learned", "t5", "alibi", HALVES, "xpos", "shaw", ["rope", SCALED])
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
