@@ -36,10 +36,10 @@ inline constexpr int64_t kKeysAtOnce = 4;
 
 // to[i] = factor times the sum of the lanes of x[i], all in the same order.
 HWY_INLINE void sum_lanes(const FloatVec (&x)[kKeysAtOnce], float factor, float* to) {
-  const FloatTag d;
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t i = 0; i < kKeysAtOnce; ++i) to[i] = factor * hn::GetLane(x[i]);
 #else
+  const FloatTag d;
   const hn::Repartition<double, FloatTag> pairs;
   const hn::FixedTag<float, 4> block;
   //   x0: a b c d, x1: e f g h  ->  a+c e+g b+d f+h      in each block
