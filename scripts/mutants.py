@@ -49,7 +49,7 @@ CHOSEN = (
         "normal_(mean, 0.6 * shape.initializer_range)",
     ),
     ("data/src/batcher.cpp", "packed[epoch ? shuffle(i) : i]", "packed[i]"),
-    ("nn/src/translation_search.cpp", "std::floor(options_.max_ratio", "std::ceil(options_.max_ratio"),
+    ("engine/src/translator.cpp", "std::floor(options.max_ratio", "std::ceil(options.max_ratio"),
 )
 SWAPS = [(" < ", " <= "), (" > ", " >= "), (" == ", " != "), (" && ", " || "), (" + ", " - "), (" * ", " / ")]
 SWAPS += [(" += ", " -= "), ("std::min", "std::max"), ("std::floor", "std::ceil"), ("continue;", "break;")]

@@ -24,6 +24,7 @@ HEADERS = [
     "core/include/rf/rope_scaling.h",
     "core/include/rf/attention.h",
     "core/include/rf/linear_attention.h",
+    "core/include/rf/listed_attention.h",
     "core/include/rf/rows.h",
     "core/include/rf/linear.h",
     "core/include/rf/dropout.h",

@@ -219,3 +219,8 @@ GPU_LOG_SUM = 8e-6
 EMULATED = 2e-4
 # Losses of 6 steps in bfloat16: norms and the loss are float32 there, on the CPU they are rounded to bfloat16, 4e-3.
 EMULATED_BF16 = 1e-2
+
+# Translations of a small trained model in bfloat16 and int8: the share that equals float32's, and by how much a score
+# may differ, a mean of log-probabilities.
+SAME_TRANSLATIONS = 0.9
+LOW_PRECISION_SCORE = 0.1

@@ -26,8 +26,6 @@ RF_TORCH_COMMAND(train_translation, "train-translation", "Train an encoder-decod
                  "roformer train-translation --config run.json --train train.en train.de --valid valid.en valid.de\n"
                  "      --tokenizer v --output run",
                  Seed::kUsed)
-RF_TORCH_COMMAND(translate, "translate", "Translate lines with an encoder-decoder",
-                 "roformer translate --model run --input test.en --output test.de --beams 4", Seed::kNotUsed)
 RF_TORCH_COMMAND(
     train_similar, "train-similar",
     "Train a model on pairs of similar texts: vectors to compare, and texts that it writes",

@@ -91,6 +91,8 @@ Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
+SequenceCache& Decoder::cache() { return *impl_->cache; }
+
 int64_t Decoder::sequences() const { return impl_->cache->sequences(); }
 
 int64_t Decoder::max_tokens() const { return impl_->cache->capacity(); }

@@ -92,19 +92,19 @@ void* Workspace::buffer(int index, int64_t bytes) {
 }
 
 Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
-                 const std::string& prefix, Precision precision, const std::function<void(const std::string&)>& warn)
+                 const std::string& prefix, Precision precision, const std::function<void(const std::string&)>& warn,
+                 std::vector<LayerInputs> inputs)
     : config_(config), dtype_(activation_dtype(precision)) {
-  if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
-  std::vector<LayerInputs> inputs(static_cast<size_t>(config.num_hidden_layers));
-  if (precision == Precision::kInt8) {
+  if (precision == Precision::kInt8 && inputs.empty()) {
     Encoder exact(config, model_dir, weights, prefix, Precision::kFloat32, warn);
     inputs = exact.measure_inputs();
     position_ = std::move(exact.position_);
   } else {
     position_ = Position::open(config, model_dir, weights, prefix, warn);
   }
+  inputs.resize(static_cast<size_t>(config.num_hidden_layers));
   if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
-  word_scale_ = static_cast<float>(word_scale(config));
+  word_scale_ = static_cast<float>(word_scale(config) * config.embedding_scale);
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   if (config.type_vocab_size > 0) types_ = weights.mapped_rows(prefix + "embeddings.token_type_embeddings.weight");
   if (config.embedding_norm)
@@ -240,6 +240,10 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     config_.block.pre_norm ? add(dtype_, tokens * hidden, attended, x)
                            : block.attention_norm(dtype_, tokens, attended, x, x);
     if (config_.block.pre_norm && !config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
+    if (input.cross != nullptr) {
+      note(&LayerInputs::cross, i);
+      cross_attention(static_cast<int64_t>(i), input, x, wide, narrow);
+    }
     note(&LayerInputs::feed_forward, i);
     feed_forward(block, tokens, normed, wide, fed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
@@ -283,9 +287,10 @@ int64_t Encoder::readable_length(int64_t most) const {
   return most;
 }
 
-std::vector<LayerInputs> Encoder::measure_inputs() const {
+std::vector<LayerInputs> Encoder::measure_inputs(const Encoder* source) const {
   constexpr int64_t kSequences = 8, kMaxTokens = 32;
-  const int64_t length = readable_length(kMaxTokens);
+  const int64_t readable = readable_length(kMaxTokens);
+  const int64_t length = source == nullptr ? readable : source->readable_length(readable);
   std::mt19937 random(0);
   std::vector<int32_t> ids;
   std::vector<int64_t> positions, cu_seqlens{0};
@@ -297,10 +302,26 @@ std::vector<LayerInputs> Encoder::measure_inputs() const {
     cu_seqlens.push_back(std::ssize(ids));
   }
   const std::vector<float> none(static_cast<size_t>(config_.hidden_size));
-  std::vector<LayerInputs> inputs(static_cast<size_t>(config_.num_hidden_layers), {none, none});
+  std::vector<LayerInputs> inputs(static_cast<size_t>(config_.num_hidden_layers), {none, none, none});
   Workspace work;
+  EncoderInput input{.sequences = {std::ssize(ids), kSequences, cu_seqlens.data(), positions.data()},
+                     .ids = ids.data()};
+  CrossInput cross{.tokens = std::ssize(ids)};
+  KeyLists lists;
+  AlignedMemory keys_values;
+  if (source != nullptr) {
+    keys_values = project_source(source->encode(input, work), cross.tokens);
+    for (int64_t t = 0; t < cross.tokens; ++t) {
+      lists.rows.push_back(t);
+      lists.begins.push_back(t / length * length);
+      lists.counts.push_back(length);
+    }
+    cross.keys_values = keys_values.get();
+    cross.lists = &lists;
+    input.cross = &cross;
+  }
   work.measured = &inputs;
-  encode({.sequences = {std::ssize(ids), kSequences, cu_seqlens.data(), positions.data()}, .ids = ids.data()}, work);
+  encode(input, work);
   return inputs;
 }
 
@@ -404,9 +425,12 @@ void* Encoder::extend_sums(const Extension& input, const EncoderInput& tokens, L
 
 void* Encoder::extend(const Extension& input, SequenceCache& cache, Workspace& work) const {
   EncoderInput tokens = new_tokens(input, cache, work);
+  tokens.cross = input.cross;
   if (config_.prefix_lm) set_types(input, cache, work, tokens);
-  void* hidden = linear_ ? extend_sums(input, tokens, static_cast<LinearStates&>(cache), work)
-                         : extend_rows(input, tokens, static_cast<KeyValueCache&>(cache), work);
+  auto* const shared = dynamic_cast<SharedRows*>(&cache);
+  void* hidden = linear_             ? extend_sums(input, tokens, static_cast<LinearStates&>(cache), work)
+                 : shared != nullptr ? extend_shared(input, tokens, *shared, work)
+                                     : extend_rows(input, tokens, static_cast<KeyValueCache&>(cache), work);
   for (size_t i = 0; i < input.sequences.size(); ++i)
     cache.append(input.sequences[i], {input.ids + input.offsets[i], input.ids + input.offsets[i + 1]});
   return hidden;

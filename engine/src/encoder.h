@@ -16,17 +16,34 @@
 #include "memory.h"
 #include "position.h"
 #include "rf/model/config.h"
+#include "rf/model/translation_config.h"
 #include "sequence_cache.h"
 #include "weights.h"
 
 namespace rf::engine {
 
+// Which keys each query reads: rows[begins[t]] .. rows[begins[t] + counts[t] - 1].
+struct KeyLists {
+  std::vector<int64_t> rows, begins, counts;
+  void clear() {
+    for (std::vector<int64_t>* each : {&rows, &begins, &counts}) each->clear();
+  }
+};
+
+// What cross-attention reads.
+struct CrossInput {
+  const void* keys_values = nullptr;  // of Encoder::project_source()
+  int64_t tokens = 0;                 // of all sources
+  const KeyLists* lists = nullptr;    // of tokens of the sources
+};
+
 // What a call of the encoder computes.
 struct EncoderInput {
   Sequences sequences;
-  const int32_t* ids = nullptr;     // [tokens]
-  const int32_t* types = nullptr;   // [tokens], or nullptr: 0
-  const uint8_t* attend = nullptr;  // [tokens], 0: no query attends to the token; nullptr: to all
+  const int32_t* ids = nullptr;       // [tokens]
+  const int32_t* types = nullptr;     // [tokens], or nullptr: 0
+  const uint8_t* attend = nullptr;    // [tokens], 0: no query attends to the token; nullptr: to all
+  const CrossInput* cross = nullptr;  // required with cross-attention
 };
 
 // Tokens that extend cached sequences: sequence sequences[i] of the cache grows by the tokens ids[offsets[i]] ..
@@ -35,6 +52,7 @@ struct Extension {
   std::span<const int64_t> sequences;
   std::span<const int64_t> offsets;  // [sequences.size() + 1], rising from 0
   const int32_t* ids = nullptr;
+  const CrossInput* cross = nullptr;  // as EncoderInput has it
   int64_t tokens() const { return offsets.back(); }
 };
 
@@ -59,6 +77,7 @@ class Workspace {
   std::vector<int32_t> types;      // of new tokens, where they have any
   std::vector<int64_t> positions;  // of new tokens
   std::vector<int64_t> counting;   // 0, 1, ..
+  KeyLists lists;                  // of rows of a cache
 
  private:
   struct Buffer {
@@ -73,9 +92,11 @@ using Attend = std::function<void(int64_t layer, const void* qkv, void* out)>;
 
 class Encoder {
  public:
-  // prefix: of the encoder's names in `weights`.
+  // prefix: of the encoder's names in `weights`. inputs: of measure_inputs(); absent for int8: measured here, which
+  // cross-attention does not allow.
   Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights, const std::string& prefix,
-          Precision precision, const std::function<void(const std::string&)>& warn);
+          Precision precision, const std::function<void(const std::string&)>& warn,
+          std::vector<LayerInputs> inputs = {});
 
   rf_dtype dtype() const { return dtype_; }
   // Throws Error for ids, types and positions out of range.
@@ -87,6 +108,11 @@ class Encoder {
   // A cache for this model, which must attend to earlier tokens only: keys and values, or the sums of linear attention.
   // Throws Error for these where a rotation may change within `capacity` tokens.
   std::unique_ptr<SequenceCache> make_cache(int64_t sequences, int64_t capacity) const;
+  // Whether a cache may be SharedRows: attention has no terms but a rotation that stays as sequences grow to `tokens`.
+  bool may_share_rows(int64_t tokens) const;
+  SharedRows::Shape shared_shape(int64_t sequences) const {
+    return {config_.num_hidden_layers, config_.hidden_size, bytes_of(dtype_), sequences};
+  }
   // Throws Error for ids out of range.
   void check_ids(std::span<const int32_t> ids) const;
   // Throws Error where a sequence of so many tokens is beyond a table or a range.
@@ -96,20 +122,32 @@ class Encoder {
   // linear attention the sequences of `input` are empty then, because some layers may have taken their tokens up.
   void* extend(const Extension& input, SequenceCache& cache, Workspace& work) const;
 
+  // What cross-attention reads of encoded sentences, [tokens, hidden_size]: keys and values [layers, tokens, 2
+  // hidden_size].
+  AlignedMemory project_source(const void* states, int64_t tokens) const;
+
+  // On random tokens, in float32: elements that are always large in a model's vectors are large for every text. source:
+  // the encoder whose states cross-attention reads.
+  std::vector<LayerInputs> measure_inputs(const Encoder* source = nullptr) const;
+
  private:
   // A length up to `most` that the position encoding reads.
   int64_t readable_length(int64_t most) const;
-  // On random tokens, in float32: elements that are always large in a model's vectors are large for every text.
-  std::vector<LayerInputs> measure_inputs() const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
   // The norms of queries and keys, in place.
   void norm_heads(const Block& block, int64_t tokens, void* qkv) const;
   void feed_forward(const Block& block, int64_t tokens, const void* x, void* wide, void* y) const;
+  void listed_attention(const void* q, int64_t q_stride, const char* keys, int64_t key_rows, int64_t kv_stride,
+                        const KeyLists& lists, void* out) const;
+  // x = norm(x + output(attention)), with work space of a row for each token in `wide` and `narrow`.
+  void cross_attention(int64_t layer, const EncoderInput& input, void* x, void* wide, void* narrow) const;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls have.
   rf_attention_args attention_args(const void* qkv, void* out) const;
+  // Rotates the first heads of rows of queries, keys and values, in place.
+  void rotate(const rf_attention_args& terms, int64_t tokens, int64_t heads, void* x) const;
   // Those of attention within the sequences of a call.
   rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
                                 void* out) const;
@@ -118,8 +156,9 @@ class Encoder {
   // other models.
   const int64_t* prefixes(const EncoderInput& input, Workspace& work) const;
 
-  // extend() with keys and values, and with sums. tokens: the new ones.
+  // extend() with keys and values, with those that are shared, and with sums. tokens: the new ones.
   void* extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache, Workspace& work) const;
+  void* extend_shared(const Extension& input, const EncoderInput& tokens, SharedRows& cache, Workspace& work) const;
   void* extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states, Workspace& work) const;
   void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
               Workspace& work, const void* qkv, void* out) const;

@@ -64,14 +64,6 @@ void check_options(const GenerationOptions& options, int64_t vocab_size) {
     fail(kGeneratorWhere, "return_sequences must be in 1..{}, got {}", most, options.return_sequences);
 }
 
-// Rows of `vocab_size` logits.
-void check_logits(std::span<const float> logits, int64_t vocab_size) {
-  const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
-  if (bad == logits.end()) return;
-  fail(kGeneratorWhere, "logits must be finite in float32, got {} for token {}: numbers in the model become too large",
-       *bad, (bad - logits.begin()) % vocab_size);
-}
-
 }  // namespace
 
 struct Generator::Impl {
@@ -127,7 +119,7 @@ struct Generator::Impl {
   const float* append() {
     logits.resize(sequences.size() * static_cast<size_t>(vocab_size));
     decoder.append(sequences, offsets, ids, logits.data());
-    check_logits(logits, vocab_size);
+    check_logits(kGeneratorWhere, logits, vocab_size);
     return logits.data();
   }
 
@@ -150,7 +142,8 @@ struct Generator::Impl {
     const float* of_prompts = append();
     for (const size_t place : admitted) {
       std::unique_ptr<PromptSearch>& search = run->places[place].search;
-      search = PromptSearch::make({run->options, decoder, scores, vocab_size, static_cast<int64_t>(place) * width});
+      search =
+          PromptSearch::make({run->options, decoder.cache(), scores, vocab_size, static_cast<int64_t>(place) * width});
       search->advance(of_prompts);
       of_prompts += vocab_size;
     }
@@ -234,7 +227,7 @@ void Generator::next_probabilities(std::span<const int32_t> prompt, const Genera
   impl_->add(0, prompt);
   impl_->decoder.append(impl_->sequences, impl_->offsets, impl_->ids, out);
   const std::span<float> scores(out, static_cast<size_t>(impl_->vocab_size));
-  check_logits(scores, impl_->vocab_size);
+  check_logits(kGeneratorWhere, scores, impl_->vocab_size);
   impl_->scores.adjust(options, prompt, 0, scores);
   impl_->scores.to_probabilities(options, scores);
 }

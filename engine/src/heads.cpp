@@ -88,6 +88,9 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
   }
 }
 
+HeadLayers::HeadLayers(Linear last, Precision precision)
+    : head_(Head::kCausalLm), precision_(of_small_layers(precision)), hidden_(last.in()), last_(std::move(last)) {}
+
 int64_t HeadLayers::logits() const {
   if (last_.empty()) fail("model", "logits need a model with a head, got a bare encoder");
   return last_.out();

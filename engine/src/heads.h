@@ -22,6 +22,9 @@ class HeadLayers {
   HeadLayers(const ModelConfig& config, Head head, const Weights& weights, const std::string& prefix,
              Precision precision);
 
+  // A language model's whose only layer is `last`, from hidden states of that many columns.
+  HeadLayers(Linear last, Precision precision);
+
   bool has_pooler() const { return !pooler_.empty(); }
 
   // Kept from call to call.

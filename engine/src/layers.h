@@ -59,12 +59,14 @@ struct Block {
   Norm attention_norm, feed_forward_norm;
   Norm query_norm, key_norm;  // of each head, before the rotation; without columns: none
   Linear qkv, attention_output, up, down;
+  Norm cross_norm = {};
+  Linear cross_query = {}, cross_key_value = {}, cross_output = {};  // empty without cross-attention
 };
 
-// The largest magnitudes of a layer's normalised vectors, [hidden_size], at the inputs of its attention and of its
-// feed-forward network.
+// The largest magnitudes of a layer's normalised vectors, [hidden_size], at the inputs of its attention, of its
+// cross-attention and of its feed-forward network.
 struct LayerInputs {
-  std::vector<float> attention, feed_forward;
+  std::vector<float> attention, cross, feed_forward;
 };
 
 // x = activation(x) * factor in place, in rows of `columns` elements `stride` apart, as those of factor; factor:

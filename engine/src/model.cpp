@@ -245,6 +245,7 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const ModelConfig config = gguf     ? read_decoder_config(*gguf, *file)
                              : rotary ? read_decoder_config(path)
                                       : load_config(path);
+  if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   head = wanted_head(config, options.head);
   const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn);
   for (const std::string& problem : config.problems) {

@@ -161,8 +161,8 @@ class Opening {
 
  private:
   void open_file() {
-    file_ = std::make_shared<const PositionTermsFile>(model_dir_, config_,
-                                                      position_terms_hash(config_, weights_.files().tensors()));
+    file_ = std::make_shared<const PositionTermsFile>(model_dir_, config_, weights_.terms_hash(config_),
+                                                      weights_.terms_file());
     parts_.push_back(std::make_unique<ConstantTerms>(file_->terms(), file_, model_dir_));
   }
 

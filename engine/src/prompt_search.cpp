@@ -32,7 +32,7 @@ class SampleSearch : public PromptSearch {
       const int64_t known = is_first ? first_sequence_ : sequence;
       const int32_t token = choose(sequence, known, row(logits, is_first ? 0 : i));
       if (token < 0) continue;
-      decoder_.copy(known, sequence);
+      cache_.copy(known, sequence);
       next_.push_back({sequence, token});
     }
     std::swap(steps_, next_);
@@ -50,12 +50,12 @@ class SampleSearch : public PromptSearch {
     Generated result;
   };
 
-  // The next token of a sequence; -1 where it was the last. known: the sequence of the decoder that has its tokens.
+  // The next token of a sequence; -1 where it was the last. known: the sequence of the cache that has its tokens.
   int32_t choose(int64_t sequence, int64_t known, std::span<const float> logits) {
     Continuation& of = continuations_[static_cast<size_t>(sequence - first_sequence_)];
     Generated& result = of.result;
     const std::span<float> scores = copied(logits);
-    scores_.adjust(options_, decoder_.ids(known), std::ssize(result.ids), scores);
+    scores_.adjust(options_, cache_.ids(known), std::ssize(result.ids), scores);
     int32_t token = 0;
     if (options_.search == Search::kGreedy) {
       token = static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
@@ -115,7 +115,7 @@ class BeamSearch : public PromptSearch {
 
  private:
   struct Beam {
-    int64_t sequence = 0;  // of the decoder, with its tokens but for the last
+    int64_t sequence = 0;  // of the cache, with its tokens but for the last
     float score = 0;
     double log_probability = 0;
     int64_t row = 0;  // of the logits
@@ -124,14 +124,19 @@ class BeamSearch : public PromptSearch {
   };
 
   std::span<const ScoredToken> best_candidates(const float* logits) {
-    best_.start(candidates_per_beam(options_) * options_.beams);
+    best_.start(candidates_per_beam(options_) * options_.beams, never_);
     for (size_t i = 0; i < beams_.size(); ++i) {
       Beam& beam = beams_[i];
-      const std::span<float> scores = copied(row(logits, beam.row));
-      beam.log_sum = log_sum_exp(scores);
+      const std::span<const float> of_beam = row(logits, beam.row);
+      beam.log_sum = log_sum_exp(of_beam);
+      if (!TokenScores::adjusts(options_, new_tokens_)) {
+        best_.add_row(of_beam, beam.log_sum, beam.score, static_cast<int32_t>(i));
+        continue;
+      }
+      const std::span<float> scores = copied(of_beam);
       for (float& score : scores) score = static_cast<float>(score - beam.log_sum);
-      scores_.adjust(options_, decoder_.ids(beam.sequence), new_tokens_, scores);
-      best_.add_row(scores, beam.score, static_cast<int32_t>(i));
+      scores_.adjust(options_, cache_.ids(beam.sequence), new_tokens_, scores);
+      best_.add_row(scores, 0, beam.score, static_cast<int32_t>(i));
     }
     return best_.sorted();
   }
@@ -149,7 +154,7 @@ class BeamSearch : public PromptSearch {
   }
 
   std::vector<int32_t> new_ids(const ScoredToken& candidate) const {
-    const std::span<const int32_t> known = decoder_.ids(beams_[static_cast<size_t>(candidate.row)].sequence);
+    const std::span<const int32_t> known = cache_.ids(beams_[static_cast<size_t>(candidate.row)].sequence);
     std::vector<int32_t> ids(known.begin() + prompt_tokens_, known.end());
     ids.push_back(candidate.id);
     return ids;
@@ -170,7 +175,7 @@ class BeamSearch : public PromptSearch {
     return results_.wants(results_.ranked(next_[0].score, new_tokens_));
   }
 
-  // Gives each next beam a sequence of the decoder. The first child of a parent keeps the parent's sequence; others get
+  // Gives each next beam a sequence of the cache. The first child of a parent keeps the parent's sequence; others get
   // a copy in a sequence without a successor.
   void place() {
     const auto is_taken = [&](int64_t sequence, size_t count) {
@@ -184,7 +189,7 @@ class BeamSearch : public PromptSearch {
     int64_t free = first_sequence_;
     for (const size_t i : copies_) {
       while (is_taken(free, next_.size())) ++free;
-      decoder_.copy(next_[i].sequence, free);
+      cache_.copy(next_[i].sequence, free);
       next_[i].sequence = free;
     }
     std::swap(beams_, next_);
@@ -209,15 +214,15 @@ class BeamSearch : public PromptSearch {
 
 PromptSearch::PromptSearch(const SearchInput& input)
     : options_(input.options),
-      decoder_(input.decoder),
+      cache_(input.cache),
       scores_(input.scores),
       vocab_size_(input.vocab_size),
       first_sequence_(input.first_sequence),
-      prompt_tokens_(std::ssize(decoder_.ids(first_sequence_))),
-      row_(static_cast<size_t>(vocab_size_)) {}
+      never_(input.never),
+      prompt_tokens_(cache_.length(first_sequence_)) {}
 
 std::span<float> PromptSearch::copied(std::span<const float> row) {
-  std::copy(row.begin(), row.end(), row_.begin());
+  row_.assign(row.begin(), row.end());
   return row_;
 }
 
@@ -227,7 +232,7 @@ bool PromptSearch::is_stop(int32_t token) const {
 
 bool PromptSearch::is_end(std::span<const int32_t> new_ids) const {
   if (!options_.is_end || std::ssize(new_ids) <= options_.min_new_tokens) return false;
-  return options_.is_end(decoder_.ids(first_sequence_).first(static_cast<size_t>(prompt_tokens_)), new_ids);
+  return options_.is_end(cache_.ids(first_sequence_).first(static_cast<size_t>(prompt_tokens_)), new_ids);
 }
 
 int64_t PromptSearch::candidates_per_beam(const GenerationOptions& options) {

@@ -1,4 +1,5 @@
-// How one prompt is continued: chooses the next tokens of its sequences from the logits of the last ones.
+// How one prompt is continued, or one sentence translated: chooses the next tokens of its sequences from the logits of
+// the last ones.
 #pragma once
 
 #include <cstdint>
@@ -6,25 +7,26 @@
 #include <span>
 #include <vector>
 
-#include "rf/engine/decoder.h"
 #include "rf/engine/generator.h"
+#include "sequence_cache.h"
 #include "token_scores.h"
 
 namespace rf::engine {
 
-// What a search works with, which must outlive it. sequences_of(options) sequences of the decoder are the search's,
-// from first_sequence on; the first one holds the prompt.
+// What a search works with, which must outlive it. sequences_of(options) sequences of the cache are the search's, from
+// first_sequence on; the first one holds the prompt.
 struct SearchInput {
   const GenerationOptions& options;
-  Decoder& decoder;
+  SequenceCache& cache;
   TokenScores& scores;
   int64_t vocab_size, first_sequence;
+  int32_t never = -1;  // a token that beam search does not choose; -1: none
 };
 
 class PromptSearch {
  public:
   struct Step {
-    int64_t sequence;  // of the decoder
+    int64_t sequence;  // of the cache
     int32_t token;
   };
 
@@ -37,9 +39,9 @@ class PromptSearch {
   static int64_t candidates_per_beam(const GenerationOptions& options);
   virtual ~PromptSearch() = default;
 
-  // What the decoder must append, by ascending sequences; empty: the search is over.
+  // What the cache must take up, by ascending sequences; empty: the search is over.
   std::span<const Step> steps() const { return steps_; }
-  // logits: [steps().size(), vocab_size] of what the decoder appended; the first time one row, that of the prompt.
+  // logits: [steps().size(), vocab_size] of these steps; the first time one row, that of the prompt.
   virtual void advance(const float* logits) = 0;
   virtual std::vector<Generated> results() = 0;
 
@@ -55,9 +57,10 @@ class PromptSearch {
   bool is_end(std::span<const int32_t> new_ids) const;
 
   const GenerationOptions& options_;
-  Decoder& decoder_;
+  SequenceCache& cache_;
   TokenScores& scores_;
   int64_t vocab_size_, first_sequence_;
+  int32_t never_;
   int64_t prompt_tokens_;
   std::vector<Step> steps_;
 

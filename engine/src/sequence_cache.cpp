@@ -7,10 +7,14 @@
 
 namespace rf::engine {
 
-SequenceCache::SequenceCache(int64_t sequences, int64_t capacity)
-    : capacity_(capacity), ids_(static_cast<size_t>(sequences)) {
+SequenceCache::SequenceCache(int64_t sequences, int64_t capacity) : ids_(static_cast<size_t>(sequences)) {
+  set_capacity(capacity);
+}
+
+void SequenceCache::set_capacity(int64_t capacity) {
   if (capacity > INT64_MAX / int64_t{sizeof(int32_t)}) throw std::bad_alloc();
   for (std::vector<int32_t>& ids : ids_) ids.reserve(static_cast<size_t>(capacity));
+  capacity_ = capacity;
 }
 
 void SequenceCache::append(int64_t sequence, std::span<const int32_t> ids) {
@@ -34,6 +38,26 @@ KeyValueCache::KeyValueCache(const Shape& shape) : SequenceCache(shape.sequences
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
   }
   memory_ = make_aligned(bytes);
+}
+
+void KeyValueCache::grow(int64_t capacity) {
+  Shape shape = shape_;
+  shape.capacity = capacity;
+  KeyValueCache grown(shape);
+  const int64_t row = shape.head_dim * shape.element_bytes;
+  for (int64_t i = 0; i < sequences(); ++i) {
+    const auto bytes = static_cast<size_t>(length(i) * row);
+    for (int64_t layer = 0; layer < shape.layers; ++layer) {
+      for (int64_t head = 0; head < 2 * shape.heads; ++head) {
+        const int64_t which = head / shape.heads, of_side = head % shape.heads;
+        std::memcpy(grown.part(layer, which, i) + of_side * capacity * row,
+                    part(layer, which, i) + of_side * shape_.capacity * row, bytes);
+      }
+    }
+  }
+  memory_ = std::move(grown.memory_);
+  shape_ = shape;
+  set_capacity(capacity);
 }
 
 char* KeyValueCache::part(int64_t layer, int64_t which, int64_t sequence) const {
@@ -66,6 +90,38 @@ void KeyValueCache::copy_kept(int64_t from, int64_t to, int64_t first) {
       std::memcpy(part(layer, which, to) + offset, part(layer, which, from) + offset, static_cast<size_t>(count * row));
     }
   }
+}
+
+SharedRows::SharedRows(const Shape& shape)
+    : SequenceCache(shape.sequences, 0),
+      shape_(shape),
+      lists_(static_cast<size_t>(shape.sequences)),
+      memory_(static_cast<size_t>(shape.layers)) {}
+
+void SharedRows::add_rows(int64_t sequence, int64_t tokens) {
+  std::vector<int64_t>& list = lists_[static_cast<size_t>(sequence)];
+  list.resize(static_cast<size_t>(length(sequence)));
+  for (int64_t t = 0; t < tokens; ++t) list.push_back(count_++);
+}
+
+void SharedRows::reserve() {
+  if (count_ <= room_) return;
+  const int64_t room = std::max(count_, 2 * room_);
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(row_bytes(), room, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
+  for (AlignedMemory& memory : memory_) {
+    AlignedMemory grown = make_aligned(bytes);
+    if (room_ > 0) std::memcpy(grown.get(), memory.get(), static_cast<size_t>(room_ * row_bytes()));
+    memory = std::move(grown);
+  }
+  room_ = room;
+}
+
+void SharedRows::copy_kept(int64_t from, int64_t to, int64_t first) {
+  const std::vector<int64_t>& source = lists_[static_cast<size_t>(from)];
+  std::vector<int64_t>& target = lists_[static_cast<size_t>(to)];
+  target.resize(static_cast<size_t>(first));
+  target.insert(target.end(), source.begin() + first, source.begin() + length(from));
 }
 
 LinearStates::LinearStates(const Shape& shape) : SequenceCache(shape.sequences, shape.capacity), shape_(shape) {

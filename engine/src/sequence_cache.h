@@ -31,8 +31,10 @@ class SequenceCache {
   // The tokens before `first` are the same in both sequences.
   virtual void copy_kept(int64_t from, int64_t to, int64_t first) = 0;
 
+  void set_capacity(int64_t tokens);
+
  private:
-  int64_t capacity_;
+  int64_t capacity_ = 0;
   std::vector<std::vector<int32_t>> ids_;
 };
 
@@ -49,6 +51,9 @@ class KeyValueCache : public SequenceCache {
 
   // Throws std::bad_alloc. Memory is taken from the system as tokens come.
   explicit KeyValueCache(const Shape& shape);
+
+  // Makes room for more tokens of each sequence, and keeps what there is.
+  void grow(int64_t capacity);
 
   // Keys and values of a layer and sequence, [heads, capacity, head_dim].
   char* keys(int64_t layer, int64_t sequence) const { return part(layer, 0, sequence); }
@@ -70,6 +75,47 @@ class KeyValueCache : public SequenceCache {
 
   Shape shape_;
   AlignedMemory memory_;
+};
+
+// Keys and values of the tokens in rows that sequences share: a copy of a sequence lists the same rows. Keys are stored
+// after rotation, so it must not change as a sequence grows.
+class SharedRows : public SequenceCache {
+ public:
+  struct Shape {
+    int64_t layers = 0, width = 0;  // elements of a key, of all heads
+    int64_t element_bytes = 0;
+    int64_t sequences = 0;
+  };
+
+  // Throws std::bad_alloc.
+  explicit SharedRows(const Shape& shape);
+
+  // Lists `tokens` new rows for a sequence, after those of its ids; they count after `append` of their ids.
+  void add_rows(int64_t sequence, int64_t tokens);
+  std::span<const int64_t> rows(int64_t sequence) const { return lists_[static_cast<size_t>(sequence)]; }
+  int64_t count() const { return count_; }  // of rows
+  // Takes memory for the added rows.
+  void reserve();
+  // Forgets all rows; no sequence may have tokens.
+  void clear() { count_ = 0; }
+
+  // The key of a layer in a row, followed by its value.
+  char* at(int64_t layer, int64_t row) const {
+    return reinterpret_cast<char*>(memory_[static_cast<size_t>(layer)].get()) + row * row_bytes();
+  }
+
+  bool can_truncate(int64_t, int64_t) const override { return true; }
+
+ protected:
+  void copy_kept(int64_t from, int64_t to, int64_t first) override;
+
+ private:
+  int64_t row_bytes() const { return 2 * shape_.width * shape_.element_bytes; }
+
+  Shape shape_;
+  std::vector<std::vector<int64_t>> lists_;  // [sequences]: the row of each token
+  int64_t count_ = 0, room_ = 0;             // in rows
+  std::vector<AlignedMemory> memory_;        // of each layer
 };
 
 // Of one layer, sequence and head.

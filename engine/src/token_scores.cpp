@@ -2,6 +2,7 @@
 #include "token_scores.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -35,6 +36,19 @@ void divide(std::span<float> scores, double temperature) {
   for (float& score : scores) score = static_cast<float>((score - lowered) / temperature);
 }
 
+// In several sums at once, for vectors.
+float largest(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, kMinusInfinity);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) lanes[j] = values[i + j] > lanes[j] ? values[i + j] : lanes[j];
+  }
+  for (; i < values.size(); ++i) lanes[0] = std::max(lanes[0], values[i]);
+  return *std::max_element(lanes, lanes + kLanes);
+}
+
 float penalized(float score, double penalty) {
   const double result = score < 0 ? score * penalty : score / penalty;
   if (!(std::abs(result) <= std::numeric_limits<float>::max())) {
@@ -45,6 +59,16 @@ float penalized(float score, double penalty) {
 }
 
 }  // namespace
+
+void check_logits(const char* where, std::span<const float> logits, int64_t vocab_size) {
+  constexpr uint32_t kExponent = 0x7F800000;  // of NaN and of infinity, and of no other number
+  uint32_t found = 0;
+  for (const float x : logits) found |= (std::bit_cast<uint32_t>(x) & kExponent) == kExponent ? 1u : 0u;
+  if (found == 0) return;
+  const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
+  fail(where, "logits must be finite in float32, got {} for token {}: numbers in the model become too large", *bad,
+       (bad - logits.begin()) % vocab_size);
+}
 
 double log_sum_exp(std::span<const float> row) {
   const int64_t target = 0;
@@ -75,11 +99,17 @@ void BestTokens::add(const ScoredToken& token) {
   std::push_heap(heap_.begin(), heap_.end(), is_better);
 }
 
-void BestTokens::add_row(std::span<const float> scores, float added, int32_t row) {
-  for (size_t i = 0; i < scores.size(); ++i) {
-    const float score = scores[i] + added;
-    if (heap_.size() == count_ && score < heap_.front().score) continue;
-    add({score, row, static_cast<int32_t>(i)});
+void BestTokens::add_row(std::span<const float> scores, double subtracted, float added, int32_t row) {
+  constexpr size_t kBlock = 128;
+  const auto score_of = [=](float score) { return static_cast<float>(score - subtracted) + added; };
+  for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
+    const std::span<const float> block = scores.subspan(begin, std::min(kBlock, scores.size() - begin));
+    if (heap_.size() == count_ && score_of(largest(block)) < heap_.front().score) continue;
+    for (size_t i = 0; i < block.size(); ++i) {
+      const float score = score_of(block[i]);
+      if (heap_.size() == count_ && score < heap_.front().score) continue;
+      if (const auto id = static_cast<int32_t>(begin + i); id != never_) add({score, row, id});
+    }
   }
 }
 
@@ -114,7 +144,7 @@ void TokenScores::to_probabilities(const GenerationOptions& options, std::span<f
 
 void TokenScores::keep_top_k(int64_t k, std::span<float> scores) {
   best_.start(k);
-  best_.add_row(scores, 0, 0);
+  best_.add_row(scores, 0, 0, 0);
   const float least = best_.sorted().back().score;
   for (float& score : scores) {
     if (score < least) score = kMinusInfinity;

@@ -12,6 +12,9 @@ namespace rf::engine {
 // log of the sum of exp(row).
 double log_sum_exp(std::span<const float> row);
 
+// Rows of `vocab_size` logits. Throws Error, [where], for one that is not finite.
+void check_logits(const char* where, std::span<const float> logits, int64_t vocab_size);
+
 // A token and its score, of one of several rows. Better is a higher score, then an earlier row, then a lower id.
 struct ScoredToken {
   float score;
@@ -25,18 +28,21 @@ inline bool is_better(const ScoredToken& a, const ScoredToken& b) {
 // The best `count` of the tokens that it is given.
 class BestTokens {
  public:
-  void start(int64_t count) {
+  // never: an id that is ignored.
+  void start(int64_t count, int32_t never = -1) {
     count_ = static_cast<size_t>(count);
+    never_ = never;
     heap_.clear();
   }
   void add(const ScoredToken& token);
-  // All tokens of a row, their scores plus `added`.
-  void add_row(std::span<const float> scores, float added, int32_t row);
+  // All tokens of a row, their scores less `subtracted`, rounded, plus `added`.
+  void add_row(std::span<const float> scores, double subtracted, float added, int32_t row);
   // Best first; the next call must be start().
   std::span<const ScoredToken> sorted();
 
  private:
   size_t count_ = 0;
+  int32_t never_ = -1;
   std::vector<ScoredToken> heap_;  // the worst first
 };
 
@@ -45,6 +51,10 @@ class TokenScores {
  public:
   explicit TokenScores(int64_t vocab_size) : marks_(static_cast<size_t>(vocab_size)) {}
 
+  // Whether adjust() may change scores.
+  static bool adjusts(const GenerationOptions& options, int64_t new_tokens) {
+    return options.repetition_penalty != 1 || new_tokens < options.min_new_tokens;
+  }
   // The repetition penalty for the tokens of `parts`, and -infinity for stop ids where there are fewer new tokens than
   // the least. scores: logits or log-probabilities.
   void adjust(const GenerationOptions& options, std::span<const int32_t> ids, int64_t new_tokens,

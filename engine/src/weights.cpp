@@ -142,13 +142,14 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
   for (const std::string& warning : add_untied(*files_, config, match)) {
     if (warn) warn(warning);
   }
-  const auto add = [&](const std::string& name, const io::TensorView& view) {
-    tensors_.emplace(name, Tensor{.shape = view.shape, .view = &view});
-  };
   for (const auto& [name, in_file] : match.names) add(name, files_->at(in_file));
-  for (const auto& [name, view] : files_->tensors()) {
-    if (is_added_name(name)) add(name, *view);
-  }
+  add_encodings();
+}
+
+Weights::Weights(std::shared_ptr<const CheckpointFiles> files, const TranslationConfig& config, TranslationSide side)
+    : files_(std::move(files)), side_tensors_(side_tensors(*files_, config, side)), side_(side) {
+  for (const auto& [name, view] : side_tensors_) add(name, *view);
+  add_encodings();
 }
 
 Weights::Weights(std::shared_ptr<const io::GgufFile> gguf, const ModelConfig& config, Head head)
@@ -172,6 +173,16 @@ Weights::Weights(std::shared_ptr<const io::GgufFile> gguf, const ModelConfig& co
     if (head == Head::kNone && tensor.name == gguf_name(config, "lm_head.weight")) continue;
     fail(path, "the file must have no tensor that a {} does not use, got {}", model_type(config),
          io::printable(tensor.name));
+  }
+}
+
+void Weights::add(const std::string& name, const io::TensorView& view) {
+  tensors_.emplace(name, Tensor{.shape = view.shape, .view = &view});
+}
+
+void Weights::add_encodings() {
+  for (const auto& [name, view] : files_->tensors()) {
+    if (is_added_name(name)) add(name, *view);
   }
 }
 
@@ -316,16 +327,23 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
             .bias = {},
             .eps = config.layer_norm_eps};
   };
-  return {.attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, config.hidden_size),
-          .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size),
-          .query_norm = head_norm("attention.self.query_norm.weight"),
-          .key_norm = head_norm("attention.self.key_norm.weight"),
-          .qkv = read_qkv(weights, name + "attention.self.", config, precision, largest.attention),
-          .attention_output = read_linear(weights, name + "attention.output.dense", precision),
-          .up = config.block.gated
-                    ? read_joined(weights, {name + "intermediate.gate", up}, precision, largest.feed_forward)
-                    : read_linear(weights, up, precision, largest.feed_forward),
-          .down = read_linear(weights, name + "output.dense", precision)};
+  Block block = {.attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, config.hidden_size),
+                 .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size),
+                 .query_norm = head_norm("attention.self.query_norm.weight"),
+                 .key_norm = head_norm("attention.self.key_norm.weight"),
+                 .qkv = read_qkv(weights, name + "attention.self.", config, precision, largest.attention),
+                 .attention_output = read_linear(weights, name + "attention.output.dense", precision),
+                 .up = config.block.gated
+                           ? read_joined(weights, {name + "intermediate.gate", up}, precision, largest.feed_forward)
+                           : read_linear(weights, up, precision, largest.feed_forward),
+                 .down = read_linear(weights, name + "output.dense", precision)};
+  if (!config.add_cross_attention) return block;
+  const std::string cross = name + "crossattention.";
+  block.cross_norm = read_norm(weights, cross + "output.LayerNorm", config, config.hidden_size);
+  block.cross_query = read_linear(weights, cross + "self.query", precision, largest.cross);
+  block.cross_key_value = read_joined(weights, {cross + "self.key", cross + "self.value"}, precision);
+  block.cross_output = read_linear(weights, cross + "output.dense", precision);
+  return block;
 }
 
 }  // namespace rf::engine

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "rf/io/gguf.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/config.h"
+#include "rf/model/position_terms.h"
+#include "rf/model/translation_files.h"
 
 namespace rf::engine {
 
@@ -72,10 +75,17 @@ class Weights {
   // file has of its own.
   Weights(const std::string& model_dir, const ModelConfig& config, Head head,
           const std::function<void(const std::string&)>& warn);
+  // A side of an encoder-decoder, whose tensors translation_tensors() has checked.
+  Weights(std::shared_ptr<const CheckpointFiles> files, const TranslationConfig& config, TranslationSide side);
   // Of a GGUF file.
   Weights(std::shared_ptr<const io::GgufFile> gguf, const ModelConfig& config, Head head);
 
   const CheckpointFiles& files() const { return *files_; }  // of a directory
+  // The file of position terms of a directory, and the hash that it must have.
+  std::string terms_file() const { return side_ ? side_terms_file(*side_) : kPositionTermsFile; }
+  std::string terms_hash(const ModelConfig& config) const {
+    return position_terms_hash(config, side_ ? side_tensors_ : files_->tensors());
+  }
   bool has(const std::string& name) const;
   const std::vector<int64_t>& shape(const std::string& name) const;
   // All elements, and the same to `to`. Throws Error for elements that are not finite in float32. The file's pages are
@@ -94,10 +104,14 @@ class Weights {
     const io::GgufTensor* quantised = nullptr;  // of gguf_
   };
   const Tensor& at(const std::string& name) const;
+  void add(const std::string& name, const io::TensorView& view);
+  void add_encodings();
 
   std::shared_ptr<const CheckpointFiles> files_;
   std::shared_ptr<const io::GgufFile> gguf_;
   std::map<std::string, Tensor> tensors_;
+  TensorMap side_tensors_;  // of a side
+  std::optional<TranslationSide> side_;
 };
 
 // All elements of a tensor. Throws Error as TensorFloats does.

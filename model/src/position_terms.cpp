@@ -56,7 +56,9 @@ const Known* known_term(std::string_view name) {
   return found == std::end(kKnown) ? nullptr : found;
 }
 
-std::string path_in(const std::string& model_dir) { return (fs::path(model_dir) / kPositionTermsFile).string(); }
+std::string path_in(const std::string& model_dir, const std::string& file) {
+  return (fs::path(model_dir) / file).string();
+}
 
 std::string length_text(int64_t tokens) { return tokens == kAllTokens ? "all" : std::to_string(tokens); }
 
@@ -211,11 +213,11 @@ class TermsReader {
   std::string path_;
 };
 
-io::SafetensorsFile open_file(const std::string& model_dir) {
-  const std::string path = path_in(model_dir);
+io::SafetensorsFile open_file(const std::string& model_dir, const std::string& file) {
+  const std::string path = path_in(model_dir, file);
   if (!io::has_file(path)) {
     fail("position_terms", "a model with this position encoding must have {} in its directory, got none in {}; {}",
-         kPositionTermsFile, model_dir, bake_command(model_dir));
+         file, model_dir, bake_command(model_dir));
   }
   return io::SafetensorsFile(path);
 }
@@ -250,11 +252,13 @@ std::string position_terms_hash(const ModelConfig& config,
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-void write_position_terms(const std::string& model_dir, const PositionTerms& terms, const std::string& hash) {
+void write_position_terms(const std::string& model_dir, const PositionTerms& terms, const std::string& hash,
+                          const std::string& file) {
+  const std::string path = path_in(model_dir, file);
   std::map<std::string, std::string> metadata = {{"format", kFormat}, {"weights", hash}};
   if (!terms.lacking.empty()) {
     metadata["lacking"] = terms.lacking;
-    return io::write_safetensors(path_in(model_dir), {}, metadata);
+    return io::write_safetensors(path, {}, metadata);
   }
   metadata["tokens"] = length_text(terms.tokens);
   metadata["longest"] = length_text(terms.longest);
@@ -270,12 +274,13 @@ void write_position_terms(const std::string& model_dir, const PositionTerms& ter
   };
   add("", terms.shared);
   for (size_t i = 0; i < terms.layers.size(); ++i) add(fmt::format("{}{}.", kLayerPrefix, i), terms.layers[i]);
-  io::write_safetensors(path_in(model_dir), views, metadata);
+  io::write_safetensors(path, views, metadata);
 }
 
-PositionTermsFile::PositionTermsFile(const std::string& model_dir, const ModelConfig& config, const std::string& hash)
-    : file_(open_file(model_dir)) {
-  const std::string path = path_in(model_dir);
+PositionTermsFile::PositionTermsFile(const std::string& model_dir, const ModelConfig& config, const std::string& hash,
+                                     const std::string& file)
+    : file_(open_file(model_dir, file)) {
+  const std::string path = path_in(model_dir, file);
   const auto& metadata = file_.metadata();
   const auto format = metadata.find("format"), weights = metadata.find("weights");
   if (format == metadata.end() || format->second != kFormat) {

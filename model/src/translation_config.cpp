@@ -3,6 +3,7 @@
 #include "rf/model/translation_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "names.h"
@@ -158,6 +159,9 @@ ModelConfig side_of(const TranslationConfig& c) {
   side.initializer_range = c.init_std;
   side.layer_norm_eps = 1e-5;  // Marian's, which no key names
   side.pad_token_id = c.pad_token_id;
+  side.type_vocab_size = 0;
+  side.embedding_norm = false;
+  if (c.scale_embedding) side.embedding_scale = std::sqrt(static_cast<double>(c.d_model));
   return side;
 }
 

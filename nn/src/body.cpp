@@ -2,9 +2,11 @@
 #include "body.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <cmath>
@@ -79,6 +81,21 @@ Terms unrotated(Terms terms) {
   return terms;
 }
 
+// While it exists, the module is in evaluation mode.
+class EvaluationScope {
+ public:
+  explicit EvaluationScope(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
+    module_.eval();
+  }
+  ~EvaluationScope() { module_.train(was_training_); }
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  bool was_training_;
+};
+
 }  // namespace
 
 struct Body::Pass {
@@ -114,13 +131,10 @@ Body::AttentionLayer Body::attention_layer(const Parameters& parameters, const s
           .norm = parameters.norm(name + ".output.LayerNorm")};
 }
 
-Body::Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix,
-           std::optional<ScaledEmbeddings> scaled)
-    : config_(config), scaled_(scaled), word_embeddings_(parameters.at(prefix + "embeddings.word_embeddings.weight")) {
-  if (!scaled) {
-    type_embeddings_ = parameters.at(prefix + "embeddings.token_type_embeddings.weight");
-    embeddings_norm_ = parameters.norm(prefix + "embeddings.LayerNorm");
-  }
+Body::Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix)
+    : config_(config), word_embeddings_(parameters.at(prefix + "embeddings.word_embeddings.weight")) {
+  if (config.type_vocab_size > 0) type_embeddings_ = parameters.at(prefix + "embeddings.token_type_embeddings.weight");
+  if (config.embedding_norm) embeddings_norm_ = parameters.norm(prefix + "embeddings.LayerNorm");
   if (config.embedding_size != config.hidden_size) {
     embeddings_project_ = parameters.linear(prefix + "embeddings_project");
   }
@@ -143,6 +157,33 @@ at::ScalarType Body::dtype() const {
 }
 
 // Sums hold rotated keys, so they become wrong if the new tokens change the rotation of earlier keys.
+std::vector<Terms> Body::position_terms(int64_t tokens) const {
+  const c10::NoGradGuard no_grad;
+  const EvaluationScope evaluation(*encoding_);
+  const NoAutocast no_autocast;
+  const at::Device device = word_embeddings_->device();
+  Positions positions = make_positions(at::arange(tokens, at::kLong));
+  const Shared shared = encoding_->shared(positions.for_device(device), at::kFloat);
+  at::Tensor token_numbers_BSN;  // of tokens that are 0
+  if (const int64_t numbers = encoding_->numbers_per_token(); numbers > 0) {
+    token_numbers_BSN = at::zeros({1, shared.positions.key.ids.size(1), numbers}, at::dtype(at::kFloat).device(device));
+  }
+  at::Tensor query_BTHD, key_BSHD;  // that are 0
+  if (encoding_->reads_vectors()) {
+    const auto zeros = [&](const at::Tensor& ids) {
+      return at::zeros({1, ids.size(1), config_.num_attention_heads, config_.head_dim()},
+                       at::dtype(at::kFloat).device(device));
+    };
+    query_BTHD = zeros(shared.positions.query.ids);
+    key_BSHD = zeros(shared.positions.key.ids);
+  }
+  std::vector<Terms> layers;
+  for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    layers.push_back(terms_on(this->terms(i, shared, token_numbers_BSN, query_BTHD, key_BSHD), at::kCPU));
+  }
+  return layers;
+}
+
 void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
   Positions positions = make_positions(before.positions_BS, {}, before.sequence_ids_BS);
   const Shared shared = encoding_->shared(positions.for_device(pass.tokens.positions.device()), dtype());
@@ -189,9 +230,8 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
 at::Tensor Body::embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const {
   at::Tensor sum_BTE =
       encoding_->words(at::embedding(word_embeddings_, input.ids_BT, config_.pad_token_id), input.ids_BT, positions);
-  if (scaled_) {
-    sum_BTE = sum_BTE * scaled_->scale;
-  } else {
+  if (config_.embedding_scale != 1) sum_BTE = sum_BTE * config_.embedding_scale;
+  if (type_embeddings_->defined()) {
     sum_BTE = sum_BTE + (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT)
                                                   : type_embeddings_->select(0, 0));
   }
@@ -199,12 +239,10 @@ at::Tensor Body::embed(const Input& input, const TokenPositions& positions, cons
     sum_BTE = sum_BTE + on_device(added, sum_BTE.device());
   const double p = config_.hidden_dropout_prob;
   const bool drops_first = config_.family == Family::kRoFormerV2;
-  at::Tensor embedded_BTE;
-  if (scaled_) {
-    embedded_BTE = drop(sum_BTE, p);
-  } else {
-    embedded_BTE = drops_first ? embeddings_norm_(drop(sum_BTE, p)) : drop(embeddings_norm_(sum_BTE), p);
-  }
+  at::Tensor embedded_BTE = sum_BTE;
+  if (drops_first) embedded_BTE = drop(embedded_BTE, p);
+  if (config_.embedding_norm) embedded_BTE = embeddings_norm_(embedded_BTE);
+  if (!drops_first) embedded_BTE = drop(embedded_BTE, p);
   return embeddings_project_.weight->defined() ? embeddings_project_(embedded_BTE) : embedded_BTE;
 }
 

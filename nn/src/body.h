@@ -1,7 +1,8 @@
 // The encoder (R-HF-04, R-HF-05): a post-LN BERT with a configurable position encoding and attention.
 //
-//   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs; or, with
-//   x_0 = scale * word + encoding.input(positions)             ScaledEmbeddings, as Vaswani et al. 2017 section 3.4;
+//   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs; or
+//   x_0 = scale * word + encoding.input(positions)             without embedding_norm, as Vaswani et al. 2017
+//   section 3.4;
 //                                                              word: as encoding.words() changes it
 //   h   = LN(x + W_o attention(W_q y, W_k y, W_v y; encoding.terms(layer))), y = x + encoding.layer_input(layer)
 //   h   = LN(h + W_o' attention(W_q' h, W_k' e, W_v' e))       with cross-attention to encoder states e: no position
@@ -29,17 +30,11 @@
 
 namespace rf::nn {
 
-// Embeddings without norm and token types.
-struct ScaledEmbeddings {
-  double scale = 1;
-};
-
 class Body {
  public:
   Body() = default;
-  // prefix: of the encoder's names in `parameters`. scaled: if absent, BERT's embeddings are used.
-  Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix,
-       std::optional<ScaledEmbeddings> scaled = {});
+  // prefix: of the encoder's names in `parameters`.
+  Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix);
 
   void set_encoding(std::shared_ptr<Encoding> encoding) { encoding_ = std::move(encoding); }
   const Encoding& encoding() const { return *encoding_; }
@@ -54,6 +49,9 @@ class Body {
   // the encoding from the layer's input for all keys; undefined for encodings that use positions only.
   Terms terms(int64_t layer, const Shared& shared, const at::Tensor& token_numbers_BSN,
               const at::Tensor& query_BTHD = {}, const at::Tensor& key_BSHD = {}) const;
+
+  // The terms of all layers for a sequence of so many tokens, on the CPU.
+  std::vector<Terms> position_terms(int64_t tokens) const;
 
   // The dtype of queries, keys and values: the weights' dtype, or autocast's.
   at::ScalarType dtype() const;
@@ -90,8 +88,7 @@ class Body {
   ModelConfig config_;
   std::shared_ptr<Encoding> encoding_;
   std::vector<std::shared_ptr<LinearAttention>> linear_;  // empty: softmax
-  std::optional<ScaledEmbeddings> scaled_;
-  Parameter word_embeddings_, type_embeddings_;
+  Parameter word_embeddings_, type_embeddings_;           // type: undefined without token types
   Norm embeddings_norm_;
   Linear embeddings_project_;  // undefined when embedding_size == hidden_size
   std::vector<Layer> layers_;

@@ -67,21 +67,6 @@ DropoutKey dropout_key_of(const Input& input, bool training) {
   return {.seed = at::check_generator<at::CPUGeneratorImpl>(generator)->random64()};
 }
 
-// While it exists, the module is in evaluation mode.
-class EvaluationScope {
- public:
-  explicit EvaluationScope(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
-    module_.eval();
-  }
-  ~EvaluationScope() { module_.train(was_training_); }
-  EvaluationScope(const EvaluationScope&) = delete;
-  EvaluationScope& operator=(const EvaluationScope&) = delete;
-
- private:
-  torch::nn::Module& module_;
-  bool was_training_;
-};
-
 }  // namespace
 
 SeedScope::SeedScope(uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
@@ -241,32 +226,7 @@ void Model::set_position_table(const at::Tensor& table_MD) {
 
 void Model::check_length(int64_t tokens) const { impl_->body.encoding().check_length(tokens); }
 
-std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
-  const c10::NoGradGuard no_grad;
-  const EvaluationScope evaluation(*impl_->encoding);
-  const NoAutocast no_autocast;
-  const at::Device device = parameters().at(0).device();
-  Positions positions = make_positions(at::arange(tokens, at::kLong));
-  const Shared shared = impl_->encoding->shared(positions.for_device(device), at::kFloat);
-  at::Tensor token_numbers_BSN;  // of tokens that are 0
-  if (const int64_t numbers = impl_->encoding->numbers_per_token(); numbers > 0) {
-    token_numbers_BSN = at::zeros({1, shared.positions.key.ids.size(1), numbers}, at::dtype(at::kFloat).device(device));
-  }
-  at::Tensor query_BTHD, key_BSHD;  // that are 0
-  if (impl_->encoding->reads_vectors()) {
-    const auto zeros = [&](const at::Tensor& ids) {
-      return at::zeros({1, ids.size(1), impl_->config.num_attention_heads, impl_->config.head_dim()},
-                       at::dtype(at::kFloat).device(device));
-    };
-    query_BTHD = zeros(shared.positions.query.ids);
-    key_BSHD = zeros(shared.positions.key.ids);
-  }
-  std::vector<ops::Terms> layers;
-  for (int64_t i = 0; i < impl_->config.num_hidden_layers; ++i) {
-    layers.push_back(terms_on(impl_->body.terms(i, shared, token_numbers_BSN, query_BTHD, key_BSHD), at::kCPU));
-  }
-  return layers;
-}
+std::vector<ops::Terms> Model::position_terms(int64_t tokens) const { return impl_->body.position_terms(tokens); }
 
 const Encoding& Model::position_encoding() const { return impl_->body.encoding(); }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/computed_encoding.h"
 #include "rf/model/position_terms.h"
+#include "rf/model/translation_files.h"
 #include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
@@ -32,6 +34,19 @@ constexpr int64_t kDefaultBytes = int64_t{256} << 20;  // of what save_model wri
 constexpr int64_t kMaxBytes = int64_t{4} << 30;
 constexpr int64_t kShortTokens = 17;                  // of a sequence whose terms are compared with the stored ones
 constexpr int64_t kLongestProbed = int64_t{1} << 24;  // an encoding that reads as many tokens has no limit
+
+constexpr TranslationSide kSides[] = {TranslationSide::kEncoder, TranslationSide::kDecoder};
+
+// What has terms: a model, or a side of an encoder-decoder.
+struct TermsSource {
+  const ModelConfig& config;
+  const Encoding& encoding;
+  std::function<std::vector<ops::Terms>(int64_t tokens)> terms;
+};
+
+TermsSource source_of(const Model& model) {
+  return {model.config(), model.position_encoding(), [&model](int64_t tokens) { return model.position_terms(tokens); }};
+}
 
 // The terms of a file, and the tensors that hold their values.
 struct Baked {
@@ -134,12 +149,12 @@ bool serves(const DistanceTable& stored, const DistanceTable& own, int64_t token
 bool serves(const Rotation&, const Rotation&, int64_t, Direction) { return true; }
 
 // The first term whose rows for a short sequence are not among those for the length of `layers`; empty: none is.
-std::string changing_with_length(const Model& model, const std::vector<ops::Terms>& layers, int64_t length) {
-  const Direction direction = model.config().is_causal() ? Direction::kCausal : Direction::kBidirectional;
+std::string changing_with_length(const TermsSource& model, const std::vector<ops::Terms>& layers, int64_t length) {
+  const Direction direction = model.config.is_causal() ? Direction::kCausal : Direction::kBidirectional;
   std::string found;
   for (const int64_t tokens : {int64_t{1}, int64_t{2}, std::min(kShortTokens, length / 2)}) {
     if (tokens < 1 || tokens >= length || !found.empty()) continue;
-    const std::vector<ops::Terms> own = model.position_terms(tokens);
+    const std::vector<ops::Terms> own = model.terms(tokens);
     if (layers[0].scale != own[0].scale) return "a scale (s) that changes with the length";
     ops::for_each_term([&](const char* name, const char* symbol, auto member) {
       for (size_t i = 0; i < layers.size() && found.empty(); ++i) {
@@ -198,25 +213,25 @@ int64_t longest_of(const Encoding& encoding) {
 }
 
 // The longest sequence whose rows fit into so many bytes, at least 1.
-int64_t fitting(const Model& model, int64_t longest, int64_t bytes) {
+int64_t fitting(const TermsSource& model, int64_t longest, int64_t bytes) {
   if (longest < 2) return 1;
-  const auto bytes_of = [&](int64_t tokens) { return bake(model.position_terms(tokens)).bytes; };
+  const auto bytes_of = [&](int64_t tokens) { return bake(model.terms(tokens)).bytes; };
   const int64_t one = bytes_of(1), slope = bytes_of(2) - one;
   if (slope <= 0) return kAllTokens;
   return 1 + std::max<int64_t>(0, bytes - one) / slope;
 }
 
-int64_t chosen_tokens(const Model& model, int64_t longest, std::optional<int64_t> asked) {
+int64_t chosen_tokens(const TermsSource& model, int64_t longest, std::optional<int64_t> asked) {
   if (asked && (*asked < 1 || *asked > longest)) {
     fail<ArgumentError>(
         "position_terms", "the length must be at least 1{}, got {}",
         longest == kAllTokens ? "" : fmt::format(" and at most the {} that the position encoding reads", longest),
         *asked);
   }
-  const int64_t last = model.position_encoding().last_new_length(), all = std::min(last, longest);
+  const int64_t last = model.encoding.last_new_length(), all = std::min(last, longest);
   const int64_t fits = fitting(model, longest, kDefaultBytes);
   if (last != INT64_MAX && all <= fits) return all;
-  if (!asked) return std::min({std::max(model.config().max_position_embeddings, kDefaultTokens), fits, all});
+  if (!asked) return std::min({std::max(model.config.max_position_embeddings, kDefaultTokens), fits, all});
   const int64_t most = fitting(model, longest, kMaxBytes);
   if (*asked > most) {
     fail<ArgumentError>("position_terms", "the rows of terms must fit into {} GiB, which is a length of {}, got {}",
@@ -227,34 +242,83 @@ int64_t chosen_tokens(const Model& model, int64_t longest, std::optional<int64_t
 
 // The terms for the longest of the wanted lengths that the encoding has rows for. One that is written in Python may
 // have a table whose end it does not say: it then fails at the usual length, and has that of the model.
-std::pair<int64_t, std::vector<ops::Terms>> terms_for(const Model& model, int64_t chosen, bool is_asked) {
-  const int64_t positions = model.config().max_position_embeddings;
-  if (is_asked || positions >= chosen) return {chosen, model.position_terms(chosen)};
+std::pair<int64_t, std::vector<ops::Terms>> terms_for(const TermsSource& model, int64_t chosen, bool is_asked) {
+  const int64_t positions = model.config.max_position_embeddings;
+  if (is_asked || positions >= chosen) return {chosen, model.terms(chosen)};
   try {
-    return {chosen, model.position_terms(chosen)};
+    return {chosen, model.terms(chosen)};
   } catch (const std::exception&) {
-    return {positions, model.position_terms(positions)};
+    return {positions, model.terms(positions)};
   }
 }
 
+ServedTerms terms_served_by(const TermsSource& model, std::optional<int64_t> asked) {
+  const auto lacking = [](std::string what) { return ServedTerms{.lacking = std::move(what)}; };
+  if (const char* what = model.encoding.beyond_terms()) return lacking(what);
+  if (model.encoding.reads_vectors()) return lacking("terms that depend on queries and keys");
+  if (std::string what = lacking_in(model.terms(1), model.config); !what.empty()) return lacking(what);
+  const int64_t longest = longest_of(model.encoding);
+  auto [tokens, layers] = terms_for(model, chosen_tokens(model, longest, asked), asked.has_value());
+  if (std::string what = lacking_in(layers, model.config); !what.empty()) return lacking(what);
+  if (std::string what = changing_with_length(model, layers, tokens); !what.empty()) return lacking(what);
+  return {.lacking = {},
+          .layers = std::move(layers),
+          .tokens = tokens >= model.encoding.last_new_length() ? longest : tokens,
+          .longest = longest};
+}
+
+// Where a file is, and the hash of what its terms are made from.
+struct TermsTarget {
+  std::string model_dir, file, hash;
+};
+
 // Writes the file; returns the term that it cannot hold, whose name is then its only content.
-std::string write_terms(const Model& model, const std::string& model_dir, std::optional<int64_t> asked,
+std::string write_terms(const TermsSource& model, const TermsTarget& target, std::optional<int64_t> asked,
                         SavedTerms& saved) {
-  const ModelConfig& config = model.config();
-  const CheckpointFiles weights(model_dir, "save_position_terms");
-  const std::string hash = position_terms_hash(config, weights.tensors());
-  const ServedTerms served = served_terms(model, asked);
+  const ServedTerms served = terms_served_by(model, asked);
   if (!served.lacking.empty()) {
-    write_position_terms(model_dir, {.shared = {}, .layers = {}, .scale = {}, .lacking = served.lacking}, hash);
+    write_position_terms(target.model_dir, {.shared = {}, .layers = {}, .scale = {}, .lacking = served.lacking},
+                         target.hash, target.file);
     return served.lacking;
   }
   Baked baked = bake(served.layers);
-  add_frequencies(baked, config);
-  saved = {.tokens = served.tokens, .longest = served.longest, .bytes = baked.bytes};
-  baked.terms.longest = saved.longest;
-  baked.terms.tokens = saved.tokens;
-  write_position_terms(model_dir, baked.terms, hash);
+  add_frequencies(baked, model.config);
+  saved.tokens = std::min(saved.tokens, served.tokens);
+  saved.longest = std::min(saved.longest, served.longest);
+  saved.bytes += baked.bytes;
+  baked.terms.longest = served.longest;
+  baked.terms.tokens = served.tokens;
+  write_position_terms(target.model_dir, baked.terms, target.hash, target.file);
   return {};
+}
+
+std::string write_terms(const Model& model, const std::string& model_dir, std::optional<int64_t> asked,
+                        SavedTerms& saved) {
+  const CheckpointFiles weights(model_dir, "save_position_terms");
+  const TermsTarget target{model_dir, kPositionTermsFile, position_terms_hash(model.config(), weights.tensors())};
+  return write_terms(source_of(model), target, asked, saved);
+}
+
+// Of both sides.
+std::string write_terms(const TranslationModel& model, const std::string& model_dir, std::optional<int64_t> asked,
+                        SavedTerms& saved) {
+  const CheckpointFiles weights(model_dir, "save_position_terms");
+  std::string lacking;
+  for (const TranslationSide side : kSides) {
+    const ModelConfig& config = model.config_of(side);
+    const TermsSource source{config, model.position_encoding(side),
+                             [&](int64_t tokens) { return model.position_terms(side, tokens); }};
+    const TermsTarget target{model_dir, side_terms_file(side),
+                             position_terms_hash(config, side_tensors(weights, model.config(), side))};
+    if (const std::string what = write_terms(source, target, asked, saved); lacking.empty()) lacking = what;
+  }
+  return lacking;
+}
+
+void remove_file(const std::string& model_dir, const std::string& file) {
+  std::error_code error;
+  fs::remove(fs::path(model_dir) / file, error);
+  if (error) fail("save_model", "the model directory must be writable, got {} for {}", error.message(), model_dir);
 }
 
 }  // namespace
@@ -269,46 +333,47 @@ bool reads_length(const Encoding& encoding, int64_t tokens) {
 }
 
 ServedTerms served_terms(const Model& model, std::optional<int64_t> asked) {
-  const Encoding& encoding = model.position_encoding();
-  const auto lacking = [](std::string what) { return ServedTerms{.lacking = std::move(what)}; };
-  if (const char* what = encoding.beyond_terms()) return lacking(what);
-  if (encoding.reads_vectors()) return lacking("terms that depend on queries and keys");
-  if (std::string what = lacking_in(model.position_terms(1), model.config()); !what.empty()) return lacking(what);
-  const int64_t longest = longest_of(encoding);
-  auto [tokens, layers] = terms_for(model, chosen_tokens(model, longest, asked), asked.has_value());
-  if (std::string what = lacking_in(layers, model.config()); !what.empty()) return lacking(what);
-  if (std::string what = changing_with_length(model, layers, tokens); !what.empty()) return lacking(what);
-  return {.lacking = {},
-          .layers = std::move(layers),
-          .tokens = tokens >= encoding.last_new_length() ? longest : tokens,
-          .longest = longest};
+  return terms_served_by(source_of(model), asked);
 }
 
 void remove_position_terms(const std::string& model_dir) {
-  std::error_code error;
-  fs::remove(fs::path(model_dir) / kPositionTermsFile, error);
-  if (error) fail("save_model", "the model directory must be writable, got {} for {}", error.message(), model_dir);
+  remove_file(model_dir, kPositionTermsFile);
+  for (const TranslationSide side : kSides) remove_file(model_dir, side_terms_file(side));
 }
 
 std::optional<SavedTerms> save_position_terms(const Model& model, const std::string& model_dir,
                                               std::optional<int64_t> tokens) {
   const c10::NoGradGuard no_grad;
-  if (!needs_position_terms(model.config())) {
-    remove_position_terms(model_dir);
-    return std::nullopt;
-  }
+  remove_position_terms(model_dir);
   SavedTerms saved;
+  if (!needs_position_terms(model.config())) return std::nullopt;
+  return write_terms(model, model_dir, tokens, saved).empty() ? std::optional(saved) : std::nullopt;
+}
+
+std::optional<SavedTerms> save_position_terms(const TranslationModel& model, const std::string& model_dir,
+                                              std::optional<int64_t> tokens) {
+  const c10::NoGradGuard no_grad;
+  remove_position_terms(model_dir);
+  SavedTerms saved;
+  if (!needs_position_terms(model.config_of(TranslationSide::kDecoder))) return std::nullopt;
   return write_terms(model, model_dir, tokens, saved).empty() ? std::optional(saved) : std::nullopt;
 }
 
 std::optional<SavedTerms> save_position_terms(const std::string& model_dir, std::optional<int64_t> tokens) {
-  const std::shared_ptr<const Model> model = load_model(model_dir, std::nullopt, at::kFloat);
-  if (!needs_position_terms(model->config())) return save_position_terms(*model, model_dir, tokens);
   const c10::NoGradGuard no_grad;
-  SavedTerms saved;
-  const std::string lacking = write_terms(*model, model_dir, tokens, saved);
-  if (lacking.empty()) return saved;
-  fail("position_terms", "terms must be rows by distance or by position, got {} from the position encoding", lacking);
+  const auto save = [&](const auto& model, const ModelConfig& config) -> std::optional<SavedTerms> {
+    if (!needs_position_terms(config)) return save_position_terms(model, model_dir, tokens);
+    SavedTerms saved;
+    const std::string lacking = write_terms(model, model_dir, tokens, saved);
+    if (lacking.empty()) return saved;
+    fail("position_terms", "terms must be rows by distance or by position, got {} from the position encoding", lacking);
+  };
+  if (is_own_translation(model_dir)) {
+    const auto model = load_translation_model(model_dir, at::kFloat);
+    return save(*model, model->config_of(TranslationSide::kDecoder));
+  }
+  const std::shared_ptr<const Model> model = load_model(model_dir, std::nullopt, at::kFloat);
+  return save(*model, model->config());
 }
 
 }  // namespace rf::nn

@@ -50,16 +50,17 @@ struct TranslationModel::Impl {
     ModelConfig config;
     std::shared_ptr<Encoding> encoding;
     Body body;
-    at::Tensor run(const Input& given, KeyValueCache* cache, const Dropout& drop) const {
+    at::Tensor run(const Input& given, const Dropout& drop) const {
       const Input input = with_layout_on_cpu(given);
-      check_input(input, config, body.dtype(), cache);
-      return body.encode(input, cache, drop);
+      check_input(input, config, body.dtype(), nullptr);
+      return body.encode(input, nullptr, drop);
     }
   };
 
   TranslationConfig config;
   std::vector<WeightSpec> specs;
   Side encoder, decoder;
+  const Side& side(TranslationSide which) const { return which == TranslationSide::kDecoder ? decoder : encoder; }
   Parameter embedding, output_bias;
 
   Side make_side(torch::nn::Module& parent, TranslationSide side, const std::map<std::string, at::Tensor>& by_name);
@@ -78,8 +79,7 @@ TranslationModel::Impl::Side TranslationModel::Impl::make_side(torch::nn::Module
   }
   std::map<std::string, at::Tensor> of_body;
   for (const BodyName& each : body_names(config, which)) of_body.emplace(each.in_body, by_name.at(each.in_file));
-  const double scale = config.scale_embedding ? std::sqrt(static_cast<double>(config.d_model)) : 1;
-  side.body = Body(side.config, Parameters(std::move(of_body), side.config), "", ScaledEmbeddings{scale});
+  side.body = Body(side.config, Parameters(std::move(of_body), side.config), "");
   side.body.set_encoding(side.encoding);
   side.body.fit_scores(xavier_bound(config.d_model, config.d_model) / std::sqrt(3.0));
   return side;
@@ -113,30 +113,22 @@ void TranslationModel::check_length(int64_t tokens) const {
   impl_->decoder.encoding->check_length(tokens);
 }
 
+const ModelConfig& TranslationModel::config_of(TranslationSide side) const { return impl_->side(side).config; }
+
+const Encoding& TranslationModel::position_encoding(TranslationSide side) const { return *impl_->side(side).encoding; }
+
+std::vector<ops::Terms> TranslationModel::position_terms(TranslationSide side, int64_t tokens) const {
+  return impl_->side(side).body.position_terms(tokens);
+}
+
 at::Tensor TranslationModel::forward(const TranslationInput& input) {
   if (is_training() && !input.dropout_key) fail("input", "a pass in training mode must have a dropout_key, got none");
   DropoutKey key = input.dropout_key.value_or(DropoutKey{});
   const Dropout drop{&key, is_training()};
   Input target = body_input(input.target_BT, {});
-  target.encoder_hidden_BSC = impl_->encoder.run(body_input(input.source_BS, input.source_mask_BS), nullptr, drop);
+  target.encoder_hidden_BSC = impl_->encoder.run(body_input(input.source_BS, input.source_mask_BS), drop);
   target.encoder_mask_BS = input.source_mask_BS;
-  return impl_->decoder.run(target, nullptr, drop);
-}
-
-at::Tensor TranslationModel::encode(const at::Tensor& source_BS, const at::Tensor& mask_BS) {
-  DropoutKey key;
-  return impl_->encoder.run(body_input(source_BS, mask_BS), nullptr, {&key, false});
-}
-
-at::Tensor TranslationModel::decode(const at::Tensor& target_BT, const at::Tensor& states_BSC,
-                                    const at::Tensor& mask_BS, KeyValueCache* cache) {
-  DropoutKey key;
-  Input input = body_input(target_BT, {});
-  if (cache == nullptr || cache->tokens == 0) {
-    input.encoder_hidden_BSC = states_BSC;
-    input.encoder_mask_BS = mask_BS;
-  }
-  return impl_->decoder.run(input, cache, {&key, false});
+  return impl_->decoder.run(target, drop);
 }
 
 at::Tensor TranslationModel::logits(const at::Tensor& hidden_NC) {

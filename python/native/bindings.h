@@ -24,6 +24,7 @@ void bind_cross_encoder(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_model_files(nanobind::module_& module);
 void bind_tokenizer(nanobind::module_& module);
+void bind_translator(nanobind::module_& module);
 
 // Errors of C++ as exceptions of Python, with the message of C++, "[where] rule, got value": ArgumentError becomes
 // ValueError, MissingFileError FileNotFoundError, another Error RuntimeError, and an error of the file system OSError.

@@ -5,7 +5,6 @@
 #include <nanobind/stl/vector.h>
 #include <omp.h>
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -14,7 +13,6 @@
 #include "bindings.h"
 #include "rf/engine/embedder.h"
 #include "rf/engine/generator.h"
-#include "rf/engine/interrupt.h"
 #include "rf/engine/names.h"
 #include "rf/io/files.h"
 #include "rf/io/finite.h"
@@ -28,6 +26,7 @@
 #include "rf/tasks/predict.h"
 #include "rf/tasks/settings.h"
 #include "rf/tasks/task.h"
+#include "signal_check.h"
 
 namespace rf::python {
 
@@ -98,22 +97,6 @@ engine::GenerationOptions generation_options(const json& given) {
   return options;
 }
 
-// Ctrl-C ends a long call. Asks now and then only, since other threads may hold the GIL for a while.
-class SignalCheck {
- public:
-  void operator()() {
-    constexpr auto kInterval = std::chrono::milliseconds(50);
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_ < kInterval) return;
-    last_ = now;
-    const nb::gil_scoped_acquire acquire;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 // Calls compute(first, count) for all sequences, about a token budget at a time.
 template <typename Compute>
 void for_chunks(const engine::TokenizedTexts& texts, int64_t token_budget, const Compute& compute) {
@@ -136,15 +119,6 @@ json json_of(const tasks::Continuation& each) {
           {"log_probability", each.log_probability},
           {"score", each.score},
           {"stopped", each.stopped}};
-}
-
-// Calls `action` without the GIL, with so many threads; Ctrl-C ends it.
-template <typename Action>
-void compute(int thread_count, const Action& action) {
-  const nb::gil_scoped_release release;
-  const ThreadsScope threads(thread_count);
-  const engine::InterruptScope interrupt{SignalCheck()};
-  action();
 }
 
 // A text that is being generated; the Engine outlives it.

@@ -20,6 +20,7 @@ NB_MODULE(_engine, module) {
   rf::python::bind_engine(module);
   rf::python::bind_model_files(module);
   rf::python::bind_tokenizer(module);
+  rf::python::bind_translator(module);
   module.def("cached_model", &rf::cached_model);
   module.def("check_split", &check_split, nb::call_guard<nb::gil_scoped_release>());
   module.def("located_model", &rf::located_model);

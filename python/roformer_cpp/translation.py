@@ -1,7 +1,8 @@
-"""Encoder-decoders for translation: reading a model directory, logits and beam search. ``roformer train-translation``
-trains them."""
+"""Encoder-decoders for translation: reading a model directory, logits, and beam search by the engine. ``roformer
+train-translation`` trains them."""
 
 import json
+import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Literal, NamedTuple, SupportsIndex
 import torch
 from torch import Tensor
 
-from . import _checks, _torch  # noqa: F401 - it loads the operators
+from . import _checks, _native, _torch  # noqa: F401 - it loads the operators
 from ._operator_call import check_optional_tensors, check_tensors
 from .model import _missing_files
 
@@ -48,8 +49,9 @@ class TranslationModel:
     Methods raise ValueError with a message ``[where] rule, got value`` for bad input.
     """
 
-    def __init__(self, script: torch.ScriptObject, dtype: torch.dtype):
+    def __init__(self, model_dir: str, script: torch.ScriptObject, dtype: torch.dtype, precision: str):
         self._script, self._held = script, _Held(script, dtype)
+        self._model_dir, self._precision, self._translator = model_dir, precision, None
         self._name = str(id(self._held))
         _models[self._name] = self._held
 
@@ -80,7 +82,9 @@ class TranslationModel:
         max_extra: int = 50,
         cache: bool = True,
     ) -> list[Translation]:
-        """Translates token ids, each with ``eos_token_id`` at the end, in one batch; one result for each, in order.
+        """Translates token ids, each with ``eos_token_id`` at the end; one result for each, in order.
+
+        The engine computes them, in the ``precision`` of the model. It opens the directory at the first call.
 
         Args:
             sources: ids of each source. One that is empty, or has padding alone, has the empty translation: no ids,
@@ -92,9 +96,19 @@ class TranslationModel:
             cache: False: compute all tokens again at every step, for comparison.
         """
         given = [[_token_id(token) for token in source] for source in sources]
-        ids, scores, ended = self._script.translate(
-            given, int(beams), float(length_penalty), float(max_ratio), int(max_extra), bool(cache)
-        )
+        if self._translator is None:
+            self._translator = _native.load().Translator(self._model_dir, self._precision)
+            for message in self._translator.take_warnings():
+                warnings.warn(message, stacklevel=2)
+        where = "translate"
+        options = {
+            "beams": _checks.integer(where, "beams", beams),
+            "length_penalty": _checks.number(where, "length_penalty", length_penalty),
+            "max_ratio": _checks.number(where, "max_ratio", max_ratio),
+            "max_extra": _checks.integer(where, "max_extra", max_extra),
+            "cache": bool(cache),
+        }
+        ids, scores, ended = self._translator.translate(given, json.dumps(options))
         return [Translation(*each) for each in zip(ids, scores, ended, strict=True)]
 
 
@@ -115,17 +129,25 @@ def _(input_ids: Tensor, attention_mask: Tensor | None, decoder_input_ids: Tenso
 
 
 def load_translation_model(
-    model_dir: str | PathLike[str], *, dtype: Literal["float32", "float64"] = "float32"
+    model_dir: str | PathLike[str],
+    *,
+    dtype: Literal["float32", "float64"] = "float32",
+    precision: Literal["float32", "bfloat16", "int8"] = "float32",
 ) -> TranslationModel:
     """Reads a directory of ``roformer train-translation`` or of ``transformers``' ``MarianMTModel``.
+
+    Args:
+        model_dir: the directory.
+        dtype: of :meth:`TranslationModel.logits`.
+        precision: of :meth:`TranslationModel.translate`.
 
     Raises:
         FileNotFoundError: without ``config.json`` or the weights.
         RuntimeError: for files that are damaged or belong to another kind of model.
     """
     dtype = _checks.choice("load_model", "dtype", dtype, ("float32", "float64"))
+    precision = _checks.choice("load_model", "precision", precision, _checks.PRECISIONS)
+    directory = _checks.directory("load_model", model_dir)
     with _missing_files():
-        script = torch.classes.roformer.TranslationModel.load(
-            _checks.directory("load_model", model_dir), dtype == "float64"
-        )
-    return TranslationModel(script, getattr(torch, dtype))
+        script = torch.classes.roformer.TranslationModel.load(directory, dtype == "float64")
+    return TranslationModel(directory, script, getattr(torch, dtype), precision)

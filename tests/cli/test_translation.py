@@ -298,9 +298,14 @@ def test_average(folder, trained, tmp_path):
     assert "all directories must have the config.json of" in other
 
 
-@pytest.mark.parametrize("encoding", ("learned", "t5", "alibi", {"type": "sinusoidal", "layout": "half"}))
+HALVES, SCALED = {"type": "sinusoidal", "layout": "half"}, {"type": "t5", "scale": "sqrt"}
+ENCODINGS = ("learned", "t5", "alibi", HALVES, "xpos", "shaw", ["rope", SCALED])
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 def test_other_encodings(encoding, folder, tmp_path):
-    """Each trains, and its cached search gives what the search without a cache gives."""
+    """Each trains, its cached search gives what the search without a cache gives, and the tokens of greedy search are
+    those of the logits that PyTorch computes."""
     output = tmp_path / "run"
     small_run(folder, output, 64, encoding)
     given = "".join((folder / "valid.en").read_text().splitlines(keepends=True)[:6])
@@ -309,6 +314,14 @@ def test_other_encodings(encoding, folder, tmp_path):
     translated = run("translate", "--model", output, "--max-extra", 5, stdin=given)
     assert translated.returncode == 0 and translated.stdout.count("\n") == 6
     assert run("translate", "--model", output, "--max-extra", 5, "--no-cache", stdin=given).stdout == translated.stdout
+    model, tokenizer = load_translation_model(output), Tokenizer.from_file(str(output / "tokenizer.json"))
+    sources = [tokenizer.encode(line).ids for line in given.splitlines()]
+    for source, found in zip(sources, model.translate(sources, beams=1, max_extra=5), strict=True):
+        start = [model.config["decoder_start_token_id"], *found.ids]
+        logits = model.logits(torch.tensor([source]), None, torch.tensor([start]))[0]
+        logits[:, model.config["pad_token_id"]] = -torch.inf
+        best = [*found.ids, *[model.config["eos_token_id"]] * found.ended]
+        assert best and logits.argmax(-1)[: len(best)].tolist() == best
 
 
 def test_transformers_opens_it_and_has_the_same_loss_and_gradient(folder, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from cli_support import PROGRAM, make_corpus, needs_program
 
 OF_TORCH = re.compile(r"/lib(torch|c10|roformer_(training|ops|nn))[^/]*$")
-TRAINING = ["add-words", "pretrain", "finetune", "train-translation", "translate", "compare", "bench"]
+TRAINING = ["add-words", "pretrain", "finetune", "train-translation", "compare", "bench"]
 
 
 @pytest.fixture(scope="module")

@@ -70,25 +70,6 @@ TEST(RoFormerHeads, MultipleChoiceReadsTheLastTokenOrTheFirst) {
   }
 }
 
-// Beam search: beams go on from rows of the step before; fox and path keep numbers of each token, too.
-TEST(RoFormerCache, SelectedRowsGoOnAsTheirOwn) {
-  const at::NoGradGuard no_grad;
-  for (const char* name : {"rope", "fox", "path"}) {
-    ModelConfig config = small_config();
-    config.is_decoder = true;
-    config.position_encodings = {EncodingConfig{name, "{}"}};
-    const auto model = small_model(config, Head::kCausalLm);
-    const at::Tensor ids = small_ids(3, 8), rows = at::tensor({2, 0, 2}, at::kLong);
-    KeyValueCache cache;
-    model->encode(input_of(ids.narrow(1, 0, 6)), &cache);
-    select_rows(cache, rows);
-    const at::Tensor all = ids.index_select(0, rows);
-    const at::Tensor expected = model->encode(input_of(all)).narrow(1, 6, 2);
-    const at::Tensor last = model->encode(input_of(all.narrow(1, 6, 2)), &cache);
-    EXPECT_LE(largest(last - expected), kFloat32Model * largest(expected)) << name;
-  }
-}
-
 // The mean over many draws of a linear quantity is what evaluation gives: the scale of what is kept is right.
 TEST(RoFormerDropout, KeepsTheMeanOfTheClassifiersInput) {
   ModelConfig config = small_config();

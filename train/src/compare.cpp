@@ -195,7 +195,7 @@ class Comparison {
     }
     nlohmann::json before = directory.kept_settings("compare.json", settings);
     const bool is_earlier = before.emplace(kRulesKey, kRules).second;
-    const std::string difference = first_difference(before, settings);
+    const std::string difference = data::first_difference(before, settings);
     if (difference.empty() && is_earlier) require_finished(directory.path());
     if (difference.empty()) return;
     fail("compare", "the settings must be those of the comparison in {}, got {}", directory.path(), difference);

@@ -1,5 +1,6 @@
 // A fine-tuning from its options to the model that it chooses (rf/train/finetune.h).
 #include "rf/train/finetune.h"
+#include "rf/data/identity.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -314,7 +315,7 @@ class Finetuning {
   // Everything that affects a run's numbers except its rate and seed, which may be added later, like a test file.
   void keep_settings() {
     settings_ = {{"task", tasks::to_json(model_.settings)},
-                 {"model", model_identity(options_.model_dir, options_.load)},
+                 {"model", data::model_identity(options_.model_dir, options_.load)},
                  {"data", identity_},
                  {"epochs", options_.epochs},
                  {"batch", options_.batch},
@@ -335,7 +336,7 @@ class Finetuning {
       fail("finetune", "the output must be a directory of finetune, got {}, which holds another kind of run",
            options_.output_dir);
     }
-    const std::string difference = first_difference(before, settings_);
+    const std::string difference = data::first_difference(before, settings_);
     if (difference.empty()) return;
     const bool is_longer = before.is_object() && before.value("epochs", nlohmann::json()) != settings_["epochs"];
     fail("finetune", "the settings must be those of the runs in {}, got {}{}", options_.output_dir, difference,

@@ -63,7 +63,7 @@ void check_same_run(nlohmann::json before, nlohmann::json now) {
     before.erase(key);
     now.erase(key);
   }
-  const std::string difference = first_difference(before, now);
+  const std::string difference = data::first_difference(before, now);
   if (difference.empty()) return;
   const bool other_stages = before.value("stages", nlohmann::json()) != now.value("stages", nlohmann::json());
   fail("resume", "the run file must be the run's own, got {}{}", difference,

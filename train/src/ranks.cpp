@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/train/job.h"
 #include "rf/train/run_directory.h"
@@ -190,7 +191,7 @@ void Ranks::require_same(const char* what, const nlohmann::json& facts) const {
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     const std::string difference =
-        first_difference(nlohmann::json::parse(texts[0]), nlohmann::json::parse(texts[rank]));
+        data::first_difference(nlohmann::json::parse(texts[0]), nlohmann::json::parse(texts[rank]));
     fail_on_all(fmt::format("[distributed] {} must be the same on every rank, got on rank {} {} of rank 0", what, rank,
                             difference));
   }

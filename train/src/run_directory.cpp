@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint.h"
-#include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/shown_text.h"
@@ -75,29 +74,6 @@ nlohmann::json RunDirectory::settings_or(const std::string& name, const nlohmann
 nlohmann::json RunDirectory::kept_settings(const std::string& name, const nlohmann::json& settings) const {
   if (!has(name)) io::write_file(file(name), settings.dump(2) + "\n");
   return settings_or(name, settings);
-}
-
-std::string first_difference(const nlohmann::json& before, const nlohmann::json& now) {
-  const nlohmann::json difference = nlohmann::json::diff(before, now);
-  if (difference.empty()) return "";
-  const nlohmann::json::json_pointer place(difference.at(0).at("path").get<std::string>());
-  const auto value = [&](const nlohmann::json& in) { return in.contains(place) ? in.at(place).dump() : "nothing"; };
-  return fmt::format("{} at {} where there was {}", value(now), place.to_string(), value(before));
-}
-
-std::string model_identity(const std::string& model_dir, const text::LoadOptions& load) {
-  std::vector<std::string> paths = load.user_dictionaries;
-  if (!load.dictionary.empty()) paths.push_back(load.dictionary);
-  for (const std::string_view name : text::kTokenizerFiles) {
-    const std::string path = fmt::format("{}/{}", model_dir, name);
-    if (io::has_file(path)) paths.push_back(path);
-  }
-  for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
-    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
-  }
-  paths.push_back(model_dir + "/config.json");
-  std::sort(paths.begin(), paths.end());
-  return data::identity_of_files(paths);
 }
 
 std::string plot_hint(const std::string& run_dir) {

@@ -1,6 +1,7 @@
 // Training on pairs of similar texts (rf/train/train_similar.h). Batches, masks and dropout are functions of the seed
 // alone, so that a run that continues from a checkpoint has the same bits as one that was never interrupted.
 #include "rf/train/train_similar.h"
+#include "rf/data/identity.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cosine_similarity.h>
@@ -225,7 +226,7 @@ class SimilarRun {
   nlohmann::json settings() const {
     return {{"similar", identity_},
             {"columns", {{"text", options_.columns.at("text")}, {"pair", options_.columns.at("pair")}}},
-            {"model", model_identity(options_.model_dir, options_.load)},
+            {"model", data::model_identity(options_.model_dir, options_.load)},
             {"epochs", options_.epochs},
             {"batch", options_.batch},
             {"max_length", options_.max_length},
@@ -248,7 +249,7 @@ class SimilarRun {
            options_.output_dir);
     }
     before.emplace("columns", now.at("columns"));  // a run of an earlier version
-    if (const std::string difference = first_difference(before, now); !difference.empty()) {
+    if (const std::string difference = data::first_difference(before, now); !difference.empty()) {
       fail(kWhere, "the settings must be those of the run in {}, got {}", options_.output_dir, difference);
     }
   }

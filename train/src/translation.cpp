@@ -1,6 +1,7 @@
 // A training of an encoder-decoder (rf/train/translation.h). Batches, dropout and initial weights are functions of the
 // seed, so that a run that continues from a checkpoint has the same bits as one that was never interrupted.
 #include "rf/train/translation.h"
+#include "rf/data/identity.h"
 
 #include <ATen/ops/index_select.h>
 #include <c10/core/GradMode.h>
@@ -140,7 +141,7 @@ class TranslationRun {
     for (nlohmann::json* each : {&now, &before}) {
       for (const char* key : {"checkpoint_every_steps", "keep_checkpoints"}) (*each)["translation"].erase(key);
     }
-    const std::string difference = first_difference(before, now);
+    const std::string difference = data::first_difference(before, now);
     if (!difference.empty()) {
       fail(kTranslation, "run file, files and tokenizer must be those of the run in {}, got {}", options_.output_dir,
            difference);

@@ -13,6 +13,7 @@
 #include "rf/attention.h"
 #include "rf/linear.h"
 #include "rf/linear_attention.h"
+#include "rf/listed_attention.h"
 #include "rf/rope.h"
 #include "rf/rope_scaling.h"
 #include "rf/rows.h"
@@ -31,6 +32,7 @@ RF_FIRST_VERSION_ENDS_WITH(rf_attention_args, window_right);
 RF_FIRST_VERSION_ENDS_WITH(rf_attention_grads, reset_col);
 RF_FIRST_VERSION_ENDS_WITH(rf_linear_attention_args, state);
 RF_FIRST_VERSION_ENDS_WITH(rf_linear_attention_grads, v);
+RF_FIRST_VERSION_ENDS_WITH(rf_listed_attention_args, scale);
 RF_FIRST_VERSION_ENDS_WITH(rf_rope_args, position_offset);
 RF_FIRST_VERSION_ENDS_WITH(rf_rope_rows_args, row_stride_t);
 RF_FIRST_VERSION_ENDS_WITH(rf_rope_scaling, rotating_pairs);

@@ -7,6 +7,7 @@
 #include "rf/dropout.h"
 #include "rf/linear.h"
 #include "rf/linear_attention.h"
+#include "rf/listed_attention.h"
 #include "rf/rope.h"
 #include "rf/rows.h"
 
@@ -41,6 +42,8 @@ void attention_backward(const rf_attention_args& args, const rf_attention_grads&
 // caller requests.
 void linear_attention(const rf_linear_attention_args& args);
 void linear_attention_backward(const rf_linear_attention_args& args, const rf_linear_attention_grads& grads);
+
+void listed_attention(const rf_listed_attention_args& args);
 
 // args.packed must be NULL.
 void linear(const rf_linear_args& args);

@@ -23,6 +23,8 @@
 
 namespace rf::engine {
 
+class SequenceCache;
+
 // Throws like Model. The model must outlive it; only one thread at a time may use it.
 class RF_ENGINE_API Decoder {
  public:
@@ -51,6 +53,9 @@ class RF_ENGINE_API Decoder {
   void truncate(int64_t sequence, int64_t tokens);
 
  private:
+  friend class Generator;
+  SequenceCache& cache();
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -133,6 +133,7 @@ struct ModelConfig {
   int64_t max_position_embeddings = 1536;  // rows of tables by position; limits the input length if they are trained
   int64_t type_vocab_size = 2;             // 0: no token types
   BlockSpec block = {};
+  double embedding_scale = 1;  // of word embeddings, before what is added to them
   bool embedding_norm = true, final_norm = false;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;

@@ -63,14 +63,16 @@ struct PositionTerms {
 // trained tensors of encodings, and the projections of every layer. tensors: of the checkpoint, by name.
 std::string position_terms_hash(const ModelConfig& config, const std::map<std::string, const io::TensorView*>& tensors);
 
-void write_position_terms(const std::string& model_dir, const PositionTerms& terms, const std::string& hash);
+void write_position_terms(const std::string& model_dir, const PositionTerms& terms, const std::string& hash,
+                          const std::string& file = kPositionTermsFile);
 
 class PositionTermsFile {
  public:
   // Throws Error if the file is missing or belongs to other weights, naming the command that writes it; if a term is
   // lacking, naming the term; and for a damaged file: a name, shape, range or dtype that does not match the
   // configuration, a missing term of a layer, or a value that is not finite.
-  PositionTermsFile(const std::string& model_dir, const ModelConfig& config, const std::string& hash);
+  PositionTermsFile(const std::string& model_dir, const ModelConfig& config, const std::string& hash,
+                    const std::string& file = kPositionTermsFile);
 
   const PositionTerms& terms() const { return terms_; }  // values are valid as long as this object
 

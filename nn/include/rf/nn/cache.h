@@ -30,8 +30,4 @@ struct KeyValueCache {
   at::Tensor encoder_mask_BS;                                 // bool, or undefined
 };
 
-// Row rows_N[i] of the batch becomes row i; a row may be taken several times, or not at all. rows_N: int64. For beam
-// search, whose beams continue beams of the previous step. Throws Error for linear attention.
-void select_rows(KeyValueCache& cache, const at::Tensor& rows_N);
-
 }  // namespace rf::nn

@@ -6,13 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "rf/model/position_terms.h"
 #include "rf/nn/model.h"
+#include "rf/nn/translation_model.h"
 
 namespace rf::nn {
 
 struct SavedTerms {
-  int64_t tokens = 0;   // the longest sequence that the file serves; kAllTokens: every length that the encoding reads
-  int64_t longest = 0;  // the longest sequence that the encoding reads; kAllTokens: any
+  // The longest sequence that the file serves; kAllTokens: every length that the encoding reads.
+  int64_t tokens = kAllTokens;
+  int64_t longest = kAllTokens;  // the longest sequence that the encoding reads; kAllTokens: any
   int64_t bytes = 0;
 };
 
@@ -23,6 +26,9 @@ struct SavedTerms {
 // `tokens`. Absent: max_position_embeddings and at least 2048, or as many as fit into 256 MiB. Throws Error for more
 // tokens than the encoding reads, or than fit into 4 GiB.
 std::optional<SavedTerms> save_position_terms(const Model& model, const std::string& model_dir,
+                                              std::optional<int64_t> tokens = std::nullopt);
+// The same for an encoder-decoder, which has a file for each side.
+std::optional<SavedTerms> save_position_terms(const TranslationModel& model, const std::string& model_dir,
                                               std::optional<int64_t> tokens = std::nullopt);
 // The same for the model of a directory. Throws Error with the term's name if a term is not constant.
 std::optional<SavedTerms> save_position_terms(const std::string& model_dir, std::optional<int64_t> tokens);
@@ -41,6 +47,7 @@ bool reads_length(const Encoding& encoding, int64_t tokens);
 // asked: as `tokens` of save_position_terms().
 ServedTerms served_terms(const Model& model, std::optional<int64_t> asked);
 
+// Of a model or an encoder-decoder.
 void remove_position_terms(const std::string& model_dir);
 
 }  // namespace rf::nn

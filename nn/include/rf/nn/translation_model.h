@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "rf/model/translation_config.h"
-#include "rf/nn/cache.h"
+#include "rf/nn/attention.h"
+#include "rf/nn/encoding.h"
 
 namespace rf::nn {
 
@@ -38,14 +39,13 @@ class TranslationModel : public torch::nn::Module {
   const std::vector<WeightSpec>& weight_specs() const;
   // Throws Error if a row of that many tokens is longer than a table of positions.
   void check_length(int64_t tokens) const;
+  // What Model has of the same names, of a side.
+  const ModelConfig& config_of(TranslationSide side) const;
+  const Encoding& position_encoding(TranslationSide side) const;
+  std::vector<ops::Terms> position_terms(TranslationSide side, int64_t tokens) const;
 
   // Last hidden states of the decoder, [B,T,C].
   at::Tensor forward(const TranslationInput& input);
-  // Its two halves, without dropout: states of the source [B,S,C], and states of the target tokens. cache: nullptr, or
-  // the tokens that the decoder has seen; from its second call on `states` and `mask` are not read.
-  at::Tensor encode(const at::Tensor& source_BS, const at::Tensor& mask_BS);
-  at::Tensor decode(const at::Tensor& target_BT, const at::Tensor& states_BSC, const at::Tensor& mask_BS,
-                    KeyValueCache* cache = nullptr);
   // Logits over the vocabulary, [N,V] or [B,T,V].
   at::Tensor logits(const at::Tensor& hidden_NC);
 
@@ -58,7 +58,7 @@ class TranslationModel : public torch::nn::Module {
 // embeddings share one matrix. dtype: kFloat or kDouble. The model is in evaluation mode. Throws Error as load_model()
 // does.
 std::shared_ptr<TranslationModel> load_translation_model(const std::string& model_dir, at::ScalarType dtype);
-// Writes float32. A missing directory is created.
+// Writes float32, and position terms (rf/nn/position_terms.h). A missing directory is created.
 void save_translation_model(const TranslationModel& model, const std::string& model_dir);
 
 }  // namespace rf::nn

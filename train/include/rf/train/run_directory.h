@@ -42,13 +42,6 @@ class RunDirectory {
   std::optional<io::FileLock> lock_;
 };
 
-// The first setting that has changed, as "40 at /seed where there was 30"; "" without a change.
-std::string first_difference(const nlohmann::json& before, const nlohmann::json& now);
-
-// A hash of a model directory's configuration, weights, tokenizer and the dictionaries given with it: whether two runs
-// use the same model.
-std::string model_identity(const std::string& model_dir, const text::LoadOptions& load = {});
-
 // A message for the start of a run: the command that draws its loss curves, also during the run.
 std::string plot_hint(const std::string& run_dir);
 

@@ -1,6 +1,4 @@
 // roformer translate: translates lines.
-#include "rf/train/translate.h"
-
 #define XXH_INLINE_ALL
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -11,14 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "command.h"
 #include "read_options.h"
+#include "rf/data/identity.h"
 #include "rf/data/sentence_pairs.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/model/run_checkpoints.h"
-#include "rf/train/run_directory.h"
-#include "rf/train/runtime.h"
-#include "training_command.h"
+#include "rf/tasks/translation.h"
 
 namespace rf::cli {
 
@@ -31,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr size_t kLinesAtOnce = 256;
 
 struct TranslateArguments {
-  train::TranslateOptions options;
+  tasks::TranslateOptions options;
   std::string input = "-", output;
   bool without_cache = false;
 };
@@ -54,7 +52,7 @@ class TranslationOutput {
       io::write_file(settings_path_, settings.dump(2) + "\n");
       return;
     }
-    const std::string difference = train::first_difference(io::read_json(settings_path_), settings);
+    const std::string difference = data::first_difference(io::read_json(settings_path_), settings);
     if (!difference.empty()) {
       fail("translate",
            "model, input and options must be those of the beginning in {}, got {}; remove it to begin again",
@@ -95,7 +93,7 @@ class TranslationOutput {
 };
 
 int run_translate(const TranslateArguments& arguments) {
-  const train::TranslateOptions& options = arguments.options;
+  const tasks::TranslateOptions& options = arguments.options;
   if (arguments.output.empty()) {
     check_outputs({}, {arguments.input}, "");
   } else {  // .part contains the translations until they are complete
@@ -104,18 +102,19 @@ int run_translate(const TranslateArguments& arguments) {
   }
   const std::vector<std::string> lines = data::read_text_lines(arguments.input);
   const std::string name = arguments.input == "-" ? "standard input" : arguments.input;
-  train::Translator translator(options);
+  const tasks::LineTranslator translator(options);
   std::optional<TranslationOutput> output;
   if (!arguments.output.empty()) {
-    output.emplace(arguments.output, nlohmann::json{{"model", train::model_identity(options.model_dir)},
+    output.emplace(arguments.output, nlohmann::json{{"model", data::model_identity(options.model_dir)},
                                                     {"input", hash_of_text(lines)},
-                                                    {"beams", options.beams},
-                                                    {"length-penalty", options.length_penalty},
-                                                    {"max-ratio", options.max_ratio},
-                                                    {"max-extra", options.max_extra},
+                                                    {"beams", options.search.beams},
+                                                    {"length-penalty", options.search.length_penalty},
+                                                    {"max-ratio", options.search.max_ratio},
+                                                    {"max-extra", options.search.max_extra},
                                                     {"max-source", options.max_source},
-                                                    {"batch-tokens", options.batch_tokens},
-                                                    {"no-cache", arguments.without_cache}});
+                                                    {"batch-tokens", options.search.batch_tokens},
+                                                    {"no-cache", arguments.without_cache},
+                                                    {"precision", name_of(options.precision)}});
     if (output->lines() > 0) say(fmt::format("continuing at line {} of {}", output->lines() + 1, lines.size()));
   }
   const size_t first = output ? output->lines() : 0;
@@ -130,7 +129,7 @@ int run_translate(const TranslateArguments& arguments) {
     const auto translated =
         translator.translate({lines.data() + begin, count}, name, static_cast<int64_t>(begin) + 1, show);
     std::string text;
-    for (const train::TranslatedLine& line : translated) text += line.text + "\n";
+    for (const tasks::TranslatedLine& line : translated) text += line.text + "\n";
     if (output) {
       output->write(text);
     } else {
@@ -147,37 +146,41 @@ int run_translate(const TranslateArguments& arguments) {
 
 std::function<int()> configure_translate(CLI::App& app, const Common&) {
   auto arguments = std::make_shared<TranslateArguments>();
-  train::TranslateOptions& options = arguments->options;
+  tasks::TranslateOptions& options = arguments->options;
   app.add_option("--model", options.model_dir, "Model directory, or a run of train-translation")->required();
   add_default(app, "--input", arguments->input, "Lines to translate, also .gz and .zst; -: standard input");
   app.add_option("--output", arguments->output,
                  "File of the translations, a line for each; default: standard output. The same command continues an "
                  "interrupted one");
-  add_default(app, "--beams", options.beams,
+  add_default(app, "--beams", options.search.beams,
               "Beams of the search, at most 1024; 1: the most probable token at each step");
-  add_default(app, "--length-penalty", options.length_penalty,
+  add_default(app, "--length-penalty", options.search.length_penalty,
               "Translations are ranked by log-probability over tokens^penalty");
-  add_default(app, "--max-ratio", options.max_ratio, "Tokens of a translation for each token of its line, at most ...");
-  add_default(app, "--max-extra", options.max_extra, "... and so many more");
+  add_default(app, "--max-ratio", options.search.max_ratio, "Tokens of a translation for each token of its line, at most ...");
+  add_default(app, "--max-extra", options.search.max_extra, "... and so many more");
   add_default(app, "--max-source", options.max_source,
               "Tokens of a line that are read, its end included; 0: max_position_embeddings of the model. Beyond "
               "max_length of its run file, a model has not been trained");
-  add_default(app, "--batch-tokens", options.batch_tokens,
+  add_default(app, "--batch-tokens", options.search.batch_tokens,
               "Tokens of a batch: its lines times the longest of them times the beams");
   app.add_flag("--no-cache", arguments->without_cache,
                "Compute all tokens again at every step, as a comparison: it takes longer");
+  add_precision(app, options.precision);
   return [arguments] {
-    train::TranslateOptions& given = arguments->options;
+    tasks::TranslateOptions& given = arguments->options;
     given.model_dir = model_of_run(given.model_dir, say);
     given.note = say;
-    if (arguments->without_cache) given.cache = train::TranslateOptions::Cache::kNone;
-    train::keep_freed_memory();
+    if (arguments->without_cache) given.search.cache = engine::TranslationOptions::Cache::kNone;
     return run_translate(*arguments);
   };
 }
 
 }  // namespace
 
-}  // namespace rf::cli
+Command translate_command() {
+  return {"translate", "Translate lines with an encoder-decoder",
+          "roformer translate --model run --input test.en --output test.de --beams 4", Command::Seed::kNotUsed,
+          configure_translate};
+}
 
-RF_TRAINING_COMMAND(translate, rf::cli::configure_translate)
+}  // namespace rf::cli
