@@ -18,6 +18,7 @@
 #include "rf/engine/generator.h"
 #include "rf/engine/interrupt.h"
 #include "rf/engine/names.h"
+#include "rf/engine/schedule.h"
 #include "rf/io/files.h"
 #include "rf/io/finite.h"
 #include "rf/io/warning.h"
@@ -208,7 +209,11 @@ class Engine {
       std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
       engine::Tokens input = tokens.tokens();
       input.offsets = offsets;
-      embedder.model().hidden(input, states.data());
+      std::vector<int64_t> of_batch;
+      engine::for_batches(offsets, embedding_.token_budget, [&](int64_t first, int64_t count) {
+        const auto begin = static_cast<size_t>(offsets[first]);
+        embedder.model().hidden(engine::slice(input, first, count, of_batch), states.data() + begin * columns);
+      });
       const auto name = [&](int64_t token) {
         const auto sequence = std::ranges::upper_bound(tokens.offsets, token) - tokens.offsets.begin() - 1;
         return "the hidden states of " + name_of_text(tokens, sequence, texts.views());
