@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sanitizers that scripts/test.sh does not run, because they need separate long builds. Exit code 0: nothing found.
 #
-#   scripts/sanitize.sh threads [ARG...]   ThreadSanitizer over core: the tests of core (ARG: arguments of core_test)
+#   scripts/sanitize.sh threads [ARG...]   ThreadSanitizer over core and engine: the tests of core (ARG: arguments of
+#                                          core_test) and of the engine's schedule
 #   scripts/sanitize.sh ops [ARG...]       AddressSanitizer over the PyTorch operators (ARG: arguments of pytest)
 #
 # docs/sanitizers.md describes what they detect and the result of a run.
@@ -23,9 +24,11 @@ build() {  # directory, target, options of CMake
 
 case $check in
   threads)
-    build build/sanitize-threads rf_core_test \
-      -DROFORMER_SANITIZE=thread -DROFORMER_TORCH=OFF -DROFORMER_ONEDNN=OFF
-    TSAN_OPTIONS="exitcode=66 ${TSAN_OPTIONS:-}" exec build/sanitize-threads/tests/core_test --gtest_brief=1 "$@"
+    build build/sanitize-threads rf_core_test -DROFORMER_SANITIZE=thread -DROFORMER_TORCH=OFF -DROFORMER_ONEDNN=OFF
+    cmake --build build/sanitize-threads --target rf_engine_test >&2
+    export TSAN_OPTIONS="exitcode=66 ${TSAN_OPTIONS:-}"
+    build/sanitize-threads/tests/engine_test --gtest_brief=1 --gtest_filter='Schedule.*:RequestQueue.*'
+    exec build/sanitize-threads/tests/core_test --gtest_brief=1 "$@"
     ;;
   ops)
     # PyTorch and Python are not built for the sanitizer, so it is loaded before them. It replaces their malloc, which
@@ -45,7 +48,7 @@ case $check in
       --deselect tests/ops/test_attention_fused.py::test_every_nan_stays_nan "$@"
     ;;
   *)
-    sed -n '2,7p' "$0" | sed 's/^# \{0,1\}//' >&2
+    sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//' >&2
     exit 2
     ;;
 esac

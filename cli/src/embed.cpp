@@ -10,10 +10,10 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 #include <utility>
 
-#include "bounded_queue.h"
 #include "command.h"
 #include "embedder_options.h"
 #include "embedding_output.h"
@@ -93,51 +93,6 @@ class InterruptWatch {
   std::thread thread_;
 };
 
-// Writes rows in a separate thread, so that computing does not wait for the disk.
-class RowWriter {
- public:
-  explicit RowWriter(EmbeddingOutput& output) : output_(output), thread_([this] { write(); }) {}
-  ~RowWriter() {
-    rows_.finish();
-    if (thread_.joinable()) thread_.join();
-  }
-  RowWriter(const RowWriter&) = delete;
-  RowWriter& operator=(const RowWriter&) = delete;
-
-  void add(EmbeddedRows rows) {
-    std::vector<std::string> ids;
-    for (size_t i = rows.begin; i < rows.end; ++i) ids.push_back(rows.block.texts[i].id);
-    if (!rows_.push({std::move(ids), std::move(rows.vectors), rows.block.texts[rows.end - 1].digest})) finish();
-  }
-  // Waits until all is written. Throws what writing threw.
-  void finish() {
-    rows_.finish();
-    if (thread_.joinable()) thread_.join();
-    if (error_) std::rethrow_exception(error_);
-  }
-
- private:
-  struct Rows {
-    std::vector<std::string> ids;
-    std::vector<float> vectors;
-    std::string digest;
-  };
-
-  void write() {
-    try {
-      while (const auto rows = rows_.take()) output_.write(rows->ids, rows->vectors.data(), rows->digest);
-    } catch (...) {
-      error_ = std::current_exception();
-      rows_.stop();
-    }
-  }
-
-  EmbeddingOutput& output_;
-  BoundedQueue<Rows> rows_{8};
-  std::exception_ptr error_;  // set by the thread before it ends
-  std::thread thread_;
-};
-
 // The inputs by name, with what tells that one has changed.
 json facts_of(const std::vector<std::string>& files) {
   json facts = json::object();
@@ -198,10 +153,12 @@ bool keep_finished(EmbeddingOutput& output) {
 // Embeds into the output. After an error what is finished is kept.
 EmbeddingCounts write_vectors(const EmbeddingRun& run, EmbeddingOutput& output) {
   try {
-    RowWriter writer(output);
-    const EmbeddingCounts counts = embed_texts(run, [&](EmbeddedRows rows) { writer.add(std::move(rows)); });
-    writer.finish();
-    return counts;
+    return embed_texts(run, [&](const EmbeddedRows& rows) {
+      std::vector<data::VectorRow> written;
+      for (size_t i = rows.begin; i < rows.end; ++i)
+        written.push_back({rows.block.vector(i).data(), rows.block.texts[i].id});
+      output.write(written, rows.block.texts[rows.end - 1].digest);
+    });
   } catch (const OtherTexts& other) {
     const std::string changed = output.changed_inputs();
     fail("input", "the first {} texts must be those with which {} was begun, got others{} (--restart begins anew)",
@@ -242,13 +199,11 @@ int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, d
 }
 
 int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder, data::TextReader& reader) {
-  const int64_t dimensions = embedder.info().dimensions;
   const EmbeddingRun run{.embedder = embedder, .reader = reader, .token_budget = options.embedder.options.token_budget};
   const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
     for (size_t i = rows.begin; i < rows.end; ++i) {
-      const auto row = static_cast<int64_t>(i - rows.begin);
-      const float* const vector = rows.vectors.data() + row * dimensions;
-      emit_line(vector_line(rows.first() + row, rows.block.texts[i].id, vector, dimensions));
+      const int64_t index = rows.block.first + static_cast<int64_t>(i);
+      emit_line(vector_line(index, rows.block.texts[i].id, rows.block.vector(i)));
     }
   });
   say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);
@@ -256,15 +211,14 @@ int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder,
 }
 
 int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
-  const int64_t dimensions = embedder.info().dimensions;
+  const auto dimensions = static_cast<size_t>(embedder.info().dimensions);
   const std::vector<std::string_view> texts(options.texts.begin(), options.texts.end());
-  std::vector<float> vectors(texts.size() * static_cast<size_t>(dimensions));
+  std::vector<float> vectors(texts.size() * dimensions);
   embedder.embed(texts, vectors.data());
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string quoted = json(texts[i]).dump(-1, ' ', false, json::error_handler_t::replace);
-    const auto index = static_cast<int64_t>(i);
-    emit_line("{\"text\":" + quoted + "," +
-              vector_line(index, "", vectors.data() + index * dimensions, dimensions).substr(1));
+    const auto vector = std::span(vectors).subspan(i * dimensions, dimensions);
+    emit_line("{\"text\":" + quoted + "," + vector_line(static_cast<int64_t>(i), "", vector).substr(1));
   }
   return kOk;
 }

@@ -66,9 +66,9 @@ json read_state(const std::string& path) {
   return state;
 }
 
-void append_halves(const float* vectors, size_t count, std::string& bytes) {
-  for (size_t i = 0; i < count; ++i) {
-    const uint16_t half = io::half_of_float(vectors[i]);
+void append_halves(std::span<const float> vector, std::string& bytes) {
+  for (const float x : vector) {
+    const uint16_t half = io::half_of_float(x);
     bytes.append(reinterpret_cast<const char*>(&half), sizeof half);
   }
 }
@@ -116,11 +116,11 @@ VectorFormat vector_format_of(const std::string& path) {
 
 bool holds_ids(VectorFormat format) { return format != VectorFormat::kNpy; }
 
-std::string vector_line(int64_t index, std::string_view id, const float* vector, int64_t dimensions) {
+std::string vector_line(int64_t index, std::string_view id, std::span<const float> vector) {
   std::string line = fmt::format("{{\"index\":{}", index);
   if (!id.empty()) fmt::format_to(std::back_inserter(line), ",\"id\":{}", id);
   line += ",\"embedding\":[";
-  for (int64_t i = 0; i < dimensions; ++i) {
+  for (size_t i = 0; i < vector.size(); ++i) {
     if (i > 0) line += ',';
     if (std::isfinite(vector[i])) {
       fmt::format_to(std::back_inserter(line), "{}", vector[i]);
@@ -188,30 +188,25 @@ std::string EmbeddingOutput::changed_inputs() const {
   return names;
 }
 
-void EmbeddingOutput::write(const std::vector<std::string>& ids, const float* vectors, const std::string& digest) {
+void EmbeddingOutput::write(std::span<const data::VectorRow> rows, const std::string& digest) {
   const std::lock_guard lock(mutex_);
-  const auto rows = std::ssize(ids);
-  const auto count = static_cast<size_t>(rows * settings_.dimensions);
+  const auto dimensions = static_cast<size_t>(settings_.dimensions);
   bytes_.clear();
-  if (holds_ids(format_)) {
-    for (int64_t i = 0; i < rows; ++i) {
-      const std::string& id = ids[static_cast<size_t>(i)];
-      const std::span vector(vectors + i * settings_.dimensions, static_cast<size_t>(settings_.dimensions));
-      ids_ = data::with_id(ids_, id);
-      if (format_ == VectorFormat::kParquet) {
-        append_row(id, vector, bytes_);
-      } else {
-        bytes_ += vector_line(rows_ + i, id, vector.data(), settings_.dimensions) + '\n';
-      }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::span vector(rows[i].vector, dimensions);
+    ids_ = data::with_id(ids_, rows[i].id);
+    if (format_ == VectorFormat::kParquet) {
+      append_row(rows[i].id, vector, bytes_);
+    } else if (format_ == VectorFormat::kJsonLines) {
+      bytes_ += vector_line(rows_ + static_cast<int64_t>(i), rows[i].id, vector) + '\n';
+    } else if (settings_.dtype == io::DType::kF16) {
+      append_halves(vector, bytes_);
+    } else {
+      bytes_.append(reinterpret_cast<const char*>(vector.data()), vector.size_bytes());
     }
-    file_.write(bytes_);
-  } else if (settings_.dtype == io::DType::kF16) {
-    append_halves(vectors, count, bytes_);
-    file_.write(bytes_);
-  } else {
-    file_.write(std::as_bytes(std::span(vectors, count)));
   }
-  rows_ += rows;
+  file_.write(bytes_);
+  rows_ += std::ssize(rows);
   digest_ = digest;
   if (std::chrono::steady_clock::now() - last_checkpoint_ >= kCheckpointInterval) save_state();
 }

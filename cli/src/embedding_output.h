@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,7 @@ bool holds_ids(VectorFormat format);
 
 // {"index":0,"id":7,"embedding":[...]}, with the shortest decimal numbers that are read as the same floats. id: JSON
 // text; if empty, the key is omitted.
-std::string vector_line(int64_t index, std::string_view id, const float* vector, int64_t dimensions);
+std::string vector_line(int64_t index, std::string_view id, std::span<const float> vector);
 
 struct OutputSettings {
   std::string path;
@@ -50,7 +51,7 @@ class EmbeddingOutput {
   std::string changed_inputs() const;
 
   // Appends rows, with the ids of their texts as JSON text, possibly empty. digest: of all texts up to these.
-  void write(const std::vector<std::string>& ids, const float* vectors, const std::string& digest);
+  void write(std::span<const data::VectorRow> rows, const std::string& digest);
   void checkpoint();  // makes written rows survive a crash
   void commit();
   // Called from another thread when the process is about to end: saves the written rows and returns true, or false

@@ -12,6 +12,7 @@
 
 #include "bounded_queue.h"
 #include "command.h"
+#include "rf/engine/schedule.h"
 #include "rf/io/finite.h"
 #include "rf/io/progress.h"
 
@@ -23,8 +24,7 @@ constexpr size_t kBlockTexts = 4096;
 constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr size_t kWaitingBlocks = 2;
 
-using BlockQueue = BoundedQueue<std::unique_ptr<TextBlock>>;
-struct Stopped {};  // the computing thread has ended
+using BlockQueue = BoundedQueue<std::shared_ptr<TextBlock>>;
 
 // A running digest of texts and their ids.
 class TextDigest {
@@ -50,7 +50,9 @@ class TextDigest {
 // The work of the reading thread.
 class BlockReader {
  public:
-  BlockReader(const EmbeddingRun& run, BlockQueue& queue) : run_(run), queue_(queue) {}
+  BlockReader(const EmbeddingRun& run, const engine::Computation& computation, engine::RequestQueue& requests,
+              BlockQueue& queue)
+      : run_(run), computation_(computation), requests_(requests), queue_(queue) {}
 
   void read() {
     run_.reader.read([this](const data::SourceText& text) { add(text); });
@@ -68,7 +70,7 @@ class BlockReader {
       return;
     }
     if (block_ == nullptr) {
-      block_ = std::make_unique<TextBlock>();
+      block_ = std::make_shared<TextBlock>();
       block_->first = count_ - 1;
       block_->bytes_before = bytes_;
     }
@@ -86,49 +88,59 @@ class BlockReader {
     std::vector<std::string_view> texts;
     for (size_t i = 0; i < block_->texts.size(); ++i) texts.push_back(block_->text(i));
     block_->tokens = run_.embedder.tokenize(texts);
+    block_->vectors.resize(static_cast<size_t>(block_->tokens.sequences() * computation_.columns));
     block_->bytes = bytes_;
     block_bytes_ = 0;
-    if (!queue_.push(std::move(block_))) throw Stopped{};
+    const auto tell = [block = block_](int64_t done, const std::exception_ptr& error) {
+      if (error) block->error = error;
+      block->done = error ? -1 - done : done;
+      block->done.notify_one();
+    };
+    requests_.submit(computation_, block_->tokens.tokens(), block_->vectors.data(), tell);
+    queue_.push(std::move(block_));
   }
 
   const EmbeddingRun& run_;
+  const engine::Computation& computation_;
+  engine::RequestQueue& requests_;
   BlockQueue& queue_;
   TextDigest digest_;
   std::shared_ptr<const std::string> source_;
-  std::unique_ptr<TextBlock> block_;
+  std::shared_ptr<TextBlock> block_;
   size_t block_bytes_ = 0;  // of its texts and ids
   int64_t count_ = 0, bytes_ = 0;
 };
 
 // Ends the reading thread before its data are destroyed.
 struct ReadingThread {
+  engine::RequestQueue& requests;
   BlockQueue& queue;
   std::thread thread;
   ~ReadingThread() {
+    requests.stop();
     queue.stop();
     thread.join();
   }
 };
 
-// The work of the computing thread.
-class BlockEmbedder {
+// The work of the calling thread.
+class RowTaker {
  public:
-  BlockEmbedder(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take, EmbeddingCounts& counts)
+  RowTaker(const EmbeddingRun& run, const std::function<void(const EmbeddedRows&)>& take, EmbeddingCounts& counts)
       : run_(run), take_(take), counts_(counts), total_bytes_(run.reader.total_bytes()) {}
 
-  // Processes a few sequences at a time, so that finished rows are passed on early.
-  void embed(const TextBlock& block) {
+  // Passes rows on as they are finished.
+  void take(const TextBlock& block) {
     if (!estimate_) estimate_.emplace(static_cast<double>(total_bytes_), static_cast<double>(block.bytes_before));
     const std::vector<int64_t>& offsets = block.tokens.offsets;
-    const int64_t sequences = block.tokens.sequences();
-    vectors_.resize(static_cast<size_t>(sequences * run_.embedder.info().dimensions));
     size_t row = 0;
-    for (int64_t first = 0, end; first < sequences; first = end) {
-      end = first + 1;
-      while (end < sequences && offsets[end + 1] - offsets[first] <= run_.token_budget) ++end;
-      run_.embedder.embed(block.tokens, first, end - first, vectors_.data() + first * run_.embedder.info().dimensions);
-      row = pass_on(block, row, end);
-      report(block, static_cast<double>(offsets[end]) / static_cast<double>(std::max<int64_t>(1, offsets.back())));
+    for (int64_t done = 0; done < block.tokens.sequences();) {
+      block.done.wait(done);
+      const int64_t told = block.done;
+      done = told < 0 ? -1 - told : told;
+      row = pass_on(block, row, done);
+      if (told < 0) std::rethrow_exception(block.error);
+      report(block, static_cast<double>(offsets[done]) / static_cast<double>(std::max<int64_t>(1, offsets.back())));
     }
     counts_.full_texts += block.tokens.full_texts;
     counts_.replaced_bytes += block.tokens.replaced_bytes;
@@ -137,27 +149,22 @@ class BlockEmbedder {
   double seconds() const { return estimate_ ? estimate_->seconds() : 0; }
 
  private:
-  // Finds the computed rows from `row` up to `end`; returns the first row after them.
+  // Passes on the rows from `row` up to the sequence `end`; returns the first row after them.
   size_t pass_on(const TextBlock& block, size_t row, int64_t end) {
-    const int64_t dimensions = run_.embedder.info().dimensions;
-    const std::vector<int64_t>&sequences = block.tokens.sequence_of_text, &offsets = block.tokens.offsets;
-    EmbeddedRows rows{block, row, row, {}};
-    for (; rows.end < sequences.size() && sequences[rows.end] < end; ++rows.end) {
-      const int64_t sequence = sequences[rows.end];
-      const float* const vector = vectors_.data() + sequence * dimensions;
-      rows.vectors.insert(rows.vectors.end(), vector, vector + dimensions);
-      counts_.tokens += offsets[sequence + 1] - offsets[sequence];
+    EmbeddedRows rows{block, row, row};
+    for (; rows.end < block.texts.size() && block.tokens.sequence_of_text[rows.end] < end; ++rows.end) {
+      const auto place = [&](int64_t) {
+        return fmt::format("{} line {}", *block.texts[rows.end].source, block.texts[rows.end].line);
+      };
+      const std::span<const float> vector = block.vector(rows.end);
+      io::check_finite(
+          vector, std::ssize(vector), place, [](int64_t) { return "the vector"; }, run_.largest);
+      const int64_t sequence = block.tokens.sequence_of_text[rows.end];
+      counts_.tokens += block.tokens.offsets[sequence + 1] - block.tokens.offsets[sequence];
       ++counts_.texts;
     }
-    const auto place = [&](int64_t index) {
-      const TextBlock::Text& text = block.texts[row + static_cast<size_t>(index)];
-      return fmt::format("{} line {}", *text.source, text.line);
-    };
-    io::check_finite(
-        rows.vectors, dimensions, place, [](int64_t) { return "the vector"; }, run_.largest);
-    const size_t next = rows.end;
-    if (next > row) take_(std::move(rows));
-    return next;
+    if (rows.end > row) take_(rows);
+    return rows.end;
   }
 
   void report(const TextBlock& block, double part) {
@@ -174,30 +181,33 @@ class BlockEmbedder {
   }
 
   const EmbeddingRun& run_;
-  const std::function<void(EmbeddedRows)>& take_;
+  const std::function<void(const EmbeddedRows&)>& take_;
   EmbeddingCounts& counts_;
   const int64_t total_bytes_;
   std::optional<io::TimeEstimate> estimate_;
-  std::vector<float> vectors_;
 };
 
 }  // namespace
 
-EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take) {
+EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(const EmbeddedRows&)>& take) {
   EmbeddingCounts counts;
+  const engine::Computation computation{
+      .run = [&run](const engine::Tokens& tokens, float* out) { run.embedder.embed(tokens, out); },
+      .columns = run.embedder.info().dimensions};
   BlockQueue queue(kWaitingBlocks);
-  BlockEmbedder embedder(run, take, counts);
-  const ReadingThread reading{queue, std::thread([&run, &queue] {
+  engine::RequestQueue requests(
+      {.token_budget = run.token_budget, .order = engine::RequestQueue::Options::Order::kGiven});
+  RowTaker taker(run, take, counts);
+  const ReadingThread reading{requests, queue, std::thread([&] {
                                 try {
-                                  BlockReader(run, queue).read();
+                                  BlockReader(run, computation, requests, queue).read();
                                   queue.finish();
-                                } catch (const Stopped&) {
                                 } catch (...) {
                                   queue.finish(std::current_exception());
                                 }
                               })};
-  while (const auto block = queue.take()) embedder.embed(**block);
-  counts.seconds = embedder.seconds();
+  while (const auto block = queue.take()) taker.take(**block);
+  counts.seconds = taker.seconds();
   return counts;
 }
 

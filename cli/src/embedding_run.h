@@ -1,12 +1,16 @@
-// Computes the vectors of a reader's texts, in order: one thread reads and tokenizes, and the calling thread computes.
-// Memory does not grow with the number of texts.
+// Computes the vectors of a reader's texts, in order: one thread reads and tokenizes, a queue (rf/engine/schedule.h)
+// computes, and the calling thread takes the rows. Memory does not grow with the number of texts.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rf/data/reader.h"
@@ -14,7 +18,7 @@
 
 namespace rf::cli {
 
-// A block of texts that are read and tokenized together.
+// A block of texts that are read, tokenized and submitted together.
 struct TextBlock {
   struct Text {
     size_t begin, bytes;  // in `characters`
@@ -28,16 +32,21 @@ struct TextBlock {
   int64_t first = 0;                    // number of the first text, from 0
   int64_t bytes_before = 0, bytes = 0;  // bytes of the input read before this block, and in it
   engine::TokenizedTexts tokens;
+  std::vector<float> vectors;     // [tokens.sequences(), dimensions]
+  std::atomic<int64_t> done = 0;  // the first vectors; after an error -1 minus their number
+  std::exception_ptr error;
 
   std::string_view text(size_t i) const { return std::string_view(characters).substr(texts[i].begin, texts[i].bytes); }
+  std::span<const float> vector(size_t i) const {
+    const size_t dimensions = vectors.size() / static_cast<size_t>(tokens.sequences());
+    return std::span(vectors).subspan(static_cast<size_t>(tokens.sequence_of_text[i]) * dimensions, dimensions);
+  }
 };
 
 // Finished rows, in order.
 struct EmbeddedRows {
   const TextBlock& block;
-  size_t begin, end;           // texts of the block
-  std::vector<float> vectors;  // [end - begin, dimensions]
-  int64_t first() const { return block.first + static_cast<int64_t>(begin); }
+  size_t begin, end;  // texts of the block
 };
 
 struct EmbeddingRun {
@@ -63,6 +72,6 @@ struct OtherTexts {
 };
 
 // Throws Error for a vector that is not finite, or with an element beyond `largest`, naming its text.
-EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take);
+EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(const EmbeddedRows&)>& take);
 
 }  // namespace rf::cli

@@ -159,7 +159,7 @@ void search_texts(const SimilarOptions& options, const engine::Embedder& embedde
   const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
     for (size_t i = rows.begin; i < rows.end; ++i) {
       const TextBlock::Text& text = rows.block.texts[i];
-      search.add(rows.vectors.data() + (i - rows.begin) * search.dimensions, [&](double score) {
+      search.add(rows.block.vector(i).data(), [&](double score) {
         return Match{score,
                      rows.block.first + static_cast<int64_t>(i),
                      text.line,

@@ -9,11 +9,13 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <unordered_map>
 
 #include "rf/engine/interrupt.h"
+#include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/finite.h"
@@ -100,6 +102,7 @@ struct Embedder::Impl {
                                     .token_budget = options.token_budget,
                                     .head = ModelOptions::Head::kBare,
                                     .warn = options.warn}),
+        token_budget(options.token_budget),
         threads(options.threads),
         long_texts(options.long_texts) {
     check_lower_case(modules, tokenizer);
@@ -212,35 +215,46 @@ struct Embedder::Impl {
     if (!out.types.empty()) out.types.resize(out.ids.size());
   }
 
-  // The poolings of sequences that may be empty; those give zeros.
-  std::vector<float> pool(const TokenizedTexts& texts, int64_t first, int64_t count) const {
-    const int64_t begin = texts.offsets[first], tokens = texts.offsets[first + count] - begin;
-    std::vector<int64_t> offsets{0}, sequences;
-    for (int64_t i = first; i < first + count; ++i) {
-      if (texts.offsets[i + 1] == texts.offsets[i]) continue;
-      offsets.push_back(texts.offsets[i + 1] - begin);
-      sequences.push_back(i - first);
-    }
-    Tokens input{.ids = std::span(texts.ids).subspan(begin, tokens), .offsets = offsets};
-    if (!texts.types.empty()) input.types = std::span(texts.types).subspan(begin, tokens);
-    std::vector<uint8_t> pooled;
-    if (texts.prompt_tokens > 0) {
-      pooled.assign(static_cast<size_t>(tokens), 1);
-      for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-        std::fill_n(pooled.begin() + offsets[i], std::min(texts.prompt_tokens, offsets[i + 1] - offsets[i]),
-                    uint8_t{0});
-      }
-      input.pooled = pooled;
-    }
+  // The poolings of sequences, [sequences, pooled_width()]; zeros of an empty one.
+  void pool(const Tokens& tokens, float* out) const {
+    std::vector<int64_t> offsets;  // of the others
+    std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
+    Tokens input = tokens;
+    input.offsets = offsets;
+    model.pooled(input, modules.poolings, out);
     const int64_t columns = pooled_width();
-    std::vector<float> vectors(static_cast<size_t>(count * columns));
-    model.pooled(input, modules.poolings, vectors.data());
-    for (size_t i = sequences.size(); i-- > 0 && sequences[i] != static_cast<int64_t>(i);) {
-      float* const from = vectors.data() + static_cast<int64_t>(i) * columns;
-      std::copy_n(from, columns, vectors.data() + sequences[i] * columns);
-      std::fill_n(from, columns, 0.0f);
+    int64_t from = std::ssize(offsets) - 1;
+    for (int64_t i = std::ssize(tokens.offsets) - 1; i-- > 0 && from <= i;) {
+      if (tokens.offsets[i] == tokens.offsets[i + 1]) {
+        std::fill_n(out + i * columns, columns, 0.0f);
+      } else {
+        --from;
+        std::copy_n(out + from * columns, columns, out + i * columns);
+      }
     }
-    return vectors;
+  }
+
+  // The vectors of a batch.
+  void embed(const Tokens& tokens, float* out) const {
+    const int64_t rows = std::ssize(tokens.offsets) - 1;
+    int64_t columns = pooled_width();
+    const auto is_dense = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kDense; };
+    const bool in_place = columns == info.dimensions && std::ranges::none_of(modules.steps, is_dense);
+    std::vector<float> vectors(in_place ? 0 : static_cast<size_t>(rows * columns));
+    pool(tokens, in_place ? out : vectors.data());
+    for (const SentenceStep& step : modules.steps) {
+      if (is_dense(step)) {
+        vectors = dense(step, rows, vectors);
+        columns = step.dense.out();
+      } else {
+        for (int64_t i = 0; i < rows; ++i) normalize((in_place ? out : vectors.data()) + i * columns, columns);
+      }
+    }
+    const bool is_cut = info.dimensions < columns;
+    for (int64_t i = 0; !in_place && i < rows; ++i) {
+      std::copy_n(vectors.data() + i * columns, info.dimensions, out + i * info.dimensions);
+      if (is_cut && info.normalized) normalize(out + i * info.dimensions, info.dimensions);
+    }
   }
 
   static std::vector<float> dense(const SentenceStep& step, int64_t rows, const std::vector<float>& x) {
@@ -256,13 +270,13 @@ struct Embedder::Impl {
     for (size_t i = 0; step.residual != SentenceStep::Residual::kNone && i < y.size(); ++i) y[i] += added[i];
     return y;
   }
-
   SentenceModules modules;
   text::Tokenizer tokenizer;
   text::RowSettings row_settings;
   Model model;
   EmbedderInfo info;
   int64_t width = 0;  // of a vector before it is truncated
+  int64_t token_budget;
   int threads;
   LongTexts long_texts;
 
@@ -304,13 +318,10 @@ std::string Embedder::identity() const {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts) const {
-  return tokenize(texts, impl_->info.prompt);
-}
-
-TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const std::string& prompt) const {
+TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts,
+                                  const std::optional<std::string>& given) const {
+  const std::string& prompt = given ? *given : impl_->info.prompt;
   TokenizedTexts out;
-  out.prompt_tokens = impl_->count_prompt_tokens(prompt);
   std::unordered_map<std::string_view, int64_t> sequences;
   std::vector<std::string_view> distinct;
   for (const std::string_view text : texts) {
@@ -335,41 +346,35 @@ TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const
     impl_->append(encoder->encode(std::span(samples).subspan(begin, std::min(kAtOnce, samples.size() - begin))), out);
   }
   impl_->give_back(std::move(encoder));
+  if (const int64_t left_out = impl_->count_prompt_tokens(prompt); left_out > 0) {
+    out.pooled.assign(out.ids.size(), 1);
+    for (int64_t i = 0; i < out.sequences(); ++i)
+      std::fill_n(out.pooled.begin() + out.offsets[i], std::min(left_out, out.offsets[i + 1] - out.offsets[i]), 0);
+  }
   return out;
 }
 
-void Embedder::embed(const TokenizedTexts& texts, int64_t first, int64_t count, float* out) const {
-  if (first < 0 || count < 0 || count > texts.sequences() - first) {
-    fail<ArgumentError>(kEmbedderWhere, "sequences must be among the {} given, got {} from {} on", texts.sequences(),
-                        count, first);
-  }
-  std::vector<float> vectors = impl_->pool(texts, first, count);
-  int64_t columns = impl_->pooled_width();
-  for (const SentenceStep& step : impl_->modules.steps) {
-    if (step.kind == SentenceStep::Kind::kDense) {
-      vectors = Impl::dense(step, count, vectors);
-      columns = step.dense.out();
-    } else {
-      for (int64_t i = 0; i < count; ++i) normalize(vectors.data() + i * columns, columns);
-    }
-  }
-  const int64_t dimensions = impl_->info.dimensions;
-  for (int64_t i = 0; i < count; ++i) {
-    std::copy_n(vectors.data() + i * columns, dimensions, out + i * dimensions);
-    if (impl_->info.normalized && dimensions < columns) normalize(out + i * dimensions, dimensions);
-  }
+void Embedder::embed(const Tokens& tokens, float* out) const {
+  check_tokens(tokens, 0);
+  std::vector<int64_t> offsets;
+  for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
+    impl_->embed(slice(tokens, first, count, offsets), out + first * impl_->info.dimensions);
+  });
 }
 
-void Embedder::embed(std::span<const std::string_view> texts, float* out) const {
-  const TokenizedTexts tokenized = tokenize(texts);
-  const int64_t dimensions = impl_->info.dimensions;
-  std::vector<float> vectors(static_cast<size_t>(tokenized.sequences() * dimensions));
-  embed(tokenized, 0, tokenized.sequences(), vectors.data());
+void Embedder::embed(std::span<const std::string_view> texts, float* out,
+                     const std::optional<std::string>& prompt) const {
+  const TokenizedTexts tokenized = tokenize(texts, prompt);
+  const int64_t dimensions = impl_->info.dimensions, sequences = tokenized.sequences();
+  embed(tokenized.tokens(), out);
   io::check_finite(
-      vectors, dimensions, [](int64_t) { return kEmbedderWhere; },
+      std::span(out, static_cast<size_t>(sequences * dimensions)), dimensions, [](int64_t) { return kEmbedderWhere; },
       [&](int64_t sequence) { return "the vector of " + name_of_text(tokenized, sequence, texts); });
-  for (const int64_t sequence : tokenized.sequence_of_text)
-    out = std::copy_n(vectors.data() + sequence * dimensions, dimensions, out);
+  // From the last text on, because a text's sequence never comes after it.
+  for (int64_t i = tokenized.texts(); sequences < tokenized.texts() && i-- > 0;) {
+    const int64_t from = tokenized.sequence_of_text[i];
+    if (from != i) std::copy_n(out + from * dimensions, dimensions, out + i * dimensions);
+  }
 }
 
 namespace {

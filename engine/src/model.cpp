@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <numeric>
 #include <optional>
 
 #include "encoder.h"
 #include "heads.h"
 #include "parallel_for.h"
+#include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/warning.h"
 #include "rf/model/config.h"
@@ -71,28 +73,6 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
   return info;
 }
 
-template <class T>
-void check_size(const std::span<T>& values, size_t tokens, const char* name) {
-  if (values.empty() || values.size() == tokens) return;
-  fail(kModelWhere, "{} must be one for each of the {} tokens, got {}", name, tokens, values.size());
-}
-
-void check_tokens(const Tokens& tokens) {
-  const std::span<const int64_t> offsets = tokens.offsets;
-  if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(tokens.ids.size()))
-    fail(kModelWhere, "offsets must go from 0 to the {} token ids, got {} of them", tokens.ids.size(), offsets.size());
-  for (size_t i = 1; i < offsets.size(); ++i) {
-    if (offsets[i] <= offsets[i - 1]) {
-      fail(kModelWhere, "a sequence must have at least one token, got {} in sequence {}", offsets[i] - offsets[i - 1],
-           i - 1);
-    }
-  }
-  check_size(tokens.types, tokens.ids.size(), "types");
-  check_size(tokens.attend, tokens.ids.size(), "attend");
-  check_size(tokens.positions, tokens.ids.size(), "positions");
-  check_size(tokens.pooled, tokens.ids.size(), "pooled");
-}
-
 // Sequences that are computed at once.
 struct Chunk {
   int64_t first_sequence = 0, sequences = 0;
@@ -105,7 +85,7 @@ struct Chunk {
 struct Session {
   Workspace work;
   HeadLayers::Memory head;
-  std::vector<int64_t> cu_seqlens, positions, read_tokens;
+  std::vector<int64_t> cu_seqlens, positions, read_tokens;  // positions: of all tokens of the call
   std::vector<std::byte> gathered;
   std::vector<float> pooled;
 };
@@ -137,50 +117,39 @@ struct Model::Impl {
 
   void open(const std::string& path, const ModelOptions& options);
 
-  // The input of sequences first .. first + count - 1.
-  EncoderInput input_of(const Tokens& tokens, size_t first, size_t count, Session& session) const {
-    const int64_t begin = tokens.offsets[first], size = tokens.offsets[first + count] - begin;
-    session.cu_seqlens.resize(count + 1);
-    session.positions.resize(static_cast<size_t>(size));
-    for (size_t i = 0; i <= count; ++i) session.cu_seqlens[i] = tokens.offsets[first + i] - begin;
-    for (size_t i = 0; i < count; ++i) {
-      for (int64_t t = session.cu_seqlens[i]; t < session.cu_seqlens[i + 1]; ++t)
-        session.positions[static_cast<size_t>(t)] = t - session.cu_seqlens[i];
-    }
-    if (!tokens.positions.empty()) std::copy_n(tokens.positions.begin() + begin, size, session.positions.begin());
+  static EncoderInput input_of(const Tokens& tokens) {
+    const auto given = [](auto values) { return values.empty() ? nullptr : values.data(); };
     EncoderInput input;
-    input.sequences = {size, static_cast<int64_t>(count), session.cu_seqlens.data(), session.positions.data()};
-    input.ids = tokens.ids.data() + begin;
-    input.types = tokens.types.empty() ? nullptr : tokens.types.data() + begin;
-    input.attend = tokens.attend.empty() ? nullptr : tokens.attend.data() + begin;
+    input.sequences = {std::ssize(tokens.ids), std::ssize(tokens.offsets) - 1, tokens.offsets.data(),
+                       tokens.positions.data()};
+    input.ids = tokens.ids.data();
+    input.types = given(tokens.types);
+    input.attend = given(tokens.attend);
     return input;
-  }
-
-  // Sequences from `first` on that fit into the budget, at least one.
-  size_t sequences_of_chunk(const Tokens& tokens, size_t first) const {
-    size_t end = first + 1;
-    while (end + 1 < tokens.offsets.size() && tokens.offsets[end + 1] - tokens.offsets[first] <= token_budget) ++end;
-    return end - first;
   }
 
   // Calls visit(chunk, session) for all sequences in order. All tokens are checked before any is computed.
   template <class Visit>
-  void for_chunks(const Tokens& tokens, const Visit& visit) {
-    check_tokens(tokens);
+  void for_chunks(const Tokens& given, const Visit& visit) {
+    check_tokens(given, 1);
     std::unique_ptr<Session> session = take_session();
-    const size_t all = tokens.offsets.size() - 1;
-    for (size_t first = 0, count; first < all; first += count) {
-      count = sequences_of_chunk(tokens, first);
-      encoder->check(input_of(tokens, first, count, *session));
+    Tokens tokens = given;
+    if (tokens.positions.empty()) {
+      session->positions.resize(tokens.ids.size());
+      tokens.positions = session->positions;
+      for (size_t i = 1; i < tokens.offsets.size(); ++i) {
+        std::iota(session->positions.begin() + tokens.offsets[i - 1], session->positions.begin() + tokens.offsets[i],
+                  int64_t{0});
+      }
     }
-    for (size_t first = 0, count; first < all; first += count) {
-      count = sequences_of_chunk(tokens, first);
-      const EncoderInput input = input_of(tokens, first, count, *session);
+    encoder->check(input_of(tokens));
+    for_batches(tokens.offsets, token_budget, [&](int64_t first, int64_t count) {
+      const EncoderInput input = input_of(slice(tokens, first, count, session->cu_seqlens));
       const void* hidden = encoder->encode(input, session->work);
-      visit(Chunk{static_cast<int64_t>(first), static_cast<int64_t>(count), tokens.offsets[first],
-                  input.sequences.tokens, input.sequences.cu_seqlens, static_cast<const char*>(hidden)},
+      visit(Chunk{first, count, tokens.offsets[static_cast<size_t>(first)], input.sequences.tokens,
+                  input.sequences.cu_seqlens, static_cast<const char*>(hidden)},
             *session);
-    }
+    });
     give_back(std::move(session));
   }
 

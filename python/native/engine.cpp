@@ -5,8 +5,10 @@
 #include <nanobind/stl/vector.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <optional>
 
@@ -14,6 +16,7 @@
 #include "rf/engine/embedder.h"
 #include "rf/engine/generator.h"
 #include "rf/engine/names.h"
+#include "rf/engine/schedule.h"
 #include "rf/io/files.h"
 #include "rf/io/finite.h"
 #include "rf/io/warning.h"
@@ -97,16 +100,6 @@ engine::GenerationOptions generation_options(const json& given) {
   return options;
 }
 
-// Calls compute(first, count) for all sequences, about a token budget at a time.
-template <typename Compute>
-void for_chunks(const engine::TokenizedTexts& texts, int64_t token_budget, const Compute& compute) {
-  for (int64_t first = 0, end; first < texts.sequences(); first = end) {
-    end = first + 1;
-    while (end < texts.sequences() && texts.offsets[end + 1] - texts.offsets[first] <= token_budget) ++end;
-    compute(first, end - first);
-  }
-}
-
 tasks::Stops stops_of(const tasks::Continuer& continuer, const json& given) {
   const auto stop = given.find("stop");
   return stop == given.end() ? continuer.default_stops()
@@ -169,23 +162,8 @@ class Engine {
     size_t columns = 0;
     run(&Engine::embedder, [&](const engine::Embedder& embedder) {
       columns = static_cast<size_t>(embedder.info().dimensions);
-      const engine::TokenizedTexts tokens = tokenize(embedder, texts, prompt);
-      std::vector<float> of_sequences(static_cast<size_t>(tokens.sequences()) * columns);
-      for_chunks(tokens, embedding_.token_budget, [&](int64_t first, int64_t count) {
-        embedder.embed(tokens, first, count, of_sequences.data() + static_cast<size_t>(first) * columns);
-      });
-      const auto name = [&](int64_t row) { return "the vector of " + name_of_text(tokens, row, texts.views()); };
-      io::check_finite(
-          of_sequences, static_cast<int64_t>(columns), [](int64_t) { return "embed"; }, name);
-      if (tokens.sequences() == tokens.texts()) {
-        vectors = std::move(of_sequences);
-        return;
-      }
-      vectors.reserve(texts.size() * columns);
-      for (const int64_t sequence : tokens.sequence_of_text) {
-        const float* const row = of_sequences.data() + static_cast<size_t>(sequence) * columns;
-        vectors.insert(vectors.end(), row, row + columns);
-      }
+      vectors.resize(texts.size() * columns);
+      embedder.embed(texts.views(), vectors.data(), prompt);
     });
     return array_of(std::move(vectors), {texts.size(), columns});
   }
@@ -199,17 +177,16 @@ class Engine {
     engine::TokenizedTexts tokens;
     run(&Engine::embedder, [&](const engine::Embedder& embedder) {
       columns = static_cast<size_t>(embedder.model().info().hidden_size);
-      tokens = tokenize(embedder, texts, prompt);
+      tokens = embedder.tokenize(texts.views(), prompt);
       states.resize(tokens.ids.size() * columns);
-      for_chunks(tokens, embedding_.token_budget, [&](int64_t first, int64_t count) {
-        std::vector<int64_t> offsets{0};
-        const int64_t begin = tokens.offsets[first];
-        for (int64_t i = first; i < first + count; ++i) {
-          if (tokens.offsets[i + 1] - begin > offsets.back()) offsets.push_back(tokens.offsets[i + 1] - begin);
-        }
-        engine::Tokens input{.ids = std::span(tokens.ids).subspan(begin, offsets.back()), .offsets = offsets};
-        if (!tokens.types.empty()) input.types = std::span(tokens.types).subspan(begin, offsets.back());
-        if (offsets.size() > 1) embedder.model().hidden(input, states.data() + static_cast<size_t>(begin) * columns);
+      std::vector<int64_t> offsets;  // of texts with tokens
+      std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
+      engine::Tokens input = tokens.tokens();
+      input.offsets = offsets;
+      std::vector<int64_t> of_batch;
+      engine::for_batches(offsets, embedding_.token_budget, [&](int64_t first, int64_t count) {
+        const auto begin = static_cast<size_t>(offsets[first]);
+        embedder.model().hidden(engine::slice(input, first, count, of_batch), states.data() + begin * columns);
       });
       const auto name = [&](int64_t token) {
         const auto sequence = std::ranges::upper_bound(tokens.offsets, token) - tokens.offsets.begin() - 1;
@@ -298,11 +275,6 @@ class Engine {
   }
 
  private:
-  static engine::TokenizedTexts tokenize(const engine::Embedder& embedder, const Texts& texts,
-                                         const std::optional<std::string>& prompt) {
-    return prompt ? embedder.tokenize(texts.views(), *prompt) : embedder.tokenize(texts.views());
-  }
-
   // Calls action(part) with a part, which is opened if it is not.
   template <typename Part, typename Action>
   void run(const Part& (Engine::*part)(), const Action& action) {

@@ -1,11 +1,13 @@
 // Scores of pairs (rf/tasks/cross_encoder.h).
 #include "rf/tasks/cross_encoder.h"
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 
 #include "cross_encoder_files.h"
 #include "model_task.h"
-#include "rf/engine/model.h"
+#include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
 #include "rf/io/printable.h"
@@ -64,27 +66,17 @@ struct CrossEncoder::Impl {
                                        .threads = 1});
   }
 
-  // The tokens of some pairs, one after another.
-  struct Batch {
-    std::vector<int32_t> ids;
-    std::vector<int32_t> types;
-    std::vector<int64_t> offsets{0};
-  };
-  Batch tokenize(std::span<const text::TextPair> pairs) {
+  engine::DistinctSequences tokenize(std::span<const text::TextPair> pairs) {
     std::vector<std::string> prompted;
     prompted.reserve(pairs.size());
     std::vector<text::TextPair> samples(pairs.begin(), pairs.end());
     for (text::TextPair& pair : samples) {
       if (!info.prompt.empty()) pair.first = prompted.emplace_back(info.prompt).append(pair.first);
     }
-    Batch batch;
+    engine::DistinctSequences sequences;
     const std::lock_guard lock(mutex);
-    for (const text::Row& row : encoder->encode(samples)) {
-      batch.ids.insert(batch.ids.end(), row.tokens.ids.begin(), row.tokens.ids.end());
-      batch.types.insert(batch.types.end(), row.types.begin(), row.types.end());
-      batch.offsets.push_back(std::ssize(batch.ids));
-    }
-    return batch;
+    for (const text::Row& row : encoder->encode(samples)) sequences.add(row.tokens.ids, row.types);
+    return sequences;
   }
 };
 
@@ -100,12 +92,10 @@ std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
                                         const std::function<std::string(int64_t)>& place) const {
   constexpr size_t kBlock = 512;  // pairs that are tokenized at once
   const size_t labels = impl_->info.labels.size();
-  std::vector<float> scores(pairs.size() * labels);
+  std::vector<float> scores;
   for (size_t first = 0; first < pairs.size(); first += kBlock) {
-    const std::span<const text::TextPair> block = pairs.subspan(first, std::min(kBlock, pairs.size() - first));
-    const Impl::Batch batch = impl_->tokenize(block);
-    impl_->model.logits({.ids = batch.ids, .offsets = batch.offsets, .types = batch.types},
-                        scores.data() + first * labels);
+    const auto block = impl_->tokenize(pairs.subspan(first, std::min(kBlock, pairs.size() - first)));
+    std::ranges::copy(block.compute(engine::logits_of(impl_->model)), std::back_inserter(scores));
   }
   io::check_finite(
       scores, static_cast<int64_t>(labels), [&](int64_t i) { return place ? place(i) : kWhere; },

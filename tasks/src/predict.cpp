@@ -2,12 +2,13 @@
 #include "rf/tasks/predict.h"
 
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <span>
 
 #include "model_task.h"
 #include "rf/data/read_progress.h"
-#include "rf/engine/model.h"
+#include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
 #include "rf/io/warning.h"
@@ -74,19 +75,11 @@ TunedModel::TunedModel(const PredictOptions& options) {
 }
 
 OwnLogits TunedModel::logits(std::span<const Example* const> examples, std::span<const data::Record> records) const {
-  std::vector<int32_t> ids, types;
-  std::vector<int64_t> offsets = {0};
+  engine::DistinctSequences sequences;
   for (const Example* example : examples) {
-    for (const TokenRow& row : example->rows) {
-      ids.insert(ids.end(), row.ids.begin(), row.ids.end());
-      types.insert(types.end(), row.types.begin(), row.types.end());
-      offsets.push_back(std::ssize(ids));
-    }
+    for (const TokenRow& row : example->rows) sequences.add(row.ids, row.types);
   }
-  const size_t lines = is_of_tokens(task_->head()) ? ids.size() : offsets.size() - 1;
-  OwnLogits logits{.values = {}, .columns = model_->logits_per_row()};
-  logits.values.resize(lines * static_cast<size_t>(logits.columns));
-  model_->logits({.ids = ids, .offsets = offsets, .types = types}, logits.values.data());
+  OwnLogits logits{sequences.compute(engine::logits_of(*model_)), model_->logits_per_row()};
   const auto place = [&](int64_t line) {
     for (size_t i = 0;; ++i) {
       line -= is_of_tokens(task_->head()) ? examples[i]->tokens() : std::ssize(examples[i]->rows);
@@ -113,13 +106,15 @@ class RecordBatch {
  public:
   using Line = std::function<void(const nlohmann::json&)>;
   RecordBatch(const TunedModel& model, int64_t tokens, Line line)
-      : model_(model), batch_tokens_(tokens), line_(std::move(line)) {}
+      : model_(model), batch_tokens_(tokens), room_(tokens), line_(std::move(line)) {}
 
   // True where records that waited are done.
   bool add(data::Record record, Example example) {
-    const bool is_full = tokens_ + example.tokens() > batch_tokens_;
-    if (is_full) flush();
-    tokens_ += example.tokens();
+    const bool is_full = !room_.take(example.tokens());
+    if (is_full) {
+      flush();
+      room_.take(example.tokens());
+    }
     waiting_.examples.push_back(std::move(example));
     waiting_.records.push_back(std::move(record));
     return is_full;
@@ -139,16 +134,16 @@ class RecordBatch {
       line_(result);
     }
     waiting_ = {};
-    tokens_ = 0;
+    room_ = engine::TokenBudget(batch_tokens_);
   }
 
  private:
   const TunedModel& model_;
   const int64_t batch_tokens_;
+  engine::TokenBudget room_;  // of the examples that wait
   const Line line_;
   Split waiting_;
-  int64_t index_ = 0;   // of the first record that waits
-  int64_t tokens_ = 0;  // of the examples that wait
+  int64_t index_ = 0;  // of the first record that waits
 };
 
 }  // namespace
@@ -215,19 +210,20 @@ nlohmann::json evaluate(const PredictOptions& options, io::Progress& progress) {
   const Split split = make_split(model.task(), read_records(options.input, "input"));
   Evaluation evaluation(model.task(), split.examples);
   const std::function<void(int64_t)> tick = io::counted(progress, "evaluating", std::ssize(split.examples));
-  for (size_t next = 0; next < split.examples.size();) {
-    std::vector<size_t> indices;
-    std::vector<const Example*> examples;
-    for (int64_t tokens = 0; next < split.examples.size(); ++next) {
-      tokens += split.examples[next].tokens();
-      if (!indices.empty() && tokens > options.batch_tokens) break;
-      indices.push_back(next);
-      examples.push_back(&split.examples[next]);
-    }
-    const std::span<const data::Record> records(split.records);
-    evaluation.add(indices, model.logits(examples, records.subspan(indices.front(), indices.size())));
-    tick(static_cast<int64_t>(next));
+  std::vector<int64_t> offsets{0};
+  std::vector<const Example*> examples;
+  for (const Example& example : split.examples) {
+    offsets.push_back(offsets.back() + example.tokens());
+    examples.push_back(&example);
   }
+  engine::for_batches(offsets, options.batch_tokens, [&](int64_t first, int64_t count) {
+    const auto begin = static_cast<size_t>(first), size = static_cast<size_t>(count);
+    std::vector<size_t> indices(size);
+    std::iota(indices.begin(), indices.end(), begin);
+    evaluation.add(
+        indices, model.logits(std::span(examples).subspan(begin, size), std::span(split.records).subspan(begin, size)));
+    tick(first + count);
+  });
   Evaluated evaluated = std::move(evaluation).result();
   nlohmann::json result = model.task().metrics(split.with(std::move(evaluated.scores)));
   result["loss"] = number_or_null(evaluated.loss);

@@ -96,12 +96,13 @@ struct TokenizedTexts {
   std::vector<int32_t> ids, types;        // of all sequences; types: empty if all are 0
   std::vector<int64_t> offsets{0};        // sequence i is tokens offsets[i] .. offsets[i + 1] - 1; it may be empty
   std::vector<int64_t> sequence_of_text;  // sequences are numbered in the order of their first text
-  int64_t prompt_tokens = 0;              // at the front of each sequence, which poolings leave out
+  std::vector<uint8_t> pooled;            // as in Tokens: 0 for tokens of a prompt that poolings leave out
   int64_t full_texts = 0;                 // sequences that reached max_length tokens; longer texts were truncated
   int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD, without truncated ends
 
   int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
   int64_t texts() const { return static_cast<int64_t>(sequence_of_text.size()); }
+  Tokens tokens() const { return {.ids = ids, .offsets = offsets, .types = types, .pooled = pooled}; }
 };
 
 // The first text of a sequence, for messages: its number from 0 and its beginning.
@@ -122,14 +123,15 @@ class RF_ENGINE_API Embedder {
   // A hash of the content of all files that the vectors depend on.
   std::string identity() const;
 
-  // The vectors of texts, [texts.size(), dimensions]. Throws for a vector that is not finite, with the text.
-  void embed(std::span<const std::string_view> texts, float* out) const;
+  // The vectors of texts, [texts.size(), dimensions]. Throws for a vector that is not finite, with the text. prompt:
+  // put before each text; nullopt: info().prompt.
+  void embed(std::span<const std::string_view> texts, float* out,
+             const std::optional<std::string>& prompt = std::nullopt) const;
 
-  // The two steps of embed(); `prompt` is put before each text instead of info().prompt.
-  TokenizedTexts tokenize(std::span<const std::string_view> texts) const;
-  TokenizedTexts tokenize(std::span<const std::string_view> texts, const std::string& prompt) const;
-  // The vectors of sequences first .. first + count - 1, [count, dimensions], finite or not.
-  void embed(const TokenizedTexts& texts, int64_t first, int64_t count, float* out) const;
+  // The two steps of embed(). The vectors of sequences, which may be empty, [sequences, dimensions], finite or not.
+  TokenizedTexts tokenize(std::span<const std::string_view> texts,
+                          const std::optional<std::string>& prompt = std::nullopt) const;
+  void embed(const Tokens& tokens, float* out) const;
 
  private:
   struct Impl;

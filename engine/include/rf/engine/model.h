@@ -2,8 +2,8 @@
 // NEZHA, and rf_encoder with any position encoding (docs/engine.md); and rotary decoders, Hugging Face directories and
 // GGUF files of the layouts of Llama and GPT-NeoX (docs/generation.md). Does not use PyTorch.
 //
-// A call takes any number of concatenated sequences of any lengths, without padding. They are computed in chunks of at
-// most `token_budget` tokens, so memory does not grow with their number; a longer sequence is a separate chunk. The
+// A call takes any number of concatenated sequences of any lengths, without padding. They are computed in batches of at
+// most `token_budget` tokens (rf/engine/schedule.h), so memory grows with their number by their positions alone. The
 // result of a sequence has the same bits whatever the other sequences and their order, and for any number of threads.
 // Several threads may use a Model at the same time; each call uses OpenMP's threads of its caller.
 //

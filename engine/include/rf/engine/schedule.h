@@ -1,0 +1,133 @@
+// What is computed together, for all callers with many sequences: batches of at most a token budget, equal sequences
+// once, and a queue for the requests of several threads. The bits of a result do not depend on any of it
+// (rf/engine/model.h).
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include "rf/engine/model.h"
+
+namespace rf::engine {
+
+// The tokens of a batch. A sequence that is longer than the budget is a batch of its own.
+class TokenBudget {
+ public:
+  explicit TokenBudget(int64_t tokens) : budget_(tokens) {}
+  // Adds a sequence to the batch, if it fits or is the first.
+  bool take(int64_t tokens) {
+    if (used_ > 0 && tokens > budget_ - used_) return false;
+    used_ += tokens;
+    return true;
+  }
+
+ private:
+  int64_t budget_, used_ = 0;
+};
+
+// Calls compute(first, count) for all sequences in order, a batch at a time. offsets: as in Tokens, but sequences may
+// be empty. Allocates no memory.
+template <typename Compute>
+void for_batches(std::span<const int64_t> offsets, int64_t token_budget, const Compute& compute) {
+  const int64_t sequences = std::ssize(offsets) - 1;
+  for (int64_t first = 0, end = 0; first < sequences; first = end) {
+    TokenBudget budget(token_budget);
+    while (end < sequences && budget.take(offsets[end + 1] - offsets[end])) ++end;
+    compute(first, end - first);
+  }
+}
+
+// Sequences first .. first + count - 1; `offsets` takes theirs, from 0.
+RF_ENGINE_API Tokens slice(const Tokens& tokens, int64_t first, int64_t count, std::vector<int64_t>& offsets);
+
+// Throws Error if offsets and sizes do not describe sequences of at least `shortest` tokens each.
+RF_ENGINE_API void check_tokens(const Tokens& tokens, int64_t shortest);
+
+// What is made of sequences: run(tokens, out) writes `columns` numbers for each sequence or for each token.
+struct Computation {
+  std::function<void(const Tokens&, float* out)> run;
+  int64_t columns = 0;
+  enum class Rows { kSequences, kTokens } rows = Rows::kSequences;
+
+  int64_t rows_of(const Tokens& tokens) const {
+    return rows == Rows::kTokens ? std::ssize(tokens.ids) : std::ssize(tokens.offsets) - 1;
+  }
+};
+// Model::logits; the model must outlive it.
+RF_ENGINE_API Computation logits_of(const Model& model);
+
+// Sequences for one call, of which equal ones are computed once.
+class RF_ENGINE_API DistinctSequences {
+ public:
+  // types: as many as ids, or empty.
+  void add(std::span<const int32_t> ids, std::span<const uint8_t> types) { add(ids, {types.begin(), types.end()}, {}); }
+  void add(const Tokens& tokens);  // without masks and positions, except `pooled`
+  Tokens tokens() const;
+  // The rows of all sequences in the order in which they were added, also of equal ones.
+  std::vector<float> compute(const Computation& computation) const;
+
+ private:
+  using Sequence = std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<uint8_t>>;
+  void add(std::span<const int32_t> ids, std::vector<int32_t> types, std::vector<uint8_t> pooled);
+
+  std::vector<int32_t> ids_, types_;
+  std::vector<uint8_t> pooled_;
+  std::vector<int64_t> offsets_{0}, places_;  // places_: of each added sequence among the distinct ones
+  std::map<Sequence, int64_t> numbers_;
+};
+
+// The error of a request that was cancelled or that a queue had not computed when it stopped.
+struct RF_ENGINE_API RequestCancelled : std::runtime_error {
+  RequestCancelled() : std::runtime_error("[queue] a request must wait for its result, got one that was cancelled") {}
+};
+
+// Computes the requests of several threads in a thread of its own, which uses as many OpenMP threads as its maker
+// would. It takes what is waiting, up to the token budget, and joins the sequences of requests for the same
+// computation. A forked child needs a queue of its own.
+class RF_ENGINE_API RequestQueue {
+ public:
+  struct Options {
+    int64_t token_budget = 4096;
+    // Of all requests that are not done; one that is longer is taken when there are no others.
+    int64_t max_tokens = std::numeric_limits<int64_t>::max();
+    enum class Order {
+      kShared,  // each waiting request gets an equal share of a batch, so a short one need not wait for a long one
+      kGiven,
+    } order = Order::kShared;
+  };
+  explicit RequestQueue(const Options& options);
+  ~RequestQueue();  // stops
+  RequestQueue(const RequestQueue&) = delete;
+  RequestQueue& operator=(const RequestQueue&) = delete;
+
+  // Called in the queue's thread after each batch with sequences of the request. `done` of them are in `out`; the
+  // request ends with the call that gives all of them or an error, which is always made. An error concerns this request
+  // alone. Must neither throw nor wait for the queue.
+  using Progress = std::function<void(int64_t done, const std::exception_ptr& error)>;
+  enum class WhenFull { kWait, kRefuse };
+  // Adds a request, and returns its number; nullopt where it is refused. Sequences may be empty if the computation
+  // allows it, and have no masks and positions, except `pooled`. Tokens and `out`, [rows, columns], must stay valid
+  // until the request ends, the computation until the queue is destroyed. Throws Error for invalid tokens, and
+  // RequestCancelled after stop().
+  std::optional<uint64_t> submit(const Computation& computation, const Tokens& tokens, float* out, Progress progress,
+                                 WhenFull when_full = WhenFull::kWait);
+  // Ends a request early, with RequestCancelled; a batch that has no other is interrupted (rf/engine/interrupt.h).
+  void cancel(uint64_t request);
+  // Cancels all requests.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rf::engine

@@ -1,0 +1,287 @@
+// Batches, equal sequences and the queue of requests (rf/engine/schedule.h).
+#include "rf/engine/schedule.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "rf/engine/interrupt.h"
+#include "rf/io/error.h"
+
+namespace rf::engine {
+
+namespace {
+
+constexpr const char* kTokensWhere = "input";
+
+template <typename T>
+void check_size(const std::span<T>& values, size_t tokens, const char* name) {
+  if (values.empty() || values.size() == tokens) return;
+  fail(kTokensWhere, "{} must be one for each of the {} tokens, got {}", name, tokens, values.size());
+}
+
+}  // namespace
+
+Tokens slice(const Tokens& tokens, int64_t first, int64_t count, std::vector<int64_t>& offsets) {
+  const int64_t begin = tokens.offsets[first];
+  const auto size = static_cast<size_t>(tokens.offsets[first + count] - begin);
+  offsets.resize(static_cast<size_t>(count) + 1);
+  for (int64_t i = 0; i <= count; ++i) offsets[i] = tokens.offsets[first + i] - begin;
+  const auto part = [&](auto values) { return values.empty() ? values : values.subspan(begin, size); };
+  return {.ids = part(tokens.ids),
+          .offsets = offsets,
+          .types = part(tokens.types),
+          .attend = part(tokens.attend),
+          .positions = part(tokens.positions),
+          .pooled = part(tokens.pooled)};
+}
+
+void check_tokens(const Tokens& tokens, int64_t shortest) {
+  const std::span<const int64_t> offsets = tokens.offsets;
+  if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(tokens.ids.size()))
+    fail(kTokensWhere, "offsets must go from 0 to the {} token ids, got {} of them", tokens.ids.size(), offsets.size());
+  for (size_t i = 1; i < offsets.size(); ++i) {
+    if (offsets[i] - offsets[i - 1] < shortest) {
+      fail(kTokensWhere, "a sequence must have at least {}, got {} in sequence {}",
+           shortest == 1 ? "one token" : "0 tokens", offsets[i] - offsets[i - 1], i - 1);
+    }
+  }
+  check_size(tokens.types, tokens.ids.size(), "types");
+  check_size(tokens.attend, tokens.ids.size(), "attend");
+  check_size(tokens.positions, tokens.ids.size(), "positions");
+  check_size(tokens.pooled, tokens.ids.size(), "pooled");
+}
+
+Computation logits_of(const Model& model) {
+  return {.run = [&model](const Tokens& tokens, float* out) { model.logits(tokens, out); },
+          .columns = model.logits_per_row(),
+          .rows = model.logits_of_tokens() ? Computation::Rows::kTokens : Computation::Rows::kSequences};
+}
+
+void DistinctSequences::add(const Tokens& tokens) {
+  for (size_t i = 1; i < tokens.offsets.size(); ++i) {
+    const int64_t begin = tokens.offsets[i - 1], size = tokens.offsets[i] - begin;
+    const auto part = [&](auto values) { return values.empty() ? values : values.subspan(begin, size); };
+    const auto types = part(tokens.types);
+    const auto pooled = part(tokens.pooled);
+    add(part(tokens.ids), {types.begin(), types.end()}, {pooled.begin(), pooled.end()});
+  }
+}
+
+void DistinctSequences::add(std::span<const int32_t> ids, std::vector<int32_t> types, std::vector<uint8_t> pooled) {
+  types.resize(ids.size());
+  pooled.resize(ids.size(), 1);
+  const auto [found, is_new] = numbers_.emplace(Sequence{{ids.begin(), ids.end()}, types, pooled}, numbers_.size());
+  places_.push_back(found->second);
+  if (!is_new) return;
+  ids_.insert(ids_.end(), ids.begin(), ids.end());
+  types_.insert(types_.end(), types.begin(), types.end());
+  pooled_.insert(pooled_.end(), pooled.begin(), pooled.end());
+  offsets_.push_back(std::ssize(ids_));
+}
+
+Tokens DistinctSequences::tokens() const {
+  Tokens all{.ids = ids_, .offsets = offsets_};
+  if (std::ranges::any_of(types_, [](int32_t type) { return type != 0; })) all.types = types_;
+  if (std::ranges::find(pooled_, 0) != pooled_.end()) all.pooled = pooled_;
+  return all;
+}
+
+std::vector<float> DistinctSequences::compute(const Computation& computation) const {
+  std::vector<float> distinct(static_cast<size_t>(computation.rows_of(tokens()) * computation.columns));
+  computation.run(tokens(), distinct.data());
+  if (places_.size() == numbers_.size()) return distinct;
+  std::vector<float> rows;
+  const bool of_tokens = computation.rows == Computation::Rows::kTokens;
+  for (const int64_t place : places_) {
+    const int64_t begin = of_tokens ? offsets_[place] : place, end = of_tokens ? offsets_[place + 1] : place + 1;
+    rows.insert(rows.end(), distinct.data() + begin * computation.columns, distinct.data() + end * computation.columns);
+  }
+  return rows;
+}
+
+struct RequestQueue::Impl {
+  struct Request {
+    const uint64_t number;
+    const Computation& computation;
+    const Tokens tokens;
+    float* const out;
+    const Progress progress;
+    int64_t done = 0, taken = 0;  // sequences; taken: by the running batch
+    bool is_cancelled = false;
+    std::exception_ptr error{};
+
+    int64_t sequences() const { return std::ssize(tokens.offsets) - 1; }
+    bool is_over() const { return error != nullptr || done == sequences(); }
+    // Adds the next sequence to the batch, if there is one and it fits.
+    bool take_next(TokenBudget& budget) {
+      const int64_t next = done + taken;
+      if (next == sequences() || !budget.take(tokens.offsets[next + 1] - tokens.offsets[next])) return false;
+      ++taken;
+      return true;
+    }
+  };
+  using Batch = std::vector<Request*>;
+
+  explicit Impl(const Options& given)
+      : options(given), worker([this, threads = omp_get_max_threads()] {
+          omp_set_num_threads(threads);
+          work();
+        }) {}
+
+  void work() {
+    const InterruptScope scope([this] {
+      if (is_interrupted) throw RequestCancelled();
+    });
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return !requests.empty() || is_stopped; });
+      if (requests.empty()) return;
+      const Batch batch = take();
+      lock.unlock();
+      if (!batch.empty()) compute(batch);
+      lock.lock();
+      finish(lock);
+    }
+  }
+
+  // The next batch: a sequence of each request in turn, while one fits, or all of the first, and so on. With equal
+  // shares the first request then goes to the end of the line: each is the first in time, and then its next sequence
+  // fits.
+  Batch take() {
+    is_interrupted = false;
+    const bool is_shared = options.order == Options::Order::kShared;
+    TokenBudget budget(options.token_budget);
+    Batch batch;
+    for (bool takes = true; takes;) {
+      takes = false;
+      for (Request& each : requests) {
+        if (each.is_cancelled || &each.computation != &requests.front().computation) continue;
+        while (each.take_next(budget)) {
+          if (each.taken == 1) batch.push_back(&each);
+          takes = true;
+          if (is_shared) break;
+        }
+        if (!is_shared && each.done + each.taken < each.sequences()) break;
+      }
+    }
+    if (is_shared) requests.splice(requests.end(), requests, requests.begin());
+    return batch;
+  }
+
+  // After an error each request is computed alone, so that only its cause has it.
+  static void compute(const Batch& batch) {
+    try {
+      run(batch);
+    } catch (...) {
+      if (batch.size() == 1) {
+        batch[0]->error = std::current_exception();
+        return;
+      }
+      for (Request* each : batch) compute({each});
+    }
+  }
+
+  static void run(const Batch& batch) {
+    const Computation& computation = batch[0]->computation;
+    std::vector<int64_t> offsets;
+    const auto part = [&](const Request& each) { return slice(each.tokens, each.done, each.taken, offsets); };
+    const auto out = [&](const Request& each) {
+      const bool of_tokens = computation.rows == Computation::Rows::kTokens;
+      return each.out + (of_tokens ? each.tokens.offsets[each.done] : each.done) * computation.columns;
+    };
+    if (batch.size() == 1) return computation.run(part(*batch[0]), out(*batch[0]));
+    DistinctSequences joined;
+    for (const Request* each : batch) joined.add(part(*each));
+    const std::vector<float> rows = joined.compute(computation);
+    const float* from = rows.data();
+    for (const Request* each : batch) {
+      const int64_t size = computation.rows_of(part(*each)) * computation.columns;
+      std::copy_n(from, size, out(*each));
+      from += size;
+    }
+  }
+
+  // Tells what the batch has done and which requests are over, without the lock.
+  void finish(std::unique_lock<std::mutex>& lock) {
+    std::list<Request> over;
+    Batch told;
+    for (auto next = requests.begin(); next != requests.end();) {
+      const auto each = next++;
+      const int64_t taken = std::exchange(each->taken, 0);
+      if (each->error == nullptr) each->done += taken;
+      if (each->is_cancelled && !each->is_over()) each->error = std::make_exception_ptr(RequestCancelled());
+      if (taken > 0 || each->is_over()) told.push_back(&*each);
+      if (!each->is_over()) continue;
+      tokens -= std::ssize(each->tokens.ids);
+      over.splice(over.end(), requests, each);
+    }
+    lock.unlock();
+    changed.notify_all();
+    for (const Request* each : told) each->progress(each->done, each->error);
+    over.clear();
+    lock.lock();
+  }
+
+  const Options options;
+  std::mutex mutex;  // of what follows, except `done` and `error` of requests, which are the worker's
+  std::condition_variable changed;
+  std::list<Request> requests;
+  int64_t tokens = 0;  // of all requests
+  uint64_t next_number = 0;
+  bool is_stopped = false;
+  std::atomic<bool> is_interrupted = false;
+  std::thread worker;
+};
+
+RequestQueue::RequestQueue(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
+
+RequestQueue::~RequestQueue() {
+  stop();
+  impl_->worker.join();
+}
+
+std::optional<uint64_t> RequestQueue::submit(const Computation& computation, const Tokens& tokens, float* out,
+                                             Progress progress, WhenFull when_full) {
+  check_tokens(tokens, 0);
+  if (!tokens.attend.empty() || !tokens.positions.empty())
+    fail(kTokensWhere, "a request must have no attend and positions, got some");
+  const int64_t size = std::ssize(tokens.ids);
+  std::unique_lock lock(impl_->mutex);
+  const auto has_room = [&] {
+    return impl_->is_stopped || impl_->requests.empty() || size <= impl_->options.max_tokens - impl_->tokens;
+  };
+  if (when_full == WhenFull::kRefuse && !has_room()) return std::nullopt;
+  impl_->changed.wait(lock, has_room);
+  if (impl_->is_stopped) throw RequestCancelled();
+  impl_->requests.push_back({impl_->next_number, computation, tokens, out, std::move(progress)});
+  impl_->tokens += size;
+  impl_->changed.notify_all();
+  return impl_->next_number++;
+}
+
+void RequestQueue::cancel(uint64_t request) {
+  const std::lock_guard lock(impl_->mutex);
+  bool is_needed = false;  // the running batch
+  for (Impl::Request& each : impl_->requests) {
+    if (each.number == request) each.is_cancelled = true;
+    is_needed = is_needed || (each.taken > 0 && !each.is_cancelled);
+  }
+  impl_->is_interrupted = !is_needed;
+}
+
+void RequestQueue::stop() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->is_stopped = true;
+  for (Impl::Request& each : impl_->requests) each.is_cancelled = true;
+  impl_->is_interrupted = true;
+  impl_->changed.notify_all();
+}
+
+}  // namespace rf::engine
