@@ -10,8 +10,7 @@ counts. Times include tokenizing and, for ours, the start of the program, so use
 line: the times, and the number of equal lines.
 
 --cache: ours alone, with and without the cache of keys and values, and in batches of other sizes. Prints a JSON line
-for each way: seconds, and the lines that differ from the first way. If two translations have almost equal scores,
-another order of sums may decide (docs/translation.md).
+for each way: seconds, and the lines that differ from the first way.
 """
 
 import json
