@@ -60,16 +60,17 @@ std::vector<std::vector<size_t>> batches_of(Sources sources, const TranslationOp
 }
 
 struct Network {
-  TranslationConfig config;
+  ModelConfig config;
   Encoder encoder, decoder;
   HeadLayers output;
 };
 
 std::unique_ptr<const Network> load_network(const std::string& model_dir, const TranslatorOptions& options) {
   const io::WarningScope scope(options.warn);
-  const TranslationConfig config = load_translation_config(model_dir);
+  const ModelConfig config = load_translation_config(model_dir);
   const auto files = std::make_shared<const CheckpointFiles>(model_dir, "load_model");
-  const TensorMap tensors = translation_tensors(*files, config, weight_specs(config), EncodingTensors::kAny);
+  const TensorMap tensors =
+      translation_tensors(*files, config, translation_weight_specs(config), EncodingTensors::kAny);
   const auto side = [&](TranslationSide which, Precision precision, std::vector<LayerInputs> inputs) {
     return Encoder(which == TranslationSide::kDecoder ? decoder_side(config) : encoder_side(config), model_dir,
                    Weights(files, config, which), "", precision, options.warn, std::move(inputs));
@@ -82,7 +83,7 @@ std::unique_ptr<const Network> load_network(const std::string& model_dir, const 
     of_decoder = decoder.measure_inputs(&encoder);
   }
   const auto bias = tensors.find(kOutputBias);
-  Linear output(options.precision, config.d_model, config.vocab_size,
+  Linear output(options.precision, config.hidden_size, config.vocab_size,
                 TensorFloats(files, *tensors.at(kSharedEmbedding)).get(),
                 bias == tensors.end() ? std::vector<float>() : finite_elements(*bias->second));
   return std::unique_ptr<const Network>(new Network{.config = config,
@@ -116,10 +117,11 @@ class BatchSearch {
         options_(options),
         cu_seqlens_(sources.cu_seqlens),
         scores_(network.config.vocab_size),
-        generation_(limits.size(), GenerationOptions{.search = Search::kBeams,
-                                                     .stop_ids = {static_cast<int32_t>(network.config.eos_token_id)},
-                                                     .beams = options.beams,
-                                                     .length_penalty = options.length_penalty}) {
+        generation_(limits.size(),
+                    GenerationOptions{.search = Search::kBeams,
+                                      .stop_ids = {static_cast<int32_t>(network.config.decoder->eos_token_id)},
+                                      .beams = options.beams,
+                                      .length_penalty = options.length_penalty}) {
     for (size_t i = 0; i < limits.size(); ++i) generation_[i].max_new_tokens = limits[i];
     const void* states = network.encoder.encode(sources.input(), work_);
     keys_values_ = network.decoder.project_source(states, std::ssize(sources.ids));
@@ -158,7 +160,7 @@ class BatchSearch {
   void begin() {
     for (int64_t i = 0; i < sentences(); ++i) {
       sequences_.push_back(i * options_.beams);
-      tokens_.push_back(static_cast<int32_t>(network_.config.decoder_start_token_id));
+      tokens_.push_back(static_cast<int32_t>(network_.config.decoder->start_token_id));
       first_rows_.push_back(i);
     }
     first_rows_.push_back(sentences());
@@ -179,7 +181,7 @@ class BatchSearch {
 
   // Gives each sequence its next token; returns the logits after it.
   const float* compute() {
-    const int64_t rows = std::ssize(sequences_), width = network_.config.d_model;
+    const int64_t rows = std::ssize(sequences_), width = network_.config.hidden_size;
     const bool recomputes = options_.cache == TranslationOptions::Cache::kNone;
     offsets_.assign(1, 0);
     ids_.clear();
@@ -252,11 +254,11 @@ struct Translator::Impl {
 
 Translator::Translator(const std::string& model_dir, const TranslatorOptions& options)
     : impl_(new Impl{.network = load_network(model_dir, options), .info = {}}) {
-  const TranslationConfig& config = impl_->network->config;
+  const ModelConfig& config = impl_->network->config;
   impl_->info = {.vocab_size = config.vocab_size,
                  .max_position_embeddings = config.max_position_embeddings,
                  .pad_token_id = config.pad_token_id,
-                 .eos_token_id = config.eos_token_id};
+                 .eos_token_id = config.decoder->eos_token_id};
 }
 
 Translator::~Translator() = default;

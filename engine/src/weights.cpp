@@ -146,7 +146,7 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
   add_encodings();
 }
 
-Weights::Weights(std::shared_ptr<const CheckpointFiles> files, const TranslationConfig& config, TranslationSide side)
+Weights::Weights(std::shared_ptr<const CheckpointFiles> files, const ModelConfig& config, TranslationSide side)
     : files_(std::move(files)), side_tensors_(side_tensors(*files_, config, side)), side_(side) {
   for (const auto& [name, view] : side_tensors_) add(name, *view);
   add_encodings();

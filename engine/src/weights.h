@@ -76,7 +76,7 @@ class Weights {
   Weights(const std::string& model_dir, const ModelConfig& config, Head head,
           const std::function<void(const std::string&)>& warn);
   // A side of an encoder-decoder, whose tensors translation_tensors() has checked.
-  Weights(std::shared_ptr<const CheckpointFiles> files, const TranslationConfig& config, TranslationSide side);
+  Weights(std::shared_ptr<const CheckpointFiles> files, const ModelConfig& config, TranslationSide side);
   // Of a GGUF file.
   Weights(std::shared_ptr<const io::GgufFile> gguf, const ModelConfig& config, Head head);
 

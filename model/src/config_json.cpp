@@ -329,6 +329,7 @@ json foreign_json(const ModelConfig& config) {
 
 json to_json(const ModelConfig& config) {
   if (config.is_foreign()) return foreign_json(config);
+  if (config.decoder) return translation_json(config);
   check_config(config, "config");
   json object = {{"model_type", model_type(config)},
                  {"dtype", "float32"},

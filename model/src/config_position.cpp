@@ -131,6 +131,7 @@ std::optional<Unlike> unlike_transformers(const ModelConfig& config, std::string
 
 std::string model_type(const ModelConfig& config) {
   if (config.is_foreign()) return config.foreign_type;
+  if (config.decoder) return std::string(translation_type(config));
   const std::string type(family_name(config.family));
   return unlike_transformers(config, type) ? "rf_encoder" : type;
 }

@@ -44,6 +44,9 @@ std::vector<std::string_view> foreign_types(Family heads);
 std::vector<std::pair<std::string_view, Family>> foreign_classes();
 // Labels, problem_type and architectures of such a file.
 void read_foreign_head(const nlohmann::json& object, std::string_view where, ModelConfig& config);
+// Of an encoder-decoder: its model_type and its config.json.
+std::string_view translation_type(const ModelConfig& config);
+nlohmann::json translation_json(const ModelConfig& config);
 // How the class names of a foreign model begin in transformers.
 std::string foreign_class(const ModelConfig& config);
 

@@ -36,20 +36,20 @@ const EncodingConfig& marian_sinusoids() {
 template <typename Config, typename Visit>
 void for_sizes(Config& c, const Visit& visit) {
   visit("vocab_size", c.vocab_size);
-  visit("d_model", c.d_model);
-  visit("encoder_layers", c.encoder_layers);
-  visit("decoder_layers", c.decoder_layers);
-  visit("encoder_attention_heads", c.encoder_attention_heads);
-  visit("decoder_attention_heads", c.decoder_attention_heads);
-  visit("encoder_ffn_dim", c.encoder_ffn_dim);
-  visit("decoder_ffn_dim", c.decoder_ffn_dim);
+  visit("d_model", c.hidden_size);
+  visit("encoder_layers", c.num_hidden_layers);
+  visit("decoder_layers", c.decoder->layers);
+  visit("encoder_attention_heads", c.num_attention_heads);
+  visit("decoder_attention_heads", c.decoder->heads);
+  visit("encoder_ffn_dim", c.intermediate_size);
+  visit("decoder_ffn_dim", c.decoder->intermediate_size);
   visit("max_position_embeddings", c.max_position_embeddings);
 }
 template <typename Config, typename Visit>
 void for_ids(Config& c, const Visit& visit) {
   visit("pad_token_id", c.pad_token_id);
-  visit("eos_token_id", c.eos_token_id);
-  visit("decoder_start_token_id", c.decoder_start_token_id);
+  visit("eos_token_id", c.decoder->eos_token_id);
+  visit("decoder_start_token_id", c.decoder->start_token_id);
 }
 
 // A setting that must have one value here.
@@ -66,20 +66,19 @@ void read_activation(io::StrictObject& object, std::string_view where, Activatio
   activation = *found;
 }
 
-void check_sizes(const TranslationConfig& c, std::string_view where) {
-  for (const auto& [side, heads] :
-       {std::pair{"encoder", c.encoder_attention_heads}, {"decoder", c.decoder_attention_heads}}) {
-    if (c.d_model % heads != 0)
-      fail(where, "d_model must be a multiple of {}_attention_heads, got {} and {}", side, c.d_model, heads);
+void check_sizes(const ModelConfig& c, std::string_view where) {
+  for (const auto& [side, heads] : {std::pair{"encoder", c.num_attention_heads}, {"decoder", c.decoder->heads}}) {
+    if (c.hidden_size % heads != 0)
+      fail(where, "d_model must be a multiple of {}_attention_heads, got {} and {}", side, c.hidden_size, heads);
   }
   for_ids(c, [&](const char* name, int64_t id) {
     if (id >= c.vocab_size) fail(where, "{} must be below the vocabulary's {}, got {}", name, c.vocab_size, id);
   });
-  if (c.pad_token_id == c.eos_token_id)
+  if (c.pad_token_id == c.decoder->eos_token_id)
     fail(where, "pad_token_id and eos_token_id must differ, got {} twice", c.pad_token_id);
 }
 
-TranslationConfig parse_translation(const json& object, const std::string& where, UnknownKeys unknown) {
+ModelConfig parse_translation(const json& object, const std::string& where, UnknownKeys unknown) {
   if (!object.is_object()) fail(where, "a configuration must be an object, got {}", rf::shown(object));
   const bool has_type = object.contains("model_type");
   if (has_type && !object["model_type"].is_string())
@@ -105,7 +104,7 @@ TranslationConfig parse_translation(const json& object, const std::string& where
     require_value(rest, key, value, where);
     rest.erase(key);
   }
-  TranslationConfig c;
+  ModelConfig c = translation_defaults();
   ModelConfig of_position;
   read_position(position, where, kOwnType, of_position);
   c.position_encodings = of_position.position_encodings;
@@ -128,41 +127,25 @@ TranslationConfig parse_translation(const json& object, const std::string& where
     if (of_decoder != c.vocab_size)
       fail(where, "decoder_vocab_size must be vocab_size, {}, got {}", c.vocab_size, of_decoder);
   }
-  read_activation(keys, where, c.activation_function);
+  read_activation(keys, where, c.hidden_act);
   const io::NumberRange fraction{0, 1, io::NumberRange::Ends::kOpenHigh};
-  c.dropout = keys.number("dropout", c.dropout, fraction);
-  c.attention_dropout = keys.number("attention_dropout", c.attention_dropout, fraction);
-  c.init_std = keys.number("init_std", c.init_std, {0, 1e3});
-  c.scale_embedding = keys.boolean("scale_embedding", c.scale_embedding);
+  c.hidden_dropout_prob = keys.number("dropout", c.hidden_dropout_prob, fraction);
+  c.attention_probs_dropout_prob = keys.number("attention_dropout", c.attention_probs_dropout_prob, fraction);
+  c.initializer_range = keys.number("init_std", c.initializer_range, {0, 1e3});
+  const bool scales = keys.boolean("scale_embedding", true);
   for_ids(c, [&](const char* key, int64_t& value) { value = keys.integer(key, value, 0, kLargestSize); });
   KeyContext context = {.where = where,
                         .unknown = unknown,
-                        .hidden_size = c.d_model,
-                        .heads = c.encoder_attention_heads,
-                        .head_dim = c.d_model / c.encoder_attention_heads,
+                        .hidden_size = c.hidden_size,
+                        .heads = c.num_attention_heads,
+                        .head_dim = c.hidden_size / c.num_attention_heads,
                         .max_position_embeddings = c.max_position_embeddings};
-  context.activation = name_of_activation(c.activation_function);
+  context.activation = name_of_activation(c.hidden_act);
   for (const std::string& key : keys.unasked()) check_unread_key(key, rest[key], context);
   check_sizes(c, where);
+  c.embedding_size = c.hidden_size;
+  c.embedding_scale = scales ? std::sqrt(static_cast<double>(c.hidden_size)) : 1;
   return c;
-}
-
-ModelConfig side_of(const TranslationConfig& c) {
-  ModelConfig side;
-  side.position_encodings = c.position_encodings;
-  side.vocab_size = c.vocab_size;
-  side.embedding_size = side.hidden_size = c.d_model;
-  side.hidden_act = c.activation_function;
-  side.hidden_dropout_prob = c.dropout;
-  side.attention_probs_dropout_prob = c.attention_dropout;
-  side.max_position_embeddings = c.max_position_embeddings;
-  side.initializer_range = c.init_std;
-  side.layer_norm_eps = 1e-5;  // Marian's, which no key names
-  side.pad_token_id = c.pad_token_id;
-  side.type_vocab_size = 0;
-  side.embedding_norm = false;
-  if (c.scale_embedding) side.embedding_scale = std::sqrt(static_cast<double>(c.d_model));
-  return side;
 }
 
 struct BodyModule {
@@ -187,9 +170,9 @@ constexpr BodyModule kFeedForward[] = {
 
 // Calls take(module, name in the body, name in the file) for every module of a side.
 template <typename Take>
-void for_each_module(const TranslationConfig& config, TranslationSide side, const Take& take) {
+void for_each_module(const ModelConfig& config, TranslationSide side, const Take& take) {
   const bool is_decoder = side == TranslationSide::kDecoder;
-  const int64_t layers = is_decoder ? config.decoder_layers : config.encoder_layers;
+  const int64_t layers = is_decoder ? config.decoder->layers : config.num_hidden_layers;
   for (int64_t l = 0; l < layers; ++l) {
     const std::string body = fmt::format("encoder.layer.{}.", l);
     const std::string file = fmt::format("model.{}.layers.{}.", is_decoder ? "decoder" : "encoder", l);
@@ -215,73 +198,89 @@ std::vector<int64_t> shape_of_module(const BodyModule& module, int64_t width, in
 
 }  // namespace
 
-std::string model_type(const TranslationConfig& config) {
+std::string_view translation_type(const ModelConfig& config) {
   return config.position_encodings == std::vector{marian_sinusoids()} ? kMarian : kOwnType;
+}
+
+ModelConfig translation_defaults() {
+  ModelConfig c;
+  c.vocab_size = 37000;
+  c.embedding_size = c.hidden_size = 512;
+  c.num_hidden_layers = 6;
+  c.num_attention_heads = 8;
+  c.intermediate_size = 2048;
+  c.hidden_act = Activation::kRelu;
+  c.attention_probs_dropout_prob = 0;
+  c.max_position_embeddings = 1024;
+  c.layer_norm_eps = 1e-5;  // Marian's, which no key names
+  c.type_vocab_size = 0;
+  c.embedding_norm = false;
+  c.embedding_scale = std::sqrt(512.0);
+  c.decoder.emplace();
+  return c;
 }
 
 std::vector<std::string_view> translation_types() { return {kMarian, kOwnType}; }
 
-TranslationConfig parse_translation_config(const json& object) {
+ModelConfig parse_translation_config(const json& object) {
   return parse_translation(object, "config", UnknownKeys::kRefused);
 }
 
-TranslationConfig load_translation_config(const std::string& model_dir) {
+ModelConfig load_translation_config(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
   check_model_type(model_dir, Opens::kTranslation);
   return parse_translation(io::read_json(path), path, UnknownKeys::kWarned);
 }
 
-json to_json(const TranslationConfig& c) {
-  json object = {{"model_type", model_type(c)},
-                 {"architectures", {model_type(c) == kMarian ? "MarianMTModel" : "RfTranslationModel"}},
+json translation_json(const ModelConfig& c) {
+  json object = {{"model_type", translation_type(c)},
+                 {"architectures", {translation_type(c) == kMarian ? "MarianMTModel" : "RfTranslationModel"}},
                  {"is_encoder_decoder", true},
                  {"decoder_vocab_size", c.vocab_size},
-                 {"activation_function", name_of_activation(c.activation_function)},
-                 {"dropout", c.dropout},
-                 {"attention_dropout", c.attention_dropout},
-                 {"init_std", c.init_std},
-                 {"scale_embedding", c.scale_embedding},
+                 {"activation_function", name_of_activation(c.hidden_act)},
+                 {"dropout", c.hidden_dropout_prob},
+                 {"attention_dropout", c.attention_probs_dropout_prob},
+                 {"init_std", c.initializer_range},
+                 {"scale_embedding", c.embedding_scale != 1},
                  {"share_encoder_decoder_embeddings", true},
                  {"tie_word_embeddings", true},
                  {"forced_eos_token_id", nullptr}};
   const auto write = [&](const char* key, int64_t value) { object[key] = value; };
   for_sizes(c, write);
   for_ids(c, write);
-  if (model_type(c) == kOwnType) {
-    json position = position_to_json(side_of(c));
+  if (translation_type(c) == kOwnType) {
+    json position = position_to_json(c);
     position.erase("attention");
     object.update(position);
   }
   return object;
 }
 
-ModelConfig encoder_side(const TranslationConfig& c) {
-  ModelConfig side = side_of(c);
-  side.num_hidden_layers = c.encoder_layers;
-  side.num_attention_heads = c.encoder_attention_heads;
-  side.intermediate_size = c.encoder_ffn_dim;
+ModelConfig encoder_side(const ModelConfig& config) {
+  ModelConfig side = config;
+  side.decoder.reset();
   return side;
 }
 
-ModelConfig decoder_side(const TranslationConfig& c) {
-  ModelConfig side = side_of(c);
-  side.num_hidden_layers = c.decoder_layers;
-  side.num_attention_heads = c.decoder_attention_heads;
-  side.intermediate_size = c.decoder_ffn_dim;
+ModelConfig decoder_side(const ModelConfig& config) {
+  ModelConfig side = encoder_side(config);
+  side.num_hidden_layers = config.decoder->layers;
+  side.num_attention_heads = config.decoder->heads;
+  side.intermediate_size = config.decoder->intermediate_size;
   side.is_decoder = side.add_cross_attention = true;
   return side;
 }
 
-std::vector<WeightSpec> weight_specs(const TranslationConfig& config) {
+std::vector<WeightSpec> translation_weight_specs(const ModelConfig& config) {
   std::vector<WeightSpec> specs = {
-      {kSharedEmbedding, {config.vocab_size, config.d_model}, WeightRole::kEmbedding},
+      {kSharedEmbedding, {config.vocab_size, config.hidden_size}, WeightRole::kEmbedding},
       {kOutputBias, {1, config.vocab_size}, WeightRole::kBuffer},
   };
-  for (const auto& [side, inner] : {std::pair{TranslationSide::kEncoder, config.encoder_ffn_dim},
-                                    {TranslationSide::kDecoder, config.decoder_ffn_dim}}) {
+  for (const auto& [side, inner] : {std::pair{TranslationSide::kEncoder, config.intermediate_size},
+                                    {TranslationSide::kDecoder, config.decoder->intermediate_size}}) {
     for_each_module(config, side, [&](const BodyModule& module, const std::string&, const std::string& file) {
       const bool is_norm = module.kind == BodyModule::Kind::kNorm;
-      const std::vector<int64_t> shape = shape_of_module(module, config.d_model, inner);
+      const std::vector<int64_t> shape = shape_of_module(module, config.hidden_size, inner);
       specs.push_back({file + ".weight", shape, is_norm ? WeightRole::kNormGain : WeightRole::kMatrix});
       specs.push_back({file + ".bias", {shape[0]}, is_norm ? WeightRole::kNormBias : WeightRole::kBias});
     });
@@ -289,7 +288,7 @@ std::vector<WeightSpec> weight_specs(const TranslationConfig& config) {
   return specs;
 }
 
-std::vector<BodyName> body_names(const TranslationConfig& config, TranslationSide side) {
+std::vector<BodyName> body_names(const ModelConfig& config, TranslationSide side) {
   std::vector<BodyName> names = {{"embeddings.word_embeddings.weight", kSharedEmbedding}};
   for_each_module(config, side, [&](const BodyModule&, const std::string& body, const std::string& file) {
     for (const char* part : {".weight", ".bias"}) names.push_back({body + part, file + part});

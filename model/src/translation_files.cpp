@@ -57,11 +57,11 @@ bool holds_sinusoids(const io::TensorView& view, int64_t width) {
                             [](float a, double b) { return std::abs(a - b) <= kLargestSinusoidDifference; });
 }
 
-void check_sinusoids(const CheckpointFiles& files, const TranslationConfig& config) {
+void check_sinusoids(const CheckpointFiles& files, const ModelConfig& config) {
   for (const char* name : kSinusoidNames) {
     const auto found = files.tensors().find(name);
     if (found == files.tensors().end()) continue;
-    if (model_type(config) != "marian" || !holds_sinusoids(*found->second, config.d_model))
+    if (model_type(config) != "marian" || !holds_sinusoids(*found->second, config.hidden_size))
       fail("load_model", "{} must be the sinusoids of Marian, got other values", name);
   }
 }
@@ -70,7 +70,7 @@ const char* name_of_side(TranslationSide side) { return side == TranslationSide:
 
 }  // namespace
 
-TensorMap translation_tensors(const CheckpointFiles& files, const TranslationConfig& config,
+TensorMap translation_tensors(const CheckpointFiles& files, const ModelConfig& config,
                               const std::vector<WeightSpec>& specs, EncodingTensors encodings) {
   const std::string type = model_type(config), embedding = name_of_embedding(files);
   TensorMap tensors;
@@ -99,7 +99,7 @@ TensorMap translation_tensors(const CheckpointFiles& files, const TranslationCon
   return tensors;
 }
 
-TensorMap side_tensors(const CheckpointFiles& files, const TranslationConfig& config, TranslationSide side) {
+TensorMap side_tensors(const CheckpointFiles& files, const ModelConfig& config, TranslationSide side) {
   TensorMap tensors;
   for (const BodyName& each : body_names(config, side))
     tensors.emplace(each.in_body,

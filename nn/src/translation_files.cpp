@@ -34,10 +34,10 @@ std::vector<at::Tensor> stored_translation_values(const TranslationModel& model)
 std::shared_ptr<TranslationModel> load_translation_model(const std::string& model_dir, at::ScalarType dtype) {
   const c10::NoGradGuard no_grad;
   const io::WarningScope scope([](const std::string& text) { TORCH_WARN(text); });
-  const TranslationConfig config = load_translation_config(model_dir);
+  const ModelConfig config = load_translation_config(model_dir);
   const CheckpointFiles files(model_dir, "load_model");
   // Checks sizes against the file before allocating memory.
-  translation_tensors(files, config, rf::weight_specs(config), EncodingTensors::kAny);
+  translation_tensors(files, config, translation_weight_specs(config), EncodingTensors::kAny);
   const EmptyParameters empty;
   auto model = std::make_shared<TranslationModel>(config);
   for (at::Tensor& parameter : model->parameters()) parameter.set_data(parameter.to(dtype));

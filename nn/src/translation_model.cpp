@@ -19,12 +19,12 @@ namespace {
 
 double xavier_bound(int64_t rows, int64_t columns) { return std::sqrt(6.0 / static_cast<double>(rows + columns)); }
 
-at::Tensor initial_translation_value(const WeightSpec& spec, const TranslationConfig& config) {
+at::Tensor initial_translation_value(const WeightSpec& spec, const ModelConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
   if (EmptyParameters::wanted()) return value;
   switch (spec.role) {
     case WeightRole::kEmbedding:
-      value.normal_(0, 1 / std::sqrt(static_cast<double>(config.d_model)));
+      value.normal_(0, 1 / std::sqrt(static_cast<double>(config.hidden_size)));
       value[config.pad_token_id].zero_();
       return value;
     case WeightRole::kMatrix: {
@@ -57,7 +57,7 @@ struct TranslationModel::Impl {
     }
   };
 
-  TranslationConfig config;
+  ModelConfig config;
   std::vector<WeightSpec> specs;
   Side encoder, decoder;
   const Side& side(TranslationSide which) const { return which == TranslationSide::kDecoder ? decoder : encoder; }
@@ -81,13 +81,13 @@ TranslationModel::Impl::Side TranslationModel::Impl::make_side(torch::nn::Module
   for (const BodyName& each : body_names(config, which)) of_body.emplace(each.in_body, by_name.at(each.in_file));
   side.body = Body(side.config, Parameters(std::move(of_body), side.config), "");
   side.body.set_encoding(side.encoding);
-  side.body.fit_scores(xavier_bound(config.d_model, config.d_model) / std::sqrt(3.0));
+  side.body.fit_scores(xavier_bound(config.hidden_size, config.hidden_size) / std::sqrt(3.0));
   return side;
 }
 
-TranslationModel::TranslationModel(const TranslationConfig& config) : impl_(std::make_shared<Impl>()) {
+TranslationModel::TranslationModel(const ModelConfig& config) : impl_(std::make_shared<Impl>()) {
   impl_->config = config;
-  impl_->specs = rf::weight_specs(config);
+  impl_->specs = translation_weight_specs(config);
   for (const WeightSpec& spec : impl_->specs) {
     const at::Tensor value = initial_translation_value(spec, config);
     if (spec.role == WeightRole::kBuffer) {
@@ -105,7 +105,7 @@ TranslationModel::TranslationModel(const TranslationConfig& config) : impl_(std:
   impl_->decoder = impl_->make_side(*encodings, TranslationSide::kDecoder, by_name);
 }
 
-const TranslationConfig& TranslationModel::config() const { return impl_->config; }
+const ModelConfig& TranslationModel::config() const { return impl_->config; }
 const std::vector<WeightSpec>& TranslationModel::weight_specs() const { return impl_->specs; }
 
 void TranslationModel::check_length(int64_t tokens) const {

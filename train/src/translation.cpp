@@ -110,8 +110,8 @@ class TranslationRun {
     };
     fit("vocab_size", vocabulary.size(), config_.model.vocab_size);
     fit("pad_token_id", vocabulary.special().pad, config_.model.pad_token_id);
-    fit("eos_token_id", vocabulary.special().eos, config_.model.eos_token_id);
-    fit("decoder_start_token_id", vocabulary.special().eos, config_.model.decoder_start_token_id);
+    fit("eos_token_id", vocabulary.special().eos, config_.model.decoder->eos_token_id);
+    fit("decoder_start_token_id", vocabulary.special().eos, config_.model.decoder->start_token_id);
   }
 
   void open_data() {

@@ -131,7 +131,7 @@ std::vector<std::vector<int64_t>> pair_batches(const PairTokens& pairs, int64_t 
 }
 
 TranslationBatch make_translation_batch(const PairTokens& pairs, std::span<const int64_t> batch,
-                                        const TranslationConfig& config, at::Device device) {
+                                        const ModelConfig& config, at::Device device) {
   size_t sources = 0, targets = 0;
   for (const int64_t pair : batch) {
     sources = std::max(sources, pairs.source(pair).size());
@@ -149,7 +149,7 @@ TranslationBatch make_translation_batch(const PairTokens& pairs, std::span<const
   for (size_t b = 0; b < batch.size(); ++b, source += sources, target += targets) {
     const std::span<const int32_t> from = pairs.source(batch[b]), to = pairs.target(batch[b]);
     std::copy(from.begin(), from.end(), source);
-    target[0] = config.decoder_start_token_id;
+    target[0] = config.decoder->start_token_id;
     std::copy(to.begin(), to.end() - 1, target + 1);  // its end is only predicted
     for (size_t t = 0; t < to.size(); ++t) {
       places.push_back(static_cast<int64_t>(b * targets + t));

@@ -49,6 +49,6 @@ struct TranslationBatch {
 };
 // device: of everything but the mask, which is read on the CPU.
 TranslationBatch make_translation_batch(const PairTokens& pairs, std::span<const int64_t> batch,
-                                        const TranslationConfig& config, at::Device device);
+                                        const ModelConfig& config, at::Device device);
 
 }  // namespace rf::train

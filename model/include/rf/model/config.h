@@ -113,6 +113,13 @@ struct AttentionConfig {
   bool operator==(const AttentionConfig&) const = default;
 };
 
+// What the decoder of an encoder-decoder has of its own (translation_config.h).
+struct DecoderSide {
+  int64_t layers = 6, heads = 8, intermediate_size = 2048;
+  int64_t eos_token_id = 1, start_token_id = 1;  // start: what the decoder reads before the first token
+  bool operator==(const DecoderSide&) const = default;
+};
+
 // Defaults are as in transformers' RoFormerConfig; for the family kBert, parse_config uses the defaults of BertConfig.
 struct ModelConfig {
   Family family = Family::kRoFormer;
@@ -145,6 +152,7 @@ struct ModelConfig {
   // language model then have a pooler, dense(first token) without activation, which gives the vector of a sentence.
   bool prefix_lm = false;
   bool add_cross_attention = false;
+  std::optional<DecoderSide> decoder;  // of an encoder-decoder, whose encoder the other members describe
   bool tie_word_embeddings = true;
   int64_t num_labels = 2;
   std::map<int64_t, std::string> id2label;   // empty: LABEL_0, LABEL_1, ...
@@ -175,7 +183,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// "roformer", "bert", "roformer_v2" or "rf_encoder", as written by to_json.
+// "roformer", "bert", "roformer_v2" or "rf_encoder", and "marian" or "rf_translation", as written by to_json; the
+// foreign_type of another library's model.
 std::string model_type(const ModelConfig& config);
 // The class name, for example "BertForMaskedLM". Never a class of transformers for an rf_encoder.
 std::string architecture_of(const ModelConfig& config, Head head);

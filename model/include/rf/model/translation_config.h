@@ -19,51 +19,31 @@
 
 namespace rf {
 
-// Defaults are those of Transformer-base (Vaswani et al. 2017 Table 3).
-struct TranslationConfig {
-  std::vector<EncodingConfig> position_encodings = {EncodingConfig{}};  // their terms are combined
-  int64_t vocab_size = 37000;
-  int64_t d_model = 512;
-  int64_t encoder_layers = 6, decoder_layers = 6;
-  int64_t encoder_attention_heads = 8, decoder_attention_heads = 8;
-  int64_t encoder_ffn_dim = 2048, decoder_ffn_dim = 2048;
-  Activation activation_function = Activation::kRelu;
-  double dropout = 0.1, attention_dropout = 0.0;
-  int64_t max_position_embeddings = 1024;  // rows of tables by position
-  double init_std = 0.02;                  // of the parameters of position encodings
-  bool scale_embedding = true;             // embeddings are multiplied by sqrt(d_model)
-  int64_t pad_token_id = 0, eos_token_id = 1;
-  int64_t decoder_start_token_id = 1;  // what the decoder reads before the first token
-
-  bool operator==(const TranslationConfig&) const = default;
-};
-
-// "marian" or "rf_translation": what to_json writes.
-std::string model_type(const TranslationConfig& config);
+// Transformer-base (Vaswani et al. 2017 Table 3).
+ModelConfig translation_defaults();
 
 // Throws Error naming the key and its value: an unknown key, a wrong type, a size out of range, a setting that this
 // model does not have (several embeddings, dropout within the feed-forward layers). Missing keys take the default; in a
-// file of model_type marian, whose defaults are others, the sizes must be there.
-TranslationConfig parse_translation_config(const nlohmann::json& json);
-TranslationConfig load_translation_config(const std::string& model_dir);
-// parse_translation_config(to_json(c)) == c.
-nlohmann::json to_json(const TranslationConfig& config);
+// file of model_type marian, whose defaults are others, the sizes must be there. The result has a `decoder`; to_json()
+// writes it, and parse_translation_config(to_json(c)) == c.
+ModelConfig parse_translation_config(const nlohmann::json& json);
+ModelConfig load_translation_config(const std::string& model_dir);
 
 // The two sides as configurations of a body with its encoding and, of the decoder, causal and cross-attention.
-ModelConfig encoder_side(const TranslationConfig& config);
-ModelConfig decoder_side(const TranslationConfig& config);
+ModelConfig encoder_side(const ModelConfig& config);
+ModelConfig decoder_side(const ModelConfig& config);
 
 inline constexpr const char* kSharedEmbedding = "model.shared.weight";
 inline constexpr const char* kOutputBias = "final_logits_bias";  // [1, V], not trained
 
 // All tensors but those of position encodings, named and shaped as transformers' MarianMTModel has them.
-std::vector<WeightSpec> weight_specs(const TranslationConfig& config);
+std::vector<WeightSpec> translation_weight_specs(const ModelConfig& config);
 // Where a tensor of a body lies: "encoder.layer.0.attention.self.query.weight" of the encoder is
 // "model.encoder.layers.0.self_attn.q_proj.weight".
 struct BodyName {
   std::string in_body, in_file;
 };
 enum class TranslationSide { kEncoder, kDecoder };
-std::vector<BodyName> body_names(const TranslationConfig& config, TranslationSide side);
+std::vector<BodyName> body_names(const ModelConfig& config, TranslationSide side);
 
 }  // namespace rf

@@ -18,11 +18,11 @@ enum class EncodingTensors { kAny, kOfSpecs };
 
 // The tensors of `specs` by name, without buffers that the files lack. Throws Error for a missing tensor, a wrong
 // shape, an unknown name, and copies with other values.
-TensorMap translation_tensors(const CheckpointFiles& files, const TranslationConfig& config,
+TensorMap translation_tensors(const CheckpointFiles& files, const ModelConfig& config,
                               const std::vector<WeightSpec>& specs, EncodingTensors encodings);
 
 // The tensors of a side's body and of its encoding, by the names that a ModelConfig gives them.
-TensorMap side_tensors(const CheckpointFiles& files, const TranslationConfig& config, TranslationSide side);
+TensorMap side_tensors(const CheckpointFiles& files, const ModelConfig& config, TranslationSide side);
 
 // Whether config.json says rf_translation, the encoder-decoders that may need position terms.
 bool is_own_translation(const std::string& model_dir);

@@ -31,9 +31,9 @@ class TranslationModel : public torch::nn::Module {
   // Drawn from torch's default generator: embeddings N(0, 1/d_model), with a row of zeros for padding; matrices uniform
   // with the variance of Glorot and Bengio 2010; the position encodings last. Throws Error for an unsuitable encoding,
   // for example one that needs causal attention in the encoder.
-  explicit TranslationModel(const TranslationConfig& config);
+  explicit TranslationModel(const ModelConfig& config);
 
-  const TranslationConfig& config() const;
+  const ModelConfig& config() const;
   // The weights of model/translation_config.h, then the position encodings' under "position_encoding.encoder." and
   // "position_encoding.decoder.".
   const std::vector<WeightSpec>& weight_specs() const;
