@@ -65,8 +65,8 @@ inline constexpr double kScoreShare = 1;
 // two sides; where the terms of a sum cancel, theirs is left.
 inline constexpr double kLowEps = 1.5;
 inline constexpr double kLowCancels = 0.0005;
-// Gradients of queries and keys subtract from dy.v_s the mean dy.out, whose out is rounded by half an eps: with two keys
-// and 10 values, 0.002 of the terms is left in tiles of AMX.
+// Gradients of queries and keys subtract from dy.v_s the mean dy.out, whose out is rounded by half an eps: with two
+// keys and 10 values, 0.002 of the terms is left in tiles of AMX.
 inline constexpr double kLowRounded = 0.005;
 // What is left of a sum in float64 that is 0, relative to its terms.
 inline constexpr double kVanishes = 1e-12;

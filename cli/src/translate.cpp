@@ -156,7 +156,8 @@ std::function<int()> configure_translate(CLI::App& app, const Common&) {
               "Beams of the search, at most 1024; 1: the most probable token at each step");
   add_default(app, "--length-penalty", options.search.length_penalty,
               "Translations are ranked by log-probability over tokens^penalty");
-  add_default(app, "--max-ratio", options.search.max_ratio, "Tokens of a translation for each token of its line, at most ...");
+  add_default(app, "--max-ratio", options.search.max_ratio,
+              "Tokens of a translation for each token of its line, at most ...");
   add_default(app, "--max-extra", options.search.max_extra, "... and so many more");
   add_default(app, "--max-source", options.max_source,
               "Tokens of a line that are read, its end included; 0: max_position_embeddings of the model. Beyond "

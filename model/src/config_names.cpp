@@ -95,7 +95,8 @@ Architecture parse_architecture(const std::string& name) {
     for (const auto& each : all) listed.push_back(each.name);
     return fmt::format("{}", fmt::join(listed, ", "));
   };
-  fail("config", "architecture must be a class as RoFormerForMaskedLM: one of {}, then one of {}; or BertLMHeadModel, got {}",
+  fail("config",
+       "architecture must be a class as RoFormerForMaskedLM: one of {}, then one of {}; or BertLMHeadModel, got {}",
        names(stems()), names(kHeadNames), io::printable(name));
 }
 

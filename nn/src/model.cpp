@@ -125,7 +125,8 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
       transform_norm = parameters.norm("cls.predictions.transform.LayerNorm");
       decoder = parameters.linear(config.tie_word_embeddings ? prefix + "embeddings.word_embeddings"
                                                              : "cls.predictions.decoder");
-      if (config.tie_word_embeddings && parameters.has("cls.predictions.bias")) decoder.bias = parameters.at("cls.predictions.bias");
+      if (config.tie_word_embeddings && parameters.has("cls.predictions.bias"))
+        decoder.bias = parameters.at("cls.predictions.bias");
       return;
     case Head::kSequenceClassification:
       if (config.family != Family::kBert) {

@@ -10,8 +10,8 @@
 #include "rf/io/printable.h"
 #include "rf/io/utf8.h"
 #include "rf/io/warning.h"
-#include "rf/model/model_types.h"
 #include "rf/model/foreign_models.h"
+#include "rf/model/model_types.h"
 #include "rf/text/decoding_stream.h"
 
 namespace rf::tasks {

@@ -92,7 +92,7 @@ def test_low_precision(family, precision, tmp_path):
         ({"model_type": "mistral", "sliding_window": 32}, "sliding_window must be null or at least .* 64, .*, got 32"),
         (
             {"attention_bias": True},
-            r"LlamaForCausalLM must be in the file, got 12 missing, the first .model.layers.0.self_attn.q_proj.bias. of",
+            r"LlamaForCausalLM must be in the file, got 12 missing, the first .model.layers.0.self_attn.q_proj.bias.",
         ),
         (
             {"intermediate_size": 100},

@@ -165,7 +165,8 @@ def test_bad_arguments(change, message):
 def test_lists_of_other_lengths_are_refused(terms, ranges, requires_grad):
     q = torch.ones(1, 2, 1, 4, requires_grad=requires_grad)
     ids = torch.arange(2)[None]
-    with pytest.raises(ValueError, match=f"{ALL} entries, got {terms}" if terms != ALL else f"10 entries, got {ranges}"):
+    rule = f"{ALL} entries, got {terms}" if terms != ALL else f"10 entries, got {ranges}"
+    with pytest.raises(ValueError, match=rule):
         kernel(q, q, q, ids, ids, None, [None] * terms, [0] * ranges)
 
 

@@ -98,7 +98,7 @@ def test_bare_names_and_bad_files(family, tmp_path):
     with pytest.raises(EngineError, match=gone):
         Engine(tmp_path)
     save_file(weights | {prefix + "encoder.layers.0.more": np.zeros(1, np.float32)}, path)
-    with pytest.raises(EngineError, match="encoder.layers.0.more"):
+    with pytest.raises(EngineError, match=r"encoder\.layers\.0\.more"):
         Engine(tmp_path)
 
 

@@ -33,8 +33,8 @@ struct Input {
                         // tokens before the first of another type are the prefix
   at::Tensor sequence_ids_BT;  // optional, int32, in place of mask_BT: tokens attend within equal values >= 0; -1 is
                                // padding
-  at::Tensor positions_BT;  // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
-                            // with a cache continuing after it
+  at::Tensor positions_BT;     // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
+                               // with a cache continuing after it
   at::Tensor real_positions_BT = {};  // optional, float64 [B,T], instead of positions_BT
   // With add_cross_attention: the states to attend to, [B,S,C], and their mask (like mask_BT). With a cache: only at
   // its first call.

@@ -20,7 +20,8 @@ namespace rf::train {
 
 // The run file, read strictly. Defaults follow fairseq's training of Transformer-base (Ott et al. 2018).
 struct TranslationRunConfig {
-  ModelConfig model = translation_defaults();  // "model": keys of config.json; vocabulary and special tokens come from the tokenizer
+  ModelConfig model =
+      translation_defaults();  // "model": keys of config.json; vocabulary and special tokens come from the tokenizer
   int64_t steps = 100000;
   int64_t max_tokens = 4096;  // of a micro-batch: pairs * longest source or target
   int64_t accumulate = 1;     // micro-batches of a step
