@@ -19,6 +19,7 @@ namespace rf::engine {
 namespace {
 
 constexpr const char* kTranslatorWhere = "translate";
+constexpr int64_t kMostTokens = int64_t{1} << 30;
 constexpr int64_t kFirstCapacity = 64;  // tokens of a sequence; it grows
 
 using Sources = std::span<const std::vector<int32_t>>;
@@ -94,14 +95,12 @@ std::unique_ptr<const Network> load_network(const std::string& model_dir, const 
 
 // The maximum length of a translation, limited by a position table.
 int64_t most_tokens(const Network& network, int64_t source_tokens, const TranslationOptions& options) {
-  constexpr double kMaxTokens = 1 << 30;
   const double by_ratio = std::floor(options.max_ratio * static_cast<double>(source_tokens));
-  const auto most =
-      static_cast<int64_t>(std::clamp(by_ratio + static_cast<double>(options.max_extra), 1.0, kMaxTokens));
+  const auto most = static_cast<int64_t>(
+      std::clamp(by_ratio + static_cast<double>(options.max_extra), 1.0, static_cast<double>(kMostTokens)));
   const int64_t rows = network.config.max_position_embeddings;
   if (most <= rows) return most;
   try {
-    network.encoder.check_length(most);
     network.decoder.check_length(most);
   } catch (const Error&) {
     return rows;
@@ -129,7 +128,8 @@ class BatchSearch {
     std::iota(cross_lists_.rows.begin(), cross_lists_.rows.end(), int64_t{0});
     cross_ = {.keys_values = keys_values_.get(), .tokens = std::ssize(sources.ids), .lists = &cross_lists_};
     const int64_t longest = *std::ranges::max_element(limits), sequences = std::ssize(limits) * options.beams;
-    if (network.decoder.may_share_rows(longest)) {
+    // Of the model, not of the batch, whose limits must not change bits.
+    if (network.decoder.may_share_rows(kMostTokens)) {
       cache_ = std::make_unique<SharedRows>(network.decoder.shared_shape(sequences));
     } else {
       cache_ = network.decoder.make_cache(sequences, std::min(kFirstCapacity, longest));

@@ -120,7 +120,7 @@ void check_config(const ModelConfig& config, std::string_view where) {
     fail(where, "layer_norm_eps must be above 0, got {}", config.layer_norm_eps);
   if (!(config.initializer_range >= 0.0 && std::isfinite(config.initializer_range)))
     fail(where, "initializer_range must be at least 0, got {}", config.initializer_range);
-  check_heads(config, where);
+  if (!config.is_foreign()) check_heads(config, where);
   check_family(config, where);
   check_task(config, where);
   check_prefix_lm(config, where);

@@ -193,6 +193,16 @@ std::string read_type(const Reader& reader, std::string_view where, ModelConfig&
   return type;
 }
 
+void read_architectures(const Reader& reader, ModelConfig& config) {
+  const json* const value = reader.find("architectures");
+  if (value == nullptr || value->is_null()) return;
+  if (!value->is_array()) reader.reject("architectures", "a list of class names", *value);
+  for (const json& name : *value) {
+    if (!name.is_string()) reader.reject("architectures", "a list of class names", *value);
+    config.architectures.push_back(name.get<std::string>());
+  }
+}
+
 void read_words(const Reader& reader, UnknownKeys unknown, ModelConfig& config) {
   if (const json* value = reader.find("hidden_act")) {
     const auto activation = value->is_string() ? activation_of_name(value->get<std::string>()) : std::nullopt;
@@ -203,13 +213,7 @@ void read_words(const Reader& reader, UnknownKeys unknown, ModelConfig& config) 
   reader.read_or_null("problem_type", config.problem_type);
   reader.read_or_null("classifier_pooling", config.classifier_pooling);
   reader.read_or_null("classifier_activation", config.classifier_activation);
-  if (const json* value = reader.find("architectures"); value != nullptr && !value->is_null()) {
-    if (!value->is_array()) reader.reject("architectures", "a list of class names", *value);
-    for (const json& name : *value) {
-      if (!name.is_string()) reader.reject("architectures", "a list of class names", *value);
-      config.architectures.push_back(name.get<std::string>());
-    }
-  }
+  read_architectures(reader, config);
   const json* const summary = reader.find("summary_type");
   const bool is_known = summary != nullptr && (*summary == "first" || *summary == "last");
   if (reads_summary(config, unknown) || (is_known && config.family != Family::kBert))
@@ -294,8 +298,7 @@ void add_labels(const ModelConfig& config, json& object) {
 void read_foreign_head(const json& object, std::string_view where, ModelConfig& config) {
   const Reader reader(object, where);
   reader.read_or_null("problem_type", config.problem_type);
-  if (const json* value = reader.find("architectures"); value != nullptr && value->is_array() && !value->empty())
-    config.architectures = value->get<std::vector<std::string>>();
+  read_architectures(reader, config);
   read_labels(reader, where, config);
 }
 
@@ -313,15 +316,26 @@ ModelConfig load_config(const std::string& model_dir) {
 
 namespace {
 
-// The file of another library, with what training changes in it.
+// The file of another library, with what training changes in it. Throws Error for changes that it cannot hold.
 json foreign_json(const ModelConfig& config) {
-  json object = io::parse_json(config.foreign_config, "config");
+  json object = io::parse_json(config.foreign_config.text, "config");
   for (const char* key : {"id2label", "label2id", "num_labels", "problem_type"}) object.erase(key);
   add_labels(config, object);
   if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
   object["architectures"] = config.architectures;
+  object["vocab_size"] = config.vocab_size;
   object["dtype"] = "float32";
   object.erase("torch_dtype");
+  ModelConfig written = parse_foreign_config(object, "config");
+  written.block.fused_qkv = config.block.fused_qkv;
+  written.problems = config.problems;  // which name the file
+  if (written != config) {
+    fail("config",
+         "of a {}, training may change the head, its labels, problem_type and vocab_size, got another change, such as "
+         "of "
+         "the position encoding, is_decoder or classifier_pooling, which its config.json cannot hold",
+         config.foreign_type);
+  }
   return object;
 }
 

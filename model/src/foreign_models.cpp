@@ -129,9 +129,14 @@ void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config)
 // Layers with a window: all, or those that layer_types or max_window_layers (28) names.
 bool has_windows(const json& object, const Keys& keys, Windows windows, int64_t layers) {
   if (windows != Windows::kSwitched) return windows == Windows::kAll;
+  const json* const types = keys.list("layer_types");
+  const auto known = [](const json& type) { return type == "full_attention" || type == "sliding_attention"; };
+  if (types != nullptr && (std::ssize(*types) != layers || !std::ranges::all_of(*types, known))) {
+    fail(keys.file(), "layer_types must be full_attention or sliding_attention for each of the {} layers, got {}",
+         layers, shown(*types));
+  }
   if (!keys.boolean("use_sliding_window", false)) return false;
-  if (const json* types = keys.list("layer_types"); types != nullptr)
-    return std::ranges::find(*types, json("sliding_attention")) != types->end();
+  if (types != nullptr) return std::ranges::find(*types, json("sliding_attention")) != types->end();
   constexpr int64_t kFullLayers = 28;
   return layers > (given(object, "max_window_layers") == nullptr
                        ? kFullLayers
@@ -139,8 +144,9 @@ bool has_windows(const json& object, const Keys& keys, Windows windows, int64_t 
 }
 
 void check_window(const json& object, const Keys& keys, const ModelFamily& family, const ModelConfig& config) {
+  const bool windows = has_windows(object, keys, family.windows, config.num_hidden_layers);
   const json* window = given(object, "sliding_window");
-  if (window == nullptr || !has_windows(object, keys, family.windows, config.num_hidden_layers)) return;
+  if (window == nullptr || !windows) return;
   if (!window->is_number_integer() || *window < config.max_position_embeddings) {
     fail(keys.file(),
          "sliding_window must be null or at least max_position_embeddings, {}, since windows are not computed, got {} "
@@ -305,21 +311,6 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   return config;
 }
 
-// The options of the encoding `rope` for the rotation of a report. given: rope_parameters or rope_scaling; else null.
-EncodingConfig rope_encoding(const Rotation& rotation, const json* given) {
-  json options = {{"layout", name(*rotation.layout)}};
-  const RopeSpec& spec = *rotation.spec;
-  if (spec.type == RopeType::kDefault) {
-    options["rope_theta"] = spec.theta;
-    if (spec.rotary_dim != spec.head_dim)
-      options["partial_rotary_factor"] = static_cast<double>(spec.rotary_dim) / static_cast<double>(spec.head_dim);
-  } else {
-    options["rope_parameters"] = *given;
-    options["rope_parameters"]["rope_theta"] = spec.theta;
-  }
-  return {.type = "rope", .options = options.dump()};
-}
-
 }  // namespace
 
 bool is_foreign_encoder(const json& object) {
@@ -339,15 +330,18 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   config.attention_probs_dropout_prob = keys.number("attention_probs_dropout_prob", 0, kDropoutRange);
   config.initializer_range = keys.number("initializer_range", config.initializer_range, {0, 1e3});
   config.pad_token_id = keys.integer({"pad_token_id"}, 0, config.vocab_size - 1);
-  config.foreign_config = file.dump();
+  if (given(object, "classifier_dropout") != nullptr)
+    config.classifier_dropout = keys.number("classifier_dropout", 0, kDropoutRange);
+  config.foreign_config.text = file.dump();
   const RotaryReport report = report_of_object(object, where);
   read_rotation(report, where, config);
-  const json* const dictionary = given(object, "rope_parameters");
-  config.position_encodings = {
-      rope_encoding(report.rotations[0], dictionary != nullptr ? dictionary : given(object, "rope_scaling"))};
+  const json options = {{"layout", name(config.rotation->layout)},
+                        {"rope_parameters", rope_parameters(config.rotation->spec)}};
+  config.position_encodings = {{.type = "rope", .options = options.dump()}};
   check_unread_keys(file, where, family, config);
   config.rotation.reset();
   read_foreign_head(object, where, config);
+  check_config(config, where);
   return config;
 }
 

@@ -148,7 +148,7 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   const c10::NoGradGuard no_grad;
   const CheckpointFiles checkpoint(model_dir, "load_model");
   ModelConfig config = given;
-  config.block.fused_qkv = BlockSpec::Fused::kNone;
+  config.block.fused_qkv = BlockSpec::Fused::kNone;  // the file's projections are listed one by one
   ListedTensors list = list_tensors(checkpoint, config, head);
   std::vector<NamedShape> named_by_transformers;
   std::copy_if(list.shapes.begin(), list.shapes.end(), std::back_inserter(named_by_transformers),

@@ -178,9 +178,11 @@ at::Tensor Model::Impl::pooled(const at::Tensor& read_BC) const {
 
 Model::Model(const ModelConfig& config, Head head) : Model(config, head, nullptr, {}) {}
 
-Model::Model(const ModelConfig& config, Head head, std::shared_ptr<Encoding> encoding,
+Model::Model(const ModelConfig& given, Head head, std::shared_ptr<Encoding> encoding,
              std::vector<std::shared_ptr<LinearAttention>> linear)
     : impl_(std::make_shared<Impl>()) {
+  ModelConfig config = given;
+  config.block.fused_qkv = BlockSpec::Fused::kNone;  // a matter of files
   impl_->config = config;
   impl_->head = head;
   for (const WeightSpec& spec : rf::weight_specs(config, head)) {

@@ -89,6 +89,9 @@ class ModelFiles {
                         {"rotary_value", config_.rotary_value},
                         {"num_labels", config_.num_labels},
                         {"is_decoder", config_.is_decoder},
+                        {"head_dim", config_.head_dim()},
+                        {"max_position_embeddings", config_.max_position_embeddings},
+                        {"hidden_act", std::string(name_of_activation(config_.hidden_act))},
                         {"layer_norm_eps", config_.layer_norm_eps}};
     return text_of({{"config", to_json(config_)},
                     {"sizes", sizes},  // that transformers' configurations may lack

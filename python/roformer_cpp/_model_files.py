@@ -60,7 +60,7 @@ class ModelFiles:
 
     @property
     def head_dim(self) -> int:
-        return self.config["hidden_size"] // self.config["num_attention_heads"]
+        return self.config["head_dim"]
 
     def has(self, name: str) -> bool:
         return name in self._names or self._joined(name)[0] in self._names

@@ -1,5 +1,6 @@
 """Encoders of other libraries beside transformers: in the engine, in a module for training, and exported to ONNX."""
 
+import copy
 import json
 
 import numpy as np
@@ -9,10 +10,12 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
+from cli_support import refused
 from engine_case import assert_close, change_config
 from foreign_encoders import CASES, FAMILIES, SIZES, make_encoder
 from onnx_case import kept, oracle_outputs, padded, run
 from rf_engine import Engine, EngineError
+from saved_model_makers import with_word_pieces
 
 LENGTHS = (1, 13, 7, 40)
 
@@ -110,6 +113,10 @@ def test_bare_names_and_bad_files(family, tmp_path):
         ({"num_attention_heads": 5}, "48, is not a multiple|must be a multiple|must have the shape"),
         ({"hidden_act": "spiral"}, 'hidden_act must be .*, got "?spiral'),
         ({"sliding_window": 8}, "sliding_window must be"),
+        ({"architectures": [3]}, "architectures must be a list of class names"),
+        ({"problem_type": "nope"}, "problem_type must be"),
+        ({"id2label": None, "label2id": None, "num_labels": 1 << 40}, "num_labels must be"),
+        ({"classifier_dropout": 7.0}, "classifier_dropout must be"),
         ({"is_decoder": True}, "is_decoder must be"),
     ],
 )
@@ -132,3 +139,54 @@ def test_fine_tuned_head(family, tmp_path):
     oracle = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
     row = rows_of()[-1]
     assert_close(Engine(tmp_path / "saved").logits([row]).reshape(-1), theirs_of(oracle, row).reshape(-1))
+
+
+ROTATIONS = {
+    "both dictionaries": {"rope_scaling": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0}},
+    "the training length at the top": {
+        "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1000.0},
+        "original_max_position_embeddings": 16,
+    },
+    "llama3": {
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+            "rope_theta": 1000.0,
+        }
+    },
+    "wide heads": {"head_dim": 16},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rotation", ROTATIONS)
+def test_rotations(family, rotation, tmp_path):
+    """As transformers reads the file, in the engine, in a module and in ONNX."""
+    changes = ROTATIONS[rotation]
+    sizes = {key: value for key, value in changes.items() if key == "head_dim"}
+    make_encoder(family, "Model", tmp_path, **sizes)
+    change_config(tmp_path, **changes)
+    oracle = transformers.AutoModel.from_pretrained(tmp_path).eval()
+    row = rows_of()[-1]
+    theirs = theirs_of(oracle, row)
+    assert_close(Engine(tmp_path).hidden([row]), theirs)
+    model = roformer_cpp.load_model(tmp_path)
+    for each in (model, copy.deepcopy(model)):
+        assert_close(each(torch.tensor(row)[None].long())["hidden"][0].detach().numpy(), theirs)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+    batch = padded([row], [[0] * len(row)])
+    assert_close(run(tmp_path / "model.onnx", *batch)["last_hidden_state"][0], theirs)
+
+
+def test_changes_that_the_file_cannot_hold(tmp_path):
+    make_encoder("nomic_bert", "ForMaskedLM", tmp_path / "given", vocab_size=64)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n')
+    options = ["--task", "classification", "--train", rows, "--valid", rows, "--classifier-pooling", "mean"]
+    with_word_pieces(tmp_path / "given", None)
+    error = refused("finetune", "--model", tmp_path / "given", *options, "--output", tmp_path / "out")
+    assert "which its config.json cannot hold" in error

@@ -232,6 +232,7 @@ std::shared_ptr<nn::Model> initial_model(const FinetuneOptions& options, const t
   ModelConfig config = load_config(options.model_dir);
   task.set_outputs(config);
   if (!options.classifier_pooling.empty()) config.classifier_pooling = options.classifier_pooling;
+  static_cast<void>(to_json(config));  // its rules, before hours of training
   const nn::SeedScope drawn(seed);
   return nn::load_model(options.model_dir, config, task.head(), at::kFloat, FreshHead::kAllowed);
 }

@@ -38,7 +38,7 @@ ModelFamily nomic_bert() {
           .eps = 1e-12,
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0})",
           .keys = {"head_dim", "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range",
-                   "pad_token_id", "problem_type", "id2label", "label2id", "num_labels"}};
+                   "pad_token_id", "classifier_dropout", "problem_type", "id2label", "label2id", "num_labels"}};
 }
 
 }  // namespace rf

@@ -25,6 +25,8 @@ def change_layout(files: ModelFiles, tensors: dict[str, Stored], layout: str) ->
     encoding = _rotation(files)
     if encoding["layout"] == layout:
         return False
+    if files.written_config["model_type"] not in ("roformer", "roformer_v2", "rf_encoder"):
+        raise ValueError(f"[convert] a {files.written_config['model_type']} cannot name another layout, got {layout!r}")
     head_dim, heads = files.head_dim, files.config["num_attention_heads"]
     places = order(encoding["rotary_dim"], head_dim, layout)
     rows = (np.arange(heads)[:, None] * head_dim + places).ravel()

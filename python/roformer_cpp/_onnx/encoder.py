@@ -78,7 +78,8 @@ class Encoder:
             sides = (self.linear(x, f"{name}.attention.self.{side}") for side in ("query", "key", "value"))
             q, k, v = map(self._heads, sides)
             out = graph.op("Transpose", self.attention.layer(number, q, k, v), perm=[0, 2, 1, 3])
-            out = self.linear(graph.reshape(out, 0, 0, self.config["hidden_size"]), f"{name}.attention.output.dense")
+            width = self.config["num_attention_heads"] * self.files.head_dim
+            out = self.linear(graph.reshape(out, 0, 0, width), f"{name}.attention.output.dense")
             x = self.norm(graph.op("Add", out, x), f"{name}.attention.output.LayerNorm")
         with graph.scope("feed_forward"):
             gate, up = f"{name}.intermediate.gate", f"{name}.intermediate.dense"

@@ -60,6 +60,7 @@ Head head_of_architecture(const std::string& architecture);
 enum class NormKind { kLayer, kRms };  // norm_type "layer_norm" and "rms_norm"
 
 enum class Activation { kGelu, kGeluTanh, kRelu, kSilu, kTanh };  // kGelu is the exact, erf form (R-HF-06)
+std::string_view name_of_activation(Activation activation);       // as config.json has it
 
 // How the layers of a model are built, all alike.
 struct BlockSpec {
@@ -120,6 +121,12 @@ struct DecoderSide {
   bool operator==(const DecoderSide&) const = default;
 };
 
+// A file as it was read; the other members of a ModelConfig say what it means.
+struct ForeignConfig {
+  std::string text;
+  bool operator==(const ForeignConfig&) const { return true; }
+};
+
 // Defaults are as in transformers' RoFormerConfig; for the family kBert, parse_config uses the defaults of BertConfig.
 struct ModelConfig {
   Family family = Family::kRoFormer;
@@ -166,7 +173,7 @@ struct ModelConfig {
 
   // ---- Of a model of another library (model/src/families); empty otherwise.
   std::string foreign_type;                // its model_type, or the general.architecture of its GGUF file
-  std::string foreign_config;              // its config.json, which to_json() writes back with the head's keys
+  ForeignConfig foreign_config;            // its config.json, which to_json() writes back with the keys that may change
   std::optional<RotarySettings> rotation;  // of a decoder, in place of position_encodings
   std::vector<int32_t> stop_ids;           // tokens that end a text
   std::vector<std::string> problems;       // contradictions between files, one sentence each
