@@ -370,7 +370,10 @@ BAD = [
     ({"key_exponents": EXPONENTS}, "feature_map must be RF_FEATURES_GIVEN"),
     ({"cu_seqlens_q": ENDS}, "cu_seqlens_q and cu_seqlens_k must be given together, got cu_seqlens_q alone"),
     ({"cu_seqlens_q": ENDS.float(), "cu_seqlens_k": ENDS}, r"cu_seqlens_q must be int32 or int64 \[sequences \+ 1\]"),
-    ({"cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS[:1]}, r"must have the shape of cu_seqlens_q, \[2\], got \[1\]"),
+    (
+        {"cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS[:1]},
+        r"cu_seqlens_k must have the shape of cu_seqlens_q, \[2\], got \[1\]",
+    ),
     ({"cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS}, "batch must be 1 with packed sequences, got 2"),
 ]
 
