@@ -146,8 +146,6 @@ class Encoder {
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls have.
   rf_attention_args attention_args(const void* qkv, void* out) const;
-  // Rotates the first heads of rows of queries, keys and values, in place.
-  void rotate(const rf_attention_args& terms, int64_t tokens, int64_t heads, void* x) const;
   // Those of attention within the sequences of a call.
   rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
                                 void* out) const;

@@ -54,27 +54,6 @@ void Encoder::cross_attention(int64_t layer, const EncoderInput& input, void* x,
   block.cross_norm(dtype_, tokens, wide, x, x);
 }
 
-void Encoder::rotate(const rf_attention_args& terms, int64_t tokens, int64_t heads, void* x) const {
-  rf_rope_rows_args args = {};
-  args.struct_size = sizeof args;
-  args.dtype = dtype_;
-  args.layout = terms.layout;
-  args.direction = RF_ROPE_FORWARD;
-  args.batch = 1;
-  args.tokens = tokens;
-  args.heads = heads;
-  args.head_dim = config_.head_dim();
-  args.x = args.y = x;
-  args.x_stride_t = args.y_stride_t = qkv_width();
-  args.x_stride_b = args.y_stride_b = tokens * qkv_width();
-  args.x_stride_h = args.y_stride_h = config_.head_dim();
-  args.num_freqs = terms.query.pairs;
-  args.cos = terms.query.cos;
-  args.sin = terms.query.sin;
-  args.row_stride_t = terms.query.pairs;
-  check_status(rf_rope_rotate(&args));
-}
-
 bool Encoder::may_share_rows(int64_t tokens) const {
   if (linear_ || position_->changes_within(tokens)) return false;
   const int64_t first = 0, cu_seqlens[] = {0, 1};
@@ -114,9 +93,13 @@ void* Encoder::extend_shared(const Extension& input, const EncoderInput& tokens,
     // Queries, keys and values are those of this call.
     auto* const parts = static_cast<char*>(const_cast<void*>(qkv));
     rf_attention_args terms = {};
+    terms.head_dim = config_.head_dim();
     position_->set_terms(layer, work.rows, terms);
     const int64_t rotated = terms.query.cos == nullptr ? 0 : terms.value.cos == nullptr ? 2 : 3;
-    if (rotated > 0) rotate(terms, input.tokens(), rotated * config_.num_attention_heads, parts);
+    if (rotated > 0) {
+      rotate_rows(dtype_, terms, terms.query, input.tokens(), rotated * config_.num_attention_heads, qkv_width(),
+                  parts);
+    }
     parallel_for(input.tokens(), input.tokens() > 256, [&](int64_t t) {
       std::memcpy(cache.at(layer, first_row + t), parts + (t * 3 + 1) * width * element,
                   static_cast<size_t>(2 * width * element));

@@ -8,6 +8,7 @@
 #include "parallel_for.h"
 #include "rf/io/error.h"
 #include "rf/io/half.h"
+#include "rf/rope.h"
 #include "status.h"
 
 namespace rf::engine {
@@ -168,6 +169,27 @@ void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64
 
 void add(rf_dtype dtype, int64_t count, const void* x, void* y) {
   update(dtype, count, count > kParallelElements, x, y, [](float sum, float value) { return sum + value; });
+}
+
+void rotate_rows(rf_dtype dtype, const rf_attention_args& terms, const rf_attention_rotation& rotation, int64_t tokens,
+                 int64_t heads, int64_t stride, void* x) {
+  rf_rope_rows_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = dtype;
+  args.layout = terms.layout;
+  args.direction = RF_ROPE_FORWARD;
+  args.batch = 1;
+  args.tokens = tokens;
+  args.heads = heads;
+  args.head_dim = terms.head_dim;
+  args.x = args.y = x;
+  args.x_stride_t = args.y_stride_t = stride;
+  args.x_stride_b = args.y_stride_b = tokens * stride;
+  args.x_stride_h = args.y_stride_h = terms.head_dim;
+  args.num_freqs = args.row_stride_t = rotation.pairs;
+  args.cos = rotation.cos;
+  args.sin = rotation.sin;
+  check_status(rf_rope_rotate(&args));
 }
 
 void note_largest(int64_t rows, const float* x, std::vector<float>& largest) {

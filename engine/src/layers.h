@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "rf/attention.h"
 #include "rf/engine/precision.h"
 #include "rf/linear.h"
 #include "rf/model/config.h"
@@ -79,6 +80,11 @@ void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64
 
 // y = y + x
 void add(rf_dtype dtype, int64_t count, const void* x, void* y);
+
+// Rotates rows x [tokens, heads, head_dim] in place, whose tokens are `stride` apart, by a rotation of one row for each
+// token.
+void rotate_rows(rf_dtype dtype, const rf_attention_args& terms, const rf_attention_rotation& rotation, int64_t tokens,
+                 int64_t heads, int64_t stride, void* x);
 
 // largest[t] = max(largest[t], |x[r][t]|) over all rows.
 void note_largest(int64_t rows, const float* x, std::vector<float>& largest);

@@ -219,23 +219,7 @@ void copy_rows(const rf_attention_args& call, const void* from, std::vector<floa
 }
 
 void rotate(const rf_attention_args& call, const rf_attention_rotation& rotation, float* x) {
-  rf_rope_rows_args args = {};
-  args.struct_size = sizeof args;
-  args.dtype = RF_F32;
-  args.layout = call.layout;
-  args.direction = RF_ROPE_FORWARD;
-  args.batch = 1;
-  args.tokens = call.queries;
-  args.heads = call.heads;
-  args.head_dim = call.head_dim;
-  args.x = args.y = x;
-  args.x_stride_h = args.y_stride_h = call.head_dim;
-  args.x_stride_t = args.y_stride_t = call.heads * call.head_dim;
-  args.x_stride_b = args.y_stride_b = args.x_stride_t * call.queries;
-  args.num_freqs = args.row_stride_t = rotation.pairs;
-  args.cos = rotation.cos;
-  args.sin = rotation.sin;
-  check_status(rf_rope_rotate(&args));
+  rotate_rows(RF_F32, call, rotation, call.queries, call.heads, call.heads * call.head_dim, x);
 }
 
 const void* from_row(rf_dtype dtype, const void* rows, int64_t elements) {
