@@ -48,10 +48,10 @@ const ModelFamily& family_of(const ModelConfig& config) {
   return found != nullptr ? *found : *find_family(&ModelFamily::gguf, config.foreign_type);
 }
 
-std::string known_names(std::string_view ModelFamily::*name) {
+std::string gguf_architectures() {
   std::vector<std::string_view> names;
   for (const ModelFamily& each : model_families()) {
-    if (!(each.*name).empty()) names.push_back(each.*name);
+    if (!each.gguf.empty()) names.push_back(each.gguf);
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -214,20 +214,16 @@ Activation read_activation(const Keys& keys, const ModelFamily& family) {
 
 // ---- Names of tensors.
 
-struct Place {
-  std::string_view layer;  // "" where the pattern has no {}
-};
-
-// Where `name` is `pattern` with a number for {}: that number.
-std::optional<Place> place_in(std::string_view pattern, std::string_view name) {
+// Where `name` is `pattern` with a number for {}: that number, or "" for a pattern without {}.
+std::optional<std::string_view> layer_in(std::string_view pattern, std::string_view name) {
   const size_t at = pattern.find("{}");
-  if (at == std::string_view::npos) return name == pattern ? std::optional(Place{}) : std::nullopt;
+  if (at == std::string_view::npos) return name == pattern ? std::optional<std::string_view>("") : std::nullopt;
   const std::string_view before = pattern.substr(0, at), after = pattern.substr(at + 2);
   if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after))
     return std::nullopt;
   const std::string_view layer = name.substr(before.size(), name.size() - before.size() - after.size());
   const bool number = std::ranges::all_of(layer, [](char c) { return c >= '0' && c <= '9'; });
-  return number ? std::optional(Place{layer}) : std::nullopt;
+  return number ? std::optional(layer) : std::nullopt;
 }
 
 std::string with_layer(std::string_view pattern, std::string_view layer) {
@@ -247,9 +243,8 @@ std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleNam
   if (dot == std::string_view::npos) return "";
   const std::string_view module = name.substr(0, dot), part = name.substr(dot);
   for (const ModuleName& row : rows) {
-    const std::optional<Place> place = place_in(row.*from, module);
-    if (!place || (row.*to).empty()) continue;
-    return with_layer(row.*to, place->layer).append(part);
+    const std::optional<std::string_view> layer = layer_in(row.*from, module);
+    if (layer && !(row.*to).empty()) return with_layer(row.*to, *layer).append(part);
   }
   return "";
 }
@@ -336,7 +331,7 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   const RotaryReport report = report_of_object(object, where);
   read_rotation(report, where, config);
   const json options = {{"layout", name(config.rotation->layout)},
-                        {"rope_parameters", rope_parameters(config.rotation->spec)}};
+                        {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
   config.position_encodings = {{.type = "rope", .options = options.dump()}};
   check_unread_keys(file, where, family, config);
   config.rotation.reset();
@@ -371,8 +366,8 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
   const std::string type = keys.text("general.architecture");
   const ModelFamily* family = find_family(&ModelFamily::gguf, type);
   if (family == nullptr) {
-    fail(path, "general.architecture must be {}, whose blocks this program has, got {}",
-         known_names(&ModelFamily::gguf), type.empty() ? "none" : io::printable(type));
+    fail(path, "general.architecture must be {}, whose blocks this program has, got {}", gguf_architectures(),
+         type.empty() ? "none" : io::printable(type));
   }
   const auto key = [&](const char* name) { return fmt::format("{}.{}", type, name); };
   if (const int64_t experts = keys.integer({key("expert_count").c_str()}, 0, kMaxExtent); experts > 0)

@@ -368,29 +368,4 @@ RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length) {
   return theta;
 }
 
-json rope_parameters(const RopeSpec& spec) {
-  const json values = {{"factor", spec.factor},
-                       {"attention_factor", spec.attention_factor},
-                       {"original_max_position_embeddings", spec.trained_length},
-                       {"beta_fast", spec.beta_fast},
-                       {"beta_slow", spec.beta_slow},
-                       {"truncate", spec.truncate},
-                       {"low_freq_factor", spec.low_freq_factor},
-                       {"high_freq_factor", spec.high_freq_factor},
-                       {"clip_low_n", spec.clip_low_n},
-                       {"short_factor", spec.short_factor},
-                       {"long_factor", spec.long_factor}};
-  json parameters = {{"rope_type", name(spec.type)}, {"rope_theta", spec.theta}};
-  const int64_t rotated = spec.type == RopeType::kProportional ? 2 * spec.rotating_pairs : spec.rotary_dim;
-  if (rotated != spec.head_dim)
-    parameters["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(spec.head_dim);
-  const RopeTypeKeys& keys = row_of(spec.type);
-  for (const auto& names : {keys.required, keys.optional}) {
-    for (const std::string& key : names) {
-      if (values.contains(key)) parameters[key] = values[key];
-    }
-  }
-  return parameters;
-}
-
 }  // namespace rf

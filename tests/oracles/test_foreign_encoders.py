@@ -157,6 +157,16 @@ ROTATIONS = {
             "rope_theta": 1000.0,
         }
     },
+    "longrope": {
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "short_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 3.5],
+            "long_factor": [2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+            "rope_theta": 1000.0,
+        }
+    },
     "wide heads": {"head_dim": 16},
 }
 
@@ -177,6 +187,10 @@ def test_rotations(family, rotation, tmp_path):
     model = roformer_cpp.load_model(tmp_path)
     for each in (model, copy.deepcopy(model)):
         assert_close(each(torch.tensor(row)[None].long())["hidden"][0].detach().numpy(), theirs)
+    if rotation == "longrope":  # frequencies that depend on the length
+        with pytest.raises(ValueError, match="length"):
+            roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+        return
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
     batch = padded([row], [[0] * len(row)])
     assert_close(run(tmp_path / "model.onnx", *batch)["last_hidden_state"][0], theirs)

@@ -217,6 +217,8 @@ class ParametersReader {
       fail(shape_.file, "{}", text);
     }
     rotation_.spec->head_dim = shape_.head_size;
+    if (shape_.share && *shape_.share != 1) dictionary_["partial_rotary_factor"] = *shape_.share;
+    rotation_.parameters = dictionary_.dump();
   }
 
   // Keys that llama.cpp's converter (conversion/base.py) does not write to a GGUF file.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,9 +68,6 @@ struct RopeShape {
 // precision ("exact" or "float32") of `options`. Throws Error, naming key and value, for a key that the rope_type does
 // not use or lacks, for both dictionaries together, for one key with two values, and for values out of range.
 RopeSpec read_rope_spec(io::StrictObject& options, const RopeShape& shape);
-
-// The dictionary rope_parameters that read_rope_spec() reads as `spec`, but for its precision and mrope_section.
-nlohmann::json rope_parameters(const RopeSpec& spec);
 
 // theta_i = hi[i] + lo[i], i < R/2.
 struct RopeFrequencies {

@@ -38,6 +38,7 @@ struct Rotation {
   double base = 0;
   std::string scaling = "default";  // the type as its file names it
   std::optional<RopeSpec> spec;     // nullopt if it cannot be computed; a finding says why
+  std::string parameters;           // JSON: rope_parameters that read_rope_spec() reads as the spec
   std::vector<double> frequencies;  // [R/2] radians per position, within the training length
   // The frequencies of the longest sequence, if they differ.
   std::vector<double> longest_frequencies;
