@@ -28,20 +28,22 @@ bool same(const io::TensorView& a, const io::TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && std::ranges::equal(a.data, b.data);
 }
 
-// Finds the shared embedding under any of its names in a file; all copies must be equal.
+// The first name of the shared embedding in a file.
 std::string name_of_embedding(const CheckpointFiles& files) {
-  std::string first;
+  const auto* const found =
+      std::ranges::find_if(kEmbeddingNames, [&](const char* name) { return files.tensors().contains(name); });
+  if (found == kEmbeddingNames.end())
+    fail("load_model", "{} must be in the file, got no tensor of this name", kSharedEmbedding);
+  return *found;
+}
+
+// All copies of the shared embedding must be equal.
+void check_copies(const CheckpointFiles& files, const std::string& embedding) {
   for (const char* name : kEmbeddingNames) {
-    if (!files.tensors().contains(name)) continue;
-    if (first.empty()) {
-      first = name;
-    } else if (!same(files.at(first), files.at(name))) {
-      fail("load_model", "{} must equal {}, since source, target and output share one matrix, got other values", name,
-           first);
-    }
+    if (name == embedding || !files.tensors().contains(name) || same(files.at(embedding), files.at(name))) continue;
+    fail("load_model", "{} must equal {}, since source, target and output share one matrix, got other values", name,
+         embedding);
   }
-  if (first.empty()) fail("load_model", "{} must be in the file, got no tensor of this name", kSharedEmbedding);
-  return first;
 }
 
 bool holds_sinusoids(const io::TensorView& view, int64_t width) {
@@ -73,6 +75,7 @@ const char* name_of_side(TranslationSide side) { return side == TranslationSide:
 TensorMap translation_tensors(const CheckpointFiles& files, const ModelConfig& config,
                               const std::vector<WeightSpec>& specs, EncodingTensors encodings) {
   const std::string type = model_type(config), embedding = name_of_embedding(files);
+  check_copies(files, embedding);
   TensorMap tensors;
   std::set<std::string> known(kEmbeddingNames.begin(), kEmbeddingNames.end());
   known.insert(kSinusoidNames.begin(), kSinusoidNames.end());
@@ -100,10 +103,10 @@ TensorMap translation_tensors(const CheckpointFiles& files, const ModelConfig& c
 }
 
 TensorMap side_tensors(const CheckpointFiles& files, const ModelConfig& config, TranslationSide side) {
+  const std::string embedding = name_of_embedding(files);
   TensorMap tensors;
   for (const BodyName& each : body_names(config, side))
-    tensors.emplace(each.in_body,
-                    &files.at(each.in_file == kSharedEmbedding ? name_of_embedding(files) : each.in_file));
+    tensors.emplace(each.in_body, &files.at(each.in_file == kSharedEmbedding ? embedding : each.in_file));
   const std::string prefix = fmt::format("{}{}.", kEncodingPrefix, name_of_side(side));
   for (const auto& [name, view] : files.tensors()) {
     if (name.starts_with(prefix)) tensors.emplace(kEncodingPrefix + name.substr(prefix.size()), view);
