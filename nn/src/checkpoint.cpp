@@ -92,25 +92,24 @@ struct ListedTensors {
 
 // The projections that the file joins, one by one.
 void list_projections(const ModelConfig& config, Head head, ListedTensors& list) {
-  std::vector<NamedShape> parts;
-  for (const NamedShape& tensor : list.shapes) {
+  std::vector<NamedShape> shapes;
+  for (NamedShape& tensor : list.shapes) {
     const std::string name = name_in_model(config, head, tensor.name);
     const size_t at = name.find(kJoinedProjections);
-    if (at == std::string::npos || tensor.shape.empty() || tensor.shape[0] % 3 != 0) continue;
+    if (at == std::string::npos || tensor.shape.empty() || tensor.shape[0] % 3 != 0) {
+      shapes.push_back(std::move(tensor));
+      continue;
+    }
     const std::string part = name.substr(at + std::strlen(kJoinedProjections));
-    std::vector<int64_t> shape = tensor.shape;
-    shape[0] /= 3;
+    tensor.shape[0] /= 3;
     for (int64_t i = 0; i < 3; ++i) {
       const std::string listed = fmt::format("{}.attention.self.{}.{}", name.substr(0, at), kProjections[i], part);
-      parts.push_back({listed, shape});
+      shapes.push_back({listed, tensor.shape});
       list.stored_as[listed] = tensor.name;
       list.third[listed] = i;
     }
   }
-  std::erase_if(list.shapes, [&](const NamedShape& tensor) {
-    return std::ranges::any_of(parts, [&](const NamedShape& part) { return list.in_file(part.name) == tensor.name; });
-  });
-  list.shapes.insert(list.shapes.end(), parts.begin(), parts.end());
+  list.shapes = std::move(shapes);
 }
 
 ListedTensors list_tensors(const CheckpointFiles& checkpoint, const ModelConfig& config, Head head) {
