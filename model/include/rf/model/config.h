@@ -71,13 +71,39 @@ struct BlockSpec {
   bool parallel = false;        // with pre_norm: attention and feed-forward network both read the layer's input (GPT-J)
   bool gated = false;           // down(act(gate(x)) * up(x)) (Shazeer 2020, arXiv 2002.05202); else down(act(up(x)))
   bool query_key_norm = false;  // an RMS norm of each query and key before the rotation (Qwen3)
+  bool norm_plus_one = false;   // norms multiply by 1 + weight (Gemma)
+  bool post_norm = false;       // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
+  bool first_attention_norm = true;  // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
+  double attention_scale = 0;        // of scores; 0: 1 / sqrt(head_dim())
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
   // Queries, keys and values are one matrix in the file: all queries, all keys, all values; or the query, key and value
   // of a head, head by head.
   enum class Fused { kNone, kParts, kHeads } fused_qkv = Fused::kNone;
+  // Gate and up are one matrix in the file, in this order.
+  enum class FusedGate { kNone, kGateUp, kUpGate } fused_gate = FusedGate::kNone;
   bool operator==(const BlockSpec&) const = default;
 };
 BlockSpec block_of(Family family);
+
+// What a layer has of its own.
+struct LayerSpec {
+  int64_t window = 0;  // attention reads tokens at a distance of at most `window`, in causal models < `window`; 0: all
+  int rotation = 0;    // of ModelConfig::rotations; -1: none
+  bool operator==(const LayerSpec&) const = default;
+};
+
+// The layers between hidden states and the last layer of a head.
+struct HeadSpec {
+  // Sequence classification and multiple choice: nothing; the pooler, `pooler.dense`; `classifier.dense` and
+  // `classifier.out_proj`.
+  enum class Classifier { kDirect, kPooler, kDense } classifier = Classifier::kPooler;
+  Activation classifier_activation = Activation::kTanh;
+  bool classifier_dense_bias = true, classifier_norm = false, classifier_bias = true;
+  // Language models: dense, activation and norm before the vocabulary, and a bias over it; or nothing.
+  bool lm_transform = true, lm_bias = true;
+  bool lm_dense_bias = true;
+  bool operator==(const HeadSpec&) const = default;
+};
 
 // "training_positions": how positions are drawn in training, so that a model sees positions of longer texts. Outside
 // training, a model reads the given positions.
@@ -175,8 +201,11 @@ struct ModelConfig {
   std::string foreign_type;                // its model_type, or the general.architecture of its GGUF file
   ForeignConfig foreign_config;            // its config.json, which to_json() writes back with the keys that may change
   std::optional<RotarySettings> rotation;  // of a decoder, in place of position_encodings
-  std::vector<int32_t> stop_ids;           // tokens that end a text
-  std::vector<std::string> problems;       // contradictions between files, one sentence each
+  std::vector<RotarySettings> rotations;   // where layers differ, in place of the two
+  std::vector<LayerSpec> layers;           // one for each layer; empty: all have rotation 0 and no window
+  HeadSpec heads;
+  std::vector<int32_t> stop_ids;      // tokens that end a text
+  std::vector<std::string> problems;  // contradictions between files, one sentence each
 
   bool is_foreign() const { return !foreign_type.empty(); }
 
