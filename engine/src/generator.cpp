@@ -31,13 +31,7 @@ void check_sampling(const GenerationOptions& options) {
 
 void check_beams(const GenerationOptions& options, int64_t vocab_size) {
   if (options.beams < 1) fail(kGeneratorWhere, "beams must be at least 1, got {}", options.beams);
-  if (!std::isfinite(options.length_penalty))
-    fail(kGeneratorWhere, "length_penalty must be finite, got {}", options.length_penalty);
-  const double power = std::pow(static_cast<double>(options.max_new_tokens), std::abs(options.length_penalty));
-  if (!(power <= std::numeric_limits<float>::max())) {
-    fail(kGeneratorWhere, "length_penalty must keep tokens^length_penalty within float32, got {} for {} tokens",
-         options.length_penalty, options.max_new_tokens);
-  }
+  check_length_penalty(kGeneratorWhere, options.length_penalty, options.max_new_tokens);
   const int64_t candidates = PromptSearch::candidates_per_beam(options);
   if (options.beams > vocab_size / candidates) {
     fail(kGeneratorWhere, "{} candidates for each beam must be at most the {} tokens of the vocabulary, got {} beams",

@@ -2,8 +2,11 @@
 #include "prompt_search.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <random>
 
+#include "rf/io/error.h"
 #include "rf/model/beam_results.h"
 
 namespace rf::engine {
@@ -242,6 +245,14 @@ int64_t PromptSearch::candidates_per_beam(const GenerationOptions& options) {
 std::unique_ptr<PromptSearch> PromptSearch::make(const SearchInput& input) {
   if (input.options.search == Search::kBeams) return std::make_unique<BeamSearch>(input);
   return std::make_unique<SampleSearch>(input);
+}
+
+void check_length_penalty(const char* where, double length_penalty, int64_t tokens) {
+  if (!std::isfinite(length_penalty)) fail(where, "length_penalty must be finite, got {}", length_penalty);
+  if (!(std::pow(static_cast<double>(tokens), std::abs(length_penalty)) <= std::numeric_limits<float>::max())) {
+    fail(where, "length_penalty must keep tokens^length_penalty within float32, got {} for {} tokens", length_penalty,
+         tokens);
+  }
 }
 
 }  // namespace rf::engine

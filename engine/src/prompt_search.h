@@ -68,4 +68,7 @@ class PromptSearch {
   std::vector<float> row_;
 };
 
+// Throws Error where the scores of `tokens` tokens would leave float32.
+void check_length_penalty(const char* where, double length_penalty, int64_t tokens);
+
 }  // namespace rf::engine

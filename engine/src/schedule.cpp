@@ -235,6 +235,7 @@ struct RequestQueue::Impl {
   std::list<Request> requests;
   int64_t tokens = 0;  // of all requests
   uint64_t next_number = 0;
+  uint64_t turn = 0, next_turn = 0;  // of those who wait for room: a long request is not overtaken by short ones
   bool is_stopped = false;
   std::atomic<bool> is_interrupted = false;
   std::thread worker;
@@ -254,12 +255,16 @@ std::optional<uint64_t> RequestQueue::submit(const Computation& computation, con
     fail(kTokensWhere, "a request must have no attend and positions, got some");
   const int64_t size = std::ssize(tokens.ids);
   std::unique_lock lock(impl_->mutex);
+  const uint64_t turn = impl_->next_turn;
   const auto has_room = [&] {
-    return impl_->is_stopped || impl_->requests.empty() || size <= impl_->options.max_tokens - impl_->tokens;
+    const bool fits = impl_->requests.empty() || size <= impl_->options.max_tokens - impl_->tokens;
+    return impl_->is_stopped || (fits && turn == impl_->turn);
   };
   if (when_full == WhenFull::kRefuse && !has_room()) return std::nullopt;
+  ++impl_->next_turn;
   impl_->changed.wait(lock, has_room);
   if (impl_->is_stopped) throw RequestCancelled();
+  ++impl_->turn;
   impl_->requests.push_back({impl_->next_number, computation, tokens, out, std::move(progress)});
   impl_->tokens += size;
   impl_->changed.notify_all();

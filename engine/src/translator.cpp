@@ -271,14 +271,15 @@ void Translator::check(const TranslationOptions& options) const {
   const int64_t most = std::min(TranslationOptions::kMaxBeams, impl_->info.vocab_size);
   if (options.beams < 1 || options.beams > most)
     fail(kTranslatorWhere, "beams must be in 1..{}, got {}", most, options.beams);
-  if (!std::isfinite(options.length_penalty))
-    fail(kTranslatorWhere, "length_penalty must be finite, got {}", options.length_penalty);
+  check_length_penalty(kTranslatorWhere, options.length_penalty, 1);
   if (!(options.max_ratio >= 0) || !std::isfinite(options.max_ratio) || options.max_extra < 0) {
     fail(kTranslatorWhere, "max_ratio and max_extra must be at least 0, got {} and {}", options.max_ratio,
          options.max_extra);
   }
   if (options.batch_tokens < 1) fail(kTranslatorWhere, "batch-tokens must be at least 1, got {}", options.batch_tokens);
 }
+
+void Translator::check_source_length(int64_t tokens) const { impl_->network->encoder.check_length(tokens); }
 
 std::vector<Translation> Translator::translate(Sources sources, const TranslationOptions& options) const {
   check(options);
@@ -296,11 +297,14 @@ std::vector<Translation> Translator::translate(Sources sources, const Translatio
     network.encoder.check(packed[b].input());
   }
   std::vector<Translation> results(sources.size());
+  std::vector<std::vector<int64_t>> limits(batches.size());
+  for (size_t b = 0; b < batches.size(); ++b) {
+    for (const size_t i : batches[b]) limits[b].push_back(most_tokens(network, std::ssize(sources[i]), options));
+    check_length_penalty(kTranslatorWhere, options.length_penalty, *std::ranges::max_element(limits[b]));
+  }
   int64_t finished = 0;
   for (size_t b = 0; b < batches.size(); ++b) {
-    std::vector<int64_t> limits;
-    for (const size_t i : batches[b]) limits.push_back(most_tokens(network, std::ssize(sources[i]), options));
-    std::vector<Translation> found = BatchSearch(network, packed[b], limits, options).run();
+    std::vector<Translation> found = BatchSearch(network, packed[b], limits[b], options).run();
     for (size_t k = 0; k < found.size(); ++k) results[batches[b][k]] = std::move(found[k]);
     finished += std::ssize(found);
     if (options.done) options.done(finished);

@@ -32,6 +32,7 @@ struct LineTranslator::Impl {
            tokenizer.vocabulary().size(), model.info().vocab_size);
     }
     if (options.max_source == 0) options.max_source = model.info().max_position_embeddings;
+    model.check_source_length(options.max_source);
     model.check(options.search);
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <list>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -276,6 +277,30 @@ TEST(RequestQueue, AFullQueueRefusesOrWaits) {
   gate.opened.set_value();
   waits.join();
   EXPECT_EQ(third.out, third.expected);
+  end.get();
+  end_of_second.get();
+}
+
+TEST(RequestQueue, ALongRequestIsNotOvertakenWhileItWaits) {
+  Gate gate;
+  Case first({4}, 0), second({4}, 1), late({8}, 2);
+  RequestQueue queue({.token_budget = 4, .max_tokens = 9});
+  std::future<int64_t> end = submit(queue, gate.computation, first);
+  gate.entered.get_future().wait();
+  std::future<int64_t> end_of_second = submit(queue, gate.computation, second);
+  std::thread waits([&] { EXPECT_EQ(submit(queue, gate.computation, late).get(), 1); });
+  const auto any = [](int64_t, const std::exception_ptr&) {};
+  const auto limit = std::chrono::steady_clock::now() + kLong;
+  std::list<Case> taken;  // until the long one waits
+  while (std::chrono::steady_clock::now() < limit) {
+    Case& next = taken.emplace_back(std::vector<int64_t>{0}, 3);
+    if (!queue.submit(gate.computation, next.tokens(), next.out.data(), any, WhenFull::kRefuse)) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now(), limit);
+  gate.opened.set_value();
+  waits.join();
+  EXPECT_EQ(late.out, late.expected);
   end.get();
   end_of_second.get();
 }

@@ -82,6 +82,10 @@ def test_options_out_of_range(trained):
         (dict(beams=0), "beams must be in 1..61, got 0"),
         (dict(beams=62), "beams must be in 1..61, got 62"),
         (dict(length_penalty=float("nan")), "length_penalty must be finite, got nan"),
+        (
+            dict(length_penalty=-40.0),
+            "length_penalty must keep tokens^length_penalty within float32, got -40 for 52 tokens",
+        ),
         (dict(max_ratio=-0.5), "max_ratio and max_extra must be at least 0, got -0.5 and 50"),
         (dict(max_extra=-1), "max_ratio and max_extra must be at least 0, got 1 and -1"),
     ):
