@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the engine with other programs that run an encoder on a CPU: RoFormer-base (12 layers of 768), random
-weights.
+"""Compares the engine with other programs that run an encoder on a CPU: RoFormer-base (12 layers of 768), or other
+families with the sizes of a published model; random weights.
 
-    bench/engine_peers.py [--rounds N] [--sides NAME ...] [--shapes BxT ...] [--mixed FILE] [--json FILE]
-                          [--update-docs]
+    bench/engine_peers.py [--families NAME ...] [--rounds N] [--sides NAME ...] [--shapes BxT ...] [--mixed FILE]
+                          [--json FILE] [--update-docs]
 
 Sides: engine (ours, without torch); transformers, eager; the same by torch.compile with freezing; ONNX Runtime, float32
 and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. Each side uses float32, bfloat16 and int8 if it supports them.
@@ -33,8 +33,22 @@ import numpy as np
 import tables
 from harness import Windows
 
-TABLES = ["engine_peers", "engine_peers mixed"]
-LAYERS, HIDDEN, INNER, VOCAB = 12, 768, 3072, 21128
+TABLES = ["engine_peers", "engine_peers mixed", "engine_peers families"]
+VOCAB = 21128  # of all models: the size of the table changes no speed
+# Classes of configurations and sizes: RoFormer-base, ModernBERT-base, nomic-embed-text-v1.5, gte-base-en-v1.5,
+# EuroBERT-210m, Qwen3-Embedding-0.6B. What is not given is the class's default.
+FAMILIES = {
+    "roformer": ("RoFormer", dict(embedding_size=768, max_position_embeddings=1536)),
+    "modernbert": ("ModernBert", dict(cls_token_id=1, sep_token_id=2)),
+    "nomic_bert": ("NomicBert", {}),
+    "gte": ("Gte", {}),
+    "eurobert": ("EuroBert", dict(mask_token_id=3)),
+    "qwen3": (
+        "Qwen3",
+        dict(hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16)
+        | dict(num_key_value_heads=8, head_dim=128, max_position_embeddings=32768),
+    ),
+}
 SHAPES = ["1x8", "1x32", "1x128", "8x128", "4x512", "1x1024"]
 MIXED_BATCH, MIXED_TEXTS, MIXED_LONGEST = 16, 128, 512
 CALIBRATION_ROWS, CALIBRATION_TOKENS = 8, 128
@@ -42,11 +56,21 @@ T4_MAX, BFLOAT16_ERRORS = 2e-5, 3.0
 WINDOW_S = 0.3
 
 
-def flops(lengths):
-    """Operations of the products and of attention, for sequences with `lengths` tokens."""
-    tokens = sum(lengths)
-    products = 2 * tokens * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER)
-    return LAYERS * (products + sum(4 * n * n * HIDDEN for n in lengths))
+def flops(config, lengths):
+    """Operations of the products and of attention, for sequences with `lengths` tokens. Attention that is causal or has
+    windows counts what it reads."""
+    hidden, heads = config.hidden_size, config.num_attention_heads
+    size = getattr(config, "head_dim", None) or hidden // heads
+    keys = getattr(config, "num_key_value_heads", None) or heads
+    parts = 2 if config.model_type == "roformer" else 3  # of the feed-forward network
+    weights = hidden * size * (2 * heads + 2 * keys) + parts * hidden * config.intermediate_size
+    total = 0
+    for kind in getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers:
+        # ModernBERT's sliding_window is the distance to either side.
+        window = 2 * config.sliding_window + 1 if kind == "sliding_attention" else max(lengths)
+        pairs = sum(n * (n + 1) / 2 if config.model_type == "qwen3" else n * min(n, window) for n in lengths)
+        total += 2 * sum(lengths) * weights + 4 * pairs * heads * size
+    return total
 
 
 class Engine:
@@ -73,7 +97,7 @@ class Torch(Padded):
         import transformers
 
         self.torch = torch
-        self.model = transformers.RoFormerModel.from_pretrained(directory).eval()
+        self.model = transformers.AutoModel.from_pretrained(directory, dtype=torch.float32).eval()
         if precision == "bfloat16":
             self.model = self.model.to(torch.bfloat16)
         if backend == "zentorch":
@@ -268,6 +292,10 @@ class Side(Windows):
         self.pipe.send((task, batches))
         return self.pipe.recv()
 
+    def close(self):
+        self.pipe.close()
+        self.process.join()
+
 
 def available(sides):
     """The sides that can be used; says why others cannot."""
@@ -277,15 +305,16 @@ def available(sides):
     return [side for side in sides if side.missing is None]
 
 
-def make_model(directory):
+def make_model(family, directory):
     import torch
     import transformers
 
     torch.manual_seed(0)
-    config = transformers.RoFormerConfig(
-        vocab_size=VOCAB, embedding_size=HIDDEN, hidden_size=HIDDEN, max_position_embeddings=1536
+    stem, sizes = FAMILIES[family]
+    config = getattr(transformers, f"{stem}Config")(
+        vocab_size=VOCAB, pad_token_id=0, bos_token_id=1, eos_token_id=2, **sizes
     )
-    transformers.RoFormerModel(config).save_pretrained(directory)
+    transformers.AutoModel.from_config(config).save_pretrained(directory)
 
 
 def random_sequences(lengths, seed=0):
@@ -332,14 +361,14 @@ def in_batches(sequences, order):
     return [rows[i : i + MIXED_BATCH] for i in range(0, len(rows), MIXED_BATCH)]
 
 
-def report(case, lengths, sides):
+def report(config, case, lengths, sides):
     """A result for each side: milliseconds, rates, share of the ceiling, and the speed of the engine over it."""
     by_name = {side.name: side for side in sides}
     for side in sides:
         if side.program == CEILING:
             continue
         best = min(side.seconds)
-        rate, share = flops(lengths) / best / 1e9, "-"
+        rate, share = flops(config, lengths) / best / 1e9, "-"
         if ceiling := by_name.get(f"{CEILING} {side.precision}"):
             share = f"{rate / Ceiling.rate(min(ceiling.seconds)):.2f}"
         yield {
@@ -362,16 +391,13 @@ def open_sides(names, directory):
     return [side for side in available(sides) if side.program in names], errors
 
 
-def main():
-    parser = harness.options(__doc__, TABLES, rounds=5)
-    parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
-    parser.add_argument("--shapes", nargs="*", default=SHAPES)
-    parser.add_argument("--mixed", type=Path, nargs="*", default=[])
-    parser.add_argument("--model", help="directory for the model and what is made of it; default: a temporary one")
-    given = parser.parse_args()
-    directory = given.model or tempfile.mkdtemp(prefix="engine-peers-")
+def compare(family, directory, given):
+    """Errors of the sides; results for shapes; results for files of mixed lengths."""
+    import transformers
+
     if not (Path(directory) / "config.json").exists():
-        make_model(directory)
+        make_model(family, directory)
+    config = transformers.AutoConfig.from_pretrained(directory)
     sides, errors = open_sides(given.sides, directory)
     ceilings = available([Side(CEILING, p, directory) for p in sorted({side.precision for side in sides})])
     results, mixed = [], []
@@ -379,15 +405,37 @@ def main():
         batch, tokens = map(int, shape.split("x"))
         sequences = random_sequences([tokens] * batch)
         time_sides(sides + ceilings, lambda side, s=sequences: [s], given.rounds)
-        results += harness.shown(report(shape, [tokens] * batch, sides + ceilings))
+        results += harness.shown(report(config, shape, [tokens] * batch, sides + ceilings))
     for path in given.mixed:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()][:MIXED_TEXTS]
         sequences = random_sequences([min(len(line) + 2, MIXED_LONGEST) for line in lines])
         for order in ("arrival", "sorted"):
             batches = in_batches(sequences, order)
             time_sides(sides, lambda s, b=batches, q=sequences: [q] if s.program == "engine" else b, given.rounds)
-            mixed += harness.shown(report(f"{path.stem} {order}", [len(s) for s in sequences], sides))
-    texts = {name: tables.of_dicts(rows) for name, rows in zip(TABLES, (results, mixed), strict=True) if rows}
+            mixed += harness.shown(report(config, f"{path.stem} {order}", [len(s) for s in sequences], sides))
+    for side in sides + ceilings:
+        side.close()
+    return errors, results, mixed
+
+
+def main():
+    parser = harness.options(__doc__, TABLES, rounds=5)
+    parser.add_argument("--families", nargs="*", default=[], choices=list(FAMILIES), help="default: roformer alone")
+    parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument("--shapes", nargs="*", default=SHAPES)
+    parser.add_argument("--mixed", type=Path, nargs="*", default=[])
+    parser.add_argument("--model", help="directory for the model and what is made of it; default: a temporary one")
+    given = parser.parse_args()
+    directory = given.model or tempfile.mkdtemp(prefix="engine-peers-")
+    if given.families:
+        errors, rows = {}, []
+        for family in given.families:
+            errors[family], *found = compare(family, Path(directory) / family, given)
+            rows += [{"model": family} | row for results in found for row in results]
+        texts = {TABLES[2]: tables.of_dicts(rows)}
+        return harness.finish(given, {"errors": errors, "families": rows}, texts)
+    errors, results, mixed = compare("roformer", directory, given)
+    texts = {name: tables.of_dicts(rows) for name, rows in zip(TABLES, (results, mixed), strict=False) if rows}
     harness.finish(given, {"errors": errors, "results": results, "mixed": mixed}, texts)
 
 

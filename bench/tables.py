@@ -30,6 +30,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Rows: norms, GELU": ["kernels rows"],
     "Linear layers": ["kernels linear"],
     "Engine: RoFormer-base and its peers": ["engine_peers", "engine_peers mixed"],
+    "Engine: other families and their peers": ["engine_peers families"],
     "Engine: vectors of a file of texts, whole processes": ["embed_peers"],
     "Engine: generation, compared with transformers": ["generate_peers"],
     "Pretraining": ["train_bench small", "train_bench base"],
