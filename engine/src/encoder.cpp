@@ -150,7 +150,7 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
   embeddings_project_(tokens, rounded, width, x);
 }
 
-rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
+rf_attention_args Encoder::attention_args(int64_t layer, const void* qkv, void* out) const {
   const int64_t head_dim = config_.head_dim();
   const auto* parts = static_cast<const char*>(qkv);
   rf_attention_args args = {};
@@ -168,13 +168,18 @@ rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
   args.out_stride_t = out_width();
   args.scale = 1 / std::sqrt(static_cast<double>(head_dim));
   if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
+  if (const int64_t reach = window(layer); reach > 0) {
+    args.window = RF_WINDOW_LEFT | RF_WINDOW_RIGHT;
+    args.window_left = config_.is_decoder ? reach - 1 : reach;
+    args.window_right = config_.is_decoder ? 0 : reach;
+  }
   return args;
 }
 
 rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows,
                                        const void* qkv, void* out) const {
   const Sequences& sequences = input.sequences;
-  rf_attention_args args = attention_args(qkv, out);
+  rf_attention_args args = attention_args(layer, qkv, out);
   args.batch = 1;
   args.queries = args.keys = sequences.tokens;
   args.q_stride_b = args.k_stride_b = args.v_stride_b = args.q_stride_t * sequences.tokens;
@@ -356,7 +361,7 @@ void Encoder::check_length(int64_t tokens) const {
 void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
                      Workspace& work, const void* qkv, void* out) const {
   const int64_t row_bytes = qkv_width() * bytes_of(dtype_), first = input.offsets[group.first];
-  rf_attention_args args = attention_args(static_cast<const char*>(qkv) + first * row_bytes,
+  rf_attention_args args = attention_args(layer, static_cast<const char*>(qkv) + first * row_bytes,
                                           static_cast<char*>(out) + first * out_width() * bytes_of(dtype_));
   for (int64_t i = 0; i < group.count; ++i) {
     const int64_t offset = i * group.tokens * row_bytes;

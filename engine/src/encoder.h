@@ -144,8 +144,12 @@ class Encoder {
   void cross_attention(int64_t layer, const EncoderInput& input, void* x, void* wide, void* narrow) const;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
-  // Arguments that all calls have.
-  rf_attention_args attention_args(const void* qkv, void* out) const;
+  // Arguments that all calls of a layer have.
+  rf_attention_args attention_args(int64_t layer, const void* qkv, void* out) const;
+  // The distance that attention of a layer reaches, as LayerSpec has it.
+  int64_t window(int64_t layer) const {
+    return config_.layers.empty() ? 0 : config_.layers[static_cast<size_t>(layer)].window;
+  }
   // Those of attention within the sequences of a call.
   rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
                                 void* out) const;

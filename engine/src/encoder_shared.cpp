@@ -60,6 +60,7 @@ bool Encoder::may_share_rows(int64_t tokens) const {
   PositionRows rows;
   position_->prepare({1, 1, cu_seqlens, &first}, rows);
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    if (window(layer) > 0) return false;
     rf_attention_args args, none;
     std::memset(&args, 0, sizeof args);  // padding too
     std::memset(&none, 0, sizeof none);

@@ -249,6 +249,7 @@ std::unique_ptr<Position> open_stored_table(const ModelConfig& config, const std
 std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string& model_dir,
                                          const Weights& weights, const std::string& prefix,
                                          const std::function<void(const std::string&)>& warn) {
+  if (!config.rotations.empty()) return make_layer_rotations(config.rotations, config.layers);
   if (config.rotation) return make_rotary(RotaryRows(*config.rotation));
   if (model_type(config) == "bert")
     return make_learned(weights.mapped_rows(prefix + kLearnedPositions), config.embedding_size);

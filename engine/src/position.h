@@ -29,6 +29,7 @@ struct Sequences {
 struct PositionRows {
   std::vector<float> query_cos, query_sin, key_cos, key_sin;  // the key's are empty if they equal the query's
   std::vector<int64_t> first, end;  // lowest position of each token's sequence, and one past its highest; where needed
+  std::vector<PositionRows> rotations;  // of each rotation, in models whose layers differ
 };
 
 // The rows of a rotation from a token on.
@@ -65,6 +66,9 @@ std::unique_ptr<Position> make_learned(MappedRows table, int64_t width);
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width);
 
 std::unique_ptr<Position> make_rotary(RotaryRows rows);
+// Layer i has rotation layers[i].rotation of `rotations`.
+std::unique_ptr<Position> make_layer_rotations(const std::vector<RotarySettings>& rotations,
+                                               const std::vector<LayerSpec>& layers);
 // By the rows of a checkpoint's own table [rows, dim]: sines in the first half of a row, cosines in the second; pairs
 // (2i, 2i + 1).
 std::unique_ptr<Position> make_stored_rotation(std::vector<float> table, int64_t dim);

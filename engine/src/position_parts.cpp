@@ -205,6 +205,35 @@ class Rotary : public Position {
   mutable RowCache cache_;  // of cos and sin, where they follow from the position alone
 };
 
+class LayerRotations : public Position {
+ public:
+  LayerRotations(const std::vector<RotarySettings>& rotations, std::vector<LayerSpec> layers)
+      : layers_(std::move(layers)) {
+    for (const RotarySettings& each : rotations) rotations_.push_back(make_rotary(RotaryRows(each)));
+  }
+
+  void check(const Sequences& sequences) const override {
+    for (const auto& each : rotations_) each->check(sequences);
+  }
+  void prepare(const Sequences& sequences, PositionRows& rows) const override {
+    rows.rotations.resize(rotations_.size());
+    for (size_t i = 0; i < rotations_.size(); ++i) rotations_[i]->prepare(sequences, rows.rotations[i]);
+  }
+  void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const override {
+    const int rotation = layers_[static_cast<size_t>(layer)].rotation;
+    if (rotation < 0) return;
+    const auto index = static_cast<size_t>(rotation);
+    rotations_[index]->set_terms(layer, rows.rotations[index], args);
+  }
+  bool changes_within(int64_t tokens) const override {
+    return std::ranges::any_of(rotations_, [&](const auto& each) { return each->changes_within(tokens); });
+  }
+
+ private:
+  std::vector<std::unique_ptr<Position>> rotations_;
+  std::vector<LayerSpec> layers_;
+};
+
 class StoredRotation : public Position {
  public:
   StoredRotation(std::vector<float> table, int64_t dim) : table_(std::move(table)), dim_(dim) {}
@@ -245,6 +274,11 @@ std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width) 
 }
 
 std::unique_ptr<Position> make_rotary(RotaryRows rows) { return std::make_unique<Rotary>(std::move(rows)); }
+
+std::unique_ptr<Position> make_layer_rotations(const std::vector<RotarySettings>& rotations,
+                                               const std::vector<LayerSpec>& layers) {
+  return std::make_unique<LayerRotations>(rotations, layers);
+}
 
 std::unique_ptr<Position> make_stored_rotation(std::vector<float> table, int64_t dim) {
   return std::make_unique<StoredRotation>(std::move(table), dim);
