@@ -51,6 +51,7 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c) {
   }
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
   to.norm(name + ".output.LayerNorm", c.hidden_size);
+  if (block.post_norm) to.norm(name + ".output.post_norm", c.hidden_size);
 }
 
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
@@ -73,6 +74,7 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
     to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
     to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
     to.norm(layer + "output.LayerNorm", c.hidden_size);
+    if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
   }
   if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);
 }

@@ -3,6 +3,7 @@
 
 namespace rf {
 
+ModelFamily gemma3();
 ModelFamily gpt_neox();
 ModelFamily llama();
 ModelFamily mistral();
@@ -11,7 +12,8 @@ ModelFamily qwen2();
 ModelFamily qwen3();
 
 std::span<const ModelFamily> model_families() {
-  static const std::vector<ModelFamily> all = {llama(), mistral(), qwen2(), qwen3(), gpt_neox(), nomic_bert()};
+  static const std::vector<ModelFamily> all = {llama(),  mistral(),  qwen2(),     qwen3(),
+                                               gemma3(), gpt_neox(), nomic_bert()};
   return all;
 }
 

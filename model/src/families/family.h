@@ -26,18 +26,23 @@ enum class Windows {
   kNone,      // the class has no windows
   kAll,       // all layers have sliding_window
   kSwitched,  // with use_sliding_window: those that layer_types names, or from max_window_layers on
+  kPattern,   // those that layer_types names, or all but every sliding_window_pattern-th
 };
+// The keys that say so.
+std::span<const std::string_view> window_keys(Windows windows);
 
 struct ModelFamily {
-  std::string_view model_type;  // of config.json
-  std::string_view gguf = "";   // general.architecture; "": no GGUF files
-  std::string_view classes;     // how transformers' class names begin
-  std::string_view prefix;      // of the encoder's tensors in a model with a head
+  std::string_view model_type;          // of config.json
+  std::string_view gguf = "";           // general.architecture; "": no GGUF files
+  std::string_view classes;             // how transformers' class names begin
+  std::string_view other_classes = "";  // all but the language model's, where they begin otherwise
+  std::string_view prefix;              // of the encoder's tensors in a model with a head
   std::span<const ModuleName> modules;
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings and heads
   BlockSpec block = {};
   Activation activation = Activation::kSilu;
-  bool any_activation = false;  // hidden_act may name another
+  bool any_activation = false;  // activation_key may name another
+  std::string_view activation_key = "hidden_act";
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   Windows windows = Windows::kNone;
@@ -50,6 +55,9 @@ struct ModelFamily {
 };
 
 std::span<const ModelFamily> model_families();
+
+// Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
+void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
 
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();
