@@ -35,6 +35,7 @@ ModelFamily gemma3() {
           .prefix = "model.",
           .modules = kModules,
           .block = block,
+          .layers_of_heads = kDecoderHeads,
           .activation = Activation::kGeluTanh,
           .activation_key = "hidden_activation",
           .windows = Windows::kPattern,
