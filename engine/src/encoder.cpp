@@ -229,15 +229,18 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   void* const normed = config_.block.pre_norm ? narrow : x;  // what attention and the feed-forward network read
   void* const attended = config_.block.pre_norm ? work.buffer(kEmbedded, narrow_bytes) : wide;
   void* const fed = config_.block.pre_norm ? attended : narrow;
-  const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer) {
-    if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(normed), (*work.measured)[layer].*largest);
+  const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer, const void* read) {
+    if (work.measured != nullptr)
+      note_largest(tokens, static_cast<const float*>(read), (*work.measured)[layer].*largest);
   };
   for (size_t i = 0; i < blocks_.size(); ++i) {
     check_interrupt();
     const Block& block = blocks_[i];
-    if (config_.block.pre_norm) block.attention_norm(dtype_, tokens, x, nullptr, normed);
-    note(&LayerInputs::attention, i);
-    block.qkv(tokens, normed, hidden, wide);
+    const bool normed_first = config_.block.pre_norm && block.attention_norm.columns > 0;
+    if (normed_first) block.attention_norm(dtype_, tokens, x, nullptr, normed);
+    const void* const attended_input = normed_first ? normed : x;
+    note(&LayerInputs::attention, i, attended_input);
+    block.qkv(tokens, attended_input, hidden, wide);
     norm_heads(block, tokens, wide);
     attend(static_cast<int64_t>(i), wide, narrow);
     block.attention_output(tokens, narrow, out_width(), attended);
@@ -246,10 +249,10 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
                            : block.attention_norm(dtype_, tokens, attended, x, x);
     if (config_.block.pre_norm && !config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     if (input.cross != nullptr) {
-      note(&LayerInputs::cross, i);
+      note(&LayerInputs::cross, i, normed);
       cross_attention(static_cast<int64_t>(i), input, x, wide, narrow);
     }
-    note(&LayerInputs::feed_forward, i);
+    note(&LayerInputs::feed_forward, i, normed);
     feed_forward(block, tokens, normed, wide, fed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
   }

@@ -35,7 +35,7 @@ class Builder {
   std::vector<WeightSpec> specs_;
 };
 
-void add_attention(Builder& to, const std::string& name, const ModelConfig& c) {
+void add_attention(Builder& to, const std::string& name, const ModelConfig& c, bool has_norm = true) {
   const BlockSpec& block = c.block;
   const int64_t queries = c.query_width(), keys = c.key_width();
   if (block.fused_qkv != BlockSpec::Fused::kNone) {
@@ -50,7 +50,19 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c) {
     to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
   }
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
-  to.norm(name + ".output.LayerNorm", c.hidden_size);
+  if (has_norm) to.norm(name + ".output.LayerNorm", c.hidden_size);
+}
+
+void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c) {
+  const bool up_bias = c.block.mlp_bias && c.block.up_bias;
+  if (c.block.fused_gate != BlockSpec::FusedGate::kNone) {
+    to.linear(layer + "intermediate.gate_up", 2 * c.intermediate_size, c.hidden_size, up_bias);
+  } else {
+    if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, up_bias);
+    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, up_bias);
+  }
+  to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
+  to.norm(layer + "output.LayerNorm", c.hidden_size);
 }
 
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
@@ -67,12 +79,9 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l);
-    add_attention(to, layer + "attention", c);
+    add_attention(to, layer + "attention", c, l > 0 || c.block.first_attention_norm);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
-    if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
-    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
-    to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
-    to.norm(layer + "output.LayerNorm", c.hidden_size);
+    add_feed_forward(to, layer, c);
   }
   if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);
 }
