@@ -12,16 +12,31 @@ SIZES = dict(
     max_position_embeddings=64,
     num_labels=3,
 )
+BERT_HEADS = (
+    "Model",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+)
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
     "nomic_bert": ("NomicBert", ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"), {}),
+    "roberta": ("Roberta", BERT_HEADS, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "xlm-roberta": ("XLMRoberta", BERT_HEADS, {"type_vocab_size": 1, "pad_token_id": 3}),
+    "camembert": ("Camembert", BERT_HEADS, {"hidden_act": "relu"}),
 }
+# With a module for training, and an ONNX graph.
+TRAINED = ("nomic_bert",)
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
 
 
 def make_encoder(family, head, folder, **changes):
     torch.manual_seed(5)
     stem, _, own = FAMILIES[family]
+    if head == "ForQuestionAnswering":
+        changes = {"num_labels": 2} | changes
     config = getattr(transformers, f"{stem}Config")(**(SIZES | own | changes))
     oracle = getattr(transformers, stem + head)(config)
     with torch.no_grad():

@@ -139,7 +139,9 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
     }
     if (!types_.empty()) types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);
   });
-  position_->add_input(input.sequences, sum, width);
+  Sequences with_ids = input.sequences;
+  with_ids.ids = input.ids;
+  position_->add_input(with_ids, sum, width);
   if (embeddings_norm_.columns > 0) embeddings_norm_(RF_F32, tokens, sum, nullptr, sum);
   if (embeddings_project_.empty()) return from_floats(dtype_, tokens * width, sum, x);
   void* rounded = sum;

@@ -173,7 +173,7 @@ struct Model::Impl {
       session.read_tokens.push_back(chunk.first_token + (last ? chunk.cu_seqlens[i + 1] - 1 : chunk.cu_seqlens[i]));
     return gather(chunk, session.read_tokens, session);
   }
-  bool reads_last_token = false;  // multiple choice of RoFormer
+  bool reads_last_token = false;  // multiple choice of RoFormer; classification with classifier_pooling last
   bool reads_mean = false;        // sequence classification with classifier_pooling mean
 
   // The vectors that heads of sequences read, of a chunk's sequences.
@@ -224,7 +224,8 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
-  reads_last_token = head == Head::kMultipleChoice && !layers.has_pooler() && config.summary_type == "last";
+  reads_last_token = (head == Head::kMultipleChoice && !layers.has_pooler() && config.summary_type == "last") ||
+                     (head == Head::kSequenceClassification && config.classifier_pooling == "last");
   reads_mean = head == Head::kSequenceClassification && config.classifier_pooling == "mean";
 }
 

@@ -251,8 +251,9 @@ std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::s
                                          const std::function<void(const std::string&)>& warn) {
   if (!config.rotations.empty()) return make_layer_rotations(config.rotations, config.layers);
   if (config.rotation) return make_rotary(RotaryRows(*config.rotation));
-  if (model_type(config) == "bert")
-    return make_learned(weights.mapped_rows(prefix + kLearnedPositions), config.embedding_size);
+  if (has_learned_positions(config)) {
+    return make_learned(weights.mapped_rows(prefix + kLearnedPositions), config.embedding_size, config.positions);
+  }
   if (auto stored = open_stored_table(config, model_dir, weights, prefix, warn)) return stored;
   return Opening(config, model_dir, weights).open();
 }

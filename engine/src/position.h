@@ -23,6 +23,7 @@ struct Sequences {
   int64_t tokens = 0, count = 0;
   const int64_t* cu_seqlens = nullptr;  // [count + 1]
   const int64_t* positions = nullptr;   // [tokens], >= 0
+  const int32_t* ids = nullptr;         // [tokens], or nullptr: none is padding
 };
 
 // Rows of rotations of the tokens of one call; kept from call to call, so that memory is taken once.
@@ -60,8 +61,8 @@ class Position {
 };
 
 // The parts of a model's position: one per encoding, or one for the terms of all encodings.
-// A trained vector for each position, added to the input.
-std::unique_ptr<Position> make_learned(MappedRows table, int64_t width);
+// A trained vector for each position, added to the input. spec: where its rows begin, and what padding reads.
+std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const PositionSpec& spec = {});
 // Sinusoids of the position, added to the input.
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width);
 

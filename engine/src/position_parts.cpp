@@ -70,26 +70,35 @@ class RowCache {
 
 class LearnedVectors : public Position {
  public:
-  LearnedVectors(MappedRows table, int64_t width) : table_(std::move(table)) {
+  LearnedVectors(MappedRows table, int64_t width, const PositionSpec& spec) : table_(std::move(table)), spec_(spec) {
     if (table_.width() != width)
       fail("position", "position vectors must have {} elements, got {}", width, table_.width());
   }
 
   void check(const Sequences& sequences) const override {
     for (int64_t t = 0; t < sequences.tokens; ++t) {
-      if (sequences.positions[t] >= table_.rows()) {
-        fail("position", "positions must be below the {} of the trained table, got {}", table_.rows(),
+      if (sequences.positions[t] >= table_.rows() - spec_.first_row) {
+        fail("position", "positions must be below the {} of the trained table, got {}", table_.rows() - spec_.first_row,
              sequences.positions[t]);
       }
     }
   }
 
   void add_input(const Sequences& sequences, float* x, int64_t width) const override {
-    for (int64_t t = 0; t < sequences.tokens; ++t) table_.add_row(sequences.positions[t], x + t * width);
+    for (int64_t i = 0; i < sequences.count; ++i) {
+      int64_t padding = 0;  // before the token, in its sequence
+      for (int64_t t = sequences.cu_seqlens[i]; t < sequences.cu_seqlens[i + 1]; ++t) {
+        const bool pads = sequences.ids != nullptr && sequences.ids[t] == spec_.padding_id;
+        const int64_t row = spec_.first_row + std::max<int64_t>(0, sequences.positions[t] - padding);
+        table_.add_row(pads ? spec_.padding_id : row, x + t * width);
+        if (pads) ++padding;
+      }
+    }
   }
 
  private:
   MappedRows table_;
+  PositionSpec spec_;
 };
 
 class SinusoidalVectors : public Position {
@@ -265,8 +274,8 @@ class StoredRotation : public Position {
 
 }  // namespace
 
-std::unique_ptr<Position> make_learned(MappedRows table, int64_t width) {
-  return std::make_unique<LearnedVectors>(std::move(table), width);
+std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const PositionSpec& spec) {
+  return std::make_unique<LearnedVectors>(std::move(table), width, spec);
 }
 
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width) {

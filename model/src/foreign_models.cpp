@@ -30,10 +30,21 @@ constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
 
 // rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
 constexpr std::string_view kSharedKeys[] = {
-    "model_type",          "architectures",           "vocab_size",      "hidden_size",
-    "num_hidden_layers",   "num_attention_heads",     "hidden_act",      "intermediate_size",
-    "tie_word_embeddings", "max_position_embeddings", "rope_parameters", "rope_scaling",
-    "rope_theta",          "partial_rotary_factor",   "type_vocab_size", "original_max_position_embeddings"};
+    "model_type",          "architectures",           "vocab_size",     "hidden_size",
+    "num_hidden_layers",   "num_attention_heads",     "hidden_act",     "intermediate_size",
+    "tie_word_embeddings", "max_position_embeddings", "type_vocab_size"};
+constexpr std::string_view kRotationKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor",
+                                              "original_max_position_embeddings"};
+// Of encoders, besides.
+constexpr std::string_view kEncoderKeys[] = {"hidden_dropout_prob",
+                                             "attention_probs_dropout_prob",
+                                             "initializer_range",
+                                             "pad_token_id",
+                                             "classifier_dropout",
+                                             "problem_type",
+                                             "id2label",
+                                             "label2id",
+                                             "num_labels"};
 // Of families with the block of Llama.
 constexpr std::string_view kGroupedKeys[] = {"num_key_value_heads", "head_dim"};
 constexpr std::string_view kWindowKeys[] = {"sliding_window", "use_sliding_window"};
@@ -56,7 +67,9 @@ std::string gguf_architectures() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-bool has_grouped_keys(const ModelFamily& family) { return family.block.fused_qkv == BlockSpec::Fused::kNone; }
+bool has_grouped_keys(const ModelFamily& family) {
+  return family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone;
+}
 
 // A number that must be there.
 int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxExtent) {
@@ -79,6 +92,8 @@ ModelConfig config_of(const ModelFamily& family, std::string_view foreign_type) 
   config.block = family.block;
   config.hidden_act = family.activation;
   config.final_norm = family.block.pre_norm;
+  config.heads = family.layers_of_heads;
+  config.positions = family.positions;
   if (family.heads != Family::kDecoder) return config;
   config.is_decoder = true;
   config.type_vocab_size = 0;
@@ -158,6 +173,10 @@ void check_window(const json& object, const Keys& keys, const ModelFamily& famil
 // The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
 // nothing is then said of it.
 json with_defaults(json object, const ModelFamily& family, const fs::path& dir) {
+  for (const auto& [theirs, ours] : family.renamed_keys) {
+    const auto found = object.find(theirs);
+    if (found != object.end()) object[std::string(ours)] = *found;
+  }
   const json defaults = io::parse_json(family.defaults, "defaults");
   for (const auto& [key, value] : defaults.items()) {
     const bool stops = key == "eos_token_id";
@@ -173,6 +192,9 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
                        const ModelConfig& config) {
   std::vector<std::string_view> read(std::begin(kSharedKeys), std::end(kSharedKeys));
   read.push_back(family.eps_key);
+  if (family.rotates) read.insert(read.end(), std::begin(kRotationKeys), std::end(kRotationKeys));
+  if (family.heads == Family::kBert) read.insert(read.end(), std::begin(kEncoderKeys), std::end(kEncoderKeys));
+  for (const auto& renamed : family.renamed_keys) read.push_back(renamed.first);
   if (has_grouped_keys(family)) read.insert(read.end(), std::begin(kGroupedKeys), std::end(kGroupedKeys));
   if (family.windows != Windows::kNone) read.insert(read.end(), std::begin(kWindowKeys), std::end(kWindowKeys));
   if (family.windows == Windows::kSwitched) read.push_back("layer_types");
@@ -183,7 +205,7 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
                         .heads = config.num_attention_heads,
                         .head_dim = config.head_dim(),
                         .max_position_embeddings = config.max_position_embeddings,
-                        .rope_base = config.rotation->spec.theta,
+                        .rope_base = config.rotation ? config.rotation->spec.theta : 0,
                         .hints = read};
   context.activation = name_of_activation(config.hidden_act);
   for (const auto& [key, value] : object.items()) {
@@ -236,13 +258,19 @@ bool is_of_encoder(std::string_view name) {
   return name.starts_with("embeddings") || name.starts_with("encoder.") || name.starts_with("pooler.");
 }
 
-// The first row of the table whose name in `from` fits; its name in `to`. "": none.
+bool is_last_layer(std::string_view module) {
+  return module == "classifier" || module == "classifier.out_proj" || module == "qa_outputs";
+}
+
+// The first row of the table whose name in `from` fits; its name in `to`. "": none. last: the last layer of a head,
+// whose name in files may be that of other heads' last layers too.
 std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleName::*from,
-                    std::string_view ModuleName::*to, std::string_view name) {
+                    std::string_view ModuleName::*to, std::string_view name, std::string_view last = "") {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return "";
   const std::string_view module = name.substr(0, dot), part = name.substr(dot);
   for (const ModuleName& row : rows) {
+    if (!last.empty() && is_last_layer(row.module) && row.module != last) continue;
     const std::optional<std::string_view> layer = layer_in(row.*from, module);
     if (layer && !(row.*to).empty()) return with_layer(row.*to, *layer).append(part);
   }
@@ -299,7 +327,8 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   config.intermediate_size = extent(keys, "intermediate_size");
   if (has_grouped_keys(family)) config.num_key_value_heads = keys.integer({"num_key_value_heads"}, 1, kMaxExtent);
   check_heads(config, keys.file());
-  config.layer_norm_eps = keys.number(std::string(family.eps_key).c_str(), family.eps, kEpsRange);
+  config.layer_norm_eps =
+      family.eps_key.empty() ? family.eps : keys.number(std::string(family.eps_key).c_str(), family.eps, kEpsRange);
   config.hidden_act = read_activation(keys, family);
   config.tie_word_embeddings = keys.boolean("tie_word_embeddings", family.heads == Family::kBert);
   if (family.read != nullptr) family.read(keys, config);
@@ -315,12 +344,32 @@ bool is_foreign_encoder(const json& object) {
   return family != nullptr && family->heads != Family::kDecoder;
 }
 
+namespace {
+
+// Rows of a table of positions, or its absence.
+void read_positions(const Keys& keys, ModelConfig& config) {
+  PositionSpec& positions = config.positions;
+  const int64_t rows = extent(keys, "max_position_embeddings");
+  if (config.hidden_size % config.num_attention_heads != 0) {
+    fail(keys.file(), "hidden_size must be a multiple of num_attention_heads, got {} and {}", config.hidden_size,
+         config.num_attention_heads);
+  }
+  if (rows <= positions.first_row) {
+    fail(keys.file(), "max_position_embeddings must be more than {}, the row of the first position, got {}",
+         positions.first_row, rows);
+  }
+  config.max_position_embeddings = rows - positions.first_row;
+  config.position_encodings = {{.type = positions.learned ? "learned" : "none", .options = "{}"}};
+}
+
+}  // namespace
+
 ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   const ModelFamily& family = *find_family(&ModelFamily::model_type, file["model_type"].get<std::string>());
   const json object = with_defaults(file, family, "");
   const Keys keys(object, where, "");
   ModelConfig config = read_keys(keys, family);
-  config.type_vocab_size = keys.integer({"type_vocab_size"}, 1, kMaxExtent);
+  config.type_vocab_size = keys.integer({"type_vocab_size"}, 0, kMaxExtent);
   config.hidden_dropout_prob = keys.number("hidden_dropout_prob", 0, kDropoutRange);
   config.attention_probs_dropout_prob = keys.number("attention_probs_dropout_prob", 0, kDropoutRange);
   config.initializer_range = keys.number("initializer_range", config.initializer_range, {0, 1e3});
@@ -328,11 +377,15 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   if (given(object, "classifier_dropout") != nullptr)
     config.classifier_dropout = keys.number("classifier_dropout", 0, kDropoutRange);
   config.foreign_config.text = file.dump();
-  const RotaryReport report = report_of_object(object, where);
-  read_rotation(report, where, config);
-  const json options = {{"layout", name(config.rotation->layout)},
-                        {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
-  config.position_encodings = {{.type = "rope", .options = options.dump()}};
+  if (family.rotates) {
+    const RotaryReport report = report_of_object(object, where);
+    read_rotation(report, where, config);
+    const json options = {{"layout", name(config.rotation->layout)},
+                          {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
+    config.position_encodings = {{.type = "rope", .options = options.dump()}};
+  } else {
+    read_positions(keys, config);
+  }
   check_unread_keys(file, where, family, config);
   config.rotation.reset();
   read_foreign_head(object, where, config);
@@ -423,8 +476,9 @@ std::string file_name(const ModelConfig& config, Head head, const std::string& n
   std::string_view module = name;
   if (module.starts_with(ours)) module.remove_prefix(ours.size());
   const std::string found = renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module);
-  if (found.empty()) return name;
-  return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + found : found;
+  if (found.empty() && !(family.berts_names && is_of_encoder(module))) return name;
+  const std::string in_file = found.empty() ? std::string(module) : found;
+  return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + in_file : in_file;
 }
 
 std::string name_in_model(const ModelConfig& config, Head head, const std::string& name) {
@@ -432,9 +486,17 @@ std::string name_in_model(const ModelConfig& config, Head head, const std::strin
   const ModelFamily& family = family_of(config);
   std::string_view body = name;
   if (body.starts_with(family.prefix)) body.remove_prefix(family.prefix.size());
-  const std::string found = renamed(family.modules, &ModuleName::in_file, &ModuleName::module, body);
+  std::string found =
+      renamed(family.modules, &ModuleName::in_file, &ModuleName::module, body, last_layer(config, head));
+  if (found.empty() && family.berts_names) found = body;
   if (found.empty()) return name;
   return is_of_encoder(found) && head != Head::kNone ? body_prefix(config) + found : found;
+}
+
+void check_has_module(const ModelConfig& config) {
+  if (!config.is_foreign() || family_of(config).has_module) return;
+  fail("model", "a model for training or ONNX must be of another model_type, got {}, which the engine alone computes",
+       config.foreign_type);
 }
 
 bool joins_projections(const ModelConfig& config) {

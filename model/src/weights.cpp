@@ -68,8 +68,10 @@ void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& 
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   const std::string embeddings = prefix + "embeddings.";
   to.add(embeddings + "word_embeddings.weight", {c.vocab_size, c.embedding_size}, WeightRole::kEmbedding);
-  if (model_type(c) == "bert")
-    to.add(prefix + kLearnedPositions, {c.max_position_embeddings, c.embedding_size}, WeightRole::kEncoding);
+  if (has_learned_positions(c)) {
+    const int64_t rows = c.max_position_embeddings + c.positions.first_row;
+    to.add(prefix + kLearnedPositions, {rows, c.embedding_size}, WeightRole::kEncoding);
+  }
   if (c.type_vocab_size > 0)
     to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_size);
@@ -87,20 +89,30 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
 }
 
 void add_language_model_head(Builder& to, const ModelConfig& c) {
-  if (c.family == Family::kDecoder) {
-    if (!c.tie_word_embeddings) to.linear("lm_head", c.vocab_size, c.hidden_size, false);
-    return;
+  const HeadSpec spec = head_spec(c);
+  using Bias = HeadSpec::VocabularyBias;
+  if (spec.vocabulary_bias == Bias::kShared) to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
+  if (spec.transform != HeadSpec::Transform::kNone)
+    to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size, spec.transform_bias);
+  if (spec.transform == HeadSpec::Transform::kFull) to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
+  const std::string decoder = c.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
+  if (!c.tie_word_embeddings) {
+    to.linear(decoder, c.vocab_size, c.embedding_size, spec.vocabulary_bias != Bias::kNone);
+  } else if (spec.vocabulary_bias == Bias::kOfDecoder) {
+    to.add(decoder + ".bias", {c.vocab_size}, WeightRole::kBias);
   }
-  if (c.family == Family::kRoFormerV2) {
-    if (c.embedding_size != c.hidden_size)
-      to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size, false);
-    if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size, false);
-    return;
+}
+
+// Classification, choices and answers.
+void add_classifier(Builder& to, const ModelConfig& c, Head head) {
+  const HeadSpec spec = head_spec(c);
+  if (before_last(c, head) == HeadSpec::Before::kDense) {
+    to.linear("classifier.dense", c.hidden_size, c.hidden_size, spec.dense_bias);
+    if (spec.dense_norm) to.norm("classifier.norm", c.hidden_size);
   }
-  to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
-  to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size);
-  to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
-  if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size);
+  // Answers have a start and an end, for any num_labels.
+  const int64_t logits = head == Head::kMultipleChoice ? 1 : head == Head::kQuestionAnswering ? 2 : c.num_labels;
+  to.linear(last_layer(c, head), logits, c.hidden_size, spec.last_bias);
 }
 
 void add_pooler(Builder& to, const ModelConfig& c, Head head) {
@@ -123,28 +135,54 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
       to.linear(kPairLayer, 2, config.hidden_size);
       break;
     case Head::kSequenceClassification:
-      if (config.family == Family::kBert) {
-        to.linear("classifier", config.num_labels, config.hidden_size);
-      } else {
-        to.linear("classifier.dense", config.hidden_size, config.hidden_size);
-        to.linear("classifier.out_proj", config.num_labels, config.hidden_size);
-      }
-      break;
-    case Head::kMultipleChoice: to.linear("classifier", 1, config.hidden_size); break;
-    case Head::kTokenClassification: to.linear("classifier", config.num_labels, config.hidden_size); break;
-    case Head::kQuestionAnswering:
-      to.linear("qa_outputs", 2, config.hidden_size);  // start and end, for any num_labels
-      break;
+    case Head::kMultipleChoice:
+    case Head::kTokenClassification:
+    case Head::kQuestionAnswering: add_classifier(to, config, head); break;
   }
   return to.take();
+}
+
+HeadSpec head_spec(const ModelConfig& config) {
+  using Before = HeadSpec::Before;
+  if (config.is_foreign()) return config.heads;
+  if (config.family == Family::kBert) return {};
+  HeadSpec spec = {.sequence = Before::kDense, .choice = Before::kNothing, .bare_pooler = false};
+  if (config.family != Family::kRoFormerV2) return spec;
+  const bool projects = config.embedding_size != config.hidden_size;
+  spec.transform = projects ? HeadSpec::Transform::kProjection : HeadSpec::Transform::kNone;
+  spec.transform_bias = false;
+  spec.vocabulary_bias = HeadSpec::VocabularyBias::kNone;
+  return spec;
+}
+
+HeadSpec::Before before_last(const ModelConfig& config, Head head) {
+  const HeadSpec spec = head_spec(config);
+  switch (head) {
+    case Head::kSequenceClassification: return spec.sequence;
+    case Head::kMultipleChoice: return spec.choice;
+    case Head::kTokenClassification: return spec.token;
+    case Head::kQuestionAnswering: return spec.answer;
+    default: return HeadSpec::Before::kNothing;
+  }
+}
+
+std::string last_layer(const ModelConfig& config, Head head) {
+  const bool classifies =
+      head == Head::kSequenceClassification || head == Head::kMultipleChoice || head == Head::kTokenClassification;
+  if (head == Head::kQuestionAnswering) return "qa_outputs";
+  if (!classifies) return "";
+  return before_last(config, head) == HeadSpec::Before::kDense ? "classifier.out_proj" : "classifier";
 }
 
 bool has_pooler(const ModelConfig& config, Head head) {
   if (head == Head::kPreTraining) return true;
   if (config.prefix_lm && (head == Head::kNone || head == Head::kCausalLm)) return true;
-  const bool pools = (head == Head::kNone && !config.is_foreign()) || head == Head::kSequenceClassification ||
-                     head == Head::kMultipleChoice;
-  return config.family == Family::kBert && pools;
+  if (head == Head::kNone) return head_spec(config).bare_pooler;
+  return before_last(config, head) == HeadSpec::Before::kPooler;
+}
+
+bool has_learned_positions(const ModelConfig& config) {
+  return config.positions.learned || model_type(config) == "bert";
 }
 
 bool has_position_table(const ModelConfig& config) {
@@ -187,7 +225,8 @@ std::string body_prefix(const ModelConfig& config) {
 std::string tied_source(const ModelConfig& config, const std::string& name) {
   if (name == "cls.predictions.decoder.weight" || name == "lm_head.weight")
     return body_prefix(config) + "embeddings.word_embeddings.weight";
-  if (config.family != Family::kRoFormerV2 && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
+  const bool shares = head_spec(config).vocabulary_bias == HeadSpec::VocabularyBias::kShared;
+  if (shares && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
   return "";
 }
 

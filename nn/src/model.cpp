@@ -20,6 +20,7 @@
 #include "layers.h"
 #include "position.h"
 #include "rf/io/error.h"
+#include "rf/model/foreign_models.h"
 #include "rf/nn/devices.h"
 #include "rf/nn/seed_scope.h"
 #include "tokens.h"
@@ -129,16 +130,11 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
         decoder.bias = parameters.at("cls.predictions.bias");
       return;
     case Head::kSequenceClassification:
-      if (config.family != Family::kBert) {
-        classifier_dense = parameters.linear("classifier.dense");
-        classifier = parameters.linear("classifier.out_proj");
-        return;
-      }
-      [[fallthrough]];
     case Head::kMultipleChoice:
-    case Head::kTokenClassification: classifier = parameters.linear("classifier"); return;
-    case Head::kQuestionAnswering: classifier = parameters.linear("qa_outputs"); return;
+    case Head::kTokenClassification:
+    case Head::kQuestionAnswering: classifier = parameters.linear(last_layer(config, head));
   }
+  if (before_last(config, head) == HeadSpec::Before::kDense) classifier_dense = parameters.linear("classifier.dense");
 }
 
 // What meets the rows of the vocabulary, [..,E]. RoFormerV2 has hidden states there, projected where E is not C.
@@ -181,6 +177,7 @@ Model::Model(const ModelConfig& config, Head head) : Model(config, head, nullptr
 Model::Model(const ModelConfig& given, Head head, std::shared_ptr<Encoding> encoding,
              std::vector<std::shared_ptr<LinearAttention>> linear)
     : impl_(std::make_shared<Impl>()) {
+  check_has_module(given);
   ModelConfig config = given;
   config.block.fused_qkv = BlockSpec::Fused::kNone;  // a matter of files
   impl_->config = config;

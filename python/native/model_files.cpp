@@ -16,6 +16,7 @@
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/computed_encoding.h"
 #include "rf/model/config.h"
+#include "rf/model/foreign_models.h"
 #include "rf/model/linear_attention_config.h"
 #include "rf/model/position_terms.h"
 #include "rf/model/weights.h"
@@ -64,6 +65,7 @@ class ModelFiles {
     const io::WarningScope scope([](const std::string&) {});  // the engine has said them
     info_ = engine::Model(model_dir, options).info();
     config_ = load_config(model_dir);
+    check_has_module(config_);
     head_ = bare ? Head::kNone : config_.head();
     files_ = std::make_unique<const CheckpointFiles>(model_dir, kFilesWhere);
     std::vector<NamedShape> shapes = files_->shapes();

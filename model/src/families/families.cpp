@@ -9,9 +9,13 @@ ModelFamily mistral();
 ModelFamily nomic_bert();
 ModelFamily qwen2();
 ModelFamily qwen3();
+ModelFamily camembert();
+ModelFamily roberta();
+ModelFamily xlm_roberta();
 
 std::span<const ModelFamily> model_families() {
-  static const std::vector<ModelFamily> all = {llama(), mistral(), qwen2(), qwen3(), gpt_neox(), nomic_bert()};
+  static const std::vector<ModelFamily> all = {llama(),      mistral(), qwen2(),       qwen3(),    gpt_neox(),
+                                               nomic_bert(), roberta(), xlm_roberta(), camembert()};
   return all;
 }
 

@@ -33,9 +33,14 @@ struct ModelFamily {
   std::string_view gguf = "";   // general.architecture; "": no GGUF files
   std::string_view classes;     // how transformers' class names begin
   std::string_view prefix;      // of the encoder's tensors in a model with a head
+  bool berts_names = false;     // modules without a row are named as in BERT
   std::span<const ModuleName> modules;
-  Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings and heads
+  Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
   BlockSpec block = {};
+  HeadSpec layers_of_heads = {};
+  bool has_module = false;  // for training, and an ONNX graph; else the engine alone computes it
+  bool rotates = true;      // else positions are as follows
+  PositionSpec positions = {};
   Activation activation = Activation::kSilu;
   bool any_activation = false;  // hidden_act may name another
   std::string_view eps_key = "rms_norm_eps";
@@ -45,14 +50,26 @@ struct ModelFamily {
   // the report has max_position_embeddings.
   std::string_view defaults = "{}";
   std::vector<std::string_view> keys = {};  // that the class reads besides those of all families
+  std::vector<std::pair<std::string_view, std::string_view>> renamed_keys = {};  // the family's, and the usual one
   // Reads these keys.
   void (*read)(const Keys& keys, ModelConfig& config) = nullptr;
 };
 
 std::span<const ModelFamily> model_families();
 
+// Of causal models: one matrix after the hidden states.
+inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothing,
+                                           .choice = HeadSpec::Before::kNothing,
+                                           .bare_pooler = false,
+                                           .last_bias = false,
+                                           .transform = HeadSpec::Transform::kNone,
+                                           .vocabulary_bias = HeadSpec::VocabularyBias::kNone};
+
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();
 std::span<const ModuleName> llama_modules();
+// Heads of RoBERTa, and their modules.
+HeadSpec roberta_heads();
+std::span<const ModuleName> roberta_modules();
 
 }  // namespace rf

@@ -29,6 +29,7 @@ ModelFamily gpt_neox() {
           .prefix = "gpt_neox.",
           .modules = kNeoxModules,
           .block = {.pre_norm = true, .parallel = true, .fused_qkv = BlockSpec::Fused::kHeads},
+          .layers_of_heads = kDecoderHeads,
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",

@@ -42,6 +42,7 @@ ModelFamily llama() {
           .prefix = "model.",
           .modules = llama_modules(),
           .block = llama_block(),
+          .layers_of_heads = kDecoderHeads,
           .defaults = R"({"eos_token_id": 2})",
           .keys = {"attention_bias", "mlp_bias"},
           .read = [](const Keys& keys, ModelConfig& config) {

@@ -34,11 +34,12 @@ ModelFamily nomic_bert() {
                     .output_bias = false,
                     .mlp_bias = false,
                     .fused_qkv = BlockSpec::Fused::kParts},
+          .layers_of_heads = {.bare_pooler = false},
+          .has_module = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0})",
-          .keys = {"head_dim", "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range",
-                   "pad_token_id", "classifier_dropout", "problem_type", "id2label", "label2id", "num_labels"}};
+          .keys = {"head_dim"}};
 }
 
 }  // namespace rf
