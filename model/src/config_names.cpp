@@ -77,6 +77,8 @@ const std::vector<Stem>& stems() {
 
 std::string class_name(std::string_view stem, Head head) {
   if (stem == "Bert" && head == Head::kCausalLm) return "BertLMHeadModel";
+  if (stem == "NeoBERT" && head == Head::kNone) return "NeoBERT";
+  if (stem == "NeoBERT" && head == Head::kMaskedLm) return "NeoBERTLMHead";
   return fmt::format("{}{}", stem, name_of(kHeadNames, head));
 }
 

@@ -92,8 +92,11 @@ void add_language_model_head(Builder& to, const ModelConfig& c) {
   const HeadSpec spec = head_spec(c);
   using Bias = HeadSpec::VocabularyBias;
   if (spec.vocabulary_bias == Bias::kShared) to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
+  const int64_t width = spec.transform_width > 0 ? spec.transform_width : c.embedding_size;
   if (spec.transform != HeadSpec::Transform::kNone)
-    to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size, spec.transform_bias);
+    to.linear("cls.predictions.transform.dense", width, c.hidden_size, spec.transform_bias);
+  if (spec.transform == HeadSpec::Transform::kTwoDense)
+    to.linear("cls.predictions.transform.second", c.embedding_size, width, spec.transform_bias);
   if (spec.transform == HeadSpec::Transform::kFull) to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
   const std::string decoder = c.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
   if (!c.tie_word_embeddings) {

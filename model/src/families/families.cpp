@@ -3,7 +3,14 @@
 
 namespace rf {
 
+ModelFamily eurobert();
 ModelFamily gpt_neox();
+ModelFamily gte();
+ModelFamily gte_of_authors();
+ModelFamily jina_embeddings_v3();
+ModelFamily modernbert();
+ModelFamily neobert();
+ModelFamily ultrabert();
 ModelFamily llama();
 ModelFamily mistral();
 ModelFamily nomic_bert();
@@ -15,7 +22,7 @@ ModelFamily xlm_roberta();
 
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> all = {llama(),      mistral(), qwen2(),       qwen3(),    gpt_neox(),
-                                               nomic_bert(), roberta(), xlm_roberta(), camembert()};
+                                               nomic_bert(), roberta(), xlm_roberta(), camembert(), modernbert(), gte(), gte_of_authors(), eurobert(), jina_embeddings_v3(), ultrabert(), neobert()};
   return all;
 }
 

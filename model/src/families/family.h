@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -33,6 +36,7 @@ struct ModelFamily {
   std::string_view gguf = "";   // general.architecture; "": no GGUF files
   std::string_view classes;     // how transformers' class names begin
   std::string_view prefix;      // of the encoder's tensors in a model with a head
+  std::string_view old_prefix = "";  // the same in other files; "": none
   bool berts_names = false;     // modules without a row are named as in BERT
   std::span<const ModuleName> modules;
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
@@ -42,7 +46,9 @@ struct ModelFamily {
   bool rotates = true;      // else positions are as follows
   PositionSpec positions = {};
   Activation activation = Activation::kSilu;
-  bool any_activation = false;  // hidden_act may name another
+  bool any_activation = false;  // activation_key may name another
+  std::string_view activation_key = "hidden_act";
+  std::optional<RotaryLayout> layout = {};  // where the table of the report does not have the model type
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   Windows windows = Windows::kNone;
@@ -51,6 +57,9 @@ struct ModelFamily {
   std::string_view defaults = "{}";
   std::vector<std::string_view> keys = {};  // that the class reads besides those of all families
   std::vector<std::pair<std::string_view, std::string_view>> renamed_keys = {};  // the family's, and the usual one
+  std::vector<std::string_view> off_keys = {};  // which must be absent, null, false or 0
+  // Rewrites the keys of the authors' own class to those of transformers.
+  void (*rewrite)(nlohmann::json& object, const std::string& where) = nullptr;
   // Reads these keys.
   void (*read)(const Keys& keys, ModelConfig& config) = nullptr;
 };
@@ -68,6 +77,10 @@ inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothin
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();
 std::span<const ModuleName> llama_modules();
+// Fills config.layers from layer_types; where that is absent, slides(i) tells whether layer i has a window. The second
+// rotation is that of layers with windows.
+void read_layer_types(const Keys& keys, int64_t window, const std::function<bool(int64_t)>& slides,
+                      ModelConfig& config);
 // Heads of RoBERTa, and their modules.
 HeadSpec roberta_heads();
 std::span<const ModuleName> roberta_modules();

@@ -104,8 +104,10 @@ struct HeadSpec {
   bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
   std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
   bool dense_bias = true, dense_norm = false, last_bias = true;
-  // Language models: nothing before the vocabulary; a dense layer; a dense layer, an activation and a norm.
-  enum class Transform { kNone, kProjection, kFull } transform = Transform::kFull;
+  // Language models: nothing before the vocabulary; a dense layer; a dense layer, an activation and a norm; two dense
+  // layers, the first of `transform_width` columns, and an activation after each.
+  enum class Transform { kNone, kProjection, kFull, kTwoDense } transform = Transform::kFull;
+  int64_t transform_width = 0;
   bool transform_bias = true;
   std::optional<Activation> transform_activation = {};  // absent: hidden_act
   // The bias over the vocabulary: none; cls.predictions.bias, which a tied decoder shares; the decoder's alone.
