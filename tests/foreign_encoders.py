@@ -20,9 +20,21 @@ BERT_HEADS = (
     "ForQuestionAnswering",
     "ForMultipleChoice",
 )
+CLASSIFIERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+ANSWERING = (*CLASSIFIERS, "ForQuestionAnswering")
+WINDOWS = {"num_hidden_layers": 4, "local_attention": 8}
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
-    "nomic_bert": ("NomicBert", ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"), {}),
+    "nomic_bert": ("NomicBert", CLASSIFIERS, {}),
+    "modernbert": ("ModernBert", (*ANSWERING, "ForMultipleChoice"), {"pad_token_id": 1} | WINDOWS),
+    "gte": ("Gte", CLASSIFIERS, {"type_vocab_size": 0}),
+    "eurobert": ("EuroBert", CLASSIFIERS, {"pad_token_id": 1, "num_key_value_heads": 2}),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", ANSWERING, {}),
+    "ultrabert": (
+        "Ultrabert",
+        ANSWERING,
+        {"num_hidden_layers": 4, "sliding_window": 5, "prediction_head_size": 36, "num_key_value_heads": 2},
+    ),
     "roberta": ("Roberta", BERT_HEADS, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm-roberta": ("XLMRoberta", BERT_HEADS, {"type_vocab_size": 1, "pad_token_id": 3}),
     "camembert": ("Camembert", BERT_HEADS, {"hidden_act": "relu"}),

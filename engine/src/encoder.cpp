@@ -13,6 +13,7 @@
 #include "position.h"
 #include "rf/engine/interrupt.h"
 #include "rf/io/error.h"
+#include "rf/io/half.h"
 #include "rf/model/computed_encoding.h"
 #include "status.h"
 
@@ -105,6 +106,7 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   inputs.resize(static_cast<size_t>(config.num_hidden_layers));
   if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
   word_scale_ = static_cast<float>(word_scale(config) * config.embedding_scale);
+  if (dtype_ == RF_BF16) word_scale_ = io::float_of_bf16(io::bf16_of_float(word_scale_));
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   if (config.type_vocab_size > 0) types_ = weights.mapped_rows(prefix + "embeddings.token_type_embeddings.weight");
   if (config.embedding_norm)
@@ -168,7 +170,7 @@ rf_attention_args Encoder::attention_args(int64_t layer, const void* qkv, void* 
   args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim;
   args.out = out;
   args.out_stride_t = out_width();
-  args.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  args.scale = attention_scale();
   if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
   if (const int64_t reach = window(layer); reach > 0) {
     args.window = RF_WINDOW_LEFT | RF_WINDOW_RIGHT;
@@ -235,6 +237,9 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     if (work.measured != nullptr)
       note_largest(tokens, static_cast<const float*>(read), (*work.measured)[layer].*largest);
   };
+  const auto post_norm = [&](const Norm& norm, void* result) {
+    if (norm.columns > 0) norm(dtype_, tokens, result, nullptr, result);
+  };
   for (size_t i = 0; i < blocks_.size(); ++i) {
     check_interrupt();
     const Block& block = blocks_[i];
@@ -246,6 +251,7 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     norm_heads(block, tokens, wide);
     attend(static_cast<int64_t>(i), wide, narrow);
     block.attention_output(tokens, narrow, out_width(), attended);
+    post_norm(block.attention_post_norm, attended);
     if (config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, attended, x)
                            : block.attention_norm(dtype_, tokens, attended, x, x);
@@ -256,6 +262,7 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     }
     note(&LayerInputs::feed_forward, i, normed);
     feed_forward(block, tokens, normed, wide, fed);
+    post_norm(block.feed_forward_post_norm, fed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
   }
   if (final_norm_.columns > 0) final_norm_(dtype_, tokens, x, nullptr, x);

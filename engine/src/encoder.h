@@ -3,6 +3,7 @@
 // call contains, and for any number of threads.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -168,6 +169,10 @@ class Encoder {
   // Columns of a row of queries, keys and values, and of one of results.
   int64_t qkv_width() const { return config_.query_width() + 2 * config_.key_width(); }
   int64_t out_width() const { return config_.query_width(); }
+  double attention_scale() const {
+    const double given = config_.block.attention_scale;
+    return given > 0 ? given : 1 / std::sqrt(static_cast<double>(config_.head_dim()));
+  }
 
   ModelConfig config_;
   rf_dtype dtype_;

@@ -39,7 +39,7 @@ void Encoder::listed_attention(const void* q, int64_t q_stride, const char* keys
   args.listed = std::ssize(lists.rows);
   args.begins = lists.begins.data();
   args.counts = lists.counts.data();
-  args.scale = 1 / std::sqrt(static_cast<double>(config_.head_dim()));
+  args.scale = attention_scale();
   check_status(rf_listed_attention(&args));
 }
 

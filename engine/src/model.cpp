@@ -237,7 +237,8 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
-  reads_last_token = (head == Head::kMultipleChoice && !layers.has_pooler() && config.summary_type == "last") ||
+  const bool summarizes = head == Head::kMultipleChoice && !config.is_foreign() && !layers.has_pooler();
+  reads_last_token = (summarizes && config.summary_type == "last") ||
                      (head == Head::kSequenceClassification && config.classifier_pooling == "last");
   const bool chooses = config.is_foreign() && head == Head::kMultipleChoice;
   reads_mean = (head == Head::kSequenceClassification || chooses) && config.classifier_pooling == "mean";

@@ -272,14 +272,23 @@ Linear read_joined(const Weights& weights, const std::vector<std::string>& names
   return Linear(precision, in, rows, all.get(), std::move(bias), largest_inputs);
 }
 
+namespace {
+
+std::vector<float> read_gain(const Weights& weights, const std::string& name, const ModelConfig& config) {
+  std::vector<float> gain = weights.vector(name + ".weight");
+  if (config.block.norm_plus_one) {
+    for (float& each : gain) each += 1;
+  }
+  return gain;
+}
+
+}  // namespace
+
 Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns) {
-  const auto part = [&](bool exists, const char* end) {
-    return exists ? weights.vector(name + end) : std::vector<float>();
-  };
   return {.kind = config.block.norm,
           .columns = columns,
-          .gain = part(config.block.norm_weight, ".weight"),
-          .bias = part(config.block.norm_bias, ".bias"),
+          .gain = config.block.norm_weight ? read_gain(weights, name, config) : std::vector<float>(),
+          .bias = config.block.norm_bias ? weights.vector(name + ".bias") : std::vector<float>(),
           .eps = config.layer_norm_eps};
 }
 
@@ -343,16 +352,21 @@ Block read_block(const Weights& weights, const std::string& prefix, const ModelC
     if (!config.block.query_key_norm) return {};
     return {.kind = NormKind::kRms,
             .columns = config.head_dim(),
-            .gain = weights.vector(name + module),
+            .gain = read_gain(weights, name + module, config),
             .bias = {},
             .eps = config.layer_norm_eps};
+  };
+  const auto post_norm = [&](const char* module) -> Norm {
+    return config.block.post_norm ? read_norm(weights, name + module, config, config.hidden_size) : Norm{};
   };
   const bool has_norm = layer > 0 || config.block.first_attention_norm;
   const std::string norm = name + "attention.output.LayerNorm";
   Block block = {.attention_norm = has_norm ? read_norm(weights, norm, config, config.hidden_size) : Norm{},
                  .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size),
-                 .query_norm = head_norm("attention.self.query_norm.weight"),
-                 .key_norm = head_norm("attention.self.key_norm.weight"),
+                 .query_norm = head_norm("attention.self.query_norm"),
+                 .key_norm = head_norm("attention.self.key_norm"),
+                 .attention_post_norm = post_norm("attention.output.post_norm"),
+                 .feed_forward_post_norm = post_norm("output.post_norm"),
                  .qkv = read_qkv(weights, name + "attention.self.", config, precision, largest.attention),
                  .attention_output = read_linear(weights, name + "attention.output.dense", precision),
                  .up = read_up(weights, name, config, precision, largest.feed_forward),

@@ -138,7 +138,7 @@ std::vector<std::string_view> encoder_types() {
 Head head_of_architecture(const std::string& architecture) { return parse_architecture(architecture).head; }
 
 std::string architecture_of(const ModelConfig& config, Head head) {
-  if (config.is_foreign()) return class_name(foreign_class(config), head);
+  if (config.is_foreign()) return class_name(foreign_class(config, head), head);
   const std::string type = model_type(config);
   if (type == "rf_encoder") return class_name("RfEncoder", head);
   return class_name(type == "bert" ? "Bert" : "RoFormer", head);

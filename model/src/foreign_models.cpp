@@ -30,9 +30,8 @@ constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
 
 // rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
 constexpr std::string_view kSharedKeys[] = {
-    "model_type",        "architectures",       "vocab_size",          "hidden_size",
-    "num_hidden_layers", "num_attention_heads", "intermediate_size",   "tie_word_embeddings",
-    "type_vocab_size",   "max_position_embeddings"};
+    "model_type",          "architectures",     "vocab_size",          "hidden_size",     "num_hidden_layers",
+    "num_attention_heads", "intermediate_size", "tie_word_embeddings", "type_vocab_size", "max_position_embeddings"};
 constexpr std::string_view kRotationKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor",
                                               "original_max_position_embeddings"};
 // Of encoders, besides.
@@ -47,7 +46,6 @@ constexpr std::string_view kEncoderKeys[] = {"hidden_dropout_prob",
                                              "num_labels"};
 // Of families with the block of Llama.
 constexpr std::string_view kGroupedKeys[] = {"num_key_value_heads", "head_dim"};
-constexpr std::string_view kWindowKeys[] = {"sliding_window", "use_sliding_window"};
 
 const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_view value) {
   const auto found = std::ranges::find(model_families(), value, name);
@@ -110,10 +108,9 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
   for (const Finding& finding : report.findings) {
     if (finding.severity == Severity::kProblem) config.problems.push_back(path + ": " + finding.text);
   }
-  const size_t most = config.layers.empty() ? 1 : 2;
-  const bool known = !report.rotations.empty() && report.rotations.size() <= most &&
-                     std::ranges::all_of(report.rotations,
-                                         [&](const Rotation& each) { return each.spec && (each.layout || layout); });
+  const bool known = !report.rotations.empty() && std::ranges::all_of(report.rotations, [&](const Rotation& each) {
+    return each.spec && (each.layout || layout);
+  });
   if (!known || !report.unrotated_layers.empty()) {
     fail(path, "all layers must have one rotation that is known, got {}; roformer doctor shows it",
          !known ? fmt::format("{} of scaling {}", report.rotations.size(),
@@ -123,13 +120,12 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
   config.head_size = report.head_size;
   config.max_position_embeddings = report.length;
   for (const Rotation& each : report.rotations) {
-    RotarySettings settings;
-    settings.spec = *each.spec;
-    settings.layout = each.layout ? *each.layout : *layout;
-    config.rotations.push_back(settings);
+    config.rotations.emplace_back();
+    config.rotations.back().spec = *each.spec;
+    config.rotations.back().layout = each.layout ? *each.layout : *layout;
   }
   config.rotation = config.rotations[0];
-  if (config.layers.empty()) config.rotations.clear();
+  if (config.rotations.size() == 1 && config.layers.empty()) config.rotations.clear();
 }
 
 void add_stop_ids(const json& value, const std::string& where, ModelConfig& config) {
@@ -138,6 +134,16 @@ void add_stop_ids(const json& value, const std::string& where, ModelConfig& conf
     if (!id.is_number_integer() || id < 0 || id >= config.vocab_size)
       fail(where, "eos_token_id must be a token from 0 to {}, got {}", config.vocab_size - 1, shown(id));
     config.stop_ids.push_back(id.get<int32_t>());
+  }
+}
+
+// The class that `architectures` names; of others, and without a name, the language model.
+void read_decoder_head(const json& object, ModelConfig& config) {
+  const json* const names = given(object, "architectures");
+  if (names == nullptr || !names->is_array() || names->size() != 1 || !names->front().is_string()) return;
+  for (const Head head : {Head::kNone, Head::kSequenceClassification}) {
+    const std::string name = architecture_of(config, head);
+    if (names->front() == name) config.architectures = {name};
   }
 }
 
@@ -150,35 +156,6 @@ void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config)
       return add_stop_ids(given["eos_token_id"], generation, config);
   }
   if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], (dir / "config.json").string(), config);
-}
-
-// Layers with a window: all, or those that layer_types or max_window_layers (28) names.
-bool has_windows(const json& object, const Keys& keys, Windows windows, int64_t layers) {
-  if (windows != Windows::kSwitched) return windows == Windows::kAll;
-  const json* const types = keys.list("layer_types");
-  const auto known = [](const json& type) { return type == "full_attention" || type == "sliding_attention"; };
-  if (types != nullptr && (std::ssize(*types) != layers || !std::ranges::all_of(*types, known))) {
-    fail(keys.file(), "layer_types must be full_attention or sliding_attention for each of the {} layers, got {}",
-         layers, shown(*types));
-  }
-  if (!keys.boolean("use_sliding_window", false)) return false;
-  if (types != nullptr) return std::ranges::find(*types, json("sliding_attention")) != types->end();
-  constexpr int64_t kFullLayers = 28;
-  return layers > (given(object, "max_window_layers") == nullptr
-                       ? kFullLayers
-                       : keys.integer({"max_window_layers"}, 0, kMaxForeignLayers));
-}
-
-void check_window(const json& object, const Keys& keys, const ModelFamily& family, const ModelConfig& config) {
-  const bool windows = has_windows(object, keys, family.windows, config.num_hidden_layers);
-  const json* window = given(object, "sliding_window");
-  if (window == nullptr || !windows) return;
-  if (!window->is_number_integer() || *window < config.max_position_embeddings) {
-    fail(keys.file(),
-         "sliding_window must be null or at least max_position_embeddings, {}, since windows are not computed, got {} "
-         "({} has a window of 4096 where the key is absent)",
-         config.max_position_embeddings, shown(*window), family.model_type);
-  }
 }
 
 // The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
@@ -210,9 +187,10 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
   if (family.rotates) read.insert(read.end(), std::begin(kRotationKeys), std::end(kRotationKeys));
   if (family.heads == Family::kBert) read.insert(read.end(), std::begin(kEncoderKeys), std::end(kEncoderKeys));
   for (const auto& renamed : family.renamed_keys) read.push_back(renamed.first);
+  if (family.heads == Family::kDecoder) read.push_back("is_causal");
   if (has_grouped_keys(family)) read.insert(read.end(), std::begin(kGroupedKeys), std::end(kGroupedKeys));
-  if (family.windows != Windows::kNone) read.insert(read.end(), std::begin(kWindowKeys), std::end(kWindowKeys));
-  if (family.windows == Windows::kSwitched) read.push_back("layer_types");
+  const std::span<const std::string_view> windows = window_keys(family.windows);
+  read.insert(read.end(), windows.begin(), windows.end());
   read.insert(read.end(), family.keys.begin(), family.keys.end());
   KeyContext context = {.where = path,
                         .causal = config.is_decoder,
@@ -230,7 +208,7 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
     read.push_back(key);
   }
   for (const auto& [key, value] : object.items()) {
-    const bool spare = key == "is_decoder" && config.is_decoder;  // a causal class does not read it
+    const bool spare = key == "is_decoder" && family.heads == Family::kDecoder;  // whose classes do not read it
     if (!spare && std::ranges::find(read, key) == read.end()) check_unread_key(key, value, context);
   }
 }
@@ -359,6 +337,7 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
       family.eps_key.empty() ? family.eps : keys.number(std::string(family.eps_key).c_str(), family.eps, kEpsRange);
   config.hidden_act = read_activation(keys, family);
   config.tie_word_embeddings = keys.boolean("tie_word_embeddings", family.heads == Family::kBert);
+  config.is_decoder = family.heads == Family::kDecoder && keys.boolean("is_causal", true);
   if (family.read != nullptr) family.read(keys, config);
   return config;
 }
@@ -434,12 +413,19 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   ModelConfig config = read_keys(keys, *family);
   const RotaryReport report = rotary_report(model_dir);
   read_rotation(report, path, std::nullopt, config);
-  check_window(object, keys, *family, config);
+  read_windows(object, keys, *family, config);
   if (report.length == 0 && config.rotation->spec.changes_with_length())
     fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
   check_unread_keys(file, path, *family, config);
+  read_decoder_head(object, config);
   read_stop_ids(object, model_dir, config);
   return config;
+}
+
+ModelConfig load_any_config(const std::string& path) {
+  const std::optional<std::string> gguf = gguf_path(path);
+  if (gguf) return read_decoder_config(*gguf, io::GgufFile(*gguf));
+  return is_foreign_decoder(path) ? read_decoder_config(path) : load_config(path);
 }
 
 ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file) {
@@ -505,8 +491,8 @@ std::string file_name(const ModelConfig& config, Head head, const std::string& n
   const std::string ours = head == Head::kNone ? "" : body_prefix(config);
   std::string_view module = name;
   if (module.starts_with(ours)) module.remove_prefix(ours.size());
-  const std::string found = renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module,
-                                    [](std::string_view) { return true; });
+  const std::string found =
+      renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module, [](std::string_view) { return true; });
   if (found.empty() && !(family.berts_names && is_of_encoder(module))) return name;
   const std::string in_file = found.empty() ? std::string(module) : found;
   return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + in_file : in_file;
@@ -540,10 +526,16 @@ bool joins_projections(const ModelConfig& config) {
 
 std::vector<std::pair<std::string_view, Family>> foreign_classes() {
   std::vector<std::pair<std::string_view, Family>> classes;
-  for (const ModelFamily& each : model_families()) classes.emplace_back(each.classes, each.heads);
+  for (const ModelFamily& each : model_families()) {
+    classes.emplace_back(each.classes, each.heads);
+    if (!each.other_classes.empty()) classes.emplace_back(each.other_classes, each.heads);
+  }
   return classes;
 }
 
-std::string foreign_class(const ModelConfig& config) { return std::string(family_of(config).classes); }
+std::string_view foreign_class(const ModelConfig& config, Head head) {
+  const ModelFamily& family = family_of(config);
+  return head == Head::kCausalLm || family.other_classes.empty() ? family.classes : family.other_classes;
+}
 
 }  // namespace rf

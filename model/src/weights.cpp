@@ -51,6 +51,7 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, b
   }
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
   if (has_norm) to.norm(name + ".output.LayerNorm", c.hidden_size);
+  if (block.post_norm) to.norm(name + ".output.post_norm", c.hidden_size);
 }
 
 void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c) {
@@ -63,6 +64,7 @@ void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& 
   }
   to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
   to.norm(layer + "output.LayerNorm", c.hidden_size);
+  if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
 }
 
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {

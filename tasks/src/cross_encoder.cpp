@@ -11,6 +11,7 @@
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
 #include "rf/io/printable.h"
+#include "rf/model/foreign_models.h"
 #include "rf/tasks/examples.h"
 
 namespace rf::tasks {
@@ -25,7 +26,7 @@ constexpr std::pair<const char*, ScoreActivation> kActivations[] = {{"identity",
                                                                     {"relu", ScoreActivation::kRelu}};
 
 ModelConfig load_scoring_config(const std::string& model_dir) {
-  ModelConfig config = load_config(model_dir);
+  ModelConfig config = load_any_config(model_dir);
   if (config.head() != Head::kSequenceClassification) {
     fail(kWhere, "scores of pairs need {}, got {} in {}", architecture_of(config, Head::kSequenceClassification),
          architecture_of(config, config.head()), model_dir);

@@ -37,9 +37,13 @@ def theirs_of(oracle, row):
     return (out.logits if "logits" in out else out.last_hidden_state)[0].numpy()
 
 
+SHAPES = {"4 heads of 12": {}, "6 heads of 10": {"hidden_size": 60, "num_attention_heads": 6, "intermediate_size": 44}}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("family", "head"), CASES)
-def test_engine(family, head, tmp_path):
-    oracle = make_encoder(family, head, tmp_path)
+def test_engine(family, head, shape, tmp_path):
+    oracle = make_encoder(family, head, tmp_path, **SHAPES[shape])
     engine = Engine(tmp_path)
     rows = rows_of()
     theirs = np.concatenate([theirs_of(oracle, row).ravel() for row in rows])

@@ -1,5 +1,5 @@
-// EuroBERT (Boizard et al. 2025, arXiv 2503.05500): Llama's blocks without a mask; classification reads the first token,
-// the mean of tokens, or the mean of the logits of all tokens ("late").
+// EuroBERT (Boizard et al. 2025, arXiv 2503.05500): Llama's blocks without a mask; classification reads the first
+// token, the mean of tokens, or the mean of the logits of all tokens ("late").
 #include "../rotary_report/parts.h"
 #include "family.h"
 

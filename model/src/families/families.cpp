@@ -4,6 +4,7 @@
 namespace rf {
 
 ModelFamily eurobert();
+ModelFamily gemma3();
 ModelFamily gpt_neox();
 ModelFamily gte();
 ModelFamily gte_of_authors();
@@ -21,8 +22,10 @@ ModelFamily roberta();
 ModelFamily xlm_roberta();
 
 std::span<const ModelFamily> model_families() {
-  static const std::vector<ModelFamily> all = {llama(),      mistral(), qwen2(),       qwen3(),    gpt_neox(),
-                                               nomic_bert(), roberta(), xlm_roberta(), camembert(), modernbert(), gte(), gte_of_authors(), eurobert(), jina_embeddings_v3(), ultrabert(), neobert()};
+  static const std::vector<ModelFamily> all = {
+      llama(),      mistral(),    qwen2(),   qwen3(),          gpt_neox(), gemma3(),
+      nomic_bert(), modernbert(), gte(),     gte_of_authors(), eurobert(), jina_embeddings_v3(),
+      ultrabert(),  neobert(),    roberta(), xlm_roberta(),    camembert()};
   return all;
 }
 

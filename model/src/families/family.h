@@ -29,15 +29,19 @@ enum class Windows {
   kNone,      // the class has no windows
   kAll,       // all layers have sliding_window
   kSwitched,  // with use_sliding_window: those that layer_types names, or from max_window_layers on
+  kPattern,   // those that layer_types names, or all but every sliding_window_pattern-th
 };
+// The keys that say so.
+std::span<const std::string_view> window_keys(Windows windows);
 
 struct ModelFamily {
-  std::string_view model_type;  // of config.json
-  std::string_view gguf = "";   // general.architecture; "": no GGUF files
-  std::string_view classes;     // how transformers' class names begin
-  std::string_view prefix;      // of the encoder's tensors in a model with a head
-  std::string_view old_prefix = "";  // the same in other files; "": none
-  bool berts_names = false;     // modules without a row are named as in BERT
+  std::string_view model_type;          // of config.json
+  std::string_view gguf = "";           // general.architecture; "": no GGUF files
+  std::string_view classes;             // how transformers' class names begin
+  std::string_view other_classes = "";  // all but the language model's, where they begin otherwise
+  std::string_view prefix;              // of the encoder's tensors in a model with a head
+  std::string_view old_prefix = "";     // the same in other files; "": none
+  bool berts_names = false;             // modules without a row are named as in BERT
   std::span<const ModuleName> modules;
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
   BlockSpec block = {};
@@ -73,6 +77,8 @@ inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothin
                                            .last_bias = false,
                                            .transform = HeadSpec::Transform::kNone,
                                            .vocabulary_bias = HeadSpec::VocabularyBias::kNone};
+// Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
+void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
 
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();

@@ -1,5 +1,5 @@
-// GTE (Zhang et al. 2024, arXiv 2407.19669): BERT's embeddings, biases and norms around layers with rotation and a gated
-// feed-forward network. "new" is the authors' own class, whose rotation has a scaling of its own.
+// GTE (Zhang et al. 2024, arXiv 2407.19669): BERT's embeddings, biases and norms around layers with rotation and a
+// gated feed-forward network. "new" is the authors' own class, whose rotation has a scaling of its own.
 #include <cmath>
 
 #include "../rotary_report/parts.h"
@@ -32,7 +32,8 @@ void rewrite_scaling(nlohmann::json& object, const std::string& where) {
   const double factor = inside.number("factor", 1, kFactors);
   if (given(*scaling, "mixed_b") != nullptr)
     fail(where, "rope_scaling.mixed_b must be absent or null, got {}", shown((*scaling)["mixed_b"]));
-  const int64_t width = top.integer({"hidden_size"}, 1, kMaxWidth), heads = top.integer({"num_attention_heads"}, 1, kMaxHeads);
+  const int64_t width = top.integer({"hidden_size"}, 1, kMaxWidth),
+                heads = top.integer({"num_attention_heads"}, 1, kMaxHeads);
   const double head_dim = static_cast<double>(width) / static_cast<double>(std::max<int64_t>(1, heads));
   const double base = top.number("rope_theta", 10000, {0, 1e12, io::NumberRange::Ends::kOpenLow});
   object["rope_theta"] = base * factor;

@@ -61,7 +61,8 @@ void read_ultra(const Keys& keys, ModelConfig& config) {
   config.heads.transform_width = keys.integer({"prediction_head_size"}, 1, kMaxReportedLength);
   constexpr int64_t kInterval = 3;
   const int64_t window = keys.integer({"sliding_window"}, 1, kMaxReportedLength);
-  read_layer_types(keys, window, [](int64_t layer) { return (layer + 1) % kInterval != 0; }, config);
+  read_layer_types(
+      keys, window, [](int64_t layer) { return (layer + 1) % kInterval != 0; }, config);
 }
 
 }  // namespace

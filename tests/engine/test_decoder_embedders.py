@@ -1,0 +1,94 @@
+"""Embedders with the blocks of decoders, causal and bidirectional, beside transformers and sentence-transformers."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import roformer_cpp
+import tolerances as tol
+from decoder_embedders import CASES, PROMPTS, TEXTS, make_bare, make_sentences, theirs_of
+from engine_case import assert_close, change_config
+from rf_engine import Engine, EngineError
+from rotary_decoders import make_rows
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_hidden_states(case, tmp_path):
+    oracle = make_bare(case, tmp_path)
+    rows = make_rows()
+    ours = np.split(Engine(tmp_path).hidden(rows), np.cumsum([len(row) for row in rows])[:-1])
+    for row, states in zip(rows, ours, strict=True):
+        assert_close(states, theirs_of(oracle, row))
+
+
+@pytest.mark.parametrize("case", ["qwen3", "gemma3-both-ways"])
+def test_names_of_tensors(case, tmp_path):
+    """With the prefix, and without it under the class of a language model, as published embedders have them."""
+    oracle = make_bare(case, tmp_path, "ForCausalLM")
+    (row,) = make_rows((13,))
+    theirs = theirs_of(oracle.model, row)
+    assert_close(Engine(tmp_path, head="none").hidden([row]), theirs)
+    path = tmp_path / "model.safetensors"
+    weights = {name.removeprefix("model."): value for name, value in load_file(path).items()}
+    save_file({name: value for name, value in weights.items() if name != "lm_head.weight"}, path)
+    assert_close(Engine(tmp_path, head="none").hidden([row]), theirs)
+    if case == "qwen3":
+        with pytest.raises(EngineError, match=r"lm_head\.weight"):
+            Engine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "case, pooling", [("qwen3", "lasttoken"), ("qwen3-both-ways", "mean"), ("gemma3-both-ways", "mean")]
+)
+def test_sentences(case, pooling, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    make_sentences(case, tmp_path, pooling)
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    ours = roformer_cpp.SentenceTransformer(tmp_path)
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+    for name in PROMPTS:
+        assert_close(ours.encode(TEXTS, prompt_name=name), theirs.encode(TEXTS, prompt_name=name))
+    assert_close(roformer_cpp.Engine(tmp_path).embed(TEXTS), theirs.encode(TEXTS))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("case", ["qwen3", "gemma3-both-ways"])
+def test_low_precision(case, precision, tmp_path):
+    oracle = make_bare(case, tmp_path, spread=0.05, num_hidden_layers=2)
+    (row,) = make_rows((40,))
+    ours, theirs = Engine(tmp_path, precision).hidden([row]), theirs_of(oracle, row)
+    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+    assert cosines.min() >= tol.LOW_PRECISION_COSINE
+    assert not np.array_equal(ours, Engine(tmp_path).hidden([row]))
+
+
+@pytest.mark.parametrize(
+    "case, changes, message",
+    [
+        ("gemma3", {"attn_logit_softcapping": 50.0}, r"attn_logit_softcapping must be absent.*, got 50"),
+        ("gemma3", {"final_logit_softcapping": 30.0}, r"final_logit_softcapping must be absent.*, got 30"),
+        ("gemma3", {"hidden_activation": "silu"}, "hidden_activation of a Gemma3 must be gelu_new, got .silu"),
+        ("gemma3", {"hidden_act": "silu"}, "hidden_act must be .*, got .silu"),
+        ("gemma3", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be .*, got 0"),
+        ("gemma3-both-ways", {"sliding_window": 1}, r"sliding_window must be an integer from 2 to .*, got 1"),
+        ("gemma3-both-ways", {"is_causal": False}, "is_causal must be absent or true with use_bidirec.*, got false"),
+        ("gemma3", {"layer_types": ["full_attention"] * 3}, "layer_types must be .* each of the 7 layers, got"),
+        ("qwen3", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be .*, got true"),
+        ("qwen2-windows", {"sliding_window": 0}, r"sliding_window must be an integer from 1 to .*, got 0"),
+    ],
+)
+def test_bad_config(case, changes, message, tmp_path):
+    make_bare(case, tmp_path)
+    change_config(tmp_path, **changes)
+    with pytest.raises(EngineError, match=message):
+        Engine(tmp_path)
+
+
+def test_window_of_null(tmp_path):
+    make_bare("gemma3", tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"sliding_window": None}))
+    with pytest.raises(EngineError, match="sliding_window must be given for layers of sliding_attention, got null"):
+        Engine(tmp_path)
