@@ -24,6 +24,7 @@ constexpr ModuleName kModernModules[] = {
     {"classifier.dense", "head.dense", ""},
     {"classifier.norm", "head.norm", ""},
     {"classifier.out_proj", "classifier", ""},
+    {"qa_outputs", "classifier", ""},
 };
 
 HeadSpec modern_heads() {
