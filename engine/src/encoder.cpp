@@ -107,11 +107,12 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   word_scale_ = static_cast<float>(word_scale(config) * config.embedding_scale);
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   if (config.type_vocab_size > 0) types_ = weights.mapped_rows(prefix + "embeddings.token_type_embeddings.weight");
+  if (config.task_vocab_size > 0) tasks_ = weights.mapped_rows(prefix + kTaskTypes);
   if (config.embedding_norm)
     embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
   if (config.embedding_size != config.hidden_size)
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+  for (int64_t i = 0; i < (config.block.shared ? 1 : config.num_hidden_layers); ++i)
     blocks_.push_back(read_block(weights, prefix, config, i, precision, inputs[static_cast<size_t>(i)]));
   if (config.final_norm) final_norm_ = read_norm(weights, prefix + "encoder.final_norm", config, config.hidden_size);
 }
@@ -137,6 +138,7 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
     if (word_scale_ != 1) {
       for (int64_t i = 0; i < width; ++i) sum[t * width + i] *= word_scale_;
     }
+    if (!tasks_.empty()) tasks_.add_row(0, sum + t * width);
     if (!types_.empty()) types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);
   });
   Sequences with_ids = input.sequences;
@@ -168,7 +170,8 @@ rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
   args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim;
   args.out = out;
   args.out_stride_t = out_width();
-  args.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  args.scale =
+      config_.block.attention_scale > 0 ? config_.block.attention_scale : 1 / std::sqrt(static_cast<double>(head_dim));
   if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
   return args;
 }
@@ -229,14 +232,15 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer) {
     if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(normed), (*work.measured)[layer].*largest);
   };
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  for (size_t layer = 0; layer < static_cast<size_t>(config_.num_hidden_layers); ++layer) {
     check_interrupt();
+    const size_t i = config_.block.shared ? 0 : layer;  // of its weights
     const Block& block = blocks_[i];
     if (config_.block.pre_norm) block.attention_norm(dtype_, tokens, x, nullptr, normed);
     note(&LayerInputs::attention, i);
     block.qkv(tokens, normed, hidden, wide);
     norm_heads(block, tokens, wide);
-    attend(static_cast<int64_t>(i), wide, narrow);
+    attend(static_cast<int64_t>(layer), wide, narrow);
     block.attention_output(tokens, narrow, out_width(), attended);
     if (config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, attended, x)

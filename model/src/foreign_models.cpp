@@ -175,7 +175,11 @@ void check_window(const json& object, const Keys& keys, const ModelFamily& famil
 json with_defaults(json object, const ModelFamily& family, const fs::path& dir) {
   for (const auto& [theirs, ours] : family.renamed_keys) {
     const auto found = object.find(theirs);
-    if (found != object.end()) object[std::string(ours)] = *found;
+    if (found == object.end()) continue;
+    const json value = *found;
+    if (const json* other = given(object, std::string(ours)); other != nullptr && *other != value)
+      fail(family.model_type, "{} and {} must be equal, got {} and {}", theirs, ours, shown(value), shown(*other));
+    object[std::string(ours)] = value;
   }
   const json defaults = io::parse_json(family.defaults, "defaults");
   for (const auto& [key, value] : defaults.items()) {
@@ -191,7 +195,7 @@ json with_defaults(json object, const ModelFamily& family, const fs::path& dir) 
 void check_unread_keys(const json& object, const std::string& path, const ModelFamily& family,
                        const ModelConfig& config) {
   std::vector<std::string_view> read(std::begin(kSharedKeys), std::end(kSharedKeys));
-  read.push_back(family.eps_key);
+  if (!family.eps_key.empty()) read.push_back(family.eps_key);
   if (family.rotates) read.insert(read.end(), std::begin(kRotationKeys), std::end(kRotationKeys));
   if (family.heads == Family::kBert) read.insert(read.end(), std::begin(kEncoderKeys), std::end(kEncoderKeys));
   for (const auto& renamed : family.renamed_keys) read.push_back(renamed.first);
