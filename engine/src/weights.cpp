@@ -320,6 +320,11 @@ Linear read_qkv(const Weights& weights, const std::string& name, const ModelConf
   const std::vector<float> bias = read_bias(weights, fused);
   std::vector<float> ordered(bias.size());
   if (!bias.empty()) order_by_part(config, bias.data(), 1, ordered.data());
+  if (config.block.query_value_bias) {
+    ordered.resize(static_cast<size_t>(rows));
+    weights.read(name + "q_bias", ordered.data());
+    weights.read(name + "v_bias", ordered.data() + rows / 3 * 2);
+  }
   return {precision, in, rows, by_part.get(), std::move(ordered), largest_inputs};
 }
 

@@ -164,9 +164,10 @@ json with_defaults(json object, const ModelFamily& family, const std::string& wh
   for (const auto& [theirs, ours] : family.renamed_keys) {
     const auto found = object.find(theirs);
     if (found == object.end()) continue;
-    if (const json* const twice = given(object, std::string(ours)); twice != nullptr && *twice != *found)
-      fail(where, "{} and {} must be equal, got {} and {}", theirs, ours, shown(*found), shown(*twice));
-    object[std::string(ours)] = *found;
+    const json value = *found;
+    if (const json* other = given(object, std::string(ours)); other != nullptr && *other != value)
+      fail(where, "{} and {} must be equal, got {} and {}", theirs, ours, shown(value), shown(*other));
+    object[std::string(ours)] = value;
   }
   if (family.rewrite != nullptr) family.rewrite(object, where);
   const json defaults = io::parse_json(family.defaults, "defaults");
@@ -183,7 +184,8 @@ json with_defaults(json object, const ModelFamily& family, const std::string& wh
 void check_unread_keys(const json& object, const std::string& path, const ModelFamily& family,
                        const ModelConfig& config) {
   std::vector<std::string_view> read(std::begin(kSharedKeys), std::end(kSharedKeys));
-  read.insert(read.end(), {family.eps_key, family.activation_key});
+  read.push_back(family.activation_key);
+  if (!family.eps_key.empty()) read.push_back(family.eps_key);
   if (family.rotates) read.insert(read.end(), std::begin(kRotationKeys), std::end(kRotationKeys));
   if (family.heads == Family::kBert) read.insert(read.end(), std::begin(kEncoderKeys), std::end(kEncoderKeys));
   for (const auto& renamed : family.renamed_keys) read.push_back(renamed.first);

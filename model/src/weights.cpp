@@ -45,6 +45,10 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, b
     to.linear(name + ".self.key", keys, c.hidden_size, block.qkv_bias);
     to.linear(name + ".self.value", keys, c.hidden_size, block.qkv_bias);
   }
+  if (block.query_value_bias) {
+    to.add(name + ".self.q_bias", {queries}, WeightRole::kBias);
+    to.add(name + ".self.v_bias", {keys}, WeightRole::kBias);
+  }
   if (block.query_key_norm) {
     to.add(name + ".self.query_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
     to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
@@ -76,14 +80,27 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   }
   if (c.type_vocab_size > 0)
     to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
+  if (c.task_vocab_size > 0)
+    to.add(prefix + kTaskTypes, {c.task_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_size);
   if (c.embedding_size != c.hidden_size)
     to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size, c.block.output_bias);
   if (has_position_table(c))
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
-    const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l);
+  using Relative = PositionSpec::Relative;
+  const PositionSpec& positions = c.positions;
+  if (positions.relative == Relative::kBuckets)
+    to.add(prefix + kRelativeBias, {positions.rows, c.num_attention_heads}, WeightRole::kEncodingBias);
+  if (positions.relative == Relative::kDisentangled) {
+    to.add(prefix + kRelativeRows, {positions.rows, c.hidden_size}, WeightRole::kEncoding);
+    if (positions.relative_norm) to.norm(prefix + kRelativeNorm, c.hidden_size);
+  }
+  const bool projects = positions.relative == Relative::kDisentangled && !positions.shared_projections;
+  for (int64_t l = 0; l < (c.block.shared ? 1 : c.num_hidden_layers); ++l) {
+    const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l), self = layer + "attention.self.";
     add_attention(to, layer + "attention", c, l > 0 || c.block.first_attention_norm);
+    if (projects && positions.content_to_position) to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
+    if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
     add_feed_forward(to, layer, c);
   }
