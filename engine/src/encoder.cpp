@@ -109,11 +109,12 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   if (dtype_ == RF_BF16) word_scale_ = io::float_of_bf16(io::bf16_of_float(word_scale_));
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   if (config.type_vocab_size > 0) types_ = weights.mapped_rows(prefix + "embeddings.token_type_embeddings.weight");
+  if (config.task_vocab_size > 0) tasks_ = weights.mapped_rows(prefix + kTaskTypes);
   if (config.embedding_norm)
     embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
   if (config.embedding_size != config.hidden_size)
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+  for (int64_t i = 0; i < (config.block.shared ? 1 : config.num_hidden_layers); ++i)
     blocks_.push_back(read_block(weights, prefix, config, i, precision, inputs[static_cast<size_t>(i)]));
   if (config.final_norm) final_norm_ = read_norm(weights, prefix + "encoder.final_norm", config, config.hidden_size);
 }
@@ -139,6 +140,7 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
     if (word_scale_ != 1) {
       for (int64_t i = 0; i < width; ++i) sum[t * width + i] *= word_scale_;
     }
+    if (!tasks_.empty()) tasks_.add_row(0, sum + t * width);
     if (!types_.empty()) types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);
   });
   Sequences with_ids = input.sequences;
@@ -233,20 +235,24 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   void* const normed = config_.block.pre_norm ? narrow : x;  // what attention and the feed-forward network read
   void* const attended = config_.block.pre_norm ? work.buffer(kEmbedded, narrow_bytes) : wide;
   void* const fed = config_.block.pre_norm ? attended : narrow;
-  const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer) {
-    if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(normed), (*work.measured)[layer].*largest);
+  const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer, const void* read) {
+    if (work.measured != nullptr)
+      note_largest(tokens, static_cast<const float*>(read), (*work.measured)[layer].*largest);
   };
   const auto post_norm = [&](const Norm& norm, void* result) {
     if (norm.columns > 0) norm(dtype_, tokens, result, nullptr, result);
   };
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  for (size_t layer = 0; layer < static_cast<size_t>(config_.num_hidden_layers); ++layer) {
     check_interrupt();
+    const size_t i = config_.block.shared ? 0 : layer;  // of its weights
     const Block& block = blocks_[i];
-    if (config_.block.pre_norm) block.attention_norm(dtype_, tokens, x, nullptr, normed);
-    note(&LayerInputs::attention, i);
-    block.qkv(tokens, normed, hidden, wide);
+    const bool normed_first = config_.block.pre_norm && block.attention_norm.columns > 0;
+    if (normed_first) block.attention_norm(dtype_, tokens, x, nullptr, normed);
+    const void* const attended_input = normed_first ? normed : x;
+    note(&LayerInputs::attention, i, attended_input);
+    block.qkv(tokens, attended_input, hidden, wide);
     norm_heads(block, tokens, wide);
-    attend(static_cast<int64_t>(i), wide, narrow);
+    attend(static_cast<int64_t>(layer), wide, narrow);
     block.attention_output(tokens, narrow, out_width(), attended);
     post_norm(block.attention_post_norm, attended);
     if (config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
@@ -254,10 +260,10 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
                            : block.attention_norm(dtype_, tokens, attended, x, x);
     if (config_.block.pre_norm && !config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     if (input.cross != nullptr) {
-      note(&LayerInputs::cross, i);
+      note(&LayerInputs::cross, i, normed);
       cross_attention(static_cast<int64_t>(i), input, x, wide, narrow);
     }
-    note(&LayerInputs::feed_forward, i);
+    note(&LayerInputs::feed_forward, i, normed);
     feed_forward(block, tokens, normed, wide, fed);
     post_norm(block.feed_forward_post_norm, fed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);

@@ -179,7 +179,7 @@ class Encoder {
   std::unique_ptr<Position> position_;
   std::optional<LinearAttention> linear_;
   ReadRow words_;
-  MappedRows types_;                   // empty: none
+  MappedRows types_, tasks_;           // empty: none
   float word_scale_ = 1;               // of words_, before types_ are added
   Norm embeddings_norm_, final_norm_;  // without columns: none
   Linear embeddings_project_;          // empty where embedding_size == hidden_size

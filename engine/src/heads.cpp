@@ -60,8 +60,10 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
     case Head::kPreTraining:  // the engine computes only its language model
     case Head::kCausalLm: {
       if (spec.transform != Transform::kNone) dense_ = linear("cls.predictions.transform.dense");
-      if (spec.transform == Transform::kFull) {
+      if (spec.transform == Transform::kFull || spec.transform == Transform::kTwoDense)
         activation_ = spec.transform_activation.value_or(config.hidden_act);
+      if (spec.transform == Transform::kTwoDense) second_ = linear("cls.predictions.transform.second");
+      if (spec.transform == Transform::kFull) {
         norm_ = read_norm(weights, "cls.predictions.transform.LayerNorm", config, config.embedding_size);
       }
       const std::string decoder = config.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
@@ -102,6 +104,11 @@ void HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride, std:
   const Linear& first = dense_.empty() ? pooler_ : dense_;
   y.resize(static_cast<size_t>(rows * first.out() * bytes_of(dtype)));
   first(rows, x, x_stride, y.data(), dense_.empty() ? Activation::kTanh : activation_);
+  if (!second_.empty()) {
+    const std::vector<std::byte> wide = std::move(y);
+    y.assign(static_cast<size_t>(rows * second_.out() * bytes_of(dtype)), {});
+    second_(rows, wide.data(), first.out(), y.data(), activation_);
+  }
   if (norm_.columns > 0) norm_(dtype, rows, y.data(), nullptr, y.data());
 }
 

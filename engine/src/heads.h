@@ -45,7 +45,7 @@ class HeadLayers {
   Precision precision_ = Precision::kFloat32;
   std::optional<Activation> activation_, pooler_activation_ = Activation::kTanh;  // after dense_ and in pool()
   int64_t hidden_ = 0;
-  Linear pooler_, dense_, last_;  // dense_, norm_: before the last layer, where the head has them
+  Linear pooler_, dense_, second_, last_;  // dense_, second_, norm_: before the last layer, where the head has them
   Norm norm_;
 };
 

@@ -188,6 +188,7 @@ struct Model::Impl {
   bool skips_padding = false;     // of decoders, as in transformers
   bool reads_types = true;        // models without token types ignore them
   bool reads_mean = false;        // sequence classification with classifier_pooling mean
+  bool means_logits = false;      // the same with classifier_pooling late: the mean of the logits of tokens
 
   // The vectors that heads of sequences read, of a chunk's sequences.
   const void* gather_read(const Chunk& chunk, const uint8_t* attend, Session& session) const {
@@ -199,6 +200,18 @@ struct Model::Impl {
     session.gathered.resize(static_cast<size_t>(chunk.sequences * row_bytes()));
     from_floats(encoder->dtype(), chunk.sequences * width, session.pooled.data(), session.gathered.data());
     return session.gathered.data();
+  }
+
+  // The mean of the logits of each sequence's tokens.
+  void mean_logits(const Chunk& chunk, const uint8_t* attend, float* out, Session& session) const {
+    const int64_t columns = layers.logits();
+    session.pooled.resize(static_cast<size_t>(chunk.tokens * columns));
+    layers(chunk.tokens, chunk.hidden, info.hidden_size, session.pooled.data(), session.head);
+    for (int64_t i = 0; i < chunk.sequences; ++i) {
+      const int64_t begin = chunk.cu_seqlens[i];
+      pool_sequence(Pooling::kMean, RF_F32, session.pooled.data() + begin * columns, chunk.cu_seqlens[i + 1] - begin,
+                    columns, attend == nullptr ? nullptr : attend + begin, out + i * columns);
+    }
   }
 
   // A vector for each sequence of a chunk, `stride` apart. pooled: [chunk.tokens] or nullptr, 0: left out.
@@ -237,11 +250,14 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
-  reads_last_token = (head == Head::kMultipleChoice && !layers.has_pooler() && config.summary_type == "last") ||
+  const bool summarizes = head == Head::kMultipleChoice && !config.is_foreign() && !layers.has_pooler();
+  reads_last_token = (summarizes && config.summary_type == "last") ||
                      (head == Head::kSequenceClassification && config.classifier_pooling == "last");
   skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;
   reads_types = config.family != Family::kDecoder;
-  reads_mean = head == Head::kSequenceClassification && config.classifier_pooling == "mean";
+  const bool chooses = config.is_foreign() && head == Head::kMultipleChoice;
+  reads_mean = (head == Head::kSequenceClassification || chooses) && config.classifier_pooling == "mean";
+  means_logits = head == Head::kSequenceClassification && config.classifier_pooling == "late";
 }
 
 Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
@@ -306,6 +322,7 @@ void Model::logits(const Tokens& tokens, float* out) const {
     float* const to = out + (of_tokens ? chunk.first_token : chunk.first_sequence) * columns;
     if (of_tokens) return impl_->layers(chunk.tokens, chunk.hidden, width, to, session.head);
     const uint8_t* const attend = tokens.attend.empty() ? nullptr : tokens.attend.data() + chunk.first_token;
+    if (impl_->means_logits) return impl_->mean_logits(chunk, attend, to, session);
     const void* rows = impl_->gather_read(chunk, attend, session);
     impl_->layers(chunk.sequences, rows, width, to, session.head);
   });

@@ -66,6 +66,13 @@ std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const Po
 // Sinusoids of the position, added to the input.
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width);
 
+// owner: of `terms`. model_dir: for messages.
+std::unique_ptr<Position> make_constant_terms(const PositionTerms& terms, std::shared_ptr<const void> owner,
+                                              const std::string& model_dir);
+// Terms by distance of PositionSpec. prefix: of the encoder's names.
+std::unique_ptr<Position> make_relative(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
+                                        const std::string& prefix);
+
 std::unique_ptr<Position> make_rotary(RotaryRows rows);
 // Layer i has rotation layers[i].rotation of `rotations`.
 std::unique_ptr<Position> make_layer_rotations(const std::vector<RotarySettings>& rotations,

@@ -86,7 +86,8 @@ void check_task(const ModelConfig& config, std::string_view where) {
     fail(where, "single_label_classification needs at least 2 labels, got num_labels 1");
   if (config.summary_type != "last" && config.summary_type != "first")
     fail(where, "summary_type must be last or first, got {}", shown(json(config.summary_type)));
-  const bool reads_last = config.is_foreign() && config.classifier_pooling == "last";
+  const bool reads_last =
+      config.is_foreign() && (config.classifier_pooling == "last" || config.classifier_pooling == "late");
   if (config.classifier_pooling != "cls" && config.classifier_pooling != "mean" && !reads_last)
     fail(where, "classifier_pooling must be cls or mean, got {}", shown(json(config.classifier_pooling)));
   if (!config.classifier_activation.empty() && activation_of_name(config.classifier_activation) != config.hidden_act) {

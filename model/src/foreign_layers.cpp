@@ -15,16 +15,22 @@ using nlohmann::json;
 constexpr const char* kSliding = "sliding_attention";
 constexpr int64_t kMaxWindow = int64_t{1} << 40;
 
-// Whether each layer is one of sliding_attention.
-std::vector<bool> sliding_layers(const json& object, const Keys& keys, Windows windows, int64_t layers) {
-  std::vector<bool> sliding(static_cast<size_t>(layers), windows == Windows::kAll);
-  if (windows == Windows::kNone || windows == Windows::kAll) return sliding;
+// layer_types, one of two for each layer; nullptr: absent.
+const json* layer_types(const Keys& keys, int64_t layers) {
   const json* const types = keys.list("layer_types");
   const auto known = [](const json& type) { return type == "full_attention" || type == kSliding; };
   if (types != nullptr && (std::ssize(*types) != layers || !std::ranges::all_of(*types, known))) {
     fail(keys.file(), "layer_types must be full_attention or sliding_attention for each of the {} layers, got {}",
          layers, shown(*types));
   }
+  return types;
+}
+
+// Whether each layer is one of sliding_attention.
+std::vector<bool> sliding_layers(const json& object, const Keys& keys, Windows windows, int64_t layers) {
+  std::vector<bool> sliding(static_cast<size_t>(layers), windows == Windows::kAll);
+  if (windows == Windows::kNone || windows == Windows::kAll) return sliding;
+  const json* const types = layer_types(keys, layers);
   if (windows == Windows::kSwitched && !keys.boolean("use_sliding_window", false)) return sliding;
   constexpr int64_t kFullLayers = 28, kPattern = 6;
   const auto count = [&](const char* name, int64_t fallback, int64_t least) {
@@ -58,6 +64,15 @@ std::span<const std::string_view> window_keys(Windows windows) {
     case Windows::kPattern: return kPatternKeys;
   }
   return {};
+}
+
+void read_layer_types(const Keys& keys, int64_t window, const std::function<bool(int64_t)>& slides,
+                      ModelConfig& config) {
+  const json* const types = layer_types(keys, config.num_hidden_layers);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const bool local = types == nullptr ? slides(i) : (*types)[static_cast<size_t>(i)] == kSliding;
+    config.layers.push_back({.window = local ? window : 0, .rotation = local ? 1 : 0});
+  }
 }
 
 void read_windows(const json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config) {

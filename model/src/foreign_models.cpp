@@ -29,10 +29,9 @@ constexpr io::NumberRange kDropoutRange = {0, 1, io::NumberRange::Ends::kOpenHig
 constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
 
 // rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
-constexpr std::string_view kSharedKeys[] = {"model_type",        "architectures",       "vocab_size",
-                                            "hidden_size",       "num_hidden_layers",   "num_attention_heads",
-                                            "intermediate_size", "tie_word_embeddings", "max_position_embeddings",
-                                            "type_vocab_size"};
+constexpr std::string_view kSharedKeys[] = {
+    "model_type",          "architectures",     "vocab_size",          "hidden_size",     "num_hidden_layers",
+    "num_attention_heads", "intermediate_size", "tie_word_embeddings", "type_vocab_size", "max_position_embeddings"};
 constexpr std::string_view kRotationKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor",
                                               "original_max_position_embeddings"};
 // Of encoders, besides.
@@ -66,8 +65,10 @@ std::string gguf_architectures() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// Of encoders, those that list the keys.
 bool has_grouped_keys(const ModelFamily& family) {
-  return family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone;
+  const bool listed = std::ranges::find(family.keys, kGroupedKeys[0]) != family.keys.end();
+  return listed || (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);
 }
 
 // A number that must be there.
@@ -101,13 +102,14 @@ ModelConfig config_of(const ModelFamily& family, std::string_view foreign_type) 
   return config;
 }
 
-// The rotation of all layers out of the report.
-void read_rotation(const RotaryReport& report, const std::string& path, ModelConfig& config) {
+// The rotation of all layers out of the report, or where config.layers tells them apart, each.
+void read_rotation(const RotaryReport& report, const std::string& path, std::optional<RotaryLayout> layout,
+                   ModelConfig& config) {
   for (const Finding& finding : report.findings) {
     if (finding.severity == Severity::kProblem) config.problems.push_back(path + ": " + finding.text);
   }
-  const bool known = !report.rotations.empty() && std::ranges::all_of(report.rotations, [](const Rotation& each) {
-    return each.spec && each.layout;
+  const bool known = !report.rotations.empty() && std::ranges::all_of(report.rotations, [&](const Rotation& each) {
+    return each.spec && (each.layout || layout);
   });
   if (!known || !report.unrotated_layers.empty()) {
     fail(path, "all layers must have one rotation that is known, got {}; roformer doctor shows it",
@@ -120,10 +122,10 @@ void read_rotation(const RotaryReport& report, const std::string& path, ModelCon
   for (const Rotation& each : report.rotations) {
     config.rotations.emplace_back();
     config.rotations.back().spec = *each.spec;
-    config.rotations.back().layout = *each.layout;
+    config.rotations.back().layout = each.layout ? *each.layout : *layout;
   }
   config.rotation = config.rotations[0];
-  if (config.rotations.size() == 1) config.rotations.clear();
+  if (config.rotations.size() == 1 && config.layers.empty()) config.rotations.clear();
 }
 
 void add_stop_ids(const json& value, const std::string& where, ModelConfig& config) {
@@ -166,11 +168,16 @@ void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config)
 
 // The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
 // nothing is then said of it.
-json with_defaults(json object, const ModelFamily& family, const fs::path& dir) {
+json with_defaults(json object, const ModelFamily& family, const std::string& where, const fs::path& dir) {
   for (const auto& [theirs, ours] : family.renamed_keys) {
     const auto found = object.find(theirs);
-    if (found != object.end()) object[std::string(ours)] = *found;
+    if (found == object.end()) continue;
+    const json value = *found;
+    if (const json* other = given(object, std::string(ours)); other != nullptr && *other != value)
+      fail(where, "{} and {} must be equal, got {} and {}", theirs, ours, shown(value), shown(*other));
+    object[std::string(ours)] = value;
   }
+  if (family.rewrite != nullptr) family.rewrite(object, where);
   const json defaults = io::parse_json(family.defaults, "defaults");
   for (const auto& [key, value] : defaults.items()) {
     const bool stops = key == "eos_token_id";
@@ -185,11 +192,12 @@ json with_defaults(json object, const ModelFamily& family, const fs::path& dir) 
 void check_unread_keys(const json& object, const std::string& path, const ModelFamily& family,
                        const ModelConfig& config) {
   std::vector<std::string_view> read(std::begin(kSharedKeys), std::end(kSharedKeys));
-  read.insert(read.end(), {family.eps_key, family.activation_key});
-  if (family.heads == Family::kDecoder) read.push_back("is_causal");
+  read.push_back(family.activation_key);
+  if (!family.eps_key.empty()) read.push_back(family.eps_key);
   if (family.rotates) read.insert(read.end(), std::begin(kRotationKeys), std::end(kRotationKeys));
   if (family.heads == Family::kBert) read.insert(read.end(), std::begin(kEncoderKeys), std::end(kEncoderKeys));
   for (const auto& renamed : family.renamed_keys) read.push_back(renamed.first);
+  if (family.heads == Family::kDecoder) read.push_back("is_causal");
   if (has_grouped_keys(family)) read.insert(read.end(), std::begin(kGroupedKeys), std::end(kGroupedKeys));
   const std::span<const std::string_view> windows = window_keys(family.windows);
   read.insert(read.end(), windows.begin(), windows.end());
@@ -203,6 +211,12 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
                         .rope_base = config.rotation ? config.rotation->spec.theta : 0,
                         .hints = read};
   context.activation = name_of_activation(config.hidden_act);
+  for (const std::string_view key : family.off_keys) {
+    const json* const value = given(object, std::string(key));
+    if (value != nullptr && *value != false && *value != 0)
+      fail(path, "{} must be absent, null, false or 0 in a {}, got {}", key, family.model_type, shown(*value));
+    read.push_back(key);
+  }
   for (const auto& [key, value] : object.items()) {
     const bool spare = key == "is_decoder" && family.heads == Family::kDecoder;  // whose classes do not read it
     if (!spare && std::ranges::find(read, key) == read.end()) check_unread_key(key, value, context);
@@ -220,7 +234,11 @@ Activation read_activation(const Keys& keys, const ModelFamily& family) {
   const std::string key(family.activation_key), act = keys.text(key.c_str());
   if (act.empty()) return family.activation;
   const std::optional<Activation> activation = activation_of_name(act);
-  if (!activation) fail(keys.file(), "{} must be gelu, gelu_new, relu, silu or tanh, got {}", key, io::printable(act));
+  const bool is_plain = activation == Activation::kRelu || activation == Activation::kTanh;
+  if (!activation || (is_plain && family.block.gated)) {
+    fail(keys.file(), "{} must be {}, got {}", key,
+         family.block.gated ? "gelu, gelu_new or silu" : "gelu, gelu_new, relu, silu or tanh", io::printable(act));
+  }
   if (!family.any_activation && *activation != family.activation) {
     fail(keys.file(), "{} of a {} must be {}, got {}", key, family.classes, name_of_activation(family.activation),
          io::printable(act));
@@ -252,21 +270,25 @@ bool is_of_encoder(std::string_view name) {
   return name.starts_with("embeddings") || name.starts_with("encoder.") || name.starts_with("pooler.");
 }
 
-bool is_last_layer(std::string_view module) {
-  return module == "classifier" || module == "classifier.out_proj" || module == "qa_outputs";
+// Whether the head may have the module. A name in files may stand for modules of several heads.
+bool is_of_head(const ModelConfig& config, Head head, std::string_view module) {
+  const bool is_last = module == "classifier" || module == "classifier.out_proj" || module == "qa_outputs";
+  const std::string last = last_layer(config, head);
+  if (head == Head::kNone || is_of_encoder(module)) return true;
+  if (last.empty()) return !is_last && !module.starts_with("classifier");  // a language model
+  return is_last ? module == last : !module.starts_with("cls.");
 }
 
-// The first row of the table whose name in `from` fits; its name in `to`. "": none. last: the last layer of a head,
-// whose name in files may be that of other heads' last layers too.
+// The first row of the table that fits(module) and whose name in `from` is `name`; its name in `to`. "": none.
 std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleName::*from,
-                    std::string_view ModuleName::*to, std::string_view name, std::string_view last = "") {
+                    std::string_view ModuleName::*to, std::string_view name,
+                    const std::function<bool(std::string_view)>& fits) {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return "";
   const std::string_view module = name.substr(0, dot), part = name.substr(dot);
   for (const ModuleName& row : rows) {
-    if (!last.empty() && is_last_layer(row.module) && row.module != last) continue;
     const std::optional<std::string_view> layer = layer_in(row.*from, module);
-    if (layer && !(row.*to).empty()) return with_layer(row.*to, *layer).append(part);
+    if (layer && !(row.*to).empty() && fits(row.module)) return with_layer(row.*to, *layer).append(part);
   }
   return "";
 }
@@ -361,7 +383,7 @@ void read_positions(const Keys& keys, ModelConfig& config) {
 
 ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   const ModelFamily& family = *find_family(&ModelFamily::model_type, file["model_type"].get<std::string>());
-  const json object = with_defaults(file, family, "");
+  const json object = with_defaults(file, family, where, "");
   const Keys keys(object, where, "");
   ModelConfig config = read_keys(keys, family);
   config.type_vocab_size = keys.integer({"type_vocab_size"}, 0, kMaxExtent);
@@ -374,10 +396,11 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   config.foreign_config.text = file.dump();
   if (family.rotates) {
     const RotaryReport report = report_of_object(object, where);
-    read_rotation(report, where, config);
+    read_rotation(report, where, family.layout, config);
     const json options = {{"layout", name(config.rotation->layout)},
                           {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
     config.position_encodings = {{.type = "rope", .options = options.dump()}};
+    if (!config.layers.empty()) config.position_encodings = {{.type = "none", .options = "{}"}};
   } else {
     read_positions(keys, config);
   }
@@ -395,11 +418,11 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   const ModelFamily* family = find_family(&ModelFamily::model_type, type);
   if (family == nullptr || family->heads != Family::kDecoder)
     fail(path, "model_type must be {}, got {}", fmt::join(decoder_types(), ", "), io::printable(type));
-  const json object = with_defaults(file, *family, model_dir);
+  const json object = with_defaults(file, *family, path, model_dir);
   const Keys keys(object, path, "");
   ModelConfig config = read_keys(keys, *family);
   const RotaryReport report = rotary_report(model_dir);
-  read_rotation(report, path, config);
+  read_rotation(report, path, std::nullopt, config);
   read_windows(object, keys, *family, config);
   if (report.length == 0 && config.rotation->spec.changes_with_length())
     fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
@@ -455,7 +478,7 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
   block.qkv_bias = file.find(fused ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias") != nullptr;
   block.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
   block.mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr;
-  read_rotation(report, path, config);
+  read_rotation(report, path, std::nullopt, config);
   for (const int32_t id : io::gguf_end_tokens(file)) {
     if (id >= config.vocab_size) {
       fail(path, "a token that ends texts must have one of the {} rows of token_embd.weight, got token {}",
@@ -467,7 +490,8 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
 }
 
 std::string gguf_name(const ModelConfig& config, const std::string& name) {
-  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name);
+  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name,
+                 [](std::string_view) { return true; });
 }
 
 // Both names of a tensor of the encoder begin with a prefix in models with a head.
@@ -477,7 +501,8 @@ std::string file_name(const ModelConfig& config, Head head, const std::string& n
   const std::string ours = head == Head::kNone ? "" : body_prefix(config);
   std::string_view module = name;
   if (module.starts_with(ours)) module.remove_prefix(ours.size());
-  const std::string found = renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module);
+  const std::string found =
+      renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module, [](std::string_view) { return true; });
   if (found.empty() && !(family.berts_names && is_of_encoder(module))) return name;
   const std::string in_file = found.empty() ? std::string(module) : found;
   return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + in_file : in_file;
@@ -487,9 +512,13 @@ std::string name_in_model(const ModelConfig& config, Head head, const std::strin
   if (!config.is_foreign()) return name;
   const ModelFamily& family = family_of(config);
   std::string_view body = name;
-  if (body.starts_with(family.prefix)) body.remove_prefix(family.prefix.size());
-  std::string found =
-      renamed(family.modules, &ModuleName::in_file, &ModuleName::module, body, last_layer(config, head));
+  for (const std::string_view prefix : {family.prefix, family.old_prefix}) {
+    if (!body.starts_with(prefix)) continue;
+    body.remove_prefix(prefix.size());
+    break;
+  }
+  std::string found = renamed(family.modules, &ModuleName::in_file, &ModuleName::module, body,
+                              [&](std::string_view module) { return is_of_head(config, head, module); });
   if (found.empty() && family.berts_names) found = body;
   if (found.empty()) return name;
   return is_of_encoder(found) && head != Head::kNone ? body_prefix(config) + found : found;

@@ -145,8 +145,8 @@ class Matcher {
     const std::string body = name.starts_with(prefix_) ? name.substr(prefix_.size()) : name;
     const bool projects = config_.embedding_size != config_.hidden_size;
     if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return !projects;
-    if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;  // or a spec
-    if (name.starts_with(kPairLayer)) return true;                                  // or a spec
+    if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;         // or a spec
+    if (name.starts_with(kPairLayer) || name.starts_with("sop_classifier.")) return true;  // or a spec
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); }))
       return true;
     return (head_ == Head::kNone || fresh_head_ == FreshHead::kAllowed) && starts_with_any(name, kHeadModules);

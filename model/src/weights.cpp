@@ -35,7 +35,7 @@ class Builder {
   std::vector<WeightSpec> specs_;
 };
 
-void add_attention(Builder& to, const std::string& name, const ModelConfig& c) {
+void add_attention(Builder& to, const std::string& name, const ModelConfig& c, bool has_norm = true) {
   const BlockSpec& block = c.block;
   const int64_t queries = c.query_width(), keys = c.key_width();
   if (block.fused_qkv != BlockSpec::Fused::kNone) {
@@ -45,13 +45,30 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c) {
     to.linear(name + ".self.key", keys, c.hidden_size, block.qkv_bias);
     to.linear(name + ".self.value", keys, c.hidden_size, block.qkv_bias);
   }
+  if (block.query_value_bias) {
+    to.add(name + ".self.q_bias", {queries}, WeightRole::kBias);
+    to.add(name + ".self.v_bias", {keys}, WeightRole::kBias);
+  }
   if (block.query_key_norm) {
     to.add(name + ".self.query_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
     to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
   }
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
-  to.norm(name + ".output.LayerNorm", c.hidden_size);
+  if (has_norm) to.norm(name + ".output.LayerNorm", c.hidden_size);
   if (block.post_norm) to.norm(name + ".output.post_norm", c.hidden_size);
+}
+
+void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c) {
+  const bool up_bias = c.block.mlp_bias && c.block.up_bias;
+  if (c.block.fused_gate != BlockSpec::FusedGate::kNone) {
+    to.linear(layer + "intermediate.gate_up", 2 * c.intermediate_size, c.hidden_size, up_bias);
+  } else {
+    if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, up_bias);
+    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, up_bias);
+  }
+  to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
+  to.norm(layer + "output.LayerNorm", c.hidden_size);
+  if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
 }
 
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
@@ -63,20 +80,29 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   }
   if (c.type_vocab_size > 0)
     to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
+  if (c.task_vocab_size > 0)
+    to.add(prefix + kTaskTypes, {c.task_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_size);
   if (c.embedding_size != c.hidden_size)
     to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size, c.block.output_bias);
   if (has_position_table(c))
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
-    const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l);
-    add_attention(to, layer + "attention", c);
+  using Relative = PositionSpec::Relative;
+  const PositionSpec& positions = c.positions;
+  if (positions.relative == Relative::kBuckets)
+    to.add(prefix + kRelativeBias, {positions.rows, c.num_attention_heads}, WeightRole::kEncodingBias);
+  if (positions.relative == Relative::kDisentangled) {
+    to.add(prefix + kRelativeRows, {positions.rows, c.hidden_size}, WeightRole::kEncoding);
+    if (positions.relative_norm) to.norm(prefix + kRelativeNorm, c.hidden_size);
+  }
+  const bool projects = positions.relative == Relative::kDisentangled && !positions.shared_projections;
+  for (int64_t l = 0; l < (c.block.shared ? 1 : c.num_hidden_layers); ++l) {
+    const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l), self = layer + "attention.self.";
+    add_attention(to, layer + "attention", c, l > 0 || c.block.first_attention_norm);
+    if (projects && positions.content_to_position) to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
+    if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
-    if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
-    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
-    to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
-    to.norm(layer + "output.LayerNorm", c.hidden_size);
-    if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
+    add_feed_forward(to, layer, c);
   }
   if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);
 }
@@ -85,8 +111,11 @@ void add_language_model_head(Builder& to, const ModelConfig& c) {
   const HeadSpec spec = head_spec(c);
   using Bias = HeadSpec::VocabularyBias;
   if (spec.vocabulary_bias == Bias::kShared) to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
+  const int64_t width = spec.transform_width > 0 ? spec.transform_width : c.embedding_size;
   if (spec.transform != HeadSpec::Transform::kNone)
-    to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size, spec.transform_bias);
+    to.linear("cls.predictions.transform.dense", width, c.hidden_size, spec.transform_bias);
+  if (spec.transform == HeadSpec::Transform::kTwoDense)
+    to.linear("cls.predictions.transform.second", c.embedding_size, width, spec.transform_bias);
   if (spec.transform == HeadSpec::Transform::kFull) to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
   const std::string decoder = c.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
   if (!c.tie_word_embeddings) {

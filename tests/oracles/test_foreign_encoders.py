@@ -17,7 +17,7 @@ from onnx_case import kept, oracle_outputs, padded, run
 from rf_engine import Engine, EngineError
 from saved_model_makers import with_word_pieces
 
-LENGTHS = (1, 13, 7, 40)
+LENGTHS = (1, 13, 7, 60)
 TRAINED_CASES = [case for case in CASES if case[0] in TRAINED]
 
 
@@ -37,9 +37,13 @@ def theirs_of(oracle, row):
     return (out.logits if "logits" in out else out.last_hidden_state)[0].numpy()
 
 
+SHAPES = {"4 heads of 12": {}, "6 heads of 10": {"hidden_size": 60, "num_attention_heads": 6, "intermediate_size": 44}}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("family", "head"), CASES)
-def test_engine(family, head, tmp_path):
-    oracle = make_encoder(family, head, tmp_path)
+def test_engine(family, head, shape, tmp_path):
+    oracle = make_encoder(family, head, tmp_path, **SHAPES[shape])
     engine = Engine(tmp_path)
     rows = rows_of()
     theirs = np.concatenate([theirs_of(oracle, row).ravel() for row in rows])
@@ -86,7 +90,9 @@ def test_gradients(family, tmp_path):
 def test_engine_alone(family, tmp_path):
     make_encoder(family, "Model", tmp_path)
     for use in (roformer_cpp.load_model, lambda folder: roformer_cpp.export_onnx(folder, tmp_path / "model.onnx")):
-        with pytest.raises((RuntimeError, ValueError), match=f"got {family}, which the engine alone computes"):
+        with pytest.raises(
+            (RuntimeError, ValueError), match=f"got {family.split()[0]}, which the engine alone computes"
+        ):
             use(tmp_path)
 
 
@@ -138,6 +144,9 @@ def test_bare_names_and_bad_files(family, tmp_path):
 )
 def test_bad_config(family, changes, message, tmp_path):
     make_encoder(family, "Model", tmp_path)
+    renamed = {"hidden_size": "dim", "num_attention_heads": "n_heads", "hidden_act": "activation"}
+    if family == "distilbert":
+        changes = {renamed.get(key, key): value for key, value in changes.items()}
     change_config(tmp_path, **changes)
     with pytest.raises(EngineError, match=message):
         Engine(tmp_path)
@@ -155,6 +164,97 @@ def test_fine_tuned_head(family, tmp_path):
     oracle = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
     row = rows_of()[-1]
     assert_close(Engine(tmp_path / "saved").logits([row]).reshape(-1), theirs_of(oracle, row).reshape(-1))
+
+
+def change_weights(folder, change):
+    path = folder / "model.safetensors"
+    save_file(dict(change(name, value) for name, value in load_file(path).items()), path)
+
+
+@pytest.mark.parametrize("family", ("roberta", "electra", "distilbert", "mpnet", "deberta-v2", "albert", "ernie"))
+def test_files_of_older_programs(family, tmp_path):
+    """Indices that were stored, and older names of norms."""
+    oracle = make_encoder(family, "ForSequenceClassification", tmp_path)
+    change_weights(
+        tmp_path,
+        lambda name, value: (
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"),
+            value,
+        ),
+    )
+    stored = load_file(tmp_path / "model.safetensors")
+    indices = {f"{oracle.base_model_prefix}.embeddings.position_ids": np.arange(64)[None]}
+    save_file(stored | indices, tmp_path / "model.safetensors")
+    row = rows_of()[-1]
+    assert_close(Engine(tmp_path).logits([row])[0], theirs_of(oracle, row))
+
+
+@pytest.mark.parametrize("family", ("roberta", "xlm-roberta", "mpnet", "distilbert", "electra"))
+def test_padding_inside(family, tmp_path):
+    """Tokens of the padding's id have a row of their own where transformers gives them one."""
+    oracle = make_encoder(family, "Model", tmp_path)
+    for pad in (0, 1, 3):
+        row = np.array([5, 7, pad, 9, pad, pad, 11, 4], np.int32)
+        theirs = oracle(torch.tensor(row)[None].long(), attention_mask=torch.ones(1, len(row)))
+        assert_close(Engine(tmp_path).hidden([row]), theirs.last_hidden_state[0].detach().numpy())
+
+
+@pytest.mark.parametrize(("family", "length"), (("roberta", 62), ("xlm-roberta", 60), ("mpnet", 158), ("electra", 64)))
+def test_longest(family, length, tmp_path):
+    """A token more than the table has rows is refused."""
+    oracle = make_encoder(family, "Model", tmp_path)
+    row = np.arange(length, dtype=np.int32) % 50 + 5
+    engine = Engine(tmp_path)
+    assert_close(engine.hidden([row]), theirs_of(oracle, row))
+    with pytest.raises(EngineError, match=f"positions must be below the {length} of the trained table"):
+        engine.hidden([np.resize(row, length + 1)])
+
+
+@pytest.mark.parametrize("buckets", (-1, 6, 32))
+@pytest.mark.parametrize("terms", (["c2p"], ["p2c"], "c2p|p2c", []))
+def test_distances(terms, buckets, tmp_path):
+    """DeBERTa's rows, beyond the farthest distance too."""
+    changes = {"pos_att_type": terms, "position_buckets": buckets, "max_relative_positions": 40}
+    oracle = make_encoder("deberta-v2", "Model", tmp_path, **changes, max_position_embeddings=200)
+    row = rows_of((150,))[0]
+    assert_close(Engine(tmp_path).hidden([row]), theirs_of(oracle, row))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings must be more than 2"),
+        ("roberta", {"position_embedding_type": "relative_key"}, "position_embedding_type must be"),
+        ("xlm-roberta", {"rope_theta": 100.0}, "rope_theta must be"),
+        ("distilbert", {"hidden_size": 40}, "dim and hidden_size must be equal, got 48 and 40"),
+        ("mpnet", {"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be at least 32, got 31"),
+        ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size must be absent or 0.*, got 3"),
+        ("deberta-v2", {"pooler_hidden_act": "spiral"}, "pooler_hidden_act must be .*, got .spiral"),
+        ("deberta-v2", {"pooler_hidden_size": 7}, "pooler_hidden_size must be hidden_size, 48, got 7"),
+        ("deberta-v2", {"max_relative_positions": 9}, "max_relative_positions must be more than 9"),
+        ("deberta-v2", {"embedding_size": 20}, "embedding_size must be"),
+        ("deberta-v2", {"attention_head_size": 20}, "attention_head_size must be"),
+        ("deberta", {"talking_head": True}, "talking_head must be false"),
+        ("deberta", {"pos_att_type": ["c2p", "p2p"]}, "pos_att_type must be of c2p and p2c"),
+        ("albert", {"num_hidden_groups": 2}, "num_hidden_groups must be"),
+        ("albert", {"inner_group_num": 2}, "inner_group_num must be"),
+        (
+            "electra",
+            {"architectures": ["ElectraForPreTraining"]},
+            "head that is computed, .* got ElectraForPreTraining",
+        ),
+        (
+            "electra",
+            {"architectures": ["ElectraForMultipleChoice"], "summary_type": "mean"},
+            "summary_type must be first",
+        ),
+    ],
+)
+def test_refused(family, changes, message, tmp_path):
+    make_encoder(family, "Model", tmp_path)
+    change_config(tmp_path, **changes)
+    with pytest.raises(EngineError, match=message):
+        Engine(tmp_path)
 
 
 ROTATIONS = {

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -37,6 +40,7 @@ struct ModelFamily {
   std::string_view classes;             // how transformers' class names begin
   std::string_view other_classes = "";  // all but the language model's, where they begin otherwise
   std::string_view prefix;              // of the encoder's tensors in a model with a head
+  std::string_view old_prefix = "";     // the same in other files; "": none
   bool berts_names = false;             // modules without a row are named as in BERT
   std::span<const ModuleName> modules;
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
@@ -48,6 +52,7 @@ struct ModelFamily {
   Activation activation = Activation::kSilu;
   bool any_activation = false;  // activation_key may name another
   std::string_view activation_key = "hidden_act";
+  std::optional<RotaryLayout> layout = {};  // where the table of the report does not have the model type
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   Windows windows = Windows::kNone;
@@ -56,14 +61,14 @@ struct ModelFamily {
   std::string_view defaults = "{}";
   std::vector<std::string_view> keys = {};  // that the class reads besides those of all families
   std::vector<std::pair<std::string_view, std::string_view>> renamed_keys = {};  // the family's, and the usual one
+  std::vector<std::string_view> off_keys = {};  // which must be absent, null, false or 0
+  // Rewrites the keys of the authors' own class to those of transformers.
+  void (*rewrite)(nlohmann::json& object, const std::string& where) = nullptr;
   // Reads these keys.
   void (*read)(const Keys& keys, ModelConfig& config) = nullptr;
 };
 
 std::span<const ModelFamily> model_families();
-
-// Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
-void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
 
 // Of causal models: one matrix after the hidden states.
 inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothing,
@@ -72,10 +77,16 @@ inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothin
                                            .last_bias = false,
                                            .transform = HeadSpec::Transform::kNone,
                                            .vocabulary_bias = HeadSpec::VocabularyBias::kNone};
+// Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
+void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
 
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();
 std::span<const ModuleName> llama_modules();
+// Fills config.layers from layer_types; where that is absent, slides(i) tells whether layer i has a window. The second
+// rotation is that of layers with windows.
+void read_layer_types(const Keys& keys, int64_t window, const std::function<bool(int64_t)>& slides,
+                      ModelConfig& config);
 // Heads of RoBERTa, and their modules.
 HeadSpec roberta_heads();
 std::span<const ModuleName> roberta_modules();

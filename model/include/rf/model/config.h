@@ -76,11 +76,14 @@ struct BlockSpec {
   bool first_attention_norm = true;  // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
   double attention_scale = 0;        // of scores; 0: 1 / sqrt(head_dim())
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
+  bool up_bias = true;  // with mlp_bias: gate and up have biases too, not down alone (GTE)
+  bool query_value_bias = false;  // biases of queries and of values, two tensors, where qkv_bias is false (DeBERTa)
   // Queries, keys and values are one matrix in the file: all queries, all keys, all values; or the query, key and value
   // of a head, head by head.
   enum class Fused { kNone, kParts, kHeads } fused_qkv = Fused::kNone;
   // Gate and up are one matrix in the file, in this order.
   enum class FusedGate { kNone, kGateUp, kUpGate } fused_gate = FusedGate::kNone;
+  bool shared = false;  // all layers have the weights of the first
   bool operator==(const BlockSpec&) const = default;
 };
 BlockSpec block_of(Family family);
@@ -103,12 +106,15 @@ struct HeadSpec {
   bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
   std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
   bool dense_bias = true, dense_norm = false, last_bias = true;
-  // Language models: nothing before the vocabulary; a dense layer; a dense layer, an activation and a norm.
-  enum class Transform { kNone, kProjection, kFull } transform = Transform::kFull;
+  // Language models: nothing before the vocabulary; a dense layer; a dense layer, an activation and a norm; two dense
+  // layers, the first of `transform_width` columns, and an activation after each.
+  enum class Transform { kNone, kProjection, kFull, kTwoDense } transform = Transform::kFull;
+  int64_t transform_width = 0;
   bool transform_bias = true;
   std::optional<Activation> transform_activation = {};  // absent: hidden_act
   // The bias over the vocabulary: none; cls.predictions.bias, which a tied decoder shares; the decoder's alone.
   enum class VocabularyBias { kNone, kShared, kOfDecoder } vocabulary_bias = VocabularyBias::kShared;
+  bool pretraining_predicts = true;  // ..ForPreTraining is a masked language model, besides
   bool operator==(const HeadSpec&) const = default;
 };
 
@@ -120,13 +126,13 @@ struct PositionSpec {
   enum class Relative {
     kNone,
     kBuckets,       // T5's bias by bucket of the distance, of each head, for all layers (arXiv 1910.10683)
-    kDisentangled,  // DeBERTa's terms of content and distance (arXiv 2006.03654)
+    kDisentangled,  // DeBERTa's rows by distance for queries and keys (arXiv 2006.03654)
   } relative = Relative::kNone;
-  int64_t buckets = 0;       // kBuckets: rows; kDisentangled: rows for each side
-  int64_t max_distance = 0;  // kDisentangled: that buckets reach, or buckets are distances where it is `buckets`
+  int64_t rows = 0;                       // of the trained table
+  int64_t buckets = 0, max_distance = 0;  // kDisentangled; buckets 0: a row for each distance
   bool content_to_position = false, position_to_content = false;
-  bool shared_projections = false;  // kDisentangled: rows are projected as queries and keys are
-  bool relative_norm = false;       // kDisentangled: rows are normed before
+  bool shared_projections = false;  // rows are projected as queries and keys are
+  bool relative_norm = false;       // rows are normed before
   bool operator==(const PositionSpec&) const = default;
 };
 
@@ -230,6 +236,7 @@ struct ModelConfig {
   std::vector<RotarySettings> rotations;   // where layers differ, in place of the two
   std::vector<LayerSpec> layers;           // one for each layer; empty: all have rotation 0 and no window
   PositionSpec positions;                  // in place of the rotations
+  int64_t task_vocab_size = 0;             // rows of a table, whose first is added to all embeddings; 0: none
   HeadSpec heads;
   std::vector<int32_t> stop_ids;      // tokens that end a text
   std::vector<std::string> problems;  // contradictions between files, one sentence each

@@ -77,6 +77,11 @@ inline constexpr const char* kPairLayer = "cls.seq_relationship";
 // A bert's trained position table, without the prefix.
 inline constexpr const char* kLearnedPositions = "embeddings.position_embeddings.weight";
 bool has_learned_positions(const ModelConfig& config);
+// Trained rows by distance (PositionSpec), and their norm.
+inline constexpr const char* kTaskTypes = "embeddings.task_type_embeddings.weight";
+inline constexpr const char* kRelativeBias = "encoder.relative_attention_bias.weight";
+inline constexpr const char* kRelativeRows = "encoder.rel_embeddings.weight";
+inline constexpr const char* kRelativeNorm = "encoder.LayerNorm";
 
 // The name of a listed tensor in files of the model, and the listed name of a tensor in a file. They differ for
 // models of other libraries alone (model/src/families); both return other names as they are.
