@@ -396,7 +396,10 @@ def logit_score(folder, model):
     """The modules of a cross-encoder that reads its scores from the logits of a token."""
     kinds = ["base.modules.transformer.Transformer", "cross_encoder.modules.logit_score.LogitScore"]
     entries = [
-        {"idx": i, "name": str(i), "path": "", "type": f"sentence_transformers.{x}"} for i, x in enumerate(kinds)
+        {"idx": i, "name": str(i), "path": "" if i == 0 else "1_LogitScore", "type": f"sentence_transformers.{x}"}
+        for i, x in enumerate(kinds)
     ]
+    (folder / "1_LogitScore").mkdir()
+    (folder / "1_LogitScore" / "config.json").write_text(json.dumps({"true_token_id": 5, "false_token_id": 9}))
     (folder / "modules.json").write_text(json.dumps(entries))
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "CrossEncoder"}))

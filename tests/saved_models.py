@@ -198,7 +198,8 @@ refuse("a CrossEncoder, to embed", makers.scores(6), 'vectors need a SentenceTra
 of_vectors = 'scores of pairs need a CrossEncoder, got a "SentenceTransformer"'
 refuse("a SentenceTransformer, to rerank", sentences(pooling("mean")), of_vectors, "rerank")
 by_token = form(makers.logit_score, classifier(num_labels=1))
-refuse("a CrossEncoder with LogitScore", by_token, "must have one module, Transformer, got", "rerank")
+of_language = "scores of pairs need BertLMHeadModel, got BertForSequenceClassification"
+refuse("a CrossEncoder with LogitScore on a classifier", by_token, of_language, "rerank")
 
 
 # ---- the page

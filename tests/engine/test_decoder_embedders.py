@@ -101,10 +101,9 @@ def test_classification(case, labels, tmp_path):
     """The last token that is not padding, which a text may end with; the first where all are."""
     oracle = make_bare(case, tmp_path, "ForSequenceClassification", num_labels=labels, pad_token_id=0)
     rows = [*make_rows(), np.array([5, 9, 0, 0], np.int32), np.array([0, 0], np.int32)]
-    ours = Engine(tmp_path).logits(rows)
-    for row, logits in zip(rows, ours, strict=True):
-        with torch.no_grad():
-            assert_close(logits, oracle(torch.tensor(row)[None].long()).logits[0].numpy())
+    with torch.no_grad():
+        theirs = [oracle(torch.tensor(row)[None].long()).logits[0].numpy() for row in rows]
+    assert_close(Engine(tmp_path).logits(rows), np.stack(theirs))
 
 
 def test_classification_without_padding(tmp_path):
@@ -124,3 +123,93 @@ def test_reranker(tmp_path):
     assert_close(roformer_cpp.CrossEncoder(tmp_path).predict(pairs), theirs)
     ours = [line["score"] for line in roformer_cpp.Engine(tmp_path).predict([{"text": a, "pair": b} for a, b in pairs])]
     assert np.abs(np.array(ours) - theirs).max() <= tol.T4_MAX
+
+
+TEMPLATES = {
+    "text": None,
+    "reranker": """<|im_start|>system
+Judge whether the Document meets the requirements.<|im_end|>
+<|im_start|>user
+<Instruct>: {{ messages | selectattr("role", "eq", "system") | map(attribute="content") | first | default("Given") }}
+<Query>: {{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first }}
+<Document>: {{ messages | selectattr("role", "eq", "document") | map(attribute="content") | first }}<|im_end|>
+<|im_start|>assistant
+<think>
+
+</think>
+
+""",
+    "variables": """{#- A comment. -#}
+{%- set query = messages | selectattr('role', '==', 'query') | map(attribute='content') | list | first -%}
+  {% set text = messages | selectattr("role", "equalto", "document") | map(attribute="content") | first | trim %}
+{% set h = messages | selectattr("role","eq","system") | map(attribute="content") | first | default('it\\'s | "s"\n') %}
+{{ h | trim }} {Q} {{- query }}
+ {D} {{ text -}}
+
+{{ " end" }}""",
+}
+
+
+def make_token_reranker(folder, template, prompts=None, tokens=(70, 9)):
+    """A CrossEncoder of sentence-transformers whose score is the logit of one token minus that of another."""
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.cross_encoder.modules import LogitScore
+
+    model, settings = folder / "model", {} if template is None else {"chat_template": template}
+    model.mkdir()
+    vocab = ending_tokenizer(model, model_max_length=64, **settings).get_vocab_size()
+    make_bare("qwen3", model, "ForCausalLM", vocab_size=vocab)
+    modules = [Transformer(str(model), transformer_task="text-generation"), LogitScore(*tokens)]
+    saved = CrossEncoder(modules=modules, device="cpu", prompts=prompts)
+    saved.save_pretrained(str(folder / "saved"))
+    return CrossEncoder(str(folder / "saved"), device="cpu")
+
+
+@pytest.mark.parametrize("tokens", [(70, 9), (70, None)])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_token_reranker(template, tokens, tmp_path):
+    """As Qwen3-Reranker: the next token, after a chat template; its end stays where a pair is cut."""
+    pytest.importorskip("sentence_transformers")
+    theirs = make_token_reranker(tmp_path, TEMPLATES[template], {"web": "Given a search"}, tokens)
+    ours = roformer_cpp.CrossEncoder(tmp_path / "saved")
+    pairs = [(query, text) for query in (" what is it", "") for text in TEXTS]
+    for prompt in ({}, {"prompt_name": "web"}):
+        for activation in (torch.nn.Identity(), torch.nn.Sigmoid()):
+            options = {"activation_fn": activation, **prompt}
+            assert_close(ours.predict(pairs, **options), theirs.predict(pairs, **options))
+    assert_close(ours.predict(pairs), theirs.predict(pairs))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", "the chat template of a reranker must .*, got for m in"),
+        ("{{ messages[0].content }}", r"the chat template .*, got messages\[0\].content"),
+        ("{{ messages", "the chat template .*, got {{ messages"),
+        (
+            '{{ messages | selectattr("role", "in", "query") | map(attribute="content") | first }}',
+            "template .* got mess",
+        ),
+        ("{% set a-b = 'x' %}", "the chat template .*, got set a-b"),
+        ({"transformer_task": "fill-mask"}, "transformer_task must be text-generation, got .?fill-mask"),
+        ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs must be absent or empty, got"),
+        ({"modality_config": {"message": {"format": "structured"}}}, "format must be flat, got .?structured"),
+        ({"true_token_id": 1 << 20}, "tokens of LogitScore must be below vocab_size, 330, got 1048576"),
+        ({"true_token_id": None}, "true_token_id"),
+        ({"module_input_name": "logits"}, "module_input_name must be causal_logits, got .?logits"),
+    ],
+)
+def test_bad_token_reranker(change, message, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    make_token_reranker(tmp_path, TEMPLATES["reranker"])
+    saved = tmp_path / "saved"
+    if isinstance(change, str):
+        (saved / "chat_template.jinja").write_text(change)
+    else:
+        of_score = "true_token_id" in change or "module_input_name" in change
+        path = saved / ("1_LogitScore/config.json" if of_score else "sentence_bert_config.json")
+        keys = json.loads(path.read_text()) | change
+        path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
+    with pytest.raises((RuntimeError, ValueError), match=message):
+        roformer_cpp.CrossEncoder(saved)
