@@ -29,9 +29,10 @@ constexpr io::NumberRange kDropoutRange = {0, 1, io::NumberRange::Ends::kOpenHig
 constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
 
 // rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
-constexpr std::string_view kSharedKeys[] = {
-    "model_type",          "architectures",     "vocab_size",          "hidden_size",     "num_hidden_layers",
-    "num_attention_heads", "intermediate_size", "tie_word_embeddings", "type_vocab_size", "max_position_embeddings"};
+constexpr std::string_view kSharedKeys[] = {"model_type",        "architectures",       "vocab_size",
+                                            "hidden_size",       "num_hidden_layers",   "num_attention_heads",
+                                            "intermediate_size", "tie_word_embeddings", "max_position_embeddings",
+                                            "type_vocab_size"};
 constexpr std::string_view kRotationKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor",
                                               "original_max_position_embeddings"};
 // Of encoders, besides.
@@ -137,14 +138,21 @@ void add_stop_ids(const json& value, const std::string& where, ModelConfig& conf
   }
 }
 
-// The class that `architectures` names; of others, and without a name, the language model.
-void read_decoder_head(const json& object, ModelConfig& config) {
+// The class that `architectures` names; of others, and without a name, the language model. Classification reads the
+// last token that is not padding.
+void read_decoder_head(const Keys& keys, ModelConfig& config) {
+  const json& object = keys.json();
   const json* const names = given(object, "architectures");
   if (names == nullptr || !names->is_array() || names->size() != 1 || !names->front().is_string()) return;
   for (const Head head : {Head::kNone, Head::kSequenceClassification}) {
     const std::string name = architecture_of(config, head);
     if (names->front() == name) config.architectures = {name};
   }
+  if (config.head() != Head::kSequenceClassification) return;
+  config.classifier_pooling = "last";
+  const bool pads = given(object, "pad_token_id") != nullptr;
+  config.pad_token_id = pads ? keys.integer({"pad_token_id"}, 0, config.vocab_size - 1) : -1;
+  read_foreign_head(object, keys.file(), config);
 }
 
 // generation_config.json has precedence, as in transformers.
@@ -419,7 +427,7 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   if (report.length == 0 && config.rotation->spec.changes_with_length())
     fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
   check_unread_keys(file, path, *family, config);
-  read_decoder_head(object, config);
+  read_decoder_head(keys, config);
   read_stop_ids(object, model_dir, config);
   return config;
 }

@@ -18,6 +18,7 @@ constexpr ModuleName kNeoxModules[] = {
     {"encoder.final_norm", "final_layer_norm", "output_norm"},
     {"lm_head", "embed_out", "output"},
     {"lm_head", "lm_head", "output"},
+    {"classifier", "score", ""},
 };
 
 }  // namespace

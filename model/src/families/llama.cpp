@@ -31,6 +31,7 @@ std::span<const ModuleName> llama_modules() {
       {"encoder.layer.{}.output.dense", "layers.{}.mlp.down_proj", "blk.{}.ffn_down"},
       {"encoder.final_norm", "norm", "output_norm"},
       {"lm_head", "lm_head", "output"},
+      {"classifier", "score", ""},
   };
   return kModules;
 }
