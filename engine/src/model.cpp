@@ -257,7 +257,7 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   reads_mean = (head == Head::kSequenceClassification || chooses) && config.classifier_pooling == "mean";
   means_logits = head == Head::kSequenceClassification && config.classifier_pooling == "late";
   skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;
-  reads_types = config.family != Family::kDecoder;
+  reads_types = config.type_vocab_size > 0;
 }
 
 Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {

@@ -367,10 +367,6 @@ namespace {
 void read_positions(const Keys& keys, ModelConfig& config) {
   PositionSpec& positions = config.positions;
   const int64_t rows = extent(keys, "max_position_embeddings");
-  if (config.hidden_size % config.num_attention_heads != 0) {
-    fail(keys.file(), "hidden_size must be a multiple of num_attention_heads, got {} and {}", config.hidden_size,
-         config.num_attention_heads);
-  }
   if (rows <= positions.first_row) {
     fail(keys.file(), "max_position_embeddings must be more than {}, the row of the first position, got {}",
          positions.first_row, rows);
@@ -386,6 +382,10 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   const json object = with_defaults(file, family, where, "");
   const Keys keys(object, where, "");
   ModelConfig config = read_keys(keys, family);
+  if (given(object, "head_dim") == nullptr && config.hidden_size % config.num_attention_heads != 0) {
+    fail(where, "hidden_size must be a multiple of num_attention_heads, got {} and {}", config.hidden_size,
+         config.num_attention_heads);
+  }
   config.type_vocab_size = keys.integer({"type_vocab_size"}, 0, kMaxExtent);
   config.hidden_dropout_prob = keys.number("hidden_dropout_prob", 0, kDropoutRange);
   config.attention_probs_dropout_prob = keys.number("attention_probs_dropout_prob", 0, kDropoutRange);
@@ -526,8 +526,13 @@ std::string name_in_model(const ModelConfig& config, Head head, const std::strin
 
 void check_has_module(const ModelConfig& config) {
   if (!config.is_foreign() || family_of(config).has_module) return;
-  fail("model", "a model for training or ONNX must be of another model_type, got {}, which the engine alone computes",
+  fail("model", "a model for training must be of another model_type, got {}, which has no module for training",
        config.foreign_type);
+}
+
+void check_has_graph(const ModelConfig& config) {
+  if (!config.is_foreign() || family_of(config).has_graph) return;
+  fail("model", "a model for ONNX must be of another model_type, got {}, which has no graph", config.foreign_type);
 }
 
 bool joins_projections(const ModelConfig& config) {

@@ -46,7 +46,8 @@ struct ModelFamily {
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
-  bool has_module = false;  // for training, and an ONNX graph; else the engine alone computes it
+  bool has_module = false;  // for training
+  bool has_graph = false;   // of ONNX
   bool rotates = true;      // else positions are as follows
   PositionSpec positions = {};
   Activation activation = Activation::kSilu;
