@@ -152,6 +152,7 @@ void read_decoder_head(const Keys& keys, ModelConfig& config) {
   config.classifier_pooling = "last";
   const bool pads = given(object, "pad_token_id") != nullptr;
   config.pad_token_id = pads ? keys.integer({"pad_token_id"}, 0, config.vocab_size - 1) : -1;
+  config.architectures.clear();
   read_foreign_head(object, keys.file(), config);
 }
 

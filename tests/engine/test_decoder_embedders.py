@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
-from decoder_embedders import CASES, PROMPTS, TEXTS, make_bare, make_sentences, theirs_of
+from decoder_embedders import CASES, PROMPTS, TEXTS, ending_tokenizer, make_bare, make_sentences, theirs_of
 from engine_case import assert_close, change_config
 from rf_engine import Engine, EngineError
 from rotary_decoders import make_rows
@@ -92,3 +93,34 @@ def test_window_of_null(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"sliding_window": None}))
     with pytest.raises(EngineError, match="sliding_window must be given for layers of sliding_attention, got null"):
         Engine(tmp_path)
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("case", ["qwen3", "llama-both-ways", "gemma3", "qwen2-windows"])
+def test_classification(case, labels, tmp_path):
+    """The last token that is not padding, which a text may end with; the first where all are."""
+    oracle = make_bare(case, tmp_path, "ForSequenceClassification", num_labels=labels, pad_token_id=0)
+    rows = [*make_rows(), np.array([5, 9, 0, 0], np.int32), np.array([0, 0], np.int32)]
+    ours = Engine(tmp_path).logits(rows)
+    for row, logits in zip(rows, ours, strict=True):
+        with torch.no_grad():
+            assert_close(logits, oracle(torch.tensor(row)[None].long()).logits[0].numpy())
+
+
+def test_classification_without_padding(tmp_path):
+    oracle = make_bare("qwen3", tmp_path, "ForSequenceClassification", num_labels=2, pad_token_id=None)
+    row = np.array([5, 9, 0, 0], np.int32)
+    with torch.no_grad():
+        assert_close(Engine(tmp_path).logits([row])[0], oracle(torch.tensor(row)[None].long()).logits[0].numpy())
+
+
+def test_reranker(tmp_path):
+    """A CrossEncoder on a classifier of one label."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    vocab = ending_tokenizer(tmp_path, model_max_length=64).get_vocab_size()
+    make_bare("qwen3", tmp_path, "ForSequenceClassification", num_labels=1, pad_token_id=0, vocab_size=vocab)
+    pairs = [(query, text) for query in ("what is it", "") for text in TEXTS]
+    theirs = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu").predict(pairs)
+    assert_close(roformer_cpp.CrossEncoder(tmp_path).predict(pairs), theirs)
+    ours = [line["score"] for line in roformer_cpp.Engine(tmp_path).predict([{"text": a, "pair": b} for a, b in pairs])]
+    assert np.abs(np.array(ours) - theirs).max() <= tol.T4_MAX
