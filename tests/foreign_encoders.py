@@ -62,8 +62,9 @@ FAMILIES = {
     "ernie": ("Ernie", BERT_HEADS, {"use_task_id": True}),
     "albert": ("Albert", BERT_HEADS, {"embedding_size": 20, "num_hidden_layers": 3}),
 }
-# With a module for training, and an ONNX graph.
+# With a module for training; with an ONNX graph.
 TRAINED = ("nomic_bert",)
+EXPORTED = (*TRAINED, "modernbert", "gte", "eurobert", "jina_embeddings_v3", "ultrabert")
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
 
 

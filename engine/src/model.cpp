@@ -79,7 +79,7 @@ struct Chunk {
   int64_t first_token = 0, tokens = 0;
   const int64_t* cu_seqlens = nullptr;  // from 0
   const int32_t* ids = nullptr;
-  const char* hidden = nullptr;         // [tokens, hidden_size]
+  const char* hidden = nullptr;  // [tokens, hidden_size]
 };
 
 // What a thread needs during a call, kept for the next.
@@ -253,11 +253,11 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const bool summarizes = head == Head::kMultipleChoice && !config.is_foreign() && !layers.has_pooler();
   reads_last_token = (summarizes && config.summary_type == "last") ||
                      (head == Head::kSequenceClassification && config.classifier_pooling == "last");
-  skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;
-  reads_types = config.family != Family::kDecoder;
   const bool chooses = config.is_foreign() && head == Head::kMultipleChoice;
   reads_mean = (head == Head::kSequenceClassification || chooses) && config.classifier_pooling == "mean";
   means_logits = head == Head::kSequenceClassification && config.classifier_pooling == "late";
+  skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;
+  reads_types = config.type_vocab_size > 0;
 }
 
 Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {

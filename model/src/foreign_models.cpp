@@ -29,9 +29,10 @@ constexpr io::NumberRange kDropoutRange = {0, 1, io::NumberRange::Ends::kOpenHig
 constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
 
 // rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
-constexpr std::string_view kSharedKeys[] = {
-    "model_type",          "architectures",     "vocab_size",          "hidden_size",     "num_hidden_layers",
-    "num_attention_heads", "intermediate_size", "tie_word_embeddings", "type_vocab_size", "max_position_embeddings"};
+constexpr std::string_view kSharedKeys[] = {"model_type",        "architectures",       "vocab_size",
+                                            "hidden_size",       "num_hidden_layers",   "num_attention_heads",
+                                            "intermediate_size", "tie_word_embeddings", "max_position_embeddings",
+                                            "type_vocab_size"};
 constexpr std::string_view kRotationKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor",
                                               "original_max_position_embeddings"};
 // Of encoders, besides.
@@ -137,8 +138,8 @@ void add_stop_ids(const json& value, const std::string& where, ModelConfig& conf
   }
 }
 
-// The class that `architectures` names; of others, and without a name, the language model. Classification reads the last
-// token that is not padding.
+// The class that `architectures` names; of others, and without a name, the language model. Classification reads the
+// last token that is not padding.
 void read_decoder_head(const Keys& keys, ModelConfig& config) {
   const json& object = keys.json();
   const json* const names = given(object, "architectures");
@@ -367,10 +368,6 @@ namespace {
 void read_positions(const Keys& keys, ModelConfig& config) {
   PositionSpec& positions = config.positions;
   const int64_t rows = extent(keys, "max_position_embeddings");
-  if (config.hidden_size % config.num_attention_heads != 0) {
-    fail(keys.file(), "hidden_size must be a multiple of num_attention_heads, got {} and {}", config.hidden_size,
-         config.num_attention_heads);
-  }
   if (rows <= positions.first_row) {
     fail(keys.file(), "max_position_embeddings must be more than {}, the row of the first position, got {}",
          positions.first_row, rows);
@@ -386,6 +383,10 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   const json object = with_defaults(file, family, where, "");
   const Keys keys(object, where, "");
   ModelConfig config = read_keys(keys, family);
+  if (given(object, "head_dim") == nullptr && config.hidden_size % config.num_attention_heads != 0) {
+    fail(where, "hidden_size must be a multiple of num_attention_heads, got {} and {}", config.hidden_size,
+         config.num_attention_heads);
+  }
   config.type_vocab_size = keys.integer({"type_vocab_size"}, 0, kMaxExtent);
   config.hidden_dropout_prob = keys.number("hidden_dropout_prob", 0, kDropoutRange);
   config.attention_probs_dropout_prob = keys.number("attention_probs_dropout_prob", 0, kDropoutRange);
@@ -526,8 +527,13 @@ std::string name_in_model(const ModelConfig& config, Head head, const std::strin
 
 void check_has_module(const ModelConfig& config) {
   if (!config.is_foreign() || family_of(config).has_module) return;
-  fail("model", "a model for training or ONNX must be of another model_type, got {}, which the engine alone computes",
+  fail("model", "a model for training must be of another model_type, got {}, which has no module for training",
        config.foreign_type);
+}
+
+void check_has_graph(const ModelConfig& config) {
+  if (!config.is_foreign() || family_of(config).has_graph) return;
+  fail("model", "a model for ONNX must be of another model_type, got {}, which has no graph", config.foreign_type);
 }
 
 bool joins_projections(const ModelConfig& config) {

@@ -9,8 +9,10 @@ import torch
 import transformers
 from safetensors.numpy import load_file, save_file
 
+import roformer_cpp
 from engine_case import assert_close, change_config
 from foreign_encoders import FAMILIES, SIZES, make_encoder
+from onnx_case import padded, run
 from rf_engine import Engine, EngineError
 
 LENGTHS = (1, 13, 60, 7)
@@ -46,6 +48,14 @@ def test_sequences_of_a_batch_are_independent(family, tmp_path):
     together = np.split(engine.hidden(rows), np.cumsum(LENGTHS)[:-1])
     for alone, part in zip((engine.hidden([row]) for row in rows), together, strict=True):
         assert np.array_equal(alone, part)
+
+
+def test_token_types_of_models_without_them(tmp_path):
+    """Tokenizers number the texts of a pair, and transformers does not pass the numbers to such a model."""
+    make_encoder("modernbert", "Model", tmp_path)
+    engine, rows = Engine(tmp_path), rows_of((5, 9))
+    types = [np.ones_like(row) for row in rows]
+    assert np.array_equal(engine.hidden(rows, types=types), engine.hidden(rows))
 
 
 MODERN_KEYS = {
@@ -296,3 +306,7 @@ def test_neobert(tmp_path):
         assert_close(Engine(tmp_path / "bare").hidden(rows), torch.cat(hidden).numpy())
         assert_close(Engine(tmp_path / "words").logits(rows), decoder(torch.cat(hidden)).numpy())
         assert_close(Engine(tmp_path / "labels").logits(rows), labels.numpy())
+    for name, theirs in (("words", decoder(hidden[1])), ("labels", labels[1])):
+        roformer_cpp.export_onnx(tmp_path / name, tmp_path / "model.onnx")
+        logits = run(tmp_path / "model.onnx", *padded([rows[1]], [[0] * len(rows[1])]))["logits"]
+        assert_close(logits[0], theirs.detach().numpy())

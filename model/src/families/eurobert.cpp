@@ -40,6 +40,7 @@ ModelFamily eurobert() {
                               .bare_pooler = false,
                               .activation = Activation::kGelu,
                               .transform = HeadSpec::Transform::kNone},
+          .has_graph = true,
           .any_activation = true,
           .eps = 1e-5,
           .defaults = R"({"pad_token_id": 128001, "tie_word_embeddings": false})",

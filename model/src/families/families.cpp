@@ -30,9 +30,10 @@ ModelFamily xlm_roberta();
 
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> all = {
-      llama(),     mistral(),    qwen2(),      qwen3(),   gpt_neox(),       gemma3(),   nomic_bert(),         modernbert(),
-      gte(),       gte_of_authors(), eurobert(), jina_embeddings_v3(), ultrabert(), neobert(), roberta(), xlm_roberta(),
-      camembert(), distilbert(), electra(), mpnet(), deberta_v2(), deberta(), ernie(), albert()};
+      llama(),      mistral(),    qwen2(),      qwen3(),          gpt_neox(),  gemma3(),
+      nomic_bert(), modernbert(), gte(),        gte_of_authors(), eurobert(),  jina_embeddings_v3(),
+      ultrabert(),  neobert(),    roberta(),    xlm_roberta(),    camembert(), distilbert(),
+      electra(),    mpnet(),      deberta_v2(), deberta(),        ernie(),     albert()};
   return all;
 }
 

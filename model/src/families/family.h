@@ -46,7 +46,8 @@ struct ModelFamily {
   Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
-  bool has_module = false;  // for training, and an ONNX graph; else the engine alone computes it
+  bool has_module = false;  // for training
+  bool has_graph = false;   // of ONNX
   bool rotates = true;      // else positions are as follows
   PositionSpec positions = {};
   Activation activation = Activation::kSilu;
@@ -70,6 +71,9 @@ struct ModelFamily {
 
 std::span<const ModelFamily> model_families();
 
+// Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
+void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
+
 // Of causal models: one matrix after the hidden states.
 inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothing,
                                            .choice = HeadSpec::Before::kNothing,
@@ -77,8 +81,6 @@ inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothin
                                            .last_bias = false,
                                            .transform = HeadSpec::Transform::kNone,
                                            .vocabulary_bias = HeadSpec::VocabularyBias::kNone};
-// Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
-void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
 
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();

@@ -55,6 +55,7 @@ ModelFamily gte() {
                     .fused_qkv = BlockSpec::Fused::kParts,
                     .fused_gate = BlockSpec::FusedGate::kUpGate},
           .layers_of_heads = {.bare_pooler = false, .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
+          .has_graph = true,
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",

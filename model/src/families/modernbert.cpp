@@ -78,6 +78,7 @@ ModelFamily modernbert() {
                 .fused_qkv = BlockSpec::Fused::kParts,
                 .fused_gate = BlockSpec::FusedGate::kGateUp},
       .layers_of_heads = modern_heads(),
+      .has_graph = true,
       .activation = Activation::kGelu,
       .any_activation = true,
       .activation_key = "hidden_activation",

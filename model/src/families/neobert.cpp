@@ -45,6 +45,7 @@ ModelFamily neobert() {
                               .activation = Activation::kTanh,
                               .transform = HeadSpec::Transform::kNone,
                               .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
+          .has_graph = true,
           .layout = RotaryLayout::kPairs,
           .eps_key = "norm_eps",
           .eps = 1e-6,

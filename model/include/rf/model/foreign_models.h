@@ -23,11 +23,12 @@ ModelConfig read_decoder_config(const std::string& model_dir);
 // Reads the configuration of a GGUF file.
 ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file);
 
-// Throws Error for a model that the engine alone computes: without a module for training, and an ONNX graph.
-void check_has_module(const ModelConfig& config);
-
 // load_config(), or the configuration of a decoder.
 ModelConfig load_any_config(const std::string& path);
+
+// Throws Error for a model of another library without a module for training, or an ONNX graph.
+void check_has_module(const ModelConfig& config);
+void check_has_graph(const ModelConfig& config);
 
 // The name of a tensor of weight_specs() in a GGUF file; "" if such files do not have it.
 std::string gguf_name(const ModelConfig& config, const std::string& name);
