@@ -39,6 +39,7 @@ struct ModelFamily {
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
   bool has_module = false;  // for training, and an ONNX graph; else the engine alone computes it
+  bool token_types = true;  // type_vocab_size counts
   bool rotates = true;      // else positions are as follows
   PositionSpec positions = {};
   Activation activation = Activation::kSilu;
