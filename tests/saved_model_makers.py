@@ -217,18 +217,18 @@ def in_the_hub_cache(folder, model):
 # ---- sentence-transformers
 
 
-def sentences(*modules, version=6, max_length=12, **options):
+def sentences(*modules, version=6, max_length=12, base=None, **options):
     """A function that saves a sentence encoder; the names of modules and their arguments, from pooling on."""
 
     def make(folder):
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer import modules as kinds
 
-        base = folder.with_name(folder.name + "-encoder")
-        encoder("Model")(base)
+        saved_encoder = folder.with_name(folder.name + "-encoder")
+        (base or encoder("Model"))(saved_encoder)
         torch.manual_seed(2)
         made = [getattr(kinds, name)(**arguments) for name, arguments in modules]
-        first = kinds.Transformer(str(base), max_seq_length=max_length)
+        first = kinds.Transformer(str(saved_encoder), max_seq_length=max_length)
         model = SentenceTransformer(modules=[first, *made], device="cpu", **options)
         model.save(str(folder), create_model_card=False)
         if version < 6:

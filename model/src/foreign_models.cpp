@@ -387,7 +387,7 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
     fail(where, "hidden_size must be a multiple of num_attention_heads, got {} and {}", config.hidden_size,
          config.num_attention_heads);
   }
-  config.type_vocab_size = keys.integer({"type_vocab_size"}, 0, kMaxExtent);
+  config.type_vocab_size = family.token_types ? keys.integer({"type_vocab_size"}, 0, kMaxExtent) : 0;
   config.hidden_dropout_prob = keys.number("hidden_dropout_prob", 0, kDropoutRange);
   config.attention_probs_dropout_prob = keys.number("attention_probs_dropout_prob", 0, kDropoutRange);
   config.initializer_range = keys.number("initializer_range", config.initializer_range, {0, 1e3});

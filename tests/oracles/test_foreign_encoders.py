@@ -236,6 +236,7 @@ def test_distances(terms, buckets, tmp_path):
         ("deberta-v2", {"pooler_hidden_act": "spiral"}, "pooler_hidden_act must be .*, got .spiral"),
         ("deberta-v2", {"pooler_hidden_size": 7}, "pooler_hidden_size must be hidden_size, 48, got 7"),
         ("deberta-v2", {"max_relative_positions": 9}, "max_relative_positions must be more than 9"),
+        ("deberta-v2", {"position_buckets": 3}, "position_buckets must be even and at least 4, got 3"),
         ("deberta-v2", {"embedding_size": 20}, "embedding_size must be"),
         ("deberta-v2", {"attention_head_size": 20}, "attention_head_size must be"),
         ("deberta", {"talking_head": True}, "talking_head must be false"),

@@ -40,7 +40,7 @@ bool attends(const Keys& keys, const std::string& term) {
 int64_t positive(const Keys& keys, const char* key) {
   const nlohmann::json* const value = given(keys.json(), key);
   if (value == nullptr || (value->is_number_integer() && *value <= 0)) return 0;
-  return keys.integer({key}, 1, int64_t{1} << 16);
+  return keys.integer({key}, 1, int64_t{1} << 14);
 }
 
 void read_distances(const Keys& keys, ModelConfig& config) {
@@ -89,6 +89,8 @@ void read_version_2(const Keys& keys, ModelConfig& config) {
   positions.shared_projections = keys.boolean("share_att_key", false);
   positions.buckets = positive(keys, "position_buckets");
   if (positions.buckets == 0 || positions.relative == PositionSpec::Relative::kNone) return;
+  if (positions.buckets < 4 || positions.buckets % 2 != 0)
+    fail(keys.file(), "position_buckets must be even and at least 4, got {}", positions.buckets);
   if (positions.max_distance <= positions.buckets / 2 + 1) {
     fail(keys.file(), "max_relative_positions must be more than {}, half of position_buckets and 1, got {}",
          positions.buckets / 2 + 1, positions.max_distance);

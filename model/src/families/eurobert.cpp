@@ -41,6 +41,7 @@ ModelFamily eurobert() {
                               .activation = Activation::kGelu,
                               .transform = HeadSpec::Transform::kNone},
           .has_graph = true,
+          .token_types = false,
           .any_activation = true,
           .eps = 1e-5,
           .defaults = R"({"pad_token_id": 128001, "tie_word_embeddings": false})",

@@ -32,6 +32,7 @@ ModelFamily jina_embeddings_v3() {
           .heads = Family::kBert,
           .block = {.fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = roberta_heads(),
+          .has_module = true,
           .has_graph = true,
           .activation = Activation::kGelu,
           .any_activation = true,

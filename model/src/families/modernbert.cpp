@@ -79,6 +79,7 @@ ModelFamily modernbert() {
                 .fused_gate = BlockSpec::FusedGate::kGateUp},
       .layers_of_heads = modern_heads(),
       .has_graph = true,
+      .token_types = false,
       .activation = Activation::kGelu,
       .any_activation = true,
       .activation_key = "hidden_activation",

@@ -39,6 +39,7 @@ ModelFamily mpnet() {
           .modules = kMpnetModules,
           .heads = Family::kBert,
           .layers_of_heads = roberta_heads(),
+          .token_types = false,
           .rotates = false,
           .positions = {.learned = true,
                         .first_row = kPadding + 1,
@@ -48,7 +49,7 @@ ModelFamily mpnet() {
           .any_activation = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
-          .defaults = R"({"type_vocab_size": 0, "pad_token_id": 1, "max_position_embeddings": 512,
+          .defaults = R"({"pad_token_id": 1, "max_position_embeddings": 512,
             "relative_attention_num_buckets": 32})",
           .keys = {"relative_attention_num_buckets"},
           .read = read_buckets};

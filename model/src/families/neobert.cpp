@@ -46,6 +46,7 @@ ModelFamily neobert() {
                               .transform = HeadSpec::Transform::kNone,
                               .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
           .has_graph = true,
+          .token_types = false,
           .layout = RotaryLayout::kPairs,
           .eps_key = "norm_eps",
           .eps = 1e-6,
