@@ -12,16 +12,67 @@ SIZES = dict(
     max_position_embeddings=64,
     num_labels=3,
 )
+BERT_HEADS = (
+    "Model",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+)
+CLASSIFIERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+ANSWERING = (*CLASSIFIERS, "ForQuestionAnswering")
+WINDOWS = {"num_hidden_layers": 4, "local_attention": 8}
+DEBERTA = {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
 # The classes' stem, its heads, and keys of the family.
 FAMILIES = {
-    "nomic_bert": ("NomicBert", ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"), {}),
+    "nomic_bert": ("NomicBert", CLASSIFIERS, {}),
+    "modernbert": ("ModernBert", (*ANSWERING, "ForMultipleChoice"), {"pad_token_id": 1} | WINDOWS),
+    "gte": ("Gte", CLASSIFIERS, {"type_vocab_size": 0}),
+    "eurobert": ("EuroBert", CLASSIFIERS, {"pad_token_id": 1, "num_key_value_heads": 2}),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", ANSWERING, {}),
+    "ultrabert": (
+        "Ultrabert",
+        ANSWERING,
+        {"num_hidden_layers": 4, "sliding_window": 5, "prediction_head_size": 36, "num_key_value_heads": 2},
+    ),
+    "roberta": ("Roberta", BERT_HEADS, {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "xlm-roberta": ("XLMRoberta", BERT_HEADS, {"type_vocab_size": 1, "pad_token_id": 3}),
+    "camembert": ("Camembert", BERT_HEADS, {"hidden_act": "relu"}),
+    "distilbert": (
+        "DistilBert",
+        BERT_HEADS,
+        {"activation": "relu", "hidden_dim": 72},
+    ),
+    "electra": ("Electra", BERT_HEADS, {"embedding_size": 20}),
+    "mpnet": ("MPNet", BERT_HEADS, {"max_position_embeddings": 160}),
+    "deberta-v2": ("DebertaV2", BERT_HEADS, DEBERTA | {"position_buckets": 16, "share_att_key": True}),
+    "deberta-v2 own projections": (
+        "DebertaV2",
+        BERT_HEADS,
+        DEBERTA | {"max_relative_positions": 9, "position_biased_input": True, "type_vocab_size": 2},
+    ),
+    "deberta": ("Deberta", BERT_HEADS[:-1], DEBERTA | {"max_relative_positions": 11}),
+    "ernie": ("Ernie", BERT_HEADS, {"use_task_id": True}),
+    "albert": ("Albert", BERT_HEADS, {"embedding_size": 20, "num_hidden_layers": 3}),
 }
+# With a module for training; with an ONNX graph.
+TRAINED = ("nomic_bert", "jina_embeddings_v3")
+EXPORTED = (*TRAINED, "modernbert", "gte", "eurobert", "ultrabert")
 CASES = [(family, head) for family, (_, heads, _) in FAMILIES.items() for head in heads]
 
 
 def make_encoder(family, head, folder, **changes):
     torch.manual_seed(5)
     stem, _, own = FAMILIES[family]
+    if head == "ForQuestionAnswering":
+        changes = {"num_labels": 2} | changes
     config = getattr(transformers, f"{stem}Config")(**(SIZES | own | changes))
     oracle = getattr(transformers, stem + head)(config)
     with torch.no_grad():

@@ -49,6 +49,8 @@ def of_torch(oracle, mask, outputs):
 
 def oracle_outputs(oracle, ids, mask, types):
     given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    if not getattr(oracle.config, "type_vocab_size", 0):
+        del given["token_type_ids"]
     with torch.no_grad():
         return of_torch(oracle, mask, oracle(**{k: torch.as_tensor(v) for k, v in given.items()}))
 

@@ -28,6 +28,11 @@ FAMILIES = {
     "mistral": ("MistralConfig", "MistralForCausalLM", {"num_key_value_heads": 1, "sliding_window": None}),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {"num_key_value_heads": 2}),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"num_key_value_heads": 2, "head_dim": 24}),
+    "gemma3": (
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        {"num_key_value_heads": 1, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 9},
+    ),
     "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", {}),
 }
 

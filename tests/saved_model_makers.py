@@ -217,18 +217,18 @@ def in_the_hub_cache(folder, model):
 # ---- sentence-transformers
 
 
-def sentences(*modules, version=6, max_length=12, **options):
+def sentences(*modules, version=6, max_length=12, base=None, **options):
     """A function that saves a sentence encoder; the names of modules and their arguments, from pooling on."""
 
     def make(folder):
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer import modules as kinds
 
-        base = folder.with_name(folder.name + "-encoder")
-        encoder("Model")(base)
+        saved_encoder = folder.with_name(folder.name + "-encoder")
+        (base or encoder("Model"))(saved_encoder)
         torch.manual_seed(2)
         made = [getattr(kinds, name)(**arguments) for name, arguments in modules]
-        first = kinds.Transformer(str(base), max_seq_length=max_length)
+        first = kinds.Transformer(str(saved_encoder), max_seq_length=max_length)
         model = SentenceTransformer(modules=[first, *made], device="cpu", **options)
         model.save(str(folder), create_model_card=False)
         if version < 6:
@@ -396,7 +396,10 @@ def logit_score(folder, model):
     """The modules of a cross-encoder that reads its scores from the logits of a token."""
     kinds = ["base.modules.transformer.Transformer", "cross_encoder.modules.logit_score.LogitScore"]
     entries = [
-        {"idx": i, "name": str(i), "path": "", "type": f"sentence_transformers.{x}"} for i, x in enumerate(kinds)
+        {"idx": i, "name": str(i), "path": "" if i == 0 else "1_LogitScore", "type": f"sentence_transformers.{x}"}
+        for i, x in enumerate(kinds)
     ]
+    (folder / "1_LogitScore").mkdir()
+    (folder / "1_LogitScore" / "config.json").write_text(json.dumps({"true_token_id": 5, "false_token_id": 9}))
     (folder / "modules.json").write_text(json.dumps(entries))
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"model_type": "CrossEncoder"}))

@@ -76,6 +76,21 @@ nomic = {"Model": "hidden", "ForMaskedLM": "fill-mask", "ForSequenceClassificati
 for head, opens in (nomic | {"ForTokenClassification": "tokens"}).items():
     named = labels(LABELS) if "Classification" in head else {}
     add(HEADS, f"`NomicBert{head}`", encoder(head, "NomicBert", **named), opens)
+OF_BERT = {"Model": "hidden", "ForMaskedLM": "fill-mask", "ForSequenceClassification": "classes"}
+OF_BERT |= {"ForTokenClassification": "tokens", "ForQuestionAnswering": "answers", "ForMultipleChoice": "choices"}
+DISTIL = {"dim": 32, "hidden_dim": 48, "n_heads": 2, "n_layers": 2}
+DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8, "type_vocab_size": 0}
+FAMILIES = {
+    "Electra": {"embedding_size": 16},
+    "DistilBert": DISTIL,
+    "DebertaV2": DEBERTA,
+    "Albert": {"embedding_size": 16},
+    "Ernie": {"use_task_id": True},
+}
+for family, changes in FAMILIES.items():
+    for head, opens in OF_BERT.items():
+        named = labels(LABELS) if "Classification" in head else {}
+        add(HEADS, f"`{family}{head}`", encoder(head, family, **changes, **named), opens)
 add(HEADS, "`LlamaForCausalLM`", decoder("llama"), "generate")
 add(HEADS, "`LlamaForCausalLM`, tied embeddings", decoder("llama", tie_word_embeddings=True), "generate")
 add(HEADS, "`MistralForCausalLM`", decoder("mistral"), "generate")
@@ -127,8 +142,15 @@ add(SENTENCES, "version 5: a default prompt", sentences(pooling("mean"), version
 left_out = sentences(pooling("mean", include_prompt=False), version=5, **PROMPTS)
 add(SENTENCES, "version 5: a prompt that poolings leave out", left_out, "sentences")
 
+of_mpnet = sentences(pooling("mean"), ("Normalize", {}), base=encoder("Model", "MPNet"))
+add(SENTENCES, "version 6: an MPNet", of_mpnet, "sentences")
+of_distilbert = sentences(pooling("mean"), version=2, base=encoder("Model", "DistilBert", **DISTIL))
+add(SENTENCES, "version 2: a DistilBERT", of_distilbert, "sentences")
+
 for what, made in {
     "1 label, as transformers saves it": makers.scores(),
+    "1 label of an ELECTRA, as transformers saves it": makers.scores(base=classifier("Electra", num_labels=1)),
+    "version 6: a DeBERTa": makers.scores(6, base=classifier("DebertaV2", num_labels=1, **DEBERTA)),
     "1 label of a RoFormer, as transformers saves it": makers.scores(base=classifier("RoFormer", num_labels=1)),
     "3 labels, as transformers saves it": makers.scores(base=classifier()),
     "version 3: Identity": makers.scores(3, "Identity"),
@@ -165,12 +187,8 @@ refuse("an adapter of PEFT without its model", makers.adapter, "got an adapter o
 refuse("a folder without a model", makers.plain_folder, "must hold the files of a model")
 GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
 for name, model_type, changes in (
-    ("XLMRobertaModel", "xlm-roberta", {}),
-    ("RobertaModel", "roberta", {}),
     ("ModernBertModel", "modernbert", {"pad_token_id": 1}),
-    ("DistilBertModel", "distilbert", {"dim": 32, "hidden_dim": 48, "n_heads": 2, "n_layers": 2}),
-    ("DebertaV2Model", "deberta-v2", {}),
-    ("MPNetModel", "mpnet", {}),
+    ("SqueezeBertModel", "squeezebert", {"embedding_size": 32}),
     ("OlmoForCausalLM", "olmo", GROUPED),
     ("GemmaForCausalLM", "gemma", GROUPED),
     ("GPT2LMHeadModel", "gpt2", {"n_embd": 32, "n_head": 2, "n_layer": 2}),
@@ -198,7 +216,8 @@ refuse("a CrossEncoder, to embed", makers.scores(6), 'vectors need a SentenceTra
 of_vectors = 'scores of pairs need a CrossEncoder, got a "SentenceTransformer"'
 refuse("a SentenceTransformer, to rerank", sentences(pooling("mean")), of_vectors, "rerank")
 by_token = form(makers.logit_score, classifier(num_labels=1))
-refuse("a CrossEncoder with LogitScore", by_token, "must have one module, Transformer, got", "rerank")
+of_language = "scores of pairs need BertLMHeadModel, got BertForSequenceClassification"
+refuse("a CrossEncoder with LogitScore on a classifier", by_token, of_language, "rerank")
 
 
 # ---- the page

@@ -13,6 +13,7 @@
 #include "position.h"
 #include "rf/engine/interrupt.h"
 #include "rf/io/error.h"
+#include "rf/io/half.h"
 #include "rf/model/computed_encoding.h"
 #include "status.h"
 
@@ -105,13 +106,15 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   inputs.resize(static_cast<size_t>(config.num_hidden_layers));
   if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
   word_scale_ = static_cast<float>(word_scale(config) * config.embedding_scale);
+  if (dtype_ == RF_BF16) word_scale_ = io::float_of_bf16(io::bf16_of_float(word_scale_));
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   if (config.type_vocab_size > 0) types_ = weights.mapped_rows(prefix + "embeddings.token_type_embeddings.weight");
+  if (config.task_vocab_size > 0) tasks_ = weights.mapped_rows(prefix + kTaskTypes);
   if (config.embedding_norm)
     embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
   if (config.embedding_size != config.hidden_size)
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+  for (int64_t i = 0; i < (config.block.shared ? 1 : config.num_hidden_layers); ++i)
     blocks_.push_back(read_block(weights, prefix, config, i, precision, inputs[static_cast<size_t>(i)]));
   if (config.final_norm) final_norm_ = read_norm(weights, prefix + "encoder.final_norm", config, config.hidden_size);
 }
@@ -119,7 +122,9 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
 void Encoder::check(const EncoderInput& input) const {
   const int64_t tokens = input.sequences.tokens;
   check_range(input.ids, tokens, config_.vocab_size, "token ids");
-  check_range(input.types, tokens, std::max<int64_t>(1, config_.type_vocab_size), "token types");
+  // As in transformers, an encoder without token types ignores those that tokenizers give.
+  if (config_.type_vocab_size > 0 || config_.is_decoder)
+    check_range(input.types, tokens, std::max<int64_t>(1, config_.type_vocab_size), "token types");
   for (int64_t i = 0; i < tokens; ++i) {
     const int64_t position = input.sequences.positions[i];
     // The one after it must be a number too.
@@ -137,9 +142,12 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
     if (word_scale_ != 1) {
       for (int64_t i = 0; i < width; ++i) sum[t * width + i] *= word_scale_;
     }
+    if (!tasks_.empty()) tasks_.add_row(0, sum + t * width);
     if (!types_.empty()) types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);
   });
-  position_->add_input(input.sequences, sum, width);
+  Sequences with_ids = input.sequences;
+  with_ids.ids = input.ids;
+  position_->add_input(with_ids, sum, width);
   if (embeddings_norm_.columns > 0) embeddings_norm_(RF_F32, tokens, sum, nullptr, sum);
   if (embeddings_project_.empty()) return from_floats(dtype_, tokens * width, sum, x);
   void* rounded = sum;
@@ -150,7 +158,7 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
   embeddings_project_(tokens, rounded, width, x);
 }
 
-rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
+rf_attention_args Encoder::attention_args(int64_t layer, const void* qkv, void* out) const {
   const int64_t head_dim = config_.head_dim();
   const auto* parts = static_cast<const char*>(qkv);
   rf_attention_args args = {};
@@ -166,15 +174,20 @@ rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
   args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim;
   args.out = out;
   args.out_stride_t = out_width();
-  args.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  args.scale = attention_scale();
   if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
+  if (const int64_t reach = window(layer); reach > 0) {
+    args.window = RF_WINDOW_LEFT | RF_WINDOW_RIGHT;
+    args.window_left = config_.is_decoder ? reach - 1 : reach;
+    args.window_right = config_.is_decoder ? 0 : reach;
+  }
   return args;
 }
 
 rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows,
                                        const void* qkv, void* out) const {
   const Sequences& sequences = input.sequences;
-  rf_attention_args args = attention_args(qkv, out);
+  rf_attention_args args = attention_args(layer, qkv, out);
   args.batch = 1;
   args.queries = args.keys = sequences.tokens;
   args.q_stride_b = args.k_stride_b = args.v_stride_b = args.q_stride_t * sequences.tokens;
@@ -224,28 +237,37 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   void* const normed = config_.block.pre_norm ? narrow : x;  // what attention and the feed-forward network read
   void* const attended = config_.block.pre_norm ? work.buffer(kEmbedded, narrow_bytes) : wide;
   void* const fed = config_.block.pre_norm ? attended : narrow;
-  const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer) {
-    if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(normed), (*work.measured)[layer].*largest);
+  const auto note = [&](std::vector<float> LayerInputs::*largest, size_t layer, const void* read) {
+    if (work.measured != nullptr)
+      note_largest(tokens, static_cast<const float*>(read), (*work.measured)[layer].*largest);
   };
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  const auto post_norm = [&](const Norm& norm, void* result) {
+    if (norm.columns > 0) norm(dtype_, tokens, result, nullptr, result);
+  };
+  for (size_t layer = 0; layer < static_cast<size_t>(config_.num_hidden_layers); ++layer) {
     check_interrupt();
+    const size_t i = config_.block.shared ? 0 : layer;  // of its weights
     const Block& block = blocks_[i];
-    if (config_.block.pre_norm) block.attention_norm(dtype_, tokens, x, nullptr, normed);
-    note(&LayerInputs::attention, i);
-    block.qkv(tokens, normed, hidden, wide);
+    const bool normed_first = config_.block.pre_norm && block.attention_norm.columns > 0;
+    if (normed_first) block.attention_norm(dtype_, tokens, x, nullptr, normed);
+    const void* const attended_input = normed_first ? normed : x;
+    note(&LayerInputs::attention, i, attended_input);
+    block.qkv(tokens, attended_input, hidden, wide);
     norm_heads(block, tokens, wide);
-    attend(static_cast<int64_t>(i), wide, narrow);
+    attend(static_cast<int64_t>(layer), wide, narrow);
     block.attention_output(tokens, narrow, out_width(), attended);
+    post_norm(block.attention_post_norm, attended);
     if (config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, attended, x)
                            : block.attention_norm(dtype_, tokens, attended, x, x);
     if (config_.block.pre_norm && !config_.block.parallel) block.feed_forward_norm(dtype_, tokens, x, nullptr, normed);
     if (input.cross != nullptr) {
-      note(&LayerInputs::cross, i);
+      note(&LayerInputs::cross, i, normed);
       cross_attention(static_cast<int64_t>(i), input, x, wide, narrow);
     }
-    note(&LayerInputs::feed_forward, i);
+    note(&LayerInputs::feed_forward, i, normed);
     feed_forward(block, tokens, normed, wide, fed);
+    post_norm(block.feed_forward_post_norm, fed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
   }
   if (final_norm_.columns > 0) final_norm_(dtype_, tokens, x, nullptr, x);
@@ -356,7 +378,7 @@ void Encoder::check_length(int64_t tokens) const {
 void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
                      Workspace& work, const void* qkv, void* out) const {
   const int64_t row_bytes = qkv_width() * bytes_of(dtype_), first = input.offsets[group.first];
-  rf_attention_args args = attention_args(static_cast<const char*>(qkv) + first * row_bytes,
+  rf_attention_args args = attention_args(layer, static_cast<const char*>(qkv) + first * row_bytes,
                                           static_cast<char*>(out) + first * out_width() * bytes_of(dtype_));
   for (int64_t i = 0; i < group.count; ++i) {
     const int64_t offset = i * group.tokens * row_bytes;

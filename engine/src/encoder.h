@@ -3,6 +3,7 @@
 // call contains, and for any number of threads.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -144,8 +145,12 @@ class Encoder {
   void cross_attention(int64_t layer, const EncoderInput& input, void* x, void* wide, void* narrow) const;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
-  // Arguments that all calls have.
-  rf_attention_args attention_args(const void* qkv, void* out) const;
+  // Arguments that all calls of a layer have.
+  rf_attention_args attention_args(int64_t layer, const void* qkv, void* out) const;
+  // The distance that attention of a layer reaches, as LayerSpec has it.
+  int64_t window(int64_t layer) const {
+    return config_.layers.empty() ? 0 : config_.layers[static_cast<size_t>(layer)].window;
+  }
   // Those of attention within the sequences of a call.
   rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
                                 void* out) const;
@@ -164,13 +169,17 @@ class Encoder {
   // Columns of a row of queries, keys and values, and of one of results.
   int64_t qkv_width() const { return config_.query_width() + 2 * config_.key_width(); }
   int64_t out_width() const { return config_.query_width(); }
+  double attention_scale() const {
+    const double given = config_.block.attention_scale;
+    return given > 0 ? given : 1 / std::sqrt(static_cast<double>(config_.head_dim()));
+  }
 
   ModelConfig config_;
   rf_dtype dtype_;
   std::unique_ptr<Position> position_;
   std::optional<LinearAttention> linear_;
   ReadRow words_;
-  MappedRows types_;                   // empty: none
+  MappedRows types_, tasks_;           // empty: none
   float word_scale_ = 1;               // of words_, before types_ are added
   Norm embeddings_norm_, final_norm_;  // without columns: none
   Linear embeddings_project_;          // empty where embedding_size == hidden_size

@@ -39,7 +39,7 @@ void Encoder::listed_attention(const void* q, int64_t q_stride, const char* keys
   args.listed = std::ssize(lists.rows);
   args.begins = lists.begins.data();
   args.counts = lists.counts.data();
-  args.scale = 1 / std::sqrt(static_cast<double>(config_.head_dim()));
+  args.scale = attention_scale();
   check_status(rf_listed_attention(&args));
 }
 
@@ -60,6 +60,7 @@ bool Encoder::may_share_rows(int64_t tokens) const {
   PositionRows rows;
   position_->prepare({1, 1, cu_seqlens, &first}, rows);
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    if (window(layer) > 0) return false;
     rf_attention_args args, none;
     std::memset(&args, 0, sizeof args);  // padding too
     std::memset(&none, 0, sizeof none);

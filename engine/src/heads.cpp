@@ -49,7 +49,8 @@ int64_t pool_sum(const HiddenRows& rows, int64_t tokens, const uint8_t* attend, 
 HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weights, const std::string& prefix,
                        Precision precision)
     : head_(head), precision_(of_small_layers(precision)), hidden_(config.hidden_size) {
-  activation_ = config.hidden_act;
+  const HeadSpec spec = head_spec(config);
+  using Transform = HeadSpec::Transform;
   if (config.prefix_lm) pooler_activation_.reset();
   const auto linear = [&](const std::string& name) { return read_linear(weights, name, precision_); };
   if (weights.has(prefix + "pooler.dense.weight")) pooler_ = linear(prefix + "pooler.dense");
@@ -58,17 +59,14 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
     case Head::kMaskedLm:
     case Head::kPreTraining:  // the engine computes only its language model
     case Head::kCausalLm: {
-      if (config.family == Family::kDecoder) {
-        activation_.reset();
-        const bool own = weights.has("lm_head.weight");
-        last_ = read_linear(weights, own ? "lm_head" : prefix + "embeddings.word_embeddings", precision);
-        return;
+      if (spec.transform != Transform::kNone) dense_ = linear("cls.predictions.transform.dense");
+      if (spec.transform == Transform::kFull || spec.transform == Transform::kTwoDense)
+        activation_ = spec.transform_activation.value_or(config.hidden_act);
+      if (spec.transform == Transform::kTwoDense) second_ = linear("cls.predictions.transform.second");
+      if (spec.transform == Transform::kFull) {
+        norm_ = read_norm(weights, "cls.predictions.transform.LayerNorm", config, config.embedding_size);
       }
-      const bool simple = config.family == Family::kRoFormerV2;
-      if (weights.has("cls.predictions.transform.dense.weight")) dense_ = linear("cls.predictions.transform.dense");
-      if (simple) activation_.reset();
-      if (!simple) norm_ = read_norm(weights, "cls.predictions.transform.LayerNorm", config, config.embedding_size);
-      const std::string decoder = "cls.predictions.decoder";
+      const std::string decoder = config.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
       const bool own_weight = weights.has(decoder + ".weight"), own_bias = weights.has(decoder + ".bias");
       const std::string weight = own_weight ? decoder + ".weight" : prefix + "embeddings.word_embeddings.weight";
       last_ = Linear(precision, config.embedding_size, config.vocab_size, weights.floats(weight).get(),
@@ -76,16 +74,14 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
       return;
     }
     case Head::kSequenceClassification:
-      if (config.family != Family::kBert) {
-        dense_ = linear("classifier.dense");
-        last_ = linear("classifier.out_proj");
-        return;
-      }
-      [[fallthrough]];
     case Head::kMultipleChoice:
-    case Head::kTokenClassification: last_ = linear("classifier"); return;
-    case Head::kQuestionAnswering: last_ = linear("qa_outputs"); return;
+    case Head::kTokenClassification:
+    case Head::kQuestionAnswering: last_ = linear(last_layer(config, head));
   }
+  if (rf::before_last(config, head) != HeadSpec::Before::kDense) return;
+  dense_ = linear("classifier.dense");
+  activation_ = spec.activation.value_or(config.hidden_act);
+  if (spec.dense_norm) norm_ = read_norm(weights, "classifier.norm", config, config.hidden_size);
 }
 
 HeadLayers::HeadLayers(Linear last, Precision precision)
@@ -108,6 +104,11 @@ void HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride, std:
   const Linear& first = dense_.empty() ? pooler_ : dense_;
   y.resize(static_cast<size_t>(rows * first.out() * bytes_of(dtype)));
   first(rows, x, x_stride, y.data(), dense_.empty() ? Activation::kTanh : activation_);
+  if (!second_.empty()) {
+    const std::vector<std::byte> wide = std::move(y);
+    y.assign(static_cast<size_t>(rows * second_.out() * bytes_of(dtype)), {});
+    second_(rows, wide.data(), first.out(), y.data(), activation_);
+  }
   if (norm_.columns > 0) norm_(dtype, rows, y.data(), nullptr, y.data());
 }
 

@@ -45,8 +45,8 @@ class HeadLayers {
   Precision precision_ = Precision::kFloat32;
   std::optional<Activation> activation_, pooler_activation_ = Activation::kTanh;  // after dense_ and in pool()
   int64_t hidden_ = 0;
-  Linear pooler_, dense_, last_;  // dense_: of language models and of RoFormer's classification
-  Norm norm_;                     // of language models
+  Linear pooler_, dense_, second_, last_;  // dense_, second_, norm_: before the last layer, where the head has them
+  Norm norm_;
 };
 
 // x: [tokens, width]; attend: [tokens] or nullptr; out: [width]. Not for Pooling::kPooler. Sums are in double, in order

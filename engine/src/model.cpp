@@ -78,7 +78,8 @@ struct Chunk {
   int64_t first_sequence = 0, sequences = 0;
   int64_t first_token = 0, tokens = 0;
   const int64_t* cu_seqlens = nullptr;  // from 0
-  const char* hidden = nullptr;         // [tokens, hidden_size]
+  const int32_t* ids = nullptr;
+  const char* hidden = nullptr;  // [tokens, hidden_size]
 };
 
 // What a thread needs during a call, kept for the next.
@@ -117,13 +118,13 @@ struct Model::Impl {
 
   void open(const std::string& path, const ModelOptions& options);
 
-  static EncoderInput input_of(const Tokens& tokens) {
+  EncoderInput input_of(const Tokens& tokens) const {
     const auto given = [](auto values) { return values.empty() ? nullptr : values.data(); };
     EncoderInput input;
     input.sequences = {std::ssize(tokens.ids), std::ssize(tokens.offsets) - 1, tokens.offsets.data(),
                        tokens.positions.data()};
     input.ids = tokens.ids.data();
-    input.types = given(tokens.types);
+    input.types = reads_types ? given(tokens.types) : nullptr;
     input.attend = given(tokens.attend);
     return input;
   }
@@ -147,7 +148,7 @@ struct Model::Impl {
       const EncoderInput input = input_of(slice(tokens, first, count, session->cu_seqlens));
       const void* hidden = encoder->encode(input, session->work);
       visit(Chunk{first, count, tokens.offsets[static_cast<size_t>(first)], input.sequences.tokens,
-                  input.sequences.cu_seqlens, static_cast<const char*>(hidden)},
+                  input.sequences.cu_seqlens, input.ids, static_cast<const char*>(hidden)},
             *session);
     });
     give_back(std::move(session));
@@ -166,15 +167,28 @@ struct Model::Impl {
     return session.gathered.data();
   }
 
+  // The last token that is not padding, which a text may contain too; the first where all are.
+  int64_t before_padding(const Chunk& chunk, int64_t begin, int64_t last) const {
+    int64_t token = last;
+    while (skips_padding && token >= begin && chunk.ids[token] == info.pad_token_id) --token;
+    return std::max(token, begin);
+  }
+
   // The rows of the tokens that heads of sequences read: the first or the last of each.
   const void* gather_ends(const Chunk& chunk, bool last, Session& session) const {
     session.read_tokens.clear();
-    for (int64_t i = 0; i < chunk.sequences; ++i)
-      session.read_tokens.push_back(chunk.first_token + (last ? chunk.cu_seqlens[i + 1] - 1 : chunk.cu_seqlens[i]));
+    for (int64_t i = 0; i < chunk.sequences; ++i) {
+      int64_t token = last ? chunk.cu_seqlens[i + 1] - 1 : chunk.cu_seqlens[i];
+      if (last) token = before_padding(chunk, chunk.cu_seqlens[i], token);
+      session.read_tokens.push_back(chunk.first_token + token);
+    }
     return gather(chunk, session.read_tokens, session);
   }
-  bool reads_last_token = false;  // multiple choice of RoFormer
+  bool reads_last_token = false;  // multiple choice of RoFormer; classification with classifier_pooling last
+  bool skips_padding = false;     // of decoders, as in transformers
+  bool reads_types = true;        // models without token types ignore them
   bool reads_mean = false;        // sequence classification with classifier_pooling mean
+  bool means_logits = false;      // the same with classifier_pooling late: the mean of the logits of tokens
 
   // The vectors that heads of sequences read, of a chunk's sequences.
   const void* gather_read(const Chunk& chunk, const uint8_t* attend, Session& session) const {
@@ -186,6 +200,18 @@ struct Model::Impl {
     session.gathered.resize(static_cast<size_t>(chunk.sequences * row_bytes()));
     from_floats(encoder->dtype(), chunk.sequences * width, session.pooled.data(), session.gathered.data());
     return session.gathered.data();
+  }
+
+  // The mean of the logits of each sequence's tokens.
+  void mean_logits(const Chunk& chunk, const uint8_t* attend, float* out, Session& session) const {
+    const int64_t columns = layers.logits();
+    session.pooled.resize(static_cast<size_t>(chunk.tokens * columns));
+    layers(chunk.tokens, chunk.hidden, info.hidden_size, session.pooled.data(), session.head);
+    for (int64_t i = 0; i < chunk.sequences; ++i) {
+      const int64_t begin = chunk.cu_seqlens[i];
+      pool_sequence(Pooling::kMean, RF_F32, session.pooled.data() + begin * columns, chunk.cu_seqlens[i + 1] - begin,
+                    columns, attend == nullptr ? nullptr : attend + begin, out + i * columns);
+    }
   }
 
   // A vector for each sequence of a chunk, `stride` apart. pooled: [chunk.tokens] or nullptr, 0: left out.
@@ -224,8 +250,14 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
-  reads_last_token = head == Head::kMultipleChoice && !layers.has_pooler() && config.summary_type == "last";
-  reads_mean = head == Head::kSequenceClassification && config.classifier_pooling == "mean";
+  const bool summarizes = head == Head::kMultipleChoice && !config.is_foreign() && !layers.has_pooler();
+  reads_last_token = (summarizes && config.summary_type == "last") ||
+                     (head == Head::kSequenceClassification && config.classifier_pooling == "last");
+  const bool chooses = config.is_foreign() && head == Head::kMultipleChoice;
+  reads_mean = (head == Head::kSequenceClassification || chooses) && config.classifier_pooling == "mean";
+  means_logits = head == Head::kSequenceClassification && config.classifier_pooling == "late";
+  skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;
+  reads_types = config.type_vocab_size > 0;
 }
 
 Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
@@ -290,6 +322,7 @@ void Model::logits(const Tokens& tokens, float* out) const {
     float* const to = out + (of_tokens ? chunk.first_token : chunk.first_sequence) * columns;
     if (of_tokens) return impl_->layers(chunk.tokens, chunk.hidden, width, to, session.head);
     const uint8_t* const attend = tokens.attend.empty() ? nullptr : tokens.attend.data() + chunk.first_token;
+    if (impl_->means_logits) return impl_->mean_logits(chunk, attend, to, session);
     const void* rows = impl_->gather_read(chunk, attend, session);
     impl_->layers(chunk.sequences, rows, width, to, session.head);
   });

@@ -246,12 +246,24 @@ std::unique_ptr<Position> open_stored_table(const ModelConfig& config, const std
 
 }  // namespace
 
+std::unique_ptr<Position> make_constant_terms(const PositionTerms& terms, std::shared_ptr<const void> owner,
+                                              const std::string& model_dir) {
+  return std::make_unique<ConstantTerms>(terms, std::move(owner), model_dir);
+}
+
 std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string& model_dir,
                                          const Weights& weights, const std::string& prefix,
                                          const std::function<void(const std::string&)>& warn) {
+  if (!config.rotations.empty()) return make_layer_rotations(config.rotations, config.layers);
   if (config.rotation) return make_rotary(RotaryRows(*config.rotation));
-  if (model_type(config) == "bert")
-    return make_learned(weights.mapped_rows(prefix + kLearnedPositions), config.embedding_size);
+  std::vector<std::unique_ptr<Position>> parts;
+  if (has_learned_positions(config)) {
+    MappedRows rows = weights.mapped_rows(prefix + kLearnedPositions);
+    parts.push_back(make_learned(std::move(rows), config.embedding_size, config.positions));
+  }
+  if (config.positions.relative != PositionSpec::Relative::kNone)
+    parts.push_back(make_relative(config, model_dir, weights, prefix));
+  if (!parts.empty()) return std::make_unique<Combination>(std::move(parts), false);
   if (auto stored = open_stored_table(config, model_dir, weights, prefix, warn)) return stored;
   return Opening(config, model_dir, weights).open();
 }

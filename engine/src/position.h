@@ -23,12 +23,14 @@ struct Sequences {
   int64_t tokens = 0, count = 0;
   const int64_t* cu_seqlens = nullptr;  // [count + 1]
   const int64_t* positions = nullptr;   // [tokens], >= 0
+  const int32_t* ids = nullptr;         // [tokens], or nullptr: none is padding
 };
 
 // Rows of rotations of the tokens of one call; kept from call to call, so that memory is taken once.
 struct PositionRows {
   std::vector<float> query_cos, query_sin, key_cos, key_sin;  // the key's are empty if they equal the query's
   std::vector<int64_t> first, end;  // lowest position of each token's sequence, and one past its highest; where needed
+  std::vector<PositionRows> rotations;  // of each rotation, in models whose layers differ
 };
 
 // The rows of a rotation from a token on.
@@ -59,12 +61,22 @@ class Position {
 };
 
 // The parts of a model's position: one per encoding, or one for the terms of all encodings.
-// A trained vector for each position, added to the input.
-std::unique_ptr<Position> make_learned(MappedRows table, int64_t width);
+// A trained vector for each position, added to the input. spec: where its rows begin, and what padding reads.
+std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const PositionSpec& spec = {});
 // Sinusoids of the position, added to the input.
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width);
 
+// owner: of `terms`. model_dir: for messages.
+std::unique_ptr<Position> make_constant_terms(const PositionTerms& terms, std::shared_ptr<const void> owner,
+                                              const std::string& model_dir);
+// Terms by distance of PositionSpec. prefix: of the encoder's names.
+std::unique_ptr<Position> make_relative(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
+                                        const std::string& prefix);
+
 std::unique_ptr<Position> make_rotary(RotaryRows rows);
+// Layer i has rotation layers[i].rotation of `rotations`.
+std::unique_ptr<Position> make_layer_rotations(const std::vector<RotarySettings>& rotations,
+                                               const std::vector<LayerSpec>& layers);
 // By the rows of a checkpoint's own table [rows, dim]: sines in the first half of a row, cosines in the second; pairs
 // (2i, 2i + 1).
 std::unique_ptr<Position> make_stored_rotation(std::vector<float> table, int64_t dim);

@@ -70,26 +70,35 @@ class RowCache {
 
 class LearnedVectors : public Position {
  public:
-  LearnedVectors(MappedRows table, int64_t width) : table_(std::move(table)) {
+  LearnedVectors(MappedRows table, int64_t width, const PositionSpec& spec) : table_(std::move(table)), spec_(spec) {
     if (table_.width() != width)
       fail("position", "position vectors must have {} elements, got {}", width, table_.width());
   }
 
   void check(const Sequences& sequences) const override {
     for (int64_t t = 0; t < sequences.tokens; ++t) {
-      if (sequences.positions[t] >= table_.rows()) {
-        fail("position", "positions must be below the {} of the trained table, got {}", table_.rows(),
+      if (sequences.positions[t] >= table_.rows() - spec_.first_row) {
+        fail("position", "positions must be below the {} of the trained table, got {}", table_.rows() - spec_.first_row,
              sequences.positions[t]);
       }
     }
   }
 
   void add_input(const Sequences& sequences, float* x, int64_t width) const override {
-    for (int64_t t = 0; t < sequences.tokens; ++t) table_.add_row(sequences.positions[t], x + t * width);
+    for (int64_t i = 0; i < sequences.count; ++i) {
+      int64_t padding = 0;  // before the token, in its sequence
+      for (int64_t t = sequences.cu_seqlens[i]; t < sequences.cu_seqlens[i + 1]; ++t) {
+        const bool pads = sequences.ids != nullptr && sequences.ids[t] == spec_.padding_id;
+        const int64_t row = spec_.first_row + std::max<int64_t>(0, sequences.positions[t] - padding);
+        table_.add_row(pads ? spec_.padding_id : row, x + t * width);
+        if (pads) ++padding;
+      }
+    }
   }
 
  private:
   MappedRows table_;
+  PositionSpec spec_;
 };
 
 class SinusoidalVectors : public Position {
@@ -205,6 +214,35 @@ class Rotary : public Position {
   mutable RowCache cache_;  // of cos and sin, where they follow from the position alone
 };
 
+class LayerRotations : public Position {
+ public:
+  LayerRotations(const std::vector<RotarySettings>& rotations, std::vector<LayerSpec> layers)
+      : layers_(std::move(layers)) {
+    for (const RotarySettings& each : rotations) rotations_.push_back(make_rotary(RotaryRows(each)));
+  }
+
+  void check(const Sequences& sequences) const override {
+    for (const auto& each : rotations_) each->check(sequences);
+  }
+  void prepare(const Sequences& sequences, PositionRows& rows) const override {
+    rows.rotations.resize(rotations_.size());
+    for (size_t i = 0; i < rotations_.size(); ++i) rotations_[i]->prepare(sequences, rows.rotations[i]);
+  }
+  void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const override {
+    const int rotation = layers_[static_cast<size_t>(layer)].rotation;
+    if (rotation < 0) return;
+    const auto index = static_cast<size_t>(rotation);
+    rotations_[index]->set_terms(layer, rows.rotations[index], args);
+  }
+  bool changes_within(int64_t tokens) const override {
+    return std::ranges::any_of(rotations_, [&](const auto& each) { return each->changes_within(tokens); });
+  }
+
+ private:
+  std::vector<std::unique_ptr<Position>> rotations_;
+  std::vector<LayerSpec> layers_;
+};
+
 class StoredRotation : public Position {
  public:
   StoredRotation(std::vector<float> table, int64_t dim) : table_(std::move(table)), dim_(dim) {}
@@ -236,8 +274,8 @@ class StoredRotation : public Position {
 
 }  // namespace
 
-std::unique_ptr<Position> make_learned(MappedRows table, int64_t width) {
-  return std::make_unique<LearnedVectors>(std::move(table), width);
+std::unique_ptr<Position> make_learned(MappedRows table, int64_t width, const PositionSpec& spec) {
+  return std::make_unique<LearnedVectors>(std::move(table), width, spec);
 }
 
 std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width) {
@@ -245,6 +283,11 @@ std::unique_ptr<Position> make_sinusoidal(SinusoidLayout layout, int64_t width) 
 }
 
 std::unique_ptr<Position> make_rotary(RotaryRows rows) { return std::make_unique<Rotary>(std::move(rows)); }
+
+std::unique_ptr<Position> make_layer_rotations(const std::vector<RotarySettings>& rotations,
+                                               const std::vector<LayerSpec>& layers) {
+  return std::make_unique<LayerRotations>(rotations, layers);
+}
 
 std::unique_ptr<Position> make_stored_rotation(std::vector<float> table, int64_t dim) {
   return std::make_unique<StoredRotation>(std::move(table), dim);

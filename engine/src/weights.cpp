@@ -272,14 +272,23 @@ Linear read_joined(const Weights& weights, const std::vector<std::string>& names
   return Linear(precision, in, rows, all.get(), std::move(bias), largest_inputs);
 }
 
+namespace {
+
+std::vector<float> read_gain(const Weights& weights, const std::string& name, const ModelConfig& config) {
+  std::vector<float> gain = weights.vector(name + ".weight");
+  if (config.block.norm_plus_one) {
+    for (float& each : gain) each += 1;
+  }
+  return gain;
+}
+
+}  // namespace
+
 Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns) {
-  const auto part = [&](bool exists, const char* end) {
-    return exists ? weights.vector(name + end) : std::vector<float>();
-  };
   return {.kind = config.block.norm,
           .columns = columns,
-          .gain = part(config.block.norm_weight, ".weight"),
-          .bias = part(config.block.norm_bias, ".bias"),
+          .gain = config.block.norm_weight ? read_gain(weights, name, config) : std::vector<float>(),
+          .bias = config.block.norm_bias ? weights.vector(name + ".bias") : std::vector<float>(),
           .eps = config.layer_norm_eps};
 }
 
@@ -311,31 +320,61 @@ Linear read_qkv(const Weights& weights, const std::string& name, const ModelConf
   const std::vector<float> bias = read_bias(weights, fused);
   std::vector<float> ordered(bias.size());
   if (!bias.empty()) order_by_part(config, bias.data(), 1, ordered.data());
+  if (config.block.query_value_bias) {
+    ordered.resize(static_cast<size_t>(rows));
+    weights.read(name + "q_bias", ordered.data());
+    weights.read(name + "v_bias", ordered.data() + rows / 3 * 2);
+  }
   return {precision, in, rows, by_part.get(), std::move(ordered), largest_inputs};
+}
+
+// Gate and up in this order, or up alone. name: of the layer.
+Linear read_up(const Weights& weights, const std::string& name, const ModelConfig& config, Precision precision,
+               const std::vector<float>& largest_inputs) {
+  const std::string up = name + "intermediate.dense", fused = name + "intermediate.gate_up";
+  switch (config.block.fused_gate) {
+    case BlockSpec::FusedGate::kNone:
+      return config.block.gated ? read_joined(weights, {name + "intermediate.gate", up}, precision, largest_inputs)
+                                : read_linear(weights, up, precision, largest_inputs);
+    case BlockSpec::FusedGate::kGateUp: return read_linear(weights, fused, precision, largest_inputs);
+    case BlockSpec::FusedGate::kUpGate: break;
+  }
+  const int64_t in = config.hidden_size, half = config.intermediate_size;
+  const Floats values = make_floats(2 * half * in);
+  weights.read(fused + ".weight", values.get());
+  std::rotate(values.get(), values.get() + half * in, values.get() + 2 * half * in);
+  std::vector<float> bias = read_bias(weights, fused);
+  if (!bias.empty()) std::rotate(bias.begin(), bias.begin() + half, bias.end());
+  return {precision, in, 2 * half, values.get(), std::move(bias), largest_inputs};
 }
 
 }  // namespace
 
 Block read_block(const Weights& weights, const std::string& prefix, const ModelConfig& config, int64_t layer,
                  Precision precision, const LayerInputs& largest) {
-  const std::string name = fmt::format("{}encoder.layer.{}.", prefix, layer), up = name + "intermediate.dense";
+  const std::string name = fmt::format("{}encoder.layer.{}.", prefix, layer);
   const auto head_norm = [&](const char* module) -> Norm {
     if (!config.block.query_key_norm) return {};
     return {.kind = NormKind::kRms,
             .columns = config.head_dim(),
-            .gain = weights.vector(name + module),
+            .gain = read_gain(weights, name + module, config),
             .bias = {},
             .eps = config.layer_norm_eps};
   };
-  Block block = {.attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, config.hidden_size),
+  const auto post_norm = [&](const char* module) -> Norm {
+    return config.block.post_norm ? read_norm(weights, name + module, config, config.hidden_size) : Norm{};
+  };
+  const bool has_norm = layer > 0 || config.block.first_attention_norm;
+  const std::string norm = name + "attention.output.LayerNorm";
+  Block block = {.attention_norm = has_norm ? read_norm(weights, norm, config, config.hidden_size) : Norm{},
                  .feed_forward_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size),
-                 .query_norm = head_norm("attention.self.query_norm.weight"),
-                 .key_norm = head_norm("attention.self.key_norm.weight"),
+                 .query_norm = head_norm("attention.self.query_norm"),
+                 .key_norm = head_norm("attention.self.key_norm"),
+                 .attention_post_norm = post_norm("attention.output.post_norm"),
+                 .feed_forward_post_norm = post_norm("output.post_norm"),
                  .qkv = read_qkv(weights, name + "attention.self.", config, precision, largest.attention),
                  .attention_output = read_linear(weights, name + "attention.output.dense", precision),
-                 .up = config.block.gated
-                           ? read_joined(weights, {name + "intermediate.gate", up}, precision, largest.feed_forward)
-                           : read_linear(weights, up, precision, largest.feed_forward),
+                 .up = read_up(weights, name, config, precision, largest.feed_forward),
                  .down = read_linear(weights, name + "output.dense", precision)};
   if (!config.add_cross_attention) return block;
   const std::string cross = name + "crossattention.";

@@ -44,7 +44,7 @@ void check_family(const ModelConfig& config, std::string_view where) {
     fail(where, "attention must be softmax or linear, got {}", shown(json(config.attention.type)));
   if (config.attention.type == "softmax" && config.attention.options != "{}")
     fail(where, "attention of the type softmax must have no other key, got {}", config.attention.options);
-  if (config.family != Family::kBert) return;
+  if (config.family != Family::kBert || config.is_foreign()) return;
   if (config.embedding_size != config.hidden_size) {
     fail(where, "embedding_size must be hidden_size, {}, in the family bert, got {}", config.hidden_size,
          config.embedding_size);
@@ -86,7 +86,9 @@ void check_task(const ModelConfig& config, std::string_view where) {
     fail(where, "single_label_classification needs at least 2 labels, got num_labels 1");
   if (config.summary_type != "last" && config.summary_type != "first")
     fail(where, "summary_type must be last or first, got {}", shown(json(config.summary_type)));
-  if (config.classifier_pooling != "cls" && config.classifier_pooling != "mean")
+  const bool reads_last =
+      config.is_foreign() && (config.classifier_pooling == "last" || config.classifier_pooling == "late");
+  if (config.classifier_pooling != "cls" && config.classifier_pooling != "mean" && !reads_last)
     fail(where, "classifier_pooling must be cls or mean, got {}", shown(json(config.classifier_pooling)));
   if (!config.classifier_activation.empty() && activation_of_name(config.classifier_activation) != config.hidden_act) {
     fail(where, "classifier_activation must be null or hidden_act, the one that transformers uses, got {}",
@@ -110,7 +112,7 @@ void check_config(const ModelConfig& config, std::string_view where) {
   check_range(where, "num_attention_heads", config.num_attention_heads, 1, kMaxSize);
   check_range(where, "intermediate_size", config.intermediate_size, 1, kMaxSize);
   check_range(where, "max_position_embeddings", config.max_position_embeddings, 1, kMaxSize);
-  check_range(where, "type_vocab_size", config.type_vocab_size, 1, kMaxSize);
+  check_range(where, "type_vocab_size", config.type_vocab_size, config.is_foreign() ? 0 : 1, kMaxSize);
   check_range(where, "pad_token_id", config.pad_token_id, 0, config.vocab_size - 1);
   check_range(where, "num_labels", config.num_labels, 1, kMaxLabels);
   check_probability(where, "hidden_dropout_prob", config.hidden_dropout_prob);

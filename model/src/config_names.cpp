@@ -6,6 +6,7 @@
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/model/model_types.h"
+#include "rf/model/weights.h"
 
 namespace rf {
 namespace {
@@ -77,6 +78,8 @@ const std::vector<Stem>& stems() {
 
 std::string class_name(std::string_view stem, Head head) {
   if (stem == "Bert" && head == Head::kCausalLm) return "BertLMHeadModel";
+  if (stem == "NeoBERT" && head == Head::kNone) return "NeoBERT";
+  if (stem == "NeoBERT" && head == Head::kMaskedLm) return "NeoBERTLMHead";
   return fmt::format("{}{}", stem, name_of(kHeadNames, head));
 }
 
@@ -136,7 +139,7 @@ std::vector<std::string_view> encoder_types() {
 Head head_of_architecture(const std::string& architecture) { return parse_architecture(architecture).head; }
 
 std::string architecture_of(const ModelConfig& config, Head head) {
-  if (config.is_foreign()) return class_name(foreign_class(config), head);
+  if (config.is_foreign()) return class_name(foreign_class(config, head), head);
   const std::string type = model_type(config);
   if (type == "rf_encoder") return class_name("RfEncoder", head);
   return class_name(type == "bert" ? "Bert" : "RoFormer", head);
@@ -153,6 +156,10 @@ Head ModelConfig::head() const {
   if (std::find(families.begin(), families.end(), family) == families.end()) {
     fail("config", "architectures must name a class of the model's family, such as {}, got {}",
          architecture_of(*this, found.head), architectures[0]);
+  }
+  if (!head_spec(*this).pretraining_predicts && architectures[0].ends_with("ForPreTraining")) {
+    fail("config", "architectures must name a head that is computed, such as {}, got {}",
+         architecture_of(*this, Head::kSequenceClassification), architectures[0]);
   }
   return found.head;
 }

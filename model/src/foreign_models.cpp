@@ -29,14 +29,24 @@ constexpr io::NumberRange kDropoutRange = {0, 1, io::NumberRange::Ends::kOpenHig
 constexpr io::NumberRange kEpsRange = {0, 1, io::NumberRange::Ends::kOpenLow};
 
 // rope_theta counts in GPT-NeoX too where it is inside a dictionary; the report tells what is not read.
-constexpr std::string_view kSharedKeys[] = {
-    "model_type",          "architectures",           "vocab_size",      "hidden_size",
-    "num_hidden_layers",   "num_attention_heads",     "hidden_act",      "intermediate_size",
-    "tie_word_embeddings", "max_position_embeddings", "rope_parameters", "rope_scaling",
-    "rope_theta",          "partial_rotary_factor",   "type_vocab_size", "original_max_position_embeddings"};
+constexpr std::string_view kSharedKeys[] = {"model_type",        "architectures",       "vocab_size",
+                                            "hidden_size",       "num_hidden_layers",   "num_attention_heads",
+                                            "intermediate_size", "tie_word_embeddings", "max_position_embeddings",
+                                            "type_vocab_size"};
+constexpr std::string_view kRotationKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor",
+                                              "original_max_position_embeddings"};
+// Of encoders, besides.
+constexpr std::string_view kEncoderKeys[] = {"hidden_dropout_prob",
+                                             "attention_probs_dropout_prob",
+                                             "initializer_range",
+                                             "pad_token_id",
+                                             "classifier_dropout",
+                                             "problem_type",
+                                             "id2label",
+                                             "label2id",
+                                             "num_labels"};
 // Of families with the block of Llama.
 constexpr std::string_view kGroupedKeys[] = {"num_key_value_heads", "head_dim"};
-constexpr std::string_view kWindowKeys[] = {"sliding_window", "use_sliding_window"};
 
 const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_view value) {
   const auto found = std::ranges::find(model_families(), value, name);
@@ -56,7 +66,11 @@ std::string gguf_architectures() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-bool has_grouped_keys(const ModelFamily& family) { return family.block.fused_qkv == BlockSpec::Fused::kNone; }
+// Of encoders, those that list the keys.
+bool has_grouped_keys(const ModelFamily& family) {
+  const bool listed = std::ranges::find(family.keys, kGroupedKeys[0]) != family.keys.end();
+  return listed || (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);
+}
 
 // A number that must be there.
 int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxExtent) {
@@ -79,6 +93,8 @@ ModelConfig config_of(const ModelFamily& family, std::string_view foreign_type) 
   config.block = family.block;
   config.hidden_act = family.activation;
   config.final_norm = family.block.pre_norm;
+  config.heads = family.layers_of_heads;
+  config.positions = family.positions;
   if (family.heads != Family::kDecoder) return config;
   config.is_decoder = true;
   config.type_vocab_size = 0;
@@ -87,23 +103,30 @@ ModelConfig config_of(const ModelFamily& family, std::string_view foreign_type) 
   return config;
 }
 
-// The rotation of all layers out of the report.
-void read_rotation(const RotaryReport& report, const std::string& path, ModelConfig& config) {
+// The rotation of all layers out of the report, or where config.layers tells them apart, each.
+void read_rotation(const RotaryReport& report, const std::string& path, std::optional<RotaryLayout> layout,
+                   ModelConfig& config) {
   for (const Finding& finding : report.findings) {
     if (finding.severity == Severity::kProblem) config.problems.push_back(path + ": " + finding.text);
   }
-  const bool one = report.rotations.size() == 1 && report.rotations[0].spec && report.rotations[0].layout;
-  if (!one || !report.unrotated_layers.empty()) {
+  const bool known = !report.rotations.empty() && std::ranges::all_of(report.rotations, [&](const Rotation& each) {
+    return each.spec && (each.layout || layout);
+  });
+  if (!known || !report.unrotated_layers.empty()) {
     fail(path, "all layers must have one rotation that is known, got {}; roformer doctor shows it",
-         !one ? fmt::format("{} of scaling {}", report.rotations.size(),
-                            report.rotations.empty() ? "none" : report.rotations[0].scaling)
-              : fmt::format("{} layers without rotation", report.unrotated_layers.size()));
+         !known ? fmt::format("{} of scaling {}", report.rotations.size(),
+                              report.rotations.empty() ? "none" : report.rotations[0].scaling)
+                : fmt::format("{} layers without rotation", report.unrotated_layers.size()));
   }
   config.head_size = report.head_size;
   config.max_position_embeddings = report.length;
-  config.rotation.emplace();
-  config.rotation->spec = *report.rotations[0].spec;
-  config.rotation->layout = *report.rotations[0].layout;
+  for (const Rotation& each : report.rotations) {
+    config.rotations.emplace_back();
+    config.rotations.back().spec = *each.spec;
+    config.rotations.back().layout = each.layout ? *each.layout : *layout;
+  }
+  config.rotation = config.rotations[0];
+  if (config.rotations.size() == 1 && config.layers.empty()) config.rotations.clear();
 }
 
 void add_stop_ids(const json& value, const std::string& where, ModelConfig& config) {
@@ -113,6 +136,24 @@ void add_stop_ids(const json& value, const std::string& where, ModelConfig& conf
       fail(where, "eos_token_id must be a token from 0 to {}, got {}", config.vocab_size - 1, shown(id));
     config.stop_ids.push_back(id.get<int32_t>());
   }
+}
+
+// The class that `architectures` names; of others, and without a name, the language model. Classification reads the
+// last token that is not padding.
+void read_decoder_head(const Keys& keys, ModelConfig& config) {
+  const json& object = keys.json();
+  const json* const names = given(object, "architectures");
+  if (names == nullptr || !names->is_array() || names->size() != 1 || !names->front().is_string()) return;
+  for (const Head head : {Head::kNone, Head::kSequenceClassification}) {
+    const std::string name = architecture_of(config, head);
+    if (names->front() == name) config.architectures = {name};
+  }
+  if (config.head() != Head::kSequenceClassification) return;
+  config.classifier_pooling = "last";
+  const bool pads = given(object, "pad_token_id") != nullptr;
+  config.pad_token_id = pads ? keys.integer({"pad_token_id"}, 0, config.vocab_size - 1) : -1;
+  config.architectures.clear();
+  read_foreign_head(object, keys.file(), config);
 }
 
 // generation_config.json has precedence, as in transformers.
@@ -126,38 +167,18 @@ void read_stop_ids(const json& object, const fs::path& dir, ModelConfig& config)
   if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], (dir / "config.json").string(), config);
 }
 
-// Layers with a window: all, or those that layer_types or max_window_layers (28) names.
-bool has_windows(const json& object, const Keys& keys, Windows windows, int64_t layers) {
-  if (windows != Windows::kSwitched) return windows == Windows::kAll;
-  const json* const types = keys.list("layer_types");
-  const auto known = [](const json& type) { return type == "full_attention" || type == "sliding_attention"; };
-  if (types != nullptr && (std::ssize(*types) != layers || !std::ranges::all_of(*types, known))) {
-    fail(keys.file(), "layer_types must be full_attention or sliding_attention for each of the {} layers, got {}",
-         layers, shown(*types));
-  }
-  if (!keys.boolean("use_sliding_window", false)) return false;
-  if (types != nullptr) return std::ranges::find(*types, json("sliding_attention")) != types->end();
-  constexpr int64_t kFullLayers = 28;
-  return layers > (given(object, "max_window_layers") == nullptr
-                       ? kFullLayers
-                       : keys.integer({"max_window_layers"}, 0, kMaxForeignLayers));
-}
-
-void check_window(const json& object, const Keys& keys, const ModelFamily& family, const ModelConfig& config) {
-  const bool windows = has_windows(object, keys, family.windows, config.num_hidden_layers);
-  const json* window = given(object, "sliding_window");
-  if (window == nullptr || !windows) return;
-  if (!window->is_number_integer() || *window < config.max_position_embeddings) {
-    fail(keys.file(),
-         "sliding_window must be null or at least max_position_embeddings, {}, since windows are not computed, got {} "
-         "({} has a window of 4096 where the key is absent)",
-         config.max_position_embeddings, shown(*window), family.model_type);
-  }
-}
-
 // The file, with what the class has for keys that are absent. A default that the other values exclude is left out:
 // nothing is then said of it.
-json with_defaults(json object, const ModelFamily& family, const fs::path& dir) {
+json with_defaults(json object, const ModelFamily& family, const std::string& where, const fs::path& dir) {
+  for (const auto& [theirs, ours] : family.renamed_keys) {
+    const auto found = object.find(theirs);
+    if (found == object.end()) continue;
+    const json value = *found;
+    if (const json* other = given(object, std::string(ours)); other != nullptr && *other != value)
+      fail(where, "{} and {} must be equal, got {} and {}", theirs, ours, shown(value), shown(*other));
+    object[std::string(ours)] = value;
+  }
+  if (family.rewrite != nullptr) family.rewrite(object, where);
   const json defaults = io::parse_json(family.defaults, "defaults");
   for (const auto& [key, value] : defaults.items()) {
     const bool stops = key == "eos_token_id";
@@ -172,10 +193,15 @@ json with_defaults(json object, const ModelFamily& family, const fs::path& dir) 
 void check_unread_keys(const json& object, const std::string& path, const ModelFamily& family,
                        const ModelConfig& config) {
   std::vector<std::string_view> read(std::begin(kSharedKeys), std::end(kSharedKeys));
-  read.push_back(family.eps_key);
+  read.push_back(family.activation_key);
+  if (!family.eps_key.empty()) read.push_back(family.eps_key);
+  if (family.rotates) read.insert(read.end(), std::begin(kRotationKeys), std::end(kRotationKeys));
+  if (family.heads == Family::kBert) read.insert(read.end(), std::begin(kEncoderKeys), std::end(kEncoderKeys));
+  for (const auto& renamed : family.renamed_keys) read.push_back(renamed.first);
+  if (family.heads == Family::kDecoder) read.push_back("is_causal");
   if (has_grouped_keys(family)) read.insert(read.end(), std::begin(kGroupedKeys), std::end(kGroupedKeys));
-  if (family.windows != Windows::kNone) read.insert(read.end(), std::begin(kWindowKeys), std::end(kWindowKeys));
-  if (family.windows == Windows::kSwitched) read.push_back("layer_types");
+  const std::span<const std::string_view> windows = window_keys(family.windows);
+  read.insert(read.end(), windows.begin(), windows.end());
   read.insert(read.end(), family.keys.begin(), family.keys.end());
   KeyContext context = {.where = path,
                         .causal = config.is_decoder,
@@ -183,11 +209,17 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
                         .heads = config.num_attention_heads,
                         .head_dim = config.head_dim(),
                         .max_position_embeddings = config.max_position_embeddings,
-                        .rope_base = config.rotation->spec.theta,
+                        .rope_base = config.rotation ? config.rotation->spec.theta : 0,
                         .hints = read};
   context.activation = name_of_activation(config.hidden_act);
+  for (const std::string_view key : family.off_keys) {
+    const json* const value = given(object, std::string(key));
+    if (value != nullptr && *value != false && *value != 0)
+      fail(path, "{} must be absent, null, false or 0 in a {}, got {}", key, family.model_type, shown(*value));
+    read.push_back(key);
+  }
   for (const auto& [key, value] : object.items()) {
-    const bool spare = key == "is_decoder" && config.is_decoder;  // a causal class does not read it
+    const bool spare = key == "is_decoder" && family.heads == Family::kDecoder;  // whose classes do not read it
     if (!spare && std::ranges::find(read, key) == read.end()) check_unread_key(key, value, context);
   }
 }
@@ -200,13 +232,16 @@ json config_json(const std::string& model_dir) {
 }
 
 Activation read_activation(const Keys& keys, const ModelFamily& family) {
-  const std::string act = keys.text("hidden_act");
+  const std::string key(family.activation_key), act = keys.text(key.c_str());
   if (act.empty()) return family.activation;
   const std::optional<Activation> activation = activation_of_name(act);
-  if (!activation)
-    fail(keys.file(), "hidden_act must be gelu, gelu_new, relu, silu or tanh, got {}", io::printable(act));
+  const bool is_plain = activation == Activation::kRelu || activation == Activation::kTanh;
+  if (!activation || (is_plain && family.block.gated)) {
+    fail(keys.file(), "{} must be {}, got {}", key,
+         family.block.gated ? "gelu, gelu_new or silu" : "gelu, gelu_new, relu, silu or tanh", io::printable(act));
+  }
   if (!family.any_activation && *activation != family.activation) {
-    fail(keys.file(), "hidden_act of a {} must be {}, got {}", family.classes, name_of_activation(family.activation),
+    fail(keys.file(), "{} of a {} must be {}, got {}", key, family.classes, name_of_activation(family.activation),
          io::printable(act));
   }
   return *activation;
@@ -236,15 +271,25 @@ bool is_of_encoder(std::string_view name) {
   return name.starts_with("embeddings") || name.starts_with("encoder.") || name.starts_with("pooler.");
 }
 
-// The first row of the table whose name in `from` fits; its name in `to`. "": none.
+// Whether the head may have the module. A name in files may stand for modules of several heads.
+bool is_of_head(const ModelConfig& config, Head head, std::string_view module) {
+  const bool is_last = module == "classifier" || module == "classifier.out_proj" || module == "qa_outputs";
+  const std::string last = last_layer(config, head);
+  if (head == Head::kNone || is_of_encoder(module)) return true;
+  if (last.empty()) return !is_last && !module.starts_with("classifier");  // a language model
+  return is_last ? module == last : !module.starts_with("cls.");
+}
+
+// The first row of the table that fits(module) and whose name in `from` is `name`; its name in `to`. "": none.
 std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleName::*from,
-                    std::string_view ModuleName::*to, std::string_view name) {
+                    std::string_view ModuleName::*to, std::string_view name,
+                    const std::function<bool(std::string_view)>& fits) {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return "";
   const std::string_view module = name.substr(0, dot), part = name.substr(dot);
   for (const ModuleName& row : rows) {
     const std::optional<std::string_view> layer = layer_in(row.*from, module);
-    if (layer && !(row.*to).empty()) return with_layer(row.*to, *layer).append(part);
+    if (layer && !(row.*to).empty() && fits(row.module)) return with_layer(row.*to, *layer).append(part);
   }
   return "";
 }
@@ -299,9 +344,11 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   config.intermediate_size = extent(keys, "intermediate_size");
   if (has_grouped_keys(family)) config.num_key_value_heads = keys.integer({"num_key_value_heads"}, 1, kMaxExtent);
   check_heads(config, keys.file());
-  config.layer_norm_eps = keys.number(std::string(family.eps_key).c_str(), family.eps, kEpsRange);
+  config.layer_norm_eps =
+      family.eps_key.empty() ? family.eps : keys.number(std::string(family.eps_key).c_str(), family.eps, kEpsRange);
   config.hidden_act = read_activation(keys, family);
   config.tie_word_embeddings = keys.boolean("tie_word_embeddings", family.heads == Family::kBert);
+  config.is_decoder = family.heads == Family::kDecoder && keys.boolean("is_causal", true);
   if (family.read != nullptr) family.read(keys, config);
   return config;
 }
@@ -315,12 +362,32 @@ bool is_foreign_encoder(const json& object) {
   return family != nullptr && family->heads != Family::kDecoder;
 }
 
+namespace {
+
+// Rows of a table of positions, or its absence.
+void read_positions(const Keys& keys, ModelConfig& config) {
+  PositionSpec& positions = config.positions;
+  const int64_t rows = extent(keys, "max_position_embeddings");
+  if (rows <= positions.first_row) {
+    fail(keys.file(), "max_position_embeddings must be more than {}, the row of the first position, got {}",
+         positions.first_row, rows);
+  }
+  config.max_position_embeddings = rows - positions.first_row;
+  config.position_encodings = {{.type = positions.learned ? "learned" : "none", .options = "{}"}};
+}
+
+}  // namespace
+
 ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   const ModelFamily& family = *find_family(&ModelFamily::model_type, file["model_type"].get<std::string>());
-  const json object = with_defaults(file, family, "");
+  const json object = with_defaults(file, family, where, "");
   const Keys keys(object, where, "");
   ModelConfig config = read_keys(keys, family);
-  config.type_vocab_size = keys.integer({"type_vocab_size"}, 1, kMaxExtent);
+  if (given(object, "head_dim") == nullptr && config.hidden_size % config.num_attention_heads != 0) {
+    fail(where, "hidden_size must be a multiple of num_attention_heads, got {} and {}", config.hidden_size,
+         config.num_attention_heads);
+  }
+  config.type_vocab_size = family.token_types ? keys.integer({"type_vocab_size"}, 0, kMaxExtent) : 0;
   config.hidden_dropout_prob = keys.number("hidden_dropout_prob", 0, kDropoutRange);
   config.attention_probs_dropout_prob = keys.number("attention_probs_dropout_prob", 0, kDropoutRange);
   config.initializer_range = keys.number("initializer_range", config.initializer_range, {0, 1e3});
@@ -328,11 +395,16 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   if (given(object, "classifier_dropout") != nullptr)
     config.classifier_dropout = keys.number("classifier_dropout", 0, kDropoutRange);
   config.foreign_config.text = file.dump();
-  const RotaryReport report = report_of_object(object, where);
-  read_rotation(report, where, config);
-  const json options = {{"layout", name(config.rotation->layout)},
-                        {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
-  config.position_encodings = {{.type = "rope", .options = options.dump()}};
+  if (family.rotates) {
+    const RotaryReport report = report_of_object(object, where);
+    read_rotation(report, where, family.layout, config);
+    const json options = {{"layout", name(config.rotation->layout)},
+                          {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
+    config.position_encodings = {{.type = "rope", .options = options.dump()}};
+    if (!config.layers.empty()) config.position_encodings = {{.type = "none", .options = "{}"}};
+  } else {
+    read_positions(keys, config);
+  }
   check_unread_keys(file, where, family, config);
   config.rotation.reset();
   read_foreign_head(object, where, config);
@@ -347,17 +419,24 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   const ModelFamily* family = find_family(&ModelFamily::model_type, type);
   if (family == nullptr || family->heads != Family::kDecoder)
     fail(path, "model_type must be {}, got {}", fmt::join(decoder_types(), ", "), io::printable(type));
-  const json object = with_defaults(file, *family, model_dir);
+  const json object = with_defaults(file, *family, path, model_dir);
   const Keys keys(object, path, "");
   ModelConfig config = read_keys(keys, *family);
   const RotaryReport report = rotary_report(model_dir);
-  read_rotation(report, path, config);
-  check_window(object, keys, *family, config);
+  read_rotation(report, path, std::nullopt, config);
+  read_windows(object, keys, *family, config);
   if (report.length == 0 && config.rotation->spec.changes_with_length())
     fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
   check_unread_keys(file, path, *family, config);
+  read_decoder_head(keys, config);
   read_stop_ids(object, model_dir, config);
   return config;
+}
+
+ModelConfig load_any_config(const std::string& path) {
+  const std::optional<std::string> gguf = gguf_path(path);
+  if (gguf) return read_decoder_config(*gguf, io::GgufFile(*gguf));
+  return is_foreign_decoder(path) ? read_decoder_config(path) : load_config(path);
 }
 
 ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file) {
@@ -400,7 +479,7 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
   block.qkv_bias = file.find(fused ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias") != nullptr;
   block.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
   block.mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr;
-  read_rotation(report, path, config);
+  read_rotation(report, path, std::nullopt, config);
   for (const int32_t id : io::gguf_end_tokens(file)) {
     if (id >= config.vocab_size) {
       fail(path, "a token that ends texts must have one of the {} rows of token_embd.weight, got token {}",
@@ -412,7 +491,8 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
 }
 
 std::string gguf_name(const ModelConfig& config, const std::string& name) {
-  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name);
+  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name,
+                 [](std::string_view) { return true; });
 }
 
 // Both names of a tensor of the encoder begin with a prefix in models with a head.
@@ -422,19 +502,38 @@ std::string file_name(const ModelConfig& config, Head head, const std::string& n
   const std::string ours = head == Head::kNone ? "" : body_prefix(config);
   std::string_view module = name;
   if (module.starts_with(ours)) module.remove_prefix(ours.size());
-  const std::string found = renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module);
-  if (found.empty()) return name;
-  return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + found : found;
+  const std::string found =
+      renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module, [](std::string_view) { return true; });
+  if (found.empty() && !(family.berts_names && is_of_encoder(module))) return name;
+  const std::string in_file = found.empty() ? std::string(module) : found;
+  return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + in_file : in_file;
 }
 
 std::string name_in_model(const ModelConfig& config, Head head, const std::string& name) {
   if (!config.is_foreign()) return name;
   const ModelFamily& family = family_of(config);
   std::string_view body = name;
-  if (body.starts_with(family.prefix)) body.remove_prefix(family.prefix.size());
-  const std::string found = renamed(family.modules, &ModuleName::in_file, &ModuleName::module, body);
+  for (const std::string_view prefix : {family.prefix, family.old_prefix}) {
+    if (!body.starts_with(prefix)) continue;
+    body.remove_prefix(prefix.size());
+    break;
+  }
+  std::string found = renamed(family.modules, &ModuleName::in_file, &ModuleName::module, body,
+                              [&](std::string_view module) { return is_of_head(config, head, module); });
+  if (found.empty() && family.berts_names) found = body;
   if (found.empty()) return name;
   return is_of_encoder(found) && head != Head::kNone ? body_prefix(config) + found : found;
+}
+
+void check_has_module(const ModelConfig& config) {
+  if (!config.is_foreign() || family_of(config).has_module) return;
+  fail("model", "a model for training must be of another model_type, got {}, which has no module for training",
+       config.foreign_type);
+}
+
+void check_has_graph(const ModelConfig& config) {
+  if (!config.is_foreign() || family_of(config).has_graph) return;
+  fail("model", "a model for ONNX must be of another model_type, got {}, which has no graph", config.foreign_type);
 }
 
 bool joins_projections(const ModelConfig& config) {
@@ -443,10 +542,16 @@ bool joins_projections(const ModelConfig& config) {
 
 std::vector<std::pair<std::string_view, Family>> foreign_classes() {
   std::vector<std::pair<std::string_view, Family>> classes;
-  for (const ModelFamily& each : model_families()) classes.emplace_back(each.classes, each.heads);
+  for (const ModelFamily& each : model_families()) {
+    classes.emplace_back(each.classes, each.heads);
+    if (!each.other_classes.empty()) classes.emplace_back(each.other_classes, each.heads);
+  }
   return classes;
 }
 
-std::string foreign_class(const ModelConfig& config) { return std::string(family_of(config).classes); }
+std::string_view foreign_class(const ModelConfig& config, Head head) {
+  const ModelFamily& family = family_of(config);
+  return head == Head::kCausalLm || family.other_classes.empty() ? family.classes : family.other_classes;
+}
 
 }  // namespace rf

@@ -47,7 +47,7 @@ void read_foreign_head(const nlohmann::json& object, std::string_view where, Mod
 std::string_view translation_type(const ModelConfig& config);
 nlohmann::json translation_json(const ModelConfig& config);
 // How the class names of a foreign model begin in transformers.
-std::string foreign_class(const ModelConfig& config);
+std::string_view foreign_class(const ModelConfig& config, Head head);
 
 // The largest difference of a stored position table from the computed one.
 double position_table_error(std::span<const double> stored, int64_t dim);

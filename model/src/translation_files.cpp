@@ -12,6 +12,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/half.h"
 #include "rf/io/printable.h"
 #include "rf/model/position_terms.h"
 #include "rf/model/rotary_rows.h"

@@ -18,7 +18,22 @@ namespace rf {
 namespace {
 
 constexpr std::string_view kBodyModules[] = {"embeddings.", "embeddings_project.", "encoder.", "pooler."};
-constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs.", "lm_head."};
+constexpr std::string_view kHeadModules[] = {"cls.",
+                                             "classifier.",
+                                             "qa_outputs.",
+                                             "lm_head.",
+                                             "pre_classifier.",
+                                             "vocab_",
+                                             "head.",
+                                             "score.",
+                                             "lm_predictions.",
+                                             "mask_predictions",
+                                             "discriminator_predictions",
+                                             "generator_",
+                                             "predictions.",
+                                             "sop_classifier.",
+                                             "sequence_summary.",
+                                             "decoder."};
 // Tensors that programs store but are not weights: indices, and tables of computed encodings.
 constexpr std::string_view kIgnoredEnds[] = {
     "embeddings.position_ids",        "embeddings.token_type_ids",
@@ -89,7 +104,7 @@ class Matcher {
 
   // The name in the model for a tensor of the file.
   std::string model_name(const std::string& name) const {
-    if (config_.is_foreign()) return name_in_model(config_, head_, name);
+    if (config_.is_foreign()) return name_in_model(config_, head_, current_name(name));
     if (file_prefix_ == prefix_ || !name.starts_with(file_prefix_)) return current_name(name);
     const std::string body = name.substr(file_prefix_.size());
     return current_name(starts_with_any(body, kBodyModules) ? prefix_ + body : name);
@@ -130,8 +145,8 @@ class Matcher {
     const std::string body = name.starts_with(prefix_) ? name.substr(prefix_.size()) : name;
     const bool projects = config_.embedding_size != config_.hidden_size;
     if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return !projects;
-    if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;  // or a spec
-    if (name.starts_with(kPairLayer)) return true;                                  // or a spec
+    if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;         // or a spec
+    if (name.starts_with(kPairLayer) || name.starts_with("sop_classifier.")) return true;  // or a spec
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); }))
       return true;
     return (head_ == Head::kNone || fresh_head_ == FreshHead::kAllowed) && starts_with_any(name, kHeadModules);

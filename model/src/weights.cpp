@@ -35,7 +35,7 @@ class Builder {
   std::vector<WeightSpec> specs_;
 };
 
-void add_attention(Builder& to, const std::string& name, const ModelConfig& c) {
+void add_attention(Builder& to, const std::string& name, const ModelConfig& c, bool has_norm = true) {
   const BlockSpec& block = c.block;
   const int64_t queries = c.query_width(), keys = c.key_width();
   if (block.fused_qkv != BlockSpec::Fused::kNone) {
@@ -45,53 +45,96 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c) {
     to.linear(name + ".self.key", keys, c.hidden_size, block.qkv_bias);
     to.linear(name + ".self.value", keys, c.hidden_size, block.qkv_bias);
   }
+  if (block.query_value_bias) {
+    to.add(name + ".self.q_bias", {queries}, WeightRole::kBias);
+    to.add(name + ".self.v_bias", {keys}, WeightRole::kBias);
+  }
   if (block.query_key_norm) {
     to.add(name + ".self.query_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
     to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
   }
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
-  to.norm(name + ".output.LayerNorm", c.hidden_size);
+  if (has_norm) to.norm(name + ".output.LayerNorm", c.hidden_size);
+  if (block.post_norm) to.norm(name + ".output.post_norm", c.hidden_size);
+}
+
+void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c) {
+  const bool up_bias = c.block.mlp_bias && c.block.up_bias;
+  if (c.block.fused_gate != BlockSpec::FusedGate::kNone) {
+    to.linear(layer + "intermediate.gate_up", 2 * c.intermediate_size, c.hidden_size, up_bias);
+  } else {
+    if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, up_bias);
+    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, up_bias);
+  }
+  to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
+  to.norm(layer + "output.LayerNorm", c.hidden_size);
+  if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
 }
 
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   const std::string embeddings = prefix + "embeddings.";
   to.add(embeddings + "word_embeddings.weight", {c.vocab_size, c.embedding_size}, WeightRole::kEmbedding);
-  if (model_type(c) == "bert")
-    to.add(prefix + kLearnedPositions, {c.max_position_embeddings, c.embedding_size}, WeightRole::kEncoding);
+  if (has_learned_positions(c)) {
+    const int64_t rows = c.max_position_embeddings + c.positions.first_row;
+    to.add(prefix + kLearnedPositions, {rows, c.embedding_size}, WeightRole::kEncoding);
+  }
   if (c.type_vocab_size > 0)
     to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
+  if (c.task_vocab_size > 0) to.add(prefix + kTaskTypes, {c.task_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_size);
   if (c.embedding_size != c.hidden_size)
     to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size, c.block.output_bias);
   if (has_position_table(c))
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
-    const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l);
-    add_attention(to, layer + "attention", c);
+  using Relative = PositionSpec::Relative;
+  const PositionSpec& positions = c.positions;
+  if (positions.relative == Relative::kBuckets)
+    to.add(prefix + kRelativeBias, {positions.rows, c.num_attention_heads}, WeightRole::kEncodingBias);
+  if (positions.relative == Relative::kDisentangled) {
+    to.add(prefix + kRelativeRows, {positions.rows, c.hidden_size}, WeightRole::kEncoding);
+    if (positions.relative_norm) to.norm(prefix + kRelativeNorm, c.hidden_size);
+  }
+  const bool projects = positions.relative == Relative::kDisentangled && !positions.shared_projections;
+  for (int64_t l = 0; l < (c.block.shared ? 1 : c.num_hidden_layers); ++l) {
+    const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l), self = layer + "attention.self.";
+    add_attention(to, layer + "attention", c, l > 0 || c.block.first_attention_norm);
+    if (projects && positions.content_to_position)
+      to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
+    if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
-    if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
-    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, c.block.mlp_bias);
-    to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
-    to.norm(layer + "output.LayerNorm", c.hidden_size);
+    add_feed_forward(to, layer, c);
   }
   if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);
 }
 
 void add_language_model_head(Builder& to, const ModelConfig& c) {
-  if (c.family == Family::kDecoder) {
-    if (!c.tie_word_embeddings) to.linear("lm_head", c.vocab_size, c.hidden_size, false);
-    return;
+  const HeadSpec spec = head_spec(c);
+  using Bias = HeadSpec::VocabularyBias;
+  if (spec.vocabulary_bias == Bias::kShared) to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
+  const int64_t width = spec.transform_width > 0 ? spec.transform_width : c.embedding_size;
+  if (spec.transform != HeadSpec::Transform::kNone)
+    to.linear("cls.predictions.transform.dense", width, c.hidden_size, spec.transform_bias);
+  if (spec.transform == HeadSpec::Transform::kTwoDense)
+    to.linear("cls.predictions.transform.second", c.embedding_size, width, spec.transform_bias);
+  if (spec.transform == HeadSpec::Transform::kFull) to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
+  const std::string decoder = c.family == Family::kDecoder ? "lm_head" : "cls.predictions.decoder";
+  if (!c.tie_word_embeddings) {
+    to.linear(decoder, c.vocab_size, c.embedding_size, spec.vocabulary_bias != Bias::kNone);
+  } else if (spec.vocabulary_bias == Bias::kOfDecoder) {
+    to.add(decoder + ".bias", {c.vocab_size}, WeightRole::kBias);
   }
-  if (c.family == Family::kRoFormerV2) {
-    if (c.embedding_size != c.hidden_size)
-      to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size, false);
-    if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size, false);
-    return;
+}
+
+// Classification, choices and answers.
+void add_classifier(Builder& to, const ModelConfig& c, Head head) {
+  const HeadSpec spec = head_spec(c);
+  if (before_last(c, head) == HeadSpec::Before::kDense) {
+    to.linear("classifier.dense", c.hidden_size, c.hidden_size, spec.dense_bias);
+    if (spec.dense_norm) to.norm("classifier.norm", c.hidden_size);
   }
-  to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
-  to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size);
-  to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
-  if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size);
+  // Answers have a start and an end, for any num_labels.
+  const int64_t logits = head == Head::kMultipleChoice ? 1 : head == Head::kQuestionAnswering ? 2 : c.num_labels;
+  to.linear(last_layer(c, head), logits, c.hidden_size, spec.last_bias);
 }
 
 void add_pooler(Builder& to, const ModelConfig& c, Head head) {
@@ -114,28 +157,54 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
       to.linear(kPairLayer, 2, config.hidden_size);
       break;
     case Head::kSequenceClassification:
-      if (config.family == Family::kBert) {
-        to.linear("classifier", config.num_labels, config.hidden_size);
-      } else {
-        to.linear("classifier.dense", config.hidden_size, config.hidden_size);
-        to.linear("classifier.out_proj", config.num_labels, config.hidden_size);
-      }
-      break;
-    case Head::kMultipleChoice: to.linear("classifier", 1, config.hidden_size); break;
-    case Head::kTokenClassification: to.linear("classifier", config.num_labels, config.hidden_size); break;
-    case Head::kQuestionAnswering:
-      to.linear("qa_outputs", 2, config.hidden_size);  // start and end, for any num_labels
-      break;
+    case Head::kMultipleChoice:
+    case Head::kTokenClassification:
+    case Head::kQuestionAnswering: add_classifier(to, config, head); break;
   }
   return to.take();
+}
+
+HeadSpec head_spec(const ModelConfig& config) {
+  using Before = HeadSpec::Before;
+  if (config.is_foreign()) return config.heads;
+  if (config.family == Family::kBert) return {};
+  HeadSpec spec = {.sequence = Before::kDense, .choice = Before::kNothing, .bare_pooler = false};
+  if (config.family != Family::kRoFormerV2) return spec;
+  const bool projects = config.embedding_size != config.hidden_size;
+  spec.transform = projects ? HeadSpec::Transform::kProjection : HeadSpec::Transform::kNone;
+  spec.transform_bias = false;
+  spec.vocabulary_bias = HeadSpec::VocabularyBias::kNone;
+  return spec;
+}
+
+HeadSpec::Before before_last(const ModelConfig& config, Head head) {
+  const HeadSpec spec = head_spec(config);
+  switch (head) {
+    case Head::kSequenceClassification: return spec.sequence;
+    case Head::kMultipleChoice: return spec.choice;
+    case Head::kTokenClassification: return spec.token;
+    case Head::kQuestionAnswering: return spec.answer;
+    default: return HeadSpec::Before::kNothing;
+  }
+}
+
+std::string last_layer(const ModelConfig& config, Head head) {
+  const bool classifies =
+      head == Head::kSequenceClassification || head == Head::kMultipleChoice || head == Head::kTokenClassification;
+  if (head == Head::kQuestionAnswering) return "qa_outputs";
+  if (!classifies) return "";
+  return before_last(config, head) == HeadSpec::Before::kDense ? "classifier.out_proj" : "classifier";
 }
 
 bool has_pooler(const ModelConfig& config, Head head) {
   if (head == Head::kPreTraining) return true;
   if (config.prefix_lm && (head == Head::kNone || head == Head::kCausalLm)) return true;
-  const bool pools = (head == Head::kNone && !config.is_foreign()) || head == Head::kSequenceClassification ||
-                     head == Head::kMultipleChoice;
-  return config.family == Family::kBert && pools;
+  if (head == Head::kNone) return head_spec(config).bare_pooler;
+  return before_last(config, head) == HeadSpec::Before::kPooler;
+}
+
+bool has_learned_positions(const ModelConfig& config) {
+  return config.positions.learned || model_type(config) == "bert";
 }
 
 bool has_position_table(const ModelConfig& config) {
@@ -178,7 +247,8 @@ std::string body_prefix(const ModelConfig& config) {
 std::string tied_source(const ModelConfig& config, const std::string& name) {
   if (name == "cls.predictions.decoder.weight" || name == "lm_head.weight")
     return body_prefix(config) + "embeddings.word_embeddings.weight";
-  if (config.family != Family::kRoFormerV2 && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
+  const bool shares = head_spec(config).vocabulary_bias == HeadSpec::VocabularyBias::kShared;
+  if (shares && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
   return "";
 }
 

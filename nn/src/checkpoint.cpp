@@ -22,6 +22,7 @@
 #include "rf/io/safetensors.h"
 #include "rf/io/warning.h"
 #include "rf/model/checkpoint_files.h"
+#include "rf/model/foreign_models.h"
 #include "rf/nn/model.h"
 #include "rf/nn/position_terms.h"
 #include "stored_tensors.h"
@@ -145,6 +146,7 @@ void untie_stored_head(const CheckpointFiles& checkpoint, WeightMatch match, Mod
 std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& given, Head head,
                                   at::ScalarType dtype, FreshHead fresh_head) {
   const c10::NoGradGuard no_grad;
+  check_has_module(given);
   const CheckpointFiles checkpoint(model_dir, "load_model");
   ModelConfig config = given;
   config.block.fused_qkv = BlockSpec::Fused::kNone;  // the file's projections are listed one by one

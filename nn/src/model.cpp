@@ -20,6 +20,7 @@
 #include "layers.h"
 #include "position.h"
 #include "rf/io/error.h"
+#include "rf/model/foreign_models.h"
 #include "rf/nn/devices.h"
 #include "rf/nn/seed_scope.h"
 #include "tokens.h"
@@ -129,21 +130,17 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
         decoder.bias = parameters.at("cls.predictions.bias");
       return;
     case Head::kSequenceClassification:
-      if (config.family != Family::kBert) {
-        classifier_dense = parameters.linear("classifier.dense");
-        classifier = parameters.linear("classifier.out_proj");
-        return;
-      }
-      [[fallthrough]];
     case Head::kMultipleChoice:
-    case Head::kTokenClassification: classifier = parameters.linear("classifier"); return;
-    case Head::kQuestionAnswering: classifier = parameters.linear("qa_outputs"); return;
+    case Head::kTokenClassification:
+    case Head::kQuestionAnswering: classifier = parameters.linear(last_layer(config, head));
   }
+  if (before_last(config, head) == HeadSpec::Before::kDense) classifier_dense = parameters.linear("classifier.dense");
 }
 
 // What meets the rows of the vocabulary, [..,E]. RoFormerV2 has hidden states there, projected where E is not C.
 at::Tensor Model::Impl::before_decoder(const at::Tensor& hidden_NC) const {
-  if (config.family != Family::kRoFormerV2) return transform_norm(transform(hidden_NC, config.hidden_act));
+  const Activation activation = head_spec(config).transform_activation.value_or(config.hidden_act);
+  if (config.family != Family::kRoFormerV2) return transform_norm(transform(hidden_NC, activation));
   return transform.weight->defined() ? transform(hidden_NC) : hidden_NC;
 }
 
@@ -154,11 +151,13 @@ at::Tensor Model::Impl::summary(const Output& out) const {
   return out.hidden_BTC.select(1, config.summary_type == "last" ? -1 : 0);
 }
 
-// R-HF-11; a BERT's is one layer on the pooler's result.
+// R-HF-11; a BERT's is one layer on the pooler's result. Of the families with a module (foreign_models.h), only
+// sequence classification may have a dense layer, without a norm.
 at::Tensor Model::Impl::sequence_logits(const at::Tensor& read_BC, const Output& out, const Dropout& drop,
                                         double p) const {
   if (out.pooled_BC.defined()) return classifier(drop(out.pooled_BC, p));
-  return classifier(drop(classifier_dense(drop(read_BC, p), config.hidden_act), p));
+  const Activation activation = head_spec(config).activation.value_or(config.hidden_act);
+  return classifier(drop(classifier_dense(drop(read_BC, p), activation), p));
 }
 
 at::Tensor Model::Impl::read_vector(const at::Tensor& hidden_BTC, const Input& input) const {
@@ -181,6 +180,7 @@ Model::Model(const ModelConfig& config, Head head) : Model(config, head, nullptr
 Model::Model(const ModelConfig& given, Head head, std::shared_ptr<Encoding> encoding,
              std::vector<std::shared_ptr<LinearAttention>> linear)
     : impl_(std::make_shared<Impl>()) {
+  check_has_module(given);
   ModelConfig config = given;
   config.block.fused_qkv = BlockSpec::Fused::kNone;  // a matter of files
   impl_->config = config;

@@ -29,14 +29,15 @@ class CrossEncoder {
     wanted.model_dir = model_of_run(model_dir, wanted.note);
     wanted.precision = named(engine::kPrecisionNames, given.at("precision").get<std::string>());
     wanted.batch_tokens = given.at("token_budget").get<int64_t>();
-    wanted.prompt = "";  // Python puts the prompt before the first text
+    wanted.prompt = "";  // calls have one
     if (given.contains("max_length")) wanted.max_length = given.at("max_length").get<int64_t>();
     if (given.contains("activation")) wanted.activation = tasks::score_activation(given.at("activation"));
     model_ = std::make_unique<tasks::CrossEncoder>(wanted);
   }
 
   // float32 [pairs, labels]. activation: "" for the model's. begin: number of the first pair, for messages.
-  nb::object scores(const nb::list& first, const nb::list& second, const std::string& activation, int64_t begin) const {
+  nb::object scores(const nb::list& first, const nb::list& second, const std::string& activation, int64_t begin,
+                    const std::string& prompt) const {
     const Texts firsts(first, "predict"), seconds(second, "predict");
     std::vector<text::TextPair> pairs;
     for (size_t i = 0; i < firsts.size(); ++i) pairs.push_back({firsts.views()[i], seconds.views()[i]});
@@ -47,8 +48,8 @@ class CrossEncoder {
       on_open_model([&] {
         std::optional<tasks::ScoreActivation> given;
         if (!activation.empty()) given = tasks::score_activation(activation);
-        scores =
-            model_->scores(pairs, given, [begin](int64_t i) { return fmt::format("predict, pair {}", begin + i); });
+        const auto place = [begin](int64_t i) { return fmt::format("predict, pair {}", begin + i); };
+        scores = model_->scores(pairs, given, place, prompt);
       });
     }
     return array_of(std::move(scores), {pairs.size(), model_->info().labels.size()});
@@ -77,7 +78,7 @@ void bind_cross_encoder(nb::module_& module) {
   nb::class_<CrossEncoder>(module, "CrossEncoder")
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))
       .def("scores", &CrossEncoder::scores, nb::arg("first"), nb::arg("second"), nb::arg("activation"),
-           nb::arg("begin"))
+           nb::arg("begin"), nb::arg("prompt"))
       .def("info", &CrossEncoder::info)
       .def("take_warnings", &CrossEncoder::take_warnings);
 }

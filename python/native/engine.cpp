@@ -70,9 +70,8 @@ std::string task_of(const std::string& model_dir) {
   const std::filesystem::path dir = model_dir;
   if (io::has_file(dir / tasks::kTaskFile)) return "predict";
   if (io::has_file(dir / "modules.json")) return tasks::is_cross_encoder(dir) ? "predict" : "embed";
-  if (is_foreign_decoder(model_dir)) return "generate";
-  const ModelConfig config = load_config(model_dir);
-  if (config.is_decoder) return "generate";
+  const ModelConfig config = load_any_config(model_dir);
+  if (config.is_decoder && (!config.is_foreign() || config.head() == Head::kCausalLm)) return "generate";
   // The head of BertForNextSentencePrediction, which pretraining needs, is not computed here.
   if (config.architectures.size() == 1 && config.architectures[0].ends_with("ForNextSentencePrediction")) {
     return "embed";

@@ -16,6 +16,7 @@
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/computed_encoding.h"
 #include "rf/model/config.h"
+#include "rf/model/foreign_models.h"
 #include "rf/model/linear_attention_config.h"
 #include "rf/model/position_terms.h"
 #include "rf/model/weights.h"
@@ -42,6 +43,43 @@ json described(const RotarySettings& settings) {
           {"rotates_values", settings.rotates_values}};
 }
 
+// How layers and heads are built.
+json described_blocks(const ModelConfig& config) {
+  const BlockSpec& block = config.block;
+  const bool by_head = block.fused_qkv == BlockSpec::Fused::kHeads;
+  json layers = json::array();
+  for (const LayerSpec& layer : config.layers)
+    layers.push_back({{"window", layer.window}, {"rotation", layer.rotation}});
+  return {{"rms_norm", block.norm == NormKind::kRms},
+          {"pre_norm", block.pre_norm},
+          {"first_attention_norm", block.first_attention_norm},
+          {"by_head", by_head},
+          {"up_first", block.fused_gate == BlockSpec::FusedGate::kUpGate},
+          {"embedding_norm", config.embedding_norm},
+          {"final_norm", config.final_norm},
+          {"key_heads", config.key_heads()},
+          {"layers", layers}};
+}
+
+// What is before the last layer of each head; activations by their names.
+json described_heads(const ModelConfig& config) {
+  const HeadSpec spec = head_spec(config);
+  const auto before = [](HeadSpec::Before each) {
+    return each == HeadSpec::Before::kPooler ? "pooler" : each == HeadSpec::Before::kDense ? "dense" : "";
+  };
+  const auto activation = [&](const std::optional<Activation>& own) {
+    return std::string(name_of_activation(own.value_or(config.hidden_act)));
+  };
+  constexpr const char* kTransforms[] = {"none", "projection", "full", "two_dense"};
+  return {{"sequence", before(spec.sequence)},
+          {"choice", before(spec.choice)},
+          {"token", before(spec.token)},
+          {"answer", before(spec.answer)},
+          {"activation", activation(spec.activation)},
+          {"transform", kTransforms[static_cast<int>(spec.transform)]},
+          {"transform_activation", activation(spec.transform_activation)}};
+}
+
 // The configuration of linear attention, with what config.json leaves out; null: softmax attention.
 json described_linear_attention(const ModelConfig& config) {
   if (!has_linear_attention(config)) return nullptr;
@@ -64,6 +102,7 @@ class ModelFiles {
     const io::WarningScope scope([](const std::string&) {});  // the engine has said them
     info_ = engine::Model(model_dir, options).info();
     config_ = load_config(model_dir);
+    check_has_graph(config_);
     head_ = bare ? Head::kNone : config_.head();
     files_ = std::make_unique<const CheckpointFiles>(model_dir, kFilesWhere);
     std::vector<NamedShape> shapes = files_->shapes();
@@ -85,7 +124,13 @@ class ModelFiles {
       entry["type"] = encoding.type;
       encodings.push_back(std::move(entry));
     }
-    const json sizes = {{"embedding_size", config_.embedding_size},
+    for (const RotarySettings& each : config_.rotations) encodings.push_back(described(each));
+    const json sizes = {{"vocab_size", config_.vocab_size},
+                        {"hidden_size", config_.hidden_size},
+                        {"num_hidden_layers", config_.num_hidden_layers},
+                        {"num_attention_heads", config_.num_attention_heads},
+                        {"classifier_pooling", config_.classifier_pooling},
+                        {"embedding_size", config_.embedding_size},
                         {"rotary_value", config_.rotary_value},
                         {"num_labels", config_.num_labels},
                         {"is_decoder", config_.is_decoder},
@@ -103,6 +148,8 @@ class ModelFiles {
                     {"linear_attention", described_linear_attention(config_)},
                     {"position_terms", needs_position_terms(config_)},
                     {"encodings", encodings},
+                    {"blocks", described_blocks(config_)},
+                    {"heads", described_heads(config_)},
                     {"word_scale", word_scale(config_)}});
   }
 
@@ -196,6 +243,8 @@ class ModelFiles {
 
  private:
   ComputedEncoding computed(size_t encoding) const {
+    const size_t own = config_.position_encodings.size();
+    if (encoding >= own) return config_.rotations.at(encoding - own);
     return *computed_encoding(config_.position_encodings.at(encoding), config_);
   }
 

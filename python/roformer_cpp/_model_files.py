@@ -55,6 +55,8 @@ class ModelFiles:
         self.linear_attention: dict[str, Any] | None = described["linear_attention"]
         self.needs_position_terms: bool = described["position_terms"]
         self.encodings: list[dict[str, Any]] = described["encodings"]
+        self.blocks: dict[str, Any] = described["blocks"]  # how layers are built
+        self.heads: dict[str, Any] = described["heads"]  # what is before their last layers
         self.word_scale: float = described["word_scale"]  # what encodings multiply word embeddings by
         self._names: dict[str, str] = described["names"]
 
@@ -63,22 +65,36 @@ class ModelFiles:
         return self.config["head_dim"]
 
     def has(self, name: str) -> bool:
-        return name in self._names or self._joined(name)[0] in self._names
+        return name in self._names or self._joined(name) in self._names
 
     def weight(self, name: str) -> np.ndarray:
         """float32, by the name of model/weights.h, or by the file's name for what an encoding adds."""
-        joined, third = self._joined(name)
+        joined = self._joined(name)
         if joined in self._names:
-            return np.split(self.weight(joined), 3)[third]
+            return self._part(name, self.weight(joined))
         return self.stored(self._names.get(name, name)).floats()
 
     @staticmethod
-    def _joined(name: str) -> tuple[str, int]:
-        """The projections of queries, keys and values that a file may have in one, and the third that `name` is."""
-        for third, side in enumerate(("query", "key", "value")):
-            if f".attention.self.{side}." in name:
-                return name.replace(f".self.{side}.", ".self.query_key_value."), third
-        return "", 0
+    def _joined(name: str) -> str:
+        """What a file may have in one: queries, keys and values, or gate and up."""
+        for part in (".attention.self.query.", ".attention.self.key.", ".attention.self.value."):
+            if part in name:
+                return name.replace(part, ".attention.self.query_key_value.")
+        for part in (".intermediate.gate.", ".intermediate.dense."):
+            if part in name:
+                return name.replace(part, ".intermediate.gate_up.")
+        return ""
+
+    def _part(self, name: str, joined: np.ndarray) -> np.ndarray:
+        """The rows of `name`."""
+        if ".intermediate." in name:
+            is_second = (".intermediate.dense." in name) != self.blocks["up_first"]
+            return np.split(joined, 2)[int(is_second)]
+        third = next(i for i, side in enumerate(("query", "key", "value")) if f".self.{side}." in name)
+        if not self.blocks["by_head"]:
+            return np.split(joined, 3)[third]
+        parts = joined.reshape(self.config["num_attention_heads"], 3, self.head_dim, *joined.shape[1:])
+        return parts[:, third].reshape(-1, *joined.shape[1:])
 
     def file_name(self, name: str) -> str:
         return self._names[name]

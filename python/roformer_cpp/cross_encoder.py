@@ -139,8 +139,8 @@ class CrossEncoder:
         text = _checks.prompt(_WHERE, self.prompts, prompt, named)
         blocks = []
         for part in _checks.blocks(len(pairs), "pairs", show_progress_bar):
-            texts = [text + first for first, _ in pairs[part]], [second for _, second in pairs[part]]
-            blocks.append(self._engine.scores(*texts, "identity" if is_function else name, part.start))
+            texts = [first for first, _ in pairs[part]], [second for _, second in pairs[part]]
+            blocks.append(self._engine.scores(*texts, "identity" if is_function else name, part.start, text))
         scores = np.concatenate(blocks)
         if is_function and pairs:
             import torch

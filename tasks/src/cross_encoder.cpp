@@ -7,10 +7,12 @@
 
 #include "cross_encoder_files.h"
 #include "model_task.h"
+#include "pair_template.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
 #include "rf/io/printable.h"
+#include "rf/model/foreign_models.h"
 #include "rf/tasks/examples.h"
 
 namespace rf::tasks {
@@ -24,10 +26,11 @@ constexpr std::pair<const char*, ScoreActivation> kActivations[] = {{"identity",
                                                                     {"tanh", ScoreActivation::kTanh},
                                                                     {"relu", ScoreActivation::kRelu}};
 
-ModelConfig load_scoring_config(const std::string& model_dir) {
-  ModelConfig config = load_config(model_dir);
-  if (config.head() != Head::kSequenceClassification) {
-    fail(kWhere, "scores of pairs need {}, got {} in {}", architecture_of(config, Head::kSequenceClassification),
+ModelConfig load_scoring_config(const std::string& model_dir, bool generates) {
+  ModelConfig config = load_any_config(model_dir);
+  const Head wanted = generates ? Head::kCausalLm : Head::kSequenceClassification;
+  if (config.head() != wanted) {
+    fail(kWhere, "scores of pairs need {}, got {} in {}", architecture_of(config, wanted),
          architecture_of(config, config.head()), model_dir);
   }
   return config;
@@ -41,19 +44,25 @@ struct CrossEncoder::Impl {
   CrossEncoderInfo info;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   engine::Model model;
+  std::optional<PairTemplate> pair_template;
+  bool cuts_left;
   mutable std::mutex mutex;  // of the encoder
   std::optional<text::BatchEncoder> encoder;
 
   explicit Impl(const CrossEncoderOptions& options)
       : files(read_cross_encoder_files(options.model_dir, options.note)),
-        config(load_scoring_config(files.encoder_dir)),
+        config(load_scoring_config(files.encoder_dir, files.generates)),
         tokenizer(load_tokenizer(files.encoder_dir, options.load)),
         model(files.encoder_dir,
-              {.precision = options.precision, .token_budget = options.batch_tokens, .warn = options.note}) {
+              {.precision = options.precision, .token_budget = options.batch_tokens, .warn = options.note}),
+        cuts_left(text::read_row_settings(files.encoder_dir).truncation_side == text::Side::kLeft) {
     constexpr int64_t kNoLimit = int64_t{1} << 24;
-    info.labels = model.info().labels;
+    info.labels = files.generates ? std::vector<std::string>{"LABEL_0"} : model.info().labels;
+    if (files.generates) check_score();
+    if (files.chat_template) pair_template.emplace(files.chat_template->first, files.chat_template->second);
     info.max_length = options.max_length.value_or(row_length(files.encoder_dir, config, kNoLimit));
-    info.activation = options.activation.value_or(files.activation.value_or(default_activation(config.num_labels)));
+    info.activation =
+        options.activation.value_or(files.activation.value_or(default_activation(std::ssize(info.labels))));
     info.prompt = engine::prompt_of(files.prompts, options.prompt, options.prompt_name, kWhere);
     info.prompts = files.prompts.by_name;
     info.default_prompt_name = files.prompts.default_name;
@@ -61,17 +70,85 @@ struct CrossEncoder::Impl {
     check_length(model, info.max_length);
     encoder.emplace(*tokenizer,
                     text::BatchOptions{.truncation = text::Truncation::kLongestFirst,
-                                       .truncation_side = text::read_row_settings(files.encoder_dir).truncation_side,
+                                       .truncation_side = cuts_left ? text::Side::kLeft : text::Side::kRight,
                                        .max_length = info.max_length,
                                        .threads = 1});
   }
 
-  engine::DistinctSequences tokenize(std::span<const text::TextPair> pairs) {
+  // The tokens of the score, which by default are those of the words.
+  void check_score() {
+    const auto id = [&](const char* word) {
+      const int32_t found = tokenizer->vocabulary().find(word);
+      if (found < 0) fail(kWhere, "a language model that scores pairs must have the token {}, got none", word);
+      return int64_t{found};
+    };
+    if (!files.score) files.score = {.yes = id("yes"), .no = id("no")};
+    const int64_t largest = std::max(files.score->yes, files.score->no.value_or(0));
+    if (largest >= config.vocab_size)
+      fail(kWhere, "tokens of LogitScore must be below vocab_size, {}, got {}", config.vocab_size, largest);
+  }
+
+  text::Encoding encode_message(const std::string& prompt, std::string_view query, std::string_view document) const {
+    text::Encoding tokens;
+    tokenizer->encode(pair_template->render(prompt, query, document), tokens);
+    return tokens;
+  }
+
+  // What the template has after the texts: what the tokens of two pairs have in common at their ends.
+  std::vector<int32_t> end_of_template(const std::string& prompt) const {
+    const std::vector<int32_t> one = encode_message(prompt, "0", "0").ids,
+                               other = encode_message(prompt, "1 2 3 4", "1 2 3 4").ids;
+    const auto [first, _] = std::mismatch(one.rbegin(), one.rend(), other.rbegin(), other.rend());
+    const auto shorter = std::min(one.size(), other.size());
+    if (static_cast<size_t>(first - one.rbegin()) == shorter) return {};
+    return {first.base(), one.end()};
+  }
+
+  // Pairs as messages. As in sentence-transformers, the end of the template stays where a text is cut.
+  void add_messages(std::span<const text::TextPair> pairs, const std::string& prompt,
+                    engine::DistinctSequences& to) const {
+    const std::vector<int32_t> template_end = end_of_template(prompt);
+    const auto most = static_cast<size_t>(info.max_length);
+    for (const text::TextPair& pair : pairs) {
+      std::vector<int32_t> ids = encode_message(prompt, pair.first, pair.second.value_or("")).ids;
+      if (ids.size() > most && cuts_left) ids.erase(ids.begin(), ids.end() - info.max_length);
+      ids.resize(std::min(ids.size(), most));
+      if (ids.size() == most) {
+        const auto kept = std::min<int64_t>(std::ssize(template_end), info.max_length);
+        std::copy_n(template_end.end() - kept, kept, ids.end() - kept);
+      }
+      to.add(ids, {});
+    }
+  }
+
+  engine::Computation computation() const {
+    if (!files.generates) return engine::logits_of(model);
+    return {.run = [this](const engine::Tokens& tokens, float* out) { score(tokens, out); }, .columns = 1};
+  }
+
+  void score(const engine::Tokens& tokens, float* out) const {
+    const auto columns = static_cast<size_t>(config.vocab_size);
+    std::vector<int64_t> last;
+    for (size_t i = 1; i < tokens.offsets.size(); ++i) last.push_back(tokens.offsets[i] - 1);
+    std::vector<float> logits(last.size() * columns);
+    model.vocabulary_logits(tokens, last, logits.data());
+    for (size_t i = 0; i < last.size(); ++i) {
+      const float* const row = logits.data() + i * columns;
+      out[i] = row[files.score->yes] - (files.score->no ? row[*files.score->no] : 0);
+    }
+  }
+
+  engine::DistinctSequences tokenize(std::span<const text::TextPair> pairs, const std::string& prompt) {
+    if (pair_template) {
+      engine::DistinctSequences sequences;
+      add_messages(pairs, prompt, sequences);
+      return sequences;
+    }
     std::vector<std::string> prompted;
     prompted.reserve(pairs.size());
     std::vector<text::TextPair> samples(pairs.begin(), pairs.end());
     for (text::TextPair& pair : samples) {
-      if (!info.prompt.empty()) pair.first = prompted.emplace_back(info.prompt).append(pair.first);
+      if (!prompt.empty()) pair.first = prompted.emplace_back(prompt).append(pair.first);
     }
     engine::DistinctSequences sequences;
     const std::lock_guard lock(mutex);
@@ -89,13 +166,15 @@ const CrossEncoderInfo& CrossEncoder::info() const { return impl_->info; }
 
 std::vector<float> CrossEncoder::scores(std::span<const text::TextPair> pairs,
                                         std::optional<ScoreActivation> activation,
-                                        const std::function<std::string(int64_t)>& place) const {
+                                        const std::function<std::string(int64_t)>& place,
+                                        const std::optional<std::string>& prompt) const {
   constexpr size_t kBlock = 512;  // pairs that are tokenized at once
   const size_t labels = impl_->info.labels.size();
   std::vector<float> scores;
   for (size_t first = 0; first < pairs.size(); first += kBlock) {
-    const auto block = impl_->tokenize(pairs.subspan(first, std::min(kBlock, pairs.size() - first)));
-    std::ranges::copy(block.compute(engine::logits_of(impl_->model)), std::back_inserter(scores));
+    const auto block = impl_->tokenize(pairs.subspan(first, std::min(kBlock, pairs.size() - first)),
+                                       prompt.value_or(impl_->info.prompt));
+    std::ranges::copy(block.compute(impl_->computation()), std::back_inserter(scores));
   }
   io::check_finite(
       scores, static_cast<int64_t>(labels), [&](int64_t i) { return place ? place(i) : kWhere; },

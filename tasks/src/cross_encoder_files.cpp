@@ -11,6 +11,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
+#include "rf/model/foreign_models.h"
 #include "rf/tasks/cross_encoder.h"
 
 namespace rf::tasks {
@@ -23,6 +24,8 @@ using Note = std::function<void(const std::string&)>;
 
 constexpr const char* kModelFile = "/config_sentence_transformers.json";
 constexpr const char* kTask = "sequence-classification";
+constexpr const char* kGeneration = "text-generation";
+constexpr const char* kLogitScore = "LogitScore";
 
 // The activation of a name such as torch.nn.modules.activation.Sigmoid. sentence-transformers ignores one that is not
 // torch's, unless it may run the model's own code.
@@ -44,34 +47,92 @@ std::optional<ScoreActivation> activation_of(const json& value, const std::strin
   fail(where, "the activation of scores must be Identity, Sigmoid, Tanh or ReLU, got {}", io::printable(name));
 }
 
-// The one module, in the directory that is returned.
-std::string read_modules(const std::string& model_dir, const std::string& where) {
-  const json list = io::read_json(where);
-  if (!list.is_array() || list.empty()) fail(where, "must be a list of modules, got {}", list.type_name());
-  std::string encoder;
-  for (const json& module : list) {
-    const std::string type = module.is_object() ? module.value("type", "") : "";
-    const std::string kind = type.substr(type.rfind('.') + 1);
-    if (kind != "Transformer" || !type.starts_with("sentence_transformers.") || list.size() > 1) {
-      fail(where, "a cross-encoder must have one module, Transformer, got {} of {}", io::printable(type), list.size());
-    }
-    encoder = module.value("path", "");
-  }
-  const fs::path relative(encoder);
-  if (relative.is_absolute() || std::ranges::find(relative, fs::path("..")) != relative.end()) {
-    fail(where, "a module's path must lie in the model directory, got {}", io::printable(encoder));
-  }
-  return encoder.empty() ? model_dir : (fs::path(model_dir) / relative).string();
+std::string folder_of(const std::string& model_dir, const json& module, const std::string& where) {
+  const std::string path = module.value("path", "");
+  const fs::path relative(path);
+  if (relative.is_absolute() || std::ranges::find(relative, fs::path("..")) != relative.end())
+    fail(where, "a module's path must lie in the model directory, got {}", io::printable(path));
+  return path.empty() ? model_dir : (fs::path(model_dir) / relative).string();
 }
 
-void check_transformer(const std::string& directory) {
-  const std::string where = directory + "/sentence_bert_config.json";
-  if (!io::has_file(where)) return;
+void read_score(const std::string& directory, CrossEncoderFiles& out) {
+  const std::string where = directory + "/config.json";
   const json file = io::read_json(where);
-  if (!file.is_object()) fail(where, "must be an object, got {}", file.type_name());
-  if (const std::string task = file.value("transformer_task", std::string(kTask)); task != kTask) {
-    fail(where, "transformer_task must be {}, got {}", kTask, io::printable(task));
+  io::StrictObject config(file, where, "");
+  config.require({"true_token_id"});
+  constexpr int64_t kMostTokens = int64_t{1} << 24;
+  TokenScore score{.yes = config.integer("true_token_id", 0, 0, kMostTokens), .no = {}};
+  if (const json* no = config.find("false_token_id"); no != nullptr && !no->is_null())
+    score.no = config.integer("false_token_id", 0, 0, kMostTokens);
+  const std::string input = config.text("module_input_name", "causal_logits");
+  if (input != "causal_logits") fail(where, "module_input_name must be causal_logits, got {}", io::printable(input));
+  config.finish();
+  out.score = score;
+}
+
+// Transformer, whose directory is the encoder's, and for a language model LogitScore.
+void read_modules(const std::string& model_dir, const std::string& where, CrossEncoderFiles& out) {
+  const json list = io::read_json(where);
+  if (!list.is_array() || list.empty()) fail(where, "must be a list of modules, got {}", list.type_name());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string type = list[i].is_object() ? list[i].value("type", "") : "";
+    const std::string kind = type.substr(type.rfind('.') + 1);
+    const bool known = type.starts_with("sentence_transformers.") && kind == (i == 0 ? "Transformer" : kLogitScore);
+    if (!known || i > 1) {
+      fail(where,
+           "a cross-encoder must have one module, Transformer, or with a language model {} after it, got {} of {}",
+           kLogitScore, io::printable(type), list.size());
+    }
+    const std::string folder = folder_of(model_dir, list[i], where);
+    if (i == 0) out.encoder_dir = folder;
+    if (i == 1) read_score(folder, out);
   }
+}
+
+// The template of the tokenizer's files, and its file.
+std::optional<std::pair<std::string, std::string>> chat_template(const std::string& directory) {
+  const std::string own = directory + "/chat_template.jinja", settings = directory + "/tokenizer_config.json";
+  if (io::has_file(own)) return std::pair(io::read_file(own), own);
+  if (!io::has_file(settings)) return std::nullopt;
+  const json file = io::read_json(settings);
+  const auto found = file.is_object() ? file.find("chat_template") : file.end();
+  if (found == file.end() || !found->is_string()) return std::nullopt;
+  return std::pair(found->get<std::string>(), settings);
+}
+
+// Whether pairs are messages of a chat: as `modality_config` says, or, without it, where the tokenizer has a template.
+bool reads_messages(const json& file, const std::string& where, bool has_template) {
+  const auto modality = file.find("modality_config");
+  if (modality == file.end() || modality->is_null()) return has_template;
+  if (!modality->is_object()) fail(where, "modality_config must be an object, got {}", modality->dump());
+  const auto message = modality->find("message");
+  if (message == modality->end()) return false;
+  const std::string format = message->is_object() ? message->value("format", "flat") : message->dump();
+  if (format != "flat") fail(where, "modality_config.message.format must be flat, got {}", io::printable(format));
+  return true;
+}
+
+// sentence_bert_config.json, which lies with the encoder.
+void read_transformer(bool has_modules, CrossEncoderFiles& out) {
+  const std::string where = out.encoder_dir + "/sentence_bert_config.json";
+  const json file = has_modules && io::has_file(where) ? io::read_json(where) : json::object();
+  if (!file.is_object()) fail(where, "must be an object, got {}", file.type_name());
+  const std::string wanted = out.score || out.generates ? kGeneration : kTask;
+  if (const std::string task = file.value("transformer_task", wanted); task != wanted)
+    fail(where, "transformer_task must be {}, got {}", wanted, io::printable(task));
+  if (const auto more = file.find("processing_kwargs"); more != file.end() && !more->is_null() && !more->empty())
+    fail(where, "processing_kwargs must be absent or empty, got {}", io::escaped(more->dump(), 120));
+  out.chat_template = chat_template(out.encoder_dir);
+  const bool messages = reads_messages(file, where, out.chat_template.has_value());
+  if (messages && !out.chat_template) fail(out.encoder_dir, "pairs that are messages need a chat template, got none");
+  if (!messages) out.chat_template.reset();
+  out.generates = wanted == kGeneration;
+}
+
+// Without modules.json, the class of the model decides, as in sentence-transformers.
+bool is_language_model(const std::string& directory) {
+  if (!is_foreign_decoder(directory)) return false;
+  return load_any_config(directory).head() == Head::kCausalLm;
 }
 
 void read_model(const std::string& where, CrossEncoderFiles& out, const Note& note) {
@@ -113,11 +174,13 @@ CrossEncoderFiles read_cross_encoder_files(const std::string& model_dir, const N
   const bool has_model = io::has_file(model);
   if (io::has_file(modules)) {
     if (has_model) read_model(model, out, note);
-    out.encoder_dir = read_modules(model_dir, modules);
-    check_transformer(out.encoder_dir);
-  } else if (has_model && note) {
-    note(fmt::format("[{}] is ignored without modules.json, as sentence-transformers does", model));
+    read_modules(model_dir, modules, out);
+  } else {
+    out.generates = is_language_model(model_dir);
+    if (has_model && note)
+      note(fmt::format("[{}] is ignored without modules.json, as sentence-transformers does", model));
   }
+  read_transformer(io::has_file(modules), out);
   if (const std::string config = out.encoder_dir + "/config.json"; io::has_file(config)) read_config(config, out, note);
   return out;
 }

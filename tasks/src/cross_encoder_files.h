@@ -7,17 +7,28 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "rf/engine/embedder.h"
 #include "rf/tasks/settings.h"
 
 namespace rf::tasks {
 
+// Scores by the logits of the next token: that of `yes`, minus that of `no`.
+struct TokenScore {
+  int64_t yes = 0;
+  std::optional<int64_t> no;
+};
+
 struct CrossEncoderFiles {
   std::string encoder_dir;                    // contains config.json, weights, and the tokenizer's files
   bool is_stated = false;                     // the files state that it is a cross-encoder
   std::optional<ScoreActivation> activation;  // absent: decided by the number of labels
   engine::Prompts prompts;
+  bool generates = false;           // the encoder is a causal language model
+  std::optional<TokenScore> score;  // of one; absent: the tokens "yes" and "no"
+  // Of the messages that pairs are, and its file; absent: pairs have the tokenizer's form.
+  std::optional<std::pair<std::string, std::string>> chat_template;
 };
 
 // Also accepts a directory without such files. Throws Error for other types of sentence-transformers models, and for

@@ -10,6 +10,7 @@
 #include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
 #include "rf/model/config.h"
+#include "rf/model/foreign_models.h"
 
 namespace rf::tasks {
 
@@ -103,14 +104,15 @@ Split Split::sample(size_t count) const {
 }
 
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::string& model_dir, const text::LoadOptions& load) {
-  const ModelConfig config = load_config(model_dir);
+  const ModelConfig config = load_any_config(model_dir);
   auto tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(model_dir, load));
-  tokenizer->vocabulary().require({text::SpecialRole::kPad}, "task");
+  const bool pads = config.family != Family::kDecoder;
+  if (pads) tokenizer->vocabulary().require({text::SpecialRole::kPad}, "task");
   if (config.vocab_size < tokenizer->vocabulary().size()) {
     fail("task", "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir,
          tokenizer->vocabulary().size(), config.vocab_size);
   }
-  if (config.is_decoder)
+  if (config.is_decoder && pads)
     fail("task", "a task needs a model that attends both ways, got the causal one in {}", model_dir);
   return tokenizer;
 }

@@ -9,6 +9,7 @@
 #include "cross_encoder_files.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/model/foreign_models.h"
 #include "rf/text/batch.h"
 
 namespace rf::tasks {
@@ -96,7 +97,11 @@ TaskSettings settings_of(const ModelConfig& config, const CrossEncoderFiles& fil
 ModelTask task_of_model(const std::string& model_dir, const std::function<void(const std::string&)>& note) {
   if (io::has_file(model_dir + "/" + kTaskFile)) return {model_dir, load_task_settings(model_dir)};
   const CrossEncoderFiles files = read_cross_encoder_files(model_dir, note);
-  return {files.encoder_dir, settings_of(load_config(files.encoder_dir), files)};
+  if (files.is_stated && files.chat_template) {
+    fail("task", "a cross-encoder whose pairs are messages of a chat template is for rerank, got it in {}",
+         files.encoder_dir);
+  }
+  return {files.encoder_dir, settings_of(load_any_config(files.encoder_dir), files)};
 }
 
 int64_t row_length(const std::string& model_dir, const ModelConfig& config, int64_t limit) {

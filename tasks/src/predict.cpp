@@ -12,6 +12,7 @@
 #include "rf/io/error.h"
 #include "rf/io/finite.h"
 #include "rf/io/warning.h"
+#include "rf/model/foreign_models.h"
 #include "rf/tasks/examples.h"
 #include "rf/tasks/metrics.h"
 
@@ -46,7 +47,7 @@ class TunedModel {
 };
 
 void check_head(const std::string& model_dir, const Task& task, const TaskSettings& settings) {
-  const ModelConfig config = load_config(model_dir);
+  const ModelConfig config = load_any_config(model_dir);
   if (config.head() != task.head()) {
     fail("task", "{} must have the head of its task, {}, got {}", model_dir, architecture_of(config, task.head()),
          architecture_of(config, config.head()));

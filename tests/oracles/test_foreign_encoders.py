@@ -12,12 +12,13 @@ from safetensors.numpy import load_file, save_file
 import roformer_cpp
 from cli_support import refused
 from engine_case import assert_close, change_config
-from foreign_encoders import CASES, FAMILIES, SIZES, make_encoder
+from foreign_encoders import CASES, EXPORTED, FAMILIES, SIZES, TRAINED, make_encoder
 from onnx_case import kept, oracle_outputs, padded, run
 from rf_engine import Engine, EngineError
 from saved_model_makers import with_word_pieces
 
-LENGTHS = (1, 13, 7, 40)
+LENGTHS = (1, 13, 7, 60)
+TRAINED_CASES = [case for case in CASES if case[0] in TRAINED]
 
 
 def rows_of(lengths=LENGTHS):
@@ -26,21 +27,32 @@ def rows_of(lengths=LENGTHS):
 
 
 def theirs_of(oracle, row):
+    ids = torch.tensor(row)[None].long()
+    if type(oracle).__name__.endswith("ForMultipleChoice"):
+        ids = ids[None]
     with torch.no_grad():
-        out = oracle(torch.tensor(row)[None].long())
+        out = oracle(ids)
+    if "start_logits" in out:
+        return torch.stack((out.start_logits[0], out.end_logits[0]), -1).numpy()
     return (out.logits if "logits" in out else out.last_hidden_state)[0].numpy()
 
 
+SHAPES = {"4 heads of 12": {}, "6 heads of 10": {"hidden_size": 60, "num_attention_heads": 6, "intermediate_size": 44}}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("family", "head"), CASES)
-def test_engine(family, head, tmp_path):
-    oracle = make_encoder(family, head, tmp_path)
+def test_engine(family, head, shape, tmp_path):
+    oracle = make_encoder(family, head, tmp_path, **SHAPES[shape])
     engine = Engine(tmp_path)
-    for row in rows_of():
-        ours = engine.hidden([row]) if head == "Model" else engine.logits([row])
-        assert_close(ours.reshape(theirs_of(oracle, row).shape), theirs_of(oracle, row))
+    rows = rows_of()
+    theirs = np.concatenate([theirs_of(oracle, row).ravel() for row in rows])
+    for batches in ([rows], [[row] for row in rows]):
+        ours = [engine.hidden(batch) if head == "Model" else engine.logits(batch) for batch in batches]
+        assert_close(np.concatenate([each.ravel() for each in ours]), theirs)
 
 
-@pytest.mark.parametrize(("family", "head"), CASES)
+@pytest.mark.parametrize(("family", "head"), TRAINED_CASES)
 def test_module_and_what_it_saves(family, head, tmp_path):
     oracle = make_encoder(family, head, tmp_path / "given")
     model = roformer_cpp.load_model(tmp_path / "given")
@@ -56,7 +68,7 @@ def test_module_and_what_it_saves(family, head, tmp_path):
     assert np.array_equal(theirs_of(again.eval(), row), theirs_of(oracle, row))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TRAINED)
 def test_gradients(family, tmp_path):
     """Of every tensor: the sorted numbers, since tensors have other names here."""
     oracle = make_encoder(family, "ForMaskedLM", tmp_path)
@@ -74,11 +86,25 @@ def test_gradients(family, tmp_path):
         assert_close(mine.numpy(), other.numpy())
 
 
-@pytest.mark.parametrize(("family", "head"), CASES)
-def test_onnx(family, head, tmp_path):
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in TRAINED])
+def test_what_the_engine_alone_computes(family, tmp_path):
+    make_encoder(family, "Model", tmp_path)
+    model_type = family.split()[0]
+    with pytest.raises((RuntimeError, ValueError), match=f"got {model_type}, which has no module for training"):
+        roformer_cpp.load_model(tmp_path)
+    if family not in EXPORTED:
+        with pytest.raises((RuntimeError, ValueError), match=f"got {model_type}, which has no graph"):
+            roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("opset", [17, 23])
+@pytest.mark.parametrize(("family", "head"), [case for case in CASES if case[0] in EXPORTED])
+def test_onnx(family, head, opset, tmp_path):
     oracle = make_encoder(family, head, tmp_path)
-    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
-    batch = padded(rows_of((5, 9)), [[0] * 5, [1] * 9])
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    batch = padded(rows_of((5, 9)), [[0] * 5, [1 if family in TRAINED else 0] * 9])
+    if head == "ForMultipleChoice":
+        batch = [each[None] for each in batch]
     theirs = oracle_outputs(oracle, *batch)
     ours = run(tmp_path / "model.onnx", *batch)
     assert ours.keys() >= theirs.keys()
@@ -96,7 +122,7 @@ def test_bare_names_and_bad_files(family, tmp_path):
     hidden = Engine(tmp_path, head="none").hidden([row])
     save_file({name.removeprefix(prefix): value for name, value in weights.items()}, path)
     assert np.array_equal(Engine(tmp_path, head="none").hidden([row]), hidden)
-    gone = next(name for name in weights if name.endswith("fc2.weight"))
+    gone = [name for name, value in weights.items() if value.ndim == 2][-3]
     save_file({name: value for name, value in weights.items() if name != gone}, path)
     with pytest.raises(EngineError, match=gone):
         Engine(tmp_path)
@@ -112,7 +138,7 @@ def test_bare_names_and_bad_files(family, tmp_path):
         ({"hidden_size": None}, "hidden_size must be given, got none"),
         ({"num_attention_heads": 5}, "48, is not a multiple|must be a multiple|must have the shape"),
         ({"hidden_act": "spiral"}, 'hidden_act must be .*, got "?spiral'),
-        ({"sliding_window": 8}, "sliding_window must be"),
+        ({"sliding_window": "wide"}, "sliding_window must be"),
         ({"architectures": [3]}, "architectures must be a list of class names"),
         ({"problem_type": "nope"}, "problem_type must be"),
         ({"id2label": None, "label2id": None, "num_labels": 1 << 40}, "num_labels must be"),
@@ -122,12 +148,15 @@ def test_bare_names_and_bad_files(family, tmp_path):
 )
 def test_bad_config(family, changes, message, tmp_path):
     make_encoder(family, "Model", tmp_path)
+    renamed = {"hidden_size": "dim", "num_attention_heads": "n_heads", "hidden_act": "activation"}
+    if family == "distilbert":
+        changes = {renamed.get(key, key): value for key, value in changes.items()}
     change_config(tmp_path, **changes)
     with pytest.raises(EngineError, match=message):
         Engine(tmp_path)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TRAINED)
 def test_fine_tuned_head(family, tmp_path):
     """A model without a head takes one; what is saved names its labels, and transformers opens it."""
     make_encoder(family, "ForMaskedLM", tmp_path / "given")
@@ -139,6 +168,98 @@ def test_fine_tuned_head(family, tmp_path):
     oracle = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").eval()
     row = rows_of()[-1]
     assert_close(Engine(tmp_path / "saved").logits([row]).reshape(-1), theirs_of(oracle, row).reshape(-1))
+
+
+def change_weights(folder, change):
+    path = folder / "model.safetensors"
+    save_file(dict(change(name, value) for name, value in load_file(path).items()), path)
+
+
+@pytest.mark.parametrize("family", ("roberta", "electra", "distilbert", "mpnet", "deberta-v2", "albert", "ernie"))
+def test_files_of_older_programs(family, tmp_path):
+    """Indices that were stored, and older names of norms."""
+    oracle = make_encoder(family, "ForSequenceClassification", tmp_path)
+    change_weights(
+        tmp_path,
+        lambda name, value: (
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"),
+            value,
+        ),
+    )
+    stored = load_file(tmp_path / "model.safetensors")
+    indices = {f"{oracle.base_model_prefix}.embeddings.position_ids": np.arange(64)[None]}
+    save_file(stored | indices, tmp_path / "model.safetensors")
+    row = rows_of()[-1]
+    assert_close(Engine(tmp_path).logits([row])[0], theirs_of(oracle, row))
+
+
+@pytest.mark.parametrize("family", ("roberta", "xlm-roberta", "mpnet", "distilbert", "electra"))
+def test_padding_inside(family, tmp_path):
+    """Tokens of the padding's id have a row of their own where transformers gives them one."""
+    oracle = make_encoder(family, "Model", tmp_path)
+    for pad in (0, 1, 3):
+        row = np.array([5, 7, pad, 9, pad, pad, 11, 4], np.int32)
+        theirs = oracle(torch.tensor(row)[None].long(), attention_mask=torch.ones(1, len(row)))
+        assert_close(Engine(tmp_path).hidden([row]), theirs.last_hidden_state[0].detach().numpy())
+
+
+@pytest.mark.parametrize(("family", "length"), (("roberta", 62), ("xlm-roberta", 60), ("mpnet", 158), ("electra", 64)))
+def test_longest(family, length, tmp_path):
+    """A token more than the table has rows is refused."""
+    oracle = make_encoder(family, "Model", tmp_path)
+    row = np.arange(length, dtype=np.int32) % 50 + 5
+    engine = Engine(tmp_path)
+    assert_close(engine.hidden([row]), theirs_of(oracle, row))
+    with pytest.raises(EngineError, match=f"positions must be below the {length} of the trained table"):
+        engine.hidden([np.resize(row, length + 1)])
+
+
+@pytest.mark.parametrize("buckets", (-1, 6, 32))
+@pytest.mark.parametrize("terms", (["c2p"], ["p2c"], "c2p|p2c", []))
+def test_distances(terms, buckets, tmp_path):
+    """DeBERTa's rows, beyond the farthest distance too."""
+    changes = {"pos_att_type": terms, "position_buckets": buckets, "max_relative_positions": 40}
+    oracle = make_encoder("deberta-v2", "Model", tmp_path, **changes, max_position_embeddings=200)
+    row = rows_of((150,))[0]
+    assert_close(Engine(tmp_path).hidden([row]), theirs_of(oracle, row))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings must be more than 2"),
+        ("roberta", {"position_embedding_type": "relative_key"}, "position_embedding_type must be"),
+        ("xlm-roberta", {"rope_theta": 100.0}, "rope_theta must be"),
+        ("distilbert", {"hidden_size": 40}, "dim and hidden_size must be equal, got 48 and 40"),
+        ("mpnet", {"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be at least 32, got 31"),
+        ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size must be absent or 0.*, got 3"),
+        ("deberta-v2", {"pooler_hidden_act": "spiral"}, "pooler_hidden_act must be .*, got .spiral"),
+        ("deberta-v2", {"pooler_hidden_size": 7}, "pooler_hidden_size must be hidden_size, 48, got 7"),
+        ("deberta-v2", {"max_relative_positions": 9}, "max_relative_positions must be more than 9"),
+        ("deberta-v2", {"position_buckets": 3}, "position_buckets must be even and at least 4, got 3"),
+        ("deberta-v2", {"embedding_size": 20}, "embedding_size must be"),
+        ("deberta-v2", {"attention_head_size": 20}, "attention_head_size must be"),
+        ("deberta", {"talking_head": True}, "talking_head must be false"),
+        ("deberta", {"pos_att_type": ["c2p", "p2p"]}, "pos_att_type must be of c2p and p2c"),
+        ("albert", {"num_hidden_groups": 2}, "num_hidden_groups must be"),
+        ("albert", {"inner_group_num": 2}, "inner_group_num must be"),
+        (
+            "electra",
+            {"architectures": ["ElectraForPreTraining"]},
+            "head that is computed, .* got ElectraForPreTraining",
+        ),
+        (
+            "electra",
+            {"architectures": ["ElectraForMultipleChoice"], "summary_type": "mean"},
+            "summary_type must be first",
+        ),
+    ],
+)
+def test_refused(family, changes, message, tmp_path):
+    make_encoder(family, "Model", tmp_path)
+    change_config(tmp_path, **changes)
+    with pytest.raises(EngineError, match=message):
+        Engine(tmp_path)
 
 
 ROTATIONS = {
@@ -172,7 +293,7 @@ ROTATIONS = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", TRAINED)
 @pytest.mark.parametrize("rotation", ROTATIONS)
 def test_rotations(family, rotation, tmp_path):
     """As transformers reads the file, in the engine, in a module and in ONNX."""

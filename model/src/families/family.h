@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -26,18 +29,32 @@ enum class Windows {
   kNone,      // the class has no windows
   kAll,       // all layers have sliding_window
   kSwitched,  // with use_sliding_window: those that layer_types names, or from max_window_layers on
+  kPattern,   // those that layer_types names, or all but every sliding_window_pattern-th
 };
+// The keys that say so.
+std::span<const std::string_view> window_keys(Windows windows);
 
 struct ModelFamily {
-  std::string_view model_type;  // of config.json
-  std::string_view gguf = "";   // general.architecture; "": no GGUF files
-  std::string_view classes;     // how transformers' class names begin
-  std::string_view prefix;      // of the encoder's tensors in a model with a head
+  std::string_view model_type;          // of config.json
+  std::string_view gguf = "";           // general.architecture; "": no GGUF files
+  std::string_view classes;             // how transformers' class names begin
+  std::string_view other_classes = "";  // all but the language model's, where they begin otherwise
+  std::string_view prefix;              // of the encoder's tensors in a model with a head
+  std::string_view old_prefix = "";     // the same in other files; "": none
+  bool berts_names = false;             // modules without a row are named as in BERT
   std::span<const ModuleName> modules;
-  Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings and heads
+  Family heads = Family::kDecoder;  // kBert: an encoder with BERT's embeddings
   BlockSpec block = {};
+  HeadSpec layers_of_heads = {};
+  bool has_module = false;  // for training
+  bool has_graph = false;   // of ONNX
+  bool token_types = true;  // type_vocab_size counts
+  bool rotates = true;      // else positions are as follows
+  PositionSpec positions = {};
   Activation activation = Activation::kSilu;
-  bool any_activation = false;  // hidden_act may name another
+  bool any_activation = false;  // activation_key may name another
+  std::string_view activation_key = "hidden_act";
+  std::optional<RotaryLayout> layout = {};  // where the table of the report does not have the model type
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   Windows windows = Windows::kNone;
@@ -45,14 +62,36 @@ struct ModelFamily {
   // the report has max_position_embeddings.
   std::string_view defaults = "{}";
   std::vector<std::string_view> keys = {};  // that the class reads besides those of all families
+  std::vector<std::pair<std::string_view, std::string_view>> renamed_keys = {};  // the family's, and the usual one
+  std::vector<std::string_view> off_keys = {};  // which must be absent, null, false or 0
+  // Rewrites the keys of the authors' own class to those of transformers.
+  void (*rewrite)(nlohmann::json& object, const std::string& where) = nullptr;
   // Reads these keys.
   void (*read)(const Keys& keys, ModelConfig& config) = nullptr;
 };
 
 std::span<const ModelFamily> model_families();
 
+// Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
+void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
+
+// Of causal models: one matrix after the hidden states.
+inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothing,
+                                           .choice = HeadSpec::Before::kNothing,
+                                           .bare_pooler = false,
+                                           .last_bias = false,
+                                           .transform = HeadSpec::Transform::kNone,
+                                           .vocabulary_bias = HeadSpec::VocabularyBias::kNone};
+
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();
 std::span<const ModuleName> llama_modules();
+// Fills config.layers from layer_types; where that is absent, slides(i) tells whether layer i has a window. The second
+// rotation is that of layers with windows.
+void read_layer_types(const Keys& keys, int64_t window, const std::function<bool(int64_t)>& slides,
+                      ModelConfig& config);
+// Heads of RoBERTa, and their modules.
+HeadSpec roberta_heads();
+std::span<const ModuleName> roberta_modules();
 
 }  // namespace rf

@@ -18,6 +18,7 @@ constexpr ModuleName kNeoxModules[] = {
     {"encoder.final_norm", "final_layer_norm", "output_norm"},
     {"lm_head", "embed_out", "output"},
     {"lm_head", "lm_head", "output"},
+    {"classifier", "score", ""},
 };
 
 }  // namespace
@@ -29,6 +30,7 @@ ModelFamily gpt_neox() {
           .prefix = "gpt_neox.",
           .modules = kNeoxModules,
           .block = {.pre_norm = true, .parallel = true, .fused_qkv = BlockSpec::Fused::kHeads},
+          .layers_of_heads = kDecoderHeads,
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",

@@ -31,6 +31,7 @@ std::span<const ModuleName> llama_modules() {
       {"encoder.layer.{}.output.dense", "layers.{}.mlp.down_proj", "blk.{}.ffn_down"},
       {"encoder.final_norm", "norm", "output_norm"},
       {"lm_head", "lm_head", "output"},
+      {"classifier", "score", ""},
   };
   return kModules;
 }
@@ -42,6 +43,7 @@ ModelFamily llama() {
           .prefix = "model.",
           .modules = llama_modules(),
           .block = llama_block(),
+          .layers_of_heads = kDecoderHeads,
           .defaults = R"({"eos_token_id": 2})",
           .keys = {"attention_bias", "mlp_bias"},
           .read = [](const Keys& keys, ModelConfig& config) {

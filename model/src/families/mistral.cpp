@@ -9,6 +9,7 @@ ModelFamily mistral() {
           .prefix = "model.",
           .modules = llama_modules(),
           .block = llama_block(),
+          .layers_of_heads = kDecoderHeads,
           .windows = Windows::kAll,
           .defaults = R"({"eos_token_id": 2, "num_key_value_heads": 8, "sliding_window": 4096})"};
 }

@@ -1,6 +1,8 @@
 // Nomic BERT (Nussbaum et al. 2024, arXiv 2402.01613): BERT's embeddings and heads around layers with rotation, a gated
 // feed-forward network and no biases.
+#include "../rotary_report/parts.h"
 #include "family.h"
+#include "rf/io/error.h"
 
 namespace rf {
 
@@ -21,12 +23,26 @@ constexpr ModuleName kNomicModules[] = {
     {"cls.predictions.transform.LayerNorm", "cls.predictions.transform.layer_norm", ""},
 };
 
+// The authors' own class: "swiglu" is silu of the gate, and rotary_scaling_factor that of "dynamic" past
+// max_trained_positions.
+void rewrite_authors(nlohmann::json& object, const std::string& where) {
+  if (given(object, "n_embd") == nullptr) return;
+  if (object.value("hidden_act", nlohmann::json()) != "swiglu")
+    fail(where, "activation_function must be swiglu, got {}", shown(object.value("hidden_act", nlohmann::json())));
+  object["hidden_act"] = "silu";
+  const nlohmann::json factor = object.value("rotary_scaling_factor", nlohmann::json());
+  if (factor.is_null()) return;
+  object["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", factor}};
+  object["max_position_embeddings"] = object.value("max_trained_positions", nlohmann::json(2048));
+}
+
 }  // namespace
 
 ModelFamily nomic_bert() {
   return {.model_type = "nomic_bert",
           .classes = "NomicBert",
           .prefix = "nomic_bert.",
+          .old_prefix = "bert.",
           .modules = kNomicModules,
           .heads = Family::kBert,
           .block = {.gated = true,
@@ -34,11 +50,25 @@ ModelFamily nomic_bert() {
                     .output_bias = false,
                     .mlp_bias = false,
                     .fused_qkv = BlockSpec::Fused::kParts},
+          .layers_of_heads = {.bare_pooler = false},
+          .has_module = true,
+          .has_graph = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0})",
-          .keys = {"head_dim", "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range",
-                   "pad_token_id", "classifier_dropout", "problem_type", "id2label", "label2id", "num_labels"}};
+          .keys = {"head_dim", "auto_map", "rotary_emb_base", "rotary_scaling_factor", "max_trained_positions",
+                   "use_xentropy", "pad_vocab_size_multiple", "dense_seq_output"},
+          .renamed_keys = {{"n_embd", "hidden_size"},
+                           {"n_layer", "num_hidden_layers"},
+                           {"n_head", "num_attention_heads"},
+                           {"n_inner", "intermediate_size"},
+                           {"n_positions", "max_position_embeddings"},
+                           {"layer_norm_epsilon", "layer_norm_eps"},
+                           {"activation_function", "hidden_act"},
+                           {"rotary_emb_base", "rope_theta"}},
+          .off_keys = {"prenorm", "parallel_block", "parallel_block_tied_norm", "use_rms_norm", "qkv_proj_bias",
+                       "mlp_fc1_bias", "mlp_fc2_bias", "reorder_and_upcast_attn"},
+          .rewrite = rewrite_authors};
 }
 
 }  // namespace rf

@@ -12,6 +12,7 @@ ModelFamily qwen2() {
           .prefix = "model.",
           .modules = llama_modules(),
           .block = block,
+          .layers_of_heads = kDecoderHeads,
           .windows = Windows::kSwitched,
           .defaults = R"({"num_key_value_heads": 32, "sliding_window": 4096})",
           .keys = {"attention_bias"}};

@@ -133,6 +133,7 @@ constexpr RotaryFamily kFamilies[] = {
     {.model_type = "smollm3", .length = 32768, .base = 2e6, .unrotated = UnrotatedLayers::kListed},
     {.model_type = "stablelm", .length = 4096, .size = kPart, .part = 0.25},
     {.model_type = "starcoder2", .length = 4096},
+    {.model_type = "ultrabert", .length = 32768, .base = 2560e3, .layers = LayerTypes::kTwo, .local_base = 1e4},
     {.model_type = "vaultgemma", .length = 8192, .head_dim = 256},
 };
 

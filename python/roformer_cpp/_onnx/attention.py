@@ -25,7 +25,7 @@ class Attention(Rotations):
         self.scale = head_dim**-0.5 if position.scale is None else position.scale
         self._attention_mask = attention_mask
 
-    def prepare(self, *, causal: bool) -> None:
+    def prepare(self, layers: int, *, causal: bool) -> None:
         graph = self.graph
         rows, columns = graph.unsqueeze(self.positions, 1), graph.unsqueeze(self.positions, 0)
         self.distances = graph.op("Sub", rows, columns)
@@ -33,31 +33,38 @@ class Attention(Rotations):
         if causal:
             earlier = graph.op("GreaterOrEqual", self.distances, graph.integer(0))
             allowed = graph.op("And", allowed, graph.unsqueeze(earlier, 0, 1))
-        numbers = graph.cast(allowed, TensorProto.FLOAT)
-        self.has_key = graph.reduce("ReduceMax", numbers, KEYS, keep=True)
-        self.mask = graph.op("Where", allowed, graph.number(0.0), graph.number(-LARGEST_FLOAT))
         one, batch, length = graph.ints(1), *(graph.unsqueeze(x, 0) for x in (self.batch, self.length))
-        self.full_mask = graph.op("Expand", self.mask, graph.op("Concat", one, one, length, one, axis=0))
+        rows_of_all = graph.op("Concat", one, one, length, one, axis=0)
+        self._masks: dict[int, tuple[str, str, str]] = {}  # by window
+        for window in sorted({self.position.window_of(number) for number in range(layers)}):
+            inside = allowed
+            if window > 0:
+                near = graph.op("LessOrEqual", graph.op("Abs", self.distances), graph.integer(window))
+                inside = graph.op("And", allowed, graph.unsqueeze(near, 0, 1))
+            has_key = graph.reduce("ReduceMax", graph.cast(inside, TensorProto.FLOAT), KEYS, keep=True)
+            mask = graph.op("Where", inside, graph.number(0.0), graph.number(-LARGEST_FLOAT))
+            self._masks[window] = has_key, mask, graph.op("Expand", mask, rows_of_all)
         self.pair_shape = graph.op("Concat", batch, graph.ints(self.heads), length, length, axis=0)
 
     def layer(self, number: int, q: str, k: str, v: str) -> str:
         """q, k, v and the result: [B, H, T, D]"""
-        graph, terms, rotation = self.graph, self.position.terms[number], self.position.rotation
+        graph, terms, rotation = self.graph, self.position.terms[number], self.position.rotation_of(number)
+        has_key, mask, full_mask = self._masks[self.position.window_of(number)]
         extra = self._added(terms, q, k)
         if rotation is not None:
             rotate = self.rotate if graph.opset >= 23 else self.rotate_composed
-            q, k = rotate("query", q, self.head_dim), rotate("key", k, self.head_dim)
-            v = rotate("key", v, self.head_dim) if rotation.values else v
+            q, k = rotate(rotation, "query", q, self.head_dim), rotate(rotation, "key", k, self.head_dim)
+            v = rotate(rotation, "key", v, self.head_dim) if rotation.values else v
         if bias := terms.get("content_bias"):
             q = graph.op("Add", q, self._of_heads(bias))
         if graph.opset >= 23 and "value_table" not in terms and "gate" not in terms:
-            mask = self.full_mask if extra is None else graph.op("Add", self.full_mask, extra)
-            out = graph.op("Attention", q, k, v, mask, scale=float(self.scale))
+            added = full_mask if extra is None else graph.op("Add", full_mask, extra)
+            out = graph.op("Attention", q, k, v, added, scale=float(self.scale))
         else:
-            out = self._composed(terms, q, k, v, extra)
-        return graph.op("Mul", out, self.has_key)
+            out = self._composed(terms, q, k, v, extra, mask)
+        return graph.op("Mul", out, has_key)
 
-    def _composed(self, terms: dict[str, Term], q: str, k: str, v: str, extra: str | None) -> str:
+    def _composed(self, terms: dict[str, Term], q: str, k: str, v: str, extra: str | None, mask: str) -> str:
         graph = self.graph
         scores = graph.op("MatMul", q, graph.op("Transpose", k, perm=[0, 1, 3, 2]))
         if gate := terms.get("gate"):
@@ -65,7 +72,7 @@ class Attention(Rotations):
         scores = graph.op("Mul", scores, graph.number(self.scale))
         if extra is not None:
             scores = graph.op("Add", scores, extra)
-        weights = graph.op("Softmax", graph.op("Add", scores, self.mask), axis=-1)
+        weights = graph.op("Softmax", graph.op("Add", scores, mask), axis=-1)
         out = graph.op("MatMul", weights, v)
         if table := terms.get("value_table"):
             out = graph.op("Add", out, self._of_values(table, weights))

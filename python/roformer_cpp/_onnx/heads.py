@@ -12,7 +12,7 @@ from onnx import TensorProto
 from .encoder import Encoder
 from .graph import LARGEST_FLOAT, Graph
 
-LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "LMHeadModel")
+LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "LMHeadModel", "LMHead")
 MULTIPLE_CHOICE = "ForMultipleChoice"
 HEADS = (
     *LANGUAGE_MODELS,
@@ -40,30 +40,45 @@ def add_hidden(graph: Graph, encoder: Encoder, hidden: str) -> None:
 
 
 def add_logits(graph: Graph, encoder: Encoder, hidden: str, head: str) -> None:
-    config, files = encoder.config, encoder.files
+    config = encoder.config
     with graph.scope("head"):
         if head in LANGUAGE_MODELS:
             graph.output("logits", _vocabulary(graph, encoder, hidden), ["batch", "tokens", config["vocab_size"]])
         elif head == "ForSequenceClassification":
-            read = _first_token(graph, hidden)
-            if config.get("classifier_pooling", "cls") == "mean":
-                read = _pool(graph, encoder, hidden, encoder.attention_mask, "mean")
-            if files.family == "bert":
-                logits = encoder.linear(_pooled(encoder, read), "classifier")
-            else:
-                first = encoder.linear(read, "classifier.dense")
-                logits = encoder.linear(graph.activation(first, config["hidden_act"]), "classifier.out_proj")
+            late = config["classifier_pooling"] == "late"
+            logits = _classified(encoder, hidden if late else _read(encoder, hidden), "sequence")
+            if late:
+                logits = _pool(graph, encoder, logits, encoder.attention_mask, "mean")
             graph.output("logits", logits, ["batch", config["num_labels"]])
         elif head == MULTIPLE_CHOICE:
-            scores = encoder.linear(_summary(encoder, hidden), "classifier")  # [B * choices, 1]
+            scores = _classified(encoder, _summary(encoder, hidden), "choice")  # [B * choices, 1]
             places = graph.slice(graph.op("Shape", encoder.inputs[0]), 0, 0, 2)
             graph.output("logits", graph.op("Reshape", scores, places), ["batch", "choices"])
         elif head == "ForTokenClassification":
-            graph.output("logits", encoder.linear(hidden, "classifier"), ["batch", "tokens", config["num_labels"]])
+            graph.output("logits", _classified(encoder, hidden, "token"), ["batch", "tokens", config["num_labels"]])
         else:
-            both = encoder.linear(hidden, "qa_outputs")
+            both = _classified(encoder, hidden, "answer", "qa_outputs")
             for i, name in enumerate(("start_logits", "end_logits")):
                 graph.output(name, graph.op("Gather", both, graph.integer(i), axis=2), ["batch", "tokens"])
+
+
+def _classified(encoder: Encoder, x: str, head: str, last: str | None = None) -> str:
+    """What is before the last layer, and the last layer."""
+    spec, before = encoder.files.heads, encoder.files.heads[head]
+    if before == "pooler":
+        x = _pooled(encoder, x)
+    elif before == "dense":
+        x = encoder.graph.activation(encoder.linear(x, "classifier.dense"), spec["activation"])
+        if encoder.files.has("classifier.norm.weight"):
+            x = encoder.norm(x, "classifier.norm")
+    return encoder.linear(x, last or ("classifier.out_proj" if before == "dense" else "classifier"))
+
+
+def _read(encoder: Encoder, hidden: str) -> str:
+    """The vector of a sequence that classification reads."""
+    if encoder.config["classifier_pooling"] == "mean":
+        return _pool(encoder.graph, encoder, hidden, encoder.attention_mask, "mean")
+    return _first_token(encoder.graph, hidden)
 
 
 def _first_token(graph: Graph, hidden: str) -> str:
@@ -79,21 +94,25 @@ def _pooled(encoder: Encoder, read: str) -> str:
 
 
 def _summary(encoder: Encoder, hidden: str) -> str:
-    """What multiple choice reads: the pooler's output, or the last token, padding or not, as transformers does."""
-    if encoder.files.family == "bert":
-        return _pooler(encoder, hidden)
+    """The token that multiple choice reads: with a layer of its own, as classification; else the last one, padding or
+    not, as transformers does."""
+    if encoder.files.heads["choice"]:
+        return _read(encoder, hidden)
     if encoder.config.get("summary_type", "last") == "first":
         return _first_token(encoder.graph, hidden)
     return encoder.graph.op("Gather", hidden, encoder.graph.integer(-1), axis=1)
 
 
 def _vocabulary(graph: Graph, encoder: Encoder, hidden: str) -> str:
-    if encoder.files.family == "roformer_v2":
-        wide = encoder.files.has("cls.predictions.transform.dense.weight")
-        x = encoder.linear(hidden, "cls.predictions.transform.dense") if wide else hidden
-    else:
-        x = graph.activation(encoder.linear(hidden, "cls.predictions.transform.dense"), encoder.config["hidden_act"])
+    spec = encoder.files.heads
+    transform, activation = spec["transform"], spec["transform_activation"]
+    x = hidden if transform == "none" else encoder.linear(hidden, "cls.predictions.transform.dense")
+    if transform in ("full", "two_dense"):
+        x = graph.activation(x, activation)
+    if transform == "full":
         x = encoder.norm(x, "cls.predictions.transform.LayerNorm")
+    elif transform == "two_dense":
+        x = graph.activation(encoder.linear(x, "cls.predictions.transform.second"), activation)
     decoder = "cls.predictions.decoder"
     if encoder.files.has(f"{decoder}.weight"):
         logits = graph.linear(x, decoder, encoder.files.weight(f"{decoder}.weight"), None)

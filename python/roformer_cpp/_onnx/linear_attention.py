@@ -45,7 +45,8 @@ class LinearAttention(Rotations):
 
     def _rotate(self, side: str, x: str, width: int) -> str:
         by_operator = self.graph.opset >= 23 and width % 2 == 0
-        return self.rotate(side, x, width) if by_operator else self.rotate_composed(side, x, width)
+        rotate = self.rotate if by_operator else self.rotate_composed
+        return rotate(self.position.rotation, side, x, width)
 
     def _projection(self, number: int) -> tuple[str | None, int]:
         """The random vectors of a layer, [D, F], and F."""

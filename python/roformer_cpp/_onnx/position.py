@@ -34,6 +34,7 @@ class Rotation:
     query: tuple[np.ndarray, np.ndarray]
     key: tuple[np.ndarray, np.ndarray]
     values: bool
+    name: str = "rotation"  # of its rows in the graph
 
     @property
     def is_one(self) -> bool:
@@ -51,6 +52,18 @@ class Position:
     rotation: Rotation | None = None
     scale: float | None = None
     terms: list[dict[str, Term]] = field(default_factory=list)  # of each layer
+    rotations: list[Rotation] = field(default_factory=list)  # where layers differ
+    layers: list[dict[str, int]] = field(default_factory=list)  # the window and the rotation of each layer
+
+    def rotation_of(self, layer: int) -> Rotation | None:
+        if not self.layers:
+            return self.rotation
+        number = self.layers[layer]["rotation"]
+        return self.rotations[number] if number >= 0 else None
+
+    def window_of(self, layer: int) -> int:
+        """0: all tokens."""
+        return self.layers[layer]["window"] if self.layers else 0
 
 
 def read_position(where: str, files: ModelFiles, length: int | None) -> Position:
@@ -82,6 +95,7 @@ class _Reader:
 
     def read(self) -> Position:
         position = Position(self.tokens, scale=self.scale, word_scale=self.files.word_scale)
+        position.layers = self.files.blocks["layers"]
         nezha = None
         for i, encoding in enumerate(self.files.encodings):
             kind = encoding["kind"]
@@ -91,6 +105,8 @@ class _Reader:
                 position.inputs.append(self.files.native.sinusoids(i, self.tokens))
             elif kind == "rotary":
                 position.rotation = self._rotation(i, encoding)
+                position.rotation.name = f"rotation.{i}" if self.files.blocks["layers"] else "rotation"
+                position.rotations.append(position.rotation)
             elif kind == "nezha" and self.stored_terms is None:  # which have its table
                 nezha = self.files.native.nezha_table(i)[None], encoding["clip"]
         if nezha is not None:

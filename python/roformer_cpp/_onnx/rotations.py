@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .graph import Graph
-from .position import Position
+from .position import Position, Rotation
 
 
 class Rotations:
@@ -33,18 +33,18 @@ class Rotations:
             self._shared[key] = compute()
         return self._shared[key]
 
-    def rotate(self, side: str, x: str, dim: int) -> str:
+    def rotate(self, rotation: Rotation, side: str, x: str, dim: int) -> str:
         """x [B, H, T, dim] of queries or keys, by the operator."""
-        cos, sin, width = self._cosines_and_sines(side)
+        cos, sin, width = self._cosines_and_sines(rotation, side)
         partial = width if width < dim else 0
         caches = self._of_batch(cos), self._of_batch(sin)
-        interleaved = int(self.position.rotation.interleaved)
+        interleaved = int(rotation.interleaved)
         return self.graph.op("RotaryEmbedding", x, *caches, interleaved=interleaved, rotary_embedding_dim=partial)
 
-    def rotate_composed(self, side: str, x: str, dim: int) -> str:
+    def rotate_composed(self, rotation: Rotation, side: str, x: str, dim: int) -> str:
         """The same by products."""
-        graph, interleaved = self.graph, self.position.rotation.interleaved
-        cos, sin, width = self._cosines_and_sines(side)
+        graph, interleaved = self.graph, rotation.interleaved
+        cos, sin, width = self._cosines_and_sines(rotation, side)
         if interleaved:
             a, b = graph.slice(x, 3, 0, width, 2), graph.slice(x, 3, 1, width, 2)
         else:
@@ -60,12 +60,13 @@ class Rotations:
             parts.append(graph.slice(x, 3, width, dim))
         return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=3)
 
-    def _cosines_and_sines(self, side: str) -> tuple[str, str, int]:
+    def _cosines_and_sines(self, rotation: Rotation, side: str) -> tuple[str, str, int]:
         """The rows of the tokens' positions, [T, pairs], and the number of elements that they rotate."""
-        rotation = self.position.rotation
         name = "query" if rotation.is_one else side
         rows = rotation.query if name == "query" else rotation.key
-        cos, sin = (self._rows(f"rotation.{name}.{part}", row) for part, row in zip(("cos", "sin"), rows, strict=True))
+        cos, sin = (
+            self._rows(f"{rotation.name}.{name}.{part}", row) for part, row in zip(("cos", "sin"), rows, strict=True)
+        )
         return cos, sin, 2 * rows[0].shape[1]
 
     def _of_batch(self, rows: str) -> str:

@@ -53,7 +53,7 @@ struct ModelOptions {
 struct Tokens {
   std::span<const int32_t> ids;
   std::span<const int64_t> offsets;      // [sequences + 1], from 0 to ids.size(); no sequence is empty
-  std::span<const int32_t> types{};      // [ids.size()], or empty: all 0
+  std::span<const int32_t> types{};      // [ids.size()], or empty: all 0; decoders ignore them
   std::span<const uint8_t> attend{};     // [ids.size()], 0: masked for all tokens; empty: all 1
   std::span<const int64_t> positions{};  // [ids.size()], or empty: 0, 1, .. in each sequence
   std::span<const uint8_t> pooled{};     // [ids.size()], 0: left out of poolings; empty: as `attend`

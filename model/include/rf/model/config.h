@@ -76,11 +76,14 @@ struct BlockSpec {
   bool first_attention_norm = true;  // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
   double attention_scale = 0;        // of scores; 0: 1 / sqrt(head_dim())
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
+  bool up_bias = true;  // with mlp_bias: gate and up have biases too, not down alone (GTE)
+  bool query_value_bias = false;  // biases of queries and of values, two tensors, where qkv_bias is false (DeBERTa)
   // Queries, keys and values are one matrix in the file: all queries, all keys, all values; or the query, key and value
   // of a head, head by head.
   enum class Fused { kNone, kParts, kHeads } fused_qkv = Fused::kNone;
   // Gate and up are one matrix in the file, in this order.
   enum class FusedGate { kNone, kGateUp, kUpGate } fused_gate = FusedGate::kNone;
+  bool shared = false;  // all layers have the weights of the first
   bool operator==(const BlockSpec&) const = default;
 };
 BlockSpec block_of(Family family);
@@ -92,17 +95,45 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-// The layers between hidden states and the last layer of a head.
+// What is between the hidden states and the last layer of each head; the default is BERT's.
 struct HeadSpec {
-  // Sequence classification and multiple choice: nothing; the pooler, `pooler.dense`; `classifier.dense` and
-  // `classifier.out_proj`.
-  enum class Classifier { kDirect, kPooler, kDense } classifier = Classifier::kPooler;
-  Activation classifier_activation = Activation::kTanh;
-  bool classifier_dense_bias = true, classifier_norm = false, classifier_bias = true;
-  // Language models: dense, activation and norm before the vocabulary, and a bias over it; or nothing.
-  bool lm_transform = true, lm_bias = true;
-  bool lm_dense_bias = true;
+  enum class Before {
+    kNothing,
+    kPooler,  // tanh(pooler.dense(first token))
+    kDense,   // classifier.norm(activation(classifier.dense(x))); the last layer is classifier.out_proj
+  };
+  Before sequence = Before::kPooler, choice = Before::kPooler, token = Before::kNothing, answer = Before::kNothing;
+  bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
+  std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
+  bool dense_bias = true, dense_norm = false, last_bias = true;
+  // Language models: nothing before the vocabulary; a dense layer; a dense layer, an activation and a norm; two dense
+  // layers, the first of `transform_width` columns, and an activation after each.
+  enum class Transform { kNone, kProjection, kFull, kTwoDense } transform = Transform::kFull;
+  int64_t transform_width = 0;
+  bool transform_bias = true;
+  std::optional<Activation> transform_activation = {};  // absent: hidden_act
+  // The bias over the vocabulary: none; cls.predictions.bias, which a tied decoder shares; the decoder's alone.
+  enum class VocabularyBias { kNone, kShared, kOfDecoder } vocabulary_bias = VocabularyBias::kShared;
+  bool pretraining_predicts = true;  // ..ForPreTraining is a masked language model, besides
   bool operator==(const HeadSpec&) const = default;
+};
+
+// Positions of an encoder of another library without rotation.
+struct PositionSpec {
+  bool learned = false;     // a trained vector for each position is added to the embeddings
+  int64_t first_row = 0;    // of that table, which position 0 reads
+  int64_t padding_id = -1;  // tokens of this id read the row of this number, and do not count; -1: all count
+  enum class Relative {
+    kNone,
+    kBuckets,       // T5's bias by bucket of the distance, of each head, for all layers (arXiv 1910.10683)
+    kDisentangled,  // DeBERTa's rows by distance for queries and keys (arXiv 2006.03654)
+  } relative = Relative::kNone;
+  int64_t rows = 0;                       // of the trained table
+  int64_t buckets = 0, max_distance = 0;  // kDisentangled; buckets 0: a row for each distance
+  bool content_to_position = false, position_to_content = false;
+  bool shared_projections = false;  // rows are projected as queries and keys are
+  bool relative_norm = false;       // rows are normed before
+  bool operator==(const PositionSpec&) const = default;
 };
 
 // "training_positions": how positions are drawn in training, so that a model sees positions of longer texts. Outside
@@ -188,10 +219,11 @@ struct ModelConfig {
   std::optional<DecoderSide> decoder;  // of an encoder-decoder, whose encoder the other members describe
   bool tie_word_embeddings = true;
   int64_t num_labels = 2;
-  std::map<int64_t, std::string> id2label;   // empty: LABEL_0, LABEL_1, ...
-  std::string problem_type;                  // "", regression, single_label_classification, multi_label_classification
-  std::string summary_type = "last";         // multiple choice: last or first
-  std::string classifier_pooling = "cls";    // sequence classification reads the first token, or the mean: "mean"
+  std::map<int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...
+  std::string problem_type;                 // "", regression, single_label_classification, multi_label_classification
+  std::string summary_type = "last";        // multiple choice: last or first
+  // Sequence classification reads the first token; "mean": the mean; "last", of other libraries alone: the last token.
+  std::string classifier_pooling = "cls";
   std::string classifier_activation;         // "" (hidden_act), or hidden_act's name: transformers supports only this
   std::optional<double> classifier_dropout;  // absent: hidden_dropout_prob
   std::vector<std::string> architectures;
@@ -203,6 +235,8 @@ struct ModelConfig {
   std::optional<RotarySettings> rotation;  // of a decoder, in place of position_encodings
   std::vector<RotarySettings> rotations;   // where layers differ, in place of the two
   std::vector<LayerSpec> layers;           // one for each layer; empty: all have rotation 0 and no window
+  PositionSpec positions;                  // in place of the rotations
+  int64_t task_vocab_size = 0;             // rows of a table, whose first is added to all embeddings; 0: none
   HeadSpec heads;
   std::vector<int32_t> stop_ids;      // tokens that end a text
   std::vector<std::string> problems;  // contradictions between files, one sentence each

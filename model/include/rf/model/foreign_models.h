@@ -1,7 +1,7 @@
 // Decoders of other libraries that rotate queries and keys: their configuration, from config.json of a Hugging Face
 // directory or the keys of a GGUF file; load_config() reads their encoders. model/src/families has a file for each
-// family; rotary_report.h describes the rotation, with every scaling. Mixtures of experts, windows shorter than the
-// training length, quantised weights of Hugging Face and other model types are refused by name.
+// family; rotary_report.h describes the rotation, with every scaling. Mixtures of experts, quantised weights of
+// Hugging Face and other model types are refused by name.
 #pragma once
 
 #include <optional>
@@ -22,6 +22,13 @@ bool is_foreign_decoder(const std::string& path);
 ModelConfig read_decoder_config(const std::string& model_dir);
 // Reads the configuration of a GGUF file.
 ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& file);
+
+// load_config(), or the configuration of a decoder.
+ModelConfig load_any_config(const std::string& path);
+
+// Throws Error for a model of another library without a module for training, or an ONNX graph.
+void check_has_module(const ModelConfig& config);
+void check_has_graph(const ModelConfig& config);
 
 // The name of a tensor of weight_specs() in a GGUF file; "" if such files do not have it.
 std::string gguf_name(const ModelConfig& config, const std::string& name);

@@ -42,6 +42,12 @@ struct WeightSpec {
 // stored, and transformers uses only the latter.
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
 
+// The heads of the model, and what is before the last layer of one of them.
+HeadSpec head_spec(const ModelConfig& config);
+HeadSpec::Before before_last(const ModelConfig& config, Head head);
+// The last layer of a classification, classifier or classifier.out_proj, or of answers, qa_outputs; "" for other heads.
+std::string last_layer(const ModelConfig& config, Head head);
+
 // Whether the list includes pooler.dense, the vector of the first token.
 bool has_pooler(const ModelConfig& config, Head head);
 // Whether the list includes encoder.embed_positions.weight: for roformer and roformer_v2.
@@ -70,6 +76,12 @@ inline constexpr const char* kPairLayer = "cls.seq_relationship";
 
 // A bert's trained position table, without the prefix.
 inline constexpr const char* kLearnedPositions = "embeddings.position_embeddings.weight";
+bool has_learned_positions(const ModelConfig& config);
+// Trained rows by distance (PositionSpec), and their norm.
+inline constexpr const char* kTaskTypes = "embeddings.task_type_embeddings.weight";
+inline constexpr const char* kRelativeBias = "encoder.relative_attention_bias.weight";
+inline constexpr const char* kRelativeRows = "encoder.rel_embeddings.weight";
+inline constexpr const char* kRelativeNorm = "encoder.LayerNorm";
 
 // The name of a listed tensor in files of the model, and the listed name of a tensor in a file. They differ for
 // models of other libraries alone (model/src/families); both return other names as they are.

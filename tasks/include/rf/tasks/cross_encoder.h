@@ -50,10 +50,12 @@ class CrossEncoder {
 
   const CrossEncoderInfo& info() const;
   // [pairs.size(), labels], after the activation (default: the model's). Throws Error for logits that are not finite.
-  // place(i): the source of pair i in such a message, as "a.txt line 3"; default: its number.
+  // place(i): the source of pair i in such a message, as "a.txt line 3"; default: its number. prompt: default:
+  // info().prompt.
   std::vector<float> scores(std::span<const text::TextPair> pairs,
                             std::optional<ScoreActivation> activation = std::nullopt,
-                            const std::function<std::string(int64_t)>& place = {}) const;
+                            const std::function<std::string(int64_t)>& place = {},
+                            const std::optional<std::string>& prompt = std::nullopt) const;
 
  private:
   struct Impl;

@@ -1,0 +1,113 @@
+// Terms by distance of encoders of other libraries, made of their weights once: MPNet's bias by bucket (Raffel et al.
+// 2019, arXiv 1910.10683, section 2.1) and DeBERTa's rows for queries and keys (He et al. 2020, arXiv 2006.03654, Eq.
+// 4; buckets of 2111.09543). A distance is query minus key. Buckets are computed in float32, as transformers does.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "position.h"
+
+namespace rf::engine {
+
+namespace {
+
+using Index = std::function<int64_t(int64_t distance)>;  // a row
+
+// Half of the 32 buckets for each direction, the first 8 of one distance each, the last from 128 on.
+int64_t t5_bucket(int64_t distance) {
+  constexpr int64_t kSide = 16, kExact = 8, kFarthest = 128;
+  const int64_t side = distance < 0 ? kSide : 0, far = std::abs(distance);
+  if (far < kExact) return side + far;
+  const float share = std::log(static_cast<float>(far) / kExact) / std::log(static_cast<float>(kFarthest / kExact));
+  return side + std::min(kSide - 1, kExact + static_cast<int64_t>(share * (kSide - kExact)));
+}
+
+// A distance, logarithmic beyond half of the buckets; `buckets` 0: as it is.
+int64_t deberta_bucket(int64_t distance, int64_t buckets, int64_t farthest) {
+  const int64_t mid = buckets / 2, far = std::abs(distance);
+  if (buckets == 0 || far <= mid) return distance;
+  const auto divisor = static_cast<float>(mid), most = static_cast<float>(mid - 1);
+  const float reach = std::log(static_cast<float>(static_cast<double>(farthest - 1) / static_cast<double>(mid)));
+  const float share = std::ceil(std::log(static_cast<float>(far) / divisor) / reach * most);
+  const auto bucket = static_cast<int64_t>(share) + mid;
+  return distance < 0 ? -bucket : bucket;
+}
+
+// Tables of distances lo .. hi; further distances have the rows of the ends.
+struct RelativeTerms {
+  std::vector<std::vector<float>> rows;
+  PositionTerms terms;
+  int64_t lo = 0, hi = 0;
+
+  // [heads, hi - lo + 1, width]; row r of head h is source[r * stride_r + h * stride_h ..].
+  PositionTerms::Term table(const std::vector<float>& source, int64_t heads, int64_t width, int64_t stride_r,
+                            int64_t stride_h, const Index& index) {
+    const int64_t count = hi - lo + 1;
+    std::vector<float>& to = rows.emplace_back(static_cast<size_t>(heads * count * width));
+    for (int64_t h = 0; h < heads; ++h) {
+      for (int64_t d = lo; d <= hi; ++d) {
+        const auto from = source.begin() + index(d) * stride_r + h * stride_h;
+        std::copy_n(from, width, to.begin() + (h * count + d - lo) * width);
+      }
+    }
+    return {.shape = {heads, count, width}, .values = to, .lo = lo, .hi = hi};
+  }
+};
+
+std::shared_ptr<RelativeTerms> bucket_bias(const ModelConfig& config, const Weights& weights,
+                                           const std::string& prefix) {
+  constexpr int64_t kFarthest = 128;
+  const auto made = std::make_shared<RelativeTerms>();
+  made->terms.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  made->lo = -kFarthest;
+  made->hi = kFarthest;
+  const int64_t heads = config.num_attention_heads;
+  PositionTerms::Term bias = made->table(weights.vector(prefix + kRelativeBias), heads, 1, heads, 1, t5_bucket);
+  bias.shape.pop_back();
+  made->terms.shared = {{"bias", bias}};
+  return made;
+}
+
+std::shared_ptr<RelativeTerms> disentangled(const ModelConfig& config, const Weights& weights,
+                                            const std::string& prefix) {
+  const PositionSpec& spec = config.positions;
+  const int64_t span = spec.rows / 2, hidden = config.hidden_size, heads = config.num_attention_heads;
+  const auto made = std::make_shared<RelativeTerms>();
+  const Index index = [&](int64_t distance) {
+    return std::clamp(deberta_bucket(distance, spec.buckets, spec.max_distance) + span, int64_t{0}, 2 * span - 1);
+  };
+  while (index(made->hi) < 2 * span - 1) ++made->hi;
+  while (index(made->lo) > 0) --made->lo;
+  std::vector<float> relative = weights.vector(prefix + kRelativeRows);
+  if (spec.relative_norm) {
+    const Norm norm = read_norm(weights, prefix + kRelativeNorm, config, hidden);
+    norm(RF_F32, 2 * span, relative.data(), nullptr, relative.data());
+  }
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    PositionTerms::Terms& terms = made->terms.layers.emplace_back();
+    const auto add = [&](const char* term, const char* own, const char* shared) {
+      const char* const name = spec.shared_projections ? shared : own;
+      const Linear project = read_linear(
+          weights, fmt::format("{}encoder.layer.{}.attention.self.{}", prefix, layer, name), Precision::kFloat32);
+      std::vector<float> projected(relative.size());
+      project(2 * span, relative.data(), hidden, projected.data());
+      terms.emplace(term, made->table(projected, heads, config.head_dim(), hidden, config.head_dim(), index));
+    };
+    if (spec.content_to_position) add("key_table", "pos_key_proj", "key");
+    if (spec.position_to_content) add("query_table", "pos_query_proj", "query");
+  }
+  return made;
+}
+
+}  // namespace
+
+std::unique_ptr<Position> make_relative(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
+                                        const std::string& prefix) {
+  const bool buckets = config.positions.relative == PositionSpec::Relative::kBuckets;
+  const auto made = buckets ? bucket_bias(config, weights, prefix) : disentangled(config, weights, prefix);
+  return make_constant_terms(made->terms, made, model_dir);
+}
+
+}  // namespace rf::engine

@@ -1,0 +1,138 @@
+// DeBERTa, v2 and v3 (He et al. 2020, arXiv 2006.03654; 2021, arXiv 2111.09543): BERT's layers with rows by distance
+// for queries and keys, no pooler in the encoder, and a dense layer before classification.
+#include <algorithm>
+#include <cmath>
+
+#include "../rotary_report/parts.h"
+#include "family.h"
+#include "rf/io/error.h"
+
+namespace rf {
+
+namespace {
+
+constexpr ModuleName kDebertaModules[] = {
+    {"encoder.layer.{}.attention.self.query_key_value", "encoder.layer.{}.attention.self.in_proj", ""},
+    {"encoder.layer.{}.attention.self.pos_key_proj", "encoder.layer.{}.attention.self.pos_proj", ""},
+    {"encoder.layer.{}.attention.self.pos_query_proj", "encoder.layer.{}.attention.self.pos_q_proj", ""},
+    {"encoder.layer.{}.attention.self.query", "encoder.layer.{}.attention.self.query_proj", ""},
+    {"encoder.layer.{}.attention.self.key", "encoder.layer.{}.attention.self.key_proj", ""},
+    {"encoder.layer.{}.attention.self.value", "encoder.layer.{}.attention.self.value_proj", ""},
+    {"classifier.dense", "pooler.dense", ""},
+    {"classifier.out_proj", "classifier", ""},
+    {"cls.predictions.transform.dense", "cls.predictions.transform.dense", ""},
+    {"cls.predictions.transform.LayerNorm", "cls.predictions.transform.LayerNorm", ""},
+    {"cls.predictions", "cls.predictions", ""},
+    {"cls.predictions.transform.dense", "lm_predictions.lm_head.dense", ""},  // legacy: false
+    {"cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm", ""},
+    {"cls.predictions", "lm_predictions.lm_head", ""},
+};
+
+// "c2p|p2c", or a list: whether it has `term`.
+bool attends(const Keys& keys, const std::string& term) {
+  const nlohmann::json* const types = given(keys.json(), "pos_att_type");
+  if (types == nullptr) return false;
+  if (types->is_array()) return std::ranges::find(*types, nlohmann::json(term)) != types->end();
+  return fmt::format("|{}|", keys.text("pos_att_type")).find(fmt::format("|{}|", term)) != std::string::npos;
+}
+
+// A number whose absence is -1 or null.
+int64_t positive(const Keys& keys, const char* key) {
+  const nlohmann::json* const value = given(keys.json(), key);
+  if (value == nullptr || (value->is_number_integer() && *value <= 0)) return 0;
+  return keys.integer({key}, 1, int64_t{1} << 14);
+}
+
+void read_distances(const Keys& keys, ModelConfig& config) {
+  PositionSpec& positions = config.positions;
+  positions.learned = keys.boolean("position_biased_input", true);
+  positions.content_to_position = attends(keys, "c2p");
+  positions.position_to_content = attends(keys, "p2c");
+  const int parts = 1 + (positions.content_to_position ? 1 : 0) + (positions.position_to_content ? 1 : 0);
+  config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
+  config.summary_type = "first";
+  const std::string activation = keys.text("pooler_hidden_act");
+  config.heads.activation = activation.empty() ? Activation::kGelu : activation_of_name(activation);
+  if (!config.heads.activation)
+    fail(keys.file(), "pooler_hidden_act must be gelu, gelu_new, relu, silu or tanh, got {}", shown(activation));
+  const int64_t pooled = positive(keys, "pooler_hidden_size");
+  if (pooled != 0 && pooled != config.hidden_size)
+    fail(keys.file(), "pooler_hidden_size must be hidden_size, {}, got {}", config.hidden_size, pooled);
+  if (!keys.boolean("relative_attention", false)) return;
+  positions.relative = PositionSpec::Relative::kDisentangled;
+  positions.max_distance = positive(keys, "max_relative_positions");
+  if (positions.max_distance == 0) positions.max_distance = positive(keys, "max_position_embeddings");
+  positions.rows = 2 * positions.max_distance;
+}
+
+// A term that version 1 does not have still counts in its scale, so it is refused.
+void read_version_1(const Keys& keys, ModelConfig& config) {
+  read_distances(keys, config);
+  config.block.qkv_bias = false;
+  config.block.query_value_bias = true;
+  config.block.fused_qkv = BlockSpec::Fused::kHeads;
+  const nlohmann::json* const types = given(keys.json(), "pos_att_type");
+  const size_t known = (config.positions.content_to_position ? 1 : 0) + (config.positions.position_to_content ? 1 : 0);
+  const size_t listed = types == nullptr ? 0 : types->is_array() ? types->size() : known;
+  if (listed != known || (types != nullptr && types->is_string() && keys.text("pos_att_type").size() > 7))
+    fail(keys.file(), "pos_att_type must be of c2p and p2c, each once, got {}", shown(*types));
+  if (keys.boolean("talking_head", false))
+    fail(keys.file(), "talking_head must be false, since heads are not mixed, got true");
+}
+
+void read_version_2(const Keys& keys, ModelConfig& config) {
+  read_distances(keys, config);
+  PositionSpec& positions = config.positions;
+  if (const int64_t kernel = positive(keys, "conv_kernel_size"); kernel > 0)
+    fail(keys.file(), "conv_kernel_size must be absent or 0, since convolutions are not computed, got {}", kernel);
+  positions.relative_norm = keys.text("norm_rel_ebd").find("layer_norm") != std::string::npos;
+  positions.shared_projections = keys.boolean("share_att_key", false);
+  positions.buckets = positive(keys, "position_buckets");
+  if (positions.buckets == 0 || positions.relative == PositionSpec::Relative::kNone) return;
+  if (positions.buckets < 4 || positions.buckets % 2 != 0)
+    fail(keys.file(), "position_buckets must be even and at least 4, got {}", positions.buckets);
+  if (positions.max_distance <= positions.buckets / 2 + 1) {
+    fail(keys.file(), "max_relative_positions must be more than {}, half of position_buckets and 1, got {}",
+         positions.buckets / 2 + 1, positions.max_distance);
+  }
+  positions.rows = 2 * positions.buckets;
+}
+
+}  // namespace
+
+ModelFamily deberta_v2();
+
+// Version 1 joins queries, keys and values head by head; keys have no bias, neither of tokens nor of distances.
+ModelFamily deberta() {
+  ModelFamily family = deberta_v2();
+  family.model_type = "deberta";
+  family.classes = "Deberta";
+  family.keys = {"relative_attention", "max_relative_positions", "pos_att_type", "position_biased_input", "legacy",
+                 "pooler_hidden_act",  "pooler_hidden_size",     "talking_head"};
+  family.read = read_version_1;
+  return family;
+}
+
+ModelFamily deberta_v2() {
+  return {.model_type = "deberta-v2",
+          .classes = "DebertaV2",
+          .prefix = "deberta.",
+          .berts_names = true,
+          .modules = kDebertaModules,
+          .heads = Family::kBert,
+          .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
+                              .choice = HeadSpec::Before::kDense,
+                              .bare_pooler = false},
+          .rotates = false,
+          .activation = Activation::kGelu,
+          .any_activation = true,
+          .eps_key = "layer_norm_eps",
+          .eps = 1e-7,
+          .defaults = R"({"type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 512})",
+          .keys = {"relative_attention", "max_relative_positions", "position_buckets", "pos_att_type", "share_att_key",
+                   "norm_rel_ebd", "position_biased_input", "legacy", "pooler_hidden_act", "pooler_hidden_size",
+                   "conv_kernel_size", "conv_act", "conv_groups"},
+          .read = read_version_2};
+}
+
+}  // namespace rf

@@ -1,0 +1,56 @@
+// DistilBERT (Sanh et al. 2019, arXiv 1910.01108): BERT's layers without token types and pooler.
+#include "../rotary_report/parts.h"
+#include "family.h"
+
+namespace rf {
+
+namespace {
+
+constexpr ModuleName kDistilModules[] = {
+    {"encoder.layer.{}.attention.self.query", "transformer.layer.{}.attention.q_lin", ""},
+    {"encoder.layer.{}.attention.self.key", "transformer.layer.{}.attention.k_lin", ""},
+    {"encoder.layer.{}.attention.self.value", "transformer.layer.{}.attention.v_lin", ""},
+    {"encoder.layer.{}.attention.output.dense", "transformer.layer.{}.attention.out_lin", ""},
+    {"encoder.layer.{}.attention.output.LayerNorm", "transformer.layer.{}.sa_layer_norm", ""},
+    {"encoder.layer.{}.intermediate.dense", "transformer.layer.{}.ffn.lin1", ""},
+    {"encoder.layer.{}.output.dense", "transformer.layer.{}.ffn.lin2", ""},
+    {"encoder.layer.{}.output.LayerNorm", "transformer.layer.{}.output_layer_norm", ""},
+    {"classifier.dense", "pre_classifier", ""},
+    {"classifier.out_proj", "classifier", ""},
+    {"cls.predictions.transform.dense", "vocab_transform", ""},
+    {"cls.predictions.transform.LayerNorm", "vocab_layer_norm", ""},
+    {"cls.predictions.decoder", "vocab_projector", ""},
+};
+
+}  // namespace
+
+ModelFamily distilbert() {
+  return {.model_type = "distilbert",
+          .classes = "DistilBert",
+          .prefix = "distilbert.",
+          .berts_names = true,
+          .modules = kDistilModules,
+          .heads = Family::kBert,
+          .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
+                              .choice = HeadSpec::Before::kDense,
+                              .bare_pooler = false,
+                              .activation = Activation::kRelu,
+                              .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
+          .token_types = false,
+          .rotates = false,
+          .positions = {.learned = true},
+          .activation = Activation::kGelu,
+          .any_activation = true,
+          .eps_key = "",
+          .eps = 1e-12,
+          .defaults = R"({"pad_token_id": 0, "max_position_embeddings": 512})",
+          .keys = {"sinusoidal_pos_embds"},  // which says how the stored rows were made
+          .renamed_keys = {{"dim", "hidden_size"},
+                           {"n_layers", "num_hidden_layers"},
+                           {"n_heads", "num_attention_heads"},
+                           {"hidden_dim", "intermediate_size"},
+                           {"activation", "hidden_act"}},
+          .read = [](const Keys&, ModelConfig& config) { config.summary_type = "first"; }};
+}
+
+}  // namespace rf

@@ -1,0 +1,68 @@
+// ELECTRA (Clark et al. 2020, arXiv 2003.10555): BERT's layers without pooler, below narrower embeddings. The
+// discriminator's own head is not computed.
+#include "../rotary_report/parts.h"
+#include "family.h"
+#include "rf/io/error.h"
+
+namespace rf {
+
+namespace {
+
+constexpr ModuleName kElectraModules[] = {
+    {"classifier.dense", "classifier.dense", ""},
+    {"classifier.dense", "sequence_summary.summary", ""},
+    {"classifier.out_proj", "classifier.out_proj", ""},
+    {"classifier.out_proj", "classifier", ""},  // of multiple choice
+    {"cls.predictions.transform.dense", "generator_predictions.dense", ""},
+    {"cls.predictions.transform.LayerNorm", "generator_predictions.LayerNorm", ""},
+    {"cls.predictions.decoder", "generator_lm_head", ""},
+};
+
+// Multiple choice reads one token, through a layer of its own.
+void read_summary(const Keys& keys, ModelConfig& config) {
+  const bool chooses = keys.json().contains("architectures") && keys.json()["architectures"].is_array() &&
+                       !keys.json()["architectures"].empty() &&
+                       keys.json()["architectures"][0] == "ElectraForMultipleChoice";
+  config.embedding_size = keys.integer({"embedding_size"}, 1, int64_t{1} << 24);
+  config.summary_type = "first";
+  const std::string type = keys.text("summary_type"), activation = keys.text("summary_activation");
+  config.heads.choice = HeadSpec::Before::kDense;
+  if (!chooses) return;
+  if (type != "first") fail(keys.file(), "summary_type must be first, got {}", shown(nlohmann::json(type)));
+  if (activation_of_name(activation) != Activation::kGelu)
+    fail(keys.file(), "summary_activation must be gelu, got {}", shown(nlohmann::json(activation)));
+  if (!keys.boolean("summary_use_proj", true)) fail(keys.file(), "summary_use_proj must be true, got false");
+  if (keys.boolean("summary_proj_to_labels", false) && config.num_labels != config.hidden_size)
+    fail(keys.file(), "summary_proj_to_labels must be false, got true");
+}
+
+}  // namespace
+
+ModelFamily electra() {
+  return {
+      .model_type = "electra",
+      .classes = "Electra",
+      .prefix = "electra.",
+      .berts_names = true,
+      .modules = kElectraModules,
+      .heads = Family::kBert,
+      .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
+                          .choice = HeadSpec::Before::kDense,
+                          .bare_pooler = false,
+                          .activation = Activation::kGelu,
+                          .transform_activation = Activation::kGelu,
+                          .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder,
+                          .pretraining_predicts = false},
+      .rotates = false,
+      .positions = {.learned = true},
+      .activation = Activation::kGelu,
+      .any_activation = true,
+      .eps_key = "layer_norm_eps",
+      .eps = 1e-12,
+      .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
+            "embedding_size": 128, "summary_type": "first", "summary_activation": "gelu"})",
+      .keys = {"embedding_size", "summary_type", "summary_activation", "summary_use_proj", "summary_proj_to_labels"},
+      .read = read_summary};
+}
+
+}  // namespace rf

@@ -1,0 +1,52 @@
+// EuroBERT (Boizard et al. 2025, arXiv 2503.05500): Llama's blocks without a mask; classification reads the first
+// token, the mean of tokens, or the mean of the logits of all tokens ("late").
+#include "../rotary_report/parts.h"
+#include "family.h"
+
+namespace rf {
+
+namespace {
+
+std::vector<ModuleName> euro_modules() {
+  std::vector<ModuleName> modules = {{"cls.predictions.decoder", "lm_head", ""},
+                                     {"classifier.dense", "dense", ""},
+                                     {"classifier.out_proj", "classifier", ""}};
+  const std::span<const ModuleName> llama = llama_modules();
+  modules.insert(modules.end(), llama.begin(), llama.end());
+  return modules;
+}
+
+void read_euro(const Keys& keys, ModelConfig& config) {
+  config.embedding_norm = false;
+  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+  config.block.mlp_bias = keys.boolean("mlp_bias", false);
+  using Bias = HeadSpec::VocabularyBias;
+  config.heads.vocabulary_bias = config.block.mlp_bias ? Bias::kOfDecoder : Bias::kNone;
+  const std::string pooling = keys.text("classifier_pooling");
+  config.classifier_pooling = pooling.empty() ? "late" : pooling == "bos" ? "cls" : pooling;
+}
+
+}  // namespace
+
+ModelFamily eurobert() {
+  static const std::vector<ModuleName> kModules = euro_modules();
+  return {.model_type = "eurobert",
+          .classes = "EuroBert",
+          .prefix = "model.",
+          .modules = kModules,
+          .heads = Family::kBert,
+          .block = llama_block(),
+          .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
+                              .bare_pooler = false,
+                              .activation = Activation::kGelu,
+                              .transform = HeadSpec::Transform::kNone},
+          .has_graph = true,
+          .token_types = false,
+          .any_activation = true,
+          .eps = 1e-5,
+          .defaults = R"({"pad_token_id": 128001, "tie_word_embeddings": false})",
+          .keys = {"num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "classifier_pooling", "auto_map"},
+          .read = read_euro};
+}
+
+}  // namespace rf

@@ -1,0 +1,54 @@
+// The text model of Gemma 3 (arXiv 2503.19786) and EmbeddingGemma (arXiv 2509.20354): RMS norms of 1 + weight before
+// and after each part of a layer, embeddings times the root of their width, an RMS norm of each query and key, and
+// windows in all layers but every sixth. use_bidirectional_attention halves the window, which then has two sides.
+#include <cmath>
+
+#include "../rotary_report/parts.h"
+#include "family.h"
+
+namespace rf {
+
+namespace {
+
+std::vector<ModuleName> gemma3_modules() {
+  const std::span<const ModuleName> llama = llama_modules();
+  std::vector<ModuleName> modules = {
+      {"encoder.layer.{}.attention.output.post_norm", "layers.{}.post_attention_layernorm", ""},
+      {"encoder.layer.{}.output.LayerNorm", "layers.{}.pre_feedforward_layernorm", ""},
+      {"encoder.layer.{}.output.post_norm", "layers.{}.post_feedforward_layernorm", ""},
+  };
+  for (const ModuleName& row : llama) {
+    if (row.in_file != modules[0].in_file) modules.push_back(row);
+  }
+  return modules;
+}
+
+}  // namespace
+
+ModelFamily gemma3() {
+  static const std::vector<ModuleName> kModules = gemma3_modules();
+  BlockSpec block = llama_block();
+  block.query_key_norm = block.norm_plus_one = block.post_norm = true;
+  return {.model_type = "gemma3_text",
+          .classes = "Gemma3",
+          .other_classes = "Gemma3Text",
+          .prefix = "model.",
+          .modules = kModules,
+          .block = block,
+          .layers_of_heads = kDecoderHeads,
+          .activation = Activation::kGeluTanh,
+          .activation_key = "hidden_activation",
+          .windows = Windows::kPattern,
+          .defaults = R"({"num_key_value_heads": 4, "sliding_window": 4096, "tie_word_embeddings": true,
+                          "query_pre_attn_scalar": 256, "eos_token_id": 1})",
+          .keys = {"attention_bias", "query_pre_attn_scalar", "rope_local_base_freq", "use_bidirectional_attention"},
+          .read = [](const Keys& keys, ModelConfig& config) {
+            constexpr io::NumberRange kScalar = {0, 1e6, io::NumberRange::Ends::kOpenLow};
+            config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+            config.block.attention_scale = 1 / std::sqrt(keys.number("query_pre_attn_scalar", 256, kScalar));
+            config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
+            if (keys.boolean("use_bidirectional_attention", false)) config.is_decoder = false;
+          }};
+}
+
+}  // namespace rf

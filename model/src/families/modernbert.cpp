@@ -1,0 +1,95 @@
+// ModernBERT (Warner et al. 2024, arXiv 2412.13663): norms before attention and feed-forward networks, of which layer 0
+// has no first one; a gated feed-forward network; windows in all layers but every third, with a rotation of their own.
+#include "../rotary_report/parts.h"
+#include "family.h"
+#include "rf/io/error.h"
+
+namespace rf {
+
+namespace {
+
+constexpr ModuleName kModernModules[] = {
+    {"embeddings.word_embeddings", "embeddings.tok_embeddings", ""},
+    {"embeddings.LayerNorm", "embeddings.norm", ""},
+    {"encoder.layer.{}.attention.output.LayerNorm", "layers.{}.attn_norm", ""},
+    {"encoder.layer.{}.attention.self.query_key_value", "layers.{}.attn.Wqkv", ""},
+    {"encoder.layer.{}.attention.output.dense", "layers.{}.attn.Wo", ""},
+    {"encoder.layer.{}.output.LayerNorm", "layers.{}.mlp_norm", ""},
+    {"encoder.layer.{}.intermediate.gate_up", "layers.{}.mlp.Wi", ""},
+    {"encoder.layer.{}.output.dense", "layers.{}.mlp.Wo", ""},
+    {"encoder.final_norm", "final_norm", ""},
+    {"cls.predictions.transform.dense", "head.dense", ""},
+    {"cls.predictions.transform.LayerNorm", "head.norm", ""},
+    {"cls.predictions.decoder", "decoder", ""},
+    {"classifier.dense", "head.dense", ""},
+    {"classifier.norm", "head.norm", ""},
+    {"classifier.out_proj", "classifier", ""},
+    {"qa_outputs", "classifier", ""},
+};
+
+HeadSpec modern_heads() {
+  using Before = HeadSpec::Before;
+  return {.sequence = Before::kDense,
+          .choice = Before::kDense,
+          .token = Before::kDense,
+          .answer = Before::kDense,
+          .bare_pooler = false,
+          .dense_norm = true};
+}
+
+void read_heads(const Keys& keys, ModelConfig& config) {
+  using Bias = HeadSpec::VocabularyBias;
+  HeadSpec& heads = config.heads;
+  const std::string act = keys.text("classifier_activation");
+  heads.activation = heads.transform_activation = activation_of_name(act.empty() ? "gelu" : act);
+  if (!heads.activation) {
+    fail(keys.file(), "classifier_activation must be gelu, gelu_new, relu, silu or tanh, got {}",
+         shown(nlohmann::json(act)));
+  }
+  heads.dense_bias = heads.transform_bias = keys.boolean("classifier_bias", false);
+  heads.vocabulary_bias = keys.boolean("decoder_bias", true) ? Bias::kOfDecoder : Bias::kNone;
+  if (const std::string pooling = keys.text("classifier_pooling"); !pooling.empty())
+    config.classifier_pooling = pooling;
+}
+
+void read_modern(const Keys& keys, ModelConfig& config) {
+  config.block.norm_bias = keys.boolean("norm_bias", false);
+  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+  config.block.mlp_bias = keys.boolean("mlp_bias", false);
+  read_heads(keys, config);
+  const int64_t window = keys.integer({"local_attention"}, 2, kMaxReportedLength) / 2;
+  const int64_t interval = keys.integer({"global_attn_every_n_layers"}, 1, kMaxReportedLayers);
+  read_layer_types(
+      keys, window, [=](int64_t layer) { return layer % interval != 0; }, config);
+}
+
+}  // namespace
+
+ModelFamily modernbert() {
+  return {
+      .model_type = "modernbert",
+      .classes = "ModernBert",
+      .prefix = "model.",
+      .modules = kModernModules,
+      .heads = Family::kBert,
+      .block = {.pre_norm = true,
+                .gated = true,
+                .first_attention_norm = false,
+                .fused_qkv = BlockSpec::Fused::kParts,
+                .fused_gate = BlockSpec::FusedGate::kGateUp},
+      .layers_of_heads = modern_heads(),
+      .has_graph = true,
+      .token_types = false,
+      .activation = Activation::kGelu,
+      .any_activation = true,
+      .activation_key = "hidden_activation",
+      .eps_key = "norm_eps",
+      .eps = 1e-5,
+      .defaults = R"({"pad_token_id": 50283, "local_attention": 128, "global_attn_every_n_layers": 3})",
+      .keys = {"norm_bias", "attention_bias", "mlp_bias", "decoder_bias", "classifier_bias", "classifier_activation",
+               "classifier_pooling", "local_attention", "layer_types", "global_attn_every_n_layers",
+               "global_rope_theta", "local_rope_theta", "sparse_prediction", "sparse_pred_ignore_index"},
+      .read = read_modern};
+}
+
+}  // namespace rf

@@ -1,0 +1,58 @@
+// MPNet (Song et al. 2020, arXiv 2004.09297): BERT's layers without token types, learned positions, and T5's bias by
+// bucket of the distance. Whatever pad_token_id says, its class takes token 1 for padding.
+#include "../rotary_report/parts.h"
+#include "family.h"
+#include "rf/io/error.h"
+
+namespace rf {
+
+namespace {
+
+constexpr ModuleName kMpnetModules[] = {
+    {"encoder.layer.{}.attention.self.query", "encoder.layer.{}.attention.attn.q", ""},
+    {"encoder.layer.{}.attention.self.key", "encoder.layer.{}.attention.attn.k", ""},
+    {"encoder.layer.{}.attention.self.value", "encoder.layer.{}.attention.attn.v", ""},
+    {"encoder.layer.{}.attention.output.dense", "encoder.layer.{}.attention.attn.o", ""},
+    {"encoder.layer.{}.attention.output.LayerNorm", "encoder.layer.{}.attention.LayerNorm", ""},
+    {"cls.predictions.transform.dense", "lm_head.dense", ""},
+    {"cls.predictions.transform.LayerNorm", "lm_head.layer_norm", ""},
+    {"cls.predictions.decoder", "lm_head.decoder", ""},
+    {"cls.predictions", "lm_head", ""},
+};
+
+void read_buckets(const Keys& keys, ModelConfig& config) {
+  constexpr int64_t kBuckets = 32;  // that the class computes, whatever the key says
+  config.positions.rows = keys.integer({"relative_attention_num_buckets"}, 1, int64_t{1} << 16);
+  if (config.positions.rows < kBuckets) {
+    fail(keys.file(), "relative_attention_num_buckets must be at least {}, got {}", kBuckets, config.positions.rows);
+  }
+}
+
+}  // namespace
+
+ModelFamily mpnet() {
+  constexpr int64_t kPadding = 1;
+  return {.model_type = "mpnet",
+          .classes = "MPNet",
+          .prefix = "mpnet.",
+          .berts_names = true,
+          .modules = kMpnetModules,
+          .heads = Family::kBert,
+          .layers_of_heads = roberta_heads(),
+          .token_types = false,
+          .rotates = false,
+          .positions = {.learned = true,
+                        .first_row = kPadding + 1,
+                        .padding_id = kPadding,
+                        .relative = PositionSpec::Relative::kBuckets},
+          .activation = Activation::kGelu,
+          .any_activation = true,
+          .eps_key = "layer_norm_eps",
+          .eps = 1e-12,
+          .defaults = R"({"pad_token_id": 1, "max_position_embeddings": 512,
+            "relative_attention_num_buckets": 32})",
+          .keys = {"relative_attention_num_buckets"},
+          .read = read_buckets};
+}
+
+}  // namespace rf

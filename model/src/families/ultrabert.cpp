@@ -1,0 +1,98 @@
+// UltraBERT (dmis-lab): Llama's blocks without a mask; windows in all layers but every third, with a rotation of their
+// own. The authors' files list windows and bases by layer.
+#include <algorithm>
+
+#include "../rotary_report/parts.h"
+#include "family.h"
+#include "rf/io/error.h"
+
+namespace rf {
+
+namespace {
+
+using nlohmann::json;
+
+std::vector<ModuleName> ultra_modules() {
+  std::vector<ModuleName> modules = {{"cls.predictions.transform.dense", "head.linear1", ""},
+                                     {"cls.predictions.transform.second", "head.linear2", ""},
+                                     {"cls.predictions.decoder", "cls", ""},
+                                     {"cls.predictions.decoder", "head.decoder", ""}};
+  const std::span<const ModuleName> llama = llama_modules();
+  modules.insert(modules.end(), llama.begin(), llama.end());
+  return modules;
+}
+
+// attention_windows: [128, 128, null, ..] and rope_theta: [1e4, 1e4, 256e4, ..].
+void rewrite_lists(json& object, const std::string& where) {
+  const json windows = object.value("attention_windows", json()), bases = object.value("rope_theta", json());
+  const auto slides = [](const json& window) { return !window.is_null() && window != 0; };
+  if (windows.is_array()) {
+    json types = json::array();
+    for (const json& window : windows) {
+      types.push_back(slides(window) ? "sliding_attention" : "full_attention");
+      if (!slides(window)) continue;
+      if (object.value("sliding_window", window) != window)
+        fail(where, "attention_windows must have one width, got {}", shown(windows));
+      object["sliding_window"] = window;
+    }
+    if (given(object, "layer_types") == nullptr) object["layer_types"] = types;
+  }
+  if (!bases.is_array()) return;
+  const json types = object.value("layer_types", json::array());
+  json rotations = json::object();
+  for (size_t i = 0; i < std::min(types.size(), bases.size()); ++i) {
+    const json rotation = {{"rope_type", "default"}, {"rope_theta", bases[i]}};
+    if (!types[i].is_string()) continue;
+    json& found = rotations[types[i].get<std::string>()];
+    if (!found.is_null() && found != rotation)
+      fail(where, "rope_theta must be one for the layers of a type, got {}", shown(bases));
+    found = rotation;
+  }
+  object.erase("rope_theta");
+  if (given(object, "rope_parameters") == nullptr) object["rope_parameters"] = rotations;
+}
+
+void read_ultra(const Keys& keys, ModelConfig& config) {
+  config.embedding_norm = false;
+  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+  config.block.mlp_bias = keys.boolean("mlp_bias", false);
+  if (const std::string pooling = keys.text("classifier_pooling"); !pooling.empty())
+    config.classifier_pooling = pooling;
+  config.heads.transform_width = keys.integer({"prediction_head_size"}, 1, kMaxReportedLength);
+  constexpr int64_t kInterval = 3;
+  const int64_t window = keys.integer({"sliding_window"}, 1, kMaxReportedLength);
+  read_layer_types(
+      keys, window, [](int64_t layer) { return (layer + 1) % kInterval != 0; }, config);
+}
+
+}  // namespace
+
+ModelFamily ultrabert() {
+  static const std::vector<ModuleName> kModules = ultra_modules();
+  using Before = HeadSpec::Before;
+  return {.model_type = "ultrabert",
+          .classes = "Ultrabert",
+          .prefix = "ultrabert.",
+          .old_prefix = "model.",
+          .modules = kModules,
+          .heads = Family::kBert,
+          .block = llama_block(),
+          .layers_of_heads = {.sequence = Before::kNothing,
+                              .choice = Before::kNothing,
+                              .bare_pooler = false,
+                              .transform = HeadSpec::Transform::kTwoDense,
+                              .transform_bias = false,
+                              .transform_activation = Activation::kGeluTanh,
+                              .vocabulary_bias = HeadSpec::VocabularyBias::kNone},
+          .has_graph = true,
+          .token_types = false,
+          .any_activation = true,
+          .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": false, "sliding_window": 128,
+                          "prediction_head_size": 768})",
+          .keys = {"num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "classifier_pooling", "auto_map",
+                   "sliding_window", "layer_types", "attention_windows", "prediction_head_size"},
+          .rewrite = rewrite_lists,
+          .read = read_ultra};
+}
+
+}  // namespace rf

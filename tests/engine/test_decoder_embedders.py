@@ -1,0 +1,215 @@
+"""Embedders with the blocks of decoders, causal and bidirectional, beside transformers and sentence-transformers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+import roformer_cpp
+import tolerances as tol
+from decoder_embedders import CASES, PROMPTS, TEXTS, ending_tokenizer, make_bare, make_sentences, theirs_of
+from engine_case import assert_close, change_config
+from rf_engine import Engine, EngineError
+from rotary_decoders import make_rows
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_hidden_states(case, tmp_path):
+    oracle = make_bare(case, tmp_path)
+    rows = make_rows()
+    ours = np.split(Engine(tmp_path).hidden(rows), np.cumsum([len(row) for row in rows])[:-1])
+    for row, states in zip(rows, ours, strict=True):
+        assert_close(states, theirs_of(oracle, row))
+
+
+@pytest.mark.parametrize("case", ["qwen3", "gemma3-both-ways"])
+def test_names_of_tensors(case, tmp_path):
+    """With the prefix, and without it under the class of a language model, as published embedders have them."""
+    oracle = make_bare(case, tmp_path, "ForCausalLM")
+    (row,) = make_rows((13,))
+    theirs = theirs_of(oracle.model, row)
+    assert_close(Engine(tmp_path, head="none").hidden([row]), theirs)
+    path = tmp_path / "model.safetensors"
+    weights = {name.removeprefix("model."): value for name, value in load_file(path).items()}
+    save_file({name: value for name, value in weights.items() if name != "lm_head.weight"}, path)
+    assert_close(Engine(tmp_path, head="none").hidden([row]), theirs)
+    if case == "qwen3":
+        with pytest.raises(EngineError, match=r"lm_head\.weight"):
+            Engine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "case, pooling", [("qwen3", "lasttoken"), ("qwen3-both-ways", "mean"), ("gemma3-both-ways", "mean")]
+)
+def test_sentences(case, pooling, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    make_sentences(case, tmp_path, pooling)
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    ours = roformer_cpp.SentenceTransformer(tmp_path)
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+    for name in PROMPTS:
+        assert_close(ours.encode(TEXTS, prompt_name=name), theirs.encode(TEXTS, prompt_name=name))
+    assert_close(roformer_cpp.Engine(tmp_path).embed(TEXTS), theirs.encode(TEXTS))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("case", ["qwen3", "gemma3-both-ways"])
+def test_low_precision(case, precision, tmp_path):
+    oracle = make_bare(case, tmp_path, spread=0.05, num_hidden_layers=2)
+    (row,) = make_rows((40,))
+    ours, theirs = Engine(tmp_path, precision).hidden([row]), theirs_of(oracle, row)
+    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+    assert cosines.min() >= tol.LOW_PRECISION_COSINE
+    assert not np.array_equal(ours, Engine(tmp_path).hidden([row]))
+
+
+@pytest.mark.parametrize(
+    "case, changes, message",
+    [
+        ("gemma3", {"attn_logit_softcapping": 50.0}, r"attn_logit_softcapping must be absent.*, got 50"),
+        ("gemma3", {"final_logit_softcapping": 30.0}, r"final_logit_softcapping must be absent.*, got 30"),
+        ("gemma3", {"hidden_activation": "silu"}, "hidden_activation of a Gemma3 must be gelu_new, got .silu"),
+        ("gemma3", {"hidden_act": "silu"}, "hidden_act must be .*, got .silu"),
+        ("gemma3", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be .*, got 0"),
+        ("gemma3-both-ways", {"sliding_window": 1}, r"sliding_window must be an integer from 2 to .*, got 1"),
+        ("gemma3-both-ways", {"is_causal": False}, "is_causal must be absent or true with use_bidirec.*, got false"),
+        ("gemma3", {"layer_types": ["full_attention"] * 3}, "layer_types must be .* each of the 7 layers, got"),
+        ("qwen3", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be .*, got true"),
+        ("qwen2-windows", {"sliding_window": 0}, r"sliding_window must be an integer from 1 to .*, got 0"),
+    ],
+)
+def test_bad_config(case, changes, message, tmp_path):
+    make_bare(case, tmp_path)
+    change_config(tmp_path, **changes)
+    with pytest.raises(EngineError, match=message):
+        Engine(tmp_path)
+
+
+def test_window_of_null(tmp_path):
+    make_bare("gemma3", tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"sliding_window": None}))
+    with pytest.raises(EngineError, match="sliding_window must be given for layers of sliding_attention, got null"):
+        Engine(tmp_path)
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("case", ["qwen3", "llama-both-ways", "gemma3", "qwen2-windows"])
+def test_classification(case, labels, tmp_path):
+    """The last token that is not padding, which a text may end with; the first where all are."""
+    oracle = make_bare(case, tmp_path, "ForSequenceClassification", num_labels=labels, pad_token_id=0)
+    rows = [*make_rows(), np.array([5, 9, 0, 0], np.int32), np.array([0, 0], np.int32)]
+    with torch.no_grad():
+        theirs = [oracle(torch.tensor(row)[None].long()).logits[0].numpy() for row in rows]
+    assert_close(Engine(tmp_path).logits(rows), np.stack(theirs))
+
+
+def test_classification_without_padding(tmp_path):
+    oracle = make_bare("qwen3", tmp_path, "ForSequenceClassification", num_labels=2, pad_token_id=None)
+    row = np.array([5, 9, 0, 0], np.int32)
+    with torch.no_grad():
+        assert_close(Engine(tmp_path).logits([row])[0], oracle(torch.tensor(row)[None].long()).logits[0].numpy())
+
+
+def test_reranker(tmp_path):
+    """A CrossEncoder on a classifier of one label."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    vocab = ending_tokenizer(tmp_path, model_max_length=64).get_vocab_size()
+    make_bare("qwen3", tmp_path, "ForSequenceClassification", num_labels=1, pad_token_id=0, vocab_size=vocab)
+    pairs = [(query, text) for query in ("what is it", "") for text in TEXTS]
+    theirs = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu").predict(pairs)
+    assert_close(roformer_cpp.CrossEncoder(tmp_path).predict(pairs), theirs)
+    ours = [line["score"] for line in roformer_cpp.Engine(tmp_path).predict([{"text": a, "pair": b} for a, b in pairs])]
+    assert np.abs(np.array(ours) - theirs).max() <= tol.T4_MAX
+
+
+TEMPLATES = {
+    "text": None,
+    "reranker": """<|im_start|>system
+Judge whether the Document meets the requirements.<|im_end|>
+<|im_start|>user
+<Instruct>: {{ messages | selectattr("role", "eq", "system") | map(attribute="content") | first | default("Given") }}
+<Query>: {{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first }}
+<Document>: {{ messages | selectattr("role", "eq", "document") | map(attribute="content") | first }}<|im_end|>
+<|im_start|>assistant
+<think>
+
+</think>
+
+""",
+    "variables": """{#- A comment. -#}
+{%- set query = messages | selectattr('role', '==', 'query') | map(attribute='content') | list | first -%}
+  {% set text = messages | selectattr("role", "equalto", "document") | map(attribute="content") | first | trim %}
+{% set h = messages | selectattr("role","eq","system") | map(attribute="content") | first | default('it\\'s | "s"\n') %}
+{{ h | trim }} {Q} {{- query }}
+ {D} {{ text -}}
+
+{{ " end" }}""",
+}
+
+
+def make_token_reranker(folder, template, prompts=None, tokens=(70, 9)):
+    """A CrossEncoder of sentence-transformers whose score is the logit of one token minus that of another."""
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.cross_encoder.modules import LogitScore
+
+    model, settings = folder / "model", {} if template is None else {"chat_template": template}
+    model.mkdir()
+    vocab = ending_tokenizer(model, model_max_length=64, **settings).get_vocab_size()
+    make_bare("qwen3", model, "ForCausalLM", vocab_size=vocab)
+    modules = [Transformer(str(model), transformer_task="text-generation"), LogitScore(*tokens)]
+    saved = CrossEncoder(modules=modules, device="cpu", prompts=prompts)
+    saved.save_pretrained(str(folder / "saved"))
+    return CrossEncoder(str(folder / "saved"), device="cpu")
+
+
+@pytest.mark.parametrize("tokens", [(70, 9), (70, None)])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_token_reranker(template, tokens, tmp_path):
+    """As Qwen3-Reranker: the next token, after a chat template; its end stays where a pair is cut."""
+    pytest.importorskip("sentence_transformers")
+    theirs = make_token_reranker(tmp_path, TEMPLATES[template], {"web": "Given a search"}, tokens)
+    ours = roformer_cpp.CrossEncoder(tmp_path / "saved")
+    pairs = [(query, text) for query in (" what is it", "") for text in TEXTS]
+    for prompt in ({}, {"prompt_name": "web"}):
+        for activation in (torch.nn.Identity(), torch.nn.Sigmoid()):
+            options = {"activation_fn": activation, **prompt}
+            assert_close(ours.predict(pairs, **options), theirs.predict(pairs, **options))
+    assert_close(ours.predict(pairs), theirs.predict(pairs))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", "the chat template of a reranker must .*, got for m in"),
+        ("{{ messages[0].content }}", r"the chat template .*, got messages\[0\].content"),
+        ("{{ messages", "the chat template .*, got {{ messages"),
+        (
+            '{{ messages | selectattr("role", "in", "query") | map(attribute="content") | first }}',
+            "template .* got mess",
+        ),
+        ("{% set a-b = 'x' %}", "the chat template .*, got set a-b"),
+        ({"transformer_task": "fill-mask"}, "transformer_task must be text-generation, got .?fill-mask"),
+        ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs must be absent or empty, got"),
+        ({"modality_config": {"message": {"format": "structured"}}}, "format must be flat, got .?structured"),
+        ({"true_token_id": 1 << 20}, "tokens of LogitScore must be below vocab_size, 330, got 1048576"),
+        ({"true_token_id": None}, "true_token_id"),
+        ({"module_input_name": "logits"}, "module_input_name must be causal_logits, got .?logits"),
+    ],
+)
+def test_bad_token_reranker(change, message, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    make_token_reranker(tmp_path, TEMPLATES["reranker"])
+    saved = tmp_path / "saved"
+    if isinstance(change, str):
+        (saved / "chat_template.jinja").write_text(change)
+    else:
+        of_score = "true_token_id" in change or "module_input_name" in change
+        path = saved / ("1_LogitScore/config.json" if of_score else "sentence_bert_config.json")
+        keys = json.loads(path.read_text()) | change
+        path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
+    with pytest.raises((RuntimeError, ValueError), match=message):
+        roformer_cpp.CrossEncoder(saved)

@@ -1,0 +1,312 @@
+"""Rotary encoders as their authors saved them: older keys, other prefixes, and classes that transformers lacks."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+import roformer_cpp
+from engine_case import assert_close, change_config
+from foreign_encoders import FAMILIES, SIZES, make_encoder
+from onnx_case import padded, run
+from rf_engine import Engine, EngineError
+
+LENGTHS = (1, 13, 60, 7)
+
+
+def rows_of(lengths=LENGTHS):
+    random = np.random.default_rng(9)
+    return [random.integers(1, SIZES["vocab_size"], n).astype(np.int32) for n in lengths]
+
+
+def hidden_of(oracle, row):
+    with torch.no_grad():
+        return oracle(torch.tensor(row)[None].long()).last_hidden_state[0].numpy()
+
+
+def rewrite_config(folder, change):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+def assert_as_transformers(folder):
+    oracle = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    for row in rows_of():
+        assert_close(Engine(folder).hidden([row]), hidden_of(oracle, row))
+
+
+@pytest.mark.parametrize("family", ["modernbert", "ultrabert", "gte", "eurobert", "jina_embeddings_v3"])
+def test_sequences_of_a_batch_are_independent(family, tmp_path):
+    make_encoder(family, "Model", tmp_path)
+    engine, rows = Engine(tmp_path), rows_of()
+    together = np.split(engine.hidden(rows), np.cumsum(LENGTHS)[:-1])
+    for alone, part in zip((engine.hidden([row]) for row in rows), together, strict=True):
+        assert np.array_equal(alone, part)
+
+
+def test_token_types_of_models_without_them(tmp_path):
+    """Tokenizers number the texts of a pair, and transformers does not pass the numbers to such a model."""
+    make_encoder("modernbert", "Model", tmp_path)
+    engine, rows = Engine(tmp_path), rows_of((5, 9))
+    types = [np.ones_like(row) for row in rows]
+    assert np.array_equal(engine.hidden(rows, types=types), engine.hidden(rows))
+
+
+MODERN_KEYS = {
+    "bases at the top": {"global_rope_theta": 5000.0, "local_rope_theta": 300.0},
+    "an interval": {"global_attn_every_n_layers": 2},
+    "an old scaling": {"rope_scaling": {"rope_type": "linear", "factor": 3.0}},
+    "biases": {"norm_bias": True, "attention_bias": True, "mlp_bias": True},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("keys", MODERN_KEYS)
+def test_older_keys_of_modernbert(keys, tmp_path):
+    changes = MODERN_KEYS[keys]
+    make_encoder("modernbert", "Model", tmp_path, **(changes if keys == "biases" else {}))
+
+    def change(config):
+        for key in ("rope_parameters", "layer_types"):
+            del config[key]
+        config.update(changes)
+
+    rewrite_config(tmp_path, change)
+    assert_as_transformers(tmp_path)
+
+
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification"])
+def test_options_of_modernberts_heads(head, tmp_path):
+    oracle = make_encoder(
+        "modernbert",
+        head,
+        tmp_path,
+        classifier_bias=True,
+        decoder_bias=False,
+        classifier_activation="silu",
+        classifier_pooling="mean",
+    )
+    for row in rows_of():
+        with torch.no_grad():
+            theirs = oracle(torch.tensor(row)[None].long()).logits[0].numpy()
+        assert_close(Engine(tmp_path).logits([row]).reshape(theirs.shape), theirs)
+
+
+@pytest.mark.parametrize("pooling", ["bos", "mean", "late"])
+def test_poolings_of_eurobert(pooling, tmp_path):
+    oracle = make_encoder("eurobert", "ForSequenceClassification", tmp_path, classifier_pooling=pooling)
+    rows = rows_of()
+    with torch.no_grad():
+        theirs = np.stack([oracle(torch.tensor(row)[None].long()).logits[0].numpy() for row in rows])
+    assert_close(Engine(tmp_path).logits(rows), theirs)
+
+
+def test_lists_of_ultrabert(tmp_path):
+    make_encoder("ultrabert", "Model", tmp_path)
+
+    def change(config):
+        for key in ("rope_parameters", "layer_types", "sliding_window"):
+            del config[key]
+        config["attention_windows"] = [None, 5, 5, None]
+        config["rope_theta"] = [7000.0, 300.0, 300.0, 7000.0]
+
+    rewrite_config(tmp_path, change)
+    assert_as_transformers(tmp_path)
+    change_config(tmp_path, attention_windows=[None, 5, 6, None])
+    with pytest.raises(EngineError, match="attention_windows must have one width"):
+        Engine(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("factor", [None, 2.0])
+def test_nomics_own_files(factor, tmp_path):
+    """Of NomicBertForPreTraining: names of GPT-2's keys, and tensors below "bert."."""
+    oracle = make_encoder("nomic_bert", "ForMaskedLM", tmp_path)
+    row = rows_of()[2]
+    hidden = Engine(tmp_path, head="none").hidden([row])
+    config = {
+        "model_type": "nomic_bert",
+        "architectures": ["NomicBertForPreTraining"],
+        "auto_map": {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"},
+        "activation_function": "swiglu",
+        "n_embd": 48,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_inner": 72,
+        "n_positions": 64,
+        "max_trained_positions": 16,
+        "rotary_emb_base": 1000,
+        "rotary_emb_fraction": 1.0,
+        "rotary_emb_interleaved": False,
+        "rotary_emb_scale_base": None,
+        "rotary_scaling_factor": factor,
+        "layer_norm_epsilon": 1e-12,
+        "qkv_proj_bias": False,
+        "mlp_fc1_bias": False,
+        "mlp_fc2_bias": False,
+        "prenorm": False,
+        "causal": False,
+        "type_vocab_size": 2,
+        "vocab_size": 60,
+        "pad_token_id": 0,
+    }
+    path = tmp_path / "model.safetensors"
+    names = {name: name.replace("nomic_bert.", "bert.") for name in load_file(path)}
+    save_file({names[name]: value for name, value in load_file(path).items()}, path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ours = Engine(tmp_path, head="none").hidden([row])
+    if factor is None:
+        assert np.array_equal(ours, hidden)
+    else:
+        scaled = oracle.config
+        scaled.max_position_embeddings = 16
+        scaled.rope_parameters = {"rope_type": "dynamic", "factor": factor, "rope_theta": 1000.0}
+        again = type(oracle)(scaled).eval()
+        again.load_state_dict(oracle.state_dict())
+        assert_close(ours, hidden_of(again.nomic_bert, row))
+    for key, value in {"prenorm": True, "rotary_emb_interleaved": True, "activation_function": "gelu"}.items():
+        (tmp_path / "config.json").write_text(json.dumps(config | {key: value}))
+        with pytest.raises(EngineError, match=f"{key} must be"):
+            Engine(tmp_path, head="none")
+    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_size": 24}))
+    with pytest.raises(EngineError, match="n_embd and hidden_size must be equal, got 48 and 24"):
+        Engine(tmp_path, head="none")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("head", FAMILIES["gte"][1])
+def test_the_authors_gte(head, tmp_path):
+    """Their class is called New; its scaling "ntk" is written here from the formula."""
+    base, factor, dim = 500.0, 2.5, 12
+    oracle = make_encoder("gte", head, tmp_path, type_vocab_size=1)
+    pairs = torch.arange(0, dim, 2).double()
+    frequencies = (base * factor) ** (-pairs / dim) / factor ** (2 / dim)
+    getattr(oracle, "gte", oracle).rotary_emb.inv_freq.copy_(frequencies)
+    path = tmp_path / "model.safetensors"
+    save_file({name.replace("gte.", "new."): value for name, value in load_file(path).items()}, path)
+
+    def change(config):
+        del config["rope_parameters"]
+        config |= {
+            "model_type": "new",
+            "architectures": ["New" + head],
+            "auto_map": {"AutoModel": "modeling.NewModel"},
+            "rope_theta": base,
+            "rope_scaling": {"type": "ntk", "factor": factor},
+            "position_embedding_type": "rope",
+            "layer_norm_type": "layer_norm",
+            "logn_attention_scale": False,
+            "pack_qkv": True,
+        }
+
+    rewrite_config(tmp_path, change)
+    for row in rows_of():
+        with torch.no_grad():
+            out = oracle(torch.tensor(row)[None].long())
+        theirs = (out.logits if "logits" in out else out.last_hidden_state)[0].numpy()
+        engine = Engine(tmp_path)
+        ours = engine.hidden([row]) if head == "Model" else engine.logits([row])
+        assert_close(ours.reshape(theirs.shape), theirs)
+    change_config(tmp_path, logn_attention_scale=True)
+    with pytest.raises(EngineError, match="logn_attention_scale must be"):
+        Engine(tmp_path)
+
+
+class NeoBlock(torch.nn.Module):
+    """NeoBERT's layer, from its paper: RMS norms, complex rotation, SwiGLU."""
+
+    def __init__(self, width, heads, inner):
+        super().__init__()
+        self.heads = heads
+        self.qkv = torch.nn.Linear(width, 3 * width, bias=False)
+        self.wo = torch.nn.Linear(width, width, bias=False)
+        self.ffn = torch.nn.ModuleDict(
+            {"w12": torch.nn.Linear(width, 2 * inner, bias=False), "w3": torch.nn.Linear(inner, width, bias=False)}
+        )
+        self.attention_norm = torch.nn.RMSNorm(width, 1e-6)
+        self.ffn_norm = torch.nn.RMSNorm(width, 1e-6)
+
+    def forward(self, x):
+        tokens, width = x.shape
+        heads = self.qkv(self.attention_norm(x)).view(tokens, self.heads, 3, -1).unbind(2)
+        q, k, v = (each.transpose(0, 1) for each in heads)
+        dim = q.shape[-1]
+        angles = torch.outer(torch.arange(tokens).double(), 10000.0 ** (-torch.arange(0, dim, 2).double() / dim))
+        turn = torch.polar(torch.ones_like(angles), angles)
+        q, k = (
+            torch.view_as_real(torch.view_as_complex(each.unflatten(-1, (-1, 2)).double()) * turn).flatten(-2).float()
+            for each in (q, k)
+        )
+        scores = (q @ k.transpose(1, 2) / math.sqrt(dim)).softmax(-1)
+        x = x + self.wo((scores @ v).transpose(0, 1).reshape(tokens, width))
+        gate, up = self.ffn["w12"](self.ffn_norm(x)).chunk(2, -1)
+        return x + self.ffn["w3"](torch.nn.functional.silu(gate) * up)
+
+
+class Neo(torch.nn.Module):
+    def __init__(self, width=24, heads=2, inner=40):
+        super().__init__()
+        self.encoder = torch.nn.Embedding(60, width)
+        self.transformer_encoder = torch.nn.ModuleList(NeoBlock(width, heads, inner) for _ in range(3))
+        self.layer_norm = torch.nn.RMSNorm(width, 1e-6)
+
+    def forward(self, row):
+        x = self.encoder(torch.tensor(row).long())
+        for layer in self.transformer_encoder:
+            x = layer(x)
+        return self.layer_norm(x)
+
+
+def save_neobert(folder, tensors, architecture):
+    config = {
+        "model_type": "neobert",
+        "architectures": [architecture],
+        "auto_map": {"AutoModel": "model.NeoBERT"},
+        "vocab_size": 60,
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 60,  # two thirds are 40
+        "max_length": 64,
+        "norm_eps": 1e-6,
+        "pad_token_id": 0,
+        "num_labels": 3,
+        "embedding_init_range": 0.02,
+        "decoder_init_range": 0.02,
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({name: value.detach().numpy() for name, value in tensors.items()}, folder / "model.safetensors")
+
+
+def test_neobert(tmp_path):
+    torch.manual_seed(3)
+    body, decoder, dense, last = Neo(), torch.nn.Linear(24, 60), torch.nn.Linear(24, 24), torch.nn.Linear(24, 3)
+    with torch.no_grad():
+        for each in body.parameters():
+            each.add_(0.2 * torch.randn(each.shape))
+    bare = dict(body.named_parameters())
+    prefixed = {f"model.{name}": value for name, value in bare.items()}
+    save_neobert(tmp_path / "bare", bare, "NeoBERT")
+    head = {"decoder.weight": decoder.weight, "decoder.bias": decoder.bias}
+    save_neobert(tmp_path / "words", prefixed | head, "NeoBERTLMHead")
+    head = {"dense.weight": dense.weight, "dense.bias": dense.bias}
+    head |= {"classifier.weight": last.weight, "classifier.bias": last.bias}
+    save_neobert(tmp_path / "labels", prefixed | head, "NeoBERTForSequenceClassification")
+    rows = rows_of()
+    with torch.no_grad():
+        hidden = [body(row) for row in rows]
+        labels = torch.stack([last(torch.tanh(dense(each[0]))) for each in hidden])
+        assert_close(Engine(tmp_path / "bare").hidden(rows), torch.cat(hidden).numpy())
+        assert_close(Engine(tmp_path / "words").logits(rows), decoder(torch.cat(hidden)).numpy())
+        assert_close(Engine(tmp_path / "labels").logits(rows), labels.numpy())
+    for name, theirs in (("words", decoder(hidden[1])), ("labels", labels[1])):
+        roformer_cpp.export_onnx(tmp_path / name, tmp_path / "model.onnx")
+        logits = run(tmp_path / "model.onnx", *padded([rows[1]], [[0] * len(rows[1])]))["logits"]
+        assert_close(logits[0], theirs.detach().numpy())
