@@ -58,7 +58,9 @@ constexpr std::string_view kHarmless[] = {
     "rescale_prenorm_residual", "router_aux_loss_coef", "aux_loss_coef", "output_router_logits", "router_jitter_noise",
     "pretraining_tp", "slow_but_exact", "onnx_export", "reference_compile", "deterministic_flash_attn",
     "attention_softmax_in_fp32", "softmax_in_fp32", "max_window_layers", "ffn_dim_multiplier", "multiple_of",
-    "use_mambapy", "use_mamba_kernels",
+    "use_mambapy", "use_mamba_kernels", "tie_weights_",
+    // Files of ALBERT, which no class reads.
+    "down_scale_factor", "gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks",
     // The pooler with options of converted Chinese BERT files, which no class reads.
     "directionality", "pooler_activation", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "summary_proj_to_labels",

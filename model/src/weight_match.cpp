@@ -147,6 +147,8 @@ class Matcher {
     if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return !projects;
     if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;         // or a spec
     if (name.starts_with(kPairLayer) || name.starts_with("sop_classifier.")) return true;  // or a spec
+    // Files of DeBERTa keep what its class does not read.
+    if (name.starts_with("mask_predictions.") || (config_.is_foreign() && body == kLearnedPositions)) return true;
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); }))
       return true;
     return (head_ == Head::kNone || fresh_head_ == FreshHead::kAllowed) && starts_with_any(name, kHeadModules);

@@ -193,6 +193,33 @@ def test_files_of_older_programs(family, tmp_path):
     assert_close(Engine(tmp_path).logits([row])[0], theirs_of(oracle, row))
 
 
+@pytest.mark.parametrize(
+    ("family", "head"),
+    (
+        ("electra", "ForPreTraining"),
+        ("albert", "ForPreTraining"),
+        ("ernie", "ForPreTraining"),
+        ("deberta-v2", "ForMaskedLM"),
+    ),
+)
+def test_files_with_more(family, head, tmp_path):
+    """Heads that are not computed, and what DeBERTa's class does not read."""
+    oracle = make_encoder(family, head, tmp_path)
+    more = {}
+    if family == "deberta-v2":
+        more["mask_predictions.dense.weight"] = np.ones((48, 48), np.float32)
+        more["deberta.embeddings.position_embeddings.weight"] = np.ones((64, 48), np.float32)
+    save_file(load_file(tmp_path / "model.safetensors") | more, tmp_path / "model.safetensors")
+    row = rows_of()[-1]
+    assert_close(Engine(tmp_path, head="none").hidden([row]), theirs_of(oracle.base_model, row))
+    if family == "electra":
+        return
+    with torch.no_grad():
+        out = oracle(torch.tensor(row)[None].long())
+    theirs = out.logits if head == "ForMaskedLM" else out.prediction_logits
+    assert_close(Engine(tmp_path).logits([row]), theirs[0].numpy())
+
+
 @pytest.mark.parametrize("family", ("roberta", "xlm-roberta", "mpnet", "distilbert", "electra"))
 def test_padding_inside(family, tmp_path):
     """Tokens of the padding's id have a row of their own where transformers gives them one."""
@@ -215,7 +242,7 @@ def test_longest(family, length, tmp_path):
 
 
 @pytest.mark.parametrize("buckets", (-1, 6, 32))
-@pytest.mark.parametrize("terms", (["c2p"], ["p2c"], "c2p|p2c", []))
+@pytest.mark.parametrize("terms", (["c2p"], ["p2c"], "C2P | p2c", []))
 def test_distances(terms, buckets, tmp_path):
     """DeBERTa's rows, beyond the farthest distance too."""
     changes = {"pos_att_type": terms, "position_buckets": buckets, "max_relative_positions": 40}

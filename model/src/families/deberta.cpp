@@ -2,6 +2,7 @@
 // for queries and keys, no pooler in the encoder, and a dense layer before classification.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "../rotary_report/parts.h"
 #include "family.h"
@@ -28,12 +29,26 @@ constexpr ModuleName kDebertaModules[] = {
     {"cls.predictions", "lm_predictions.lm_head", ""},
 };
 
-// "c2p|p2c", or a list: whether it has `term`.
-bool attends(const Keys& keys, const std::string& term) {
-  const nlohmann::json* const types = given(keys.json(), "pos_att_type");
-  if (types == nullptr) return false;
-  if (types->is_array()) return std::ranges::find(*types, nlohmann::json(term)) != types->end();
-  return fmt::format("|{}|", keys.text("pos_att_type")).find(fmt::format("|{}|", term)) != std::string::npos;
+// The words of a key: a list, or text between bars, in any case and with spaces.
+std::vector<std::string> words(const Keys& keys, const char* key) {
+  const nlohmann::json* const value = given(keys.json(), key);
+  std::vector<std::string> all;
+  if (value == nullptr) return all;
+  if (value->is_array()) {
+    for (const nlohmann::json& word : *value) all.push_back(word.is_string() ? word.get<std::string>() : shown(word));
+    return all;
+  }
+  std::string word;
+  for (const char c : keys.text(key) + "|") {
+    if (c == '|') all.push_back(std::exchange(word, {}));
+    else if (c != ' ') word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return all;
+}
+
+bool has_word(const Keys& keys, const char* key, std::string_view word) {
+  const std::vector<std::string> all = words(keys, key);
+  return std::ranges::find(all, word) != all.end();
 }
 
 // A number whose absence is -1 or null.
@@ -46,8 +61,8 @@ int64_t positive(const Keys& keys, const char* key) {
 void read_distances(const Keys& keys, ModelConfig& config) {
   PositionSpec& positions = config.positions;
   positions.learned = keys.boolean("position_biased_input", true);
-  positions.content_to_position = attends(keys, "c2p");
-  positions.position_to_content = attends(keys, "p2c");
+  positions.content_to_position = has_word(keys, "pos_att_type", "c2p");
+  positions.position_to_content = has_word(keys, "pos_att_type", "p2c");
   const int parts = 1 + (positions.content_to_position ? 1 : 0) + (positions.position_to_content ? 1 : 0);
   config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
   config.summary_type = "first";
@@ -71,11 +86,11 @@ void read_version_1(const Keys& keys, ModelConfig& config) {
   config.block.qkv_bias = false;
   config.block.query_value_bias = true;
   config.block.fused_qkv = BlockSpec::Fused::kHeads;
-  const nlohmann::json* const types = given(keys.json(), "pos_att_type");
   const size_t known = (config.positions.content_to_position ? 1 : 0) + (config.positions.position_to_content ? 1 : 0);
-  const size_t listed = types == nullptr ? 0 : types->is_array() ? types->size() : known;
-  if (listed != known || (types != nullptr && types->is_string() && keys.text("pos_att_type").size() > 7))
-    fail(keys.file(), "pos_att_type must be of c2p and p2c, each once, got {}", shown(*types));
+  if (words(keys, "pos_att_type").size() != known) {
+    fail(keys.file(), "pos_att_type must be of c2p and p2c, each once, got {}",
+         shown(*given(keys.json(), "pos_att_type")));
+  }
   if (keys.boolean("talking_head", false))
     fail(keys.file(), "talking_head must be false, since heads are not mixed, got true");
 }
@@ -85,7 +100,7 @@ void read_version_2(const Keys& keys, ModelConfig& config) {
   PositionSpec& positions = config.positions;
   if (const int64_t kernel = positive(keys, "conv_kernel_size"); kernel > 0)
     fail(keys.file(), "conv_kernel_size must be absent or 0, since convolutions are not computed, got {}", kernel);
-  positions.relative_norm = keys.text("norm_rel_ebd").find("layer_norm") != std::string::npos;
+  positions.relative_norm = has_word(keys, "norm_rel_ebd", "layer_norm");
   positions.shared_projections = keys.boolean("share_att_key", false);
   positions.buckets = positive(keys, "position_buckets");
   if (positions.buckets == 0 || positions.relative == PositionSpec::Relative::kNone) return;
