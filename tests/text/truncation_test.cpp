@@ -83,7 +83,7 @@ std::vector<NamedTokenizer> all_tokenizers() {
   }
   const ByteLevelOptions variants[] = {{},
                                        {.nfc = true, .add_prefix_space = true},
-                                       {.nfc = true, .individual_digits = true},
+                                       {.nfc = true, .splits = {{SplitStep::Kind::kDigits}}},
                                        {.nfc = true, .add_prefix_space = true, .trim_offsets = true},
                                        {.nfc = true, .use_regex = false}};
   for (size_t i = 0; i < std::size(variants); ++i) {

@@ -32,7 +32,7 @@ constexpr std::string_view kHarmless =
     "trust_remote_code use_auth_token revision cache_dir device_map subfolder response_schema tool_parser_type "
     "image_token pad_token_id bos_token_id eos_token_id unk_token_id cls_token_id sep_token_id mask_token_id "
     "init_kwargs verbose do_pad word_tokenizer_type subword_tokenizer_type use_default_system_prompt max_len "
-    "max_length padding_side truncation_side stride legacy truncation_strategy pad_to_multiple_of pad_token_type_id "
+    "max_length padding_side truncation_side stride truncation_strategy pad_to_multiple_of pad_token_type_id "
     "name_or_path tokenizer_file full_tokenizer_file special_tokens_map_file use_fast model_input_names backend "
     "is_local local_files_only processor_class auto_map errors chat_template _commit_hash transformers_version";
 
@@ -116,7 +116,8 @@ Pipeline read_pipeline(const std::string& path, const json& value) {
   std::vector<std::string> names;
   for (const Pipeline pipeline : all_pipelines()) {
     const bool shared = std::ranges::any_of(all_pipelines(), [&](Pipeline other) {
-      return other.entry().classes.empty() && other.entry().saved_class == pipeline.entry().saved_class;
+      const PipelineEntry& entry = other.entry();
+      return entry.classes.empty() && !entry.saved_class.empty() && entry.saved_class == pipeline.entry().saved_class;
     });
     if (!shared) continue;
     if (value == name(pipeline)) return pipeline;
@@ -162,7 +163,8 @@ constexpr std::pair<std::string_view, std::optional<bool> TokenizerConfig::*> kS
     {"tokenize_chinese_chars", &TokenizerConfig::tokenize_chinese_chars},
     {"add_prefix_space", &TokenizerConfig::add_prefix_space},
     {"trim_offsets", &TokenizerConfig::trim_offsets},
-    {"clean_up_tokenization_spaces", &TokenizerConfig::clean_up_tokenization_spaces}};
+    {"clean_up_tokenization_spaces", &TokenizerConfig::clean_up_tokenization_spaces},
+    {"legacy", &TokenizerConfig::legacy}};
 
 void read_key(TokenizerConfig& config, const std::string& key, const json& value) {
   for (const auto& [name, field] : kSwitches) {

@@ -37,7 +37,7 @@ struct TokenizerConfig {
   std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json
   bool has_added_tokens_decoder = false;
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
-  std::optional<bool> clean_up_tokenization_spaces;
+  std::optional<bool> clean_up_tokenization_spaces, legacy;
   bool add_bos_or_eos = false;
 };
 
@@ -49,8 +49,8 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir);
 nlohmann::ordered_json format_added_token(const AddedToken& token);
 AddedToken read_added_token(const nlohmann::json& value, const std::string& where, const std::string& key);
 
-// The contents of tokenizer.json, the file of the library `tokenizers`. The pipeline is kBert or kByteLevelBpe;
-// RoFormer's, which the library cannot represent, is named by tokenizer_config.json.
+// The contents of tokenizer.json, the file of the library `tokenizers`. The pipeline is kBert, kByteLevelBpe or
+// kByteFallbackBpe; RoFormer's, which the library cannot represent, is named by tokenizer_config.json.
 struct TokenizerJson {
   std::vector<std::string> tokens;  // of the model, by id
   std::vector<Merge> merges;

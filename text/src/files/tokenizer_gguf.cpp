@@ -6,6 +6,7 @@
 //   tokenizer.ggml.token_type by id: 1 normal, 3 control, 4 defined by a user, 5 unused
 //   tokenizer.ggml.merges     "left right", in order of rank
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -13,7 +14,9 @@
 #include "files/tokenizer_files.h"
 #include "rf/io/error.h"
 #include "rf/io/gguf.h"
+#include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
+#include "splitters/published_expressions.h"
 
 namespace rf::text {
 namespace {
@@ -22,12 +25,29 @@ using nlohmann::json;
 
 constexpr int64_t kNormalToken = 1, kControlToken = 3, kUserToken = 4;
 
-// Names whose expression is GPT-2's, and whether digits are split before it.
+// The names, and what the tokenizer.json of those models says.
 struct KnownPre {
   std::string_view name;
-  bool individual_digits;
+  std::vector<std::string_view> expressions = {};  // kDigits: the step Digits
+  bool use_regex = false;                          // then GPT-2's expression
+  bool ignore_merges = false, nfc = false;
+  bool adds_bos = false;  // without tokenizer.ggml.add_bos_token
 };
-constexpr KnownPre kPres[] = {{"gpt-2", false}, {"olmo", false}, {"smollm", true}, {"starcoder", true}};
+constexpr std::string_view kDigits = "Digits";
+const std::vector<KnownPre>& known_pres() {
+  static const std::vector<std::string_view> deep_seek = {kDeepSeekDigits, kDeepSeekHan, kDeepSeekWords};
+  static const std::vector<KnownPre> kPres = {
+      {.name = "gpt-2", .use_regex = true},
+      {.name = "olmo", .use_regex = true},
+      {.name = "smollm", .expressions = {kDigits}, .use_regex = true},
+      {.name = "starcoder", .expressions = {kDigits}, .use_regex = true},
+      {.name = "llama-bpe", .expressions = {kLlama3Expression}, .ignore_merges = true, .adds_bos = true},
+      {.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
+      {.name = "gpt-4o", .expressions = {kO200kExpression}},
+      {.name = "tekken", .expressions = {kTekkenExpression}, .ignore_merges = true, .adds_bos = true},
+      {.name = "deepseek-v3", .expressions = deep_seek}};
+  return kPres;
+}
 
 class GgufTokenizer {
  public:
@@ -41,7 +61,14 @@ class GgufTokenizer {
     TokenizerOptions options;
     options.pipeline = Pipeline::kByteLevelBpe;
     options.decoding.join = DecodingOptions::Join::kBytes;
-    options.byte_level.individual_digits = splits_digits();
+    const KnownPre& pre = known_pre();
+    adds_bos_ = pre.adds_bos;
+    options.byte_level = {.nfc = pre.nfc, .splits = {}, .use_regex = pre.use_regex, .ignore_merges = pre.ignore_merges};
+    for (const std::string_view each : pre.expressions) {
+      const bool digits = each == kDigits;
+      options.byte_level.splits.push_back({digits ? SplitStep::Kind::kDigits : SplitStep::Kind::kExpression,
+                                           digits ? std::string() : std::string(each)});
+    }
     tokens_ = file_.strings("tokenizer.ggml.tokens");
     if (tokens_.empty()) fail(path_, "tokenizer.ggml.tokens must have tokens, got none");
     SpecialNames names = kNoSpecialNames;
@@ -70,16 +97,15 @@ class GgufTokenizer {
   }
   static std::string shown(const std::string& text) { return text.empty() ? "none" : io::printable(text); }
 
-  bool splits_digits() const {
+  const KnownPre& known_pre() const {
     const std::string pre = text("pre");
-    const auto* found = std::ranges::find(kPres, pre, &KnownPre::name);
-    if (found == std::end(kPres)) {
-      std::string known;
-      for (const KnownPre& each : kPres) known += (known.empty() ? "" : ", ") + std::string(each.name);
-      fail(path_, "tokenizer.ggml.pre must be {}, whose words are those of GPT-2's expression, got {}", known,
-           shown(pre));
+    const auto found = std::ranges::find(known_pres(), pre, &KnownPre::name);
+    if (found == known_pres().end()) {
+      std::vector<std::string_view> names;
+      std::ranges::transform(known_pres(), std::back_inserter(names), &KnownPre::name);
+      fail(path_, "tokenizer.ggml.pre must be {}, got {}", io::listed(names, "or"), shown(pre));
     }
-    return found->individual_digits;
+    return *found;
   }
 
   std::optional<int32_t> token_id(const char* key) const {
@@ -114,17 +140,17 @@ class GgufTokenizer {
   SequenceTemplate sequence_template() const {
     using Part = SequenceTemplate::Part;
     SequenceTemplate frame = plain_template();
-    const auto wants = [&](const char* key) {
+    const auto wants = [&](const char* key, bool otherwise) {
       const json* value = find(key);
-      return value != nullptr && value->is_boolean() && value->get<bool>();
+      return value != nullptr && value->is_boolean() ? value->get<bool>() : otherwise;
     };
     const auto piece = [&](const char* key) -> SequenceTemplate::Piece {
       const auto id = token_id(key);
       if (!id) fail(path_, "tokenizer.ggml.{} must be given where it is added, got none", key);
       return {Part::kSpecial, *id, 0};
     };
-    if (wants("add_bos_token")) frame.single.insert(frame.single.begin(), piece("bos_token_id"));
-    if (wants("add_eos_token")) frame.single.push_back(piece("eos_token_id"));
+    if (wants("add_bos_token", adds_bos_)) frame.single.insert(frame.single.begin(), piece("bos_token_id"));
+    if (wants("add_eos_token", false)) frame.single.push_back(piece("eos_token_id"));
     return frame;
   }
 
@@ -146,6 +172,7 @@ class GgufTokenizer {
   const std::string& path_;
   const io::GgufFile file_;
   std::vector<std::string> tokens_;
+  bool adds_bos_ = false;
 };
 
 }  // namespace

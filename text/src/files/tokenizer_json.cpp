@@ -6,9 +6,13 @@
 #include <utility>
 
 #include "files/tokenizer_files.h"
+#include "models/byte_pair_model.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/strict_object.h"
+#include "splitters/expression.h"
+#include "splitters/published_expressions.h"
+#include "unicode/ascii.h"
 
 namespace rf::text {
 namespace {
@@ -17,8 +21,6 @@ using io::StrictObject;
 using nlohmann::json;
 
 constexpr char kWhere[] = "tokenizer_json";
-constexpr std::string_view kGpt2Expression =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 bool is_id(const json& value) { return value.is_number_unsigned() && value <= INT32_MAX; }
 
@@ -36,9 +38,14 @@ class Reader {
       refuse("version", "\"1.0\"", *version);
     }
     if (!section("model").is_object()) refuse("model", "an object", section("model"));
+    is_fallback_ = uses_characters(section("model"), section("normalizer"), section("pre_tokenizer"));
     read_model(section("model"));
-    read_normalizer(section("normalizer"));
-    read_pre_tokenizer(section("pre_tokenizer"));
+    if (is_fallback_) {
+      read_markers(section("normalizer"), section("pre_tokenizer"));
+    } else {
+      read_normalizer(section("normalizer"));
+      read_pre_tokenizer(section("pre_tokenizer"));
+    }
     if (const json& post = section("post_processor"); !post.is_null()) read_post_processor(post, "post_processor");
     read_decoder(section("decoder"));
     read_added(section("added_tokens"));
@@ -81,6 +88,21 @@ class Reader {
     return value.is_object() && value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>()
                                                                                     : std::string();
   }
+  // The steps of a Sequence, the value alone, or nothing.
+  static std::vector<json> steps_of(const json& value, const char* list) {
+    if (type_of(value) != "Sequence") return value.is_null() ? std::vector<json>() : std::vector<json>{value};
+    const json steps = value.value(list, json());
+    return steps.is_array() ? steps.get<std::vector<json>>() : std::vector<json>{value};
+  }
+  // Whether a BPE is one over characters.
+  static bool uses_characters(const json& model, const json& normalizer, const json& pre_tokenizer) {
+    const auto has = [](const std::vector<json>& steps, std::string_view type) {
+      return std::ranges::any_of(steps, [type](const json& step) { return type_of(step) == type; });
+    };
+    if (!model.contains("merges") || has(steps_of(pre_tokenizer, "pretokenizers"), "ByteLevel")) return false;
+    return model.value("byte_fallback", json()) == true || has(steps_of(pre_tokenizer, "pretokenizers"), "Metaspace") ||
+           has(steps_of(normalizer, "normalizers"), "Replace");
+  }
   void read_model(const json& value) {
     StrictObject model = object(value, "model");
     // Files of old versions omit the type.
@@ -103,10 +125,16 @@ class Reader {
     expect(model, "continuing_subword_prefix", "##", "\"##\"");
     out_.options.max_word_chars = static_cast<int>(model.integer("max_input_chars_per_word", 100, 1, INT32_MAX));
   }
-  // Every byte has a token, so settings for unknown characters do not matter.
   void read_bpe(StrictObject& model) {
-    out_.options.pipeline = Pipeline::kByteLevelBpe;
-    for (const char* key : {"unk_token", "fuse_unk", "byte_fallback"}) model.find(key);
+    out_.options.pipeline = is_fallback_ ? Pipeline::kByteFallbackBpe : Pipeline::kByteLevelBpe;
+    if (is_fallback_) {
+      out_.options.byte_fallback.byte_fallback = model.boolean("byte_fallback", false);
+      out_.options.byte_fallback.fuse_unk = model.boolean("fuse_unk", false);
+      const json* unk = model.find("unk_token");
+      if (unk != nullptr && unk->is_string()) out_.unk_token = unk->get<std::string>();
+    } else {  // every byte has a token, so settings for unknown characters do not matter
+      for (const char* key : {"unk_token", "fuse_unk", "byte_fallback"}) model.find(key);
+    }
     if (const json* dropout = model.find("dropout"); dropout != nullptr && !dropout->is_null() && *dropout != 0.0) {
       refuse("model.dropout", "null", *dropout);
     }
@@ -114,7 +142,8 @@ class Reader {
       const json* value = model.find(key);
       if (value != nullptr && !value->is_null() && *value != "") refuse(model.path_of(key), "null", *value);
     }
-    out_.options.byte_level.ignore_merges = model.boolean("ignore_merges", false);
+    const bool ignore_merges = model.boolean("ignore_merges", false);
+    (is_fallback_ ? out_.options.byte_fallback.ignore_merges : out_.options.byte_level.ignore_merges) = ignore_merges;
     const json* merges = model.find("merges");
     if (merges == nullptr || !merges->is_array()) refuse("model.merges", "an array", nullptr);
     read_merges(*merges);
@@ -129,6 +158,46 @@ class Reader {
       if (!pair) refuse("model.merges", "an array of pairs of tokens", merge);
       out_.merges.push_back(std::move(*pair));
     }
+  }
+  // Where "▁" comes from: the normalizers Replace, or Prepend and Replace, or the pre-tokenizer Metaspace. After
+  // Replace, a Split at spaces finds none.
+  void read_markers(const json& normalizer, const json& pre_tokenizer) {
+    ByteFallbackOptions& options = out_.options.byte_fallback;
+    const std::vector<json> steps = steps_of(normalizer, "normalizers");
+    const json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMarker}};
+    const json prepend = {{"type", "Prepend"}, {"prepend", kSpaceMarker}};
+    const bool prepends = steps.size() == 2 && steps[0] == prepend;
+    options.in_normalizer = !steps.empty();
+    if (options.in_normalizer && (steps.size() != (prepends ? 2 : 1) || steps.back() != replace)) {
+      refuse("normalizer", "null, Replace of \" \" by \"▁\", or this after Prepend of \"▁\", for a BPE over characters",
+             normalizer);
+    }
+    if (prepends) options.prefix = ByteFallbackOptions::Prefix::kEven;
+    const std::string type = type_of(pre_tokenizer);
+    if (options.in_normalizer) {
+      const json pattern = type == "Split" ? pre_tokenizer.value("pattern", json()) : json();
+      if (!pre_tokenizer.is_null() && pattern != json{{"String", " "}}) {
+        refuse("pre_tokenizer", "null or a Split at \" \" after a Replace of \" \"", pre_tokenizer);
+      }
+      return;
+    }
+    if (type != "Metaspace")
+      refuse("pre_tokenizer", "Metaspace for a BPE without ByteLevel and Replace", pre_tokenizer);
+    StrictObject step = typed(pre_tokenizer, "pre_tokenizer");
+    expect(step, "replacement", kSpaceMarker, "\"▁\"");
+    expect(step, "str_rep", kSpaceMarker, "\"▁\"");
+    const std::string scheme = step.text("prepend_scheme", "always");
+    const bool prefix = scheme != "never";
+    expect(step, "add_prefix_space", prefix,
+           prefix ? "true with this prepend_scheme" : "false with this prepend_scheme");
+    options.splits = step.boolean("split", true);
+    step.finish();
+    if (scheme != "always" && scheme != "first" && prefix) {
+      refuse("pre_tokenizer.prepend_scheme", "\"always\", \"first\" or \"never\"", scheme);
+    }
+    options.prefix = scheme == "always" ? ByteFallbackOptions::Prefix::kAlways
+                     : prefix           ? ByteFallbackOptions::Prefix::kFirst
+                                        : ByteFallbackOptions::Prefix::kNever;
   }
   void read_normalizer(const json& value) {
     const bool bytes = out_.options.pipeline == Pipeline::kByteLevelBpe;
@@ -162,47 +231,63 @@ class Reader {
       }
       return;
     }
-    const json steps = type == "Sequence" ? value.value("pretokenizers", json()) : json();
-    if (!steps.is_array() || steps.size() != 2) {
-      read_byte_level(unwrap(value, key, "pretokenizers"), key);
-      return;
+    if (type != "Sequence") return read_byte_level(value, key);
+    const json steps = value.value("pretokenizers", json());
+    if (!steps.is_array() || steps.empty()) refuse(key, "ByteLevel, after steps that split the text", value);
+    for (size_t i = 0; i + 1 < steps.size(); ++i) {
+      read_split_step(steps[i], key + ".pretokenizers[" + std::to_string(i) + "]");
     }
-    if (type_of(steps[0]) == "Digits") return read_digits(steps, key);
-    read_split(steps[0], key + ".pretokenizers[0]");
-    read_byte_level(steps[1], key + ".pretokenizers[1]");
+    read_byte_level(steps.back(), key + ".pretokenizers[" + std::to_string(steps.size() - 1) + "]");
     ByteLevelOptions& options = out_.options.byte_level;
-    if (options.use_regex || options.add_prefix_space) {
-      refuse(key, "a ByteLevel without use_regex and add_prefix_space after a Split", value);
-    }
-    options.use_regex = true;  // the Split has the same expression
+    if (options.splits.empty()) return;
+    if (options.add_prefix_space) refuse(key, "a ByteLevel without add_prefix_space after other steps", steps.back());
+    const SplitStep& last = options.splits.back();
+    if (options.use_regex || last.expression != kGpt2Expression) return;
+    options.splits.pop_back();
+    options.use_regex = true;  // the last step has the same expression, whose matches leave nothing out
   }
-  // Digits one by one, then ByteLevel with GPT-2's expression.
-  void read_digits(const json& steps, const std::string& key) {
-    StrictObject digits = typed(steps[0], key + ".pretokenizers[0]");
-    expect(digits, "individual_digits", true, "true");
-    if (steps[0].find("individual_digits") == steps[0].end()) refuse(key, "of Digits with individual_digits", steps[0]);
-    digits.finish();
-    read_byte_level(steps[1], key + ".pretokenizers[1]");
-    ByteLevelOptions& options = out_.options.byte_level;
-    if (!options.use_regex || options.add_prefix_space) {
-      refuse(key, "a ByteLevel with use_regex and without add_prefix_space after Digits", steps[1]);
+  void read_split_step(const json& value, const std::string& key) {
+    const std::string type = type_of(value);
+    if (type != "Split" && type != "Digits") refuse(key, "a Split or Digits, before a ByteLevel", value);
+    StrictObject step = typed(value, key);
+    SplitStep read;
+    if (type == "Digits") {
+      const bool each = step.boolean("individual_digits", false);
+      read.kind = each ? SplitStep::Kind::kDigits : SplitStep::Kind::kContiguousDigits;
+    } else {
+      const json* pattern = step.find("pattern");
+      read.expression = read_pattern(pattern == nullptr ? json() : *pattern, key + ".pattern");
+      const std::string behavior = step.text("behavior", "");
+      const bool invert = step.boolean("invert", false);
+      const bool removes = behavior == "Removed" && invert;
+      if (!(behavior == "Isolated" && !invert) && !removes) {
+        refuse(key + ".behavior", "\"Isolated\", or \"Removed\" with \"invert\"", value);
+      }
+      if (removes) read.kind = SplitStep::Kind::kMatches;
     }
-    options.individual_digits = true;
+    step.finish();
+    out_.options.byte_level.splits.push_back(std::move(read));
   }
-  void read_split(const json& value, const std::string& key) const {
-    if (type_of(value) != "Split") refuse(key, "a Split by GPT-2's expression, or Digits", value);
-    StrictObject split = typed(value, key);
-    const json* pattern = split.find("pattern");
-    if (pattern == nullptr || *pattern != json{{"Regex", kGpt2Expression}}) {
-      refuse(key + ".pattern", "GPT-2's expression", pattern == nullptr ? json() : *pattern);
+  // {"Regex": ...}, or {"String": ...}, which stands for itself.
+  std::string read_pattern(const json& pattern, const std::string& key) const {
+    const bool is_object = pattern.is_object() && pattern.size() == 1 && pattern.begin()->is_string();
+    const std::string kind = is_object ? pattern.begin().key() : "";
+    if (kind != "Regex" && kind != "String") refuse(key, "a Regex or a String", pattern);
+    std::string expression = pattern.begin()->get<std::string>();
+    if (kind == "String") {
+      std::string escaped;
+      for (const char c : expression) {
+        if (ascii_class(c) == Ascii::kPunctuation) escaped += '\\';
+        escaped += c;
+      }
+      expression = std::move(escaped);
     }
-    const std::string behavior = split.text("behavior", "");
-    const bool invert = split.boolean("invert", false);
-    // Every character is part of a match, so isolating the matches and removing everything else are the same.
-    if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
-      refuse(key + ".behavior", "\"Isolated\", or \"Removed\" with \"invert\"", value);
+    try {
+      static_cast<void>(Expression(expression));
+    } catch (const Error& error) {
+      fail(kWhere, "{}: \"{}\" must be an expression that this program computes: {}", path_, key, error.what());
     }
-    split.finish();
+    return expression;
   }
   void read_byte_level(const json& value, const std::string& key) {
     if (type_of(value) != "ByteLevel") refuse(key, "ByteLevel for a BPE model", value);
@@ -239,6 +324,7 @@ class Reader {
   void read_trim(StrictObject& step) {
     const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
     if (!trims) return;
+    if (is_fallback_) refuse(step.path_of("trim_offsets"), "false for a BPE without ByteLevel", true);
     ByteLevelOptions& options = out_.options.byte_level;
     if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in at most one step", true);
     options.trim_offsets = true;
@@ -308,6 +394,7 @@ class Reader {
       decoding.join = DecodingOptions::Join::kSpaces;
       return;
     }
+    if (is_fallback_) return read_fallback_decoder(value);
     const json& step = unwrap(value, "decoder", "decoders");
     StrictObject decoder = object(step, "decoder");
     const std::string type = decoder.text("type", "");
@@ -322,6 +409,24 @@ class Reader {
       refuse("decoder", "null, WordPiece or ByteLevel", value);
     }
     decoder.finish();
+  }
+  // Replace, ByteFallback, Fuse and perhaps Strip.
+  void read_fallback_decoder(const json& value) {
+    std::vector<json> steps = steps_of(value, "decoders");
+    DecodingOptions& decoding = out_.options.decoding;
+    decoding.join = DecodingOptions::Join::kFallback;
+    if (steps.size() == 4 && type_of(steps[3]) == "Strip") {
+      StrictObject strip = typed(steps[3], "decoder.decoders[3]");
+      expect(strip, "content", " ", "\" \"");
+      expect(strip, "stop", 0, "0");
+      decoding.strip_left = static_cast<int>(strip.integer("start", 0, 0, 1000));
+      strip.finish();
+      steps.pop_back();
+    }
+    const json replace = {{"type", "Replace"}, {"pattern", {{"String", kSpaceMarker}}}, {"content", " "}};
+    if (steps != std::vector<json>{replace, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}}) {
+      refuse("decoder", "null, or Replace of \"▁\" by \" \", ByteFallback, Fuse and perhaps Strip", value);
+    }
   }
   void read_added(const json& value) {
     if (value.is_null()) return;
@@ -342,6 +447,7 @@ class Reader {
   const std::string path_;
   const json json_;
   TokenizerJson out_;
+  bool is_fallback_ = false;
 };
 
 }  // namespace

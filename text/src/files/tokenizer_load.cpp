@@ -20,6 +20,7 @@
 #include "rf/io/files.h"
 #include "rf/io/nearest_name.h"
 #include "rf/text/segmenter.h"
+#include "splitters/published_expressions.h"
 
 namespace rf::text {
 namespace {
@@ -45,7 +46,9 @@ std::optional<DirectoryClass> find_class(const std::function<bool(const Tokenize
 }
 
 std::optional<DirectoryClass> class_of_name(std::string_view name) {
-  if (name == "PreTrainedTokenizer" || name == "TokenizersBackend") return DirectoryClass{};
+  constexpr std::string_view kByFile[] = {"PreTrainedTokenizer", "TokenizersBackend", "Qwen2Tokenizer",
+                                          "GemmaTokenizer", "LlamaTokenizer"};
+  if (std::ranges::find(kByFile, name) != std::end(kByFile)) return DirectoryClass{};
   return find_class([name](const TokenizerClass& known) {
     return known.name == name || std::ranges::find(known.other_names, name) != known.other_names.end();
   });
@@ -154,7 +157,8 @@ class Loader {
     }
     if (class_.pipeline) return;
     if (names_.pad.empty()) names_.pad = json_->pad_token;
-    if (has_byte_pairs(options_)) return;
+    const bool needs_unk = has_byte_fallback(options_) && !options_.byte_fallback.byte_fallback;
+    if (has_byte_pairs(options_) && !needs_unk) return;
     const std::string unk = json_->unk_token.value_or("");
     if (names_.unk.empty()) names_.unk = unk;
     agree("the unk_token", names_.unk, unk);
@@ -220,7 +224,9 @@ class Loader {
       options_ = json_->options;
     }
     const bool bytes = has_byte_pairs(options_);
-    if (bytes) {
+    if (has_byte_fallback(options_)) {
+      check_fallback_settings();
+    } else if (bytes) {
       set_byte_level_options(options_);
     } else {
       set_bert_options(options_);
@@ -229,6 +235,7 @@ class Loader {
     options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(python);
     if (python) options_.decoding.cleanup = false;  // without a decoder of `tokenizers`
     if (json_) check_agreement(options_);
+    if (json_) check_class_of_file();
     choose_pipeline();
     check_dictionaries(load_, options_.pipeline);
     if (!options_.pipeline.segments_words() || dictionaries_ == Dictionaries::kLeftOut) return;
@@ -246,9 +253,9 @@ class Loader {
     }
     if (!load_.pipeline) return;
     const bool bytes = has_byte_pairs(options_);
-    if (bytes == load_.pipeline->has_word_pieces()) {
+    if (bytes ? *load_.pipeline != options_.pipeline : !load_.pipeline->has_word_pieces()) {
       fail(kConfigWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
-           bytes ? "byte-level BPE" : "word pieces", name(*load_.pipeline));
+           bytes ? name(options_.pipeline) : "word pieces", name(*load_.pipeline));
     }
     options_.pipeline = *load_.pipeline;
   }
@@ -282,16 +289,53 @@ class Loader {
            config_.path);
     }
   }
+  static std::string shown(const std::vector<SplitStep>& splits) {
+    std::string text;
+    for (const SplitStep& step : splits) {
+      text += (text.empty() ? "" : ", ") + (step.expression.empty() ? "Digits" : step.expression);
+      if (step.kind == SplitStep::Kind::kMatches || step.kind == SplitStep::Kind::kContiguousDigits) text += "+";
+    }
+    return text.empty() ? "GPT-2's" : text;
+  }
+  // transformers 5 builds these classes from their own settings, and others from the file.
+  void check_class_of_file() const {
+    if (class_.pipeline || is_decoder_type(text_of_config_json("model_type"))) return;
+    const TokenizerOptions& file = json_->options;
+    const std::string& known = config_.tokenizer_class;
+    const bool is_llama = known == "LlamaTokenizer" && has_byte_fallback(file);
+    if (known == "Qwen2Tokenizer") {
+      agree("the model", name(Pipeline::kByteLevelBpe), name(file.pipeline));
+      agree("the expression that splits", std::string(kQwen2Expression), shown(file.byte_level.splits));
+      agree("NFC", true, file.byte_level.nfc);
+      agree("ignore_merges", false, file.byte_level.ignore_merges);
+    } else if (known == "GemmaTokenizer" || is_llama) {
+      agree("the model", name(Pipeline::kByteFallbackBpe), name(file.pipeline));
+      ByteFallbackOptions own{.in_normalizer = !is_llama, .fuse_unk = true};
+      if (is_llama && config_.add_prefix_space.value_or(true)) {
+        own.prefix =
+            config_.legacy.value_or(false) ? ByteFallbackOptions::Prefix::kAlways : ByteFallbackOptions::Prefix::kFirst;
+      }
+      agree("the source of \"▁\" (normalizer or Metaspace)", own.in_normalizer, file.byte_fallback.in_normalizer);
+      agree("the \"▁\" in front", own.prefix == file.byte_fallback.prefix, true);
+      own.prefix = file.byte_fallback.prefix;
+      agree("Metaspace's split, byte_fallback, fuse_unk and ignore_merges", own == file.byte_fallback, true);
+    }
+  }
+  void check_fallback_settings() const {
+    const auto prefix = config_.add_prefix_space;
+    if (prefix && !*prefix && json_->options.byte_fallback.prefix != ByteFallbackOptions::Prefix::kNever) {
+      fail(kConfigWhere, "{}: \"add_prefix_space\" must be absent or true where tokenizer.json adds it, got false",
+           config_.path);
+    }
+  }
   void check_agreement(const TokenizerOptions& options) const {
     const TokenizerOptions& file = json_->options;
-    const auto model = [](const TokenizerOptions& o) {
-      return name(has_byte_pairs(o) ? Pipeline::kByteLevelBpe : Pipeline::kBert);
-    };
+    const auto model = [](const TokenizerOptions& o) { return name(has_byte_pairs(o) ? o.pipeline : Pipeline::kBert); };
     agree("the model", model(options), model(file));
     if (has_byte_pairs(options)) {
       agree("add_prefix_space", options.byte_level.add_prefix_space, file.byte_level.add_prefix_space);
       agree("use_regex", options.byte_level.use_regex, file.byte_level.use_regex);
-      agree("Digits", options.byte_level.individual_digits, file.byte_level.individual_digits);
+      agree("the expression that splits", shown(options.byte_level.splits), shown(file.byte_level.splits));
       agree("NFC", options.byte_level.nfc, file.byte_level.nfc);
       agree("ignore_merges", options.byte_level.ignore_merges, file.byte_level.ignore_merges);
       return;

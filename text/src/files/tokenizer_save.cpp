@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/tokenizer_files.h"
+#include "models/byte_pair_model.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -20,8 +21,7 @@ std::string_view class_of(const TokenizerOptions& options) {
   const bool usual_words = options.max_word_chars == usual.max_word_chars;
   if (pipeline.in_tokenizer_json == InTokenizerJson::kAll) {
     const bool as_the_class_has_it = usual_words && options.decoding.cleanup == usual.decoding.cleanup &&
-                                     options.decoding.join == usual.decoding.join &&
-                                     !options.byte_level.individual_digits;
+                                     options.decoding.join == usual.decoding.join && options.byte_level.splits.empty();
     return as_the_class_has_it ? pipeline.saved_class : kPlainClass;
   }
   if (!usual_words) {
@@ -31,7 +31,18 @@ std::string_view class_of(const TokenizerOptions& options) {
   return pipeline.saved_class;
 }
 
+ordered_json format_replace(std::string_view from, std::string_view to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
 ordered_json format_normalizer(const TokenizerOptions& options) {
+  if (has_byte_fallback(options)) {
+    if (!options.byte_fallback.in_normalizer) return nullptr;
+    const ordered_json replace = format_replace(" ", kSpaceMarker);
+    if (options.byte_fallback.prefix == ByteFallbackOptions::Prefix::kNever) return replace;
+    const ordered_json prepend = {{"type", "Prepend"}, {"prepend", kSpaceMarker}};
+    return {{"type", "Sequence"}, {"normalizers", {prepend, replace}}};
+  }
   if (has_byte_pairs(options)) {
     return options.byte_level.nfc ? ordered_json{{"type", "NFC"}} : ordered_json();
   }
@@ -50,6 +61,26 @@ ordered_json format_byte_level(bool add_prefix_space, bool trim_offsets, bool us
           {"add_prefix_space", add_prefix_space},
           {"trim_offsets", trim_offsets},
           {"use_regex", use_regex}};
+}
+
+ordered_json format_split(const SplitStep& step) {
+  if (step.kind == SplitStep::Kind::kDigits || step.kind == SplitStep::Kind::kContiguousDigits) {
+    return {{"type", "Digits"}, {"individual_digits", step.kind == SplitStep::Kind::kDigits}};
+  }
+  const bool removes = step.kind == SplitStep::Kind::kMatches;
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", step.expression}}},
+          {"behavior", removes ? "Removed" : "Isolated"},
+          {"invert", removes}};
+}
+
+ordered_json format_metaspace(const ByteFallbackOptions& options) {
+  using Prefix = ByteFallbackOptions::Prefix;
+  if (options.in_normalizer) return nullptr;
+  const char* const scheme = options.prefix == Prefix::kAlways  ? "always"
+                             : options.prefix == Prefix::kFirst ? "first"
+                                                                : "never";
+  return {{"type", "Metaspace"}, {"replacement", kSpaceMarker}, {"prepend_scheme", scheme}, {"split", options.splits}};
 }
 
 ordered_json format_pieces(const std::vector<SequenceTemplate::Piece>& pieces, const Vocabulary& vocabulary) {
@@ -88,6 +119,13 @@ ordered_json format_decoder(const DecodingOptions& decoding) {
   switch (decoding.join) {
     case DecodingOptions::Join::kSpaces: return nullptr;
     case DecodingOptions::Join::kBytes: return format_byte_level(true, true, true);
+    case DecodingOptions::Join::kFallback: {
+      ordered_json steps = {format_replace(kSpaceMarker, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+      if (decoding.strip_left > 0) {
+        steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", decoding.strip_left}, {"stop", 0}});
+      }
+      return {{"type", "Sequence"}, {"decoders", std::move(steps)}};
+    }
     default: return {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", decoding.cleanup}};
   }
 }
@@ -109,14 +147,17 @@ ordered_json format_model(const Tokenizer& tokenizer) {
   }
   ordered_json merges = ordered_json::array();
   for (const auto& [left, right] : tokenizer.merges()) merges.push_back({left, right});
+  const ByteFallbackOptions& fallback = tokenizer.options().byte_fallback;
+  const bool characters = has_byte_fallback(tokenizer.options());
+  const std::string& unk = vocabulary.special_names().unk;
   return {{"type", "BPE"},
           {"dropout", nullptr},
-          {"unk_token", nullptr},
+          {"unk_token", characters && !unk.empty() ? ordered_json(unk) : ordered_json()},
           {"continuing_subword_prefix", nullptr},
           {"end_of_word_suffix", nullptr},
-          {"fuse_unk", false},
-          {"byte_fallback", false},
-          {"ignore_merges", tokenizer.options().byte_level.ignore_merges},
+          {"fuse_unk", characters && fallback.fuse_unk},
+          {"byte_fallback", characters && fallback.byte_fallback},
+          {"ignore_merges", characters ? fallback.ignore_merges : tokenizer.options().byte_level.ignore_merges},
           {"vocab", std::move(vocab)},
           {"merges", std::move(merges)}};
 }
@@ -130,12 +171,15 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
     item.update(format_added_token(token));
     added.push_back(std::move(item));
   }
-  ordered_json pre_tokenizer = has_byte_pairs(options)
+  ordered_json pre_tokenizer = has_byte_fallback(options) ? format_metaspace(options.byte_fallback)
+                               : has_byte_pairs(options)
                                    ? format_byte_level(level.add_prefix_space, true, level.use_regex)
                                    : ordered_json{{"type", "BertPreTokenizer"}};
-  if (level.individual_digits) {
-    const ordered_json digits = {{"type", "Digits"}, {"individual_digits", true}};
-    pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", {digits, std::move(pre_tokenizer)}}};
+  if (!level.splits.empty()) {
+    ordered_json steps = ordered_json::array();
+    for (const SplitStep& step : level.splits) steps.push_back(format_split(step));
+    steps.push_back(std::move(pre_tokenizer));
+    pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
   }
   const ordered_json file = {{"version", "1.0"},
                              {"truncation", nullptr},
@@ -152,7 +196,9 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
 std::string format_tokenizer_config(const Tokenizer& tokenizer) {
   const TokenizerOptions& options = tokenizer.options();
   ordered_json config = {{"tokenizer_class", class_of(options)}};
-  if (has_byte_pairs(options)) {
+  if (has_byte_fallback(options)) {
+    config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
+  } else if (has_byte_pairs(options)) {
     config["add_prefix_space"] = options.byte_level.add_prefix_space;
   } else {
     config["do_lower_case"] = options.letter_case == Case::kLower;
@@ -161,7 +207,8 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
     config["tokenize_chinese_chars"] = options.tokenize_chinese_chars;
     config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   }
-  if (options.pipeline.entry().classes.empty()) config[kPipelineKey] = name(options.pipeline);
+  if (options.pipeline.entry().classes.empty() && !has_byte_fallback(options))
+    config[kPipelineKey] = name(options.pipeline);
   if (options.dictionary != nullptr) config[kDictionaryKey] = options.dictionary->hash();
   for (const SpecialRole role : kSpecialRoles) {
     const std::string& token = name_of(tokenizer.vocabulary().special_names(), role);

@@ -39,10 +39,36 @@ bool may_lack(uint8_t byte) {
 }  // namespace
 
 BytePairModel::BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
-                             const ByteLevelOptions& options) {
-  read_bytes(vocabulary);
-  read_merges(vocabulary, merges);
-  compute_wholes(vocabulary, options.ignore_merges);
+                             const TokenizerOptions& options)
+    : characters_(options.pipeline == Pipeline::kByteFallbackBpe) {
+  if (characters_) {
+    read_characters(vocabulary, options.byte_fallback.byte_fallback);
+  } else {
+    read_bytes(vocabulary);
+  }
+  read_merges(vocabulary, merges, characters_ && options.byte_fallback.fuse_unk);
+  compute_wholes(vocabulary, !characters_ && options.byte_level.ignore_merges);
+}
+
+void BytePairModel::read_characters(const Vocabulary& vocabulary, bool byte_fallback) {
+  for (int64_t id = 0; id < vocabulary.model_size(); ++id) {
+    std::string_view token = vocabulary.token(id);
+    if (token.empty()) continue;
+    const char32_t first = take_utf8(token).code;
+    if (token.empty()) character_ids_[first] = static_cast<int32_t>(id);
+  }
+  if (!byte_fallback) {
+    vocabulary.require({SpecialRole::kUnk}, "byte-fallback-bpe");
+    unknown_ = vocabulary.special().unk;
+    return;
+  }
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const std::string token = fmt::format("<0x{:02X}>", byte);
+    byte_ids_[byte] = vocabulary.find(token);
+    if (byte_ids_[byte] < 0 || byte_ids_[byte] >= vocabulary.model_size()) {
+      fail("byte-fallback-bpe", "the vocabulary must have the 256 tokens <0x00> to <0xFF>, got none for {}", token);
+    }
+  }
 }
 
 void BytePairModel::read_bytes(const Vocabulary& vocabulary) {
@@ -62,16 +88,21 @@ void BytePairModel::read_bytes(const Vocabulary& vocabulary) {
   }
 }
 
-void BytePairModel::read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges) {
+void BytePairModel::read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges, bool fuses_unknown) {
   pairs_.assign(std::bit_ceil(2 * merges.size() + 2), Pair{kNoPair, kNoRank, -1});
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const int32_t ids[] = {vocabulary.find(left), vocabulary.find(right), vocabulary.find(left + right)};
     for (const int32_t id : ids) {
-      if (id < 0 || id >= vocabulary.model_size()) {
-        fail("byte-level-bpe", "a merge must join two tokens of the vocabulary into a third, got \"{} {}\"", left,
-             right);
+      if (id < 0 || id >= vocabulary.model_size() || (fuses_unknown && id == unknown_)) {
+        fail(characters_ ? "byte-fallback-bpe" : "byte-level-bpe",
+             "a merge must join two tokens of the vocabulary into a third, got \"{} {}\"", left, right);
       }
+    }
+    const std::string joined = left + right;
+    for (size_t at = joined.find(kSpaceMarker, 1); at != std::string::npos; at = joined.find(kSpaceMarker, at + 1)) {
+      const bool after_marker = std::string_view(joined).substr(0, at).ends_with(kSpaceMarker);
+      joins_no_markers_ = joins_no_markers_ && after_marker;
     }
     Pair& pair = const_cast<Pair&>(find_pair(ids[0], ids[1]));
     pair = {key_of(ids[0], ids[1]), static_cast<uint32_t>(rank), ids[2]};  // the last entry of a pair counts
@@ -85,7 +116,12 @@ void BytePairModel::compute_wholes(const Vocabulary& vocabulary, bool ignore_mer
   for (size_t i = 0; i < tokens; ++i) {
     const auto id = static_cast<int32_t>(i);
     std::string word;
-    if (!append_bytes(vocabulary.token(id), word) || word.empty()) continue;
+    if (characters_) {
+      word = vocabulary.token(id);
+    } else if (!append_bytes(vocabulary.token(id), word)) {
+      continue;
+    }
+    if (word.empty()) continue;
     if (!ignore_merges) {
       merge(word, workspace);
       if (workspace.symbols[0].end != word.size()) continue;
@@ -130,14 +166,18 @@ void BytePairModel::merge_window(std::string_view window, std::vector<Piece>& pi
 size_t BytePairModel::next_window(std::string_view word, size_t& begin, size_t& length, Workspace& workspace) const {
   std::vector<Piece>&pieces = workspace.pieces, &ahead = workspace.ahead;
   size_t i = pieces.size(), at = begin + length;  // of the first piece of the next window
-  while (i > 0 && at + kOverlap > begin + length) at -= pieces[--i].length;
-  const size_t end = std::min(word.size(), begin + length + kWindow);
+  const auto is_inside = [&](size_t place) {
+    return characters_ && place < word.size() && !begins_character(word[place]);
+  };
+  while (i > 0 && (at + kOverlap > begin + length || is_inside(at))) at -= pieces[--i].length;
+  const size_t end = window_end(word, begin + length + kWindow);
   if (at > begin) {
     size_t j = 0, ahead_at = at;
     const size_t window = at;
     merge_window(word.substr(window, end - window), ahead, workspace);
     while (i < pieces.size() && j < ahead.size()) {
-      if (at == ahead_at && pieces[i] == ahead[j] && (j + 1 < ahead.size() || end == word.size())) {
+      if (at == ahead_at && pieces[i] == ahead[j] && (j + 1 < ahead.size() || end == word.size()) &&
+          !is_inside(at + pieces[i].length)) {
         begin = at + pieces[i].length;
         length = end - begin;
         ahead.erase(ahead.begin(), ahead.begin() + static_cast<ptrdiff_t>(j + 1));
@@ -148,7 +188,7 @@ size_t BytePairModel::next_window(std::string_view word, size_t& begin, size_t& 
       if (ahead_behind) ahead_at += ahead[j++].length;
     }
   }
-  length = std::min(word.size() - begin, 2 * length);
+  length = window_end(word, begin + 2 * length) - begin;
   merge_window(word.substr(begin, length), pieces, workspace);
   return 0;
 }
@@ -156,16 +196,38 @@ size_t BytePairModel::next_window(std::string_view word, size_t& begin, size_t& 
 // Leaves the word's symbols in order; a symbol that was merged into the previous one stays empty (begin == end).
 void BytePairModel::merge(std::string_view word, Workspace& workspace) const {
   std::vector<Workspace::Symbol>& symbols = workspace.symbols;
-  symbols.resize(word.size());
-  for (size_t i = 0; i < word.size(); ++i) {
-    const auto at = static_cast<int32_t>(i);
-    const auto begin = static_cast<uint32_t>(i);
-    symbols[i] = {byte_ids_[static_cast<uint8_t>(word[i])], kNoRank, begin, begin + 1, at - 1, at + 1};
+  symbols.clear();
+  if (characters_) {
+    append_characters(word, symbols);
+  } else {
+    for (uint32_t i = 0; i < word.size(); ++i) {
+      symbols.push_back({byte_ids_[static_cast<uint8_t>(word[i])], kNoRank, i, i + 1, 0, 0});
+    }
+  }
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    symbols[i].previous = static_cast<int32_t>(i) - 1;
+    symbols[i].next = static_cast<int32_t>(i) + 1;
   }
   if (word.size() <= kShortWord) {
     merge_short(symbols);
   } else {
     merge_long(workspace);
+  }
+}
+
+void BytePairModel::append_characters(std::string_view word, std::vector<Workspace::Symbol>& symbols) const {
+  for (uint32_t at = 0; at < word.size();) {
+    const Decoded decoded = decode_utf8(word.substr(at));
+    const uint32_t end = at + static_cast<uint32_t>(decoded.length);
+    const auto found = character_ids_.find(decoded.code);
+    if (found != character_ids_.end() || unknown_ >= 0) {
+      symbols.push_back({found == character_ids_.end() ? unknown_ : found->second, kNoRank, at, end, 0, 0});
+    } else {
+      for (uint32_t i = at; i < end; ++i) {
+        symbols.push_back({byte_ids_[static_cast<uint8_t>(word[i])], kNoRank, i, i + 1, 0, 0});
+      }
+    }
+    at = end;
   }
 }
 

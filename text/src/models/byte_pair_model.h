@@ -1,4 +1,5 @@
-// Byte pair encoding over bytes: a word begins as its bytes, and the leftmost adjacent pair of the lowest rank is
+// Byte pair encoding: a word begins as its bytes, or as its characters (those without a token as their bytes <0xNN>, or
+// as the unk_token), and the leftmost adjacent pair of the lowest rank is
 // merged until no pair has a rank (GPT-2, and the BPE model of `tokenizers`). Words that become one token (most words
 // of real text) are looked up in one step: for each token, the result of merging its bytes is computed when the model
 // is built.
@@ -9,16 +10,21 @@
 // token, the word's tokens are the first window's tokens up to it, followed by the second window's tokens after it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "rf/io/utf8.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/vocabulary.h"
 
 namespace rf::text {
+
+inline constexpr std::string_view kSpaceMarker = "\u2581";  // "▁"
 
 class BytePairModel {
  public:
@@ -44,9 +50,14 @@ class BytePairModel {
     std::vector<Piece> pieces, ahead;  // of a window and of the next one
   };
 
-  // Merges in order of rank, as tokens of the vocabulary written in the byte alphabet. Throws Error for a vocabulary
-  // without all 256 bytes, except bytes that hardly occur in text, and for a merge whose parts or result it lacks.
-  BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const ByteLevelOptions& options);
+  // Merges in order of rank, as tokens of the vocabulary, which kByteLevelBpe writes in the byte alphabet. Throws Error
+  // for a vocabulary without all 256 bytes (except, in kByteLevelBpe, bytes that hardly occur in text), and for a merge
+  // whose parts or result it lacks.
+  BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const TokenizerOptions& options);
+
+  int32_t unknown() const { return unknown_; }  // the unk_token; -2: no character needs it
+  // Whether no merge makes a token with a "▁" after another character.
+  bool joins_no_markers() const { return joins_no_markers_; }
 
   // Calls take(piece) for each piece of a word, which is not empty, in order, until it returns false.
   template <typename Take>
@@ -55,7 +66,7 @@ class BytePairModel {
       static_cast<void>(take(whole));
       return;
     }
-    size_t begin = 0, length = kWindow;
+    size_t begin = 0, length = window_end(word, kWindow);
     merge_window(word.substr(0, length), workspace.pieces, workspace);
     while (begin + length < word.size()) {
       const size_t given = next_window(word, begin, length, workspace);
@@ -87,7 +98,8 @@ class BytePairModel {
   static constexpr uint64_t kNoPair = ~uint64_t{0};
 
   void read_bytes(const Vocabulary& vocabulary);
-  void read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges);
+  void read_characters(const Vocabulary& vocabulary, bool byte_fallback);
+  void read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges, bool fuses_unknown);
   void compute_wholes(const Vocabulary& vocabulary, bool ignore_merges);
   Piece find_whole(std::string_view word) const;  // id -1: not a token
   const Whole& find_whole(std::string_view word, uint64_t hash) const;
@@ -97,12 +109,22 @@ class BytePairModel {
   // pieces of the old window before that token. 0: without a common token, the window was doubled.
   size_t next_window(std::string_view word, size_t& begin, size_t& length, Workspace& workspace) const;
   const Pair& find_pair(int32_t left, int32_t right) const;
+  // The end of a window there, after a whole character.
+  size_t window_end(std::string_view word, size_t end) const {
+    end = std::min(end, word.size());
+    while (characters_ && end < word.size() && !begins_character(word[end])) ++end;
+    return end;
+  }
   void merge(std::string_view word, Workspace& workspace) const;
+  void append_characters(std::string_view word, std::vector<Workspace::Symbol>& symbols) const;
   void merge_short(std::vector<Workspace::Symbol>& symbols) const;
   void merge_long(Workspace& workspace) const;
   void push(Workspace& workspace, int32_t at) const;
 
-  int32_t byte_ids_[256];      // -1: no token
+  int32_t byte_ids_[256];  // -1: no token
+  bool characters_ = false, joins_no_markers_ = true;
+  int32_t unknown_ = -2;
+  std::unordered_map<char32_t, int32_t> character_ids_;
   std::vector<Whole> wholes_;  // open-addressed, a power of two of slots, as is the next
   std::vector<Pair> pairs_;
   std::string bytes_;  // of the tokens in wholes_

@@ -1,7 +1,7 @@
 // Byte-level BPE as in `tokenizers` with its ByteLevel pre-tokenizer (GPT-2's tokenizer): NFC if configured, added
-// tokens of the normalised text, a space at the front, digits one by one if configured, GPT-2's words, byte pairs. The
-// source of a token with a part of a character is the whole character. With trim_offsets the source excludes white
-// space at both ends of a token.
+// tokens of the normalised text, a space at the front, the steps that split it (other models' expressions, digits),
+// GPT-2's words, byte pairs. The source of a token with a part of a character is the whole character. With trim_offsets
+// the source excludes white space at both ends of a token.
 //
 // Text that normalisation does not change (nearly all text) is encoded without a copy; other text is rewritten together
 // with the source of each byte.
@@ -11,7 +11,7 @@
 #include "models/byte_pair_model.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/utf8.h"
-#include "splitters/gpt2_splitter.h"
+#include "splitters/split_steps.h"
 #include "tokenizer/encoding_writer.h"
 #include "unicode/unicode.h"
 
@@ -54,29 +54,15 @@ int32_t trailing_trimmed(std::string_view text) {
   return characters;
 }
 
-bool is_number(std::string_view text, size_t at) {
-  const auto first = static_cast<uint8_t>(text[at]);
-  if (first < 0x80) return first >= '0' && first <= '9';
-  return (regex_classes(decode_utf8(text.substr(at)).code) & kNumberClass) != 0;
-}
-
-// Bytes of the part at the front of the text: a digit, or everything before the next digit.
-size_t digit_part(std::string_view text) {
-  const auto length = [&](size_t at) { return static_cast<size_t>(decode_utf8(text.substr(at)).length); };
-  if (is_number(text, 0)) return length(0);
-  size_t end = length(0);
-  while (end < text.size() && !is_number(text, end)) end += length(end);
-  return end;
-}
-
 // Encodes one text. Holds buffers.
 class ByteLevelEncoder {
  public:
   ByteLevelEncoder(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
-                   std::string_view text, size_t max_tokens, Encoding& out)
+                   const SplitSteps& steps, std::string_view text, size_t max_tokens, Encoding& out)
       : model_(model),
         options_(options),
         added_(added),
+        parts_(steps, options.use_regex),
         source_(text),
         out_(out),
         writer_(out, text.size(), max_tokens) {}
@@ -142,7 +128,7 @@ class ByteLevelEncoder {
   // The end of the stretch that begins there, before a separator after a letter. Neither a change by NFC nor a match of
   // GPT-2's expression crosses such a place, so at most a stretch must be rewritten.
   size_t stretch_end(std::string_view part, size_t begin) const {
-    if (!options_.use_regex || !added_.may_divide()) return part.size();
+    if (!options_.use_regex || !added_.may_divide() || !options_.splits.empty()) return part.size();
     const auto next = [&](size_t from) { return next_separator(part, from); };
     for (size_t at = next(begin + kEncodedStretchBytes); at < part.size(); at = next(at + 1)) {
       const char32_t before = decode_last_utf8(part.substr(begin, at - begin)).code;
@@ -188,20 +174,21 @@ class ByteLevelEncoder {
   }
   void cut_words(const Mapped& words) {
     Mapped rest = words;
-    size_t part = 0;  // remaining bytes of a part
+    parts_.begin(rest.text);
     while (!rest.text.empty() && !is_full()) {
-      if (part == 0) part = options_.individual_digits ? digit_part(rest.text) : rest.text.size();
-      const Gpt2Word word =
-          options_.use_regex ? next_gpt2_word(rest.text.substr(0, part), 0) : Gpt2Word{rest.text.size(), false};
-      part -= word.end;
+      const SplitParts::Part word = parts_.next();
       const std::string_view text = rest.text.substr(0, word.end);
       size_t at = 0;
       int32_t character = rest.character;
-      model_.cut(text, workspace_, [&](const BytePairModel::Piece& piece) {
-        append_piece(rest, {text, word.ascii}, at, piece, character);
-        at += piece.length;
-        return !is_full();
-      });
+      if (word.is_omitted) {
+        character += count_characters(text);
+      } else {
+        model_.cut(text, workspace_, [&](const BytePairModel::Piece& piece) {
+          append_piece(rest, {text, word.ascii}, at, piece, character);
+          at += piece.length;
+          return !is_full();
+        });
+      }
       if (rest.spans != nullptr) {
         rest.spans += text.size();
       } else {
@@ -284,6 +271,7 @@ class ByteLevelEncoder {
   const BytePairModel& model_;
   const ByteLevelOptions& options_;
   const AddedTokens& added_;
+  SplitParts parts_;
   const std::string_view source_;
   Encoding& out_;
   EncodingWriter writer_;
@@ -298,8 +286,8 @@ class ByteLevelEncoder {
 }  // namespace
 
 void encode_byte_level(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
-                       std::string_view text, size_t max_tokens, Encoding& out) {
-  ByteLevelEncoder(model, options, added, text, max_tokens, out).encode();
+                       const SplitSteps& steps, std::string_view text, size_t max_tokens, Encoding& out) {
+  ByteLevelEncoder(model, options, added, steps, text, max_tokens, out).encode();
 }
 
 namespace pipelines {

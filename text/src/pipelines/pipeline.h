@@ -12,6 +12,7 @@
 #include "models/piece_trie.h"
 #include "models/wordpiece.h"
 #include "rf/text/tokenizer.h"
+#include "splitters/split_steps.h"
 #include "splitters/splitter.h"
 
 namespace rf::text {
@@ -68,8 +69,15 @@ inline constexpr const char kPlainClass[] = "PreTrainedTokenizerFast";
 SplitterPtr make_legacy_splitter(Case letter_case, const SpecialNames& names = {});
 // Appends the tokens of the text, or its first `max_tokens` tokens.
 void encode_byte_level(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
-                       std::string_view text, size_t max_tokens, Encoding& out);
+                       const SplitSteps& steps, std::string_view text, size_t max_tokens, Encoding& out);
 
+// The same for Pipeline::kByteFallbackBpe.
+void encode_byte_fallback(const BytePairModel& model, const Vocabulary& vocabulary, const ByteFallbackOptions& options,
+                          const AddedTokens& added, std::string_view text, size_t max_tokens, Encoding& out);
+
+inline bool has_byte_fallback(const TokenizerOptions& options) {
+  return options.pipeline == Pipeline::kByteFallbackBpe;
+}
 inline bool has_byte_pairs(const TokenizerOptions& options) {
   return options.pipeline.entry().model == PieceModel::kBytePairs;
 }

@@ -3,10 +3,12 @@
 #include "rf/text/decoding_stream.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "models/byte_alphabet.h"
+#include "models/byte_pair_model.h"
 #include "rf/io/utf8.h"
 
 namespace rf::text {
@@ -74,6 +76,15 @@ size_t last_division(std::string_view text) {
   return end;
 }
 
+// The byte of a token <0xNN>, with two hexadecimal digits; -1 for others.
+int fallback_byte(std::string_view token) {
+  int byte = -1;
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return byte;
+  const char *const begin = token.data() + 3, *const end = begin + 2;
+  const auto read = std::from_chars(begin, end, byte, 16);
+  return read.ptr == end && byte >= 0 ? byte : -1;
+}
+
 }  // namespace
 
 void DecodingStream::add(int32_t id) {
@@ -82,6 +93,7 @@ void DecodingStream::add(int32_t id) {
   switch (options().join) {
     case DecodingOptions::Join::kWordPieces: add_word_piece(*token); break;
     case DecodingOptions::Join::kBytes: add_bytes(*token); break;
+    case DecodingOptions::Join::kFallback: add_fallback(*token); break;
     case DecodingOptions::Join::kSpaces:
       if (!is_first_) open_.push_back(' ');
       open_ += *token;
@@ -112,6 +124,33 @@ void DecodingStream::add_bytes(std::string_view token) {
   incomplete_.erase(0, incomplete_.size() - rest.size());
 }
 
+// A token such as <0x0A> is a byte; others end a run of bytes.
+void DecodingStream::add_fallback(std::string_view token) {
+  if (const int byte = fallback_byte(token); byte >= 0) {
+    incomplete_.push_back(static_cast<char>(byte));
+    return;
+  }
+  append_stripped(fallback_text(), open_);
+  incomplete_.clear();
+  std::string text(token);
+  replace_all(text, kSpaceMarker, " ");
+  append_stripped(text, open_);
+}
+
+std::string DecodingStream::fallback_text() const {
+  if (is_utf8(incomplete_)) return incomplete_;
+  std::string text;
+  for (size_t i = 0; i < incomplete_.size(); ++i) append_utf8(kReplacement, text);
+  return text;
+}
+
+void DecodingStream::append_stripped(std::string_view text, std::string& to) {
+  for (; stripped_ >= 0 && stripped_ < options().strip_left && text.starts_with(' '); ++stripped_)
+    text.remove_prefix(1);
+  if (!text.empty()) stripped_ = -1;
+  to += text;
+}
+
 // The first bytes of the open part are final.
 void DecodingStream::fix(size_t bytes) {
   token_.assign(open_, 0, bytes);
@@ -127,7 +166,13 @@ const DecodedText& DecodingStream::text() {
   const bool cleans_up = options().clean_up_tokenization_spaces;
   fix(cleans_up ? last_division(open_) : open_.size());
   token_ = open_;
-  if (!incomplete_.empty()) append_utf8(kReplacement, token_);
+  if (options().join == DecodingOptions::Join::kFallback) {
+    const int stripped = stripped_;
+    append_stripped(fallback_text(), token_);
+    stripped_ = stripped;
+  } else if (!incomplete_.empty()) {
+    append_utf8(kReplacement, token_);
+  }
   const size_t unsettled = token_.size() - open_.size() + (cleans_up ? unsettled_bytes(open_) : 0);
   if (cleans_up) clean_up(token_);
   text += token_;

@@ -113,7 +113,8 @@ Tokenizer::Tokenizer(TokenizerParts parts)
   check_options(options_);
   check_template(template_, vocabulary_);
   if (has_byte_pairs(options_)) {
-    byte_pairs_ = std::make_shared<const BytePairModel>(vocabulary_, parts.merges, options_.byte_level);
+    byte_pairs_ = std::make_shared<const BytePairModel>(vocabulary_, parts.merges, options_);
+    if (!has_byte_fallback(options_)) split_steps_ = std::make_shared<const SplitSteps>(options_.byte_level);
     merges_ = std::make_shared<const std::vector<Merge>>(std::move(parts.merges));
     return;
   }
@@ -160,7 +161,12 @@ void Tokenizer::encode_first(std::string_view text, size_t max_tokens, Encoding&
 
 // The pipeline determines how far the text is read, and so which sequences are counted.
 void Tokenizer::append_first(std::string_view text, size_t max_tokens, Encoding& out) const {
-  if (byte_pairs_) return encode_byte_level(*byte_pairs_, options_.byte_level, *added_, text, max_tokens, out);
+  if (has_byte_fallback(options_)) {
+    return encode_byte_fallback(*byte_pairs_, vocabulary_, options_.byte_fallback, *added_, text, max_tokens, out);
+  }
+  if (byte_pairs_) {
+    return encode_byte_level(*byte_pairs_, options_.byte_level, *added_, *split_steps_, text, max_tokens, out);
+  }
   thread_local Scratch own;
   if (own.tokenizer != serial_) {
     own.splitter = options_.pipeline.entry().make_splitter(options_, vocabulary_, *trie_);

@@ -117,11 +117,17 @@ auto look_up(const Index& index, const Blocks& blocks, char32_t code) {
   return blocks[static_cast<size_t>(index[code >> kBits]) << kBits | (code & ((1U << kBits) - 1))];
 }
 
+uint16_t regex_kind(char32_t code) {
+  return regex::kKinds[look_up<regex::kBlockBits>(regex::kIndex, regex::kBlocks, code)];
+}
+
 }  // namespace
 
-uint32_t unicode_record(char32_t code) { return kRecords[look_up<kBlockBits>(kIndex, kBlocks, code)]; }
+uint8_t regex_classes(char32_t code) { return static_cast<uint8_t>(regex_kind(code)); }
 
-uint8_t regex_classes(char32_t code) { return look_up<regex::kBlockBits>(regex::kIndex, regex::kBlocks, code); }
+uint8_t general_category(char32_t code) { return static_cast<uint8_t>(regex_kind(code) >> 8); }
+
+uint32_t unicode_record(char32_t code) { return kRecords[look_up<kBlockBits>(kIndex, kBlocks, code)]; }
 
 const BertCharacter& bert_character(char32_t code) {
   return normalizer::kRecords[look_up<normalizer::kBlockBits>(normalizer::kIndex, normalizer::kBlocks, code)];

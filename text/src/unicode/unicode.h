@@ -106,10 +106,17 @@ enum RegexClass : uint8_t {
   kNumberClass = 1 << 1,      // \p{N}
   kWhiteSpaceClass = 1 << 2,  // \s
   kWordClass = 1 << 3,        // \w
+  kDigitClass = 1 << 4,       // the pre-tokenizer Digits, whose Unicode version is later than \p{N}'s
 };
 
 // Flags of RegexClass; code < 0x110000.
 uint8_t regex_classes(char32_t code);
+
+// General categories, in the order of general_category(); \p{L} is all that begin with L.
+inline constexpr std::string_view kCategories[] = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl",
+                                                   "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc",
+                                                   "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
+uint8_t general_category(char32_t code);  // an index of kCategories, as those expressions see it
 
 // The treatment of each code point by BertNormalizer and BertPreTokenizer of the library `tokenizers` (spec R-TOK-05,
 // table set A). The tables are generated from that library's results (scripts/make_normalizer_tables.py); its Unicode

@@ -26,15 +26,19 @@ class DecodingStream {
   const DecodingOptions& options() const { return tokenizer_->options().decoding; }
   void add_word_piece(std::string_view token);
   void add_bytes(std::string_view token);
+  void add_fallback(std::string_view token);
+  std::string fallback_text() const;  // of incomplete_
+  void append_stripped(std::string_view text, std::string& to);
   void fix(size_t bytes);
 
   const Tokenizer* tokenizer_;
   SkipSpecials skip_;
   bool is_first_ = true;
   std::string token_;       // a buffer
-  std::string incomplete_;  // bytes of a character that is not complete
+  std::string incomplete_;  // bytes of a character that is not complete, or of a run that has not ended
   std::string open_;        // joined text that may be cleaned up together with later text
   DecodedText result_;
+  int stripped_ = 0;  // spaces left out at the front; -1: text has begun
   size_t fixed_ = 0;  // bytes of the result outside of open_
 };
 

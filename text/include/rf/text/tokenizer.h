@@ -27,6 +27,7 @@ class AddedTokens;
 class BytePairModel;
 class DecodingStream;
 class PieceTrie;
+class SplitSteps;
 
 enum class Case { kLower, kKeep };
 
@@ -89,6 +90,7 @@ class Pipeline {
                                         // (spec R-TOK-01)
   static const Pipeline kWobert;        // the original WoBERT tokenizer: words by jieba, then BERT's (spec R-TOK-03)
   static const Pipeline kByteLevelBpe;  // GPT-2's: byte pair encoding over UTF-8 bytes
+  static const Pipeline kByteFallbackBpe;  // SentencePiece's: over characters, with "▁" for spaces
 
   explicit constexpr Pipeline(const PipelineEntry& (*entry)()) : entry_(entry) {}
   const PipelineEntry& entry() const { return entry_(); }
@@ -100,21 +102,52 @@ class Pipeline {
   const PipelineEntry& (*entry_)();
 };
 std::span<const Pipeline> all_pipelines();
-// On the command line and in messages: "bert", "bert-legacy", "roformer", "wobert", "byte-level-bpe".
+// On the command line and in messages: "bert", "bert-legacy", "roformer", "wobert", "byte-level-bpe",
+// "byte-fallback-bpe".
 std::string_view name(Pipeline pipeline);
 Pipeline pipeline_of_name(std::string_view name);                // throws Error for another name
 std::string segmenting_pipelines(std::string_view conjunction);  // "roformer or wobert"
+
+// A step that cuts a text into parts, which the next step cuts further.
+struct SplitStep {
+  enum class Kind : uint8_t {
+    kExpression,       // the matches of an expression (text/src/splitters/expression.h), and what is between them
+    kMatches,          // without what is between them, which is omitted
+    kDigits,           // each digit, and what is between digits
+    kContiguousDigits  // digits that follow each other, and what is between them
+  };
+  Kind kind = Kind::kExpression;
+  std::string expression = {};
+  bool operator==(const SplitStep&) const = default;
+};
 
 // Options of Pipeline::kByteLevelBpe; the names come from tokenizer.json.
 struct ByteLevelOptions {
   bool nfc = false;                     // normalise to NFC first
   bool add_prefix_space = false;        // add a space to the front of a text that lacks it
+  std::vector<SplitStep> splits = {};   // cut into parts first; without add_prefix_space
   bool use_regex = true;                // cut into words by GPT-2's expression
-  bool individual_digits = false;       // before that, each digit (\p{N}) is a separate part; with use_regex, and
-                                        // without add_prefix_space (SmolLM)
   bool ignore_merges = false;           // a word that is a token is not split, whatever the merges
   bool trim_offsets = false;            // offsets of a token exclude white space
   bool trim_keeps_first_space = false;  // except the space that add_prefix_space added to the first token
+};
+
+// Options of Pipeline::kByteFallbackBpe. Spaces become "▁".
+struct ByteFallbackOptions {
+  enum class Prefix : uint8_t {
+    kNever,
+    kFirst,   // in front of a text that does not begin with "▁"
+    kAlways,  // the same in front of each part between added tokens
+    kEven     // in front of each part, even if it begins with "▁"
+  };
+  Prefix prefix = Prefix::kNever;  // a "▁"
+  bool in_normalizer = true;       // before `normalized` added tokens are searched (normalizers Prepend and Replace),
+                                   // else after that (pre-tokenizer Metaspace)
+  bool splits = false;             // each "▁" begins a word
+  bool byte_fallback = true;       // characters without a token become their bytes <0xNN>, else the unk_token
+  bool fuse_unk = false;           // one unk_token for characters that follow each other
+  bool ignore_merges = false;      // a word (without `splits`, a part) that is a token is not split
+  bool operator==(const ByteFallbackOptions&) const = default;
 };
 
 // Two tokens, in the byte alphabet, that are merged into a third; in order of rank.
@@ -125,9 +158,11 @@ struct DecodingOptions {
   enum class Join : uint8_t {
     kWordPieces,  // spaces between words, "##" pieces without one
     kBytes,       // tokens in the byte alphabet
-    kSpaces       // spaces between all tokens
+    kSpaces,      // spaces between all tokens
+    kFallback     // "▁" is a space, and <0xNN> are bytes: each byte of a run that is not UTF-8 is U+FFFD
   };
   Join join = Join::kWordPieces;
+  int strip_left = 0;                         // with kFallback: this many spaces at the front are left out
   bool cleanup = true;                        // of word pieces: no space before punctuation, token by token
   bool clean_up_tokenization_spaces = false;  // the same over the whole text, as in `transformers`
 };
@@ -140,6 +175,7 @@ struct TokenizerOptions {
   int max_word_chars = 100;                                // longer words become [UNK]
   std::shared_ptr<const Dictionary> dictionary = nullptr;  // required by kRoformer and kWobert
   ByteLevelOptions byte_level{};
+  ByteFallbackOptions byte_fallback{};
   DecodingOptions decoding{};
 };
 
@@ -147,7 +183,7 @@ struct TokenizerParts {
   Vocabulary vocabulary;
   TokenizerOptions options;
   std::vector<AddedToken> added;  // in addition to the vocabulary's special tokens, or repeated with flags
-  std::vector<Merge> merges;      // of Pipeline::kByteLevelBpe
+  std::vector<Merge> merges;      // of kByteLevelBpe and kByteFallbackBpe
   std::optional<SequenceTemplate> sequence_template = {};  // absent: BERT's, or bare texts without [CLS] and [SEP]
 };
 
@@ -195,7 +231,7 @@ class Tokenizer {
   const TokenizerOptions& options() const { return options_; }
   const std::vector<AddedToken>& added_tokens() const;  // by id
   const SequenceTemplate& sequence_template() const { return template_; }
-  const std::vector<Merge>& merges() const;  // of byte-level BPE
+  const std::vector<Merge>& merges() const;  // of BPE
 
   // Appends to `out`, whose columns must have equal lengths. Added tokens, including [MASK], [SEP] and so on, are
   // matched first and never split. Does not add special tokens. Thread-safe.
@@ -222,8 +258,9 @@ class Tokenizer {
   Vocabulary vocabulary_;
   TokenizerOptions options_;
   std::shared_ptr<const AddedTokens> added_;         // immutable, shared by copies, as is the next
-  std::shared_ptr<const PieceTrie> trie_;            // null for byte-level BPE
-  std::shared_ptr<const BytePairModel> byte_pairs_;  // null for the others
+  std::shared_ptr<const PieceTrie> trie_;            // null for BPE
+  std::shared_ptr<const BytePairModel> byte_pairs_;  // null for the others, as is the next
+  std::shared_ptr<const SplitSteps> split_steps_;    // null for byte-fallback BPE
   std::shared_ptr<const std::vector<Merge>> merges_;
   SequenceTemplate template_;
 };

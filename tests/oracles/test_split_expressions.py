@@ -1,0 +1,169 @@
+"""Byte-level BPE with other splitting expressions than GPT-2's, against the library `tokenizers`."""
+
+import json
+import random
+import time
+
+import pytest
+import transformers
+from tokenizer_probe import ask, check_decoding, check_texts, of_texts, random_texts, refusal
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TEKKEN = O200K.replace(CONTRACTIONS + "?", "").replace(r"\p{N}{1,3}", r"\p{N}")
+DEEPSEEK = [
+    r"\p{N}{1,3}",
+    "[一-龥぀-ゟ゠-ヿ]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+    r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
+]
+DEEPSEEK_CODER = ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+"]
+POSSESSIVE = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+    r"|\s+(?!\S)|\s"
+)
+QWEN3_5 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+", 1).replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+
+
+def isolated(*expressions, digits=None):
+    steps = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in expressions]
+    steps += [] if digits is None else [pre_tokenizers.Digits(individual_digits=digits)]
+    return [*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+
+
+PATTERNS = {
+    "llama3": isolated(LLAMA3),
+    "qwen2": isolated(QWEN2),
+    "qwen3_5": isolated(QWEN3_5),
+    "possessive": isolated(POSSESSIVE),
+    "o200k": isolated(O200K),
+    "tekken": isolated(TEKKEN),
+    "deepseek": isolated(*DEEPSEEK),
+    "deepseek-coder": isolated(*DEEPSEEK_CODER, digits=True),
+    "cl100k": [
+        pre_tokenizers.Split(Regex(LLAMA3), behavior="removed", invert=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ],
+    "gaps": [
+        pre_tokenizers.Split(Regex(r"\s?\p{L}+|\p{Nd}{2}"), behavior="removed", invert=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ],
+    "line-ends": isolated(r"\s+$", r"\p{P}$|.(?=\p{L})", digits=False),
+    "string": [
+        pre_tokenizers.Split("a.", behavior="isolated"),
+        pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+    ],
+    "backs-off": isolated(r"a*a*b|\s*\s*\n|(?:\p{L}+|\p{L}\d)?!|[ab]{2,}c|\S\D\P{L}"),
+}
+HOSTILE = ["'S", "'ſ", "'LL", "'Ve", "'re", "'RE'd", "don'T", "1", "12", "1234567", "٣٤٥", "²", "Ⅷ", "\U00011de0"]
+HOSTILE += ["\n", "\r\n", "\n\n", "  \n", " \n  ", "\t", "   ", "!", "!!\n", "/", "//\r\n/", "$x", "#Ab", "HTTPServer"]
+HOSTILE += ["camelCase", "ǅ", "ʰ", "ª", "ß", "ab", "aab", "aabc", "a.", "東京タワー", "かな", "漢字", "한국", "x\u0301"]
+HOSTILE += ["\u0301", "\u0300\n", "e\u0301\u0323Z", "\u2028", "\u0085", "\u00a0", "\u3000", "\U0001f600", "_", "«»"]
+
+
+def texts_of(pattern, count):
+    many = 60 if pattern == "backs-off" else 3000  # `tokenizers` takes cubic time
+    yield from ["", " ", "\n", "a", "  ", " a", "a \n", "\n\n"]
+    yield from ["x" * many, " " * many + "b", "\n" + " " * many, "aA" * many]
+    yield from random_texts(count, seed=len(pattern), tokens=HOSTILE)
+    draw = random.Random(len(pattern))
+    for _ in range(count):
+        yield "".join(draw.choices(HOSTILE, k=draw.randrange(1, 14)))
+
+
+def train(pattern, ignore_merges=False):
+    tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(PATTERNS[pattern])
+    tokenizer.decoder = decoders.ByteLevel()
+    if pattern.startswith("qwen"):
+        tokenizer.normalizer = normalizers.NFC()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<|endoftext|>"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts_of(pattern, 700), trainer)
+    return tokenizer
+
+
+def save(tokenizer, directory):
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")
+    wrapped.save_pretrained(directory)
+    return wrapped
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_hostile_strings(tmp_path, pattern):
+    tokenizer = train(pattern, ignore_merges=pattern in ("llama3", "tekken"))
+    wrapped = save(tokenizer, tmp_path / "theirs")
+    (tmp_path / "ours").mkdir()
+    ask(tmp_path / "theirs", [{"save": str(tmp_path / "ours")}])
+    texts = list(texts_of(pattern, 2500))
+    assert len(texts) > 5000
+    for directory in ("theirs", "ours"):
+        check_texts(tmp_path / directory, texts, wrapped._tokenizer.encode)
+    check_decoding(tmp_path / "theirs", wrapped, [wrapped._tokenizer.encode(text).ids for text in texts[:200]])
+
+
+@pytest.mark.parametrize("pattern", ["llama3", "o200k", "deepseek"])
+def test_every_code_point(tmp_path, pattern):
+    wrapped = save(train(pattern), tmp_path)
+    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    codes = [code for code in codes if code < 0x32000 or code % 64 == 0 or 0xE0000 <= code < 0xE0200]
+    pieces = [f"a{chr(code)} {chr(code)}B{chr(code)}\n" for code in codes]
+    texts = ["".join(pieces[i : i + 512]) for i in range(0, len(pieces), 512)]
+    check_texts(tmp_path, texts, wrapped._tokenizer.encode)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_linear_time(tmp_path, pattern):
+    """Texts on which a matcher that remembers nothing takes quadratic time: minutes for 100,000 characters."""
+    save(train(pattern), tmp_path)
+    parts = ["a", " ", "\n ", "A", "1", "漢", "!", "a1", "\u0301", "'"]
+    texts = [part * (100_000 // len(part)) + "x" for part in parts]
+    start = time.monotonic()
+    for text, answer in zip(texts, ask(tmp_path, of_texts(texts)), strict=True):
+        assert answer["end"][-1] == len(text)
+    assert time.monotonic() - start < 60
+
+
+REFUSED = {
+    r"(?<=a)b": "groups",
+    r"a|": "empty text",
+    r"(a*)*": "groups",
+    r"(a+)+b": "groups",
+    r"\w+": "escapes",
+    r"\p{Han}+": "general categories",
+    r"a+?": "lazy",
+    r"a{2}{3}": "repetition",
+    r"[a[b]]": "inside [...]",
+    r"[a&&b]": "inside [...]",
+    r"\bx": "escapes",
+    r"^a": "escape ^",
+    r"(?i:ss)": "ss",
+    r"(?i:é)": "ASCII",
+    r"(a": "close its groups",
+    r"a)": "groups that it opens",
+    r"[a": "close its [",
+    r"a{2001}": "1000 times",
+    r"(?=ab)c": "one character",
+}
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_refused_expressions(tmp_path, expression):
+    tokenizer = json.loads(train("llama3").to_str())
+    tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": expression}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    message = refusal(tmp_path)
+    assert REFUSED[expression] in message and "pretokenizers[0].pattern" in message, message
+    assert expression in message
