@@ -29,6 +29,8 @@ def trained(tmp_path_factory):
     """A model that has learned to copy most tokens."""
     folder = tmp_path_factory.mktemp("copies")
     torch.manual_seed(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # the operations are small, and other tests run at the same time
     model = transformers.MarianMTModel(transformers.MarianConfig(**SIZES))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(300):
@@ -38,6 +40,7 @@ def trained(tmp_path_factory):
         model(input_ids=ids, attention_mask=(ids != PAD).long(), labels=labels).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    torch.set_num_threads(before)
     model.save_pretrained(folder)
     return folder
 
