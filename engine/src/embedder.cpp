@@ -11,10 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <mutex>
-#include <unordered_map>
 
-#include "rf/engine/interrupt.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -23,10 +20,9 @@
 #include "rf/io/warning.h"
 #include "rf/model/config.h"
 #include "rf/model/foreign_models.h"
-#include "rf/model/model_types.h"
-#include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
 #include "sentence_modules.h"
+#include "text_rows.h"
 
 namespace rf::engine {
 
@@ -36,13 +32,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEmbedderWhere = "embed";
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
-void check_lower_case(const SentenceModules& modules, const text::Tokenizer& tokenizer) {
-  if (!modules.lower_case || tokenizer.options().letter_case == text::Case::kLower) return;
-  fail(modules.encoder_dir,
-       "do_lower_case in sentence_bert_config.json needs a tokenizer that lower-cases, got one "
-       "that keeps letter case");
-}
 
 // Every token needs a row.
 void check_static(const SentenceModules& modules, const text::Tokenizer& tokenizer) {
@@ -94,33 +83,6 @@ void hash_file(XXH3_state_t& state, const std::string& path) {
   XXH3_128bits_update(&state, &size, sizeof size);
 }
 
-// Prompts that begin with a token of the vocabulary, as sentence-transformers reads those of older files.
-std::vector<std::string> marker_tokens(const std::vector<std::string>& prompts, const text::Tokenizer& tokenizer) {
-  std::vector<std::string> tokens;
-  for (const std::string& prompt : prompts) {
-    const size_t begin = prompt.find_first_not_of(' ');
-    if (begin == std::string::npos) continue;
-    for (const std::string& token : {prompt, prompt.substr(begin, prompt.find(' ', begin) - begin)}) {
-      const int32_t id = tokenizer.vocabulary().find(token);
-      if (id < 0) continue;
-      text::Encoding encoding;
-      tokenizer.encode(token, encoding);
-      if (encoding.ids != std::vector<int32_t>{id}) tokens.push_back(token);
-      break;
-    }
-  }
-  return tokens;
-}
-
-// A model that cannot be computed is refused before its tokenizer, which may be of another kind too.
-text::Tokenizer load_tokenizer(const SentenceModules& modules) {
-  if (modules.body == SentenceModules::Body::kTransformer)
-    check_model_type(modules.encoder_dir, Opens::kEncodersAndDecoders);
-  text::Tokenizer tokenizer = text::Tokenizer::load(modules.encoder_dir);
-  const std::vector<std::string> markers = marker_tokens(modules.tokens.markers, tokenizer);
-  return markers.empty() ? std::move(tokenizer) : tokenizer.with_special(markers);
-}
-
 // nullopt for a body without a transformer.
 std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOptions& options) {
   if (modules.body != SentenceModules::Body::kTransformer) return std::nullopt;
@@ -163,14 +125,10 @@ std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence, std::sp
 struct Embedder::Impl {
   Impl(const std::string& model_dir, const EmbedderOptions& options)
       : modules(read_sentence_modules(model_dir, options.vectors, options.role)),
-        tokenizer(load_tokenizer(modules)),
-        row_settings(text::read_row_settings(modules.encoder_dir)),
+        rows(modules),
         model(load_model(modules, options)),
-        token_budget(options.token_budget),
-        threads(options.threads),
-        long_texts(options.long_texts) {
-    check_lower_case(modules, tokenizer);
-    check_static(modules, tokenizer);
+        token_budget(options.token_budget) {
+    check_static(modules, rows.tokenizer());
     const bool has_modules = io::has_file(model_dir + "/modules.json");
     if (model && model->info().prefix_lm && !has_modules)
       modules.poolings = {Pooling::kPooler};  // what its training compares
@@ -178,7 +136,7 @@ struct Embedder::Impl {
     info.role = options.role;
     set_steps(options);
     set_info(options);
-    set_token_rules();
+    rows.set(options, positions());
     const bool is_given = options.prompt || options.prompt_name;
     const std::optional<std::string> name =
         is_given ? options.prompt_name : prompt_name_of(modules.prompts, options.role);
@@ -227,10 +185,10 @@ struct Embedder::Impl {
       fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
     info.max_length = options.max_length > 0   ? options.max_length
                       : modules.max_length > 0 ? modules.max_length
-                                               : std::min(row_settings.max_length.value_or(kNoLimit), positions());
+                                               : default_length();
     check_length(options);
-    const size_t specials = model ? tokenizer.sequence_template().single.size() - 1 : 0;
-    if (info.max_length <= static_cast<int64_t>(specials)) {
+    const int64_t specials = rows.specials();
+    if (info.max_length <= specials) {
       fail<ArgumentError>(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}", specials,
                           info.max_length);
     }
@@ -250,6 +208,11 @@ struct Embedder::Impl {
     }
   }
 
+  int64_t default_length() const {
+    if (modules.body == SentenceModules::Body::kStatic) return kNoLimit;
+    return std::min(rows.settings().max_length.value_or(kNoLimit), positions());
+  }
+
   int64_t positions() const { return model ? model->info().max_position_embeddings : kNoLimit; }
 
   // Of the vectors before the steps.
@@ -258,133 +221,6 @@ struct Embedder::Impl {
     if (info.vectors == VectorKind::kSparse) return model->info().vocab_size;
     const int64_t hidden = model->info().hidden_size;
     return info.vectors == VectorKind::kTokens ? hidden : hidden * static_cast<int64_t>(modules.poolings.size());
-  }
-
-  // Tokens of a text with that role, with special tokens.
-  int64_t max_length(TextRole role) const {
-    const TokenRules& rules = modules.tokens;
-    if (role == TextRole::kDocument && rules.document_length > 0)
-      return std::min(rules.document_length, info.max_length);
-    if (role != TextRole::kQuery) return info.max_length;
-    if (rules.expansion && rules.expansion->truncates) return std::min(rules.expansion->length, info.max_length);
-    return rules.query_length > 0 ? std::min(rules.query_length, info.max_length) : info.max_length;
-  }
-
-  void set_token_rules() {
-    for (const std::string& word : modules.tokens.skipped_words) {
-      const int32_t id = tokenizer.vocabulary().find(word);
-      if (id >= 0) {
-        skipped_ids.push_back(id);
-      } else {
-        io::warn(kEmbedderWhere, "a skipped word must be one token, and another is ignored, got {}",
-                 io::printable(word));
-      }
-    }
-    const std::optional<QueryExpansion>& expansion = modules.tokens.expansion;
-    if (!expansion) return;
-    const text::SpecialIds& special = tokenizer.vocabulary().special();
-    expansion_id = !expansion->token.empty() ? tokenizer.vocabulary().find(expansion->token)
-                   : special.mask >= 0       ? special.mask
-                                             : special.eos;
-    if (expansion_id < 0) {
-      fail(modules.encoder_dir, "query expansion needs a token of the vocabulary, got {}",
-           expansion->token.empty() ? "no [MASK]" : io::printable(expansion->token));
-    }
-    if (expansion->length > positions())
-      fail(modules.encoder_dir, "queries must have at most {} tokens, got {}", positions(), expansion->length);
-  }
-
-  // Tokens that poolings leave out. As sentence-transformers counts them: without the special token at the end.
-  int64_t count_prompt_tokens(const std::string& prompt) const {
-    if (modules.pooled_prompt != SentenceModules::PooledPrompt::kLeftOut || prompt.empty()) return 0;
-    const text::Encoding tokens = tokenizer.encode_with_specials(prompt);
-    const bool ends_special =
-        tokenizer.sequence_template().single.back().part == text::SequenceTemplate::Part::kSpecial;
-    return static_cast<int64_t>(tokens.size()) - (ends_special ? 1 : 0);
-  }
-
-  // With the tokens that a text may have.
-  struct IdleEncoder {
-    int64_t max_length;
-    std::unique_ptr<text::BatchEncoder> encoder;
-  };
-
-  IdleEncoder take_encoder(int64_t max_length) const {
-    const std::lock_guard lock(mutex);
-    if (const auto found = std::ranges::find(idle, max_length, &IdleEncoder::max_length); found != idle.end()) {
-      IdleEncoder encoder = std::move(*found);
-      idle.erase(found);
-      return encoder;
-    }
-    const bool truncates = long_texts == LongTexts::kTruncate && max_length != kNoLimit;
-    const text::BatchOptions batch{.add_specials = model ? text::AddSpecials::kYes : text::AddSpecials::kNo,
-                                   .truncation = truncates ? text::Truncation::kLongestFirst : text::Truncation::kNone,
-                                   .truncation_side = row_settings.truncation_side,
-                                   .max_length = truncates ? max_length : 0,
-                                   .threads = threads};
-    return {max_length, std::make_unique<text::BatchEncoder>(tokenizer, batch)};
-  }
-
-  void give_back(IdleEncoder encoder) const {
-    const std::lock_guard lock(mutex);
-    idle.push_back(std::move(encoder));
-  }
-
-  // Appends the rows of distinct texts.
-  void append(std::span<const text::Row> rows, int64_t max_length, TokenizedTexts& out) const {
-    for (const text::Row& row : rows) {
-      if (static_cast<int64_t>(row.size()) > max_length)
-        fail<ArgumentError>(kEmbedderWhere, "texts must have at most {} tokens, got {}", max_length, row.size());
-      if (static_cast<int64_t>(row.size()) == max_length) ++out.full_texts;
-      out.replaced_bytes += row.tokens.replaced_bytes;
-      out.ids.insert(out.ids.end(), row.tokens.ids.begin(), row.tokens.ids.end());
-      if (out.types.empty() && std::ranges::any_of(row.types, [](uint8_t type) { return type != 0; }))
-        out.types.resize(static_cast<size_t>(out.offsets.back()));
-      out.offsets.push_back(static_cast<int64_t>(out.ids.size()));
-      if (!out.types.empty()) out.types.insert(out.types.end(), row.types.begin(), row.types.end());
-    }
-    if (!out.types.empty()) out.types.resize(out.ids.size());
-  }
-
-  // Adds tokens to short queries.
-  void expand(TokenizedTexts& tokens) const {
-    const QueryExpansion& expansion = *modules.tokens.expansion;
-    TokenizedTexts out;
-    const auto append = [](auto& to, const auto& from, int64_t begin, int64_t end) {
-      if (!from.empty()) to.insert(to.end(), from.begin() + begin, from.begin() + end);
-    };
-    for (int64_t i = 0; i < tokens.sequences(); ++i) {
-      const int64_t begin = tokens.offsets[i], end = tokens.offsets[i + 1];
-      const auto added = static_cast<size_t>(std::max<int64_t>(0, expansion.length - (end - begin)));
-      append(out.ids, tokens.ids, begin, end);
-      append(out.types, tokens.types, begin, end);
-      out.ids.resize(out.ids.size() + added, expansion_id);
-      if (!tokens.types.empty()) out.types.resize(out.ids.size());
-      out.attend.resize(out.ids.size() - added, 1);
-      out.attend.resize(out.ids.size(), expansion.attends ? 1 : 0);
-      out.offsets.push_back(std::ssize(out.ids));
-    }
-    if (expansion.attends) out.attend.clear();
-    tokens.ids = std::move(out.ids);
-    tokens.types = std::move(out.types);
-    tokens.offsets = std::move(out.offsets);
-    tokens.attend = std::move(out.attend);
-    tokens.pooled.assign(tokens.ids.size(), 1);
-  }
-
-  // Marks the tokens whose vectors are left out.
-  void mask(TextRole role, TokenizedTexts& tokens) const {
-    const TokenRules& rules = modules.tokens;
-    const bool is_query = role == TextRole::kQuery, skips = is_query ? rules.skips_queries : rules.skips_documents;
-    tokens.pooled.resize(tokens.ids.size(), 1);
-    const auto has = [](const std::vector<int32_t>& ids, int32_t id) {
-      return std::ranges::find(ids, id) != ids.end();
-    };
-    for (size_t i = 0; i < tokens.ids.size(); ++i) {
-      const bool is_left_out = (skips && has(skipped_ids, tokens.ids[i])) ||
-                               (!is_query && !rules.kept_ids.empty() && !has(rules.kept_ids, tokens.ids[i]));
-      if (is_left_out) tokens.pooled[i] = 0;
-    }
   }
 
   // The vectors of sequences or tokens before the steps, [rows, first_width()]; zeros of an empty sequence.
@@ -436,25 +272,25 @@ struct Embedder::Impl {
 
   // The vectors of a batch.
   void embed(const Tokens& tokens, float* out) const {
-    const int64_t rows = rows_of(tokens);
+    const int64_t count = rows_of(tokens);
     int64_t columns = first_width();
     const auto is_dense = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kDense; };
     const bool in_place = columns == info.dimensions && std::ranges::none_of(modules.steps, is_dense);
-    std::vector<float> vectors(in_place ? 0 : static_cast<size_t>(rows * columns));
+    std::vector<float> vectors(in_place ? 0 : static_cast<size_t>(count * columns));
     first_vectors(tokens, in_place ? out : vectors.data());
     for (const SentenceStep& step : modules.steps) {
       float* const x = in_place ? out : vectors.data();
       if (is_dense(step)) {
-        vectors = dense(step, rows, vectors);
+        vectors = dense(step, count, vectors);
         columns = step.dense.out();
       } else if (step.kind == SentenceStep::Kind::kLayerNorm) {
-        step.norm(RF_F32, rows, x, nullptr, x);
+        step.norm(RF_F32, count, x, nullptr, x);
       } else {
-        for (int64_t i = 0; i < rows; ++i) normalize(x + i * columns, columns);
+        for (int64_t i = 0; i < count; ++i) normalize(x + i * columns, columns);
       }
     }
     const bool is_cut = info.dimensions < columns;
-    for (int64_t i = 0; !in_place && i < rows; ++i) {
+    for (int64_t i = 0; !in_place && i < count; ++i) {
       std::copy_n(vectors.data() + i * columns, info.dimensions, out + i * info.dimensions);
       if (is_cut && info.normalized) normalize(out + i * info.dimensions, info.dimensions);
     }
@@ -474,19 +310,11 @@ struct Embedder::Impl {
     return y;
   }
   SentenceModules modules;
-  text::Tokenizer tokenizer;
-  text::RowSettings row_settings;
+  TextRows rows;
   std::optional<Model> model;
   EmbedderInfo info;
   int64_t width = 0;  // of a vector before it is truncated
   int64_t token_budget;
-  int threads;
-  LongTexts long_texts;
-  std::vector<int32_t> skipped_ids;  // tokens without vectors, where the rules skip them
-  int32_t expansion_id = -1;
-
-  mutable std::mutex mutex;
-  mutable std::vector<IdleEncoder> idle;
 };
 
 Embedder::Embedder(const std::string& model_dir, const EmbedderOptions& options) {
@@ -505,7 +333,7 @@ const Model& Embedder::model() const {
   return *impl_->model;
 }
 
-const std::string& Embedder::token(int64_t index) const { return impl_->tokenizer.vocabulary().token(index); }
+const std::string& Embedder::token(int64_t index) const { return impl_->rows.tokenizer().vocabulary().token(index); }
 
 void Embedder::use_prompt(const std::string& prompt) { impl_->info.prompt = prompt; }
 
@@ -523,53 +351,15 @@ std::string Embedder::identity() const {
   std::ranges::sort(paths);
   paths.insert(paths.end(), impl_->modules.files.begin(), impl_->modules.files.end());
   for (const std::string& path : paths) hash_file(*state, path);
-  if (const auto& dictionary = impl_->tokenizer.options().dictionary) hash_text(*state, dictionary->hash());
+  if (const auto& dictionary = impl_->rows.tokenizer().options().dictionary) hash_text(*state, dictionary->hash());
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const std::optional<std::string>& given,
-                                  std::optional<TextRole> given_role) const {
-  const std::string& prompt = given ? *given : impl_->info.prompt;
-  const TextRole role = given_role.value_or(impl_->info.role);
-  const int64_t max_length = impl_->max_length(role);
-  TokenizedTexts out;
-  std::unordered_map<std::string_view, int64_t> sequences;
-  std::vector<std::string_view> distinct;
-  for (const std::string_view text : texts) {
-    const auto [found, is_new] = sequences.emplace(text, static_cast<int64_t>(distinct.size()));
-    if (is_new) distinct.push_back(text);
-    out.sequence_of_text.push_back(found->second);
-  }
-  std::vector<std::string> prompted;  // must not move while it is viewed
-  prompted.reserve(distinct.size());
-  std::vector<text::TextPair> samples;
-  for (const std::string_view text : distinct) {
-    if (prompt.empty()) {
-      samples.push_back({text});
-    } else {
-      samples.push_back({prompted.emplace_back(prompt).append(text)});
-    }
-  }
-  Impl::IdleEncoder encoder = impl_->take_encoder(max_length);
-  constexpr size_t kAtOnce = 4096;
-  for (size_t begin = 0; begin < samples.size(); begin += kAtOnce) {
-    check_interrupt();
-    const auto part = std::span(samples).subspan(begin, std::min(kAtOnce, samples.size() - begin));
-    impl_->append(encoder.encoder->encode(part), max_length, out);
-  }
-  impl_->give_back(std::move(encoder));
-  if (role == TextRole::kQuery && impl_->modules.tokens.expansion) impl_->expand(out);
-  if (impl_->info.vectors == VectorKind::kTokens) {
-    impl_->mask(role, out);
-    return out;
-  }
-  if (const int64_t left_out = impl_->count_prompt_tokens(prompt); left_out > 0) {
-    out.pooled.assign(out.ids.size(), 1);
-    for (int64_t i = 0; i < out.sequences(); ++i)
-      std::fill_n(out.pooled.begin() + out.offsets[i], std::min(left_out, out.offsets[i + 1] - out.offsets[i]), 0);
-  }
-  return out;
+TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const std::optional<std::string>& prompt,
+                                  std::optional<TextRole> role) const {
+  const EmbedderInfo& info = impl_->info;
+  return impl_->rows.tokenize(texts, prompt ? *prompt : info.prompt, role.value_or(info.role), info.max_length);
 }
 
 void Embedder::embed(const Tokens& tokens, float* out) const {

@@ -255,6 +255,7 @@ void read_multi_vector_mask(const std::string& directory, SentenceModules& out) 
   const json file = read_noted(where, out);
   io::StrictObject config(file, where, "");
   TokenRules& tokens = out.tokens;
+  tokens.skips_punctuation = false;
   if (const json* words = config.find("skiplist_words"))
     tokens.skipped_words = read_words(*words, "skiplist_words", where);
   if (const json* tasks = config.find("skiplist_tasks"); tasks != nullptr && !tasks->is_null()) {

@@ -111,6 +111,11 @@ std::vector<Module> read_route(const std::string& directory, TextRole role, Sent
   return modules;
 }
 
+void skip_punctuation(TokenRules& tokens) {
+  tokens.skips_punctuation = true;
+  for (const char word : kPunctuation) tokens.skipped_words.emplace_back(1, word);
+}
+
 // Keys of PyLate, which has them where sentence-transformers has modules. Returns whether there are any.
 bool read_late_interaction(io::StrictObject& config, SentenceModules& out, const std::string& where) {
   TokenRules& tokens = out.tokens;
@@ -149,7 +154,7 @@ bool read_late_interaction(io::StrictObject& config, SentenceModules& out, const
   if (words != nullptr) {
     tokens.skipped_words = read_words(*words, "skiplist_words", where);
   } else {
-    for (const char word : kPunctuation) tokens.skipped_words.emplace_back(1, word);
+    skip_punctuation(tokens);
   }
   return true;
 }
@@ -280,26 +285,32 @@ void read_colbert(const std::string& model_dir, SentenceModules& out) {
                                     .token = ""};
   if (config.find("doc_maxlen") != nullptr) tokens.document_length = config.integer("doc_maxlen", 1, 1, kMaxTextLength);
   if (config.boolean("mask_punctuation", true)) {
-    for (const char word : kPunctuation) tokens.skipped_words.emplace_back(1, word);
+    skip_punctuation(tokens);
   }
   // The other keys are settings of training and of an index.
   out.steps.push_back(read_projection(model_dir, out));
   out.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
 }
 
-void read_without_modules(const std::string& model_dir, VectorKind vectors, const std::string& where,
-                          SentenceModules& out) {
-  if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
-  if (vectors != VectorKind::kTokens) return;
+bool is_colbert(const std::string& model_dir) {
   const std::string config = model_dir + "/config.json";
   const json file = io::has_file(config) ? io::read_json(config) : json();
   const json classes = file.is_object() ? file.value("architectures", json()) : json();
-  if (!classes.is_array() || std::ranges::find(classes, "HF_ColBERT") == classes.end()) {
+  return classes.is_array() && std::ranges::find(classes, "HF_ColBERT") != classes.end();
+}
+
+void read_without_modules(const std::string& model_dir, VectorKind vectors, const std::string& where,
+                          SentenceModules& out) {
+  if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
+  const bool has_projection = is_colbert(model_dir);
+  if (has_projection && vectors == VectorKind::kTokens) return read_colbert(model_dir, out);
+  if (has_projection)
+    fail(model_dir + "/config.json",
+         "another kind than vectors of tokens (--multi) needs another model, got HF_ColBERT");
+  if (vectors == VectorKind::kTokens) {
     fail(where,
-         "vectors of tokens need the modules of a MultiVectorEncoder, of PyLate or a ColBERT of Stanford, got no "
-         "file");
+         "vectors of tokens need the modules of a MultiVectorEncoder, of PyLate or a ColBERT of Stanford, got no file");
   }
-  read_colbert(model_dir, out);
 }
 
 }  // namespace
@@ -331,6 +342,20 @@ SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind v
   if (vectors != VectorKind::kTokens && out.tokens.expansion)
     fail(where, "query_expansion needs vectors of tokens, got another model");
   return out;
+}
+
+VectorKind vectors_of(const std::string& model_dir) {
+  const std::string path = fmt::format("{}/{}", model_dir, kModel);
+  if (!io::has_file(fmt::format("{}/{}", model_dir, kModules)))
+    return is_colbert(model_dir) ? VectorKind::kTokens : VectorKind::kDense;
+  const json file = io::has_file(path) ? io::read_json(path) : json::object();
+  if (!file.is_object()) return VectorKind::kDense;
+  if (file.contains("query_prefix")) return VectorKind::kTokens;
+  const json type = file.value("model_type", json());
+  for (const ModelKind& kind : kModelKinds) {
+    if (type == kind.name) return kind.vectors;
+  }
+  return VectorKind::kDense;
 }
 
 Prompts read_prompts(const std::string& path) {

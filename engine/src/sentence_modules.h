@@ -37,6 +37,7 @@ struct TokenRules {
   int64_t query_length = 0, document_length = 0;  // 0: not stated
   std::optional<QueryExpansion> expansion;
   std::vector<std::string> skipped_words;  // tokens whose vectors are left out
+  bool skips_punctuation = false;          // they are not named by a file
   bool skips_queries = false, skips_documents = true;
   std::vector<int32_t> kept_ids;     // tokens of documents whose vectors are kept; empty: all
   std::vector<std::string> markers;  // prompts that begin with a token, which the tokenizer must not split

@@ -18,7 +18,8 @@ namespace rf {
 namespace {
 
 constexpr std::string_view kBodyModules[] = {"embeddings.", "embeddings_project.", "encoder.", "pooler."};
-constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs.", "lm_head."};
+constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs.", "lm_head.",
+                                             "linear."};  // the projection of ColBERT
 // Tensors that programs store but are not weights: indices, and tables of computed encodings.
 constexpr std::string_view kIgnoredEnds[] = {
     "embeddings.position_ids",        "embeddings.token_type_ids",

@@ -5,6 +5,7 @@ from roformer_cpp import MultiVectorEncoder
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -95,7 +96,7 @@ class MultiVectorEncoder(VectorEngine):
         arrays: list[Any] = []
         for part in _checks.blocks(len(listed), "sentences", show_progress_bar):
             rows, begins = engine.embed_tokens(listed[part], text, task or "none")
-            arrays += [rows[begin:end] for begin, end in zip(begins[:-1], begins[1:], strict=True)]
+            arrays += [rows[begin:end] for begin, end in pairwise(begins)]
         self._warn(engine)
         if normalize_embeddings:
             from .sentence_transformer import _unit
@@ -108,8 +109,11 @@ class MultiVectorEncoder(VectorEngine):
         return arrays[0] if is_one else arrays
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """MaxSim of each of some queries with each of some documents, float32 ``[n, m]``: for each vector of a query its
-        largest product with a vector of the document, summed. Each is a list of arrays, or one ``[tokens, dimension]``."""
+        """MaxSim of each of some queries with each of some documents, float32 ``[n, m]``.
+
+        For each vector of a query it is its largest product with a vector of the document, summed. Queries and documents
+        are lists of arrays, or one array ``[tokens, dimension]``.
+        """
         queries, documents = _matrices(embeddings1), _matrices(embeddings2)
         scores = np.zeros((len(queries), len(documents)), np.float32)
         for i, query in enumerate(queries):

@@ -56,7 +56,9 @@ def quantize_embeddings(
         return bits if precision == "ubinary" else (bits ^ 128).view(np.int8)
     if vectors.ndim == 2 and not len(vectors):
         return np.zeros(vectors.shape, np.int8 if precision == "int8" else np.uint8)
-    low, high = _ranges(vectors, precision, calibration_embeddings) if ranges is None else np.asarray(ranges, np.float32)
+    low, high = (
+        _ranges(vectors, precision, calibration_embeddings) if ranges is None else np.asarray(ranges, np.float32)
+    )
     steps = (high - low) / 255
     levels = np.clip(np.floor((vectors - low) / np.where(steps == 0, 1, steps)), 0, 255)
     return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)
@@ -66,7 +68,7 @@ def _ranges(vectors: np.ndarray, precision: str, calibration: np.ndarray | None)
     if calibration is None:
         if vectors.ndim == 1 or len(vectors) == 1:
             raise ValueError(
-                f"[{_WHERE}] {precision} needs ranges or calibration_embeddings of several vectors, got one vector alone"
+                f"[{_WHERE}] {precision} needs ranges or calibration_embeddings of several vectors, got one vector"
             )
         calibration = vectors
     return np.stack([np.min(calibration, axis=0), np.max(calibration, axis=0)]).astype(np.float32)

@@ -60,8 +60,8 @@ class SparseVectors(Sequence):
 
 
 class SparseEncoder(VectorEngine):
-    """A directory of a ``SparseEncoder`` of sentence-transformers (SPLADE, or a Router whose queries are a table), or of
-    any masked language model.
+    """A directory of a ``SparseEncoder`` of sentence-transformers (SPLADE, or a Router whose queries are a table), or
+    of any masked language model.
 
     Names follow sentence-transformers; results are :class:`SparseVectors`, without torch and SciPy. ``precision``,
     ``threads`` and ``token_budget`` are as in :class:`Engine`.
@@ -174,7 +174,7 @@ class SparseEncoder(VectorEngine):
         return SIMILARITIES[self.similarity_fn_name](embeddings1.toarray(), embeddings2.toarray())
 
     def sparsity(self, embeddings: SparseVectors) -> dict[str, float]:
-        """The mean number of weights that are not 0, ``active_dims``, and the share of the others, ``sparsity_ratio``."""
+        """``active_dims``, the mean number of weights that are not 0, and ``sparsity_ratio``, the share of the others."""
         active = len(embeddings.values) / max(1, len(embeddings))
         return {"active_dims": active, "sparsity_ratio": 1 - active / embeddings.shape[1]}
 

@@ -2,7 +2,6 @@
 Stanford's ColBERT."""
 
 import json
-import string
 
 import numpy as np
 import pytest
@@ -80,7 +79,7 @@ def save_pylate(folder, encoder, **config):
     save_modules(folder, dense=[(dense, "torch.nn.modules.linear.Identity")], model_type="ColBERT", **config)
     entries = json.loads((folder / "modules.json").read_text())
     del entries[1]  # Pooling
-    entries[1]["type"] = "pylate.models.Dense.Dense"
+    entries[1] |= {"idx": 1, "name": "1", "type": "pylate.models.Dense.Dense"}
     (folder / "modules.json").write_text(json.dumps(entries))
 
 
@@ -95,16 +94,11 @@ def save_pylate(folder, encoder, **config):
 )
 def test_pylate(encoder, tmp_path, config):
     save_pylate(tmp_path, encoder, **{"query_length": 20} | config)
-    with pytest.warns(UserWarning, match="skipped word") if "skiplist_words" in config else NoWarning():
+    if "skiplist_words" in config:
+        with pytest.warns(UserWarning, match='skipped words must be tokens of the vocabulary, .* got "absent"'):
+            check(tmp_path)
+    else:
         check(tmp_path)
-
-
-class NoWarning:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
 
 
 def test_colbert(encoder, tmp_path):
@@ -141,4 +135,3 @@ def test_refused(encoder, tmp_path):
     save_pylate(tmp_path, encoder, query_prefix="[unused0] ", query_length=40)
     with pytest.raises(RuntimeError, match="queries must have at most 32 tokens, got 40"):
         MultiVectorEncoder(tmp_path)
-    assert set(string.punctuation) >= {"!", "?"}

@@ -43,7 +43,9 @@ def test_splade(language_model, tmp_path, strategy, activation):
     check(vectors, theirs.encode(TEXTS))
     check(ours.encode_query(TEXTS), theirs.encode_query(TEXTS))
     check(ours.encode_document(TEXTS), theirs.encode_document(TEXTS))
-    assert_close(ours.similarity(vectors, vectors), theirs.similarity(theirs.encode(TEXTS), theirs.encode(TEXTS)).numpy())
+    assert_close(
+        ours.similarity(vectors, vectors), theirs.similarity(theirs.encode(TEXTS), theirs.encode(TEXTS)).numpy()
+    )
     for begin, end in zip(vectors.indptr[:-1], vectors.indptr[1:], strict=True):
         assert np.all(np.diff(vectors.indices[begin:end]) > 0)
 

@@ -64,6 +64,9 @@ enum class VectorKind {
   kTokens,  // a vector for each token, compared by MaxSim (late interaction)
 };
 
+// What the files of a directory say; kDense without such files.
+RF_ENGINE_API VectorKind vectors_of(const std::string& model_dir);
+
 // Models may treat queries and documents in different ways: by a prompt of that name, other modules, other lengths, and
 // masks for vectors of tokens.
 enum class TextRole { kNone, kQuery, kDocument };
