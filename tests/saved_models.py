@@ -133,7 +133,7 @@ add(FORMS, "`LlamaForCausalLM` with biases and `llama3` scaling", decoder("llama
 for version in (3, 5, 6):
     made = sentences(*FULL, version=version, **PROMPTS)
     add(SENTENCES, f"version {version}: two poolings, `Dense`, `Normalize`, prompts, similarity", made, "sentences")
-for mode in ("mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens"):
+for mode in ("mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"):
     add(SENTENCES, f"version 3: pooling `{mode}`", sentences(pooling(mode), version=3), "sentences")
 add(SENTENCES, "version 6: `truncate_dim`", sentences(pooling("mean"), truncate_dim=7), "sentences")
 add(SENTENCES, "version 2: the encoder in `0_Transformer`", sentences(*FULL, version=2), "sentences")
@@ -178,7 +178,6 @@ refuse("a `Dense` whose weights are pickled", form(makers.pickled_dense, sentenc
 no_weights = form(makers.without("model.safetensors"), encoder("Model"))
 refuse("no weights", no_weights, "must hold model.safetensors, got none")
 refuse("one of several files of weights missing", form(makers.one_file_missing), "/model/model-00002-of-0000")
-refuse("pooling `weightedmean`", sentences(pooling("weightedmean")), "the pooling mode must be")
 quantized = makers.with_keys("config.json", quantization_config={"quant_method": "bitsandbytes"})
 refuse("quantised weights", form(quantized, decoder("llama")), "weights must not be quantised", "generate")
 own = form(makers.qwen2_tokenizer, decoder("qwen2"))

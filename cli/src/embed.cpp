@@ -1,5 +1,5 @@
 // roformer embed: the vectors of texts, of any number of them in constant memory.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <semaphore.h>
 #include <unistd.h>
 
@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -15,13 +16,18 @@
 #include <utility>
 
 #include "command.h"
+#include "command_line.h"
 #include "embedder_options.h"
 #include "embedding_output.h"
 #include "embedding_run.h"
 #include "read_options.h"
+#include "rf/engine/quantization.h"
 #include "rf/io/error.h"
+#include "rf/io/finite.h"
 #include "rf/io/half.h"
+#include "rf/io/npy.h"
 #include "rf/status.h"
+#include "vector_lines.h"
 
 namespace rf::cli {
 
@@ -36,8 +42,15 @@ struct EmbedOptions {
   std::vector<std::string> texts;
   std::string output;
   io::DType dtype = io::DType::kF32;
-  bool restart = false, overwrite = false;
+  engine::Quantization quantization = engine::Quantization::kNone;
+  std::string ranges;
+  bool token_names = false, restart = false, overwrite = false;
 };
+
+const std::map<std::string, engine::Quantization> kQuantizations = {{"int8", engine::Quantization::kInt8},
+                                                                    {"uint8", engine::Quantization::kUint8},
+                                                                    {"binary", engine::Quantization::kBinary},
+                                                                    {"ubinary", engine::Quantization::kUbinary}};
 
 constexpr std::array kSignals = {SIGINT, SIGTERM};
 
@@ -105,6 +118,27 @@ json facts_of(const std::vector<std::string>& files) {
   return facts;
 }
 
+bool is_quantized(const EmbedOptions& options) { return options.quantization != engine::Quantization::kNone; }
+
+// The least and the greatest value of each element, the rows of an array.
+engine::ElementRanges read_ranges(const EmbedOptions& options, int64_t dimensions) {
+  if (options.ranges.empty()) return {};
+  const io::NpyArray array = io::read_npy(options.ranges);
+  if (array.dtype != io::DType::kF32 || array.shape != std::vector<int64_t>{2, dimensions}) {
+    fail(options.ranges, "ranges must be float32 of shape (2, {}), got {} of shape ({})", dimensions,
+         io::safetensors_name(array.dtype), fmt::join(array.shape, ", "));
+  }
+  const auto* const values = reinterpret_cast<const float*>(array.data.data());
+  return {{values, values + dimensions}, {values + dimensions, values + 2 * dimensions}};
+}
+
+VectorLines lines_of(const EmbedOptions& options, const engine::Embedder& embedder) {
+  return {embedder,
+          {.token_names = options.token_names,
+           .quantization = options.quantization,
+           .ranges = read_ranges(options, embedder.info().dimensions)}};
+}
+
 json settings_of(const EmbedOptions& options, const engine::Embedder& embedder, const std::vector<std::string>& files) {
   const engine::EmbedderInfo& info = embedder.info();
   json poolings = json::array();
@@ -113,6 +147,12 @@ json settings_of(const EmbedOptions& options, const engine::Embedder& embedder, 
           {"model", embedder.identity()},
           {"kernels", rf_target()},
           {"precision", name_of(options.embedder.options.precision)},
+          {"vectors", name_of(info.vectors)},
+          {"role", name_of(info.role)},
+          {"max-active", info.max_active},
+          {"token-names", options.token_names},
+          {"quantize", is_quantized(options) ? name_in(kQuantizations, options.quantization) : "none"},
+          {"ranges", options.ranges},
           {"pooling", poolings},
           {"normalize", info.normalized},
           {"dimensions", info.dimensions},
@@ -150,14 +190,24 @@ bool keep_finished(EmbeddingOutput& output) {
   return true;
 }
 
-// Embeds into the output. After an error what is finished is kept.
-EmbeddingCounts write_vectors(const EmbeddingRun& run, EmbeddingOutput& output) {
+std::string line_of(const VectorLines& lines, const TextBlock& block, size_t i) {
+  return lines.line(fmt::format("\"index\":{}", block.first + static_cast<int64_t>(i)), block.texts[i].id, block, i);
+}
+
+// Embeds into the output, as lines if there are any. After an error what is finished is kept.
+EmbeddingCounts write_vectors(const EmbeddingRun& run, const VectorLines* lines, EmbeddingOutput& output) {
   try {
     return embed_texts(run, [&](const EmbeddedRows& rows) {
+      const std::string& digest = rows.block.texts[rows.end - 1].digest;
+      if (lines != nullptr) {
+        std::string text;
+        for (size_t i = rows.begin; i < rows.end; ++i) text += line_of(*lines, rows.block, i) + '\n';
+        return output.write_lines(text, static_cast<int64_t>(rows.end - rows.begin), digest);
+      }
       std::vector<data::VectorRow> written;
       for (size_t i = rows.begin; i < rows.end; ++i)
         written.push_back({rows.block.vector(i).data(), rows.block.texts[i].id});
-      output.write(written, rows.block.texts[rows.end - 1].digest);
+      output.write(written, digest);
     });
   } catch (const OtherTexts& other) {
     const std::string changed = output.changed_inputs();
@@ -175,8 +225,12 @@ EmbeddingCounts write_vectors(const EmbeddingRun& run, EmbeddingOutput& output) 
 
 int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, data::TextReader& reader) {
   using Restart = OutputSettings::Restart;
+  const bool is_lines = vector_format_of(options.output) == VectorFormat::kJsonLines;
+  const VectorLines lines = lines_of(options, embedder);
   EmbeddingOutput output({.path = options.output,
                           .dtype = options.dtype,
+                          .quantization = options.quantization,
+                          .ranges = read_ranges(options, embedder.info().dimensions),
                           .dimensions = embedder.info().dimensions,
                           .settings = settings_of(options, embedder, reader.files()),
                           .inputs = facts_of(reader.files()),
@@ -189,7 +243,7 @@ int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, d
                    .finished = output.rows(),
                    .finished_digest = output.digest()};
   if (options.dtype == io::DType::kF16) run.largest = io::kLargestHalf;
-  const EmbeddingCounts counts = write_vectors(run, output);
+  const EmbeddingCounts counts = write_vectors(run, is_lines ? &lines : nullptr, output);
   output.commit();
   say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);
   json report = report_of(embedder, counts, output.rows());
@@ -199,28 +253,59 @@ int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, d
 }
 
 int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder, data::TextReader& reader) {
+  const VectorLines lines = lines_of(options, embedder);
   const EmbeddingRun run{.embedder = embedder, .reader = reader, .token_budget = options.embedder.options.token_budget};
   const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
-    for (size_t i = rows.begin; i < rows.end; ++i) {
-      const int64_t index = rows.block.first + static_cast<int64_t>(i);
-      emit_line(vector_line(index, rows.block.texts[i].id, rows.block.vector(i)));
-    }
+    for (size_t i = rows.begin; i < rows.end; ++i) emit_line(line_of(lines, rows.block, i));
   });
   say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);
   return kOk;
 }
 
 int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
-  const auto dimensions = static_cast<size_t>(embedder.info().dimensions);
+  const VectorLines lines = lines_of(options, embedder);
   const std::vector<std::string_view> texts(options.texts.begin(), options.texts.end());
-  std::vector<float> vectors(texts.size() * dimensions);
-  embedder.embed(texts, vectors.data());
+  TextBlock block;
+  block.tokens = embedder.tokenize(texts);
+  block.resize(embedder.computation());
+  embedder.embed(block.tokens.tokens(), block.vectors.data());
   for (size_t i = 0; i < texts.size(); ++i) {
+    const std::span<const float> vector = block.vector(i);
+    io::check_finite(
+        vector, std::max<int64_t>(1, std::ssize(vector)), [](int64_t) { return "embed"; },
+        [&](int64_t) {
+          return "the vector of " + name_of_text(block.tokens, block.tokens.sequence_of_text[i], texts);
+        });
     const std::string quoted = json(texts[i]).dump(-1, ' ', false, json::error_handler_t::replace);
-    const auto vector = std::span(vectors).subspan(i * dimensions, dimensions);
-    emit_line("{\"text\":" + quoted + "," + vector_line(static_cast<int64_t>(i), "", vector).substr(1));
+    emit_line(lines.line(fmt::format("\"text\":{},\"index\":{}", quoted, i), "", block, i));
   }
   return kOk;
+}
+
+void check_kind(const EmbedOptions& options) {
+  const engine::EmbedderOptions& embedder = options.embedder.options;
+  const bool is_dense = embedder.vectors == engine::VectorKind::kDense;
+  const char* const kind = embedder.vectors == engine::VectorKind::kSparse ? "--sparse" : "--multi";
+  const bool is_lines = options.output.empty() || vector_format_of(options.output) == VectorFormat::kJsonLines;
+  if (!is_dense && !is_lines)
+    fail_usage("embed", "{} goes with an --output named .jsonl, or without one, got {}", kind, options.output);
+  if (!is_dense && is_quantized(options))
+    fail_usage("embed", "--quantize goes with one vector for a text, got {}", kind);
+  const bool is_sparse = embedder.vectors == engine::VectorKind::kSparse;
+  if (!is_sparse && (options.token_names || embedder.max_active > 0))
+    fail_usage("embed", "{} goes with --sparse, got none", options.token_names ? "--token-names" : "--max-active");
+  if (is_sparse && (embedder.dimensions > 0 || embedder.normalize))
+    fail_usage("embed", "{} goes without --sparse", embedder.dimensions > 0 ? "--dimensions" : "--normalize");
+  if (!options.ranges.empty() && !engine::needs_ranges(options.quantization))
+    fail_usage("embed", "--ranges goes with --quantize int8 or uint8, got none of them");
+  if (engine::needs_ranges(options.quantization) && options.ranges.empty() && is_lines) {
+    fail_usage("embed",
+               "--quantize int8 or uint8 needs --ranges, or the ranges of all vectors of an --output named .npy");
+  }
+  if (is_quantized(options) && !is_lines && vector_format_of(options.output) != VectorFormat::kNpy)
+    fail_usage("embed", "--quantize goes with an --output named .npy or .jsonl, got {}", options.output);
+  if (is_quantized(options) && options.dtype != io::DType::kF32)
+    fail_usage("embed", "--quantize goes without --dtype float16");
 }
 
 void check(const EmbedOptions& options) {
@@ -246,6 +331,7 @@ void check(const EmbedOptions& options) {
 
 int run_embed(EmbedOptions& options, const Common& common) {
   check(options);
+  check_kind(options);
   if (!options.texts.empty()) return run_texts(options, open_embedder(options.embedder, common));
   if (!options.output.empty()) {
     options.read.outputs = EmbeddingOutput::paths_of(options.output);
@@ -274,6 +360,23 @@ std::function<int()> configure_embed(CLI::App& app, const Common& common) {
       "the records' ids");
   add_choice<io::DType>(app, "--dtype", options->dtype, "float32", "Numbers in .npy: float32 or float16",
                         {{"float32", io::DType::kF32}, {"float16", io::DType::kF16}});
+  engine::EmbedderOptions& embedder = options->embedder.options;
+  add_switch(app, "--sparse", embedder.vectors, engine::VectorKind::kSparse,
+             "Sparse vectors over the vocabulary, of a SparseEncoder or a masked language model (SPLADE)");
+  add_switch(app, "--multi", embedder.vectors, engine::VectorKind::kTokens,
+             "A vector for each token, of a MultiVectorEncoder, PyLate or ColBERT")
+      ->excludes("--sparse");
+  app.add_flag("--token-names", options->token_names, "Sparse vectors have \"tokens\" in place of \"indices\"");
+  app.add_option("--max-active", embedder.max_active,
+                 "The N largest weights of each sparse vector; default: the model's")
+      ->check(integer_within(1));
+  add_choice<engine::Quantization>(
+      app, "--quantize", options->quantization, "",
+      "Vectors of bytes (int8, uint8) or bits (binary, ubinary), as sentence-transformers computes them",
+      kQuantizations);
+  app.add_option("--ranges", options->ranges,
+                 "Array .npy of float32 with the least and the greatest value of each element, for int8 and uint8; "
+                 "default: those of all vectors of the output");
   app.add_flag("--overwrite", options->overwrite, "Replace the file of an earlier run");
   app.add_flag("--restart", options->restart, "Begin anew where an earlier run left OUTPUT.part");
   app.description(

@@ -18,6 +18,8 @@ using engine::LongTexts;
 using engine::Pooling;
 
 const std::map<std::string, Pooling> kPoolings(engine::kPoolingNames.begin(), engine::kPoolingNames.end());
+const std::map<std::string, engine::VectorKind> kVectors(engine::kVectorNames.begin(), engine::kVectorNames.end());
+const std::map<std::string, engine::TextRole> kRoles(engine::kRoleNames.begin(), engine::kRoleNames.end());
 
 void add_poolings(CLI::App& app, engine::EmbedderOptions& options) {
   app.add_option_function<std::vector<std::string>>(
@@ -28,13 +30,14 @@ void add_poolings(CLI::App& app, engine::EmbedderOptions& options) {
              if (found == kPoolings.end()) {
                throw CLI::ValidationError(
                    "--pooling",
-                   fmt::format("must be cls, last, max, mean, mean-sqrt-len or pooler, got {}", io::printable(name)));
+                   fmt::format("must be cls, last, max, mean, mean-sqrt-len, pooler or weighted-mean, got {}",
+                               io::printable(name)));
              }
              options.poolings.push_back(found->second);
            }
          },
-         "How token vectors become one: cls, last, max, mean, mean-sqrt-len, pooler, or several with commas, whose "
-         "results are put together; default: the model's, else mean")
+         "How token vectors become one: cls, last, max, mean, mean-sqrt-len, pooler, weighted-mean, or several with "
+         "commas, whose results are put together; default: the model's, else mean")
       ->type_name("NAMES")
       ->delimiter(',');
 }
@@ -51,6 +54,10 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
                  "The first N elements of each vector (Matryoshka), which is then normalised again if vectors are")
       ->check(integer_within(1));
   add_prompt(app, options, "Text before each text");
+  add_choice<engine::TextRole>(app, "--role", options.role, "none",
+                               "Of the texts: query, document or none; says the prompt of that name, and what else "
+                               "the model does with them",
+                               kRoles);
   add_precision(app, options.precision);
   app.add_option("--max-length", options.max_length,
                  "Most tokens of a text, with special tokens; default: the model's max_seq_length, else what its "
@@ -73,6 +80,8 @@ engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common&
 }
 
 std::string name_of(Pooling pooling) { return name_in(kPoolings, pooling); }
+std::string name_of(engine::VectorKind vectors) { return name_in(kVectors, vectors); }
+std::string name_of(engine::TextRole role) { return name_in(kRoles, role); }
 
 void say_about_texts(int64_t full_texts, int64_t max_length, int64_t replaced_bytes) {
   if (full_texts > 0) {

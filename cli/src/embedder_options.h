@@ -18,6 +18,8 @@ struct EmbedderArguments {
 void add_embedder_options(CLI::App& app, EmbedderArguments& arguments);
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common);
 std::string name_of(engine::Pooling pooling);
+std::string name_of(engine::VectorKind vectors);
+std::string name_of(engine::TextRole role);
 // Messages about texts that reached the token limit, and about texts with ill-formed UTF-8.
 void say_about_texts(int64_t full_texts, int64_t max_length, int64_t replaced_bytes);
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -116,21 +115,6 @@ VectorFormat vector_format_of(const std::string& path) {
 
 bool holds_ids(VectorFormat format) { return format != VectorFormat::kNpy; }
 
-std::string vector_line(int64_t index, std::string_view id, std::span<const float> vector) {
-  std::string line = fmt::format("{{\"index\":{}", index);
-  if (!id.empty()) fmt::format_to(std::back_inserter(line), ",\"id\":{}", id);
-  line += ",\"embedding\":[";
-  for (size_t i = 0; i < vector.size(); ++i) {
-    if (i > 0) line += ',';
-    if (std::isfinite(vector[i])) {
-      fmt::format_to(std::back_inserter(line), "{}", vector[i]);
-    } else {
-      line += "null";  // JSON cannot represent NaN and infinity
-    }
-  }
-  return line += "]}";
-}
-
 EmbeddingOutput::EmbeddingOutput(OutputSettings settings)
     : settings_(std::move(settings)), format_(vector_format_of(settings_.path)), file_(settings_.path) {
   if (format_ == VectorFormat::kParquet) data::check_parquet_output();
@@ -151,7 +135,7 @@ void EmbeddingOutput::begin() {
   first_inputs_ = settings_.inputs;
   save_state();           // so that a state exists before the part contains data
   last_checkpoint_ = {};  // so that the first rows get a checkpoint
-  if (format_ == VectorFormat::kNpy)
+  if (format_ == VectorFormat::kNpy && !is_quantized())
     file_.write(io::npy_header(settings_.path, settings_.dtype, {0, settings_.dimensions}));
 }
 
@@ -197,16 +181,23 @@ void EmbeddingOutput::write(std::span<const data::VectorRow> rows, const std::st
     ids_ = data::with_id(ids_, rows[i].id);
     if (format_ == VectorFormat::kParquet) {
       append_row(rows[i].id, vector, bytes_);
-    } else if (format_ == VectorFormat::kJsonLines) {
-      bytes_ += vector_line(rows_ + static_cast<int64_t>(i), rows[i].id, vector) + '\n';
     } else if (settings_.dtype == io::DType::kF16) {
       append_halves(vector, bytes_);
     } else {
       bytes_.append(reinterpret_cast<const char*>(vector.data()), vector.size_bytes());
     }
   }
-  file_.write(bytes_);
-  rows_ += std::ssize(rows);
+  append(bytes_, std::ssize(rows), digest);
+}
+
+void EmbeddingOutput::write_lines(std::string_view lines, int64_t count, const std::string& digest) {
+  const std::lock_guard lock(mutex_);
+  append(lines, count, digest);
+}
+
+void EmbeddingOutput::append(std::string_view bytes, int64_t rows, const std::string& digest) {
+  file_.write(bytes);
+  rows_ += rows;
   digest_ = digest;
   if (std::chrono::steady_clock::now() - last_checkpoint_ >= kCheckpointInterval) save_state();
 }
@@ -238,11 +229,37 @@ void EmbeddingOutput::write_parquet() {
   data::write_parquet_vectors(settings_.path, rows_, settings_.dimensions, ids_, [&rows] { return rows.next(); });
 }
 
+void EmbeddingOutput::write_quantized() {
+  const io::MappedFile mapped(partial_path());
+  const auto dimensions = static_cast<size_t>(settings_.dimensions);
+  const std::span values(reinterpret_cast<const float*>(mapped.bytes().data()),
+                         static_cast<size_t>(rows_) * dimensions);
+  const auto row = [&](int64_t i) { return values.subspan(static_cast<size_t>(i) * dimensions, dimensions); };
+  engine::ElementRanges ranges = settings_.ranges;
+  if (engine::needs_ranges(settings_.quantization) && ranges.empty()) {
+    if (rows_ == 1) {
+      fail(kOutputWhere, "the ranges of int8 and uint8 need at least two vectors, got 1 (--ranges gives them)");
+    }
+    for (int64_t i = 0; i < rows_; ++i) ranges.add(row(i));
+  }
+  const engine::Quantizer quantizer(settings_.quantization, ranges);
+  const int64_t size = engine::quantized_size(settings_.quantization, settings_.dimensions);
+  const io::DType dtype = engine::is_signed(settings_.quantization) ? io::DType::kI8 : io::DType::kU8;
+  io::AtomicFile file(settings_.path);
+  file.write(io::npy_header(settings_.path, dtype, {rows_, size}));
+  std::vector<std::byte> bytes(static_cast<size_t>(size));
+  for (int64_t i = 0; i < rows_; ++i) {
+    quantizer(row(i), bytes.data());
+    file.write(std::span<const std::byte>(bytes));
+  }
+  file.commit();
+}
+
 void EmbeddingOutput::commit() {
   const std::lock_guard lock(mutex_);
   save_state();
-  if (format_ == VectorFormat::kParquet) {
-    write_parquet();
+  if (format_ == VectorFormat::kParquet || is_quantized()) {
+    is_quantized() ? write_quantized() : write_parquet();
     file_.remove();
   } else {
     if (format_ == VectorFormat::kNpy) {

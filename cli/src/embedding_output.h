@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rf/data/vectors.h"
+#include "rf/engine/quantization.h"
 #include "rf/io/dtype.h"
 #include "rf/io/files.h"
 
@@ -22,13 +23,12 @@ VectorFormat vector_format_of(const std::string& path);  // by its extension; th
 
 bool holds_ids(VectorFormat format);
 
-// {"index":0,"id":7,"embedding":[...]}, with the shortest decimal numbers that are read as the same floats. id: JSON
-// text; if empty, the key is omitted.
-std::string vector_line(int64_t index, std::string_view id, std::span<const float> vector);
-
 struct OutputSettings {
   std::string path;
   io::DType dtype = io::DType::kF32;  // or kF16, in .npy
+  // In .npy; the part has float32. ranges: of int8 and uint8; empty: those of all vectors.
+  engine::Quantization quantization = engine::Quantization::kNone;
+  engine::ElementRanges ranges{};
   int64_t dimensions = 0;
   // Settings that determine the vectors, by name: an output with other values is not continued.
   nlohmann::json settings;
@@ -50,8 +50,11 @@ class EmbeddingOutput {
   // The inputs that have changed since the part was started, for a message.
   std::string changed_inputs() const;
 
-  // Appends rows, with the ids of their texts as JSON text, possibly empty. digest: of all texts up to these.
+  // Appends rows to .npy or .parquet, with the ids of their texts as JSON text, possibly empty. digest: of all texts up
+  // to these.
   void write(std::span<const data::VectorRow> rows, const std::string& digest);
+  // Appends lines to .jsonl.
+  void write_lines(std::string_view lines, int64_t count, const std::string& digest);
   void checkpoint();  // makes written rows survive a crash
   void commit();
   // Called from another thread when the process is about to end: saves the written rows and returns true, or false
@@ -62,7 +65,10 @@ class EmbeddingOutput {
   std::string state_path() const { return file_.partial_path() + ".json"; }
   void begin();
   void resume(const nlohmann::json& state);
+  void append(std::string_view bytes, int64_t rows, const std::string& digest);
   void write_parquet();
+  void write_quantized();
+  bool is_quantized() const { return settings_.quantization != engine::Quantization::kNone; }
 
   void save_state();
 

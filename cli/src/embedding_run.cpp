@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <new>
 #include <optional>
 #include <thread>
@@ -22,6 +23,8 @@ namespace {
 
 constexpr size_t kBlockTexts = 4096;
 constexpr size_t kBlockBytes = size_t{1} << 20;
+constexpr int64_t kBlockFloats = int64_t{1} << 23;
+constexpr size_t kAddedTokens = 32;  // of a text, in an estimate of its tokens
 constexpr size_t kWaitingBlocks = 2;
 
 using BlockQueue = BoundedQueue<std::shared_ptr<TextBlock>>;
@@ -52,7 +55,14 @@ class BlockReader {
  public:
   BlockReader(const EmbeddingRun& run, const engine::Computation& computation, engine::RequestQueue& requests,
               BlockQueue& queue)
-      : run_(run), computation_(computation), requests_(requests), queue_(queue) {}
+      : run_(run), computation_(computation), requests_(requests), queue_(queue) {
+    const auto rows = static_cast<size_t>(std::max<int64_t>(1, kBlockFloats / computation.columns));
+    if (computation.rows == engine::Computation::Rows::kTokens) {
+      block_tokens_ = rows;
+    } else {
+      block_texts_ = std::min(block_texts_, rows);
+    }
+  }
 
   void read() {
     run_.reader.read([this](const data::SourceText& text) { add(text); });
@@ -80,7 +90,9 @@ class BlockReader {
     block_->characters += text.text;
     block_bytes_ += text.text.size() + text.id.size();
     bytes_ = run_.reader.bytes_read();
-    if (block_->texts.size() >= kBlockTexts || block_bytes_ >= kBlockBytes) flush();
+    const size_t tokens =
+        block_->characters.size() + kAddedTokens * block_->texts.size();  // at most, but for long ones
+    if (block_->texts.size() >= block_texts_ || block_bytes_ >= kBlockBytes || tokens >= block_tokens_) flush();
   }
 
   void flush() {
@@ -88,7 +100,7 @@ class BlockReader {
     std::vector<std::string_view> texts;
     for (size_t i = 0; i < block_->texts.size(); ++i) texts.push_back(block_->text(i));
     block_->tokens = run_.embedder.tokenize(texts);
-    block_->vectors.resize(static_cast<size_t>(block_->tokens.sequences() * computation_.columns));
+    block_->resize(computation_);
     block_->bytes = bytes_;
     block_bytes_ = 0;
     const auto tell = [block = block_](int64_t done, const std::exception_ptr& error) {
@@ -107,7 +119,9 @@ class BlockReader {
   TextDigest digest_;
   std::shared_ptr<const std::string> source_;
   std::shared_ptr<TextBlock> block_;
-  size_t block_bytes_ = 0;  // of its texts and ids
+  size_t block_bytes_ = 0;            // of its texts and ids
+  size_t block_texts_ = kBlockTexts;  // at most
+  size_t block_tokens_ = SIZE_MAX;    // about
   int64_t count_ = 0, bytes_ = 0;
 };
 
@@ -158,7 +172,7 @@ class RowTaker {
       };
       const std::span<const float> vector = block.vector(rows.end);
       io::check_finite(
-          vector, std::ssize(vector), place, [](int64_t) { return "the vector"; }, run_.largest);
+          vector, std::max<int64_t>(1, std::ssize(vector)), place, [](int64_t) { return "the vector"; }, run_.largest);
       const int64_t sequence = block.tokens.sequence_of_text[rows.end];
       counts_.tokens += block.tokens.offsets[sequence + 1] - block.tokens.offsets[sequence];
       ++counts_.texts;
@@ -191,9 +205,7 @@ class RowTaker {
 
 EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(const EmbeddedRows&)>& take) {
   EmbeddingCounts counts;
-  const engine::Computation computation{
-      .run = [&run](const engine::Tokens& tokens, float* out) { run.embedder.embed(tokens, out); },
-      .columns = run.embedder.info().dimensions};
+  const engine::Computation computation = run.embedder.computation();
   BlockQueue queue(kWaitingBlocks);
   engine::RequestQueue requests(
       {.token_budget = run.token_budget, .order = engine::RequestQueue::Options::Order::kGiven});

@@ -1,14 +1,20 @@
-// roformer rerank: records by the scores that a cross-encoder gives to a query and each of them.
+// roformer rerank: records by the scores that a cross-encoder, or the MaxSim of vectors of tokens, gives to a query and
+// each of them.
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "command.h"
 #include "command_line.h"
+#include "embedder_options.h"
 #include "read_options.h"
 #include "rf/data/read_progress.h"
 #include "rf/data/records.h"
+#include "rf/engine/embedder.h"
 #include "rf/io/error.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/tasks/cross_encoder.h"
@@ -37,10 +43,61 @@ struct Ranked {
   bool is_before(const Ranked& other) const { return score != other.score ? score > other.score : index < other.index; }
 };
 
+// The scores of texts with the query. place(i): the source of text i, for messages.
+using Score = std::function<std::vector<float>(std::span<const std::string_view> texts,
+                                               const std::function<std::string(int64_t)>& place)>;
+
+Score cross_encoder(const RerankOptions& options) {
+  const auto model = std::make_shared<const tasks::CrossEncoder>(options.model);
+  if (model->info().labels.size() != 1) {
+    fail("rerank", "a model that ranks must have one score, got {} labels (roformer predict gives their probabilities)",
+         model->info().labels.size());
+  }
+  return [model, &options](std::span<const std::string_view> texts, const std::function<std::string(int64_t)>& place) {
+    std::vector<text::TextPair> pairs;
+    for (const std::string_view text : texts) pairs.push_back({options.query, text});
+    return model->scores(pairs, std::nullopt, place);
+  };
+}
+
+Score late_interaction(const RerankOptions& options, const Common& common) {
+  if (options.model.activation)
+    fail_usage("rerank", "--activation goes with a cross-encoder, got a model of late interaction");
+  EmbedderArguments arguments{.model_dir = options.model.model_dir, .options = {}};
+  arguments.options.vectors = engine::VectorKind::kTokens;
+  arguments.options.role = engine::TextRole::kDocument;
+  arguments.options.precision = options.model.precision;
+  arguments.options.token_budget = options.model.batch_tokens;
+  arguments.options.max_length = options.model.max_length.value_or(0);
+  const auto model = std::make_shared<const engine::Embedder>(open_embedder(arguments, common));
+  engine::Prompts prompts{.by_name = model->info().prompts, .default_name = {}};
+  if (prompts.by_name.contains("query")) prompts.default_name = "query";
+  const std::string prompt = engine::prompt_of(prompts, options.model.prompt, options.model.prompt_name, "rerank");
+  const std::string_view query = options.query;
+  const std::vector<float> asked = model->embed_tokens({&query, 1}, prompt, engine::TextRole::kQuery).rows;
+  return [model, asked](std::span<const std::string_view> texts, const std::function<std::string(int64_t)>&) {
+    const engine::TokenVectors documents = model->embed_tokens(texts);
+    const int64_t dimensions = model->info().dimensions;
+    std::vector<float> scores;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const int64_t begin = documents.offsets[i], end = documents.offsets[i + 1];
+      const auto rows =
+          std::span(documents.rows)
+              .subspan(static_cast<size_t>(begin * dimensions), static_cast<size_t>((end - begin) * dimensions));
+      const double score = engine::max_similarity(asked, rows, dimensions);
+      const double divisor = model->info().mean_of_maxima
+                                 ? std::max(1.0, static_cast<double>(asked.size()) / static_cast<double>(dimensions))
+                                 : 1;
+      scores.push_back(static_cast<float>(score / divisor));
+    }
+    return scores;
+  };
+}
+
 // Scores records in blocks, and keeps those that are asked for.
 class Ranking {
  public:
-  Ranking(const RerankOptions& options, const tasks::CrossEncoder& model) : options_(options), model_(model) {}
+  Ranking(const RerankOptions& options, Score score) : options_(options), score_(std::move(score)) {}
 
   void add(const data::Record& record) {
     const nlohmann::json* const id = record.find(options_.id_field);
@@ -61,13 +118,13 @@ class Ranking {
 
  private:
   void flush() {
-    std::vector<text::TextPair> pairs;
-    for (const Ranked& each : waiting_) pairs.push_back({options_.query, each.text});
+    std::vector<std::string_view> texts;
+    for (const Ranked& each : waiting_) texts.push_back(each.text);
     const auto place = [&](int64_t i) {
       const Ranked& each = waiting_[static_cast<size_t>(i)];
       return data::Record{each.source, each.line, {}}.place();
     };
-    const std::vector<float> scores = model_.scores(pairs, std::nullopt, place);
+    const std::vector<float> scores = score_(texts, place);
     for (size_t i = 0; i < waiting_.size(); ++i) {
       waiting_[i].score = scores[i];
       ranked_.push_back(std::move(waiting_[i]));
@@ -85,7 +142,7 @@ class Ranking {
   }
 
   const RerankOptions& options_;
-  const tasks::CrossEncoder& model_;
+  Score score_;
   std::vector<Ranked> waiting_, ranked_;
   int64_t count_ = 0;
 };
@@ -108,16 +165,12 @@ void read_records(const RerankOptions& options, Ranking& ranking) {
   reading.update(reader.bytes_read());
 }
 
-int run_rerank(RerankOptions& options) {
+int run_rerank(RerankOptions& options, const Common& common) {
   check_dictionaries(options.model.load);
   options.model.model_dir = model_of_run(options.model.model_dir, say);
   options.model.note = say;
-  const tasks::CrossEncoder model(options.model);
-  if (model.info().labels.size() != 1) {
-    fail("rerank", "a model that ranks must have one score, got {} labels (roformer predict gives their probabilities)",
-         model.info().labels.size());
-  }
-  Ranking ranking(options, model);
+  const bool is_late = engine::vectors_of(options.model.model_dir) == engine::VectorKind::kTokens;
+  Ranking ranking(options, is_late ? late_interaction(options, common) : cross_encoder(options));
   read_records(options, ranking);
   std::vector<Ranked> ranked = ranking.finish();
   progress().finish();
@@ -131,12 +184,12 @@ int run_rerank(RerankOptions& options) {
   return kOk;
 }
 
-std::function<int()> configure_rerank(CLI::App& app, const Common&) {
+std::function<int()> configure_rerank(CLI::App& app, const Common& common) {
   auto options = std::make_shared<RerankOptions>();
   tasks::CrossEncoderOptions& model = options->model;
   app.add_option("--model", model.model_dir,
                  "Directory of a CrossEncoder of sentence-transformers, or of a model for the class of a text with one "
-                 "label")
+                 "label; or of late interaction: a MultiVectorEncoder, PyLate or ColBERT")
       ->required();
   app.add_option("--query", options->query, "First text of each pair")->required();
   CLI::Option_group* const what = app.add_option_group("what to rank");
@@ -165,13 +218,13 @@ std::function<int()> configure_rerank(CLI::App& app, const Common&) {
   add_precision(app, model.precision);
   add_batch_tokens(app, model.batch_tokens);
   add_dictionary(app, model.load);
-  return [options] { return run_rerank(*options); };
+  return [options, &common] { return run_rerank(*options, common); };
 }
 
 }  // namespace
 
 Command rerank_command() {
-  return {"rerank", "Records by the scores that a cross-encoder gives to a query and each of them",
+  return {"rerank", "Records by the scores that a model gives to a query and each of them",
           "roformer rerank --model DIR --query 'How are RoFormers trained?' --input texts.txt --top-k 5",
           Command::Seed::kNotUsed, configure_rerank};
 }

@@ -11,20 +11,18 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <mutex>
-#include <unordered_map>
 
-#include "rf/engine/interrupt.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/finite.h"
 #include "rf/io/printable.h"
 #include "rf/io/warning.h"
-#include "rf/model/model_types.h"
-#include "rf/text/batch.h"
+#include "rf/model/config.h"
+#include "rf/model/foreign_models.h"
 #include "rf/text/tokenizer.h"
 #include "sentence_modules.h"
+#include "text_rows.h"
 
 namespace rf::engine {
 
@@ -35,11 +33,14 @@ namespace fs = std::filesystem;
 constexpr const char* kEmbedderWhere = "embed";
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-void check_lower_case(const SentenceModules& modules, const text::Tokenizer& tokenizer) {
-  if (!modules.lower_case || tokenizer.options().letter_case == text::Case::kLower) return;
-  fail(modules.encoder_dir,
-       "do_lower_case in sentence_bert_config.json needs a tokenizer that lower-cases, got one "
-       "that keeps letter case");
+// Every token needs a row.
+void check_static(const SentenceModules& modules, const text::Tokenizer& tokenizer) {
+  if (modules.body == SentenceModules::Body::kTransformer) return;
+  const int64_t rows =
+      std::ssize(modules.table) / (modules.body == SentenceModules::Body::kStatic ? modules.table_width : 1);
+  if (rows < tokenizer.vocabulary().size())
+    fail(modules.encoder_dir, "the table must have a row for each of the {} tokens, got {}",
+         tokenizer.vocabulary().size(), rows);
 }
 
 // Throws Error for options out of range before anything is read.
@@ -48,6 +49,8 @@ void check(const EmbedderOptions& options) {
     fail<ArgumentError>(kEmbedderWhere, "dimensions must be at least 1, got {}", options.dimensions);
   if (options.max_length < 0)
     fail<ArgumentError>(kEmbedderWhere, "max_length must be at least 1, got {}", options.max_length);
+  if (options.max_active < 0)
+    fail<ArgumentError>(kEmbedderWhere, "max_active must be at least 1, got {}", options.max_active);
   if (options.threads < 0) fail<ArgumentError>(kEmbedderWhere, "threads must be at least 0, got {}", options.threads);
 }
 
@@ -80,10 +83,36 @@ void hash_file(XXH3_state_t& state, const std::string& path) {
   XXH3_128bits_update(&state, &size, sizeof size);
 }
 
-// A model that cannot be computed is refused before its tokenizer, which may be of another kind too.
-text::Tokenizer load_tokenizer(const std::string& encoder_dir) {
-  check_model_type(encoder_dir, Opens::kEncodersAndDecoders);
-  return text::Tokenizer::load(encoder_dir);
+// nullopt for a body without a transformer.
+std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOptions& options) {
+  if (modules.body != SentenceModules::Body::kTransformer) return std::nullopt;
+  const bool is_sparse = options.vectors == VectorKind::kSparse;
+  if (is_sparse) {
+    const std::string& dir = modules.encoder_dir;
+    const Head head = is_foreign_decoder(dir) ? Head::kCausalLm : load_config(dir).head();
+    if (head != Head::kMaskedLm && head != Head::kPreTraining) {
+      fail(dir, "sparse vectors need a masked language model, got {}",
+           head == Head::kCausalLm ? "a causal language model" : architecture_of(load_config(dir), head));
+    }
+  }
+  using ModelHead = ModelOptions::Head;
+  return std::make_optional<Model>(modules.encoder_dir,
+                                   ModelOptions{.precision = options.precision,
+                                                .token_budget = options.token_budget,
+                                                .head = is_sparse ? ModelHead::kMaskedLm : ModelHead::kBare,
+                                                .warn = options.warn});
+}
+
+// The prompt of a role is the first of these names.
+std::optional<std::string> prompt_name_of(const Prompts& prompts, TextRole role) {
+  using Names = std::vector<const char*>;
+  const Names names = role == TextRole::kNone    ? Names{}
+                      : role == TextRole::kQuery ? Names{"query"}
+                                                 : Names{"document", "passage", "corpus"};
+  for (const char* name : names) {
+    if (prompts.by_name.contains(name)) return name;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -95,26 +124,32 @@ std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence, std::sp
 
 struct Embedder::Impl {
   Impl(const std::string& model_dir, const EmbedderOptions& options)
-      : modules(read_sentence_modules(model_dir)),
-        tokenizer(load_tokenizer(modules.encoder_dir)),
-        row_settings(text::read_row_settings(modules.encoder_dir)),
-        model(modules.encoder_dir, {.precision = options.precision,
-                                    .token_budget = options.token_budget,
-                                    .head = ModelOptions::Head::kBare,
-                                    .warn = options.warn}),
-        token_budget(options.token_budget),
-        threads(options.threads),
-        long_texts(options.long_texts) {
-    check_lower_case(modules, tokenizer);
+      : modules(read_sentence_modules(model_dir, options.vectors, options.role)),
+        rows(modules),
+        model(load_model(modules, options)),
+        token_budget(options.token_budget) {
+    check_static(modules, rows.tokenizer());
     const bool has_modules = io::has_file(model_dir + "/modules.json");
-    if (model.info().prefix_lm && !has_modules) modules.poolings = {Pooling::kPooler};  // what its training compares
+    if (model && model->info().prefix_lm && !has_modules)
+      modules.poolings = {Pooling::kPooler};  // what its training compares
+    info.vectors = options.vectors;
+    info.role = options.role;
     set_steps(options);
     set_info(options);
-    info.prompt = prompt_of(modules.prompts, options.prompt, options.prompt_name, kEmbedderWhere);
+    rows.set(options, positions());
+    const bool is_given = options.prompt || options.prompt_name;
+    const std::optional<std::string> name =
+        is_given ? options.prompt_name : prompt_name_of(modules.prompts, options.role);
+    info.prompt = prompt_of(modules.prompts, options.prompt, name, kEmbedderWhere);
   }
 
   void set_steps(const EmbedderOptions& options) {
+    const bool pools = model && info.vectors == VectorKind::kDense;
+    if (!options.poolings.empty() && !pools)
+      fail<ArgumentError>(kEmbedderWhere,
+                          "a pooling goes with one vector of a transformer, got another kind of vectors");
     if (!options.poolings.empty()) modules.poolings = options.poolings;
+    if (!pools) modules.poolings.clear();
     const auto is_normalize = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kNormalize; };
     if (options.normalize == false) std::erase_if(modules.steps, is_normalize);
     info.normalized = !modules.steps.empty() && is_normalize(modules.steps.back());
@@ -122,8 +157,11 @@ struct Embedder::Impl {
       modules.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
       info.normalized = true;
     }
-    width = pooled_width();
+    width = first_width();
     for (const SentenceStep& step : modules.steps) {
+      if (step.kind == SentenceStep::Kind::kLayerNorm && step.norm.columns != width)
+        fail<ArgumentError>(kEmbedderWhere, "the norm of the model reads {} features, got {}", step.norm.columns,
+                            width);
       if (step.kind != SentenceStep::Kind::kDense) continue;
       if (step.dense.in() != width) {
         fail<ArgumentError>(
@@ -139,17 +177,18 @@ struct Embedder::Impl {
     info.poolings = modules.poolings;
     info.prompts = modules.prompts.by_name;
     info.similarity = modules.similarity;
+    info.mean_of_maxima = modules.mean_of_maxima;
+    info.max_active = options.max_active > 0 ? options.max_active : modules.max_active;
     info.width = width;
     info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;
     if (info.dimensions > width)
       fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
-    info.max_length = options.max_length > 0 ? options.max_length
-                      : modules.max_length > 0
-                          ? modules.max_length
-                          : std::min(row_settings.max_length.value_or(kNoLimit), model.info().max_position_embeddings);
+    info.max_length = options.max_length > 0   ? options.max_length
+                      : modules.max_length > 0 ? modules.max_length
+                                               : default_length();
     check_length(options);
-    const size_t specials = tokenizer.sequence_template().single.size() - 1;
-    if (info.max_length <= static_cast<int64_t>(specials)) {
+    const int64_t specials = rows.specials();
+    if (info.max_length <= specials) {
       fail<ArgumentError>(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}", specials,
                           info.max_length);
     }
@@ -157,72 +196,47 @@ struct Embedder::Impl {
 
   // Before the first long text comes. Sentence-transformers' files may say more than the model has positions for.
   void check_length(const EmbedderOptions& options) {
+    if (!model) return;
     try {
-      model.check_length(info.max_length);
+      model->check_length(info.max_length);
     } catch (const Error& error) {
       if (options.max_length > 0) {
         fail<ArgumentError>(kEmbedderWhere, "max_length must be a length that the model reads, got {}: {}",
                             info.max_length, error.what());
       }
-      info.max_length = std::min(info.max_length, model.info().max_position_embeddings);
+      info.max_length = std::min(info.max_length, positions());
     }
   }
 
-  int64_t pooled_width() const { return model.info().hidden_size * static_cast<int64_t>(modules.poolings.size()); }
-
-  // Tokens that poolings leave out. As sentence-transformers counts them: without the special token at the end.
-  int64_t count_prompt_tokens(const std::string& prompt) const {
-    if (modules.pooled_prompt != SentenceModules::PooledPrompt::kLeftOut || prompt.empty()) return 0;
-    const text::Encoding tokens = tokenizer.encode_with_specials(prompt);
-    const bool ends_special =
-        tokenizer.sequence_template().single.back().part == text::SequenceTemplate::Part::kSpecial;
-    return static_cast<int64_t>(tokens.size()) - (ends_special ? 1 : 0);
+  int64_t default_length() const {
+    if (modules.body == SentenceModules::Body::kStatic) return kNoLimit;
+    return std::min(rows.settings().max_length.value_or(kNoLimit), positions());
   }
 
-  std::unique_ptr<text::BatchEncoder> take_encoder() const {
-    const std::lock_guard lock(mutex);
-    if (!idle.empty()) {
-      std::unique_ptr<text::BatchEncoder> encoder = std::move(idle.back());
-      idle.pop_back();
-      return encoder;
-    }
-    const bool truncates = long_texts == LongTexts::kTruncate;
-    const text::BatchOptions batch{.truncation = truncates ? text::Truncation::kLongestFirst : text::Truncation::kNone,
-                                   .truncation_side = row_settings.truncation_side,
-                                   .max_length = truncates ? info.max_length : 0,
-                                   .threads = threads};
-    return std::make_unique<text::BatchEncoder>(tokenizer, batch);
+  int64_t positions() const { return model ? model->info().max_position_embeddings : kNoLimit; }
+
+  // Of the vectors before the steps.
+  int64_t first_width() const {
+    if (!model) return modules.table_width;
+    if (info.vectors == VectorKind::kSparse) return model->info().vocab_size;
+    const int64_t hidden = model->info().hidden_size;
+    return info.vectors == VectorKind::kTokens ? hidden : hidden * static_cast<int64_t>(modules.poolings.size());
   }
 
-  void give_back(std::unique_ptr<text::BatchEncoder> encoder) const {
-    const std::lock_guard lock(mutex);
-    idle.push_back(std::move(encoder));
-  }
-
-  // Appends the rows of distinct texts.
-  void append(std::span<const text::Row> rows, TokenizedTexts& out) const {
-    for (const text::Row& row : rows) {
-      if (static_cast<int64_t>(row.size()) > info.max_length)
-        fail<ArgumentError>(kEmbedderWhere, "texts must have at most {} tokens, got {}", info.max_length, row.size());
-      if (static_cast<int64_t>(row.size()) == info.max_length) ++out.full_texts;
-      out.replaced_bytes += row.tokens.replaced_bytes;
-      out.ids.insert(out.ids.end(), row.tokens.ids.begin(), row.tokens.ids.end());
-      if (out.types.empty() && std::ranges::any_of(row.types, [](uint8_t type) { return type != 0; }))
-        out.types.resize(static_cast<size_t>(out.offsets.back()));
-      out.offsets.push_back(static_cast<int64_t>(out.ids.size()));
-      if (!out.types.empty()) out.types.insert(out.types.end(), row.types.begin(), row.types.end());
-    }
-    if (!out.types.empty()) out.types.resize(out.ids.size());
-  }
-
-  // The poolings of sequences, [sequences, pooled_width()]; zeros of an empty one.
-  void pool(const Tokens& tokens, float* out) const {
+  // The vectors of sequences or tokens before the steps, [rows, first_width()]; zeros of an empty sequence.
+  void first_vectors(const Tokens& tokens, float* out) const {
+    if (!model) return look_up(tokens, out);
     std::vector<int64_t> offsets;  // of the others
     std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
     Tokens input = tokens;
     input.offsets = offsets;
-    model.pooled(input, modules.poolings, out);
-    const int64_t columns = pooled_width();
+    if (info.vectors == VectorKind::kTokens) return model->hidden(input, out);
+    if (info.vectors == VectorKind::kSparse) {
+      model->lexical(input, modules.lexical, out);
+    } else {
+      model->pooled(input, modules.poolings, out);
+    }
+    const int64_t columns = first_width();
     int64_t from = std::ssize(offsets) - 1;
     for (int64_t i = std::ssize(tokens.offsets) - 1; i-- > 0 && from <= i;) {
       if (tokens.offsets[i] == tokens.offsets[i + 1]) {
@@ -234,24 +248,49 @@ struct Embedder::Impl {
     }
   }
 
+  // Without a transformer: means of rows, or the weights of the tokens that occur.
+  void look_up(const Tokens& tokens, float* out) const {
+    const int64_t columns = modules.table_width;
+    const bool is_sparse = modules.body == SentenceModules::Body::kSparseStatic;
+    std::vector<double> sum(is_sparse ? 0 : static_cast<size_t>(columns));
+    for (size_t i = 1; i < tokens.offsets.size(); ++i, out += columns) {
+      const auto ids = tokens.ids.subspan(tokens.offsets[i - 1], tokens.offsets[i] - tokens.offsets[i - 1]);
+      std::fill_n(out, columns, 0.0F);
+      std::ranges::fill(sum, 0);
+      for (const int32_t id : ids) {
+        if (is_sparse) out[id] = modules.table[id];
+        for (int64_t c = 0; !is_sparse && c < columns; ++c) sum[c] += modules.table[id * columns + c];
+      }
+      for (int64_t c = 0; !is_sparse && !ids.empty() && c < columns; ++c)
+        out[c] = static_cast<float>(sum[c] / static_cast<double>(ids.size()));
+    }
+  }
+
+  int64_t rows_of(const Tokens& tokens) const {
+    return info.vectors == VectorKind::kTokens ? std::ssize(tokens.ids) : std::ssize(tokens.offsets) - 1;
+  }
+
   // The vectors of a batch.
   void embed(const Tokens& tokens, float* out) const {
-    const int64_t rows = std::ssize(tokens.offsets) - 1;
-    int64_t columns = pooled_width();
+    const int64_t count = rows_of(tokens);
+    int64_t columns = first_width();
     const auto is_dense = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kDense; };
     const bool in_place = columns == info.dimensions && std::ranges::none_of(modules.steps, is_dense);
-    std::vector<float> vectors(in_place ? 0 : static_cast<size_t>(rows * columns));
-    pool(tokens, in_place ? out : vectors.data());
+    std::vector<float> vectors(in_place ? 0 : static_cast<size_t>(count * columns));
+    first_vectors(tokens, in_place ? out : vectors.data());
     for (const SentenceStep& step : modules.steps) {
+      float* const x = in_place ? out : vectors.data();
       if (is_dense(step)) {
-        vectors = dense(step, rows, vectors);
+        vectors = dense(step, count, vectors);
         columns = step.dense.out();
+      } else if (step.kind == SentenceStep::Kind::kLayerNorm) {
+        step.norm(RF_F32, count, x, nullptr, x);
       } else {
-        for (int64_t i = 0; i < rows; ++i) normalize((in_place ? out : vectors.data()) + i * columns, columns);
+        for (int64_t i = 0; i < count; ++i) normalize(x + i * columns, columns);
       }
     }
     const bool is_cut = info.dimensions < columns;
-    for (int64_t i = 0; !in_place && i < rows; ++i) {
+    for (int64_t i = 0; !in_place && i < count; ++i) {
       std::copy_n(vectors.data() + i * columns, info.dimensions, out + i * info.dimensions);
       if (is_cut && info.normalized) normalize(out + i * info.dimensions, info.dimensions);
     }
@@ -271,17 +310,11 @@ struct Embedder::Impl {
     return y;
   }
   SentenceModules modules;
-  text::Tokenizer tokenizer;
-  text::RowSettings row_settings;
-  Model model;
+  TextRows rows;
+  std::optional<Model> model;
   EmbedderInfo info;
   int64_t width = 0;  // of a vector before it is truncated
   int64_t token_budget;
-  int threads;
-  LongTexts long_texts;
-
-  mutable std::mutex mutex;
-  mutable std::vector<std::unique_ptr<text::BatchEncoder>> idle;
 };
 
 Embedder::Embedder(const std::string& model_dir, const EmbedderOptions& options) {
@@ -295,7 +328,12 @@ Embedder& Embedder::operator=(Embedder&&) noexcept = default;
 
 const EmbedderInfo& Embedder::info() const { return impl_->info; }
 
-const Model& Embedder::model() const { return impl_->model; }
+const Model& Embedder::model() const {
+  if (!impl_->model) fail(kEmbedderWhere, "hidden states need a transformer, got a model that is a table");
+  return *impl_->model;
+}
+
+const std::string& Embedder::token(int64_t index) const { return impl_->rows.tokenizer().vocabulary().token(index); }
 
 void Embedder::use_prompt(const std::string& prompt) { impl_->info.prompt = prompt; }
 
@@ -313,57 +351,90 @@ std::string Embedder::identity() const {
   std::ranges::sort(paths);
   paths.insert(paths.end(), impl_->modules.files.begin(), impl_->modules.files.end());
   for (const std::string& path : paths) hash_file(*state, path);
-  if (const auto& dictionary = impl_->tokenizer.options().dictionary) hash_text(*state, dictionary->hash());
+  if (const auto& dictionary = impl_->rows.tokenizer().options().dictionary) hash_text(*state, dictionary->hash());
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts,
-                                  const std::optional<std::string>& given) const {
-  const std::string& prompt = given ? *given : impl_->info.prompt;
-  TokenizedTexts out;
-  std::unordered_map<std::string_view, int64_t> sequences;
-  std::vector<std::string_view> distinct;
-  for (const std::string_view text : texts) {
-    const auto [found, is_new] = sequences.emplace(text, static_cast<int64_t>(distinct.size()));
-    if (is_new) distinct.push_back(text);
-    out.sequence_of_text.push_back(found->second);
-  }
-  std::vector<std::string> prompted;  // must not move while it is viewed
-  prompted.reserve(distinct.size());
-  std::vector<text::TextPair> samples;
-  for (const std::string_view text : distinct) {
-    if (prompt.empty()) {
-      samples.push_back({text});
-    } else {
-      samples.push_back({prompted.emplace_back(prompt).append(text)});
-    }
-  }
-  std::unique_ptr<text::BatchEncoder> encoder = impl_->take_encoder();
-  constexpr size_t kAtOnce = 4096;
-  for (size_t begin = 0; begin < samples.size(); begin += kAtOnce) {
-    check_interrupt();
-    impl_->append(encoder->encode(std::span(samples).subspan(begin, std::min(kAtOnce, samples.size() - begin))), out);
-  }
-  impl_->give_back(std::move(encoder));
-  if (const int64_t left_out = impl_->count_prompt_tokens(prompt); left_out > 0) {
-    out.pooled.assign(out.ids.size(), 1);
-    for (int64_t i = 0; i < out.sequences(); ++i)
-      std::fill_n(out.pooled.begin() + out.offsets[i], std::min(left_out, out.offsets[i + 1] - out.offsets[i]), 0);
-  }
-  return out;
+TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const std::optional<std::string>& prompt,
+                                  std::optional<TextRole> role) const {
+  const EmbedderInfo& info = impl_->info;
+  return impl_->rows.tokenize(texts, prompt ? *prompt : info.prompt, role.value_or(info.role), info.max_length);
 }
 
 void Embedder::embed(const Tokens& tokens, float* out) const {
   check_tokens(tokens, 0);
   std::vector<int64_t> offsets;
+  const bool of_tokens = impl_->info.vectors == VectorKind::kTokens;
   for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
-    impl_->embed(slice(tokens, first, count, offsets), out + first * impl_->info.dimensions);
+    const int64_t row = of_tokens ? tokens.offsets[first] : first;
+    impl_->embed(slice(tokens, first, count, offsets), out + row * impl_->info.dimensions);
   });
+}
+
+Computation Embedder::computation() const {
+  const bool of_tokens = impl_->info.vectors == VectorKind::kTokens;
+  return {.run = [this](const Tokens& tokens, float* out) { embed(tokens, out); },
+          .columns = impl_->info.dimensions,
+          .rows = of_tokens ? Computation::Rows::kTokens : Computation::Rows::kSequences};
+}
+
+std::vector<SparseVector> Embedder::embed_sparse(std::span<const std::string_view> texts,
+                                                 const std::optional<std::string>& prompt) const {
+  if (impl_->info.vectors != VectorKind::kSparse)
+    fail<ArgumentError>(kEmbedderWhere, "sparse vectors need VectorKind::kSparse, got another kind");
+  const int64_t dimensions = impl_->info.dimensions;
+  const TokenizedTexts tokenized = tokenize(texts, prompt);
+  const Tokens tokens = tokenized.tokens();
+  std::vector<SparseVector> distinct;
+  std::vector<float> weights;
+  std::vector<int64_t> offsets;
+  for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
+    weights.resize(static_cast<size_t>(count * dimensions));
+    impl_->embed(slice(tokens, first, count, offsets), weights.data());
+    io::check_finite(
+        weights, dimensions, [](int64_t) { return kEmbedderWhere; },
+        [&](int64_t row) { return "the vector of " + name_of_text(tokenized, first + row, texts); });
+    for (int64_t i = 0; i < count; ++i) {
+      const auto row = std::span(weights).subspan(static_cast<size_t>(i * dimensions), static_cast<size_t>(dimensions));
+      distinct.push_back(sparse_of(row, impl_->info.max_active));
+    }
+  });
+  std::vector<SparseVector> all;
+  for (const int64_t sequence : tokenized.sequence_of_text) all.push_back(distinct[sequence]);
+  return all;
+}
+
+TokenVectors Embedder::embed_tokens(std::span<const std::string_view> texts, const std::optional<std::string>& prompt,
+                                    std::optional<TextRole> role) const {
+  if (impl_->info.vectors != VectorKind::kTokens)
+    fail<ArgumentError>(kEmbedderWhere, "vectors of tokens need VectorKind::kTokens, got another kind");
+  const auto dimensions = static_cast<size_t>(impl_->info.dimensions);
+  const TokenizedTexts tokens = tokenize(texts, prompt, role);
+  std::vector<float> rows(tokens.ids.size() * dimensions);
+  embed(tokens.tokens(), rows.data());
+  const auto name = [&](int64_t token) {
+    const auto sequence = std::ranges::upper_bound(tokens.offsets, token) - tokens.offsets.begin() - 1;
+    return "a vector of " + name_of_text(tokens, sequence, texts);
+  };
+  io::check_finite(
+      rows, impl_->info.dimensions, [](int64_t) { return kEmbedderWhere; }, name);
+  TokenVectors out;
+  for (const int64_t sequence : tokens.sequence_of_text) {
+    for (int64_t t = tokens.offsets[sequence]; t < tokens.offsets[sequence + 1]; ++t) {
+      if (tokens.pooled[static_cast<size_t>(t)] == 0) continue;
+      const auto row = std::span(rows).subspan(static_cast<size_t>(t) * dimensions, dimensions);
+      out.rows.insert(out.rows.end(), row.begin(), row.end());
+    }
+    out.offsets.push_back(static_cast<int64_t>(out.rows.size() / dimensions));
+  }
+  return out;
 }
 
 void Embedder::embed(std::span<const std::string_view> texts, float* out,
                      const std::optional<std::string>& prompt) const {
+  if (impl_->info.vectors == VectorKind::kTokens)
+    fail<ArgumentError>(kEmbedderWhere, "vectors of tokens need embed_tokens(), got embed()");
   const TokenizedTexts tokenized = tokenize(texts, prompt);
   const int64_t dimensions = impl_->info.dimensions, sequences = tokenized.sequences();
   embed(tokenized.tokens(), out);
@@ -375,34 +446,6 @@ void Embedder::embed(std::span<const std::string_view> texts, float* out,
     const int64_t from = tokenized.sequence_of_text[i];
     if (from != i) std::copy_n(out + from * dimensions, dimensions, out + i * dimensions);
   }
-}
-
-namespace {
-
-double dot(std::span<const float> a, std::span<const float> b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * b[i];
-  return sum;
-}
-
-template <typename Norm>
-double sum_of_differences(std::span<const float> a, std::span<const float> b, const Norm& norm) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += norm(static_cast<double>(a[i]) - b[i]);
-  return sum;
-}
-
-}  // namespace
-
-double similarity(Similarity function, std::span<const float> a, std::span<const float> b) {
-  switch (function) {
-    case Similarity::kDot: return dot(a, b);
-    case Similarity::kEuclidean: return -std::sqrt(sum_of_differences(a, b, [](double x) { return x * x; }));
-    case Similarity::kManhattan: return -sum_of_differences(a, b, [](double x) { return std::abs(x); });
-    case Similarity::kCosine: break;
-  }
-  const double lengths = std::sqrt(dot(a, a)) * std::sqrt(dot(b, b));
-  return lengths > 0 ? dot(a, b) / lengths : 0;
 }
 
 }  // namespace rf::engine

@@ -32,16 +32,18 @@ void pool_max(const HiddenRows& rows, int64_t tokens, const uint8_t* attend, flo
   }
 }
 
-// The number of tokens summed.
-int64_t pool_sum(const HiddenRows& rows, int64_t tokens, const uint8_t* attend, float* row, double* sum) {
-  int64_t count = 0;
+// The sum of the weights: 1 for each token, or its number from 1.
+double pool_sum(const HiddenRows& rows, int64_t tokens, const uint8_t* attend, bool is_weighted, float* row,
+                double* sum) {
+  double weights = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     if (attend != nullptr && attend[t] == 0) continue;
-    ++count;
+    const auto weight = static_cast<double>(is_weighted ? t + 1 : 1);
+    weights += weight;
     rows.read(t, row);
-    for (int64_t c = 0; c < rows.width; ++c) sum[c] += row[c];
+    for (int64_t c = 0; c < rows.width; ++c) sum[c] += weight * row[c];
   }
-  return count;
+  return weights;
 }
 
 }  // namespace
@@ -148,8 +150,8 @@ void pool_sequence(Pooling pooling, rf_dtype dtype, const void* x, int64_t token
     return;
   }
   sum.assign(static_cast<size_t>(width), 0);
-  const int64_t count = pool_sum(rows, tokens, attend, row.data(), sum.data());
-  const auto n = static_cast<double>(std::max<int64_t>(1, count));
+  const bool is_weighted = pooling == Pooling::kWeightedMean;
+  const double n = std::max(1.0, pool_sum(rows, tokens, attend, is_weighted, row.data(), sum.data()));
   const double divisor = pooling == Pooling::kMeanSqrtLen ? std::sqrt(n) : n;
   for (int64_t c = 0; c < width; ++c) out[c] = static_cast<float>(sum[static_cast<size_t>(c)] / divisor);
 }

@@ -2,6 +2,7 @@
 #include "rf/engine/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
@@ -88,8 +89,32 @@ struct Session {
   HeadLayers::Memory head;
   std::vector<int64_t> cu_seqlens, positions, read_tokens;  // positions: of all tokens of the call
   std::vector<std::byte> gathered;
-  std::vector<float> pooled;
+  std::vector<float> pooled, logits;
 };
+
+// Adds the logits of a token to the maxima or sums of its sequence, over a part of the vocabulary. A NaN stays.
+void add_lexical(LexicalPooling pooling, std::span<const float> logits, float* out) {
+  const bool is_max = pooling.reduce == LexicalPooling::Reduce::kMax;
+  for (size_t c = 0; c < logits.size(); ++c) {
+    const float x = logits[c];
+    if (is_max) {
+      out[c] = x > out[c] || x != x ? x : out[c];
+    } else if (!(x <= 0)) {
+      const float weight = std::log1p(x);
+      out[c] += pooling.logarithms == LexicalPooling::Logarithms::kTwo ? std::log1p(weight) : weight;
+    }
+  }
+}
+
+// Of maxima, whose logarithm is the maximum of the logarithms.
+void finish_lexical(LexicalPooling pooling, std::span<float> out) {
+  if (pooling.reduce == LexicalPooling::Reduce::kSum) return;
+  for (float& x : out) {
+    if (x == 0) continue;  // most of them
+    x = std::log1p(x);
+    if (pooling.logarithms == LexicalPooling::Logarithms::kTwo) x = std::log1p(x);
+  }
+}
 
 }  // namespace
 
@@ -231,6 +256,36 @@ struct Model::Impl {
                     width, pooled == nullptr ? nullptr : pooled + begin, out + i * stride);
     });
   }
+
+  // The vocabulary's weights of a chunk's sequences, a few tokens at a time. attend: [chunk.tokens] or nullptr.
+  void pool_logits(const Chunk& chunk, LexicalPooling pooling, const uint8_t* attend, float* out,
+                   Session& session) const {
+    constexpr int64_t kRows = 64, kColumns = 2048;
+    const int64_t columns = layers.logits(), parts = (columns + kColumns - 1) / kColumns;
+    std::fill_n(out, chunk.sequences * columns, 0.0F);
+    session.logits.resize(static_cast<size_t>(std::min(kRows, chunk.tokens) * columns));
+    const auto part_of = [&](float* row, int64_t part) {
+      return std::span(row + part * kColumns, static_cast<size_t>(std::min(kColumns, columns - part * kColumns)));
+    };
+    int64_t sequence = 0;
+    for (int64_t begin = 0; begin < chunk.tokens; begin += kRows) {
+      const int64_t rows = std::min(kRows, chunk.tokens - begin);
+      layers(rows, chunk.hidden + begin * row_bytes(), info.hidden_size, session.logits.data(), session.head);
+      while (chunk.cu_seqlens[sequence + 1] <= begin) ++sequence;
+      parallel_for(parts, rows * columns > (1 << 16), [&](int64_t part) {
+        int64_t at = sequence;
+        for (int64_t row = 0; row < rows; ++row) {
+          while (chunk.cu_seqlens[at + 1] <= begin + row) ++at;
+          if (attend != nullptr && attend[begin + row] == 0) continue;
+          add_lexical(pooling, part_of(session.logits.data() + row * columns, part),
+                      part_of(out + at * columns, part).data());
+        }
+      });
+    }
+    parallel_for(chunk.sequences, chunk.sequences * columns > (1 << 16), [&](int64_t i) {
+      finish_lexical(pooling, std::span(out + i * columns, static_cast<size_t>(columns)));
+    });
+  }
 };
 
 void Model::Impl::open(const std::string& path, const ModelOptions& options) {
@@ -325,6 +380,16 @@ void Model::logits(const Tokens& tokens, float* out) const {
     if (impl_->means_logits) return impl_->mean_logits(chunk, attend, to, session);
     const void* rows = impl_->gather_read(chunk, attend, session);
     impl_->layers(chunk.sequences, rows, width, to, session.head);
+  });
+}
+
+void Model::lexical(const Tokens& tokens, const LexicalPooling& pooling, float* out) const {
+  if (task_of(impl_->head) != Task::kMaskedLm)
+    fail("model", "weights of the vocabulary need a masked language model, got {}", impl_->info.architecture);
+  const int64_t columns = logits_per_row();
+  impl_->for_chunks(tokens, [&](const Chunk& chunk, Session& session) {
+    const uint8_t* const attend = tokens.attend.empty() ? nullptr : tokens.attend.data() + chunk.first_token;
+    impl_->pool_logits(chunk, pooling, attend, out + chunk.first_sequence * columns, session);
   });
 }
 

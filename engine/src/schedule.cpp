@@ -69,19 +69,24 @@ void DistinctSequences::add(const Tokens& tokens) {
     const int64_t begin = tokens.offsets[i - 1], size = tokens.offsets[i] - begin;
     const auto part = [&](auto values) { return values.empty() ? values : values.subspan(begin, size); };
     const auto types = part(tokens.types);
+    const auto attend = part(tokens.attend);
     const auto pooled = part(tokens.pooled);
-    add(part(tokens.ids), {types.begin(), types.end()}, {pooled.begin(), pooled.end()});
+    add(part(tokens.ids), {types.begin(), types.end()}, {attend.begin(), attend.end()}, {pooled.begin(), pooled.end()});
   }
 }
 
-void DistinctSequences::add(std::span<const int32_t> ids, std::vector<int32_t> types, std::vector<uint8_t> pooled) {
+void DistinctSequences::add(std::span<const int32_t> ids, std::vector<int32_t> types, std::vector<uint8_t> attend,
+                            std::vector<uint8_t> pooled) {
   types.resize(ids.size());
-  pooled.resize(ids.size(), 1);
-  const auto [found, is_new] = numbers_.emplace(Sequence{{ids.begin(), ids.end()}, types, pooled}, numbers_.size());
+  attend.resize(ids.size(), 1);
+  if (pooled.empty()) pooled = attend;
+  const auto [found, is_new] =
+      numbers_.emplace(Sequence{{ids.begin(), ids.end()}, types, attend, pooled}, numbers_.size());
   places_.push_back(found->second);
   if (!is_new) return;
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   types_.insert(types_.end(), types.begin(), types.end());
+  attend_.insert(attend_.end(), attend.begin(), attend.end());
   pooled_.insert(pooled_.end(), pooled.begin(), pooled.end());
   offsets_.push_back(std::ssize(ids_));
 }
@@ -89,7 +94,8 @@ void DistinctSequences::add(std::span<const int32_t> ids, std::vector<int32_t> t
 Tokens DistinctSequences::tokens() const {
   Tokens all{.ids = ids_, .offsets = offsets_};
   if (std::ranges::any_of(types_, [](int32_t type) { return type != 0; })) all.types = types_;
-  if (std::ranges::find(pooled_, 0) != pooled_.end()) all.pooled = pooled_;
+  if (std::ranges::find(attend_, 0) != attend_.end()) all.attend = attend_;
+  if (pooled_ != attend_) all.pooled = pooled_;
   return all;
 }
 
@@ -251,8 +257,7 @@ RequestQueue::~RequestQueue() {
 std::optional<uint64_t> RequestQueue::submit(const Computation& computation, const Tokens& tokens, float* out,
                                              Progress progress, WhenFull when_full) {
   check_tokens(tokens, 0);
-  if (!tokens.attend.empty() || !tokens.positions.empty())
-    fail(kTokensWhere, "a request must have no attend and positions, got some");
+  if (!tokens.positions.empty()) fail(kTokensWhere, "a request must have no positions, got some");
   const int64_t size = std::ssize(tokens.ids);
   std::unique_lock lock(impl_->mutex);
   const uint64_t turn = impl_->next_turn;

@@ -1,21 +1,20 @@
-// Files of sentence-transformers, versions 2 to 6 (see the header), and their prompts (rf/engine/embedder.h). Names of
-// modules have changed with the versions: "sentence_transformers.models.Pooling" and
-// "sentence_transformers.sentence_transformer.modules.pooling.Pooling" are one, so the last part of a name decides.
+// Files of sentence-transformers, versions 2 to 6, and of the libraries of late interaction that came before (see the
+// header), and prompts (rf/engine/embedder.h). Names of modules have changed with the versions:
+// "sentence_transformers.models.Pooling" and "sentence_transformers.sentence_transformer.modules.pooling.Pooling" are
+// one, so the last part of a name decides.
 #include "sentence_modules.h"
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
+#include "module_files.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
-#include "rf/io/safetensors.h"
 #include "rf/io/strict_object.h"
-#include "rf/io/warning.h"
-#include "weights.h"
 
 namespace rf::engine {
 
@@ -26,41 +25,24 @@ namespace fs = std::filesystem;
 
 constexpr const char* kModules = "modules.json";
 constexpr const char* kModel = "config_sentence_transformers.json";
-constexpr const char* kEmbedding = "sentence_embedding";  // what modules after pooling read and write
-constexpr int64_t kMaxFeatures = int64_t{1} << 20;
-constexpr int64_t kMaxLength = int64_t{1} << 31;
-
-// In the order in which sentence-transformers concatenates the poolings that old files switch on separately.
-struct PoolingName {
-  const char* old_key;
-  const char* name;
-  std::optional<Pooling> pooling;  // absent: not supported
-};
-constexpr PoolingName kPoolings[] = {
-    {"pooling_mode_cls_token", "cls", Pooling::kCls},
-    {"pooling_mode_max_tokens", "max", Pooling::kMax},
-    {"pooling_mode_mean_tokens", "mean", Pooling::kMean},
-    {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", Pooling::kMeanSqrtLen},
-    {"pooling_mode_weightedmean_tokens", "weightedmean", std::nullopt},
-    {"pooling_mode_lasttoken", "lasttoken", Pooling::kLast}};
+constexpr std::string_view kPunctuation = R"(!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~)";
 
 struct Module {
   std::string kind, directory;
 };
 
-// A key that nobody knows is a warning, as in config.json.
-void finish(const io::StrictObject& config, const json& file, const std::string& where) {
-  constexpr size_t kShown = 120;
-  for (const std::string& key : config.unasked()) {
-    io::warn(where, "keys must be known, and one that is not is ignored, got {}: {}", io::printable(key),
-             io::escaped(file[key].dump(), kShown));
-  }
-}
-
-json read(const std::string& path, SentenceModules& out) {
-  out.files.push_back(path);
-  return io::read_json(path);
-}
+// What the kinds of vectors are made by.
+struct ModelKind {
+  VectorKind vectors;
+  const char* name;  // model_type in config_sentence_transformers.json
+  const char* hint;  // for a directory of this kind that is opened as another
+};
+constexpr ModelKind kModelKinds[] = {
+    {VectorKind::kDense, "SentenceTransformer", " (without --sparse and --multi)"},
+    {VectorKind::kSparse, "SparseEncoder", " (--sparse)"},
+    {VectorKind::kTokens, "MultiVectorEncoder", " (--multi)"},
+    {VectorKind::kTokens, "ColBERT", " (--multi)"},  // of PyLate
+};
 
 // A folder of the model directory, as modules.json names it.
 std::string folder_of(const std::string& model_dir, const std::string& path, const std::string& where) {
@@ -70,6 +52,15 @@ std::string folder_of(const std::string& model_dir, const std::string& path, con
       fail(where, "a module's path must lie in the model directory, got {}", io::printable(path));
   }
   return path.empty() ? model_dir : (fs::path(model_dir) / relative).string();
+}
+
+// The last part of a class's name.
+std::string kind_of(const std::string& type, const std::string& key, const std::string& where) {
+  if (!type.starts_with("sentence_transformers.") && type != "pylate.models.Dense.Dense") {
+    fail(where, "{} must be a module of sentence-transformers, got {} (a class of the model's own code)", key,
+         io::printable(type));
+  }
+  return type.substr(type.rfind('.') + 1);
 }
 
 std::vector<Module> read_module_list(const std::string& model_dir, const json& list, const std::string& where) {
@@ -82,209 +73,289 @@ std::vector<Module> read_module_list(const std::string& model_dir, const json& l
     static_cast<void>(entry.find("name"));
     if (const json* arguments = entry.find("kwargs"); arguments != nullptr && !arguments->empty())
       fail(where, "[{}].kwargs must be empty, got {}", i, arguments->dump());
-    const std::string type = entry.text("type", "");
+    const std::string kind = kind_of(entry.text("type", ""), fmt::format("[{}].type", i), where);
     entry.finish();
-    if (!type.starts_with("sentence_transformers.")) {
-      fail(where, "[{}].type must be a module of sentence-transformers, got {} (a class of the model's own code)", i,
-           io::printable(type));
-    }
-    modules.push_back({type.substr(type.rfind('.') + 1), folder_of(model_dir, entry.text("path", ""), where)});
+    modules.push_back({kind, folder_of(model_dir, entry.text("path", ""), where)});
   }
   return modules;
 }
 
-Pooling pooling_of(const std::string& name, const std::string& where) {
-  for (const PoolingName& known : kPoolings) {
-    if (name == known.name && known.pooling) return *known.pooling;
-  }
-  fail(where, "the pooling mode must be cls, max, mean, mean_sqrt_len_tokens or lasttoken, got {}",
-       io::printable(name));
-}
-
-std::vector<Pooling> poolings_of(io::StrictObject& config, const std::string& where) {
-  std::vector<Pooling> old;
-  for (const PoolingName& known : kPoolings) {
-    if (config.boolean(known.old_key, false)) old.push_back(pooling_of(known.name, where));
-  }
-  const json* mode = config.find("pooling_mode");
-  if (mode == nullptr) return old.empty() ? std::vector{Pooling::kMean} : old;
-  std::vector<Pooling> poolings;
-  for (const json& name : mode->is_array() ? *mode : json::array({*mode})) {
-    if (!name.is_string()) fail(where, "pooling_mode must be a name or a list of names, got {}", mode->dump());
-    poolings.push_back(pooling_of(name.get<std::string>(), where));
-  }
-  if (poolings.empty()) fail(where, "pooling_mode must name at least one, got none");
-  return poolings;
-}
-
-void read_pooling(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read(where, out);
+// The modules of the way that a Router has for a role.
+std::vector<Module> read_route(const std::string& directory, TextRole role, SentenceModules& out) {
+  const std::string where = directory + "/router_config.json";
+  const json file = read_noted(where, out);
   io::StrictObject config(file, where, "");
-  static_cast<void>(config.integer("word_embedding_dimension", 1, 1, kMaxFeatures));
-  static_cast<void>(config.integer("embedding_dimension", 1, 1, kMaxFeatures));
-  out.poolings = poolings_of(config, where);
-  const bool included = config.boolean("include_prompt", true);
-  out.pooled_prompt = included ? SentenceModules::PooledPrompt::kIncluded : SentenceModules::PooledPrompt::kLeftOut;
+  config.require({"types", "structure", "parameters"});
+  const io::StrictObject types = config.object("types"), ways = config.object("structure");
+  io::StrictObject parameters = config.object("parameters");
+  static_cast<void>(parameters.find("allow_empty_key"));
+  if (const json* mappings = parameters.find("route_mappings"); mappings != nullptr && !mappings->empty())
+    fail(where, "parameters.route_mappings must be empty, got {}", mappings->dump());
+  const json* way = parameters.find("default_route");
+  std::string name = way != nullptr && way->is_string() ? way->get<std::string>() : "document";
+  parameters.finish();
   finish(config, file, where);
-}
-
-// Modules after pooling work on the vectors of texts.
-void check_names(io::StrictObject& config, const std::string& where) {
-  for (const char* key : {"module_input_name", "module_output_name"}) {
-    const json* name = config.find(key);
-    if (name == nullptr || name->is_null() || *name == kEmbedding) continue;
-    fail(where, "{} must be {}, got {}", key, kEmbedding, name->dump());
+  if (role != TextRole::kNone) name = role == TextRole::kQuery ? "query" : "document";
+  const json& structure = file.at("structure");
+  if (!structure.contains(name) || !structure.at(name).is_array() || structure.at(name).empty())
+    fail(where, "structure must have modules for {}, got {}", io::printable(name), structure.dump());
+  std::vector<Module> modules;
+  for (const json& id : structure.at(name)) {
+    const std::string part = id.is_string() ? id.get<std::string>() : "";
+    const json& kinds = file.at("types");
+    if (!kinds.contains(part) || !kinds.at(part).is_string())
+      fail(where, "types must name the class of {}, got {}", id.dump(), kinds.dump());
+    modules.push_back(
+        {kind_of(kinds.at(part).get<std::string>(), "types." + part, where), folder_of(directory, part, where)});
   }
+  return modules;
 }
 
-std::optional<Activation> activation_of(const std::string& name, const std::string& where) {
-  if (name == "torch.nn.modules.linear.Identity") return std::nullopt;
-  if (name == "torch.nn.modules.activation.Tanh") return Activation::kTanh;
-  if (name == "torch.nn.modules.activation.ReLU") return Activation::kRelu;
-  if (name == "torch.nn.modules.activation.GELU") return Activation::kGelu;
-  if (name == "torch.nn.modules.activation.SiLU") return Activation::kSilu;
-  fail(where,
-       "activation_function must be torch.nn.modules.linear.Identity or Tanh, ReLU, GELU or SiLU of "
-       "torch.nn.modules.activation, got {}",
-       io::printable(name));
+void skip_punctuation(TokenRules& tokens) {
+  tokens.skips_punctuation = true;
+  for (const char word : kPunctuation) tokens.skipped_words.emplace_back(1, word);
 }
 
-std::vector<float> read_tensor(const io::SafetensorsFile& file, const std::string& where, const std::string& name,
-                               const std::vector<int64_t>& shape) {
-  const io::TensorView* tensor = file.find(name);
-  if (tensor == nullptr) fail(where, "the layer must have {}, got none", name);
-  if (tensor->shape != shape)
-    fail(where, "{} must have the shape ({}), got ({})", name, fmt::join(shape, ", "), fmt::join(tensor->shape, ", "));
-  return finite_elements(*tensor);
-}
-
-SentenceStep read_dense(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  const json file = read(where, out);
-  io::StrictObject config(file, where, "");
-  config.require({"in_features", "out_features"});
-  const int64_t in = config.integer("in_features", 1, 1, kMaxFeatures);
-  const int64_t width = config.integer("out_features", 1, 1, kMaxFeatures);
-  const bool bias = config.boolean("bias", true);
-  const bool residual = config.boolean("use_residual", false);
-  SentenceStep step{.kind = SentenceStep::Kind::kDense};
-  step.activation = activation_of(config.text("activation_function", "torch.nn.modules.activation.Tanh"), where);
-  check_names(config, where);
-  finish(config, file, where);
-
-  const std::string path = directory + "/model.safetensors";
-  if (!io::has_file(path) && io::has_file(directory + "/pytorch_model.bin")) {
-    fail(directory,
-         "weights must be in model.safetensors, got pytorch_model.bin (python -m roformer_cpp.convert converts the "
-         "whole model)");
+// Keys of PyLate, which has them where sentence-transformers has modules. Returns whether there are any.
+bool read_late_interaction(io::StrictObject& config, SentenceModules& out, const std::string& where) {
+  TokenRules& tokens = out.tokens;
+  bool is_known = false;
+  const auto find = [&](const char* key) {
+    const json* value = config.find(key);
+    is_known = is_known || value != nullptr;
+    return value != nullptr && !value->is_null() ? value : nullptr;
+  };
+  for (const auto& [key, name] : {std::pair{"query_prefix", "query"}, std::pair{"document_prefix", "document"}}) {
+    if (find(key) == nullptr) continue;
+    const std::string prefix = config.text(key, "");
+    std::string& prompt = out.prompts.by_name[name];
+    if (!prompt.starts_with(prefix)) prompt = prefix + prompt;
+    if (!prefix.empty()) tokens.markers.push_back(prefix);
   }
-  const io::SafetensorsFile weights(path);
-  out.files.push_back(path);
-  std::set<std::string> known{"linear.weight"};
-  const std::vector<float> matrix = read_tensor(weights, path, "linear.weight", {width, in});
-  std::vector<float> offset;
-  if (bias) offset = read_tensor(weights, path, *known.insert("linear.bias").first, {width});
-  step.dense = Linear(Precision::kFloat32, in, width, matrix.data(), std::move(offset));
-  if (residual) step.residual = in == width ? SentenceStep::Residual::kInput : SentenceStep::Residual::kProjected;
-  if (step.residual == SentenceStep::Residual::kProjected) {
-    const std::vector<float> through = read_tensor(weights, path, *known.insert("residual.weight").first, {width, in});
-    step.residual_projection = Linear(Precision::kFloat32, in, width, through.data(), {});
+  int64_t length = 32;  // the default of ColBERT
+  if (find("query_length") != nullptr) length = config.integer("query_length", 1, 1, kMaxTextLength);
+  if (find("document_length") != nullptr)
+    tokens.document_length = config.integer("document_length", 1, 1, kMaxTextLength);
+  const bool expands = find("do_query_expansion") == nullptr || config.boolean("do_query_expansion", true);
+  bool attends = false;
+  for (const char* key : {"attend_to_mask_tokens", "attend_to_expansion_tokens"}) {
+    if (find(key) != nullptr) attends = config.boolean(key, false);
   }
-  for (const io::TensorView& tensor : weights.tensors()) {
-    if (!known.contains(tensor.name)) fail(path, "the layer must have no other tensors, got {}", tensor.name);
+  const json* words = find("skiplist_words");
+  const json* expansion = config.find("query_expansion");
+  if (!is_known && expansion == nullptr) return false;
+  if (expansion != nullptr) {
+    tokens.expansion = read_query_expansion(*expansion, where);
+  } else if (expands) {
+    tokens.expansion = QueryExpansion{.length = length, .truncates = true, .attends = attends, .token = ""};
+  } else if (config.find("query_length") != nullptr) {
+    tokens.query_length = length;
   }
-  return step;
+  if (words != nullptr) {
+    tokens.skipped_words = read_words(*words, "skiplist_words", where);
+  } else {
+    skip_punctuation(tokens);
+  }
+  return true;
 }
 
-SentenceStep read_normalize(const std::string& directory, SentenceModules& out) {
-  const std::string where = directory + "/config.json";
-  if (io::has_file(where)) {
-    const json file = read(where, out);
-    io::StrictObject config(file, where, "");
-    check_names(config, where);
-    finish(config, file, where);
-  }
-  return {.kind = SentenceStep::Kind::kNormalize};
-}
-
-// sentence_bert_config.json, which lies with the encoder.
-void read_transformer(const std::string& directory, SentenceModules& out) {
-  out.encoder_dir = directory;
-  const std::string where = directory + "/sentence_bert_config.json";
-  if (!io::has_file(where)) return;
-  const json file = read(where, out);
-  io::StrictObject config(file, where, "");
-  if (const json* length = config.find("max_seq_length"); length != nullptr && !length->is_null())
-    out.max_length = config.integer("max_seq_length", 1, 1, kMaxLength);
-  out.lower_case = config.boolean("do_lower_case", false);
-  const std::string task = config.text("transformer_task", "feature-extraction");
-  if (task != "feature-extraction")
-    fail(where, "transformer_task must be feature-extraction, got {}", io::printable(task));
-  if (const json* modality = config.find("modality_config")) {
-    const json text = {{"method", "forward"}, {"method_output_name", "last_hidden_state"}};
-    if (!modality->is_object() || !modality->contains("text") || modality->at("text") != text)
-      fail(where, "modality_config.text must be {}, got {}", text.dump(), modality->dump());
-  }
-  const std::string output = config.text("module_output_name", "token_embeddings");
-  if (output != "token_embeddings")
-    fail(where, "module_output_name must be token_embeddings, got {}", io::printable(output));
-  finish(config, file, where);
-}
-
-void read_model(const std::string& model_dir, SentenceModules& out) {
+// Returns whether the modules of late interaction are in keys of this file.
+bool read_model(const std::string& model_dir, VectorKind vectors, SentenceModules& out) {
   const std::string where = fmt::format("{}/{}", model_dir, kModel);
-  if (!io::has_file(where)) return;
-  const json file = read(where, out);
+  if (!io::has_file(where)) return false;
+  const json file = read_noted(where, out);
   io::StrictObject config(file, where, "");
   for (const char* key : {"__version__", "prompts", "default_prompt_name"}) static_cast<void>(config.find(key));
-  const std::string type = config.text("model_type", "SentenceTransformer");
-  if (type != "SentenceTransformer") {
-    fail(where, "vectors need a SentenceTransformer, got a {}{}", io::printable(type),
-         type == "CrossEncoder" ? " (roformer rerank and predict read it)" : "");
-  }
   out.prompts = read_prompts(where);
+  const bool is_tokens = vectors == VectorKind::kTokens;
+  const bool has_keys = is_tokens && read_late_interaction(config, out, where);
+  const std::string type = config.text("model_type", has_keys ? "ColBERT" : "SentenceTransformer");
+  const auto is_type = [&](const ModelKind& kind) { return kind.name == type; };
+  const auto* known = std::ranges::find_if(kModelKinds, is_type);
+  const bool is_known = known != std::end(kModelKinds);
+  if (!(is_known && known->vectors == vectors) && !(has_keys && type == "SentenceTransformer")) {
+    const auto* wanted = std::ranges::find(kModelKinds, vectors, &ModelKind::vectors);
+    const char* kind = vectors == VectorKind::kDense    ? "vectors"
+                       : vectors == VectorKind::kSparse ? "sparse vectors"
+                                                        : "vectors of tokens";
+    fail(where, "{} need a {}, got a {}{}", kind, wanted->name, io::printable(type),
+         is_known                 ? known->hint
+         : type == "CrossEncoder" ? " (roformer rerank and predict read it)"
+                                  : "");
+  }
   if (const json* name = config.find("similarity_fn_name"); name != nullptr && !name->is_null()) {
-    out.similarity = config.choice<Similarity>("similarity_fn_name", Similarity::kCosine,
-                                               {{"cosine", Similarity::kCosine},
-                                                {"dot", Similarity::kDot},
-                                                {"euclidean", Similarity::kEuclidean},
-                                                {"manhattan", Similarity::kManhattan}});
+    if (is_tokens) {
+      const bool is_old = *name == "cosine" || *name == "dot";  // of PyLate, which means MaxSim
+      out.mean_of_maxima =
+          !is_old && config.choice<bool>("similarity_fn_name", false, {{"maxsim", false}, {"meanmaxsim", true}});
+    } else {
+      out.similarity = config.choice<Similarity>("similarity_fn_name", Similarity::kCosine,
+                                                 {{"cosine", Similarity::kCosine},
+                                                  {"dot", Similarity::kDot},
+                                                  {"euclidean", Similarity::kEuclidean},
+                                                  {"manhattan", Similarity::kManhattan}});
+    }
   }
   if (const json* size = config.find("truncate_dim"); size != nullptr && !size->is_null())
     out.dimensions = config.integer("truncate_dim", 1, 1, kMaxFeatures);
+  if (const json* most = config.find("max_active_dims"); most != nullptr && !most->is_null())
+    out.max_active = config.integer("max_active_dims", 1, 1, kMaxFeatures);
   finish(config, file, where);
+  return has_keys;
+}
+
+void read_step(const Module& module, const std::string& level, const std::string& where, SentenceModules& out) {
+  if (module.kind == "Dense") {
+    out.steps.push_back(read_dense(module.directory, level, out));
+  } else if (module.kind == "Normalize") {
+    out.steps.push_back(read_normalize(module.directory, level, out));
+  } else if (module.kind == "LayerNorm" && level == kTextLevel) {
+    out.steps.push_back(read_layer_norm(module.directory, out));
+  } else if (module.kind != "Dropout") {  // which does nothing outside training
+    fail(where, "the modules after {} must be {}, got {}", level == kTextLevel ? "Pooling" : "Transformer",
+         level == kTextLevel ? "Dense, LayerNorm or Normalize" : "Dense, MultiVectorMask or Normalize",
+         io::printable(module.kind));
+  }
+}
+
+// The modules that end in one vector for each text.
+void read_dense_modules(const std::vector<Module>& modules, const std::string& where, SentenceModules& out) {
+  size_t next = 0;
+  if (modules[0].kind == "StaticEmbedding") {
+    read_static_embedding(modules[next++].directory, out);
+  } else {
+    for (const char* kind : {"Transformer", "Pooling"}) {
+      if (next == modules.size() || modules[next].kind != kind) {
+        fail(where,
+             "the modules must be Transformer, Pooling, and then Dense, LayerNorm or Normalize, got {} as number {}",
+             next == modules.size() ? "none" : io::printable(modules[next].kind), next + 1);
+      }
+      next == 0 ? read_transformer(modules[next].directory, "feature-extraction", out)
+                : read_pooling(modules[next].directory, out);
+      ++next;
+    }
+  }
+  for (; next < modules.size(); ++next) read_step(modules[next], kTextLevel, where, out);
+}
+
+void read_sparse_modules(const std::vector<Module>& modules, const std::string& where, SentenceModules& out) {
+  if (modules.size() == 1 && modules[0].kind == "SparseStaticEmbedding")
+    return read_sparse_static_embedding(modules[0].directory, out);
+  const bool is_transformer = modules[0].kind == "Transformer" || modules[0].kind == "MLMTransformer";
+  if (modules.size() != 2 || !is_transformer || modules[1].kind != "SpladePooling") {
+    std::vector<std::string> kinds;
+    for (const Module& module : modules) kinds.push_back(io::printable(module.kind));
+    fail(where, "the modules must be Transformer and SpladePooling, or SparseStaticEmbedding, got {}",
+         fmt::join(kinds, ", "));
+  }
+  read_transformer(modules[0].directory, "fill-mask", out);
+  read_splade_pooling(modules[1].directory, out);
+}
+
+void read_token_modules(const std::vector<Module>& modules, const std::string& where, SentenceModules& out) {
+  if (modules[0].kind != "Transformer")
+    fail(where, "the first module must be a Transformer, got {}", io::printable(modules[0].kind));
+  const std::optional<QueryExpansion> expansion = out.tokens.expansion;
+  read_transformer(modules[0].directory, "feature-extraction", out);
+  if (!out.tokens.expansion) out.tokens.expansion = expansion;
+  for (size_t i = 1; i < modules.size(); ++i) {
+    if (modules[i].kind == "MultiVectorMask") {
+      read_multi_vector_mask(modules[i].directory, out);
+    } else {
+      read_step(modules[i], kTokenLevel, where, out);
+    }
+  }
+}
+
+// A directory of Stanford's ColBERT: the projection is in the encoder's file, the settings are in artifact.metadata.
+void read_colbert(const std::string& model_dir, SentenceModules& out) {
+  const std::string where = model_dir + "/artifact.metadata";
+  const json file = io::has_file(where) ? read_noted(where, out) : json::object();
+  io::StrictObject config(file, where, "");
+  TokenRules& tokens = out.tokens;
+  for (const auto& [key, name, fallback] :
+       {std::tuple{"query_token_id", "query", "[unused0]"}, std::tuple{"doc_token_id", "document", "[unused1]"}}) {
+    std::string& prompt = out.prompts.by_name[name];
+    prompt = config.text(key, fallback) + " ";
+    tokens.markers.push_back(prompt);
+  }
+  tokens.expansion = QueryExpansion{.length = config.integer("query_maxlen", 32, 1, kMaxTextLength),
+                                    .truncates = true,
+                                    .attends = config.boolean("attend_to_mask_tokens", false),
+                                    .token = ""};
+  if (config.find("doc_maxlen") != nullptr) tokens.document_length = config.integer("doc_maxlen", 1, 1, kMaxTextLength);
+  if (config.boolean("mask_punctuation", true)) {
+    skip_punctuation(tokens);
+  }
+  // The other keys are settings of training and of an index.
+  out.steps.push_back(read_projection(model_dir, out));
+  out.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
+}
+
+bool is_colbert(const std::string& model_dir) {
+  const std::string config = model_dir + "/config.json";
+  const json file = io::has_file(config) ? io::read_json(config) : json();
+  const json classes = file.is_object() ? file.value("architectures", json()) : json();
+  return classes.is_array() && std::ranges::find(classes, "HF_ColBERT") != classes.end();
+}
+
+void read_without_modules(const std::string& model_dir, VectorKind vectors, const std::string& where,
+                          SentenceModules& out) {
+  if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
+  const bool has_projection = is_colbert(model_dir);
+  if (has_projection && vectors == VectorKind::kTokens) return read_colbert(model_dir, out);
+  if (has_projection)
+    fail(model_dir + "/config.json",
+         "another kind than vectors of tokens (--multi) needs another model, got HF_ColBERT");
+  if (vectors == VectorKind::kTokens) {
+    fail(where,
+         "vectors of tokens need the modules of a MultiVectorEncoder, of PyLate or a ColBERT of Stanford, got no file");
+  }
 }
 
 }  // namespace
 
-SentenceModules read_sentence_modules(const std::string& model_dir) {
+SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind vectors, TextRole role) {
   SentenceModules out;
   out.encoder_dir = model_dir;
   const std::string where = fmt::format("{}/{}", model_dir, kModules);
-  if (!io::has_file(where)) return out;
-  read_model(model_dir, out);  // first, because another kind of model has other modules
-  const std::vector<Module> modules = read_module_list(model_dir, read(where, out), where);
-  for (size_t i = 0; i < modules.size(); ++i) {
-    const auto& [kind, directory] = modules[i];
-    if ((kind == "Transformer") != (i == 0) || (kind == "Pooling") != (i == 1)) {
-      fail(where, "the modules must be Transformer, Pooling, and then Dense or Normalize, got {} as number {}",
-           io::printable(kind), i + 1);
-    }
-    if (kind == "Transformer") {
-      read_transformer(directory, out);
-    } else if (kind == "Pooling") {
-      read_pooling(directory, out);
-    } else if (kind == "Dense") {
-      out.steps.push_back(read_dense(directory, out));
-    } else if (kind == "Normalize") {
-      out.steps.push_back(read_normalize(directory, out));
-    } else if (kind != "Dropout") {  // which does nothing outside training
-      fail(where, "the modules after Pooling must be Dense or Normalize, got {}", io::printable(kind));
-    }
+  if (!io::has_file(where)) {
+    read_without_modules(model_dir, vectors, where, out);
+    return out;
   }
-  if (modules.size() < 2) fail(where, "the modules must be Transformer and Pooling, got {} of them", modules.size());
+  if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
+  const bool has_keys = read_model(model_dir, vectors, out);  // first: another kind of model has other modules
+  std::vector<Module> modules = read_module_list(model_dir, read_noted(where, out), where);
+  if (modules[0].kind == "Router") {
+    const std::vector<Module> way = read_route(modules[0].directory, role, out);
+    modules.erase(modules.begin());
+    modules.insert(modules.begin(), way.begin(), way.end());
+  }
+  switch (vectors) {
+    case VectorKind::kDense: read_dense_modules(modules, where, out); break;
+    case VectorKind::kSparse: read_sparse_modules(modules, where, out); break;
+    case VectorKind::kTokens: read_token_modules(modules, where, out); break;
+  }
+  const auto is_normalize = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kNormalize; };
+  if (has_keys && std::ranges::none_of(out.steps, is_normalize))
+    out.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
+  if (vectors != VectorKind::kTokens && out.tokens.expansion)
+    fail(where, "query_expansion needs vectors of tokens, got another model");
   return out;
+}
+
+VectorKind vectors_of(const std::string& model_dir) {
+  const std::string path = fmt::format("{}/{}", model_dir, kModel);
+  if (!io::has_file(fmt::format("{}/{}", model_dir, kModules)))
+    return is_colbert(model_dir) ? VectorKind::kTokens : VectorKind::kDense;
+  const json file = io::has_file(path) ? io::read_json(path) : json::object();
+  if (!file.is_object()) return VectorKind::kDense;
+  if (file.contains("query_prefix")) return VectorKind::kTokens;
+  const json type = file.value("model_type", json());
+  for (const ModelKind& kind : kModelKinds) {
+    if (type == kind.name) return kind.vectors;
+  }
+  return VectorKind::kDense;
 }
 
 Prompts read_prompts(const std::string& path) {

@@ -33,7 +33,8 @@ constexpr std::string_view kHeadModules[] = {"cls.",
                                              "predictions.",
                                              "sop_classifier.",
                                              "sequence_summary.",
-                                             "decoder."};
+                                             "decoder.",
+                                             "linear."};  // the projection of ColBERT
 // Tensors that programs store but are not weights: indices, and tables of computed encodings.
 constexpr std::string_view kIgnoredEnds[] = {
     "embeddings.position_ids",        "embeddings.token_type_ids",

@@ -58,6 +58,9 @@ engine::EmbedderOptions embedding_options(const json& given) {
   if (given.contains("normalize")) options.normalize = given.at("normalize").get<bool>();
   read(given, "dimensions", options.dimensions);
   read(given, "max_length", options.max_length);
+  read(given, "max_active", options.max_active);
+  if (given.contains("vectors")) options.vectors = named(engine::kVectorNames, given.at("vectors").get<std::string>());
+  if (given.contains("role")) options.role = named(engine::kRoleNames, given.at("role").get<std::string>());
   if (given.contains("prompt")) options.prompt = given.at("prompt").get<std::string>();
   if (given.contains("prompt_name")) options.prompt_name = given.at("prompt_name").get<std::string>();
   if (given.value("long_texts", "truncate") == "refuse") options.long_texts = engine::LongTexts::kRefuse;
@@ -199,6 +202,43 @@ class Engine {
                           array_of(std::move(tokens.sequence_of_text)));
   }
 
+  // Of sparse vectors: where each text begins, indices and values.
+  nb::tuple embed_sparse(const nb::list& list, const std::optional<std::string>& prompt) {
+    const Texts texts(list, "encode");
+    std::vector<int64_t> offsets{0};
+    std::vector<int32_t> indices;
+    std::vector<float> values;
+    run(&Engine::embedder, [&](const engine::Embedder& embedder) {
+      for (const engine::SparseVector& each : embedder.embed_sparse(texts.views(), prompt)) {
+        indices.insert(indices.end(), each.indices.begin(), each.indices.end());
+        values.insert(values.end(), each.values.begin(), each.values.end());
+        offsets.push_back(std::ssize(indices));
+      }
+    });
+    return nb::make_tuple(array_of(std::move(offsets)), array_of(std::move(indices)), array_of(std::move(values)));
+  }
+
+  // Vectors of tokens, [offsets[-1], dimensions], and where those of each text begin.
+  nb::tuple embed_tokens(const nb::list& list, const std::optional<std::string>& prompt, const std::string& role) {
+    const Texts texts(list, "encode");
+    engine::TokenVectors vectors;
+    size_t columns = 0;
+    run(&Engine::embedder, [&](const engine::Embedder& embedder) {
+      columns = static_cast<size_t>(embedder.info().dimensions);
+      vectors = embedder.embed_tokens(texts.views(), prompt, named(engine::kRoleNames, role));
+    });
+    const size_t rows = vectors.rows.size() / columns;
+    return nb::make_tuple(array_of(std::move(vectors.rows), {rows, columns}), array_of(std::move(vectors.offsets)));
+  }
+
+  std::vector<std::string> tokens(const std::vector<int64_t>& ids) {
+    std::vector<std::string> tokens;
+    run(&Engine::embedder, [&](const engine::Embedder& embedder) {
+      for (const int64_t id : ids) tokens.push_back(embedder.token(id));
+    });
+    return tokens;
+  }
+
   std::string fill_mask(const nb::list& list, int64_t top_k) {
     const Texts texts(list, "fill-mask");
     json results = json::array();
@@ -262,7 +302,8 @@ class Engine {
       result = {{"dimensions", info.dimensions}, {"width", info.width},
                 {"max_length", info.max_length}, {"pooling", poolings},
                 {"normalized", info.normalized}, {"prompt", info.prompt},
-                {"prompts", info.prompts},       {"similarity", name_in(engine::kSimilarityNames, info.similarity)}};
+                {"prompts", info.prompts},       {"similarity", name_in(engine::kSimilarityNames, info.similarity)},
+                {"max_active", info.max_active}, {"mean_of_maxima", info.mean_of_maxima}};
     });
     return text_of(result);
   }
@@ -342,6 +383,9 @@ void bind_engine(nb::module_& module) {
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))
       .def("embed", &Engine::embed, nb::arg("texts"), nb::arg("prompt").none())
       .def("hidden", &Engine::hidden, nb::arg("texts"), nb::arg("prompt").none())
+      .def("embed_sparse", &Engine::embed_sparse, nb::arg("texts"), nb::arg("prompt").none())
+      .def("embed_tokens", &Engine::embed_tokens, nb::arg("texts"), nb::arg("prompt").none(), nb::arg("role"))
+      .def("tokens", &Engine::tokens, nb::arg("ids"))
       .def("fill_mask", &Engine::fill_mask, nb::arg("texts"), nb::arg("top_k"))
       .def("predict", &Engine::predict, nb::arg("records"))
       .def("generate", &Engine::generate, nb::arg("prompts"), nb::arg("options"))

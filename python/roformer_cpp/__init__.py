@@ -45,10 +45,13 @@ if TYPE_CHECKING:
         orthogonal_features,
     )
     from .model import bake, build_model, load_model
+    from .multi_vector_encoder import MultiVectorEncoder
     from .onnx_export import export_onnx
     from .patch import patch, register_attention, unpatch
+    from .quantization import quantize_embeddings
     from .sentence_transformer import SentenceTransformer
     from .shards import ShardDataset
+    from .sparse_encoder import SparseEncoder, SparseVectors
     from .tensorboard import TensorBoard
     from .terms import DistanceTable, Rotation, Terms
     from .tokenizer import Tokenizer
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["CrossEncoder", "Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
+__all__ += ["MultiVectorEncoder", "SparseEncoder", "SparseVectors", "quantize_embeddings"]
 __all__ += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
 if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
@@ -73,8 +77,11 @@ _WITHOUT_TORCH = {
     "corpus": "merge prepare vocab",
     "cross_encoder": "CrossEncoder",
     "engine": "Engine",
+    "multi_vector_encoder": "MultiVectorEncoder",
     "onnx_export": "export_onnx",
+    "quantization": "quantize_embeddings",
     "sentence_transformer": "SentenceTransformer",
+    "sparse_encoder": "SparseEncoder SparseVectors",
     "tensorboard": "TensorBoard",
     "tokenizer": "Tokenizer",
     "training": "Finetuning Pretraining finetune pretrain",

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _checks
 from .engine import Engine
+from .quantization import PRECISIONS, quantize_embeddings
 
 _WHERE = "encode"
 
@@ -98,7 +99,7 @@ class SentenceTransformer:
         batch_size: int = 32,
         show_progress_bar: bool | None = None,
         output_value: Literal["sentence_embedding", "token_embeddings"] = "sentence_embedding",
-        precision: Literal["float32"] = "float32",
+        precision: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         device: str | None = None,
@@ -114,7 +115,8 @@ class SentenceTransformer:
             batch_size: ignored: sentences are not padded, and neither results nor speed depend on it.
             show_progress_bar: writes to standard error how many sentences are done.
             output_value: ``"token_embeddings"``: a list of the hidden states of each sentence's tokens.
-            precision: of the result, float32 alone; the precision of computation is an argument of the class.
+            precision: of the result, by :func:`quantize_embeddings` with the ranges of these sentences; the precision
+                of computation is an argument of the class.
             convert_to_numpy: False: a list of tensors of torch.
             convert_to_tensor: one tensor of torch.
             device: ``"cpu"`` or None.
@@ -122,11 +124,11 @@ class SentenceTransformer:
             truncate_dim: the first elements of each vector.
 
         Returns:
-            float32 ``[sentences, dimension]``; of one string ``[dimension]``.
+            float32, or as ``precision`` says, ``[sentences, dimension]``; of one string ``[dimension]``.
         """
         _checks.cpu(_WHERE, device)
         _checks.integer(_WHERE, "batch_size", batch_size, 1)
-        _checks.choice(_WHERE, "precision", precision, ("float32",))
+        _checks.choice(_WHERE, "precision", precision, PRECISIONS)
         _checks.choice(_WHERE, "output_value", output_value, ("sentence_embedding", "token_embeddings"))
         listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
         named = self.default_prompt_name if prompt_name is None else prompt_name
@@ -142,6 +144,8 @@ class SentenceTransformer:
             vectors = vectors[:, : _checks.integer(_WHERE, "truncate_dim", size, 1)]
         if normalize_embeddings:
             vectors = _unit(vectors)
+        if precision != "float32":
+            vectors = quantize_embeddings(vectors, precision)
         result = np.ascontiguousarray(vectors[0] if is_one else vectors)
         if convert_to_numpy and not convert_to_tensor:
             return result

@@ -108,8 +108,8 @@ def test_refused_modules(encoder, tmp_path):
     ):
         save_modules(folder, extra=[module])
         refused(folder, *words)
-    save_modules(folder, pooling={"pooling_mode_weightedmean_tokens": True})
-    refused(folder, "1_Pooling", "weightedmean")
+    save_modules(folder, pooling={"pooling_mode": "median"})
+    refused(folder, "1_Pooling", "median")
     save_modules(folder, pooling={"pooling_mode": "mean", "unknown_key": 1})
     Embedder(folder)  # with a warning (tests/cli/test_model_files.py)
     save_modules(folder, model_type="SparseEncoder")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine_case import assert_close
-from roformer_cpp import SentenceTransformer
+from roformer_cpp import SentenceTransformer, quantize_embeddings
 from sentence_model import TEXTS, save_encoder, save_modules
 
 theirs_module = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
@@ -168,7 +168,8 @@ def test_bad_arguments(tmp_path, pooling):
         (lambda: SentenceTransformer(path, similarity_fn_name="x"), ValueError, "similarity_fn_name must be one of"),
         (lambda: ours.encode(3), TypeError, "sentences must be a string or a list of strings, got int"),
         (lambda: ours.encode(["a", 3]), TypeError, "a text must be a string, got int at 1"),
-        (lambda: ours.encode("a", precision="int8"), ValueError, "precision must be one of float32, got 'int8'"),
+        (lambda: ours.encode("a", precision="int4"), ValueError, "got 'int4'"),
+        (lambda: ours.encode("a", precision="int8"), ValueError, "int8 needs ranges or calibration_embeddings"),
         (lambda: ours.encode("a", truncate_dim=0), ValueError, "truncate_dim must be at least 1, got 0"),
         (lambda: ours.encode("a", prompt=3), TypeError, "prompt must be a string, got int"),
         (lambda: ours.similarity_pairwise(np.ones((2, 3)), np.ones((1, 3))), ValueError, "as many vectors"),
@@ -177,3 +178,67 @@ def test_bad_arguments(tmp_path, pooling):
         with pytest.raises(error) as caught:
             call()
         assert message in str(caught.value) and str(caught.value).startswith("[")
+
+
+def test_quantized_vectors(tmp_path, pooling):
+    from sentence_transformers.util import quantize_embeddings as theirs_quantize
+
+    ours, theirs = both(tmp_path, pooling)
+    vectors = ours.encode(TEXTS)
+    ranges = np.stack([vectors.min(0) - 0.5, vectors.max(0) / 2])
+    rows = [vectors[:3], vectors[3:4], vectors[4:]]
+    for precision in ("int8", "uint8", "binary", "ubinary"):
+        expected = theirs_quantize(vectors, precision)
+        mine = ours.encode(TEXTS, precision=precision)
+        assert mine.dtype == expected.dtype and np.array_equal(mine, expected)
+        assert mine.shape == theirs.encode(TEXTS, precision=precision).shape
+        for options in ({"ranges": ranges}, {"calibration_embeddings": vectors[:5]}):
+            assert np.array_equal(
+                quantize_embeddings(vectors, precision, **options), theirs_quantize(vectors, precision, **options)
+            )
+        for a, b in zip(quantize_embeddings(rows, precision), theirs_quantize(rows, precision), strict=True):
+            assert a.dtype == b.dtype and np.array_equal(a, b)
+        assert ours.encode([], precision=precision).shape == (0, expected.shape[1]) or precision.endswith("binary")
+        assert np.array_equal(
+            quantize_embeddings(torch.from_numpy(vectors[:, :5]), precision), theirs_quantize(vectors[:, :5], precision)
+        )
+
+
+def test_modules_of_version_6(tmp_path):
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+    torch.manual_seed(6)
+    norm = LayerNorm(48)
+    with torch.no_grad():
+        norm.norm.weight.normal_()
+        norm.norm.bias.normal_()
+    ours, theirs = both(tmp_path, Pooling(24, pooling_mode=["weightedmean", "cls"]), norm)
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+
+
+def test_a_table(tmp_path):
+    """StaticEmbedding, as Model2Vec publishes it too."""
+    from safetensors.torch import save_file
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+    from transformers import BertTokenizerFast
+
+    save_encoder(tmp_path / "encoder")
+    tokenizer = BertTokenizerFast(str(tmp_path / "encoder/vocab.txt"))
+    torch.manual_seed(7)
+    static = StaticEmbedding(tokenizer, embedding_dim=6)
+    theirs_module.SentenceTransformer(modules=[static, Normalize()]).save(str(tmp_path / "saved"))
+    theirs = theirs_module.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    texts = [*TEXTS, "word " * 100]
+    assert_close(SentenceTransformer(tmp_path / "saved").encode(texts), theirs.encode(texts))
+    size = tokenizer.vocab_size
+    folded = {"embeddings": torch.randn(9, 6), "mapping": torch.randint(0, 9, (size,)), "weights": torch.rand(size)}
+    path = next((tmp_path / "saved").rglob("model.safetensors"))
+    save_file(folded, path)
+    theirs = theirs_module.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    ours = SentenceTransformer(tmp_path / "saved")
+    assert_close(ours.encode(texts), theirs.encode(texts))
+    with pytest.raises(ValueError, match="hidden states need a transformer, got a model that is a table"):
+        ours.encode("a", output_value="token_embeddings")
+    save_file(folded | {"mapping": torch.full((size,), 9)}, path)
+    with pytest.raises(RuntimeError, match="mapping must have rows below 9, got 9"):
+        SentenceTransformer(tmp_path / "saved")

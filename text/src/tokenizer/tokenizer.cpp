@@ -122,6 +122,18 @@ Tokenizer::Tokenizer(TokenizerParts parts)
   trie_ = std::make_shared<const PieceTrie>(vocabulary_);
 }
 
+Tokenizer Tokenizer::with_special(const std::vector<std::string>& tokens) const {
+  Tokenizer out = *this;
+  out.serial_ = ++g_serial;
+  std::vector<AddedToken> added = added_tokens();
+  for (const std::string& token : tokens) {
+    std::erase_if(added, [&](const AddedToken& each) { return each.content == token; });
+    added.push_back({.content = token, .id = vocabulary_.find(token), .special = true});
+  }
+  out.added_ = std::make_shared<const AddedTokens>(std::move(added), vocabulary_, normalizer_of(options_));
+  return out;
+}
+
 const std::vector<AddedToken>& Tokenizer::added_tokens() const { return added_->tokens(); }
 
 const std::vector<Merge>& Tokenizer::merges() const {

@@ -1,6 +1,6 @@
 // Texts to vectors: a tokenizer, an encoder, pooling, dense layers and normalisation, as configured by the files of
 // sentence-transformers in the model directory (docs/embeddings.md). A directory without them gives the mean of all
-// token vectors, not normalised. Does not use PyTorch.
+// token vectors, not normalised. Also sparse vectors (SPLADE) and vectors of tokens (ColBERT). Does not use PyTorch.
 //
 // The vector of a text has the same bits whatever the other texts of the call, and for any number of threads. Several
 // threads may use an Embedder at the same time.
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "rf/engine/model.h"
+#include "rf/engine/schedule.h"
 
 namespace rf::engine {
 
@@ -56,7 +57,23 @@ enum class LongTexts {
   kRefuse,    // an error
 };
 
+// What a text becomes.
+enum class VectorKind {
+  kDense,   // one vector
+  kSparse,  // a weight for each entry of the vocabulary, most of them 0
+  kTokens,  // a vector for each token, compared by MaxSim (late interaction)
+};
+
+// What the files of a directory say; kDense without such files.
+RF_ENGINE_API VectorKind vectors_of(const std::string& model_dir);
+
+// Models may treat queries and documents in different ways: by a prompt of that name, other modules, other lengths, and
+// masks for vectors of tokens.
+enum class TextRole { kNone, kQuery, kDocument };
+
 struct EmbedderOptions {
+  VectorKind vectors = VectorKind::kDense;
+  TextRole role = TextRole::kNone;            // of all texts, unless a call says another
   Precision precision = Precision::kFloat32;  // of the encoder; dense layers are float32
   int64_t token_budget = 4096;                // tokens that are computed together
   // These replace settings of the directory.
@@ -65,6 +82,7 @@ struct EmbedderOptions {
   int64_t dimensions = 0;               // the first elements of a vector, which is then normalised again if vectors
                                         // are normalised; 0: the directory's
   int64_t max_length = 0;               // tokens of a text with its special tokens; 0: the directory's
+  int64_t max_active = 0;               // weights of a sparse vector, the largest; 0: the directory's, else all
   std::optional<std::string> prompt{};  // text before each text
   std::optional<std::string> prompt_name{};  // one of the directory's prompts
   LongTexts long_texts = LongTexts::kTruncate;
@@ -81,7 +99,10 @@ constexpr int tokenizing_threads(int computing) {
 }
 
 struct EmbedderInfo {
-  int64_t dimensions = 0;  // of a vector
+  VectorKind vectors = VectorKind::kDense;
+  TextRole role = TextRole::kNone;
+  int64_t dimensions = 0;  // of a vector; of sparse vectors those of the vocabulary
+  int64_t max_active = 0;  // weights of a sparse vector; 0: all
   int64_t width = 0;       // of a vector before its first elements are taken
   int64_t max_length = 0;  // tokens of a text with its special tokens
   std::vector<Pooling> poolings;
@@ -89,6 +110,7 @@ struct EmbedderInfo {
   std::string prompt;                           // text before each text
   std::map<std::string, std::string> prompts;   // the directory's, by name
   Similarity similarity = Similarity::kCosine;  // the similarity the vectors were trained for
+  bool mean_of_maxima = false;                  // MaxSim is divided by the number of the query's vectors
 };
 
 // Texts as tokens. Equal texts are one sequence.
@@ -96,18 +118,38 @@ struct TokenizedTexts {
   std::vector<int32_t> ids, types;        // of all sequences; types: empty if all are 0
   std::vector<int64_t> offsets{0};        // sequence i is tokens offsets[i] .. offsets[i + 1] - 1; it may be empty
   std::vector<int64_t> sequence_of_text;  // sequences are numbered in the order of their first text
-  std::vector<uint8_t> pooled;            // as in Tokens: 0 for tokens of a prompt that poolings leave out
+  std::vector<uint8_t> attend;            // as in Tokens: 0 for tokens that are added to queries
+  std::vector<uint8_t> pooled;            // as in Tokens: 0 for tokens of a prompt that poolings leave out, and for
+                                          // those whose vectors are left out of vectors of tokens
   int64_t full_texts = 0;                 // sequences that reached max_length tokens; longer texts were truncated
   int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD, without truncated ends
 
   int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
   int64_t texts() const { return static_cast<int64_t>(sequence_of_text.size()); }
-  Tokens tokens() const { return {.ids = ids, .offsets = offsets, .types = types, .pooled = pooled}; }
+  Tokens tokens() const { return {.ids = ids, .offsets = offsets, .types = types, .attend = attend, .pooled = pooled}; }
 };
 
 // The first text of a sequence, for messages: its number from 0 and its beginning.
 RF_ENGINE_API std::string name_of_text(const TokenizedTexts& tokens, int64_t sequence,
                                        std::span<const std::string_view> texts);
+
+// The weights of a sparse vector that are not 0, by ascending index.
+struct SparseVector {
+  std::vector<int32_t> indices;
+  std::vector<float> values;
+};
+// max_active: the largest weights, of equal ones the first; 0: all.
+RF_ENGINE_API SparseVector sparse_of(std::span<const float> weights, int64_t max_active);
+
+// The vectors of the tokens of several texts, one after another.
+struct TokenVectors {
+  std::vector<float> rows;          // [offsets.back(), dimensions]
+  std::vector<int64_t> offsets{0};  // text i has the rows offsets[i] .. offsets[i + 1] - 1
+};
+
+// MaxSim (ColBERT, arXiv:2004.12832): for each vector of the query its largest product with a vector of the document,
+// summed in float64. 0 without vectors.
+RF_ENGINE_API double max_similarity(std::span<const float> query, std::span<const float> document, int64_t dimensions);
 
 class RF_ENGINE_API Embedder {
  public:
@@ -117,7 +159,9 @@ class RF_ENGINE_API Embedder {
   Embedder& operator=(Embedder&&) noexcept;
 
   const EmbedderInfo& info() const;
-  const Model& model() const;  // the encoder
+  const Model& model() const;  // the encoder; throws Error for a model without one
+  // The token of an index of sparse vectors. Throws Error out of range.
+  const std::string& token(int64_t index) const;
   // Sets the prompt before each text; not while another thread uses the embedder.
   void use_prompt(const std::string& prompt);
   // A hash of the content of all files that the vectors depend on.
@@ -128,10 +172,21 @@ class RF_ENGINE_API Embedder {
   void embed(std::span<const std::string_view> texts, float* out,
              const std::optional<std::string>& prompt = std::nullopt) const;
 
-  // The two steps of embed(). The vectors of sequences, which may be empty, [sequences, dimensions], finite or not.
+  // The same with the weights that are not 0; the memory in use does not grow with texts * vocabulary.
+  std::vector<SparseVector> embed_sparse(std::span<const std::string_view> texts,
+                                         const std::optional<std::string>& prompt = std::nullopt) const;
+  // Vectors of tokens, for VectorKind::kTokens. role: nullopt for info().role.
+  TokenVectors embed_tokens(std::span<const std::string_view> texts,
+                            const std::optional<std::string>& prompt = std::nullopt,
+                            std::optional<TextRole> role = std::nullopt) const;
+
+  // The two steps of embed(). The vectors of sequences, which may be empty, or of their tokens, finite or not.
   TokenizedTexts tokenize(std::span<const std::string_view> texts,
-                          const std::optional<std::string>& prompt = std::nullopt) const;
+                          const std::optional<std::string>& prompt = std::nullopt,
+                          std::optional<TextRole> role = std::nullopt) const;
   void embed(const Tokens& tokens, float* out) const;
+  // The second step, for the schedule (rf/engine/schedule.h); the embedder must outlive it.
+  Computation computation() const;
 
  private:
   struct Impl;

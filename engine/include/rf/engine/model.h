@@ -61,12 +61,20 @@ struct Tokens {
 
 // One vector for each sequence.
 enum class Pooling {
-  kMean,         // of all attended tokens
-  kCls,          // the first attended token
-  kPooler,       // tanh(dense(first token of all)) of BERTs that have it, dense(..) of prefix language models
-  kLast,         // the last attended token
-  kMax,          // element by element
-  kMeanSqrtLen,  // the sum over the square root of the number of tokens
+  kMean,          // of all attended tokens
+  kCls,           // the first attended token
+  kPooler,        // tanh(dense(first token of all)) of BERTs that have it, dense(..) of prefix language models
+  kLast,          // the last attended token
+  kMax,           // element by element
+  kMeanSqrtLen,   // the sum over the square root of the number of tokens
+  kWeightedMean,  // with the weights 1, 2, .. of the sequence's tokens
+};
+
+// A weight for each entry of the vocabulary from the logits of a masked language model (SPLADE, arXiv:2107.05720,
+// arXiv:2109.10086): log(1 + relu(logit)), reduced over the attended tokens.
+struct LexicalPooling {
+  enum class Reduce { kMax, kSum } reduce = Reduce::kMax;
+  enum class Logarithms { kOne, kTwo } logarithms = Logarithms::kOne;  // kTwo: log(1 + log(1 + relu(logit)))
 };
 
 struct ModelInfo {
@@ -108,6 +116,9 @@ class RF_ENGINE_API Model {
   void logits(const Tokens& tokens, float* out) const;
   int64_t logits_per_row() const;
   bool logits_of_tokens() const;  // rows are tokens, not sequences
+  // One weight for each sequence and entry of the vocabulary of a masked language model, [sequences, vocab_size]. The
+  // memory in use does not grow with tokens * vocab_size.
+  void lexical(const Tokens& tokens, const LexicalPooling& pooling, float* out) const;
   // Logits of a language model at chosen tokens, [rows.size(), vocab_size]; rows: ascending indices into ids.
   void vocabulary_logits(const Tokens& tokens, std::span<const int64_t> rows, float* out) const;
 

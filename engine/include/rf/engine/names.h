@@ -17,12 +17,19 @@ using Names = std::array<std::pair<std::string_view, Value>, kCount>;
 inline constexpr Names<Precision, 3> kPrecisionNames = {
     {{"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}, {"int8", Precision::kInt8}}};
 
-inline constexpr Names<Pooling, 6> kPoolingNames = {{{"cls", Pooling::kCls},
+inline constexpr Names<Pooling, 7> kPoolingNames = {{{"cls", Pooling::kCls},
                                                      {"last", Pooling::kLast},
                                                      {"max", Pooling::kMax},
                                                      {"mean", Pooling::kMean},
                                                      {"mean-sqrt-len", Pooling::kMeanSqrtLen},
-                                                     {"pooler", Pooling::kPooler}}};
+                                                     {"pooler", Pooling::kPooler},
+                                                     {"weighted-mean", Pooling::kWeightedMean}}};
+
+inline constexpr Names<VectorKind, 3> kVectorNames = {
+    {{"dense", VectorKind::kDense}, {"sparse", VectorKind::kSparse}, {"tokens", VectorKind::kTokens}}};
+
+inline constexpr Names<TextRole, 3> kRoleNames = {
+    {{"document", TextRole::kDocument}, {"none", TextRole::kNone}, {"query", TextRole::kQuery}}};
 
 inline constexpr Names<Similarity, 4> kSimilarityNames = {{{"cosine", Similarity::kCosine},
                                                            {"dot", Similarity::kDot},

@@ -69,18 +69,21 @@ RF_ENGINE_API Computation logits_of(const Model& model);
 class RF_ENGINE_API DistinctSequences {
  public:
   // types: as many as ids, or empty.
-  void add(std::span<const int32_t> ids, std::span<const uint8_t> types) { add(ids, {types.begin(), types.end()}, {}); }
-  void add(const Tokens& tokens);  // without masks and positions, except `pooled`
+  void add(std::span<const int32_t> ids, std::span<const uint8_t> types) {
+    add(ids, {types.begin(), types.end()}, {}, {});
+  }
+  void add(const Tokens& tokens);  // without positions
   Tokens tokens() const;
   // The rows of all sequences in the order in which they were added, also of equal ones.
   std::vector<float> compute(const Computation& computation) const;
 
  private:
-  using Sequence = std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<uint8_t>>;
-  void add(std::span<const int32_t> ids, std::vector<int32_t> types, std::vector<uint8_t> pooled);
+  using Sequence = std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<uint8_t>, std::vector<uint8_t>>;
+  void add(std::span<const int32_t> ids, std::vector<int32_t> types, std::vector<uint8_t> attend,
+           std::vector<uint8_t> pooled);
 
   std::vector<int32_t> ids_, types_;
-  std::vector<uint8_t> pooled_;
+  std::vector<uint8_t> attend_, pooled_;      // pooled_: where it is not given, as attend_
   std::vector<int64_t> offsets_{0}, places_;  // places_: of each added sequence among the distinct ones
   std::map<Sequence, int64_t> numbers_;
 };
@@ -115,7 +118,7 @@ class RF_ENGINE_API RequestQueue {
   using Progress = std::function<void(int64_t done, const std::exception_ptr& error)>;
   enum class WhenFull { kWait, kRefuse };
   // Adds a request, and returns its number; nullopt where it is refused. Sequences may be empty if the computation
-  // allows it, and have no masks and positions, except `pooled`. Tokens and `out`, [rows, columns], must stay valid
+  // allows it, and have no positions. Tokens and `out`, [rows, columns], must stay valid
   // until the request ends, the computation until the queue is destroyed. Throws Error for invalid tokens, and
   // RequestCancelled after stop().
   std::optional<uint64_t> submit(const Computation& computation, const Tokens& tokens, float* out, Progress progress,

@@ -219,6 +219,8 @@ class Tokenizer {
   // that was found differs from the one recorded in the directory. A GGUF file stores its tokenizer in its keys:
   // byte-level BPE (tokenizer.ggml.*).
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
+  // The same with tokens of the vocabulary as special ones: matched in the text before normalisation.
+  Tokenizer with_special(const std::vector<std::string>& tokens) const;
   // Writes tokenizer.json and tokenizer_config.json, vocab.txt for WordPiece, and save_dictionary's files.
   void save(const std::string& model_dir) const;
   // The names of the files that save() writes, without the dictionary's.

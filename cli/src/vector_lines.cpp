@@ -1,0 +1,84 @@
+// The JSON lines of roformer embed (vector_lines.h).
+#include "vector_lines.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace rf::cli {
+
+namespace {
+
+template <typename Values>
+std::string list_of(const Values& values) {
+  std::string text = "[";
+  for (const auto& value : values) {
+    if (text.size() > 1) text += ',';
+    if (std::isfinite(static_cast<double>(value))) {
+      fmt::format_to(std::back_inserter(text), "{}", value);
+    } else {
+      text += "null";  // JSON cannot represent NaN and infinity
+    }
+  }
+  return text += ']';
+}
+
+}  // namespace
+
+VectorLines::VectorLines(const engine::Embedder& embedder, const Options& options)
+    : embedder_(embedder), options_(options), quantizer_(options.quantization, options.ranges) {}
+
+std::string VectorLines::line(std::string_view start, std::string_view id, const TextBlock& block, size_t i) const {
+  std::string line = fmt::format("{{{}", start);
+  if (!id.empty()) fmt::format_to(std::back_inserter(line), ",\"id\":{}", id);
+  switch (embedder_.info().vectors) {
+    case engine::VectorKind::kSparse: return line + sparse(block.vector(i)) + "}";
+    case engine::VectorKind::kTokens: return line + ",\"embeddings\":" + tokens(block, i) + "}";
+    case engine::VectorKind::kDense: break;
+  }
+  const bool is_quantized = options_.quantization != engine::Quantization::kNone;
+  return line + ",\"embedding\":" + (is_quantized ? quantized(block.vector(i)) : list_of(block.vector(i))) + "}";
+}
+
+std::string VectorLines::sparse(std::span<const float> weights) const {
+  const engine::SparseVector vector = engine::sparse_of(weights, embedder_.info().max_active);
+  std::string text;
+  if (options_.token_names) {
+    nlohmann::json names = nlohmann::json::array();
+    for (const int32_t index : vector.indices) names.push_back(embedder_.token(index));
+    text = ",\"tokens\":" + names.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  } else {
+    text = ",\"indices\":" + list_of(vector.indices);
+  }
+  return text + ",\"values\":" + list_of(vector.values);
+}
+
+std::string VectorLines::tokens(const TextBlock& block, size_t i) const {
+  const std::span<const float> rows = block.vector(i);
+  const auto dimensions = static_cast<size_t>(embedder_.info().dimensions);
+  const size_t first = static_cast<size_t>(block.tokens.offsets[static_cast<size_t>(block.tokens.sequence_of_text[i])]);
+  std::string text = "[";
+  for (size_t t = 0; t < rows.size() / dimensions; ++t) {
+    if (block.tokens.pooled[first + t] == 0) continue;
+    if (text.size() > 1) text += ',';
+    text += list_of(rows.subspan(t * dimensions, dimensions));
+  }
+  return text += ']';
+}
+
+std::string VectorLines::quantized(std::span<const float> vector) const {
+  const engine::Quantization kind = options_.quantization;
+  std::vector<std::byte> bytes(static_cast<size_t>(engine::quantized_size(kind, std::ssize(vector))));
+  quantizer_(vector, bytes.data());
+  std::vector<int> numbers;
+  for (const std::byte each : bytes) {
+    const auto level = static_cast<uint8_t>(each);
+    numbers.push_back(engine::is_signed(kind) ? static_cast<int8_t>(level) : level);
+  }
+  return list_of(numbers);
+}
+
+}  // namespace rf::cli

@@ -1,0 +1,42 @@
+// The configuration and the weights of each module of sentence-transformers (sentence_modules.h).
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "rf/io/strict_object.h"
+#include "sentence_modules.h"
+
+namespace rf::engine {
+
+// What modules read and write: vectors of texts, or of tokens.
+inline constexpr const char* kTextLevel = "sentence_embedding";
+inline constexpr const char* kTokenLevel = "token_embeddings";
+inline constexpr int64_t kMaxFeatures = int64_t{1} << 20;
+inline constexpr int64_t kMaxTextLength = int64_t{1} << 31;
+
+// Reads a file, and notes it in `out`.
+nlohmann::json read_noted(const std::string& path, SentenceModules& out);
+// A key that nobody knows is a warning, as in config.json.
+void finish(const io::StrictObject& config, const nlohmann::json& file, const std::string& where);
+
+// sentence_bert_config.json, which lies with the encoder. `task`: what transformer_task must be.
+void read_transformer(const std::string& directory, const std::string& task, SentenceModules& out);
+void read_pooling(const std::string& directory, SentenceModules& out);
+void read_splade_pooling(const std::string& directory, SentenceModules& out);
+void read_multi_vector_mask(const std::string& directory, SentenceModules& out);
+void read_static_embedding(const std::string& directory, SentenceModules& out);
+void read_sparse_static_embedding(const std::string& directory, SentenceModules& out);
+// level: kTextLevel or kTokenLevel.
+SentenceStep read_dense(const std::string& directory, const std::string& level, SentenceModules& out);
+SentenceStep read_normalize(const std::string& directory, const std::string& level, SentenceModules& out);
+SentenceStep read_layer_norm(const std::string& directory, SentenceModules& out);
+
+// The projection of Stanford's ColBERT: linear.weight of the encoder's own file.
+SentenceStep read_projection(const std::string& directory, SentenceModules& out);
+
+// query_expansion, an object or null.
+std::optional<QueryExpansion> read_query_expansion(const nlohmann::json& value, const std::string& where);
+std::vector<std::string> read_words(const nlohmann::json& value, const std::string& key, const std::string& where);
+
+}  // namespace rf::engine

@@ -1,0 +1,178 @@
+"""Vectors of tokens and their late interaction with the names of sentence-transformers, computed by the engine.
+
+from roformer_cpp import MultiVectorEncoder
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _checks
+from ._vector_engine import VectorEngine
+
+_WHERE = "encode"
+
+
+class MultiVectorEncoder(VectorEngine):
+    """A directory of a ``MultiVectorEncoder`` of sentence-transformers, of PyLate, or of Stanford's ColBERT.
+
+    Names and results follow sentence-transformers, but results are NumPy arrays unless tensors are requested.
+    ``precision``, ``threads`` and ``token_budget`` are as in :class:`Engine`.
+
+    Args:
+        model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
+        device: ``"cpu"`` or None.
+        prompts: texts before each text, by name, in addition to the directory's.
+        default_prompt_name: the prompt where a call names none.
+        similarity_fn_name: ``"maxsim"`` or ``"meanmaxsim"``, which divides by the number of the query's vectors.
+            Default: the directory's.
+
+    Raises:
+        FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
+    """
+
+    _VECTORS = "tokens"
+
+    def __init__(
+        self,
+        model_name_or_path: str | os.PathLike,
+        *,
+        device: str | None = None,
+        prompts: dict[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        similarity_fn_name: Literal["maxsim", "meanmaxsim"] | None = None,
+        precision: Literal["float32", "bfloat16", "int8"] = "float32",
+        threads: int | None = None,
+        token_budget: int = 4096,
+    ):
+        _checks.cpu(_WHERE, device)
+        options = _checks.engine_options(_WHERE, precision, token_budget, threads)
+        self._open_model(model_name_or_path, options, prompts, default_prompt_name)
+        stated = "meanmaxsim" if self._info["mean_of_maxima"] else "maxsim"
+        self.similarity_fn_name = _checks.choice(
+            _WHERE, "similarity_fn_name", similarity_fn_name or stated, ("maxsim", "meanmaxsim")
+        )
+
+    def encode(
+        self,
+        sentences: str | Iterable[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: str | None = None,
+        normalize_embeddings: bool = False,
+        *,
+        task: Literal["query", "document"] | None = None,
+    ) -> Any:
+        """The vectors of the tokens of sentences.
+
+        Args:
+            sentences: a list of strings, or one string.
+            prompt_name: one of ``prompts``, the text before each sentence.
+            prompt: that text itself; takes precedence.
+            batch_size: ignored: sentences are not padded, and neither results nor speed depend on it.
+            show_progress_bar: writes to standard error how many sentences are done.
+            convert_to_numpy: False: tensors of torch.
+            convert_to_tensor: tensors of torch.
+            device: ``"cpu"`` or None.
+            normalize_embeddings: whether each vector has length 1, whatever the model says.
+            task: ``"query"`` or ``"document"``: the lengths, the added tokens and the masks of those.
+                ``encode_query`` and ``encode_document`` also take the prompt of that name.
+
+        Returns:
+            A list of float32 ``[tokens, dimension]``, one for each sentence; for one string the array alone.
+        """
+        _checks.cpu(_WHERE, device)
+        _checks.integer(_WHERE, "batch_size", batch_size, 1)
+        listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
+        text = self._prompt_text(prompt, prompt_name)
+        engine = self._engine_of(task)
+        arrays: list[Any] = []
+        for part in _checks.blocks(len(listed), "sentences", show_progress_bar):
+            rows, begins = engine.embed_tokens(listed[part], text, task or "none")
+            arrays += [rows[begin:end] for begin, end in pairwise(begins)]
+        self._warn(engine)
+        if normalize_embeddings:
+            from .sentence_transformer import _unit
+
+            arrays = [_unit(array) for array in arrays]
+        if convert_to_tensor or not convert_to_numpy:
+            import torch
+
+            arrays = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
+        return arrays[0] if is_one else arrays
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """MaxSim of each of some queries with each of some documents, float32 ``[n, m]``.
+
+        For each vector of a query it is its largest product with a vector of the document, summed. Queries and documents
+        are lists of arrays, or one array ``[tokens, dimension]``.
+        """
+        queries, documents = _matrices(embeddings1), _matrices(embeddings2)
+        scores = np.zeros((len(queries), len(documents)), np.float32)
+        for i, query in enumerate(queries):
+            for j, document in enumerate(documents):
+                scores[i, j] = self._score(query, document)
+        return scores
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """MaxSim of each query with the document in its place, float32 ``[n]``."""
+        queries, documents = _matrices(embeddings1), _matrices(embeddings2)
+        if len(queries) != len(documents):
+            raise ValueError(f"[{_WHERE}] both must have as many texts, got {len(queries)} and {len(documents)}")
+        return np.array([self._score(*pair) for pair in zip(queries, documents, strict=True)], np.float32)
+
+    def _score(self, query: np.ndarray, document: np.ndarray) -> float:
+        if not len(query) or not len(document):
+            return 0.0
+        best = (query @ document.T).max(1).sum(dtype=np.float64)
+        return float(best / len(query) if self.similarity_fn_name == "meanmaxsim" else best)
+
+    def rank(
+        self, query: str, documents: Sequence[str], top_k: int | None = None, return_documents: bool = False
+    ) -> list[dict[str, Any]]:
+        """Documents in the order of their MaxSim with a query.
+
+        Args:
+            query: a text, encoded as a query.
+            documents: texts, encoded as documents.
+            top_k: how many are returned. Default: all.
+            return_documents: adds the ``text`` of each.
+
+        Returns:
+            A dictionary for each document, the best first, with ``corpus_id``, its index, and ``score``.
+        """
+        if top_k is not None:
+            _checks.integer("rank", "top_k", top_k, 1)
+        texts, is_one = _checks.texts("rank", "documents", documents)
+        if is_one:
+            raise TypeError("[rank] documents must be a list of strings, got one string")
+        asked = self.encode_query(_checks.text("rank", "query", query))
+        scores: list[float] = []
+        for begin in range(0, len(texts), 256):
+            scores += self.similarity(asked, self.encode_document(texts[begin : begin + 256]))[0].tolist()
+        order = sorted(range(len(texts)), key=lambda index: scores[index], reverse=True)[:top_k]
+        results: list[dict[str, Any]] = [{"corpus_id": index, "score": scores[index]} for index in order]
+        for result in results if return_documents else ():
+            result["text"] = texts[result["corpus_id"]]
+        return results
+
+    def get_embedding_dimension(self) -> int:
+        """Elements of a token's vector."""
+        return self._info["dimensions"]
+
+
+def _matrices(embeddings: Any) -> list[np.ndarray]:
+    """Of a list of ``[tokens, dimension]``, or of one."""
+    listed = list(embeddings) if isinstance(embeddings, (list, tuple)) else [embeddings]
+    arrays = [np.asarray(each, dtype=np.float32) for each in listed]
+    for array in arrays:
+        if array.ndim != 2:
+            raise ValueError(f"[{_WHERE}] vectors of tokens must be [tokens, dimension], got {list(array.shape)}")
+    return arrays

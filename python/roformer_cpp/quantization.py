@@ -1,0 +1,74 @@
+"""Vectors of bytes and bits, as sentence-transformers computes them."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _checks
+
+_WHERE = "quantize"
+PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
+
+
+def quantize_embeddings(
+    embeddings: Any,
+    precision: Literal["float32", "int8", "uint8", "binary", "ubinary"],
+    ranges: np.ndarray | None = None,
+    calibration_embeddings: np.ndarray | None = None,
+) -> Any:
+    """Vectors with one byte or one bit for each element.
+
+    Args:
+        embeddings: floats ``[n, dimension]`` or ``[dimension]``, an array, a tensor or a list of vectors; or a list of
+            ``[tokens, dimension]``, which share their ranges.
+        precision: ``"int8"`` and ``"uint8"``: 256 levels between the least and the greatest value of each element;
+            ``"binary"`` and ``"ubinary"``: eight elements in a byte, 1 where an element is greater than 0, as int8 less
+            128 or as uint8.
+        ranges: ``[2, dimension]``, these least and greatest values.
+        calibration_embeddings: vectors whose values they are, where ``ranges`` is None. Default: ``embeddings``.
+
+    Returns:
+        An array of that type; for a list of ``[tokens, dimension]`` a list.
+
+    Raises:
+        ValueError: for ranges of one vector, and for other shapes and types.
+    """
+    _checks.choice(_WHERE, "precision", precision, PRECISIONS)
+    if isinstance(embeddings, (list, tuple)):
+        listed = [np.asarray(each) for each in embeddings]
+        if not listed:
+            return []
+        if listed[0].ndim == 2:
+            if precision in ("int8", "uint8") and ranges is None:
+                ranges = _ranges(np.concatenate(listed), precision, calibration_embeddings)
+            return [quantize_embeddings(each, precision, ranges, calibration_embeddings) for each in listed]
+        embeddings = np.stack(listed)
+    vectors = np.asarray(embeddings)
+    if vectors.dtype.kind != "f" or vectors.ndim not in (1, 2):
+        raise ValueError(
+            f"[{_WHERE}] embeddings must be floats [n, dimension] or [dimension], got {vectors.dtype} of shape "
+            f"{list(vectors.shape)}"
+        )
+    if precision == "float32":
+        return vectors.astype(np.float32)
+    if precision in ("binary", "ubinary"):
+        bits = np.packbits(vectors > 0, axis=-1)
+        return bits if precision == "ubinary" else (bits ^ 128).view(np.int8)
+    if vectors.ndim == 2 and not len(vectors):
+        return np.zeros(vectors.shape, np.int8 if precision == "int8" else np.uint8)
+    low, high = (
+        _ranges(vectors, precision, calibration_embeddings) if ranges is None else np.asarray(ranges, np.float32)
+    )
+    steps = (high - low) / 255
+    levels = np.clip(np.floor((vectors - low) / np.where(steps == 0, 1, steps)), 0, 255)
+    return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)
+
+
+def _ranges(vectors: np.ndarray, precision: str, calibration: np.ndarray | None) -> np.ndarray:
+    if calibration is None:
+        if vectors.ndim == 1 or len(vectors) == 1:
+            raise ValueError(
+                f"[{_WHERE}] {precision} needs ranges or calibration_embeddings of several vectors, got one vector"
+            )
+        calibration = vectors
+    return np.stack([np.min(calibration, axis=0), np.max(calibration, axis=0)]).astype(np.float32)

@@ -1,0 +1,128 @@
+"""roformer embed: sparse vectors, vectors of tokens and quantized vectors, and rerank by MaxSim."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cli_support import refused, results, run
+from engine_case import make_oracle
+from roformer_cpp import MultiVectorEncoder, SentenceTransformer, SparseEncoder, quantize_embeddings
+from sentence_model import TEXTS, WORDS, save_encoder, save_modules, save_tokenizer
+
+MANY = TEXTS * 40
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masked")
+    make_oracle("Bert", "ForMaskedLM", vocab_size=len(WORDS)).save_pretrained(folder)
+    save_tokenizer(folder, do_lower_case=True, model_max_length=24)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("late")
+    save_encoder(folder)
+    save_modules(folder, normalize=True, model_type="MultiVectorEncoder", prompts={"query": "q ", "document": "d "})
+    entries = json.loads((folder / "modules.json").read_text())
+    del entries[1]  # Pooling
+    (folder / "modules.json").write_text(json.dumps(entries))
+    expansion = {"strategy": "fixed", "length": 10}
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"query_expansion": expansion, "document_length": 9}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("".join(text + "\n" for text in MANY))
+    return path
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_sparse(masked, texts, tmp_path):
+    vectors = SparseEncoder(masked).encode(MANY)
+    output = tmp_path / "sparse.jsonl"
+    assert results("embed", "--model", masked, "--sparse", "--input", texts, "--output", output)[0]["rows"] == len(MANY)
+    written = lines_of(output)
+    assert written == results("embed", "--model", masked, "--sparse", "--input", texts)
+    for i, line in enumerate(written):
+        assert line["index"] == i and line["indices"] == vectors[i].indices.tolist()
+        assert np.array_equal(np.array(line["values"], np.float32), vectors[i].values)
+    options = ["--sparse", "--token-names", "--max-active", 3, "--text", *TEXTS]
+    for i, line in enumerate(results("embed", "--model", masked, *options)):
+        largest = dict(SparseEncoder(masked).decode(vectors[i], top_k=3)[0])
+        assert line["text"] == TEXTS[i] and set(line["tokens"]) == set(largest)
+        assert [WORDS.index(token) for token in line["tokens"]] == sorted(map(WORDS.index, line["tokens"]))
+
+
+def test_tokens(late, texts, tmp_path):
+    model = MultiVectorEncoder(late)
+    output = tmp_path / "tokens.jsonl"
+    options = ["--model", late, "--multi", "--input", texts]
+    assert results("embed", *options, "--role", "document", "--output", output)[0]["rows"] == len(MANY)
+    for line, array in zip(lines_of(output), model.encode_document(MANY), strict=True):
+        assert np.array_equal(np.array(line["embeddings"], np.float32).reshape(-1, 24), array)
+    for line, array in zip(results("embed", *options, "--role", "query"), model.encode_query(MANY), strict=True):
+        assert np.array_equal(np.array(line["embeddings"], np.float32), array)
+
+
+def test_rerank(late, texts):
+    ranked = results("rerank", "--model", late, "--query", "the cat", "--input", texts, "--top-k", 5)
+    model = MultiVectorEncoder(late)
+    scores = model.similarity(model.encode_query("the cat"), model.encode_document(MANY))[0]
+    assert [line["index"] for line in ranked] == np.argsort(-np.round(scores, 4), kind="stable")[:5].tolist()
+    assert np.allclose([line["score"] for line in ranked], [scores[line["index"]] for line in ranked], rtol=1e-6)
+    refused("rerank", "--model", late, "--query", "a", "--text", "b", "--activation", "tanh", code=2)
+
+
+@pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
+def test_quantized(sentence_encoder, texts, tmp_path, precision):
+    vectors = SentenceTransformer(sentence_encoder).encode(MANY)
+    output = tmp_path / "out.npy"
+    options = ["--model", sentence_encoder, "--quantize", precision]
+    results("embed", *options, "--input", texts, "--output", output)
+    written, expected = np.load(output), quantize_embeddings(vectors, precision)
+    assert written.dtype == expected.dtype and np.array_equal(written, expected)
+    ranges = np.stack([vectors.min(0) / 2, vectors.max(0)])
+    np.save(tmp_path / "ranges.npy", ranges)
+    with_ranges = ["--ranges", tmp_path / "ranges.npy"] if precision.endswith("int8") else []
+    expected = quantize_embeddings(vectors, precision, ranges=ranges)
+    results("embed", *options, *with_ranges, "--input", texts, "--output", output, "--overwrite")
+    assert np.array_equal(np.load(output), expected)
+    lines = results("embed", *options, *with_ranges, "--input", texts)
+    assert [line["embedding"] for line in lines] == expected.tolist()
+
+
+def test_refused(masked, late, sentence_encoder, texts, tmp_path):
+    np.save(tmp_path / "ranges.npy", np.zeros((2, 3), np.float32))
+    files = ["--input", texts]
+    npy = ["--output", tmp_path / "x.npy"]
+    for model, options, code, words in (
+        (sentence_encoder, ["--sparse", *files], 1, "sparse vectors need a masked language model, got BertModel"),
+        (sentence_encoder, ["--multi", *files], 1, "vectors of tokens need the modules of a MultiVectorEncoder"),
+        (late, ["--sparse", *files], 1, 'sparse vectors need a SparseEncoder, got a "MultiVectorEncoder" (--multi)'),
+        (late, files, 1, 'vectors need a SentenceTransformer, got a "MultiVectorEncoder" (--multi)'),
+        (masked, ["--sparse", *files, *npy], 2, "--sparse goes with an --output named .jsonl"),
+        (late, ["--multi", *files, *npy], 2, "--multi goes with an --output named .jsonl"),
+        (masked, ["--sparse", "--quantize", "int8", *files], 2, "--quantize goes with one vector for a text"),
+        (masked, ["--sparse", "--dimensions", "3", *files], 2, "--dimensions goes without --sparse"),
+        (masked, ["--sparse", "--pooling", "cls", *files], 1, "a pooling goes with one vector"),
+        (masked, ["--token-names", *files], 2, "--token-names goes with --sparse"),
+        (masked, ["--quantize", "int8", *files], 2, "--quantize int8 or uint8 needs --ranges"),
+        (masked, ["--quantize", "binary", "--ranges", "x.npy", *files], 2, "--ranges goes with --quantize int8"),
+        (masked, ["--quantize", "int4", *files], 2, "must be one of binary, int8, ubinary, uint8, got"),
+        (
+            masked,
+            ["--quantize", "int8", "--ranges", tmp_path / "ranges.npy", *files],
+            1,
+            "must be float32 of shape (2, 24)",
+        ),
+    ):
+        assert words in refused("embed", "--model", model, *options, code=code), options
+    assert run("embed", "--model", masked, "--sparse", "--multi", *files).returncode == 2
