@@ -86,9 +86,16 @@ FAMILIES = {
     "DebertaV2": DEBERTA,
     "Albert": {"embedding_size": 16},
     "Ernie": {"use_task_id": True},
+    "ModernBert": {"pad_token_id": 0, "local_attention": 4},
+    "Gte": {"pad_token_id": 0},
+    "EuroBert": {"pad_token_id": 0},
+    "JinaEmbeddingsV3": {"pad_token_id": 0},
+    "Ultrabert": {"prediction_head_size": 24, "sliding_window": 2},
 }
 for family, changes in FAMILIES.items():
     for head, opens in OF_BERT.items():
+        if not hasattr(makers.transformers, family + head):
+            continue
         named = labels(LABELS) if "Classification" in head else {}
         add(HEADS, f"`{family}{head}`", encoder(head, family, **changes, **named), opens)
 add(HEADS, "`LlamaForCausalLM`", decoder("llama"), "generate")
@@ -186,7 +193,6 @@ refuse("an adapter of PEFT without its model", makers.adapter, "got an adapter o
 refuse("a folder without a model", makers.plain_folder, "must hold the files of a model")
 GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
 for name, model_type, changes in (
-    ("ModernBertModel", "modernbert", {"pad_token_id": 1}),
     ("SqueezeBertModel", "squeezebert", {"embedding_size": 32}),
     ("OlmoForCausalLM", "olmo", GROUPED),
     ("GemmaForCausalLM", "gemma", GROUPED),

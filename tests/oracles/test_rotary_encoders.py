@@ -105,6 +105,8 @@ def test_poolings_of_eurobert(pooling, tmp_path):
     with torch.no_grad():
         theirs = np.stack([oracle(torch.tensor(row)[None].long()).logits[0].numpy() for row in rows])
     assert_close(Engine(tmp_path).logits(rows), theirs)
+    rewrite_config(tmp_path, lambda config: config.update(clf_pooling=config.pop("classifier_pooling")))  # the authors'
+    assert_close(Engine(tmp_path).logits(rows), theirs)
 
 
 def test_lists_of_ultrabert(tmp_path):

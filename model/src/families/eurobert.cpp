@@ -46,6 +46,7 @@ ModelFamily eurobert() {
           .eps = 1e-5,
           .defaults = R"({"pad_token_id": 128001, "tie_word_embeddings": false})",
           .keys = {"num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "classifier_pooling", "auto_map"},
+          .renamed_keys = {{"clf_pooling", "classifier_pooling"}},
           .read = read_euro};
 }
 
