@@ -66,8 +66,7 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   }
   if (c.type_vocab_size > 0)
     to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
-  if (c.task_vocab_size > 0)
-    to.add(prefix + kTaskTypes, {c.task_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
+  if (c.task_vocab_size > 0) to.add(prefix + kTaskTypes, {c.task_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_size);
   if (c.embedding_size != c.hidden_size)
     to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size, c.block.output_bias);
@@ -85,7 +84,8 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   for (int64_t l = 0; l < (c.block.shared ? 1 : c.num_hidden_layers); ++l) {
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l), self = layer + "attention.self.";
     add_attention(to, layer + "attention", c);
-    if (projects && positions.content_to_position) to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
+    if (projects && positions.content_to_position)
+      to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
     if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
     if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, c.block.mlp_bias);

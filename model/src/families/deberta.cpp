@@ -1,5 +1,5 @@
-// DeBERTa, v2 and v3 (He et al. 2020, arXiv 2006.03654; 2021, arXiv 2111.09543): BERT's layers with rows by distance for
-// queries and keys, no pooler in the encoder, and a dense layer before classification.
+// DeBERTa, v2 and v3 (He et al. 2020, arXiv 2006.03654; 2021, arXiv 2111.09543): BERT's layers with rows by distance
+// for queries and keys, no pooler in the encoder, and a dense layer before classification.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -40,8 +40,10 @@ std::vector<std::string> words(const Keys& keys, const char* key) {
   }
   std::string word;
   for (const char c : keys.text(key) + "|") {
-    if (c == '|') all.push_back(std::exchange(word, {}));
-    else if (c != ' ') word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (c == '|')
+      all.push_back(std::exchange(word, {}));
+    else if (c != ' ')
+      word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   return all;
 }
@@ -122,9 +124,8 @@ ModelFamily deberta() {
   ModelFamily family = deberta_v2();
   family.model_type = "deberta";
   family.classes = "Deberta";
-  family.keys = {"relative_attention",    "max_relative_positions", "pos_att_type",
-                 "position_biased_input", "legacy",                 "pooler_hidden_act",
-                 "pooler_hidden_size",    "talking_head"};
+  family.keys = {"relative_attention", "max_relative_positions", "pos_att_type", "position_biased_input", "legacy",
+                 "pooler_hidden_act",  "pooler_hidden_size",     "talking_head"};
   family.read = read_version_1;
   return family;
 }

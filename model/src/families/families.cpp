@@ -21,9 +21,9 @@ ModelFamily roberta();
 ModelFamily xlm_roberta();
 
 std::span<const ModelFamily> model_families() {
-  static const std::vector<ModelFamily> all = {llama(),      mistral(), qwen2(),       qwen3(),     gpt_neox(),
-                                               nomic_bert(), roberta(), xlm_roberta(), camembert(), distilbert(),
-                                               electra(),    mpnet(),   deberta_v2(), deberta(), ernie(),  albert()};
+  static const std::vector<ModelFamily> all = {
+      llama(),     mistral(),    qwen2(),   qwen3(), gpt_neox(),   nomic_bert(), roberta(), xlm_roberta(),
+      camembert(), distilbert(), electra(), mpnet(), deberta_v2(), deberta(),    ernie(),   albert()};
   return all;
 }
 
