@@ -40,8 +40,10 @@ std::vector<std::string> words(const Keys& keys, const char* key) {
   }
   std::string word;
   for (const char c : keys.text(key) + "|") {
-    if (c == '|') all.push_back(std::exchange(word, {}));
-    else if (c != ' ') word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (c == '|')
+      all.push_back(std::exchange(word, {}));
+    else if (c != ' ')
+      word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   return all;
 }
