@@ -76,7 +76,7 @@ struct BlockSpec {
   bool first_attention_norm = true;  // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
   double attention_scale = 0;        // of scores; 0: 1 / sqrt(head_dim())
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
-  bool up_bias = true;  // with mlp_bias: gate and up have biases too, not down alone (GTE)
+  bool up_bias = true;            // with mlp_bias: gate and up have biases too, not down alone (GTE)
   bool query_value_bias = false;  // biases of queries and of values, two tensors, where qkv_bias is false (DeBERTa)
   // Queries, keys and values are one matrix in the file: all queries, all keys, all values; or the query, key and value
   // of a head, head by head.
