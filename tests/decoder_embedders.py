@@ -84,3 +84,20 @@ def make_sentences(case, folder, pooling="lasttoken", **changes):
 def theirs_of(oracle, row):
     with torch.no_grad():
         return oracle(torch.tensor(row)[None].long()).last_hidden_state[0].numpy()
+
+
+T5 = dict(
+    vocab_size=71, d_model=64, d_kv=24, d_ff=96, num_layers=3, num_heads=4, feed_forward_proj="relu", pad_token_id=0
+)
+
+
+def make_t5(folder, spread=0.2, **changes):
+    """An encoder of T5."""
+    torch.manual_seed(5)
+    oracle = transformers.T5EncoderModel(transformers.T5Config(**(T5 | changes)))
+    with torch.no_grad():
+        for parameter in oracle.parameters():
+            parameter.add_(spread * torch.randn(parameter.shape))
+    oracle.set_attn_implementation("eager")
+    oracle.save_pretrained(folder)
+    return oracle.eval()

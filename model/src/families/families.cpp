@@ -11,8 +11,10 @@ ModelFamily gte_of_authors();
 ModelFamily jina_embeddings_v3();
 ModelFamily modernbert();
 ModelFamily neobert();
+ModelFamily t5();
 ModelFamily ultrabert();
 ModelFamily llama();
+ModelFamily llama_bidirec();
 ModelFamily mistral();
 ModelFamily nomic_bert();
 ModelFamily qwen2();
@@ -30,10 +32,10 @@ ModelFamily xlm_roberta();
 
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> all = {
-      llama(),      mistral(),    qwen2(),      qwen3(),          gpt_neox(),  gemma3(),
-      nomic_bert(), modernbert(), gte(),        gte_of_authors(), eurobert(),  jina_embeddings_v3(),
-      ultrabert(),  neobert(),    roberta(),    xlm_roberta(),    camembert(), distilbert(),
-      electra(),    mpnet(),      deberta_v2(), deberta(),        ernie(),     albert()};
+      llama(),      llama_bidirec(), mistral(), qwen2(),          qwen3(),     gpt_neox(),           gemma3(),
+      nomic_bert(), modernbert(),    gte(),     gte_of_authors(), eurobert(),  jina_embeddings_v3(), ultrabert(),
+      t5(),         neobert(),       roberta(), xlm_roberta(),    camembert(), distilbert(),         electra(),
+      mpnet(),      deberta_v2(),    deberta(), ernie(),          albert()};
   return all;
 }
 

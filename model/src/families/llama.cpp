@@ -2,6 +2,8 @@
 // grouped keys.
 #include "../rotary_report/parts.h"
 #include "family.h"
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
 
 namespace rf {
 
@@ -50,6 +52,23 @@ ModelFamily llama() {
             config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
             config.block.mlp_bias = keys.boolean("mlp_bias", false);
           }};
+}
+
+// Embedders of Nvidia with code of their own: Llama without a mask. Pooling is the mean.
+ModelFamily llama_bidirec() {
+  ModelFamily family = llama();
+  family.model_type = "llama_bidirec";
+  family.gguf = "";
+  family.classes = "LlamaBidirectional";
+  family.keys = {"attention_bias", "mlp_bias", "auto_map", "pooling"};
+  family.read = [](const Keys& keys, ModelConfig& config) {
+    config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+    config.block.mlp_bias = keys.boolean("mlp_bias", false);
+    config.is_decoder = false;
+    const std::string pooling = keys.text("pooling");
+    if (!pooling.empty() && pooling != "avg") fail(keys.file(), "pooling must be avg, got {}", io::printable(pooling));
+  };
+  return family;
 }
 
 }  // namespace rf

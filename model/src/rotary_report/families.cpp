@@ -154,6 +154,7 @@ constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
 std::span<const RotaryFamily> rotary_families() { return kFamilies; }
 
 const RotaryFamily* find_rotary_family(std::string_view model_type) {
+  if (model_type == "llama_bidirec") model_type = "llama";  // which is not in transformers
   const auto* found = std::ranges::find(kFamilies, model_type, &RotaryFamily::model_type);
   return found == std::end(kFamilies) ? nullptr : found;
 }
