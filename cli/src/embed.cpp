@@ -276,6 +276,8 @@ int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
         [&](int64_t) {
           return "the vector of " + name_of_text(block.tokens, block.tokens.sequence_of_text[i], texts);
         });
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
     const std::string quoted = json(texts[i]).dump(-1, ' ', false, json::error_handler_t::replace);
     emit_line(lines.line(fmt::format("\"text\":{},\"index\":{}", quoted, i), "", block, i));
   }

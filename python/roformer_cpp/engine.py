@@ -34,8 +34,8 @@ class Engine:
         task: the method to open now. Other methods open their parts at their first call, with a second copy of the
             weights in memory. Default: the task of the directory.
         pooling: how token vectors become one, ``"cls"``, ``"last"``, ``"max"``, ``"mean"``, ``"mean-sqrt-len"``,
-            ``"pooler"``, ``"weighted-mean"``, or several, whose results are put together. This and the following arguments
-            are for vectors, and replace what the directory says (docs/embeddings.md).
+            ``"pooler"``, ``"weighted-mean"``, or several, whose results are put together. This and the following
+            arguments are for vectors, and replace what the directory says (docs/embeddings.md).
         normalize: whether vectors have length 1.
         dimensions: the first elements of a vector, which is then normalised again if vectors are normalised.
         max_length: tokens of a text with its special tokens; a longer text is truncated, or refused with

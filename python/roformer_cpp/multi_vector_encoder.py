@@ -111,8 +111,8 @@ class MultiVectorEncoder(VectorEngine):
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
         """MaxSim of each of some queries with each of some documents, float32 ``[n, m]``.
 
-        For each vector of a query it is its largest product with a vector of the document, summed. Queries and documents
-        are lists of arrays, or one array ``[tokens, dimension]``.
+        For each vector of a query it is its largest product with a vector of the document, summed. Queries and
+        documents are lists of arrays, or one array ``[tokens, dimension]``.
         """
         queries, documents = _matrices(embeddings1), _matrices(embeddings2)
         scores = np.zeros((len(queries), len(documents)), np.float32)

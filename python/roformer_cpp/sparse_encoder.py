@@ -174,7 +174,7 @@ class SparseEncoder(VectorEngine):
         return SIMILARITIES[self.similarity_fn_name](embeddings1.toarray(), embeddings2.toarray())
 
     def sparsity(self, embeddings: SparseVectors) -> dict[str, float]:
-        """``active_dims``, the mean number of weights that are not 0, and ``sparsity_ratio``, the share of the others."""
+        """``active_dims``, the mean number of weights other than 0, and ``sparsity_ratio``, the share of the rest."""
         active = len(embeddings.values) / max(1, len(embeddings))
         return {"active_dims": active, "sparsity_ratio": 1 - active / embeddings.shape[1]}
 

@@ -89,7 +89,8 @@ def test_quantized(sentence_encoder, texts, tmp_path, precision):
     results("embed", *options, "--input", texts, "--output", output)
     written, expected = np.load(output), quantize_embeddings(vectors, precision)
     assert written.dtype == expected.dtype and np.array_equal(written, expected)
-    ranges = np.stack([vectors.min(0) / 2, vectors.max(0)])
+    low, high = vectors.min(0), vectors.max(0)
+    ranges = np.stack([low + (high - low) / 4, high])
     np.save(tmp_path / "ranges.npy", ranges)
     with_ranges = ["--ranges", tmp_path / "ranges.npy"] if precision.endswith("int8") else []
     expected = quantize_embeddings(vectors, precision, ranges=ranges)
@@ -104,8 +105,8 @@ def test_refused(masked, late, sentence_encoder, texts, tmp_path):
     files = ["--input", texts]
     npy = ["--output", tmp_path / "x.npy"]
     for model, options, code, words in (
-        (sentence_encoder, ["--sparse", *files], 1, "sparse vectors need a masked language model, got BertModel"),
-        (sentence_encoder, ["--multi", *files], 1, "vectors of tokens need the modules of a MultiVectorEncoder"),
+        (sentence_encoder, ["--sparse", *files], 1, "the modules must be Transformer and SpladePooling, or"),
+        (sentence_encoder, ["--multi", *files], 1, "must be Dense, MultiVectorMask or Normalize, got"),
         (late, ["--sparse", *files], 1, 'sparse vectors need a SparseEncoder, got a "MultiVectorEncoder" (--multi)'),
         (late, files, 1, 'vectors need a SentenceTransformer, got a "MultiVectorEncoder" (--multi)'),
         (masked, ["--sparse", *files, *npy], 2, "--sparse goes with an --output named .jsonl"),
