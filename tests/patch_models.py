@@ -30,8 +30,20 @@ class Family:
     layers: int = 2  # calls of attention in a forward pass
 
 
+_ENCODERS = {
+    "roberta": "RobertaForMaskedLM",
+    "xlm-roberta": "XLMRobertaForMaskedLM",
+    "camembert": "CamembertForMaskedLM",
+    "electra": "ElectraForMaskedLM",
+    "ernie": "ErnieForMaskedLM",
+    "gte": "GteForMaskedLM",
+    "nomic-bert": "NomicBertForMaskedLM",
+    "jina-v3": "JinaEmbeddingsV3ForMaskedLM",
+    "layoutlm": "LayoutLMForMaskedLM",
+}
 _ROFORMER = _BERT | {"embedding_size": 24, "max_position_embeddings": 64}
 _DEBERTA = _BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_position_embeddings": 64}
+_EXPERT = {"num_experts_per_tok": 1, "experts_implementation": "eager"}
 _GEMMA2 = _DECODER | {"sliding_window": 6, "query_pre_attn_scalar": 8}
 FAMILIES = {
     "roformer": Family("RoFormerForMaskedLM", _ROFORMER),
@@ -49,6 +61,18 @@ FAMILIES = {
         "DebertaV2ForMaskedLM", _DEBERTA | {"pos_att_type": ["c2p"], "max_relative_positions": 5}
     ),
     "deberta-v2, none": Family("DebertaV2ForMaskedLM", _BERT),
+    **{name: Family(head, _BERT) for name, head in _ENCODERS.items()},
+    "distilbert": Family("DistilBertForMaskedLM", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 40}),
+    "albert": Family("AlbertForMaskedLM", _BERT | {"embedding_size": 24}),
+    "eurobert": Family("EuroBertForMaskedLM", _DECODER),
+    "ultrabert": Family("UltrabertForMaskedLM", _BERT | {"sliding_window": 6, "head_dim": 8}),
+    "switch": Family(
+        "SwitchTransformersForConditionalGeneration", _T5 | {"num_decoder_layers": 2, "num_experts": 2}, 6
+    ),
+    "jetmoe": Family("JetMoeForCausalLM", _BERT | {"kv_channels": 8, "num_local_experts": 2, "num_key_value_heads": 2}),
+    "umt5": Family("UMT5ForConditionalGeneration", _T5, 6),
+    "gpt-oss": Family("GptOssForCausalLM", _DECODER | {"sliding_window": 6, "num_local_experts": 2} | _EXPERT),
+    "gemma3, both ways": Family("Gemma3ForCausalLM", _GEMMA2 | {"use_bidirectional_attention": True}),
     "modernbert": Family("ModernBertForMaskedLM", _BERT | {"local_attention": 8, "global_attn_every_n_layers": 2}),
     "llama": Family("LlamaForCausalLM", _DECODER),
     "mistral": Family("MistralForCausalLM", _DECODER | {"sliding_window": 5}),

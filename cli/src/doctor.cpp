@@ -30,7 +30,8 @@ std::string model_lines(const RotaryReport& report) {
   std::string text = fact_line("file", report.path);
   const std::string version = report.version == 0 ? "" : fmt::format(", version {}", report.version);
   text += fact_line("format", report.format + version);
-  text += fact_line("model type", report.model_type.empty() ? "not given" : report.model_type);
+  const std::string part = report.part.empty() ? "" : fmt::format(", in {}", report.part);
+  text += fact_line("model type", (report.model_type.empty() ? "not given" : report.model_type) + part);
   text += fact_line("heads", fmt::format("{} of {} elements; keys and values: {}", or_unknown(report.heads),
                                          report.head_size, or_unknown(report.kv_heads)));
   text += fact_line("layers", or_unknown(report.layers));

@@ -26,6 +26,7 @@ _FAMILIES = {
     "transformers.models.roformer.modeling_roformer": "roformer",
     "transformers.models.t5.modeling_t5": "t5",
     "transformers.models.mt5.modeling_mt5": "t5",
+    "transformers.models.switch_transformers.modeling_switch_transformers": "t5",
     "transformers.models.deberta_v2.modeling_deberta_v2": "deberta_v2",
 }
 # The attribute of a patched model that keeps its implementation of before.
@@ -52,16 +53,17 @@ def patch(model: Model) -> Model:
     """Makes the models of transformers in `model` compute attention by `roformer_cpp.attention`.
 
     Outputs and gradients stay equal, to rounding. Parameters, their names, the configuration that ``save_pretrained``
-    writes, caches and ``generate`` are unchanged. transformers computes what the kernel lacks, with one
-    warning per reason: attention weights (``output_attentions=True``), logit softcapping, attention
-    sinks, masks of numbers, a bias for each pair of tokens, other devices than the CPU. Calls of fewer than 16 queries,
-    as in a step of ``generate``, go to torch's attention, which is faster there. Dropout follows torch's
-    generator, and drops other weights than transformers does for the same seed. The output of a query that may attend
-    to no key, as padding before a causal text, is 0.
+    writes, caches and ``generate`` are unchanged. transformers computes what the kernel lacks, with one warning per
+    reason: attention weights (``output_attentions=True``), logit softcapping, other devices than the CPU.
+    Calls of fewer than 16 queries, as in a step of ``generate``, go to torch's attention, which is faster there; with
+    attention sinks, to that of transformers. Dropout follows torch's generator, and drops other weights than
+    transformers does for the same seed. The output of a query that may attend to no key, as padding before a causal
+    text, is 0.
 
     Args:
-        model: a model of transformers, or a module that contains some. RoFormer, T5, MT5, DeBERTa-v2, and models that
-            use transformers' attention interface. It is changed in place; patching again does nothing.
+        model: a model of transformers, or a module that contains some. RoFormer, T5, MT5, Switch Transformers,
+            DeBERTa-v2, and models that use transformers' attention interface. It is changed in place; patching again
+            does nothing.
 
     Returns:
         `model`.

@@ -1,9 +1,10 @@
 """Every line of `roformer doctor --families` against transformers: head size, base and frequencies against its rotary
 module, and the pairing against the function with which its attention rotates."""
 
-import importlib
-import inspect
 import json
+import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,60 +12,61 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 import tolerances
-from cli_support import results
+from cli_support import refused, results, run
 from doctor_models import report, write
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+import doctor_table as table
+import rotary_classes as classes
 
 FAMILIES = {line["model_type"]: line for line in results("doctor", "--families")}
 LENGTH = 128
+# Columns of the table that the tests read.
+ROWS = {
+    match[1]: {
+        "layers": "own" if "LayerTypes::kOwn" in match[2] else "two" if "LayerTypes::kTwo" in match[2] else "one",
+        "plain_qkv": ".plain_qkv = false" not in match[2],
+        "head_key": "qk_rope_head_dim" if "qk_rope_head_dim" in match[2] else "",
+    }
+    for match in re.finditer(r'    \{\.model_type = "([^"]+)"(.*)\},', table.PATH.read_text())
+}
+# Values without which a class does not rotate, or whose default gives an odd size.
+NEEDED = {
+    "esm": {"position_embedding_type": "rotary", "vocab_size": 33},
+    "granitemoehybrid": {"position_embedding_type": "rope"},
+    "glm4_moe": {"head_dim": 64},
+    "glm4v_moe_text": {"head_dim": 64},
+    "qwen3_omni_moe_text": {"head_dim": 64},
+}
 # Those that compute their rows inside a model, by the names of their functions.
 TABLE = ("gptj", "codegen")
 
 
 def small(model_type):
-    """The default configuration of a class, with its own sizes of heads."""
-    keys = {"gptj": dict(n_positions=LENGTH), "codegen": dict(n_positions=LENGTH)}.get(
-        model_type, dict(max_position_embeddings=LENGTH)
-    )
-    if model_type == "glm4_moe":  # its default, 4096 / 96 * 0.5, is odd
-        keys |= dict(head_dim=64)
-    if model_type == "esm":
-        keys |= dict(position_embedding_type="rotary", vocab_size=33)
-    return AutoConfig.for_model(model_type, **keys)
-
-
-def modeling(config):
-    return importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
-
-
-def rotary_module(config):
-    found = [
-        cls
-        for name, cls in inspect.getmembers(modeling(config), inspect.isclass)
-        if name.endswith("RotaryEmbedding") and "Vision" not in name and cls.__module__ == modeling(config).__name__
-    ]
-    assert len(found) == 1, found
-    return found[0](config)
+    """The default configuration of a class, with its own sizes of heads and a layer of each type."""
+    keys = dict(NEEDED.get(model_type, {}))
+    if model_type in TABLE:
+        return AutoConfig.for_model(model_type, n_positions=LENGTH)
+    cls = table.CONFIG_MAPPING[model_type]
+    keys |= classes.types_of(cls()) if getattr(cls(), "rope_parameters", None) else {}
+    return classes.build(cls, **keys, max_position_embeddings=LENGTH) or cls(**keys)
 
 
 def inverse_frequencies(config, layers):
     """[R/2] of the module of transformers, float64."""
     if config.model_type in TABLE:
-        table = modeling(config).create_sinusoidal_positions(2, config.rotary_dim)
-        return torch.asin(table[1, : config.rotary_dim // 2].double()).numpy()  # of position 1, below a quarter turn
+        rows = classes.modeling_of(type(config)).create_sinusoidal_positions(2, config.rotary_dim)
+        return torch.asin(rows[1, : config.rotary_dim // 2].double()).numpy()  # of position 1, below a quarter turn
     if config.model_type == "roformer":
-        table = modeling(config).RoFormerSinusoidalPositionalEmbedding(
+        rows = classes.modeling_of(type(config)).RoFormerSinusoidalPositionalEmbedding(
             2, config.hidden_size // config.num_attention_heads
         )
-        return torch.asin(table.create_weight()[1].double())[: table.weight.shape[1] // 2].numpy()
-    module = rotary_module(config)
-    name = "inv_freq" if layers == "all" else f"{layers}_inv_freq"
-    return getattr(module, name).double().numpy()
+        return torch.asin(rows.create_weight()[1].double())[: rows.weight.shape[1] // 2].numpy()
+    return classes.frequencies(config, None if layers == "all" else layers).numpy()
 
 
-def reported(config, tmp_path):
-    keys = config.to_dict()
-    keys.pop("_name_or_path", None)
-    return report(write(tmp_path / config.model_type, keys))
+def reported(config, folder):
+    return report(write(folder, json.loads(config.to_json_string(use_diff=False))))
 
 
 def test_the_original_length_of_a_class(tmp_path):
@@ -78,30 +80,36 @@ def test_the_original_length_of_a_class(tmp_path):
     assert rotation["scaling_parameters"]["original_max_position_embeddings"] == theirs == 4096
 
 
-def rotate(config, x, positions, layers):
+def rotate(config, x, positions):
     """x [T, R], float64, as the attention of transformers rotates queries."""
-    module = modeling(config)
+    module = classes.modeling_of(type(config))
     heads = x[None, None]  # [B, H, T, R]
     if config.model_type in TABLE:
-        table = module.create_sinusoidal_positions(LENGTH, x.shape[-1])[positions].double()
-        sin, cos = table.chunk(2, dim=-1)
+        rows = module.create_sinusoidal_positions(LENGTH, x.shape[-1])[positions].double()
+        sin, cos = rows.chunk(2, dim=-1)
         return module.apply_rotary_pos_emb(heads.transpose(1, 2), sin[None], cos[None])[0, :, 0]
     if config.model_type == "roformer":
-        table = module.RoFormerSinusoidalPositionalEmbedding(LENGTH, x.shape[-1]).create_weight()[positions].double()
+        rows = module.RoFormerSinusoidalPositionalEmbedding(LENGTH, x.shape[-1]).create_weight()[positions].double()
         attention = module.RoFormerSelfAttention
-        return attention.apply_rotary_position_embeddings(table[None, None], heads, heads)[0][0, 0]
-    rotary = rotary_module(config)
-    extra = () if layers == "all" else (layers,)
-    rows = rotary(heads, positions[None], *extra)
-    if isinstance(rows, torch.Tensor):  # complex
-        if config.model_type == "llama4_text":
-            return module.apply_rotary_emb(heads.transpose(1, 2), heads.transpose(1, 2), rows)[0][0, :, 0]
-        return module.apply_rotary_emb(heads, heads, rows)[0][0, 0]
-    interleave = getattr(config, "rope_interleave", False)
-    function = module.apply_rotary_pos_emb_interleave if interleave else module.apply_rotary_pos_emb
-    if next(iter(inspect.signature(function).parameters)) == "x":  # gemma3n: one tensor
-        return function(heads, *rows)[0, 0]
-    return function(heads, heads, *rows)[0][0, 0]
+        return attention.apply_rotary_position_embeddings(rows[None, None], heads, heads)[0][0, 0]
+    calls = classes.rotating_calls(config)
+    other = "not " * (not getattr(config, "rope_interleave", True)) + "self.config.rope_interleave"
+    function = next((call.function for call in calls if other in call.conditions), calls[0].function)
+    return classes.rotate(config, function, x, positions)
+
+
+def that_rotates(config):
+    """The configuration, or one with the sections of axes without which its rotary module fails."""
+    if config.model_type in table.FIXED:
+        return config
+    for each in [config, *classes.unscaled_variants(config)]:
+        size = 2 * len(inverse_frequencies(each, classes.layer_types(each)[0] or "all"))
+        try:
+            rotate(each, torch.zeros(1, size, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
+            return each
+        except classes.Refused:
+            continue
+    raise AssertionError(config.model_type)
 
 
 def ours(rotation, x, positions):
@@ -128,44 +136,80 @@ def check_frequencies(config, found):
 def check_pairing(config, found):
     """By scores of rotated queries and keys, because some write the rotated elements in another order."""
     rotation = found["rotations"][0]
-    assert rotation["pairing"] == FAMILIES[config.model_type]["pairing"]
     generator = torch.Generator().manual_seed(1)
     size = 2 * len(rotation["frequencies"])
     x, y = torch.randn(2, 16, size, generator=generator, dtype=torch.float64)
     positions = torch.arange(0, 32, 2)
     scale = rotation["attention_factor"] ** 2
-    theirs = rotate(config, x, positions, rotation["layers"]) @ rotate(config, y, positions, rotation["layers"]).T
+    theirs = rotate(config, x, positions) @ rotate(config, y, positions).T
     places = positions.double().numpy()
     expected = scale * ours(rotation, x.numpy(), places) @ ours(rotation, y.numpy(), places).T
     np.testing.assert_allclose(theirs.detach().double().numpy(), expected, atol=tolerances.DOCTOR_SCORES * size)
     other = rotation | {"pairing": "halves" if rotation["pairing"] == "pairs" else "pairs"}
     wrong = scale * ours(other, x.numpy(), places) @ ours(other, y.numpy(), places).T
-    assert np.abs(wrong - expected).max() > tolerances.VISIBLE
+    assert size == 2 or np.abs(wrong - expected).max() > tolerances.VISIBLE
 
 
-def check_class_defaults(config, found, tmp_path):
+def check_class_defaults(config, found, folder):
     """A file as version 4 wrote it, with the sizes that every model has, but the length, and nothing of rotation."""
-    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "n_embd", "n_layer", "n_head",
-             "position_embedding_type")  # fmt: skip
-    sizes += ("head_dim",) if config.model_type == "glm4_moe" else ()
+    sizes = [*table.SIZE_KEYS["width"], *table.SIZE_KEYS["heads"], "num_hidden_layers", "n_layer", "n_layers"]
+    sizes += NEEDED.get(config.model_type, {})
     keys = {key: value for key, value in config.to_dict().items() if key in sizes} | {"model_type": config.model_type}
-    bare = report(write(tmp_path / "bare", keys))
+    if ROWS[config.model_type]["layers"] == "own":
+        assert "rope_parameters must have a dictionary" in refused("doctor", write(folder, keys))
+        return
+    bare = report(write(folder, keys))
     assert bare["head_size"] == found["head_size"]
-    assert bare["length"] == AutoConfig.for_model(config.model_type).max_position_embeddings
-    scaled = {"apertus", "cwm", "gpt_oss", "ministral3"}  # their classes have scalings by default, which files carry
-    same = ["layers", "pairing", "rotary_size"] + ([] if config.model_type in scaled else ["base", "frequencies"])
+    default = classes.build(type(config)) or config
+    assert bare["length"] == (table.size_of(default.to_dict(), "length") or None)
+    # Classes with scalings by default, which files carry.
+    own_scaling = getattr(default, "rope_parameters", {}).get("rope_type") not in (None, "default")
+    scaled = own_scaling or ROWS[config.model_type]["layers"] != "one"
+    same = ["layers", "pairing", "rotary_size"] + ([] if scaled else ["base", "frequencies"])
     for mine, theirs in zip(bare["rotations"], found["rotations"], strict=True):
         assert {key: mine[key] for key in same} == {key: theirs[key] for key in same}
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_a_line_is_what_the_class_computes(model_type, tmp_path):
-    config = small(model_type)
-    found = reported(config, tmp_path)
+    config = that_rotates(small(model_type))
+    found = reported(config, tmp_path / "model")
     assert found["model_type"] == model_type
     check_frequencies(config, found)
     check_pairing(config, found)
-    check_class_defaults(config, found, tmp_path)
+    check_class_defaults(config, found, tmp_path / "bare")
+
+
+@pytest.fixture(scope="module")
+def made():
+    """The table as the script makes it from the installed transformers."""
+    return table.make_table()
+
+
+def test_the_table_is_what_the_script_writes(made):
+    assert f"transformers {table.transformers.__version__}." in table.PATH.read_text().splitlines()[0]
+    assert table.text_of(made) == table.PATH.read_text()
+
+
+def test_every_model_type_has_a_report_or_a_reason(made, tmp_path):
+    """Default configurations, as save_pretrained writes them."""
+    wrong = {}
+    for model_type in sorted(table.CONFIG_MAPPING_NAMES):
+        config = classes.build(table.CONFIG_MAPPING[model_type], **NEEDED.get(model_type, {}))
+        if config is None:
+            continue
+        config.save_pretrained(tmp_path / model_type)
+        result = run("doctor", tmp_path / model_type)
+        if model_type in made.rows or model_type in made.parts:
+            found = json.loads(result.stdout) if result.returncode == 0 else {}
+            if found.get("part", "") != made.parts.get(model_type):
+                wrong[model_type] = result.stdout + result.stderr
+        else:
+            reason = made.refused.get(model_type, "must")
+            one = result.stderr.startswith(f"[{tmp_path}") and result.stderr.count("\n") == 1
+            if result.returncode != 1 or not one or reason not in result.stderr:
+                wrong[model_type] = result.stdout + result.stderr
+    assert not wrong
 
 
 def write_sparse(path, tensors):
@@ -181,11 +225,11 @@ def write_sparse(path, tensors):
         file.truncate(8 + len(text) + end)
 
 
-# Their default configurations make no model.
-INCOMPLETE = {"chameleon", "gemma3n_text", "ministral", "mllama_text_model", "nemotron"}
+# Others have other projections, or default configurations that make no model.
+PLAIN = [name for name, row in ROWS.items() if row["plain_qkv"] or row["head_key"] == "qk_rope_head_dim"]
 
 
-@pytest.mark.parametrize("model_type", sorted(FAMILIES.keys() - INCOMPLETE))
+@pytest.mark.parametrize("model_type", PLAIN)
 def test_the_weights_of_a_class_have_the_shapes_of_its_configuration(model_type, tmp_path):
     """Names as transformers gives them: a fused `qkv_proj.weight` also ends in `v_proj.weight`."""
     config = small(model_type)

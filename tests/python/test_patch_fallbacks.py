@@ -18,7 +18,9 @@ from patch_models import close, patched_copy, said  # noqa: E402
 HEADS = 4
 KNOWN = {
     "roformer": {"RoFormerSelfAttention.forward"},
-    "t5": {f"{cls}Attention.{name}" for cls in ("T5", "MT5") for name in ("compute_bias", "forward")},
+    "t5": {
+        f"{cls}Attention.{name}" for cls in ("T5", "MT5", "SwitchTransformers") for name in ("compute_bias", "forward")
+    },
     "deberta-v2": {"DisentangledSelfAttention.forward"},
     "llama": {"sdpa_attention_forward", "sdpa_mask", "eager_mask"},
 }
@@ -57,30 +59,13 @@ def test_weights(name, attention):
         assert close(out.logits, want.logits)
 
 
-GPT_OSS = models.Family(
-    "GptOssForCausalLM",
-    models.FAMILIES["llama"].settings | {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 6},
-)
-GEMMA2 = models.FAMILIES["gemma2"]
-UMT5 = models.Family("UMT5ForConditionalGeneration", models.FAMILIES["t5"].settings)
-
-
-@pytest.mark.parametrize(
-    ("family", "changes", "reasons"),
-    [
-        (GEMMA2, {"attn_logit_softcapping": 5.0}, reason("Gemma2Attention", "attention with logit softcapping")),
-        (GPT_OSS, {}, reason("GptOssAttention", "attention with sinks")),
-        (UMT5, {}, reason("UMT5Attention", "attention with a bias for each pair of tokens")),
-    ],
-    ids=["softcap", "sinks", "bias of pairs"],
-)
-def test_terms_that_the_kernel_does_not_have(family, changes, reasons):
-    model = models.build(family, torch.float32, **changes)
+def test_softcapping():
+    model = models.build(models.FAMILIES["gemma2"], torch.float32, attn_logit_softcapping=5.0)
     patched = patched_copy(model)
     given = models.batch("left")
     want = models.outputs_and_gradients(model, given)
     got, warned = said(models.outputs_and_gradients, patched, given)
-    assert warned == reasons
+    assert warned == reason("Gemma2Attention", "attention with logit softcapping")
     assert all(torch.equal(got[name], value) for name, value in want.items())
 
 
@@ -93,12 +78,20 @@ def test_masks_of_the_caller():
     assert reasons == [] and close(out.logits, model(ids, attention_mask=attend).logits)
     numbers = torch.randn(attend.shape, dtype=torch.float64)
     roformer = models.build(models.FAMILIES["roformer"])
-    for other, what in (
-        (model, reason("LlamaAttention", "attention with a mask of numbers or of another size")),
-        (roformer, reason("RoFormerSelfAttention", "attention with a mask of its caller")),
-    ):
-        out, reasons = said(patched_copy(other), ids, attention_mask=numbers)
-        assert reasons == what and torch.equal(out.logits, other(ids, attention_mask=numbers).logits)
+    out, reasons = said(patched_copy(roformer), ids, attention_mask=numbers)
+    assert reasons == reason("RoFormerSelfAttention", "attention with a mask of its caller")
+    assert torch.equal(out.logits, roformer(ids, attention_mask=numbers).logits)
+    shut = numbers.masked_fill(~attend, -torch.inf)
+    for mask in (numbers, shut, shut[:, :, -1:], torch.zeros_like(numbers).masked_fill(~attend, -torch.inf)):
+        want = model(ids, attention_mask=mask).logits
+        for _ in range(2):
+            out, reasons = said(patched, ids, attention_mask=mask)
+            assert reasons == [] and close(out.logits, want)
+    learned = numbers.clone().requires_grad_()
+    for each in (model, patched):
+        each(ids, attention_mask=learned).logits.cos().sum().backward()
+    assert close(learned.grad / 2, torch.autograd.grad(
+        model(ids, attention_mask=learned).logits.cos().sum(), learned)[0], tol.GRADIENT_F64)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["roformer, causal", "bert, causal"])
@@ -197,3 +190,21 @@ def test_the_tested_versions_are_those_that_are_stated():
     assert (low_1, high_1) == (5, 5) and set(stated) == {f"transformers>=5.{low_2},<5.{high_2 + 1}"}
     assert f"transformers 5.{low_2} to 5.{high_2} are supported" in (root / "docs/python.md").read_text()
     assert low_2 <= int(transformers.__version__.split(".")[1]) <= high_2
+
+
+@pytest.mark.parametrize(("name", "padding"), [("Splinter", "none"), ("Splinter", "left"), ("MarkupLM", "left")])
+def test_models_that_take_softmaxes_in_float32(name, padding):
+    """Their functions for eager attention are ones that the kernel computes; no mask means all keys, and MarkupLM's
+    mask adds -10000."""
+    torch.manual_seed(0)
+    head = getattr(transformers, f"{name}Model")
+    model = head(head.config_class(vocab_size=models.VOCAB, pad_token_id=0, **models._BERT)).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.3 * torch.randn(parameter.shape))
+    for tokens in (models.TOKENS, 8):
+        given = models.batch(padding, tokens)
+        out, reasons = said(patched_copy(model), given.ids, attention_mask=given.mask)
+        want = model(given.ids, attention_mask=given.mask)
+        rows = given.ids.bool() if given.mask is None else given.mask.bool()
+        assert reasons == []
+        assert close(out.last_hidden_state[rows], want.last_hidden_state[rows], tol.T4_MAX)

@@ -20,15 +20,20 @@ using nlohmann::json;
 
 constexpr int kConfigVersion4 = 4, kConfigVersion5 = 5;
 
-// The object that describes the text model: that of a model of several media is inside.
+bool is_in_table(const json& object) {
+  const json* const type = given(object, "model_type");
+  return type != nullptr && type->is_string() && find_rotary_family(type->get<std::string>()) != nullptr;
+}
+
+// The object that describes the text model: that of a model of several media is inside. path: "text_config.", or "".
 const json& text_model(const json& top, std::string& path) {
-  if (given(top, "hidden_size") != nullptr || given(top, "n_embd") != nullptr) return top;
-  for (const char* key : {"text_config", "llm_config", "language_config"}) {
+  const bool has_width = given(top, "hidden_size") != nullptr || given(top, "n_embd") != nullptr;
+  if (is_in_table(top)) return top;
+  for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config", "vlm_config"}) {
     const json* const inner = given(top, key);
-    if (inner != nullptr && inner->is_object()) {
-      path = fmt::format("{}.", key);
-      return *inner;
-    }
+    if (inner == nullptr || !inner->is_object() || (has_width && !is_in_table(*inner))) continue;
+    path += fmt::format("{}.", key);
+    return text_model(*inner, path);
   }
   return top;
 }
@@ -44,6 +49,7 @@ class ConfigReader {
 
   void read() {
     report_.model_type = keys_.text("model_type");
+    report_.part = prefix_.substr(0, prefix_.empty() ? 0 : prefix_.size() - 1);
     if (prefix_.empty() && report_.model_type == "rf_encoder") return;  // read_own() has what is left
     family_ = find_rotary_family(report_.model_type);
     // Files of version 4 have the text model's keys at the top of qwen2_vl.
@@ -75,14 +81,24 @@ class ConfigReader {
     const std::string& type = report_.model_type;
     if (const std::string_view other = other_encoding(type); !other.empty()) refuse(other);
     if (type == "falcon" && keys_.boolean("alibi", false)) refuse("ALiBi (alibi is true)");
-    if (type == "esm" && keys_.text("position_embedding_type") != "rotary")
-      refuse("learned vectors at the input (position_embedding_type is not rotary)");
-    if (family_ != nullptr) return;
+    if (family_ != nullptr) return check_needed_key();
+    if (const std::string_view other = refused_rotation(type); !type.empty() && !other.empty()) {
+      fail(report_.path, "the model type must be in the table (roformer doctor --families), got {}, which has {}", type,
+           other);
+    }
     for (const std::string_view key : rotary_keys()) {
       if (given(config_, std::string(key)) != nullptr) return;
     }
     fail(report_.path, "the model type must be one that rotates, or a key of rotary embedding must be there, got {}",
          type.empty() ? "neither" : io::printable(type));
+  }
+
+  void check_needed_key() const {
+    if (family_->needed_key.empty()) return;
+    const json* const value = given(config_, std::string(family_->needed_key));
+    const bool is_text = value != nullptr && value->is_string();
+    if (value == nullptr || (is_text ? value->get<std::string>() : value->dump()) != family_->needed_value)
+      refuse(fmt::format("{} other than {}", family_->needed_key, family_->needed_value));
   }
 
   // The key of the text model, otherwise that of the whole model.
@@ -107,11 +123,12 @@ class ConfigReader {
   }
 
   void read_sizes() {
-    report_.layers = keys_.integer({"num_hidden_layers", "n_layer"}, 0, kMaxReportedLayers);
-    report_.heads = keys_.integer({"num_attention_heads", "n_head"}, 1, kMaxHeads);
-    report_.length = keys_.integer({"max_position_embeddings", "n_positions"}, 1, kMaxReportedLength);
-    const bool says_length = config_.contains("max_position_embeddings") || config_.contains("n_positions");
-    if (!says_length && family_ != nullptr) {
+    report_.layers = keys_.integer({"num_hidden_layers", "n_layer", "n_layers"}, 0, kMaxReportedLayers);
+    report_.heads = keys_.integer({"num_attention_heads", "n_head", "n_heads", "num_heads"}, 1, kMaxHeads);
+    report_.length = keys_.integer({"max_position_embeddings", "n_positions", "max_seq_len"}, 1, kMaxReportedLength);
+    const bool says_length = config_.contains("max_position_embeddings") || config_.contains("n_positions") ||
+                             config_.contains("max_seq_len");
+    if (!says_length && family_ != nullptr && family_->length != 0) {
       report_.length = family_->length;
       findings_.note("length", "max_position_embeddings is absent, so that transformers takes {}, that of its class",
                      report_.length);
@@ -119,7 +136,7 @@ class ConfigReader {
     report_.kv_heads = keys_.integer({"num_key_value_heads"}, 1, kMaxHeads);
     report_.dtype = text_anywhere("dtype");
     if (report_.dtype.empty()) report_.dtype = text_anywhere("torch_dtype");
-    const int64_t width = keys_.integer({"hidden_size", "n_embd"}, 1, kMaxWidth);
+    const int64_t width = keys_.integer({"hidden_size", "n_embd", "d_model"}, 1, kMaxWidth);
     if (report_.model_type == "falcon") {
       const int64_t grouped = keys_.integer({"num_kv_heads"}, 1, kMaxHeads);
       const bool new_layout = keys_.boolean("new_decoder_architecture", false);
@@ -151,13 +168,37 @@ class ConfigReader {
       findings_.note("length", "max_position_embeddings is absent or null, so that errors of angles are not known");
   }
 
-  // What applies to a dictionary besides what is in it. local: that of sliding_attention.
-  RotationShape shape_of(const json& dictionary, const std::string& path, bool local) {
+  // Where layers of a type have heads of another size, per_layer_config gives it.
+  int64_t head_size_in(const std::string& layers) const {
+    const json* const own = keys_.object("per_layer_config");
+    const json* const types = keys_.list("layer_types");
+    int64_t found = 0;
+    for (size_t i = 0; own != nullptr && types != nullptr && i < types->size(); ++i) {
+      if ((*types)[i] != layers) continue;
+      int64_t here = report_.head_size;
+      for (const std::string& name : {fmt::format("{}", i), fmt::format("{:02}", i)}) {
+        if (const json* const layer = given(*own, name); layer != nullptr && layer->is_object()) {
+          const Keys inside(*layer, report_.path, fmt::format("{}per_layer_config.{}.", prefix_, name));
+          if (const int64_t size = inside.integer({"head_dim"}, 1, kMaxHeadSize); size != 0) here = size;
+        }
+      }
+      if (found != 0 && here != found) {
+        fail(report_.path, "layers of one type must have heads of one size, got {} and {} in {}", found, here,
+             io::printable(layers));
+      }
+      found = here;
+    }
+    return found == 0 ? report_.head_size : found;
+  }
+
+  // What applies to a dictionary besides what is in it.
+  RotationShape shape_of(const json& dictionary, const std::string& path, const std::string& layers) {
+    const bool local = layers == "sliding_attention";
     RotationShape shape;
     shape.file = report_.path;
     shape.model_type = report_.model_type;
     shape.family = family_;
-    shape.head_size = report_.head_size;
+    shape.head_size = head_size_in(layers);
     shape.length = report_.length;
     const std::string_view top_key = family_ == nullptr                          ? "rope_theta"
                                      : local && !family_->local_base_key.empty() ? family_->local_base_key
@@ -206,8 +247,7 @@ class ConfigReader {
   }
 
   void add(const json& dictionary, const std::string& path, const std::string& layers) {
-    const bool local = layers == "sliding_attention";
-    Rotation rotation = read_rotation(dictionary, path, shape_of(dictionary, path, local), findings_);
+    Rotation rotation = read_rotation(dictionary, path, shape_of(dictionary, path, layers), findings_);
     rotation.layers = layers;
     if (family_ != nullptr && !family_->pairs_key.empty()) {
       const bool pairs = keys_.boolean(std::string(family_->pairs_key).c_str(), true);
@@ -225,7 +265,7 @@ class ConfigReader {
 
   void read_unrotated() {
     if (family_ == nullptr || report_.layers == 0) return;
-    report_.unrotated_layers = unrotated_layers(keys_, family_->unrotated, report_.layers, findings_);
+    report_.unrotated_layers = unrotated_layers(keys_, *family_, report_.layers, findings_);
   }
 
   std::string prefix_;

@@ -24,7 +24,7 @@ constexpr io::NumberRange kBaseRange = {0, 1e100, io::NumberRange::Ends::kOpenLo
 
 bool is_read_by(const RotaryFamily& family, std::string_view key) {
   const bool scaling = key == "rope_parameters" || key == "rope_scaling";
-  if (scaling) return family.reads_scaling;
+  if (scaling) return family.reads_scaling && (family.layers != LayerTypes::kOwn || key == "rope_parameters");
   // The finding "ignored-share" tells whether transformers follows this value.
   if (key == "partial_rotary_factor") return family.reads_scaling && family.part_key != "rotary_pct";
   return key == family.base_key || key == family.local_base_key || key == family.part_key || key == family.head_key ||
@@ -129,8 +129,26 @@ double base_of(const nlohmann::json& dictionary, const std::string& path, const 
   return has_inside ? inner : outer;
 }
 
+// Of a class with rotations of its own layer types: all of them are in rope_parameters.
+std::vector<GivenRotation> own_rotations(const Keys& keys, const std::string& model_type) {
+  const nlohmann::json* const parameters = keys.object("rope_parameters");
+  const std::string path = keys.prefix() + "rope_parameters";
+  std::vector<GivenRotation> found;
+  if (parameters != nullptr) {
+    for (const auto& [type, own] : parameters->items()) {
+      if (!own.is_object()) continue;
+      if (given(own, "rope_theta") == nullptr) fail(keys.file(), "{}.{} must have rope_theta, got none", path, type);
+      found.push_back({type, fmt::format("{}.{}", path, type), own});
+    }
+  }
+  if (found.empty())
+    fail(keys.file(), "{} must have a dictionary for each type of layers in {}, got none", path, model_type);
+  return found;
+}
+
 std::vector<GivenRotation> given_rotations(const Keys& keys, const std::string& model_type, const RotaryFamily* family,
                                            LayerTypes layers, Findings& findings) {
+  if (layers == LayerTypes::kOwn) return own_rotations(keys, model_type);
   const nlohmann::json* const parameters = keys.object("rope_parameters");
   const nlohmann::json* const scaling = keys.object("rope_scaling");
   const std::string new_path = keys.prefix() + "rope_parameters", old_path = keys.prefix() + "rope_scaling";
@@ -179,7 +197,9 @@ std::vector<GivenRotation> given_rotations(const Keys& keys, const std::string& 
   return found;
 }
 
-std::vector<int64_t> unrotated_layers(const Keys& keys, UnrotatedLayers rule, int64_t layers, Findings& findings) {
+std::vector<int64_t> unrotated_layers(const Keys& keys, const RotaryFamily& family, int64_t layers,
+                                      Findings& findings) {
+  const UnrotatedLayers rule = family.unrotated;
   std::vector<int64_t> found;
   constexpr int64_t kEveryFourth = 4;
   const auto every = [&](const char* key) {
@@ -204,7 +224,19 @@ std::vector<int64_t> unrotated_layers(const Keys& keys, UnrotatedLayers rule, in
       if (list[i] == value) found.push_back(static_cast<int64_t>(i));
     }
   };
+  const nlohmann::json* const types = keys.list("layer_types");
+  if (family.layers == LayerTypes::kOwn && types != nullptr) {
+    for (const auto& [type, rotation] : keys.object("rope_parameters")->items()) {
+      if (rotation.is_null()) from_list(*types, "layer_types", type);
+    }
+    std::ranges::sort(found);
+  }
   if (rule == UnrotatedLayers::kNone) return found;
+  if (rule == UnrotatedLayers::kZeroBase) {
+    const nlohmann::json* const bases = keys.list("layer_rope_theta");
+    if (bases != nullptr) from_list(*bases, "layer_rope_theta", 0);
+    return found;
+  }
   if (rule == UnrotatedLayers::kListed) {
     const nlohmann::json* const list = keys.list("no_rope_layers");
     if (list != nullptr && !list->empty()) {
@@ -215,8 +247,8 @@ std::vector<int64_t> unrotated_layers(const Keys& keys, UnrotatedLayers rule, in
     return found;
   }
   if (rule == UnrotatedLayers::kFullIfWindow && given(keys.json(), "sliding_window") == nullptr) return found;
-  if (const nlohmann::json* const list = keys.list("layer_types"); list != nullptr) {
-    from_list(*list, "layer_types", "full_attention");
+  if (types != nullptr) {
+    from_list(*types, "layer_types", "full_attention");
   } else {
     every("sliding_window_pattern");
   }

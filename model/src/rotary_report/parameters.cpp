@@ -226,7 +226,7 @@ class ParametersReader {
     constexpr const char* kRule = "not-in-gguf";
     if (type_->type == RopeType::kDynamic)
       findings_.note(kRule, "llama.cpp's converter does not carry scaling dynamic over into a GGUF file");
-    const bool latent = shape_.family != nullptr && !shape_.family->plain_qkv;
+    const bool latent = shape_.family != nullptr && shape_.family->head_key == "qk_rope_head_dim";
     if (type_->type != RopeType::kYarn || latent) return;
     std::vector<std::string> lost;
     for (const char* key : {"mscale", "mscale_all_dim", "truncate"}) {

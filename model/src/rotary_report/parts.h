@@ -21,7 +21,8 @@
 namespace rf {
 
 // ---- What transformers' model types do with the rotation that config.json describes: a table, one line for each type.
-// A Python test compares every line with transformers' own classes (tests/cli/test_doctor_families.py).
+// scripts/doctor_table.py writes it from transformers' own classes, and a Python test compares every line with them
+// (tests/cli/test_doctor_families.py).
 
 // How large the rotated part of a head is.
 enum class RotarySize {
@@ -36,13 +37,15 @@ enum class UnrotatedLayers {
   kListed,        // those with a 0 in no_rope_layers; without the list, every no_rope_layer_interval-th (4)
   kFull,          // full_attention in layer_types; without the list, every sliding_window_pattern-th (4)
   kFullIfWindow,  // the same where sliding_window is given
+  kZeroBase,      // those with a 0 in layer_rope_theta
 };
 
-// One rotation for all layers, or one each for full_attention and sliding_attention.
+// One rotation for all layers, or one for each type of layers.
 enum class LayerTypes {
   kOne,
-  kTwo,        // rope_scaling is that of full_attention
-  kTwoScaled,  // rope_scaling is that of both
+  kTwo,        // full_attention and sliding_attention; rope_scaling is that of the first
+  kTwoScaled,  // the same; rope_scaling is that of both
+  kOwn,        // as rope_parameters names them, with a base each; null: layers of this type do not rotate
 };
 
 struct RotaryFamily {
@@ -61,9 +64,10 @@ struct RotaryFamily {
   double local_base = 0;  // of sliding_attention
   std::string_view local_base_key = "";
   UnrotatedLayers unrotated = UnrotatedLayers::kNone;
-  std::string_view pairs_key = "";  // true: pairs, false: halves
-  bool reads_scaling = true;        // rope_parameters or rope_scaling
-  bool plain_qkv = true;            // q_proj, k_proj and v_proj have heads times the head size rows
+  std::string_view pairs_key = "";                      // true: pairs, false: halves
+  std::string_view needed_key = "", needed_value = "";  // the model does not rotate with another value
+  bool reads_scaling = true;                            // rope_parameters or rope_scaling
+  bool plain_qkv = true;                                // q_proj, k_proj and v_proj have heads times the head size rows
 };
 
 std::span<const RotaryFamily> rotary_families();
@@ -71,6 +75,8 @@ const RotaryFamily* find_rotary_family(std::string_view model_type);  // nullptr
 
 // How a model type that does not rotate encodes positions: "learned vectors at the input"; "" for an unknown type.
 std::string_view other_encoding(std::string_view model_type);
+// What of the rotation of a model type the table does not describe; "" for an unknown type.
+std::string_view refused_rotation(std::string_view model_type);
 
 // ---- The collected findings, and the parts of the report.
 
@@ -147,7 +153,7 @@ std::vector<GivenRotation> given_rotations(const Keys& keys, const std::string& 
                                            LayerTypes layers, Findings& findings);
 
 // Numbers of the layers that do not rotate.
-std::vector<int64_t> unrotated_layers(const Keys& keys, UnrotatedLayers rule, int64_t layers, Findings& findings);
+std::vector<int64_t> unrotated_layers(const Keys& keys, const RotaryFamily& family, int64_t layers, Findings& findings);
 
 // Inputs for reading a dictionary of rotary parameters.
 struct RotationShape {

@@ -242,6 +242,7 @@ json to_json(const RotaryReport& report) {
   json object = {{"path", report.path},
                  {"format", report.format},
                  {"model_type", report.model_type.empty() ? json() : json(report.model_type)},
+                 {"part", report.part.empty() ? json() : json(report.part)},
                  {"version", known(report.version)},
                  {"dtype", report.dtype.empty() ? json() : json(report.dtype)},
                  {"layers", known(report.layers)},

@@ -5,6 +5,8 @@ but has to read a matrix. So the mask stays a matrix, right for whoever reads it
 attribute, which is lost where a model makes another tensor of it.
 """
 
+import ast
+import importlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -25,11 +27,13 @@ class MaskForm:
     """Which keys the queries may attend to.
 
     ``window``: (left, right), query i and key j with ``-left <= j - (i + S - T) <= right``, -1 for no limit;
-    ``attend``: bool, ``[B, S]`` or four dimensions that broadcast to ``[B, H, T, S]``, or None for all.
+    ``attend``: bool, ``[B, S]`` or four dimensions that broadcast to ``[B, H, T, S]``, or None for all;
+    ``added``: numbers to add to the scores, four dimensions that broadcast to it.
     """
 
     window: tuple[int, int] = (-1, -1)
     attend: Tensor | None = None
+    added: Tensor | None = None
 
 
 def note_form(mask: Tensor, form: MaskForm) -> None:
@@ -63,6 +67,40 @@ def supports_sdpa(modeling: ModuleType) -> bool:
         if isinstance(value, type) and issubclass(value, PreTrainedModel) and value.__module__ == modeling.__name__
     ]
     return bool(models) and all(model._supports_sdpa for model in models)
+
+
+# Families whose functions for eager attention compute what torch's function does, in all forms that others copy.
+_PLAIN = ("bert", "llama", "bart", "t5", "splinter")
+
+
+def _code_of(modeling: ModuleType) -> str | None:
+    function = getattr(modeling, "eager_attention_forward", None)
+    if function is None:
+        return None
+    tree = ast.parse(inspect.getsource(function))
+    arguments = tree.body[0].args
+    for argument in (*arguments.args, arguments.kwarg):
+        argument.annotation = None
+    tree.body[0].returns = None
+    return ast.unparse(tree)
+
+
+@torch.compiler.assume_constant_result
+@cache
+def has_plain_eager(modeling: ModuleType) -> bool:
+    """Whether the function for eager attention is a copy of one without additional terms."""
+    names = (f"transformers.models.{name}.modeling_{name}" for name in _PLAIN)
+    return _code_of(modeling) in {_code_of(importlib.import_module(name)) for name in names} - {None}
+
+
+def form_of_numbers(mask: Tensor) -> MaskForm:
+    """The form of a mask whose numbers are added to the scores: the lowest of its dtype and -inf leave a key out."""
+    closed = mask <= torch.finfo(mask.dtype).min / 2
+    if torch.compiler.is_compiling() or mask.requires_grad or mask.is_inference():
+        return MaskForm(attend=~closed, added=mask.masked_fill(closed, 0))
+    form = MaskForm(attend=~closed, added=None if (closed | (mask == 0)).all() else mask.masked_fill(closed, 0))
+    note_form(mask, form)
+    return form
 
 
 @torch.compiler.assume_constant_result

@@ -1,8 +1,11 @@
-"""T5's bias: numbers by distance instead of a matrix of all pairs, as terms that the interface hands to the kernel."""
+"""The bias of T5 and its relatives by distance instead of a matrix, as terms that the interface hands to the kernel."""
 
 import torch
 from torch import Tensor
 from transformers.models.mt5.modeling_mt5 import MT5Attention as TheirMT5Attention
+from transformers.models.switch_transformers.modeling_switch_transformers import (
+    SwitchTransformersAttention as TheirSwitchTransformersAttention,
+)
 from transformers.models.t5.modeling_t5 import T5Attention as TheirT5Attention
 
 from ..terms import DistanceTable, Terms
@@ -54,10 +57,18 @@ class MT5Attention(_BiasByDistance, TheirMT5Attention):
     """The attention of transformers with a bias by distance."""
 
 
+class SwitchTransformersAttention(_BiasByDistance, TheirSwitchTransformersAttention):
+    """The attention of transformers with a bias by distance."""
+
+
 _FORWARD = ("hidden_states", "mask", "key_value_states", "position_bias")
 SIGNATURES = {}
-for _their in (TheirT5Attention, TheirMT5Attention):
+for _their in (TheirT5Attention, TheirMT5Attention, TheirSwitchTransformersAttention):
     SIGNATURES[_their.compute_bias] = [("query_length", "key_length", "device", "past_seen_tokens")]
     SIGNATURES[_their.forward] = [(*_FORWARD, name, "**kwargs") for name in ("past_key_values", "cache")]
 
-REPLACEMENTS = {TheirT5Attention: T5Attention, TheirMT5Attention: MT5Attention}
+REPLACEMENTS = {
+    TheirT5Attention: T5Attention,
+    TheirMT5Attention: MT5Attention,
+    TheirSwitchTransformersAttention: SwitchTransformersAttention,
+}

@@ -51,6 +51,7 @@ struct RotaryReport {
   std::string path;        // the file that was read
   std::string format;      // config.json or GGUF
   std::string model_type;  // general.architecture of a GGUF file; "" if missing
+  std::string part;        // the object of config.json that describes it: "text_config"; "" for all of it
   int64_t version = 0;     // of config.json's keys, 4 or 5, or of the GGUF format; 0: unknown
   std::string dtype;       // "" if the file does not specify it
   // 0 if the file does not specify it.
