@@ -103,24 +103,27 @@ def run_gtest(binary, totals, limit=PROGRAM_LIMIT):
     totals.add(binary.name, len(cases) - failed - skipped, max(failed, int(code != 0)), skipped)
 
 
-def run_programs(build, totals, limit=PROGRAM_LIMIT, lists=("programs.txt",)):
-    """The test programs that CMake declared for `build`."""
-    try:
-        names = [name for file in lists for name in (build / "tests" / file).read_text(encoding="utf-8").split()]
-    except OSError as error:
-        print(f"{build}: {error}", flush=True)
-        names = []
-    if not names:
-        totals.add(f"test programs of {build.name}", 0, 1, 0)
+def run_programs(builds, totals, limit=PROGRAM_LIMIT, lists=("programs.txt",)):
+    """The test programs that CMake declared for these builds."""
+    programs = []
+    for build in builds:
+        try:
+            names = [name for file in lists for name in (build / "tests" / file).read_text(encoding="utf-8").split()]
+        except OSError as error:
+            print(f"{build}: {error}", flush=True)
+            names = []
+        if not names:
+            totals.add(f"test programs of {build.name}", 0, 1, 0)
+        programs += [build / "tests" / name for name in names]
 
-    def run(name):
+    def run(binary):
         start = time.monotonic()
-        run_gtest(build / "tests" / name, totals, limit)
-        print(f"--- {build.name}/{name} {time.monotonic() - start:.1f} s", flush=True)
+        run_gtest(binary, totals, limit)
+        print(f"--- {binary.parent.parent.name}/{binary.name} {time.monotonic() - start:.1f} s", flush=True)
 
     # Most programs use one core, so two at a time.
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(run, names))
+        list(pool.map(run, programs))
 
 
 def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIMIT):
@@ -189,10 +192,9 @@ def main():
     for file in ("requirements.txt", "requirements-dev.txt"):
         check_packages(ROOT / file, totals)
     if arguments.quick:
-        run_programs(ROOT / "build/release", totals, lists=("programs.txt", "sanitized.txt"))
+        run_programs([ROOT / "build/release"], totals, lists=("programs.txt", "sanitized.txt"))
     else:
-        for build in ("sanitize", "release"):
-            run_programs(ROOT / "build" / build, totals)
+        run_programs([ROOT / "build" / build for build in ("sanitize", "release")], totals)
     print("--- pytest", flush=True)
     run_pytest(totals)
     print("--- format", flush=True)

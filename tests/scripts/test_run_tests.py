@@ -41,7 +41,7 @@ def totals_of(build, limit=NEVER_S, **programs):
             write_program(build / "tests" / name, lines)
     (build / "tests" / "programs.txt").write_text("".join(f"{name}\n" for name in programs))
     totals = run_tests.Totals()
-    run_tests.run_programs(build, totals, limit)
+    run_tests.run_programs([build], totals, limit)
     return totals
 
 
@@ -68,7 +68,7 @@ def test_counts_come_from_the_reports(build, capsys, programs, counts, failures,
 
 def test_a_build_must_declare_its_programs(build):
     totals = run_tests.Totals()
-    run_tests.run_programs(build, totals)
+    run_tests.run_programs([build], totals)
     assert numbers(totals) == (0, 1, 0)
 
 
