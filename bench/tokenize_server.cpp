@@ -1,5 +1,5 @@
-// For bench/tokenizer_bench.py: our side, timed in this process. tokenize_server KIND VOCAB TEXT [DICTIONARY] holds the
-// lines of TEXT in memory and obeys, a line each from standard input:
+// For bench/tokenizer_bench.py: our side, timed in this process. tokenize_server KIND VOCAB TEXT [DICTIONARY] (or model
+// DIR TEXT, of a model directory) holds the lines of TEXT in memory and obeys, a line each from standard input:
 //   encode      tokenizes all lines, 1000 a batch, on one core; answers {"seconds", "tokens"}
 //   batch N     the same through BatchEncoder on N threads, special tokens added
 //   dump        answers a line of text with {"ids", "begin", "end"} for each line: offsets in characters
@@ -28,6 +28,7 @@ std::vector<std::string> read_lines(const char* path) {
 }
 
 Tokenizer open(int argc, char** argv) {
+  if (std::string_view(argv[1]) == "model") return Tokenizer::load(argv[2]);
   TokenizerOptions options;
   options.pipeline = pipeline_of_name(argv[1]);
   if (argc > 4) options.dictionary = Dictionary::load(argv[4]);

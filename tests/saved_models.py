@@ -128,6 +128,8 @@ add(FORMS, "a checkpoint of `Trainer`, with its states", form(makers.of_a_traine
 add(FORMS, "a snapshot in the hub cache, made of links", form(makers.in_the_hub_cache), "fill-mask")
 add(FORMS, "tokens added, embeddings padded to a multiple of 64", form(makers.more_tokens), "fill-mask")
 add(FORMS, "a causal encoder so padded", form(makers.more_tokens, encoder("ForCausalLM", "RoFormer")), "generate")
+own = form(makers.qwen2_tokenizer, decoder("qwen2"))
+add(FORMS, "Qwen2's own tokenizer", own, "generate")
 add(FORMS, "a decoder with tokens added and embeddings padded", form(makers.more_tokens, decoder("llama")), "generate")
 for prefix, what in (("_orig_mod.", "`torch.compile`"), ("module.", "`DataParallel`")):
     wrapped = form(makers.renamed(prefix.__add__))
@@ -187,8 +189,6 @@ refuse("no weights", no_weights, "must hold model.safetensors, got none")
 refuse("one of several files of weights missing", form(makers.one_file_missing), "/model/model-00002-of-0000")
 quantized = makers.with_keys("config.json", quantization_config={"quant_method": "bitsandbytes"})
 refuse("quantised weights", form(quantized, decoder("llama")), "weights must not be quantised", "generate")
-own = form(makers.qwen2_tokenizer, decoder("qwen2"))
-refuse("Qwen2's own tokenizer", own, "must be GPT-2's expression", "generate")
 refuse("an adapter of PEFT without its model", makers.adapter, "got an adapter of PEFT")
 refuse("a folder without a model", makers.plain_folder, "must hold the files of a model")
 GROUPED = {"num_key_value_heads": 2, "head_dim": 16}

@@ -141,7 +141,7 @@ def test_errors(case, tmp_path):
     bytes_only = write_gguf(oracle, tmp_path / "bytes.gguf", tokenizer=(make_tokenizer(size=VOCAB), "smollm"))
     bytes_only.write_bytes(bytes_only.read_bytes().replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.absent"))
     assert "tokenizer.ggml.merges must have merges, got none" in refused("--model", bytes_only, *one)
-    other = write_gguf(oracle, tmp_path / "other.gguf", tokenizer=(make_tokenizer(size=VOCAB), "llama-bpe"))
+    other = write_gguf(oracle, tmp_path / "other.gguf", tokenizer=(make_tokenizer(size=VOCAB), "bloom"))
     assert "tokenizer.ggml.pre must be gpt-2, olmo, smollm, starcoder" in refused("--model", other, *one)
     stream = ("--model", folder, "--stream")
     assert "--stream must be with one --prompt, got 2" in refused(*stream, *one, *one, code=2)
@@ -149,7 +149,7 @@ def test_errors(case, tmp_path):
 
 
 def test_expressions(case, tmp_path):
-    """Other expressions than GPT-2's are refused."""
+    """Steps that are not computed are refused."""
     _, tokenizer, _, _ = case
     make_decoder("llama", tmp_path, vocab_size=VOCAB)
     write_tokenizer(tmp_path, tokenizer)
@@ -157,9 +157,10 @@ def test_expressions(case, tmp_path):
     split = {"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}"}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     for steps, message in (
-        ([split, level], "must be GPT-2's expression"),
-        ([{"type": "Digits", "individual_digits": False}, level], 'individual_digits" must be true'),
-        ([{"type": "Digits", "individual_digits": True}, level], "with use_regex and without add_prefix_space"),
+        ([split | {"pattern": {"Regex": r"\p{N}+?"}}, level], 'pretokenizers[0].pattern" must be an expression'),
+        ([split | {"behavior": "MergedWithNext"}, level], 'behavior" must be "Isolated"'),
+        ([{"type": "Punctuation"}, level], "must be a Split or Digits"),
+        ([split, level | {"add_prefix_space": True}], "without add_prefix_space"),
     ):
         file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
         (tmp_path / "tokenizer.json").write_text(json.dumps(file))

@@ -4,10 +4,13 @@ import json
 import random
 import time
 
+import gguf
 import pytest
 import transformers
 from tokenizer_probe import ask, check_decoding, check_texts, of_texts, random_texts, refusal
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from rotary_decoders import add_tokenizer
 
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -88,7 +91,7 @@ def train(pattern, ignore_merges=False):
     trainer = trainers.BpeTrainer(
         vocab_size=700,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<|endoftext|>"],
+        special_tokens=["<|endoftext|>", "<s>", "</s>"],
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts_of(pattern, 700), trainer)
@@ -134,6 +137,34 @@ def test_linear_time(tmp_path, pattern):
     for text, answer in zip(texts, ask(tmp_path, of_texts(texts)), strict=True):
         assert answer["end"][-1] == len(text)
     assert time.monotonic() - start < 60
+
+
+PRES = {"llama-bpe": "llama3", "qwen2": "qwen2", "gpt-4o": "o200k", "tekken": "tekken", "deepseek-v3": "deepseek"}
+
+
+@pytest.mark.parametrize(("pre", "pattern"), PRES.items())
+def test_gguf(tmp_path, pre, pattern):
+    adds_bos = pre in ("llama-bpe", "tekken")
+    tokenizer = train(pattern, ignore_merges=adds_bos)
+    writer = gguf.GGUFWriter(str(tmp_path / "model.gguf"), "llama")
+    add_tokenizer(writer, tokenizer, pre)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    check_texts(tmp_path / "model.gguf", texts_of(pattern, 500), tokenizer.encode)
+    (answer,) = ask(tmp_path / "model.gguf", [{"text": "a b", "specials": True}])
+    assert answer["ids"] == [1] * adds_bos + tokenizer.encode("a b").ids
+
+
+def test_class_of_transformers(tmp_path):
+    """Qwen2Tokenizer builds its own steps; a file with others is refused."""
+    file = json.loads(train("qwen2").to_str())["model"]
+    theirs = transformers.Qwen2Tokenizer(vocab=file["vocab"], merges=[tuple(merge) for merge in file["merges"]])
+    theirs.save_pretrained(tmp_path)
+    check_texts(tmp_path, texts_of("qwen2", 300), theirs._tokenizer.encode)
+    train("llama3").save(str(tmp_path / "tokenizer.json"))
+    assert "Qwen2Tokenizer must agree on the expression" in refusal(tmp_path)
 
 
 REFUSED = {

@@ -36,6 +36,10 @@ std::vector<int32_t> random_ids(const Tokenizer& tokenizer, size_t count, std::m
     if (tokenizer.options().pipeline == Pipeline::kByteLevelBpe) {
       const size_t at = random() % kBytes.size();
       ids.push_back(static_cast<uint8_t>(kBytes[at]));
+    } else if (tokenizer.options().pipeline == Pipeline::kByteFallbackBpe) {
+      const bool is_byte = random() % 2 == 0;
+      ids.push_back(is_byte ? static_cast<uint8_t>(kBytes[random() % kBytes.size()])
+                            : static_cast<int32_t>(256 + random() % 12));
     } else {
       ids.push_back(static_cast<int32_t>(random() % kPieces.size()));
     }
@@ -46,9 +50,9 @@ std::vector<int32_t> random_ids(const Tokenizer& tokenizer, size_t count, std::m
 TEST(DecodingStream, HasTheTextOfAllTokensAndKeepsWhatIsSettled) {
   std::mt19937 random(1);
   size_t cleaned = 0;
-  for (const Tokenizer& tokenizer :
-       {pieces(Join::kWordPieces, true, false), pieces(Join::kWordPieces, false, true),
-        pieces(Join::kWordPieces, true, true), pieces(Join::kSpaces, false, true), bytes(false), bytes(true)}) {
+  for (const Tokenizer& tokenizer : {pieces(Join::kWordPieces, true, false), pieces(Join::kWordPieces, false, true),
+                                     pieces(Join::kWordPieces, true, true), pieces(Join::kSpaces, false, true),
+                                     bytes(false), bytes(true), Tokenizer(byte_fallback_parts({}))}) {
     for (int round = 0; round < 400; ++round) {
       const std::vector<int32_t> ids = random_ids(tokenizer, 40, random);
       const SkipSpecials skip = round % 2 == 0 ? SkipSpecials::kYes : SkipSpecials::kNo;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rf/io/error.h"
 #include "rf/text/tokenizer.h"
 #include "temporary_files.h"
 
@@ -53,6 +54,17 @@ inline TokenizerParts byte_level_parts(const ByteLevelOptions& options, const st
   TokenizerOptions made = bytes.options();
   made.byte_level = options;
   return {Vocabulary(std::move(tokens), names), made, {}, std::move(in_letters), {}};
+}
+
+// A tokenizer of the 256 bytes <0xNN>, a few characters and these merges; without special tokens.
+inline TokenizerParts byte_fallback_parts(const ByteFallbackOptions& options) {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.push_back(fmt::format("<0x{:02X}>", byte));
+  tokens.insert(tokens.end(), {"▁", "a", "b", "c", "é", ".", "▁a", "ab", "▁ab", "▁▁", "abc", "aa"});
+  TokenizerOptions made{.pipeline = Pipeline::kByteFallbackBpe, .byte_fallback = options};
+  made.decoding = {.join = DecodingOptions::Join::kFallback, .strip_left = 1};
+  std::vector<Merge> merges = {{"▁", "a"}, {"a", "b"}, {"▁a", "b"}, {"▁", "▁"}, {"ab", "c"}, {"a", "a"}};
+  return {Vocabulary(std::move(tokens), kNoSpecialNames), made, {}, std::move(merges), {}};
 }
 
 }  // namespace rf::text

@@ -50,9 +50,7 @@ Tokenizer word_pieces(Pipeline pipeline, Added added, Case letter_case, const Di
   return Tokenizer(TokenizerParts{Vocabulary(kUserPieces), options, added_tokens(added), {}, {}});
 }
 
-Tokenizer byte_pairs(const ByteLevelOptions& byte_level, Added added) {
-  TokenizerParts parts =
-      byte_level_parts(byte_level, {{"a", "b"}, {"ab", "c"}, {" ", "a"}, {"\xEF", "\xBC"}, {"a", "a"}, {"aa", "aa"}});
+Tokenizer with_added(TokenizerParts parts, Added added) {
   std::vector<std::string> tokens;
   for (int64_t id = 0; id < parts.vocabulary.size(); ++id) tokens.push_back(parts.vocabulary.token(id));
   parts.added = added_tokens(added);
@@ -67,6 +65,12 @@ Tokenizer byte_pairs(const ByteLevelOptions& byte_level, Added added) {
   tokens.insert(tokens.end(), {names.pad, names.cls, names.sep});
   parts.vocabulary = Vocabulary(std::move(tokens), names);
   return Tokenizer(std::move(parts));
+}
+
+Tokenizer byte_pairs(const ByteLevelOptions& byte_level, Added added) {
+  return with_added(
+      byte_level_parts(byte_level, {{"a", "b"}, {"ab", "c"}, {" ", "a"}, {"\xEF", "\xBC"}, {"a", "a"}, {"aa", "aa"}}),
+      added);
 }
 
 std::vector<NamedTokenizer> all_tokenizers() {
@@ -89,6 +93,14 @@ std::vector<NamedTokenizer> all_tokenizers() {
   for (size_t i = 0; i < std::size(variants); ++i) {
     for (const Added added : kAllAdded) {
       all.push_back({fmt::format("bytes {} {}", i, static_cast<int>(added)), byte_pairs(variants[i], added)});
+    }
+  }
+  using Prefix = ByteFallbackOptions::Prefix;
+  for (const Prefix prefix : {Prefix::kNever, Prefix::kFirst, Prefix::kEven}) {
+    const ByteFallbackOptions options{.prefix = prefix, .in_normalizer = prefix != Prefix::kFirst};
+    for (const Added added : kAllAdded) {
+      all.push_back({fmt::format("fallback {} {}", static_cast<int>(prefix), static_cast<int>(added)),
+                     with_added(byte_fallback_parts(options), added)});
     }
   }
   return all;
@@ -179,7 +191,8 @@ TEST(Pipelines, AreLoadedAsTheyWereSaved) {
     const Directory dir;
     const Tokenizer made = pipeline.has_word_pieces()
                                ? word_pieces(pipeline, Added::kNone, i % 2 == 0 ? Case::kLower : Case::kKeep, dir)
-                               : byte_pairs({}, Added::kNone);
+                           : pipeline == Pipeline::kByteLevelBpe ? byte_pairs({}, Added::kNone)
+                                                                 : with_added(byte_fallback_parts({}), Added::kNone);
     std::filesystem::create_directory(dir / "saved");
     made.save(dir / "saved");
     for (const std::string& file : made.saved_files()) EXPECT_TRUE(std::filesystem::exists(dir / ("saved/" + file)));

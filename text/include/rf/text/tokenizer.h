@@ -162,9 +162,9 @@ struct DecodingOptions {
     kFallback     // "▁" is a space, and <0xNN> are bytes: each byte of a run that is not UTF-8 is U+FFFD
   };
   Join join = Join::kWordPieces;
-  int strip_left = 0;                         // with kFallback: this many spaces at the front are left out
   bool cleanup = true;                        // of word pieces: no space before punctuation, token by token
   bool clean_up_tokenization_spaces = false;  // the same over the whole text, as in `transformers`
+  int strip_left = 0;                         // with kFallback: this many spaces at the front are left out
 };
 
 struct TokenizerOptions {
