@@ -34,12 +34,13 @@ constexpr std::string_view kHarmless =
     "init_kwargs verbose do_pad word_tokenizer_type subword_tokenizer_type use_default_system_prompt max_len "
     "max_length padding_side truncation_side stride truncation_strategy pad_to_multiple_of pad_token_type_id "
     "name_or_path tokenizer_file full_tokenizer_file special_tokens_map_file use_fast model_input_names backend "
-    "is_local local_files_only processor_class auto_map errors chat_template _commit_hash transformers_version";
+    "is_local local_files_only processor_class auto_map errors chat_template _commit_hash transformers_version "
+    "extra_ids vocab_type unk_id";
 
 // Keys that change the tokens in some class of transformers, but are unsupported here.
 constexpr std::string_view kOffKeys[] = {"sp_model_kwargs", "remove_space",     "keep_accents",  "fix_mistral_regex",
                                          "normalization",   "add_dummy_prefix", "byte_fallback", "dropout",
-                                         "normalizer",      "pre_tokenizer",    "split_digits"};
+                                         "normalizer",      "pre_tokenizer",    "split_digits",  "split_by_punct"};
 // For "did you mean"; without the keys of special tokens.
 constexpr std::string_view kReadKeys[] = {"tokenizer_class",   "do_lower_case",    "strip_accents",
                                           "trim_offsets",      "add_prefix_space", "tokenize_chinese_chars",

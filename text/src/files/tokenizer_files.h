@@ -49,8 +49,8 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir);
 nlohmann::ordered_json format_added_token(const AddedToken& token);
 AddedToken read_added_token(const nlohmann::json& value, const std::string& where, const std::string& key);
 
-// The contents of tokenizer.json, the file of the library `tokenizers`. The pipeline is kBert, kByteLevelBpe or
-// kByteFallbackBpe; RoFormer's, which the library cannot represent, is named by tokenizer_config.json.
+// The contents of tokenizer.json, the file of the library `tokenizers`. The pipeline is kBert, kByteLevelBpe,
+// kByteFallbackBpe or kUnigram; RoFormer's, which the library cannot represent, is named by tokenizer_config.json.
 struct TokenizerJson {
   std::vector<std::string> tokens;  // of the model, by id
   std::vector<Merge> merges;
@@ -63,6 +63,8 @@ struct TokenizerJson {
 
 // Throws Error, naming file and key, for settings that are not supported.
 TokenizerJson read_tokenizer_json(const std::string& path);
+// Its sections model, normalizer, pre_tokenizer and decoder, for a model Unigram.
+void read_unigram_json(const nlohmann::json& file, const std::string& path, TokenizerJson& out);
 
 // The merge "left right"; nullopt unless there is exactly one space.
 std::optional<Merge> split_merge(std::string_view line);

@@ -38,16 +38,24 @@ class Reader {
       refuse("version", "\"1.0\"", *version);
     }
     if (!section("model").is_object()) refuse("model", "an object", section("model"));
-    is_fallback_ = uses_characters(section("model"), section("normalizer"), section("pre_tokenizer"));
-    read_model(section("model"));
-    if (is_fallback_) {
+    const bool is_unigram = section("model").value("type", json()) == "Unigram";
+    is_fallback_ = !is_unigram && uses_characters(section("model"), section("normalizer"), section("pre_tokenizer"));
+    if (is_unigram) {
+      read_unigram_json(json_, path_, out_);
+    } else {
+      read_model(section("model"));
+    }
+    if (is_unigram) {
+      for (const char* key : {"normalizer", "pre_tokenizer"}) section(key);
+    } else if (is_fallback_) {
       read_markers(section("normalizer"), section("pre_tokenizer"));
     } else {
       read_normalizer(section("normalizer"));
       read_pre_tokenizer(section("pre_tokenizer"));
     }
     if (const json& post = section("post_processor"); !post.is_null()) read_post_processor(post, "post_processor");
-    read_decoder(section("decoder"));
+    if (!is_unigram) read_decoder(section("decoder"));
+    section("decoder");
     read_added(section("added_tokens"));
     read_padding(section("padding"));
     section("truncation");
@@ -115,7 +123,7 @@ class Reader {
     } else if (type == "BPE") {
       read_bpe(model);
     } else {
-      refuse("model.type", "\"WordPiece\" or \"BPE\"", type);
+      refuse("model.type", "\"WordPiece\", \"BPE\" or \"Unigram\"", type);
     }
     model.finish();
   }
@@ -324,7 +332,9 @@ class Reader {
   void read_trim(StrictObject& step) {
     const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
     if (!trims) return;
-    if (is_fallback_) refuse(step.path_of("trim_offsets"), "false for a BPE without ByteLevel", true);
+    if (out_.options.pipeline != Pipeline::kByteLevelBpe) {
+      refuse(step.path_of("trim_offsets"), "false for a model without ByteLevel", true);
+    }
     ByteLevelOptions& options = out_.options.byte_level;
     if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in at most one step", true);
     options.trim_offsets = true;

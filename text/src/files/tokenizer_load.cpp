@@ -15,10 +15,12 @@
 #include <utility>
 
 #include "files/tokenizer_files.h"
+#include "files/unigram_classes.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/nearest_name.h"
+#include "rf/io/warning.h"
 #include "rf/text/segmenter.h"
 #include "splitters/published_expressions.h"
 
@@ -48,7 +50,8 @@ std::optional<DirectoryClass> find_class(const std::function<bool(const Tokenize
 std::optional<DirectoryClass> class_of_name(std::string_view name) {
   constexpr std::string_view kByFile[] = {"PreTrainedTokenizer", "TokenizersBackend", "Qwen2Tokenizer",
                                           "GemmaTokenizer", "LlamaTokenizer"};
-  if (std::ranges::find(kByFile, name) != std::end(kByFile)) return DirectoryClass{};
+  if (std::ranges::find(kByFile, name) != std::end(kByFile) || find_unigram_class(name) != nullptr)
+    return DirectoryClass{};
   return find_class([name](const TokenizerClass& known) {
     return known.name == name || std::ranges::find(known.other_names, name) != known.other_names.end();
   });
@@ -226,6 +229,8 @@ class Loader {
     const bool bytes = has_byte_pairs(options_);
     if (has_byte_fallback(options_)) {
       check_fallback_settings();
+    } else if (has_unigram(options_)) {
+      set_unigram_options();
     } else if (bytes) {
       set_byte_level_options(options_);
     } else {
@@ -234,7 +239,7 @@ class Loader {
     const bool python = class_.is(InTokenizerJson::kNone);
     options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(python);
     if (python) options_.decoding.cleanup = false;  // without a decoder of `tokenizers`
-    if (json_) check_agreement(options_);
+    if (json_ && !has_unigram(options_)) check_agreement(options_);
     if (json_) check_class_of_file();
     choose_pipeline();
     check_dictionaries(load_, options_.pipeline);
@@ -252,7 +257,7 @@ class Loader {
       options_.pipeline = *config_.pipeline;
     }
     if (!load_.pipeline) return;
-    const bool bytes = has_byte_pairs(options_);
+    const bool bytes = !options_.pipeline.has_word_pieces();
     if (bytes ? *load_.pipeline != options_.pipeline : !load_.pipeline->has_word_pieces()) {
       fail(kConfigWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
            bytes ? name(options_.pipeline) : "word pieces", name(*load_.pipeline));
@@ -321,11 +326,33 @@ class Loader {
       agree("Metaspace's split, byte_fallback, fuse_unk and ignore_merges", own == file.byte_fallback, true);
     }
   }
+  // transformers 5 builds these classes from their own settings and the vocabulary and character map of the file.
+  void set_unigram_options() {
+    const UnigramClass* known = find_unigram_class(config_.tokenizer_class);
+    if (known == nullptr) {
+      const bool prefixed = json_->options.unigram->prefix != ByteFallbackOptions::Prefix::kNever;
+      if (prefixed && !config_.add_prefix_space.value_or(true)) refuse_prefix();
+      return;
+    }
+    UnigramOptions own = *options_.unigram;
+    known->set(own, config_);
+    options_.decoding.join = DecodingOptions::Join::kMetaspace;
+    options_.decoding.strip_left = own.prefix == ByteFallbackOptions::Prefix::kNever ? 0 : 1;
+    if (own == *options_.unigram) return;
+    io::warn(dir_.string(),
+             "tokenizer.json and {} must agree on the normalizer and the pre_tokenizer, got others in the "
+             "file: those of the class are used, as by transformers",
+             known->name);
+    options_.unigram = std::make_shared<const UnigramOptions>(std::move(own));
+  }
+  [[noreturn]] void refuse_prefix() const {
+    fail(kConfigWhere, "{}: \"add_prefix_space\" must be absent or true where tokenizer.json adds it, got false",
+         config_.path);
+  }
   void check_fallback_settings() const {
     const auto prefix = config_.add_prefix_space;
     if (prefix && !*prefix && json_->options.byte_fallback.prefix != ByteFallbackOptions::Prefix::kNever) {
-      fail(kConfigWhere, "{}: \"add_prefix_space\" must be absent or true where tokenizer.json adds it, got false",
-           config_.path);
+      refuse_prefix();
     }
   }
   void check_agreement(const TokenizerOptions& options) const {
@@ -364,6 +391,9 @@ class Loader {
     if (class_.pipeline && class_.settings->frame != nullptr) {
       vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
       return class_.settings->frame(special.cls, special.sep);
+    }
+    if (const UnigramClass* known = find_unigram_class(config_.tokenizer_class); known != nullptr && known->frame) {
+      return known->frame(vocabulary, names_);
     }
     return json_ && json_->sequence ? *json_->sequence : plain_template();
   }

@@ -18,6 +18,7 @@ using nlohmann::ordered_json;
 std::string_view class_of(const TokenizerOptions& options) {
   const TokenizerOptions usual;
   const PipelineEntry& pipeline = options.pipeline.entry();
+  if (has_unigram(options)) return kPlainClass;
   const bool usual_words = options.max_word_chars == usual.max_word_chars;
   if (pipeline.in_tokenizer_json == InTokenizerJson::kAll) {
     const bool as_the_class_has_it = usual_words && options.decoding.cleanup == usual.decoding.cleanup &&
@@ -35,7 +36,45 @@ ordered_json format_replace(std::string_view from, std::string_view to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
+std::string encode_base64(std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const auto byte = [&](size_t at) -> uint32_t { return at < bytes.size() ? static_cast<uint8_t>(bytes[at]) : 0; };
+    const uint32_t bits = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
+    const size_t left = bytes.size() - i;
+    for (size_t digit = 0; digit < 4; ++digit) {
+      text.push_back(digit <= left ? kDigits[bits >> (18 - 6 * digit) & 63] : '=');
+    }
+  }
+  return text;
+}
+
+ordered_json format_step(const NormalizerStep& step) {
+  switch (step.kind) {
+    case NormalizerStep::Kind::kPrecompiled:
+      return {{"type", "Precompiled"}, {"precompiled_charsmap", encode_base64(step.text)}};
+    case NormalizerStep::Kind::kReplace: return format_replace(step.text, step.content);
+    case NormalizerStep::Kind::kReplaceExpression:
+      return {{"type", "Replace"}, {"pattern", {{"Regex", step.text}}}, {"content", step.content}};
+    case NormalizerStep::Kind::kStrip:
+      return {{"type", "Strip"}, {"strip_left", step.left}, {"strip_right", step.right}};
+    case NormalizerStep::Kind::kPrepend: return {{"type", "Prepend"}, {"prepend", step.text}};
+    case NormalizerStep::Kind::kNfc: return {{"type", "NFC"}};
+    case NormalizerStep::Kind::kNfkd: return {{"type", "NFKD"}};
+    case NormalizerStep::Kind::kLowercase: return {{"type", "Lowercase"}};
+    case NormalizerStep::Kind::kStripAccents: return {{"type", "StripAccents"}};
+  }
+  return nullptr;
+}
+
 ordered_json format_normalizer(const TokenizerOptions& options) {
+  if (has_unigram(options)) {
+    if (options.unigram->normalizers.empty()) return nullptr;
+    ordered_json steps = ordered_json::array();
+    for (const NormalizerStep& step : options.unigram->normalizers) steps.push_back(format_step(step));
+    return {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+  }
   if (has_byte_fallback(options)) {
     if (!options.byte_fallback.in_normalizer) return nullptr;
     const ordered_json replace = format_replace(" ", kSpaceMarker);
@@ -74,13 +113,25 @@ ordered_json format_split(const SplitStep& step) {
           {"invert", removes}};
 }
 
-ordered_json format_metaspace(const ByteFallbackOptions& options) {
+ordered_json format_metaspace(ByteFallbackOptions::Prefix prefix, bool splits) {
   using Prefix = ByteFallbackOptions::Prefix;
-  if (options.in_normalizer) return nullptr;
-  const char* const scheme = options.prefix == Prefix::kAlways  ? "always"
-                             : options.prefix == Prefix::kFirst ? "first"
-                                                                : "never";
-  return {{"type", "Metaspace"}, {"replacement", kSpaceMarker}, {"prepend_scheme", scheme}, {"split", options.splits}};
+  const char* const scheme = prefix == Prefix::kAlways ? "always" : prefix == Prefix::kFirst ? "first" : "never";
+  return {{"type", "Metaspace"}, {"replacement", kSpaceMarker}, {"prepend_scheme", scheme}, {"split", splits}};
+}
+
+ordered_json format_pre_tokenizer(const TokenizerOptions& options) {
+  const ByteFallbackOptions& fallback = options.byte_fallback;
+  if (has_byte_fallback(options)) {
+    return fallback.in_normalizer ? ordered_json() : format_metaspace(fallback.prefix, fallback.splits);
+  }
+  if (has_unigram(options)) {
+    ordered_json metaspace = format_metaspace(options.unigram->prefix, options.unigram->splits);
+    if (!options.unigram->split_spaces) return metaspace;
+    const ordered_json spaces = {{"type", "WhitespaceSplit"}};
+    return {{"type", "Sequence"}, {"pretokenizers", {spaces, std::move(metaspace)}}};
+  }
+  if (!has_byte_pairs(options)) return {{"type", "BertPreTokenizer"}};
+  return format_byte_level(options.byte_level.add_prefix_space, true, options.byte_level.use_regex);
 }
 
 ordered_json format_pieces(const std::vector<SequenceTemplate::Piece>& pieces, const Vocabulary& vocabulary) {
@@ -119,6 +170,9 @@ ordered_json format_decoder(const DecodingOptions& decoding) {
   switch (decoding.join) {
     case DecodingOptions::Join::kSpaces: return nullptr;
     case DecodingOptions::Join::kBytes: return format_byte_level(true, true, true);
+    case DecodingOptions::Join::kMetaspace:
+      return format_metaspace(
+          decoding.strip_left > 0 ? ByteFallbackOptions::Prefix::kAlways : ByteFallbackOptions::Prefix::kNever, true);
     case DecodingOptions::Join::kFallback: {
       ordered_json steps = {format_replace(kSpaceMarker, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
       if (decoding.strip_left > 0) {
@@ -132,6 +186,17 @@ ordered_json format_decoder(const DecodingOptions& decoding) {
 
 ordered_json format_model(const Tokenizer& tokenizer) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
+  if (has_unigram(tokenizer.options())) {
+    const UnigramOptions& unigram = *tokenizer.options().unigram;
+    ordered_json pieces = ordered_json::array();
+    for (size_t id = 0; id < unigram.scores.size(); ++id) {
+      pieces.push_back({vocabulary.token(static_cast<int64_t>(id)), unigram.scores[id]});
+    }
+    return {{"type", "Unigram"},
+            {"unk_id", unigram.unk},
+            {"vocab", std::move(pieces)},
+            {"byte_fallback", unigram.byte_fallback}};
+  }
   ordered_json vocab = ordered_json::object();
   vocab.get_ref<ordered_json::object_t&>().reserve(static_cast<size_t>(vocabulary.model_size()));
   for (int64_t id = 0; id < vocabulary.model_size(); ++id) {
@@ -171,10 +236,7 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
     item.update(format_added_token(token));
     added.push_back(std::move(item));
   }
-  ordered_json pre_tokenizer = has_byte_fallback(options) ? format_metaspace(options.byte_fallback)
-                               : has_byte_pairs(options)
-                                   ? format_byte_level(level.add_prefix_space, true, level.use_regex)
-                                   : ordered_json{{"type", "BertPreTokenizer"}};
+  ordered_json pre_tokenizer = format_pre_tokenizer(options);
   if (!level.splits.empty()) {
     ordered_json steps = ordered_json::array();
     for (const SplitStep& step : level.splits) steps.push_back(format_split(step));
@@ -196,7 +258,7 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
 std::string format_tokenizer_config(const Tokenizer& tokenizer) {
   const TokenizerOptions& options = tokenizer.options();
   ordered_json config = {{"tokenizer_class", class_of(options)}};
-  if (has_byte_fallback(options)) {
+  if (has_byte_fallback(options) || has_unigram(options)) {
     config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   } else if (has_byte_pairs(options)) {
     config["add_prefix_space"] = options.byte_level.add_prefix_space;
@@ -207,7 +269,7 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
     config["tokenize_chinese_chars"] = options.tokenize_chinese_chars;
     config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   }
-  if (options.pipeline.entry().classes.empty() && !has_byte_fallback(options))
+  if (options.pipeline.entry().classes.empty() && !has_byte_fallback(options) && !has_unigram(options))
     config[kPipelineKey] = name(options.pipeline);
   if (options.dictionary != nullptr) config[kDictionaryKey] = options.dictionary->hash();
   for (const SpecialRole role : kSpecialRoles) {
@@ -226,7 +288,7 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
 
 std::vector<std::string> Tokenizer::saved_files() const {
   std::vector<std::string> names = {"tokenizer_config.json"};
-  if (!has_byte_pairs(options_)) names.emplace_back("vocab.txt");
+  if (options_.pipeline.has_word_pieces()) names.emplace_back("vocab.txt");
   if (options_.pipeline.entry().in_tokenizer_json != InTokenizerJson::kNone) names.emplace_back("tokenizer.json");
   return names;
 }

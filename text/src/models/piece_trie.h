@@ -64,6 +64,19 @@ class PieceTrie {
     return best;
   }
 
+  // Calls found(id, bytes) for each token that is a prefix of the text, the shortest first.
+  template <typename Found>
+  void for_each_prefix(std::string_view text, Found found) const {
+    uint32_t base = roots_[kWordStart];
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto byte = static_cast<uint8_t>(text[i]);
+      const Node& node = nodes_[size_t{base} + byte];
+      if (node.label() != byte) return;
+      if (node.id >= 0) found(node.id, i + 1);
+      base = node.base();
+    }
+  }
+
  private:
   static constexpr uint32_t kByteValues = 256;
   static constexpr size_t kMaxSlots = size_t{1} << 24;  // a base has 24 bits

@@ -35,7 +35,7 @@ enum class InTokenizerJson : uint8_t {
   kNone   // a class in Python, which neither reads nor writes that file and decodes without `tokenizers`
 };
 
-enum class PieceModel : uint8_t { kWordPieces, kBytePairs };
+enum class PieceModel : uint8_t { kWordPieces, kBytePairs, kUnigram };
 
 using SplitterPtr = std::unique_ptr<Splitter>;
 
@@ -75,6 +75,11 @@ void encode_byte_level(const BytePairModel& model, const ByteLevelOptions& optio
 void encode_byte_fallback(const BytePairModel& model, const Vocabulary& vocabulary, const ByteFallbackOptions& options,
                           const AddedTokens& added, std::string_view text, size_t max_tokens, Encoding& out);
 
+// The same for Pipeline::kUnigram.
+void encode_unigram(const UnigramModel& model, const UnigramOptions& options, const AddedTokens& added,
+                    std::string_view text, size_t max_tokens, Encoding& out);
+
+inline bool has_unigram(const TokenizerOptions& options) { return options.pipeline == Pipeline::kUnigram; }
 inline bool has_byte_fallback(const TokenizerOptions& options) {
   return options.pipeline == Pipeline::kByteFallbackBpe;
 }

@@ -10,7 +10,8 @@
 namespace rf::text {
 
 namespace pipelines {
-const PipelineEntry &bert(), &bert_legacy(), &roformer(), &wobert(), &byte_level_bpe(), &byte_fallback_bpe();
+const PipelineEntry &bert(), &bert_legacy(), &roformer(), &wobert(), &byte_level_bpe(), &byte_fallback_bpe(),
+    &unigram();
 }
 
 constinit const Pipeline Pipeline::kBert(pipelines::bert);
@@ -19,11 +20,13 @@ constinit const Pipeline Pipeline::kRoformer(pipelines::roformer);
 constinit const Pipeline Pipeline::kWobert(pipelines::wobert);
 constinit const Pipeline Pipeline::kByteLevelBpe(pipelines::byte_level_bpe);
 constinit const Pipeline Pipeline::kByteFallbackBpe(pipelines::byte_fallback_bpe);
+constinit const Pipeline Pipeline::kUnigram(pipelines::unigram);
 
 std::span<const Pipeline> all_pipelines() {
   static constexpr Pipeline kTable[] = {Pipeline(pipelines::bert),           Pipeline(pipelines::bert_legacy),
                                         Pipeline(pipelines::roformer),       Pipeline(pipelines::wobert),
-                                        Pipeline(pipelines::byte_level_bpe), Pipeline(pipelines::byte_fallback_bpe)};
+                                        Pipeline(pipelines::byte_level_bpe), Pipeline(pipelines::byte_fallback_bpe),
+                                        Pipeline(pipelines::unigram)};
   return kTable;
 }
 

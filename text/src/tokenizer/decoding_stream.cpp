@@ -93,6 +93,12 @@ void DecodingStream::add(int32_t id) {
   switch (options().join) {
     case DecodingOptions::Join::kWordPieces: add_word_piece(*token); break;
     case DecodingOptions::Join::kBytes: add_bytes(*token); break;
+    case DecodingOptions::Join::kMetaspace: {
+      std::string text(*token);
+      replace_all(text, kSpaceMarker, is_first_ && options().strip_left > 0 ? "" : " ");
+      open_ += text;
+      break;
+    }
     case DecodingOptions::Join::kFallback: add_fallback(*token); break;
     case DecodingOptions::Join::kSpaces:
       if (!is_first_) open_.push_back(' ');

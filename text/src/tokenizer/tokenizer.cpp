@@ -9,6 +9,7 @@
 #include "files/tokenizer_files.h"
 #include "models/byte_alphabet.h"
 #include "models/byte_pair_model.h"
+#include "models/unigram_model.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
@@ -44,7 +45,10 @@ std::function<std::string(std::string_view)> normalizer_of(const TokenizerOption
 
 void check_options(const TokenizerOptions& options) {
   const PipelineEntry& pipeline = options.pipeline.entry();
-  if (pipeline.model == PieceModel::kBytePairs) return;
+  if (pipeline.model == PieceModel::kUnigram && options.unigram == nullptr) {
+    fail("tokenizer", "the pipeline {} must have the options of a Unigram model, got none", pipeline.name);
+  }
+  if (pipeline.model != PieceModel::kWordPieces) return;
   if (options.max_word_chars < 1) {
     fail("wordpiece", "max_word_chars must be at least 1, got {}", options.max_word_chars);
   }
@@ -118,6 +122,10 @@ Tokenizer::Tokenizer(TokenizerParts parts)
     merges_ = std::make_shared<const std::vector<Merge>>(std::move(parts.merges));
     return;
   }
+  if (has_unigram(options_)) {
+    unigram_ = std::make_shared<const UnigramModel>(vocabulary_, *options_.unigram);
+    return;
+  }
   vocabulary_.require({SpecialRole::kUnk}, "wordpiece");
   trie_ = std::make_shared<const PieceTrie>(vocabulary_);
 }
@@ -179,6 +187,7 @@ void Tokenizer::append_first(std::string_view text, size_t max_tokens, Encoding&
   if (byte_pairs_) {
     return encode_byte_level(*byte_pairs_, options_.byte_level, *added_, *split_steps_, text, max_tokens, out);
   }
+  if (unigram_) return encode_unigram(*unigram_, *options_.unigram, *added_, text, max_tokens, out);
   thread_local Scratch own;
   if (own.tokenizer != serial_) {
     own.splitter = options_.pipeline.entry().make_splitter(options_, vocabulary_, *trie_);

@@ -139,6 +139,8 @@ std::u32string_view BertCharacter::lower() const {
   return {normalizer::kPool + pool + decomposition_length, lower_length};
 }
 
+int nfc_class(char32_t code) { return nfc_class_of(code); }
+
 bool is_syllable(char32_t code) { return code >= kSyllableBase && code - kSyllableBase < kSyllables; }
 
 Decomposed canonical_decomposition(char32_t code) {

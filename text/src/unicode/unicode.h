@@ -83,6 +83,8 @@ struct SourcedChar {
 // Whether NFC may change a text that contains this character.
 inline bool may_change_under_nfc(char32_t code) { return (unicode_record(code) & kNfcUnstable) != 0; }
 
+// The canonical combining class in that version.
+int nfc_class(char32_t code);
 void to_nfc(std::vector<SourcedChar>& chars);
 std::string to_nfc(std::string_view text);
 

@@ -28,6 +28,7 @@ class BytePairModel;
 class DecodingStream;
 class PieceTrie;
 class SplitSteps;
+class UnigramModel;
 
 enum class Case { kLower, kKeep };
 
@@ -66,9 +67,11 @@ struct SequenceTemplate {
     Part part;
     int32_t id = 0;    // of a special token
     uint8_t type = 0;  // token type of this piece
+    bool operator==(const Piece&) const = default;
   };
   std::vector<Piece> single;  // for one text
   std::vector<Piece> pair;    // for two texts; empty: the model does not support pairs
+  bool operator==(const SequenceTemplate&) const = default;
 };
 
 // BERT's: types 0 for [CLS] A [SEP] and 1 for B [SEP].
@@ -91,6 +94,7 @@ class Pipeline {
   static const Pipeline kWobert;        // the original WoBERT tokenizer: words by jieba, then BERT's (spec R-TOK-03)
   static const Pipeline kByteLevelBpe;  // GPT-2's: byte pair encoding over UTF-8 bytes
   static const Pipeline kByteFallbackBpe;  // SentencePiece's: over characters, with "▁" for spaces
+  static const Pipeline kUnigram;          // SentencePiece's most likely tokens
 
   explicit constexpr Pipeline(const PipelineEntry& (*entry)()) : entry_(entry) {}
   const PipelineEntry& entry() const { return entry_(); }
@@ -103,7 +107,7 @@ class Pipeline {
 };
 std::span<const Pipeline> all_pipelines();
 // On the command line and in messages: "bert", "bert-legacy", "roformer", "wobert", "byte-level-bpe",
-// "byte-fallback-bpe".
+// "byte-fallback-bpe", "unigram".
 std::string_view name(Pipeline pipeline);
 Pipeline pipeline_of_name(std::string_view name);                // throws Error for another name
 std::string segmenting_pipelines(std::string_view conjunction);  // "roformer or wobert"
@@ -150,6 +154,38 @@ struct ByteFallbackOptions {
   bool operator==(const ByteFallbackOptions&) const = default;
 };
 
+// A normalizer of tokenizer.json.
+struct NormalizerStep {
+  enum class Kind : uint8_t {
+    kPrecompiled,        // by the character map of a SentencePiece model: `text` has its bytes
+    kReplace,            // each `text` by `content`
+    kReplaceExpression,  // each match of the expression `text` by `content`
+    kStrip,              // white space at the ends
+    kPrepend,            // `text` in front
+    kNfc,
+    kNfkd,
+    kLowercase,
+    kStripAccents
+  };
+  Kind kind = Kind::kNfc;
+  std::string text = {}, content = {};
+  bool left = false, right = false;  // of kStrip
+  bool operator==(const NormalizerStep&) const = default;
+};
+
+// Options of Pipeline::kUnigram.
+struct UnigramOptions {
+  std::vector<double> scores = {};  // of the model's tokens, by id
+  int32_t unk = -1;                 // the token of unknown characters
+  bool byte_fallback = false;       // characters without a token become their bytes <0xNN>
+  std::vector<NormalizerStep> normalizers = {};
+  bool split_spaces = false;  // WhitespaceSplit: white space separates words and is left out
+  // Metaspace
+  ByteFallbackOptions::Prefix prefix = ByteFallbackOptions::Prefix::kAlways;  // not kEven
+  bool splits = true;                                                         // each "▁" begins a word
+  bool operator==(const UnigramOptions&) const = default;
+};
+
 // Two tokens, in the byte alphabet, that are merged into a third; in order of rank.
 using Merge = std::pair<std::string, std::string>;
 
@@ -159,6 +195,7 @@ struct DecodingOptions {
     kWordPieces,  // spaces between words, "##" pieces without one
     kBytes,       // tokens in the byte alphabet
     kSpaces,      // spaces between all tokens
+    kMetaspace,   // "▁" is a space; left out in the first token
     kFallback     // "▁" is a space, and <0xNN> are bytes: each byte of a run that is not UTF-8 is U+FFFD
   };
   Join join = Join::kWordPieces;
@@ -176,6 +213,7 @@ struct TokenizerOptions {
   std::shared_ptr<const Dictionary> dictionary = nullptr;  // required by kRoformer and kWobert
   ByteLevelOptions byte_level{};
   ByteFallbackOptions byte_fallback{};
+  std::shared_ptr<const UnigramOptions> unigram = nullptr;  // required by kUnigram
   DecodingOptions decoding{};
 };
 
@@ -263,6 +301,7 @@ class Tokenizer {
   std::shared_ptr<const PieceTrie> trie_;            // null for BPE
   std::shared_ptr<const BytePairModel> byte_pairs_;  // null for the others, as is the next
   std::shared_ptr<const SplitSteps> split_steps_;    // null for byte-fallback BPE
+  std::shared_ptr<const UnigramModel> unigram_;      // null for the others
   std::shared_ptr<const std::vector<Merge>> merges_;
   SequenceTemplate template_;
 };

@@ -1,0 +1,266 @@
+"""Unigram (XLM-R, camembert, T5, ALBERT, DeBERTa-v2) against `tokenizers` and transformers."""
+
+import base64
+import json
+import random
+import struct
+
+import pytest
+import transformers
+from tokenizer_probe import ask, changed, check_decoding, check_texts, random_texts, refusal
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+MARKER = "\u2581"
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+HOSTILE = [
+    MARKER,
+    MARKER * 3,
+    f"a{MARKER}b",
+    " ",
+    "   ",
+    "    \t",
+    "<unk>",
+    "hello hello",
+    "\r\n",
+    "\n\n",
+    "\x00",
+    "\x1e",
+]
+HOSTILE += [
+    "the",
+    "中文",
+    "\U0001f600",
+    "\u0301",
+    "<n>",
+    "<r>",
+    " <n> ",
+    "<l>",
+    "\ufb01\u0301",
+    "\u2122",
+    "\u200d",
+    "\u3000",
+]
+HOSTILE += [
+    "\u00a9\u200d\u00a9",
+    "\u0600a",
+    "\u1100\u1161",
+    "\uac01\u11a8",
+    "\u0915\u094d\u0937",
+    "\u00e9",
+    "e\u0301",
+    "''",
+    "``",
+]
+MAPPED = {
+    "\ufb01": "fi",
+    "\u2122": "TM",
+    "\u3000": " ",
+    "\r": " ",
+    "\n": " ",
+    "\t": " ",
+    "\x1e": "",
+    "\u00a9": "(c)",
+    "e\u0301": "\u00e9",
+    "\u0600": "",
+    "\u1100": "k",
+    "\u200b": " ",
+    "A\u0300": "\u00c0",
+}
+
+
+def texts_of(count, seed):
+    yield from ["", " ", "  ", MARKER, "a", " a", "a ", "\u0301", "中", "x" * 3000, " " * 3000, "ab " * 1000, "é" * 999]
+    yield from random_texts(count, seed, tokens=HOSTILE)
+    draw = random.Random(seed)
+    for _ in range(count):
+        yield "".join(draw.choices(HOSTILE, k=draw.randrange(1, 14)))
+
+
+def charsmap(mapping=None):
+    """A double array of 256 units for each node, and the replacements."""
+    nodes, values, text = [{}], {}, b""
+    for key, value in (MAPPED if mapping is None else mapping).items():
+        node = 0
+        for byte in key.encode() or b"\x00":
+            if byte not in nodes[node]:
+                nodes.append({})
+                nodes[node][byte] = len(nodes) - 1
+            node = nodes[node][byte]
+        values[node] = len(text)
+        text += value.encode() + b"\x00"
+    units = [1 << 31] * (256 * (len(nodes) + 1))
+    place = [256 * (n + 1) for n in range(len(nodes))]  # of the node's children
+
+    def unit(at, node, label):
+        offset = at ^ place[node]
+        assert offset < 1 << 21
+        leaf = 1 << 8 if node in values else 0
+        return offset << 10 | leaf | label
+
+    units[0] = unit(0, 0, 0)
+    for n, children in enumerate(nodes):
+        for byte, child in children.items():
+            units[place[n] ^ byte] = unit(place[n] ^ byte, child, byte)
+        if n in values:
+            units[place[n]] = values[n] | 1 << 31
+    return struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + text
+
+
+SPACES = pre_tokenizers.WhitespaceSplit()
+META = pre_tokenizers.Metaspace
+STEPS = normalizers.Sequence
+WAYS = {
+    "xlmr": (lambda: normalizers.Precompiled(charsmap()), pre_tokenizers.Sequence([SPACES, META(MARKER, "always")])),
+    "bge": (
+        lambda: STEPS([normalizers.Precompiled(charsmap()), normalizers.Replace(Regex(" {2,}"), " ")]),
+        META(MARKER, "always"),
+    ),
+    "albert": (
+        lambda: STEPS(
+            [
+                normalizers.Replace("``", '"'),
+                normalizers.Replace("''", '"'),
+                normalizers.NFKD(),
+                normalizers.StripAccents(),
+                normalizers.Lowercase(),
+                normalizers.Precompiled(charsmap()),
+            ]
+        ),
+        pre_tokenizers.Sequence([SPACES, META(MARKER, "always")]),
+    ),
+    "deberta": (
+        lambda: STEPS(
+            [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(False, True)]
+        ),
+        META(MARKER, "first"),
+    ),
+    "strip": (lambda: STEPS([normalizers.Strip(), normalizers.Prepend("x")]), META(MARKER, "never", False)),
+    "plain": (lambda: None, META(MARKER, "first", False)),
+}
+
+
+def train(way, byte_fallback=False, added=True):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = META(MARKER, "always")
+    trainer = trainers.UnigramTrainer(vocab_size=700, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False)
+    words = ["".join(c for c in text if c not in "<>\x00")[:200] for text in texts_of(500, seed=1)]
+    tokenizer.train_from_iterator(words, trainer)
+    file = json.loads(tokenizer.to_str())
+    file["model"]["byte_fallback"] = byte_fallback
+    if byte_fallback:
+        file["model"]["vocab"] += [[f"<0x{byte:02X}>", -20.5] for byte in range(256)]
+    tokenizer = Tokenizer.from_str(json.dumps(file))
+    normalizer, splitter = WAYS[way]
+    if normalizer() is not None:
+        tokenizer.normalizer = normalizer()
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.decoder = decoders.Metaspace(MARKER, "never" if way == "strip" else "always")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    if added:
+        tokenizer.add_tokens([AddedToken("<n>", normalized=True), AddedToken("<r>", normalized=False, rstrip=True)])
+        tokenizer.add_tokens([AddedToken("<l>", normalized=True, lstrip=True), AddedToken("w", single_word=True)])
+    return tokenizer
+
+
+def wrap(tokenizer, directory):
+    names = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+    }
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+    wrapped.save_pretrained(directory)
+    return wrapped
+
+
+def bare(wrapped):
+    return lambda text: wrapped._tokenizer.encode(text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_hostile_strings(tmp_path, way, byte_fallback):
+    wrapped = wrap(train(way, byte_fallback), tmp_path / "theirs")
+    (tmp_path / "ours").mkdir()
+    ask(tmp_path / "theirs", [{"save": str(tmp_path / "ours")}])
+    texts = list(texts_of(2000, seed=len(way)))
+    assert len(texts) > 4000
+    check_texts(tmp_path / "theirs", texts, bare(wrapped))
+    check_texts(tmp_path / "ours", texts[:500], bare(wrapped))
+    draw = random.Random(2)
+    lists = [wrapped(text)["input_ids"] for text in texts[:200]]
+    lists += [[draw.randrange(len(wrapped)) for _ in range(20)] for _ in range(200)]
+    for directory in ("theirs", "ours"):
+        check_decoding(tmp_path / directory, wrapped, lists)
+    lines = [{"text": text, "specials": True} for text in texts[:300]]
+    for line, got in zip(lines, ask(tmp_path / "theirs", lines), strict=True):
+        assert got["ids"] == wrapped(line["text"])["input_ids"]
+
+
+CLASSES = {
+    "XLMRobertaTokenizer": {},
+    "CamembertTokenizer": {"additional_special_tokens": []},
+    "T5Tokenizer": {"extra_ids": 0},
+    "AlbertTokenizer": {"cls_token": "<s>", "sep_token": "</s>"},
+    "DebertaV2Tokenizer": {"cls_token": "<s>", "sep_token": "</s>", "unk_id": 3},
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_of_transformers(tmp_path, name):
+    """A class builds its own steps, whatever the file says."""
+    tokenizer = train("bge", added=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    names = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+    }
+    settings = {"tokenizer_class": name} | names | CLASSES[name]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    theirs = getattr(transformers, name).from_pretrained(tmp_path)
+    texts = list(texts_of(500, seed=5))
+    check_texts(tmp_path, texts, bare(theirs))
+    lines = [{"text": text, "specials": True} for text in texts[:200]]
+    for line, got in zip(lines, ask(tmp_path, lines), strict=True):
+        assert got["ids"] == theirs(line["text"])["input_ids"]
+    theirs.save_pretrained(tmp_path / "saved")
+    check_texts(tmp_path / "saved", texts, bare(theirs))
+
+
+def wild(place, value):
+    data = bytearray(charsmap())
+    struct.pack_into("<I", data, place, value)
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(data)).decode()}
+
+
+REFUSED = [
+    ({"normalizer": wild(0, 17)}, "multiple of 1024"),
+    ({"normalizer": wild(0, 1 << 30)}, "multiple of 1024"),
+    ({"normalizer": wild(4, (1 << 20) << 10)}, "refer to one of its"),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "*"}}, "base64"),
+    ({"normalizer": {"type": "NFKC"}}, "NFKC"),
+    ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
+    ({"pre_tokenizer": None}, "pre_tokenizer"),
+    ({"decoder": {"type": "WordPiece"}}, "decoder"),
+    ({"model__unk_id": None}, "unk_id"),
+    ({"model__unk_id": 99999}, "unk_id"),
+    (
+        {"model__vocab": [["<s>", 0], ["<pad>", 0], ["</s>", 0], ["<unk>", 0], ["<mask>", 0], ["a", -1], ["a", -2]]},
+        '"a"',
+    ),
+    ({"model__vocab": [["<s>", 0], ["<pad>", None]]}, "<pad>"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_refused_by_name(tmp_path, changes, named):
+    file = changed(json.loads(train("xlmr", added=False).to_str()), changes)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
+    assert named in refusal(tmp_path)

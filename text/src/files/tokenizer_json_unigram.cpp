@@ -1,0 +1,200 @@
+// The sections of tokenizer.json for a model Unigram. Each step is read key by key, and others are refused.
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "files/tokenizer_files.h"
+#include "models/byte_pair_model.h"
+#include "rf/io/error.h"
+#include "rf/io/strict_object.h"
+
+namespace rf::text {
+namespace {
+
+using io::StrictObject;
+using nlohmann::json;
+using Kind = NormalizerStep::Kind;
+using Prefix = ByteFallbackOptions::Prefix;
+
+constexpr char kUnigramWhere[] = "tokenizer_json";
+
+// Standard base64; throws Error for other characters.
+std::string decode_base64(std::string_view text, const std::string& where) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  while (text.ends_with('=')) text.remove_suffix(1);
+  for (const char c : text) {
+    const size_t digit = kDigits.find(c);
+    if (digit == std::string_view::npos) fail(kUnigramWhere, "{} must be base64, got the character \"{}\"", where, c);
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    bytes.push_back(static_cast<char>(bits >> count & 0xFF));
+  }
+  return bytes;
+}
+
+std::string type_name(const json& value) {
+  const json type = value.is_object() ? value.value("type", json()) : json();
+  return type.is_string() ? type.get<std::string>() : std::string();
+}
+
+class UnigramReader {
+ public:
+  UnigramReader(const std::string& path, TokenizerJson& out) : path_(path), out_(out) {}
+  void read(const json& file) {
+    out_.options.pipeline = Pipeline::kUnigram;
+    const auto section = [&file](const char* key) { return file.value(key, json()); };
+    read_model(file["model"]);
+    each_step(section("normalizer"), "normalizer", "normalizers",
+              [&](const json& step, const std::string& key) { read_normalizer(step, key); });
+    each_step(section("pre_tokenizer"), "pre_tokenizer", "pretokenizers",
+              [&](const json& step, const std::string& key) { read_pre_tokenizer(step, key); });
+    if (!has_metaspace_)
+      refuse("pre_tokenizer", "Metaspace, or WhitespaceSplit and Metaspace", section("pre_tokenizer"));
+    read_decoder(section("decoder"));
+    out_.options.unigram = std::make_shared<const UnigramOptions>(std::move(options_));
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, std::string_view rule, const json& value) const {
+    constexpr size_t kShown = 200;
+    fail(kUnigramWhere, "{}: \"{}\" must be {}, got {}", path_, key, rule, value.dump().substr(0, kShown));
+  }
+  StrictObject object(const json& value, const std::string& key) const {
+    StrictObject section(value, std::string(kUnigramWhere) + ": " + path_, key);
+    section.find("type");
+    return section;
+  }
+  template <typename Read>
+  void each_step(const json& value, const std::string& key, const char* list, Read read) const {
+    if (value.is_null()) return;
+    if (type_name(value) != "Sequence") return read(value, key);
+    StrictObject sequence = object(value, key);
+    const json* steps = sequence.find(list);
+    if (steps == nullptr || !steps->is_array()) refuse(key + "." + list, "an array", value);
+    sequence.finish();
+    for (size_t i = 0; i < steps->size(); ++i) {
+      each_step((*steps)[i], key + "." + list + "[" + std::to_string(i) + "]", list, read);
+    }
+  }
+  void read_model(const json& value) {
+    StrictObject model = object(value, "model");
+    const json* vocab = model.find("vocab");
+    if (vocab == nullptr || !vocab->is_array()) refuse("model.vocab", "an array of tokens with scores", json());
+    for (const json& item : *vocab) {
+      if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_number()) {
+        refuse("model.vocab", "an array of tokens with scores", item);
+      }
+      out_.tokens.push_back(item[0].get<std::string>());
+      options_.scores.push_back(item[1].get<double>());
+    }
+    const json* unk = model.find("unk_id");
+    if (unk == nullptr || !unk->is_number_unsigned() || *unk >= out_.tokens.size()) {
+      refuse("model.unk_id", "the id of a token", unk == nullptr ? json() : *unk);
+    }
+    options_.unk = unk->get<int32_t>();
+    out_.unk_token = out_.tokens[static_cast<size_t>(options_.unk)];
+    options_.byte_fallback = model.boolean("byte_fallback", false);
+    model.finish();
+  }
+  void read_normalizer(const json& value, const std::string& key) {
+    const std::string type = type_name(value);
+    StrictObject step = object(value, key);
+    NormalizerStep read;
+    if (type == "Precompiled") {
+      // transformers writes null for a model without a map
+      const json* map = step.find("precompiled_charsmap");
+      if (map == nullptr || !map->is_string()) refuse(key + ".precompiled_charsmap", "a text in base64", value);
+      read = {.kind = Kind::kPrecompiled, .text = decode_base64(map->get<std::string>(), path_ + ": " + key)};
+    } else if (type == "Replace") {
+      read = read_replace(step, key);
+    } else if (type == "Strip") {
+      read = {
+          .kind = Kind::kStrip, .left = step.boolean("strip_left", true), .right = step.boolean("strip_right", true)};
+    } else if (type == "Prepend") {
+      read = {.kind = Kind::kPrepend, .text = step.text("prepend", "")};
+    } else {
+      constexpr std::array<std::pair<std::string_view, Kind>, 4> kPlain = {{{"NFC", Kind::kNfc},
+                                                                            {"NFKD", Kind::kNfkd},
+                                                                            {"Lowercase", Kind::kLowercase},
+                                                                            {"StripAccents", Kind::kStripAccents}}};
+      const auto* found = std::ranges::find(kPlain, type, &std::pair<std::string_view, Kind>::first);
+      if (found == kPlain.end()) {
+        refuse(key, "Precompiled, Replace, Strip, Prepend, NFC, NFKD, Lowercase or StripAccents for a Unigram model",
+               value);
+      }
+      read.kind = found->second;
+    }
+    step.finish();
+    options_.normalizers.push_back(std::move(read));
+  }
+  NormalizerStep read_replace(StrictObject& step, const std::string& key) const {
+    const json* pattern = step.find("pattern");
+    const std::string content = step.text("content", "");
+    const bool is_one = pattern != nullptr && pattern->is_object() && pattern->size() == 1;
+    for (const auto& [name, kind] :
+         {std::pair("String", Kind::kReplace), std::pair("Regex", Kind::kReplaceExpression)}) {
+      if (is_one && pattern->contains(name) && (*pattern)[name].is_string()) {
+        return {.kind = kind, .text = (*pattern)[name].get<std::string>(), .content = content};
+      }
+    }
+    refuse(key + ".pattern", "a String or a Regex", pattern == nullptr ? json() : *pattern);
+  }
+  void read_pre_tokenizer(const json& value, const std::string& key) {
+    const std::string type = type_name(value);
+    if (has_metaspace_ || (type != "Metaspace" && type != "WhitespaceSplit")) {
+      refuse(key, "WhitespaceSplit or a last Metaspace for a Unigram model", value);
+    }
+    StrictObject step = object(value, key);
+    if (type == "WhitespaceSplit") {
+      options_.split_spaces = true;
+    } else {
+      has_metaspace_ = true;
+      options_.prefix = read_prefix(step);
+      options_.splits = step.boolean("split", true);
+    }
+    step.finish();
+  }
+  Prefix read_prefix(StrictObject& step) const {
+    for (const char* name : {"replacement", "str_rep"}) {
+      const json* mark = step.find(name);
+      if (mark != nullptr && *mark != kSpaceMarker) refuse(step.path_of(name), "\"▁\"", *mark);
+    }
+    const std::string scheme = step.text("prepend_scheme", "always");
+    const json* adds = step.find("add_prefix_space");
+    if (adds != nullptr && *adds != (scheme != "never")) {
+      refuse(step.path_of("add_prefix_space"), "as prepend_scheme is", *adds);
+    }
+    if (scheme == "always") return Prefix::kAlways;
+    if (scheme == "first") return Prefix::kFirst;
+    if (scheme != "never") refuse(step.path_of("prepend_scheme"), "\"always\", \"first\" or \"never\"", scheme);
+    return Prefix::kNever;
+  }
+  void read_decoder(const json& value) {
+    DecodingOptions& decoding = out_.options.decoding;
+    decoding.join = DecodingOptions::Join::kSpaces;
+    if (value.is_null()) return;
+    if (type_name(value) != "Metaspace") refuse("decoder", "null or Metaspace for a Unigram model", value);
+    StrictObject step = object(value, "decoder");
+    decoding.join = DecodingOptions::Join::kMetaspace;
+    decoding.strip_left = read_prefix(step) == Prefix::kNever ? 0 : 1;
+    step.find("split");
+    step.finish();
+  }
+
+  const std::string& path_;
+  TokenizerJson& out_;
+  UnigramOptions options_;
+  bool has_metaspace_ = false;
+};
+
+}  // namespace
+
+void read_unigram_json(const nlohmann::json& file, const std::string& path, TokenizerJson& out) {
+  UnigramReader(path, out).read(file);
+}
+
+}  // namespace rf::text

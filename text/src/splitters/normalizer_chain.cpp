@@ -1,0 +1,239 @@
+#include "splitters/normalizer_chain.h"
+
+#include <algorithm>
+
+#include "rf/io/error.h"
+#include "rf/io/utf8.h"
+#include "unicode/graphemes.h"
+#include "unicode/unicode.h"
+
+namespace rf::text {
+namespace {
+
+using Chars = std::vector<NormalizedChar>;
+using Kind = NormalizerStep::Kind;
+
+// A character of the result, and its change to the text: 1 is added, 0 takes the place of one, -n of one and the n
+// characters after it.
+struct Edit {
+  char32_t code;
+  int32_t change;
+};
+
+bool is_blank(char32_t code) { return (regex_classes(code) & kWhiteSpaceClass) != 0; }
+
+NormalizedChar with_code(NormalizedChar source, char32_t code) {
+  source.code = code;
+  return source;
+}
+
+void apply_edits(const std::vector<Edit>& changes, size_t first, Chars& chars) {
+  Chars out;
+  out.reserve(changes.size());
+  size_t at = first;
+  for (const Edit& c : changes) {
+    if (c.change > 0) {
+      out.push_back(at == 0 ? NormalizedChar{c.code, 0, 0, 0} : with_code(chars[at - 1], c.code));
+    } else {
+      out.push_back(with_code(chars[at], c.code));
+      at += 1 + static_cast<size_t>(-c.change);
+    }
+  }
+  chars.swap(out);
+}
+
+std::string utf8_of(const Chars& chars) {
+  std::string text;
+  text.reserve(chars.size());
+  for (const NormalizedChar& c : chars) append_utf8(c.code, text);
+  return text;
+}
+
+// Characters that a map removes at the front are not counted, so later sources move, as in `tokenizers`.
+class Mapping {
+ public:
+  explicit Mapping(const Charsmap& map) : map_(map) {}
+  void run(Chars& chars) {
+    changes_.reserve(chars.size());
+    for (size_t begin = 0; begin < chars.size();) {
+      if (is_kept(chars, begin)) {
+        changes_.push_back({chars[begin++].code, 0});
+        continue;
+      }
+      size_t end = begin;
+      for (GraphemeState state; end < chars.size() && (state.continues(chars[end].code) || end == begin);) ++end;
+      map_cluster(chars, begin, end);
+      begin = end;
+    }
+    if (modified_) apply_edits(changes_, 0, chars);
+  }
+
+ private:
+  // ASCII characters are clusters of one character, except before others and CR LF.
+  bool is_kept(const Chars& chars, size_t at) const {
+    constexpr char32_t kAscii = 0x80;
+    return chars[at].code < kAscii && (at + 1 == chars.size() || chars[at + 1].code < kAscii) &&
+           chars[at].code != U'\r' && map_.keeps(static_cast<char>(chars[at].code));
+  }
+  void map_cluster(const Chars& chars, size_t begin, size_t end) {
+    constexpr size_t kTooLong = 6;  // bytes
+    text_.clear();
+    for (size_t i = begin; i < end && text_.size() < kTooLong; ++i) append_utf8(chars[i].code, text_);
+    if (text_.size() < kTooLong && replace(end - begin)) return;
+    for (size_t i = begin; i < end; ++i) {
+      text_.clear();
+      append_utf8(chars[i].code, text_);
+      if (!replace(1)) changes_.push_back({chars[i].code, 0});
+    }
+  }
+  // The characters of text_; false if the map keeps them.
+  bool replace(size_t count) {
+    std::optional<std::string_view> value = map_.find(text_);
+    if (!value) return false;
+    modified_ = true;
+    size_t added = 0;
+    while (!value->empty()) {
+      changes_.push_back({take_utf8(*value).code, added < count ? 0 : 1});
+      ++added;
+    }
+    if (added < count && !changes_.empty()) changes_.back().change -= static_cast<int32_t>(count - added);
+    return true;
+  }
+  const Charsmap& map_;
+  std::vector<Edit> changes_;
+  std::string text_;
+  bool modified_ = false;
+};
+
+// All matches become the content, whose source is the last character of the match.
+template <typename Next>
+void replace_matches(Chars& chars, std::string_view content, Next next) {
+  const std::string text = utf8_of(chars);
+  Chars out;
+  size_t at = 0, byte = 0;
+  const auto skip = [&](size_t to, bool copies) {
+    for (; byte < to; ++at) {
+      if (copies) out.push_back(chars[at]);
+      byte += static_cast<size_t>(decode_utf8(std::string_view(text).substr(byte)).length);
+    }
+  };
+  for (ExpressionSearch::Match match = next(text, 0); match.begin < text.size(); match = next(text, match.end)) {
+    skip(match.begin, true);
+    skip(match.end, false);
+    for (std::string_view rest = content; !rest.empty();) out.push_back(with_code(chars[at - 1], take_utf8(rest).code));
+  }
+  if (byte == 0) return;
+  skip(text.size(), true);
+  chars.swap(out);
+}
+
+void strip_ends(Chars& chars, bool left, bool right) {
+  const auto stays = [](const NormalizedChar& c) { return !is_blank(c.code); };
+  if (right) chars.erase(std::find_if(chars.rbegin(), chars.rend(), stays).base(), chars.end());
+  if (left) chars.erase(chars.begin(), std::ranges::find_if(chars, stays));
+}
+
+void put_in_front(Chars& chars, std::string_view text) {
+  if (chars.empty()) return;
+  const NormalizedChar source = chars.front();
+  Chars front;
+  while (!text.empty()) front.push_back(with_code(source, take_utf8(text).code));
+  chars.insert(chars.begin(), front.begin(), front.end());
+}
+
+void lower_case(Chars& chars) {
+  Chars out;
+  out.reserve(chars.size());
+  for (const NormalizedChar& c : chars) {
+    const BertCharacter& entry = bert_character(c.code);
+    if (!entry.has(BertCharacter::kLowers)) {
+      out.push_back(c);
+      continue;
+    }
+    for (const char32_t code : entry.lower()) out.push_back(with_code(c, code));
+  }
+  chars.swap(out);
+}
+
+void decompose_all(Chars& chars) {
+  std::vector<Edit> changes;
+  changes.reserve(chars.size());
+  for (const NormalizedChar& c : chars) {
+    if (is_syllable(c.code)) {
+      const Decomposed parts = canonical_decomposition(c.code);
+      for (size_t i = 0; i < parts.count; ++i) changes.push_back({parts.codes[i], i == 0 ? 0 : 1});
+      continue;
+    }
+    const std::u32string_view parts = c.code < 0x80 ? std::u32string_view() : compatibility_decomposition(c.code);
+    if (parts.empty()) changes.push_back({c.code, 0});
+    for (size_t i = 0; i < parts.size(); ++i) changes.push_back({parts[i], i == 0 ? 0 : 1});
+  }
+  order_marks(changes, [](const Edit& c) { return nfc_class(c.code); });
+  apply_edits(changes, 0, chars);
+}
+
+void compose_all(Chars& chars) {
+  if (std::ranges::none_of(chars, may_change_under_nfc, &NormalizedChar::code)) return;
+  std::vector<SourcedChar> sourced;
+  for (const NormalizedChar& c : chars) sourced.push_back({c.code, c.source()});
+  to_nfc(sourced);
+  chars.clear();
+  for (const SourcedChar& c : sourced) {
+    chars.push_back({c.code, c.source.byte_begin, c.source.byte_end, c.source.char_begin});
+  }
+}
+
+}  // namespace
+
+NormalizerChain::NormalizerChain(const std::vector<NormalizerStep>& steps) {
+  for (const NormalizerStep& step : steps) {
+    steps_.push_back({step});
+    if (step.kind == Kind::kPrecompiled) steps_.back().charsmap = std::make_shared<const Charsmap>(step.text);
+    if (step.kind == Kind::kReplaceExpression) {
+      steps_.back().expression = std::make_shared<const Expression>(step.text);
+    }
+    if (step.kind == Kind::kReplace && step.text.empty()) {
+      fail("normalizer", "the pattern of a Replace must not be empty, got \"\"");
+    }
+  }
+}
+
+void NormalizerChain::normalize(Chars& chars) const {
+  for (const Step& step : steps_) {
+    const NormalizerStep& options = step.options;
+    switch (options.kind) {
+      case Kind::kPrecompiled: Mapping(*step.charsmap).run(chars); break;
+      case Kind::kReplace:
+        replace_matches(chars, options.content, [&](std::string_view text, size_t from) {
+          const size_t at = std::min(text.find(options.text, from), text.size());
+          return ExpressionSearch::Match{at, at + options.text.size()};
+        });
+        break;
+      case Kind::kReplaceExpression: {
+        ExpressionSearch search(*step.expression);
+        replace_matches(chars, options.content, [&](std::string_view text, size_t from) {
+          if (from == 0) search.begin(text);
+          return search.next(from);
+        });
+        break;
+      }
+      case Kind::kStrip: strip_ends(chars, options.left, options.right); break;
+      case Kind::kPrepend: put_in_front(chars, options.text); break;
+      case Kind::kNfc: compose_all(chars); break;
+      case Kind::kNfkd: decompose_all(chars); break;
+      case Kind::kLowercase: lower_case(chars); break;
+      case Kind::kStripAccents:
+        std::erase_if(chars, [](const NormalizedChar& c) { return is_combining_mark(c.code); });
+        break;
+    }
+  }
+}
+
+std::string NormalizerChain::normalize(std::string_view text) const {
+  Chars chars;
+  while (!text.empty()) chars.push_back({take_utf8(text).code, 0, 0, 0});
+  normalize(chars);
+  return utf8_of(chars);
+}
+
+}  // namespace rf::text
