@@ -78,7 +78,7 @@ def rotary_module(config):
 
 def layer_types(config) -> list[str | None]:
     """[None] for one rotation, otherwise the keys of rope_parameters that are dictionaries or null."""
-    parameters = config.rope_parameters or {}
+    parameters = getattr(config, "rope_parameters", None) or {}
     nested = [key for key, value in parameters.items() if isinstance(value, dict)]
     return sorted(nested) or [None]
 

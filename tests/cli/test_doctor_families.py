@@ -205,7 +205,9 @@ def test_every_model_type_has_a_report_or_a_reason(made, tmp_path):
             if found.get("part", "") != made.parts.get(model_type):
                 wrong[model_type] = result.stdout + result.stderr
         else:
-            reason = made.refused.get(model_type, "must")
+            if result.returncode == 0 and "unknown-model-type" in result.stdout:
+                continue  # rotary keys in a type without rotation
+            reason = "must" if table.read_part(config) else made.refused.get(model_type, "must")
             one = result.stderr.startswith(f"[{tmp_path}") and result.stderr.count("\n") == 1
             if result.returncode != 1 or not one or reason not in result.stderr:
                 wrong[model_type] = result.stdout + result.stderr

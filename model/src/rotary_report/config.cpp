@@ -53,7 +53,8 @@ class ConfigReader {
     if (prefix_.empty() && report_.model_type == "rf_encoder") return;  // read_own() has what is left
     family_ = find_rotary_family(report_.model_type);
     // Files of version 4 have the text model's keys at the top of qwen2_vl.
-    if (family_ == nullptr) family_ = find_rotary_family(report_.model_type + "_text");
+    if (family_ == nullptr && refused_rotation(report_.model_type).empty())
+      family_ = find_rotary_family(report_.model_type + "_text");
     check_that_it_rotates();
     read_sizes();
     read_version();
