@@ -48,7 +48,7 @@ FAMILIES = {
     "distilbert": (
         "DistilBert",
         BERT_HEADS,
-        {"activation": "relu", "hidden_dim": 72},
+        {"activation": "relu"},
     ),
     "electra": ("Electra", BERT_HEADS, {"embedding_size": 20}),
     "mpnet": ("MPNet", BERT_HEADS, {"max_position_embeddings": 160}),
@@ -73,7 +73,10 @@ def make_encoder(family, head, folder, **changes):
     stem, _, own = FAMILIES[family]
     if head == "ForQuestionAnswering":
         changes = {"num_labels": 2} | changes
-    config = getattr(transformers, f"{stem}Config")(**(SIZES | own | changes))
+    keys = SIZES | own | changes
+    if family == "distilbert":
+        keys["hidden_dim"] = keys.pop("intermediate_size")
+    config = getattr(transformers, f"{stem}Config")(**keys)
     oracle = getattr(transformers, stem + head)(config)
     with torch.no_grad():
         for parameter in oracle.parameters():

@@ -1,0 +1,93 @@
+"""Writes docs/families.md: the models of other libraries that the engine opens, each computed beside transformers.
+
+    scripts/families_page.py [--check] [--json FILE]
+
+Directories of each family and head at two sizes, with random weights, from the makers of tests/foreign_encoders.py.
+--check only compares with the bound of float32, and ends with 1 if a directory is beyond it.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "families.md"
+BEGIN = "<!-- families: scripts/families_page.py writes what is between these lines -->"
+END = "<!-- end of families -->"
+TITLES = ["directory", "float32: difference", "bfloat16: cosine", "int8: cosine"]
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/oracles", "python")]
+
+
+def measure(family, head):
+    """The largest difference in float32, relative to the largest value, and the lowest cosines of the others."""
+    import numpy as np
+    import test_foreign_encoders as cases
+
+    from rf_engine import Engine
+
+    result = {"family": family, "float32": 0.0, "bfloat16": 1.0, "int8": 1.0}
+    for changes in cases.SHAPES.values():
+        with tempfile.TemporaryDirectory() as folder:
+            oracle = cases.make_encoder(family, head, Path(folder), **changes)
+            result["class"] = type(oracle).__name__
+            rows = cases.rows_of()
+            theirs = np.concatenate([cases.theirs_of(oracle, row).ravel() for row in rows])
+            for precision in ("float32", "bfloat16", "int8"):
+                engine = Engine(folder, precision)
+                ours = (engine.hidden(rows) if head == "Model" else engine.logits(rows)).ravel()
+                if precision == "float32":
+                    difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+                    result[precision] = max(result[precision], difference)
+                    continue
+                cosine = float(ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs))
+                result[precision] = min(result[precision], cosine)
+    return result
+
+
+def cells(result):
+    return [
+        f"`{result['class']}` (`{result['family']}`)",
+        f"{result['float32']:.1e}",
+        f"{result['bfloat16']:.4f}",
+        f"{result['int8']:.4f}",
+    ]
+
+
+def main():
+    import foreign_encoders
+    import tolerances as tol
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--json", type=Path, help="also writes the figures to this file")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    results, bad = [], 0
+    for family, head in foreign_encoders.CASES:
+        result = measure(family, head)
+        exceeds = result["float32"] > tol.T4_MAX
+        bad += exceeds
+        print(" | ".join(cells(result)), "beyond T4" if exceeds else "", flush=True)
+        results.append(result)
+    print(f"{len(results)} classes at two sizes, {bad} beyond {tol.T4_MAX}")
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n")
+    if not given.check and not bad:
+        lines = [TITLES, ["---"] * len(TITLES), *map(cells, results)]
+        text = PAGE.read_text(encoding="utf-8")
+        before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        PAGE.write_text(f"{before}\n{body}\n{after}", encoding="utf-8")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
