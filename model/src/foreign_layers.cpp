@@ -83,7 +83,8 @@ void read_windows(const json& object, const Keys& keys, const ModelFamily& famil
     fail(keys.file(), "is_causal must be absent or true with use_bidirectional_attention, got false");
   const int64_t window = window_of(keys, halved);
   const bool any = std::ranges::find(sliding, true) != sliding.end();
-  if (any && window == 0 && (pattern || keys.list("layer_types") != nullptr))
+  const bool by_types = family.windows == Windows::kSwitched && keys.list("layer_types") != nullptr;
+  if (any && window == 0 && (pattern || by_types))
     fail(keys.file(), "sliding_window must be given for layers of sliding_attention, got null");
   if (!any || (window == 0 && config.rotations.empty())) {
     config.rotations.clear();  // the first is that of full_attention

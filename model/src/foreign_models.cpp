@@ -227,7 +227,7 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
 json config_json(const std::string& model_dir) {
   const std::string path = (fs::path(model_dir) / "config.json").string();
   json object = io::read_json(path);
-  if (!object.is_object()) fail(path, "the file must be an object, got {}", shown(object));
+  if (!object.is_object()) fail(path, "must be a JSON object with the keys of a model, got {}", shown(object));
   return object;
 }
 

@@ -285,15 +285,13 @@ def test_the_architecture_comes_first(encoder, tmp_path):
     """Before a tokenizer that is of another kind too, with all types that open."""
     folder = changed(encoder, tmp_path / "m", model_type="squeezebert", architectures=["SqueezeBertModel"])
     (folder / "tokenizer.json").write_text("{")
-    for name in ("roformer, bert", "llama, mistral", "gpt_neox", "marian or rf_translation", '"squeezebert"'):
+    for name in ("roformer, bert", "llama, llama_bidirec, mistral", "gpt_neox", "marian or rf_translation", '"squeezebert"'):
         assert name in error_of(folder)
 
 
 # Commands that open a model, and which: of encoders, of decoders too, or of translation.
 OPENING = {
     "encoder": [
-        ["predict", "--text", "a"],
-        ["rerank", "--query", "a", "--text", "b"],
         ["fill-mask", "--text", "a"],
         ["evaluate", "--data", "data"],
         ["bake"],
@@ -301,6 +299,8 @@ OPENING = {
         ["finetune", "--train", "a.jsonl", "--valid-fraction", 0.5, "--task", "classification", "--output", "run"],
     ],
     "decoder": [
+        ["predict", "--text", "a"],
+        ["rerank", "--query", "a", "--text", "b"],
         ["embed", "--text", "a"],
         ["similar", "--query", "a", "--input", "a.jsonl"],
         ["generate", "--prompt", "a"],
@@ -310,7 +310,7 @@ OPENING = {
 }
 # Files of models without a vocabulary and weights, which kinds of commands refuse them, and by which words.
 REFUSED_FILES = {
-    "t5": (AutoConfig.for_model("t5").to_dict(), "all", "computes, roformer, bert"),
+    "bart": (AutoConfig.for_model("bart").to_dict(), "all", "computes, roformer, bert"),
     "olmo": (AutoConfig.for_model("olmo").to_dict(), "all", "computes, roformer, bert"),
     "llama": (AutoConfig.for_model("llama").to_dict(), "encoder translation", "Engine and roformer generate open"),
     "bert": (AutoConfig.for_model("bert").to_dict(), "translation", "Engine and roformer embed open"),
@@ -325,7 +325,7 @@ REFUSED_FILES = {
 
 @pytest.mark.parametrize("file", REFUSED_FILES)
 def test_the_first_error_of_each_command(file, tmp_path, monkeypatch):
-    """Of one command of each kind, and of a T5 and the other kinds of models of every command."""
+    """Of one command of each kind, and of a BART and the other kinds of models of every command."""
     monkeypatch.chdir(tmp_path)
     content, kinds, words = REFUSED_FILES[file]
     (tmp_path / "m").mkdir()
@@ -333,7 +333,7 @@ def test_the_first_error_of_each_command(file, tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "b"}\n{"text": "a", "label": "c"}\n')
     np.save(tmp_path / "ids.npy", np.array([[3, 4]]))
     for kind in OPENING if kinds == "all" else kinds.split():
-        for command in OPENING[kind] if file in ("t5", "llama", "marian") else OPENING[kind][:1]:
+        for command in OPENING[kind] if file in ("bart", "llama", "marian") else OPENING[kind][:1]:
             error = refused(*command, "--model", "m")
             assert error.startswith("[m/config.json] ") and words in error, command
 

@@ -81,7 +81,7 @@ def test_low_precision(family, precision, tmp_path):
     [
         (
             {"model_type": "gemma", "architectures": ["GemmaForCausalLM"]},
-            r"model_type must be one that this program computes, .*llama, mistral, .*gpt_neox, .*, got \"gemma\"",
+            r"model_type must be one that this program computes, .*llama, .*mistral, .*gpt_neox, .*, got \"gemma\"",
         ),
         ({"quantization_config": {"bits": 4}}, r"weights must not be quantised \(quantization_config\), got"),
         ({"num_key_value_heads": 3}, "query heads must be a multiple of key heads, got 4 and 3"),

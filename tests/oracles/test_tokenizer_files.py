@@ -273,7 +273,7 @@ def test_roformer_with_vocab_txt_alone(tmp_path):
 
 # What is changed in a file of a directory, and what the message has.
 REFUSED_CONFIGS = [
-    ({"tokenizer_class": "T5Tokenizer"}, "T5Tokenizer"),
+    ({"tokenizer_class": "XLMTokenizer"}, "XLMTokenizer"),
     ({"do_basic_tokenize": False}, "do_basic_tokenize"),
     ({"never_split": ["x"]}, "never_split"),
     ({"split_special_tokens": True}, "split_special_tokens"),

@@ -1,6 +1,7 @@
-// BPE over characters as in `tokenizers` for vocabularies of SentencePiece (Gemma, Llama 2, Mistral): added tokens, "▁"
-// for each space and perhaps one in front, pairs merged over the whole text, and the bytes <0xNN> of a character that
-// the vocabulary lacks. The source of a byte is its whole character, and that of the "▁" in front the next character.
+// BPE over characters as in `tokenizers` for vocabularies of SentencePiece (Gemma, Llama 2, Mistral; spec R-TOK-09):
+// added tokens, "▁" for each space and perhaps one in front, pairs merged over the whole text, and the bytes <0xNN> of
+// a character that the vocabulary lacks. The source of a byte is its whole character, and that of the "▁" in front the
+// next character.
 //
 // If no merge makes a token with a "▁" after another character (SentencePiece trains none), pairs are merged word by
 // word, which gives the same tokens.

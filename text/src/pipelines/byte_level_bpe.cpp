@@ -1,7 +1,7 @@
-// Byte-level BPE as in `tokenizers` with its ByteLevel pre-tokenizer (GPT-2's tokenizer): NFC if configured, added
-// tokens of the normalised text, a space at the front, the steps that split it (other models' expressions, digits),
-// GPT-2's words, byte pairs. The source of a token with a part of a character is the whole character. With trim_offsets
-// the source excludes white space at both ends of a token.
+// Byte-level BPE as in `tokenizers` with its ByteLevel pre-tokenizer, GPT-2's tokenizer (spec R-TOK-08): NFC if
+// configured, added tokens of the normalised text, a space at the front, the steps that split it (other models'
+// expressions, digits), GPT-2's words, byte pairs. The source of a token with a part of a character is the whole
+// character. With trim_offsets the source excludes white space at both ends of a token.
 //
 // Text that normalisation does not change (nearly all text) is encoded without a copy; other text is rewritten together
 // with the source of each byte.
