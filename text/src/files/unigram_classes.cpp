@@ -42,14 +42,22 @@ void set_spaces(UnigramOptions& options, bool prefix) {
   options.prefix = prefix ? Prefix::kAlways : Prefix::kNever;
 }
 
-void set_xlm_roberta(UnigramOptions& options, const TokenizerConfig& config) {
+// The class looks up the unknown token.
+void set_camembert(UnigramOptions& options, const TokenizerConfig& config) {
   set_steps(options, {});
   set_spaces(options, config.add_prefix_space.value_or(true));
+}
+
+// The ids of the unknown token are those of the class.
+void set_xlm_roberta(UnigramOptions& options, const TokenizerConfig& config) {
+  set_camembert(options, config);
+  options.unk = 3;
 }
 
 void set_t5(UnigramOptions& options, const TokenizerConfig&) {
   set_steps(options, {});
   set_spaces(options, true);
+  options.unk = 2;
 }
 
 void set_albert(UnigramOptions& options, const TokenizerConfig& config) {
@@ -59,6 +67,7 @@ void set_albert(UnigramOptions& options, const TokenizerConfig& config) {
                                        {.kind = Kind::kStripAccents}};
   if (config.do_lower_case.value_or(true)) steps.push_back({.kind = Kind::kLowercase});
   set_steps(options, std::move(steps));
+  options.unk = 1;
   set_spaces(options, config.add_prefix_space.value_or(true));
 }
 
@@ -74,7 +83,7 @@ void set_deberta(UnigramOptions& options, const TokenizerConfig& config) {
 }
 
 constexpr UnigramClass kClasses[] = {{"XLMRobertaTokenizer", set_xlm_roberta, roberta_frame},
-                                     {"CamembertTokenizer", set_xlm_roberta, roberta_frame},
+                                     {"CamembertTokenizer", set_camembert, roberta_frame},
                                      {"T5Tokenizer", set_t5, t5_frame},
                                      {"AlbertTokenizer", set_albert},
                                      {"DebertaV2Tokenizer", set_deberta}};
