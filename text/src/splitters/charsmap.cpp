@@ -25,6 +25,7 @@ Charsmap::Charsmap(std::string_view bytes) {
   }
   units_.resize(size / sizeof(uint32_t));
   std::memcpy(units_.data(), bytes.data() + sizeof size, size);
+  units_[0] &= ~kValueBit;  // the root
   replacements_ = bytes.substr(sizeof size + size);
   if (!is_utf8(replacements_)) fail("charsmap", "the replacements of a character map must be UTF-8, got other bytes");
   for (size_t i = 0; i < units_.size(); ++i) {

@@ -159,14 +159,15 @@ void decompose_all(Chars& chars) {
   std::vector<Edit> changes;
   changes.reserve(chars.size());
   for (const NormalizedChar& c : chars) {
-    if (is_syllable(c.code)) {
-      const Decomposed parts = canonical_decomposition(c.code);
-      for (size_t i = 0; i < parts.count; ++i) changes.push_back({parts.codes[i], i == 0 ? 0 : 1});
+    const std::u32string_view parts = c.code < 0x80 ? std::u32string_view() : compatibility_decomposition(c.code);
+    for (size_t i = 0; i < parts.size(); ++i) changes.push_back({parts[i], i == 0 ? 0 : 1});
+    if (!parts.empty()) continue;
+    if (!nfc_decomposes(c.code)) {
+      changes.push_back({c.code, 0});
       continue;
     }
-    const std::u32string_view parts = c.code < 0x80 ? std::u32string_view() : compatibility_decomposition(c.code);
-    if (parts.empty()) changes.push_back({c.code, 0});
-    for (size_t i = 0; i < parts.size(); ++i) changes.push_back({parts[i], i == 0 ? 0 : 1});
+    const Decomposed canonical = canonical_decomposition(c.code);
+    for (size_t i = 0; i < canonical.count; ++i) changes.push_back({canonical.codes[i], i == 0 ? 0 : 1});
   }
   order_marks(changes, [](const Edit& c) { return nfc_class(c.code); });
   apply_edits(changes, 0, chars);

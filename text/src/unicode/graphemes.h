@@ -26,7 +26,7 @@ enum class GraphemeClass : uint8_t {
 GraphemeClass grapheme_class(char32_t code);
 // Category M*, as the normalizer StripAccents of `tokenizers` removes it.
 bool is_combining_mark(char32_t code);
-// The full compatibility decomposition (NFKD) without Hangul; empty if the character has none.
+// The full compatibility decomposition (NFKD); empty if it is the canonical one.
 std::u32string_view compatibility_decomposition(char32_t code);
 
 // Decides for one character after the other whether it continues the cluster.

@@ -63,6 +63,14 @@ bool is_later_composite(char32_t code) {
   return std::ranges::find(kLaterComposites, code) != std::end(kLaterComposites);
 }
 
+}  // namespace
+
+int nfc_class(char32_t code) { return nfc_class_of(code); }
+
+bool nfc_decomposes(char32_t code) { return (unicode_record(code) & kDecomposes) != 0 && !is_later_composite(code); }
+
+namespace {
+
 // A character and its change to the source: it adds one (1), replaces one (0), or replaces more than one (negative).
 struct Change {
   char32_t code;
@@ -72,7 +80,7 @@ struct Change {
 std::vector<Change> nfc_decompose(const std::vector<SourcedChar>& chars) {
   std::vector<Change> changes;
   for (const SourcedChar& c : chars) {
-    if ((unicode_record(c.code) & kDecomposes) == 0 || is_later_composite(c.code)) {
+    if (!nfc_decomposes(c.code)) {
       changes.push_back({c.code, 0});
       continue;
     }
@@ -138,8 +146,6 @@ std::u32string_view BertCharacter::decomposition() const { return {normalizer::k
 std::u32string_view BertCharacter::lower() const {
   return {normalizer::kPool + pool + decomposition_length, lower_length};
 }
-
-int nfc_class(char32_t code) { return nfc_class_of(code); }
 
 bool is_syllable(char32_t code) { return code >= kSyllableBase && code - kSyllableBase < kSyllables; }
 

@@ -85,6 +85,7 @@ inline bool may_change_under_nfc(char32_t code) { return (unicode_record(code) &
 
 // The canonical combining class in that version.
 int nfc_class(char32_t code);
+bool nfc_decomposes(char32_t code);  // in that version
 void to_nfc(std::vector<SourcedChar>& chars);
 std::string to_nfc(std::string_view text);
 
