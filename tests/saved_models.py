@@ -170,6 +170,12 @@ for what, made in {
     "version 6: Identity, `truncation_side` left": makers.scores(
         6, "Identity", form(cut_left, classifier(num_labels=1))
     ),
+    "version 6: a tokenizer without token types": makers.scores(
+        6,
+        base=form(
+            makers.with_keys("tokenizer_config.json", tokenizer_class="TokenizersBackend"), classifier(num_labels=1)
+        ),
+    ),
     "version 6: 3 labels": makers.scores(6, base=classifier()),
     "version 6 without `modules.json`: the default activation": makers.scores_without_modules,
 }.items():

@@ -112,7 +112,7 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   if (config.task_vocab_size > 0) tasks_ = weights.mapped_rows(prefix + kTaskTypes);
   if (config.embedding_norm)
     embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
-  if (config.embedding_size != config.hidden_size)
+  if (config.projects_embeddings())
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
   for (int64_t i = 0; i < (config.block.shared ? 1 : config.num_hidden_layers); ++i)
     blocks_.push_back(read_block(weights, prefix, config, i, precision, inputs[static_cast<size_t>(i)]));

@@ -75,6 +75,14 @@ void read_layer_types(const Keys& keys, int64_t window, const std::function<bool
   }
 }
 
+std::string pooling_of(const Keys& keys, std::initializer_list<std::string_view> names) {
+  const std::string pooling = keys.text("classifier_pooling");
+  if (pooling.empty()) return std::string(*names.begin());
+  if (std::ranges::find(names, pooling) == names.end())
+    fail(keys.file(), "classifier_pooling must be {}, got {}", fmt::join(names, " or "), shown(json(pooling)));
+  return pooling;
+}
+
 void read_windows(const json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config) {
   const std::vector<bool> sliding = sliding_layers(object, keys, family.windows, config.num_hidden_layers);
   const bool pattern = family.windows == Windows::kPattern;

@@ -144,11 +144,12 @@ class Matcher {
 
   bool is_ignored(const std::string& name) const {
     const std::string body = name.starts_with(prefix_) ? name.substr(prefix_.size()) : name;
-    const bool projects = config_.embedding_size != config_.hidden_size;
-    if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return !projects;
+    if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return !config_.projects_embeddings();
     if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;         // or a spec
     if (name.starts_with(kPairLayer) || name.starts_with("sop_classifier.")) return true;  // or a spec
     // Files of DeBERTa keep what its class does not read.
+    const bool has_rows = config_.positions.relative != PositionSpec::Relative::kNone;
+    if (config_.is_foreign() && !has_rows && body.starts_with(kRelativeNorm)) return true;
     if (name.starts_with("mask_predictions.") || (config_.is_foreign() && body == kLearnedPositions)) return true;
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); }))
       return true;

@@ -82,7 +82,7 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
     to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (c.task_vocab_size > 0) to.add(prefix + kTaskTypes, {c.task_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   if (c.embedding_norm) to.norm(embeddings + "LayerNorm", c.embedding_size);
-  if (c.embedding_size != c.hidden_size)
+  if (c.projects_embeddings())
     to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size, c.block.output_bias);
   if (has_position_table(c))
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);

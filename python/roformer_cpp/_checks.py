@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -90,6 +91,7 @@ def choice(where: str, name: str, value: Any, names: Iterable[str]) -> str:
 
 
 PRECISIONS = ("float32", "bfloat16", "int8")
+ROLES = ("query", "document")
 
 
 def engine_options(where: str, precision: Any, token_budget: Any, threads: Any) -> dict[str, Any]:
@@ -163,3 +165,8 @@ def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
     if not os.path.isdir(given):  # noqa: PTH112
         raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {given}")
     return given
+
+
+def has_router(model_dir: str) -> bool:
+    """Whether a directory of sentence-transformers has modules for queries and for documents."""
+    return any(next(Path(model_dir).glob(name), None) for name in ("router_config.json", "0_*/router_config.json"))

@@ -9,7 +9,6 @@ from typing import Any
 from . import _checks, _native
 
 _WHERE = "encode"
-_ROLES = ("query", "document")
 
 
 class VectorEngine:
@@ -36,14 +35,10 @@ class VectorEngine:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model_dir!r}, {self._info['dimensions']} dimensions)"
 
-    def _has_ways(self) -> bool:
-        """Whether queries and documents have modules of their own."""
-        return os.path.exists(os.path.join(self._model_dir, "router_config.json"))  # noqa: PTH110, PTH118
-
     def _engine_of(self, role: str | None) -> Any:
         if role is not None:
-            _checks.choice(_WHERE, "task", role, _ROLES)
-        key = role if self._has_ways() else None
+            _checks.choice(_WHERE, "task", role, _checks.ROLES)
+        key = role if _checks.has_router(self._model_dir) else None
         if key not in self._engines:
             options = self._options | ({} if key is None else {"role": key})
             self._engines[key] = _native.load().Engine(self._model_dir, json.dumps(options))

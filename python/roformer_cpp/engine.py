@@ -42,6 +42,7 @@ class Engine:
             ``long_texts="refuse"``.
         prompt: text before each text.
         prompt_name: one of the directory's prompts.
+        role: what the texts are: gives them the prompt of that name, and the modules that a ``Router`` has for it.
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -64,6 +65,7 @@ class Engine:
         long_texts: Literal["truncate", "refuse"] = "truncate",
         prompt: str | None = None,
         prompt_name: str | None = None,
+        role: Literal["query", "document"] | None = None,
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
@@ -81,6 +83,8 @@ class Engine:
         for name, value in (("prompt", prompt), ("prompt_name", prompt_name)):
             if value is not None:
                 options[name] = _checks.text(where, name, value)
+        if role is not None:
+            options["role"] = _checks.choice(where, "role", role, _checks.ROLES)
         self._engine = _engine.Engine(_checks.model(where, model_dir), json.dumps(options))
         self._options = options
         self._embedding_info: dict[str, Any] | None = None

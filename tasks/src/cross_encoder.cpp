@@ -45,6 +45,7 @@ struct CrossEncoder::Impl {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   engine::Model model;
   std::optional<PairTemplate> pair_template;
+  text::RowSettings rows;
   bool cuts_left;
   mutable std::mutex mutex;  // of the encoder
   std::optional<text::BatchEncoder> encoder;
@@ -55,7 +56,8 @@ struct CrossEncoder::Impl {
         tokenizer(load_tokenizer(files.encoder_dir, options.load)),
         model(files.encoder_dir,
               {.precision = options.precision, .token_budget = options.batch_tokens, .warn = options.note}),
-        cuts_left(text::read_row_settings(files.encoder_dir).truncation_side == text::Side::kLeft) {
+        rows(text::read_row_settings(files.encoder_dir)),
+        cuts_left(rows.truncation_side == text::Side::kLeft) {
     constexpr int64_t kNoLimit = int64_t{1} << 24;
     info.labels = files.generates ? std::vector<std::string>{"LABEL_0"} : model.info().labels;
     if (files.generates) check_score();
@@ -152,7 +154,8 @@ struct CrossEncoder::Impl {
     }
     engine::DistinctSequences sequences;
     const std::lock_guard lock(mutex);
-    for (const text::Row& row : encoder->encode(samples)) sequences.add(row.tokens.ids, row.types);
+    for (const text::Row& row : encoder->encode(samples))
+      sequences.add(row.tokens.ids, rows.token_types ? std::span(row.types) : std::span<const uint8_t>());
     return sequences;
   }
 };

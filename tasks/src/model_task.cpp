@@ -61,8 +61,9 @@ TaskSettings settings_of(const ModelConfig& config, const CrossEncoderFiles& fil
   TaskSettings settings;
   settings.ids_are_labels = true;
   settings.max_length = row_length(model_dir, config, kNoLimit);
-  const bool cuts_left = text::read_row_settings(model_dir).truncation_side == text::Side::kLeft;
-  if (cuts_left) settings.keep = Keep::kTail;
+  const text::RowSettings rows = text::read_row_settings(model_dir);
+  settings.token_types = rows.token_types;
+  if (rows.truncation_side == text::Side::kLeft) settings.keep = Keep::kTail;
   switch (config.head()) {
     case Head::kSequenceClassification: set_sequence_task(config, files, where, settings); break;
     case Head::kTokenClassification:
@@ -86,7 +87,9 @@ TaskSettings settings_of(const ModelConfig& config, const CrossEncoderFiles& fil
            "a model without {} must have a head of classification, question answering or multiple choice, got {} in "
            "{} (roformer finetune trains one{})",
            kTaskFile, architecture_of(config, config.head()), where,
-           config.head() == Head::kMaskedLm ? ", roformer fill-mask uses this one" : "");
+           config.head() == Head::kMaskedLm   ? ", roformer fill-mask uses this one"
+           : config.head() == Head::kCausalLm ? ", roformer generate and rerank use this one"
+                                              : "");
   }
   settings.columns["id"] = "id";
   return settings;

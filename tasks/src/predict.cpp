@@ -78,7 +78,8 @@ TunedModel::TunedModel(const PredictOptions& options) {
 OwnLogits TunedModel::logits(std::span<const Example* const> examples, std::span<const data::Record> records) const {
   engine::DistinctSequences sequences;
   for (const Example* example : examples) {
-    for (const TokenRow& row : example->rows) sequences.add(row.ids, row.types);
+    for (const TokenRow& row : example->rows)
+      sequences.add(row.ids, settings_.token_types ? std::span(row.types) : std::span<const uint8_t>());
   }
   OwnLogits logits{sequences.compute(engine::logits_of(*model_)), model_->logits_per_row()};
   const auto place = [&](int64_t line) {

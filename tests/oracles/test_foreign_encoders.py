@@ -115,6 +115,22 @@ def test_onnx(family, head, opset, tmp_path):
         assert_close(kept(ours[name], batch[1]), value)
 
 
+ODD_OPTIONS = [
+    ("albert", "ForMaskedLM", {"embedding_size": 48}),  # a projection nevertheless
+    ("gte", "ForMaskedLM", {"hidden_act": "silu"}),  # not that of the head
+    ("deberta", "ForMaskedLM", {"legacy": False, "tie_word_embeddings": False}),  # tied nevertheless
+    ("deberta-v2", "ForMaskedLM", {"legacy": False, "tie_word_embeddings": False}),
+    ("deberta-v2", "Model", {"relative_attention": False}),  # whose file has the norm of distances
+]
+
+
+@pytest.mark.parametrize(("family", "head", "options"), ODD_OPTIONS)
+def test_odd_options(family, head, options, tmp_path):
+    oracle = make_encoder(family, head, tmp_path, **options)
+    row, engine = rows_of()[-1], Engine(tmp_path)
+    assert_close((engine.hidden if head == "Model" else engine.logits)([row]), theirs_of(oracle, row))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bare_names_and_bad_files(family, tmp_path):
     """A file of the bare model, and one whose names lack the prefix; a missing and an unexpected tensor."""
@@ -272,6 +288,9 @@ def test_distances(terms, buckets, tmp_path):
         ("deberta", {"talking_head": True}, "talking_head must be false"),
         ("deberta", {"pos_att_type": ["c2p", "p2p"]}, "pos_att_type must be of c2p and p2c"),
         ("albert", {"num_hidden_groups": 2}, "num_hidden_groups must be"),
+        ("modernbert", {"classifier_pooling": "last"}, "classifier_pooling must be cls or mean, got .last"),
+        ("ultrabert", {"classifier_pooling": "late"}, "classifier_pooling must be cls or mean, got .late"),
+        ("eurobert", {"classifier_pooling": "cls"}, "classifier_pooling must be late or bos or mean, got .cls"),
         ("albert", {"inner_group_num": 2}, "inner_group_num must be"),
         (
             "electra",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import roformer_cpp
 from engine_case import assert_close
 from roformer_cpp import SentenceTransformer, quantize_embeddings
 from sentence_model import TEXTS, save_encoder, save_modules
@@ -242,3 +243,26 @@ def test_a_table(tmp_path):
     save_file(folded | {"mapping": torch.full((size,), 9)}, path)
     with pytest.raises(RuntimeError, match="mapping must have rows below 9, got 9"):
         SentenceTransformer(tmp_path / "saved")
+
+
+def test_ways_of_a_router(tmp_path):
+    """Queries by a table of their own, documents by an encoder."""
+    from sentence_transformers.base.modules import Router, Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding
+    from transformers import BertTokenizerFast
+
+    save_encoder(tmp_path / "encoder")
+    torch.manual_seed(8)
+    table = StaticEmbedding(BertTokenizerFast(str(tmp_path / "encoder/vocab.txt")), embedding_dim=24)
+    encoder = Transformer(str(tmp_path / "encoder"))
+    router = Router.for_query_document([table], [encoder, Pooling(24)], default_route="document")
+    theirs = theirs_module.SentenceTransformer(modules=[router, Normalize()], prompts={"query": "a b "})
+    theirs.save(str(tmp_path / "saved"))
+    ours, texts = SentenceTransformer(tmp_path / "saved"), [text for text in TEXTS if text]
+    assert_close(ours.encode_query(texts), theirs.encode_query(texts))
+    assert_close(ours.encode_document(texts), theirs.encode_document(texts))
+    assert_close(ours.encode(texts), theirs.encode(texts))
+    assert_close(ours.encode(texts, task="query"), theirs.encode(texts, task="query"))
+    assert_close(roformer_cpp.Engine(tmp_path / "saved", role="query").embed(texts), theirs.encode_query(texts))
+    with pytest.raises(ValueError, match="task must be"):
+        ours.encode("a", task="passage")

@@ -47,6 +47,7 @@ ModelFamily albert() {
           .keys = {"embedding_size"},
           .read = [](const Keys& keys, ModelConfig& config) {
             config.embedding_size = keys.integer({"embedding_size"}, 1, int64_t{1} << 24);
+            config.equal_projection = true;
           }};
 }
 

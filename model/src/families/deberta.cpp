@@ -68,6 +68,7 @@ void read_distances(const Keys& keys, ModelConfig& config) {
   const int parts = 1 + (positions.content_to_position ? 1 : 0) + (positions.position_to_content ? 1 : 0);
   config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
   config.summary_type = "first";
+  if (!keys.boolean("legacy", true)) config.tie_word_embeddings = true;  // whose head reads the word embeddings
   const std::string activation = keys.text("pooler_hidden_act");
   config.heads.activation = activation.empty() ? Activation::kGelu : activation_of_name(activation);
   if (!config.heads.activation)

@@ -22,8 +22,8 @@ void read_euro(const Keys& keys, ModelConfig& config) {
   config.block.mlp_bias = keys.boolean("mlp_bias", false);
   using Bias = HeadSpec::VocabularyBias;
   config.heads.vocabulary_bias = config.block.mlp_bias ? Bias::kOfDecoder : Bias::kNone;
-  const std::string pooling = keys.text("classifier_pooling");
-  config.classifier_pooling = pooling.empty() ? "late" : pooling == "bos" ? "cls" : pooling;
+  const std::string pooling = pooling_of(keys, {"late", "bos", "mean"});
+  config.classifier_pooling = pooling == "bos" ? "cls" : pooling;
 }
 
 }  // namespace

@@ -71,6 +71,7 @@ struct ModelFamily {
 };
 
 std::span<const ModelFamily> model_families();
+const ModelFamily& family_of(const ModelConfig& config);  // of a model of another library
 
 // Fills config.layers where layers have windows, or rotations that differ. object: with the defaults of the class.
 void read_windows(const nlohmann::json& object, const Keys& keys, const ModelFamily& family, ModelConfig& config);
@@ -90,6 +91,8 @@ std::span<const ModuleName> llama_modules();
 // rotation is that of layers with windows.
 void read_layer_types(const Keys& keys, int64_t window, const std::function<bool(int64_t)>& slides,
                       ModelConfig& config);
+// classifier_pooling, which must be one of `names`; absent: the first.
+std::string pooling_of(const Keys& keys, std::initializer_list<std::string_view> names);
 // Heads of RoBERTa, and their modules.
 HeadSpec roberta_heads();
 std::span<const ModuleName> roberta_modules();

@@ -54,7 +54,9 @@ ModelFamily gte() {
                     .up_bias = false,
                     .fused_qkv = BlockSpec::Fused::kParts,
                     .fused_gate = BlockSpec::FusedGate::kUpGate},
-          .layers_of_heads = {.bare_pooler = false, .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
+          .layers_of_heads = {.bare_pooler = false,
+                              .transform_activation = Activation::kGelu,
+                              .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
           .has_graph = true,
           .activation = Activation::kGelu,
           .any_activation = true,
@@ -70,6 +72,7 @@ ModelFamily gte_of_authors() {
   family.prefix = "new.";
   family.old_prefix = "gte.";
   family.layout = RotaryLayout::kHalves;
+  family.layers_of_heads.transform_activation.reset();  // hidden_act
   family.defaults = R"({"type_vocab_size": 1, "pad_token_id": 0})";
   family.keys = {"auto_map", "pack_qkv", "layer_norm_type", "position_embedding_type"};
   family.off_keys = {"logn_attention_scale", "logn_attention_clip1"};

@@ -48,8 +48,7 @@ void read_heads(const Keys& keys, ModelConfig& config) {
   }
   heads.dense_bias = heads.transform_bias = keys.boolean("classifier_bias", false);
   heads.vocabulary_bias = keys.boolean("decoder_bias", true) ? Bias::kOfDecoder : Bias::kNone;
-  if (const std::string pooling = keys.text("classifier_pooling"); !pooling.empty())
-    config.classifier_pooling = pooling;
+  config.classifier_pooling = pooling_of(keys, {"cls", "mean"});
 }
 
 void read_modern(const Keys& keys, ModelConfig& config) {

@@ -56,8 +56,7 @@ void read_ultra(const Keys& keys, ModelConfig& config) {
   config.embedding_norm = false;
   config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
   config.block.mlp_bias = keys.boolean("mlp_bias", false);
-  if (const std::string pooling = keys.text("classifier_pooling"); !pooling.empty())
-    config.classifier_pooling = pooling;
+  config.classifier_pooling = pooling_of(keys, {"cls", "mean"});
   config.heads.transform_width = keys.integer({"prediction_head_size"}, 1, kMaxReportedLength);
   constexpr int64_t kInterval = 3;
   const int64_t window = keys.integer({"sliding_window"}, 1, kMaxReportedLength);

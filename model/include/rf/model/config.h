@@ -206,6 +206,7 @@ struct ModelConfig {
   BlockSpec block = {};
   double embedding_scale = 1;  // of word embeddings, before what is added to them
   bool embedding_norm = true, final_norm = false;
+  bool equal_projection = false;  // embeddings of hidden_size are projected as narrower ones are (ALBERT)
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
   int64_t pad_token_id = 0;   // null is treated as absent
@@ -245,6 +246,7 @@ struct ModelConfig {
 
   bool is_causal() const { return is_decoder && !prefix_lm; }  // tokens do not see later tokens
   int64_t head_dim() const { return head_size > 0 ? head_size : hidden_size / num_attention_heads; }
+  bool projects_embeddings() const { return equal_projection || embedding_size != hidden_size; }
   int64_t key_heads() const { return num_key_value_heads > 0 ? num_key_value_heads : num_attention_heads; }
   int64_t query_width() const { return num_attention_heads * head_dim(); }
   int64_t key_width() const { return key_heads() * head_dim(); }

@@ -36,6 +36,7 @@ struct TaskSettings {
   ScoreActivation activation = ScoreActivation::kIdentity;
   std::string prompt{};           // before the first text of a record
   bool pair_is_optional = false;  // a record without the field of `pair` is a single text
+  bool token_types = true;        // models read them
   bool ids_are_labels = false;    // a target may be the id of its label, as in data sets for transformers
 };
 

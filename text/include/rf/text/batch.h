@@ -50,6 +50,7 @@ struct RowSettings {
   std::optional<int64_t> max_length;  // model_max_length; may be absent
   Side truncation_side = Side::kRight;
   Side padding_side = Side::kRight;
+  bool token_types = true;  // whether transformers 5 gives them to models
 };
 RowSettings read_row_settings(const std::string& model_dir);
 
