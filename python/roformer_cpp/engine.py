@@ -16,6 +16,7 @@ _engine = _native.load()
 
 POOLINGS = ("cls", "last", "max", "mean", "mean-sqrt-len", "pooler", "weighted-mean")
 TASKS = ("embed", "fill-mask", "generate", "predict")
+ROLES = ("query", "document")
 
 
 class Engine:
@@ -42,6 +43,8 @@ class Engine:
             ``long_texts="refuse"``.
         prompt: text before each text.
         prompt_name: one of the directory's prompts.
+        role: what texts are, ``"query"`` or ``"document"``: gives them the prompt of that name, and the modules and
+            lengths that the model has for it.
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -64,9 +67,12 @@ class Engine:
         long_texts: Literal["truncate", "refuse"] = "truncate",
         prompt: str | None = None,
         prompt_name: str | None = None,
+        role: Literal["query", "document"] | None = None,
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
+        if role is not None:
+            options["role"] = _checks.choice(where, "role", role, ROLES)
         options["long_texts"] = _checks.choice(where, "long_texts", long_texts, ("truncate", "refuse"))
         if task is not None:
             options["task"] = _checks.choice(where, "task", task, TASKS)

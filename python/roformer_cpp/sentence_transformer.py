@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _checks
-from .engine import Engine
+from .engine import ROLES, Engine
 from .quantization import PRECISIONS, quantize_embeddings
 
 _WHERE = "encode"
@@ -83,8 +83,19 @@ class SentenceTransformer:
         """Opens the directory with these options in addition."""
         self._options |= options
         self._engine = Engine(self._model_dir, task="embed", **self._options)
+        self._engines: dict[str, Engine] = {}  # of roles with modules or lengths of their own
         self._info = self._engine.embedding_info
         return self._info
+
+    def _engine_of(self, task: str | None) -> Engine:
+        if task is None:
+            return self._engine
+        _checks.choice(_WHERE, "task", task, ROLES)
+        if not self._info["by_role"]:
+            return self._engine
+        if task not in self._engines:
+            self._engines[task] = Engine(self._model_dir, task="embed", role=task, **self._options)
+        return self._engines[task]
 
     def __repr__(self) -> str:
         return f"SentenceTransformer({self._engine.model_dir!r}, {self.get_sentence_embedding_dimension()} dimensions)"
@@ -105,6 +116,8 @@ class SentenceTransformer:
         device: str | None = None,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        *,
+        task: Literal["query", "document"] | None = None,
     ) -> Any:
         """The vectors of sentences.
 
@@ -122,6 +135,7 @@ class SentenceTransformer:
             device: ``"cpu"`` or None.
             normalize_embeddings: whether vectors have length 1, after ``truncate_dim``.
             truncate_dim: the first elements of each vector.
+            task: the modules of a Router and the lengths that the model has for queries or for documents.
 
         Returns:
             float32, or as ``precision`` says, ``[sentences, dimension]``; of one string ``[dimension]``.
@@ -133,7 +147,8 @@ class SentenceTransformer:
         listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
         named = self.default_prompt_name if prompt_name is None else prompt_name
         text = _checks.prompt(_WHERE, self.prompts, prompt, named)
-        compute = self._engine.embed if output_value == "sentence_embedding" else self._engine.encode
+        engine = self._engine_of(task)
+        compute = engine.embed if output_value == "sentence_embedding" else engine.encode
         parts = _checks.blocks(len(listed), "sentences", show_progress_bar)
         blocks = [compute(listed[part], prompt=text) for part in parts]
         if output_value == "token_embeddings":
@@ -155,14 +170,14 @@ class SentenceTransformer:
         return tensor if convert_to_tensor or is_one else list(tensor)
 
     def encode_query(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
-        """As ``encode``, with the prompt ``query`` where none is given."""
+        """As ``encode`` of queries, with the prompt ``query`` where none is given."""
         named = prompt_name or self._first_prompt(options, ("query",))
-        return self.encode(sentences, prompt_name=named, **options)
+        return self.encode(sentences, prompt_name=named, **{"task": "query"} | options)
 
     def encode_document(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
-        """As ``encode``, with the prompt ``document``, ``passage`` or ``corpus`` where none is given."""
+        """As ``encode`` of documents, with the prompt ``document``, ``passage`` or ``corpus`` where none is given."""
         named = prompt_name or self._first_prompt(options, ("document", "passage", "corpus"))
-        return self.encode(sentences, prompt_name=named, **options)
+        return self.encode(sentences, prompt_name=named, **{"task": "document"} | options)
 
     def _first_prompt(self, options: dict[str, Any], names: Iterable[str]) -> str | None:
         if options.get("prompt") is not None:
