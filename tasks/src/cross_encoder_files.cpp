@@ -141,8 +141,11 @@ void read_model(const std::string& where, CrossEncoderFiles& out, const Note& no
   // Versions up to 5 write the file for a SentenceTransformer alone, without its name.
   const std::string type = config.text("model_type", "SentenceTransformer");
   if (type != "CrossEncoder") {
-    fail(where, "scores of pairs need a CrossEncoder, got a {} (roformer embed and similar read a SentenceTransformer)",
-         io::printable(type));
+    fail(where, "scores of pairs need a CrossEncoder, got a {}{}", io::printable(type),
+         type == "SentenceTransformer"  ? " (roformer embed and similar read it)"
+         : type == "SparseEncoder"      ? " (roformer embed --sparse reads it)"
+         : type == "MultiVectorEncoder" ? " (roformer rerank and embed --multi read it)"
+                                        : "");
   }
   out.is_stated = true;
   for (const char* key : {"__version__", "keep_in_fp32_modules", "prompts", "default_prompt_name"}) {
