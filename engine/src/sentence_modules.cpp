@@ -64,7 +64,8 @@ std::string kind_of(const std::string& type, const std::string& key, const std::
 }
 
 std::vector<Module> read_module_list(const std::string& model_dir, const json& list, const std::string& where) {
-  if (!list.is_array() || list.empty()) fail(where, "must be a list of modules, got {}", list.type_name());
+  if (!list.is_array() || list.empty())
+    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
   std::vector<Module> modules;
   for (size_t i = 0; i < list.size(); ++i) {
     io::StrictObject entry(list[i], where, fmt::format("[{}]", i));

@@ -73,7 +73,8 @@ void read_score(const std::string& directory, CrossEncoderFiles& out) {
 // Transformer, whose directory is the encoder's, and for a language model LogitScore.
 void read_modules(const std::string& model_dir, const std::string& where, CrossEncoderFiles& out) {
   const json list = io::read_json(where);
-  if (!list.is_array() || list.empty()) fail(where, "must be a list of modules, got {}", list.type_name());
+  if (!list.is_array() || list.empty())
+    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string type = list[i].is_object() ? list[i].value("type", "") : "";
     const std::string kind = type.substr(type.rfind('.') + 1);

@@ -196,3 +196,26 @@ def test_lines_are_continued_with_the_ranges_they_were_begun_with(sentence_encod
     refused(*options, "--output", output, code=1)
     np.save(ranges, np.stack([np.full(24, -2), np.full(24, 2)]).astype(np.float32))
     assert "got others: ranges" in refused(*options, "--output", output, code=1)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("modules.json", "[]", "must be a list of modules, got an empty one"),
+        (
+            "sentence_bert_config.json",
+            '{"query_expansion": {"strategy": "min", "length": 9}, "query_length": 8}',
+            "query_length must be at least the 9 tokens of query_expansion, got 8",
+        ),
+        ("mask/config.json", '{"keep_only_token_ids": [5000000000]}', "must be a list of ids, got [5000000000]"),
+    ],
+)
+def test_files_of_late_interaction(late, tmp_path, file, text, words):
+    shutil.copytree(late, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "mask").mkdir()
+    mask = {"path": "mask", "type": "sentence_transformers.multi_vector_encoder.modules.MultiVectorMask"}
+    modules = [*json.loads((late / "modules.json").read_text()), mask | {"idx": 9, "name": "9"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "mask/config.json").write_text("{}")
+    (tmp_path / file).write_text(text)
+    assert words in refused("embed", "--model", tmp_path, "--multi", "--text", "a", code=1)
