@@ -1,7 +1,9 @@
 // roformer embed: the vectors of texts, of any number of them in constant memory.
+#define XXH_INLINE_ALL
 #include <fmt/ranges.h>
 #include <semaphore.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <array>
 #include <csignal>
@@ -23,6 +25,7 @@
 #include "read_options.h"
 #include "rf/engine/quantization.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/finite.h"
 #include "rf/io/half.h"
 #include "rf/io/npy.h"
@@ -132,6 +135,13 @@ engine::ElementRanges read_ranges(const EmbedOptions& options, int64_t dimension
   return {{values, values + dimensions}, {values + dimensions, values + 2 * dimensions}};
 }
 
+// Lines are written with the ranges; a .npy has them only at its end.
+std::string state_of_ranges(const EmbedOptions& options) {
+  if (options.ranges.empty() || vector_format_of(options.output) == VectorFormat::kNpy) return "";
+  const std::string bytes = io::read_file(options.ranges);
+  return fmt::format("{} ({:016x})", options.ranges, XXH3_64bits(bytes.data(), bytes.size()));
+}
+
 VectorLines lines_of(const EmbedOptions& options, const engine::Embedder& embedder) {
   return {embedder,
           {.token_names = options.token_names,
@@ -152,7 +162,7 @@ json settings_of(const EmbedOptions& options, const engine::Embedder& embedder, 
           {"max-active", info.max_active},
           {"token-names", options.token_names},
           {"quantize", is_quantized(options) ? name_in(kQuantizations, options.quantization) : "none"},
-          {"ranges", options.ranges},
+          {"ranges", state_of_ranges(options)},
           {"pooling", poolings},
           {"normalize", info.normalized},
           {"dimensions", info.dimensions},
@@ -297,7 +307,10 @@ void check_kind(const EmbedOptions& options) {
   if (!is_sparse && (options.token_names || embedder.max_active > 0))
     fail_usage("embed", "{} goes with --sparse, got none", options.token_names ? "--token-names" : "--max-active");
   if (is_sparse && (embedder.dimensions > 0 || embedder.normalize))
-    fail_usage("embed", "{} goes without --sparse", embedder.dimensions > 0 ? "--dimensions" : "--normalize");
+    fail_usage("embed", "{} goes without --sparse",
+               embedder.dimensions > 0 ? "--dimensions"
+               : *embedder.normalize   ? "--normalize"
+                                       : "--no-normalize");
   if (!options.ranges.empty() && !engine::needs_ranges(options.quantization))
     fail_usage("embed", "--ranges goes with --quantize int8 or uint8, got none of them");
   if (engine::needs_ranges(options.quantization) && options.ranges.empty() && is_lines) {
@@ -341,7 +354,8 @@ int run_embed(EmbedOptions& options, const Common& common) {
     if (!holds_ids(vector_format_of(options.output))) options.read.ids = data::Ids::kNotRead;
   }
   data::TextReader reader(options.read);
-  check_outputs(options.read.outputs, {}, options.embedder.model_dir);
+  const std::vector<std::string> ranges(options.ranges.empty() ? 0 : 1, options.ranges);
+  check_outputs(options.read.outputs, ranges, options.embedder.model_dir);
   if (!options.overwrite && !options.output.empty() && fs::is_regular_file(options.output)) {
     fail("output", "{} must not exist, got a file (--overwrite replaces it)", options.output);
   }

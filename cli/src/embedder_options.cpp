@@ -85,7 +85,7 @@ std::string name_of(engine::TextRole role) { return name_in(kRoles, role); }
 
 void say_about_texts(int64_t full_texts, int64_t max_length, int64_t replaced_bytes) {
   if (full_texts > 0) {
-    say(fmt::format("{} texts have the most tokens, {}; what is longer was truncated", full_texts, max_length));
+    say(fmt::format("{} texts reached the limit of {} tokens; longer ones were truncated", full_texts, max_length));
   }
   if (replaced_bytes > 0) say(fmt::format("{} ill-formed UTF-8 sequences were read as U+FFFD", replaced_bytes));
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -74,7 +75,11 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
   if (prompts.by_name.contains("query")) prompts.default_name = "query";
   const std::string prompt = engine::prompt_of(prompts, options.model.prompt, options.model.prompt_name, "rerank");
   const std::string_view query = options.query;
-  const std::vector<float> asked = model->embed_tokens({&query, 1}, prompt, engine::TextRole::kQuery).rows;
+  arguments.options.role = engine::TextRole::kQuery;
+  std::optional<engine::Embedder> of_queries;
+  if (model->info().by_role) of_queries.emplace(open_embedder(arguments, common));
+  const std::vector<float> asked =
+      (of_queries ? *of_queries : *model).embed_tokens({&query, 1}, prompt, engine::TextRole::kQuery).rows;
   return [model, asked](std::span<const std::string_view> texts, const std::function<std::string(int64_t)>&) {
     const engine::TokenVectors documents = model->embed_tokens(texts);
     const int64_t dimensions = model->info().dimensions;

@@ -138,7 +138,6 @@ void use_first_prompt(engine::Embedder& embedder, std::initializer_list<const ch
 }
 
 std::vector<float> query_vectors(const SimilarOptions& options, engine::Embedder& embedder) {
-  const std::string prompt_of_lines = embedder.info().prompt;
   if (options.query_prompt) {
     embedder.use_prompt(*options.query_prompt);
   } else {
@@ -147,10 +146,31 @@ std::vector<float> query_vectors(const SimilarOptions& options, engine::Embedder
   const std::vector<std::string_view> queries(options.queries.begin(), options.queries.end());
   std::vector<float> vectors(queries.size() * static_cast<size_t>(embedder.info().dimensions));
   embedder.embed(queries, vectors.data());
-  embedder.use_prompt(prompt_of_lines);
-  const bool chosen = options.embedder.options.prompt || options.embedder.options.prompt_name;
-  if (!chosen) use_first_prompt(embedder, {"document", "passage", "corpus"});
   return vectors;
+}
+
+// The embedder of the lines, and the queries' vectors by that of their role where the model has one.
+engine::Embedder embed_queries(SimilarOptions& options, const Common& common, std::vector<float>& vectors) {
+  EmbedderArguments& arguments = options.embedder;
+  engine::Embedder embedder = open_embedder(arguments, common);
+  const std::string prompt_of_lines = embedder.info().prompt;
+  if (embedder.info().by_role) {
+    arguments.options.role = engine::TextRole::kQuery;
+    engine::Embedder of_queries = open_embedder(arguments, common);
+    vectors = query_vectors(options, of_queries);
+    arguments.options.role = engine::TextRole::kDocument;
+    embedder = open_embedder(arguments, common);
+    if (embedder.info().dimensions != of_queries.info().dimensions) {
+      fail("similar", "queries and documents must have as many dimensions, got {} and {}", of_queries.info().dimensions,
+           embedder.info().dimensions);
+    }
+  } else {
+    vectors = query_vectors(options, embedder);
+  }
+  embedder.use_prompt(prompt_of_lines);
+  const bool chosen = arguments.options.prompt || arguments.options.prompt_name;
+  if (!chosen) use_first_prompt(embedder, {"document", "passage", "corpus"});
+  return embedder;
 }
 
 void search_texts(const SimilarOptions& options, const engine::Embedder& embedder, Search& search) {
@@ -222,7 +242,8 @@ int run_similar(SimilarOptions& options, const Common& common) {
     check_outputs({}, {options.embeddings}, "");
     stored.emplace(options.embeddings);
   }
-  engine::Embedder embedder = open_embedder(options.embedder, common);
+  std::vector<float> queries;
+  const engine::Embedder embedder = embed_queries(options, common, queries);
   if (stored && stored->dimensions() != embedder.info().dimensions) {
     fail_usage("similar", "--embeddings must have the {} columns of the model's vectors, got {}{}",
                embedder.info().dimensions, stored->dimensions(),
@@ -230,7 +251,7 @@ int run_similar(SimilarOptions& options, const Common& common) {
   }
   Search search{.similarity = options.own_similarity ? embedder.info().similarity : options.similarity,
                 .dimensions = static_cast<size_t>(embedder.info().dimensions),
-                .queries = query_vectors(options, embedder),
+                .queries = std::move(queries),
                 .best = std::vector<Best>(options.queries.size(), Best(options.top_k))};
   if (stored) {
     for (int64_t row = 0; row < stored->rows(); ++row) {
@@ -252,6 +273,7 @@ std::function<int()> configure_similar(CLI::App& app, const Common& common) {
       ->required()
       ->allow_extra_args(false);
   add_embedder_options(app, options->embedder);
+  app.remove_option(app.get_option("--role"));  // queries and lines have theirs
   add_text(
       app, "--query-prompt", options->query_prompt,
       "Text before the query; default: the model's prompt \"query\". That of the lines is --prompt, by default the "

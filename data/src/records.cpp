@@ -108,8 +108,8 @@ const nlohmann::json& Record::at(const std::string& name) const {
   for (const auto& item : fields.items()) {
     if (!item.value().is_null()) names.push_back(io::escaped(item.key(), kShownBytes));
   }
-  fail("input", "{} must have a field {}, got {} (--columns says which field is what)", place(), io::printable(name),
-       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+  fail("input", "{} must have a field {}, got {} (--columns or --field says which field is what)", place(),
+       io::printable(name), names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 std::string Record::text(const std::string& name) const {

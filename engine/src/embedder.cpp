@@ -178,6 +178,8 @@ struct Embedder::Impl {
     info.prompts = modules.prompts.by_name;
     info.similarity = modules.similarity;
     info.mean_of_maxima = modules.mean_of_maxima;
+    const bool has_lengths = modules.tokens.query_length > 0 || modules.tokens.document_length > 0;
+    info.by_role = modules.is_routed || (has_lengths && info.vectors != VectorKind::kTokens);
     info.max_active = options.max_active > 0 ? options.max_active : modules.max_active;
     info.width = width;
     info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <set>
 
 #include "rf/io/error.h"
@@ -191,6 +192,10 @@ void read_transformer(const std::string& directory, const std::string& task, Sen
   length("document_length", out.tokens.document_length);
   if (const json* expansion = config.find("query_expansion"))
     out.tokens.expansion = read_query_expansion(*expansion, where);
+  if (out.tokens.expansion && out.tokens.query_length > 0 && out.tokens.query_length < out.tokens.expansion->length) {
+    fail(where, "query_length must be at least the {} tokens of query_expansion, got {}", out.tokens.expansion->length,
+         out.tokens.query_length);
+  }
   out.lower_case = config.boolean("do_lower_case", false);
   const std::string given = config.text("transformer_task", task);
   if (given != task) fail(where, "transformer_task must be {}, got {}", task, io::printable(given));
@@ -267,7 +272,8 @@ void read_multi_vector_mask(const std::string& directory, SentenceModules& out) 
   if (const json* ids = config.find("keep_only_token_ids"); ids != nullptr && !ids->is_null()) {
     if (!ids->is_array()) fail(where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
     for (const json& id : *ids) {
-      if (!id.is_number_integer()) fail(where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
+      if (!id.is_number_unsigned() || id > std::numeric_limits<int32_t>::max())
+        fail(where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
       tokens.kept_ids.push_back(id.get<int32_t>());
     }
   }

@@ -38,10 +38,10 @@ struct ModelKind {
   const char* hint;  // for a directory of this kind that is opened as another
 };
 constexpr ModelKind kModelKinds[] = {
-    {VectorKind::kDense, "SentenceTransformer", " (without --sparse and --multi)"},
-    {VectorKind::kSparse, "SparseEncoder", " (--sparse)"},
-    {VectorKind::kTokens, "MultiVectorEncoder", " (--multi)"},
-    {VectorKind::kTokens, "ColBERT", " (--multi)"},  // of PyLate
+    {VectorKind::kDense, "SentenceTransformer", " (roformer embed reads it without --sparse and --multi)"},
+    {VectorKind::kSparse, "SparseEncoder", " (roformer embed --sparse reads it)"},
+    {VectorKind::kTokens, "MultiVectorEncoder", " (roformer rerank and embed --multi read it)"},
+    {VectorKind::kTokens, "ColBERT", " (roformer rerank and embed --multi read it)"},  // of PyLate
 };
 
 // A folder of the model directory, as modules.json names it.
@@ -64,7 +64,8 @@ std::string kind_of(const std::string& type, const std::string& key, const std::
 }
 
 std::vector<Module> read_module_list(const std::string& model_dir, const json& list, const std::string& where) {
-  if (!list.is_array() || list.empty()) fail(where, "must be a list of modules, got {}", list.type_name());
+  if (!list.is_array() || list.empty())
+    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
   std::vector<Module> modules;
   for (size_t i = 0; i < list.size(); ++i) {
     io::StrictObject entry(list[i], where, fmt::format("[{}]", i));
@@ -83,6 +84,7 @@ std::vector<Module> read_module_list(const std::string& model_dir, const json& l
 // The modules of the way that a Router has for a role.
 std::vector<Module> read_route(const std::string& directory, TextRole role, SentenceModules& out) {
   const std::string where = directory + "/router_config.json";
+  out.is_routed = true;
   const json file = read_noted(where, out);
   io::StrictObject config(file, where, "");
   config.require({"types", "structure", "parameters"});
@@ -306,7 +308,7 @@ void read_without_modules(const std::string& model_dir, VectorKind vectors, cons
   if (has_projection && vectors == VectorKind::kTokens) return read_colbert(model_dir, out);
   if (has_projection)
     fail(model_dir + "/config.json",
-         "another kind than vectors of tokens (--multi) needs another model, got HF_ColBERT");
+         "vectors of this kind need another model, got HF_ColBERT (roformer rerank and embed --multi read it)");
   if (vectors == VectorKind::kTokens) {
     fail(where,
          "vectors of tokens need the modules of a MultiVectorEncoder, of PyLate or a ColBERT of Stanford, got no file");

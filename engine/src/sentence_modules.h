@@ -45,6 +45,7 @@ struct TokenRules {
 
 struct SentenceModules {
   std::string encoder_dir;  // config.json, weights, and the tokenizer's files
+  bool is_routed = false;   // roles have modules of their own
   enum class Body {
     kTransformer,
     kStatic,        // rows of a table, without a transformer

@@ -36,9 +36,11 @@ double similarity(Similarity function, std::span<const float> a, std::span<const
 }
 
 double max_similarity(std::span<const float> query, std::span<const float> document, int64_t dimensions) {
+  constexpr double kEmptyDocument = -1e9;
+  if (document.empty()) return kEmptyDocument;
   const auto width = static_cast<size_t>(dimensions);
   double sum = 0;
-  for (size_t q = 0; q < query.size() && !document.empty(); q += width) {
+  for (size_t q = 0; q < query.size(); q += width) {
     double best = -std::numeric_limits<double>::infinity();
     for (size_t d = 0; d < document.size(); d += width)
       best = std::max(best, dot(query.subspan(q, width), document.subspan(d, width)));

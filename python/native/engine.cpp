@@ -303,7 +303,8 @@ class Engine {
                 {"max_length", info.max_length}, {"pooling", poolings},
                 {"normalized", info.normalized}, {"prompt", info.prompt},
                 {"prompts", info.prompts},       {"similarity", name_in(engine::kSimilarityNames, info.similarity)},
-                {"max_active", info.max_active}, {"mean_of_maxima", info.mean_of_maxima}};
+                {"max_active", info.max_active}, {"mean_of_maxima", info.mean_of_maxima},
+                {"by_role", info.by_role}};
     });
     return text_of(result);
   }

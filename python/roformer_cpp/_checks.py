@@ -165,8 +165,3 @@ def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
     if not os.path.isdir(given):  # noqa: PTH112
         raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {given}")
     return given
-
-
-def has_router(model_dir: str) -> bool:
-    """Whether a directory of sentence-transformers has modules for queries and for documents."""
-    return any(next(Path(model_dir).glob(name), None) for name in ("router_config.json", "0_*/router_config.json"))

@@ -26,6 +26,7 @@ class VectorEngine:
         self._model_dir = _checks.model(_WHERE, model_name_or_path)
         self._options = options | {"vectors": self._VECTORS, "task": "embed"}
         self._engines: dict[str | None, Any] = {}
+        self._info: dict[str, Any] = {"by_role": False}  # before the first engine is open
         self._info = json.loads(self._engine_of(None).embedding_info())
         self.prompts: dict[str, str] = {"query": "", "document": ""} | self._info["prompts"] | (prompts or {})
         named = [name for name, text in self._info["prompts"].items() if text == self._info["prompt"] != ""]
@@ -38,7 +39,7 @@ class VectorEngine:
     def _engine_of(self, role: str | None) -> Any:
         if role is not None:
             _checks.choice(_WHERE, "task", role, _checks.ROLES)
-        key = role if _checks.has_router(self._model_dir) else None
+        key = role if self._info["by_role"] else None
         if key not in self._engines:
             options = self._options | ({} if key is None else {"role": key})
             self._engines[key] = _native.load().Engine(self._model_dir, json.dumps(options))

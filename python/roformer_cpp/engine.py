@@ -42,7 +42,8 @@ class Engine:
             ``long_texts="refuse"``.
         prompt: text before each text.
         prompt_name: one of the directory's prompts.
-        role: what the texts are: gives them the prompt of that name, and the modules that a ``Router`` has for it.
+        role: what texts are, ``"query"`` or ``"document"``: gives them the prompt of that name, and the modules and
+            lengths that the model has for it.
 
     Raises:
         FileNotFoundError: the directory or a file that it must have does not exist.
@@ -69,6 +70,8 @@ class Engine:
     ):
         where = "engine"
         options = _checks.engine_options(where, precision, token_budget, threads)
+        if role is not None:
+            options["role"] = _checks.choice(where, "role", role, _checks.ROLES)
         options["long_texts"] = _checks.choice(where, "long_texts", long_texts, ("truncate", "refuse"))
         if task is not None:
             options["task"] = _checks.choice(where, "task", task, TASKS)
@@ -83,8 +86,6 @@ class Engine:
         for name, value in (("prompt", prompt), ("prompt_name", prompt_name)):
             if value is not None:
                 options[name] = _checks.text(where, name, value)
-        if role is not None:
-            options["role"] = _checks.choice(where, "role", role, _checks.ROLES)
         self._engine = _engine.Engine(_checks.model(where, model_dir), json.dumps(options))
         self._options = options
         self._embedding_info: dict[str, Any] | None = None

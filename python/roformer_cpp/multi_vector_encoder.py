@@ -14,6 +14,7 @@ from . import _checks
 from ._vector_engine import VectorEngine
 
 _WHERE = "encode"
+_EMPTY_DOCUMENT = -1e9  # the score of a document without vectors, as in sentence-transformers
 
 
 class MultiVectorEncoder(VectorEngine):
@@ -129,10 +130,8 @@ class MultiVectorEncoder(VectorEngine):
         return np.array([self._score(*pair) for pair in zip(queries, documents, strict=True)], np.float32)
 
     def _score(self, query: np.ndarray, document: np.ndarray) -> float:
-        if not len(query) or not len(document):
-            return 0.0
-        best = (query @ document.T).max(1).sum(dtype=np.float64)
-        return float(best / len(query) if self.similarity_fn_name == "meanmaxsim" else best)
+        best = (query @ document.T).max(1).sum(dtype=np.float64) if len(document) else _EMPTY_DOCUMENT
+        return float(best / max(1, len(query)) if self.similarity_fn_name == "meanmaxsim" else best)
 
     def rank(
         self, query: str, documents: Sequence[str], top_k: int | None = None, return_documents: bool = False

@@ -56,9 +56,14 @@ def quantize_embeddings(
         return bits if precision == "ubinary" else (bits ^ 128).view(np.int8)
     if vectors.ndim == 2 and not len(vectors):
         return np.zeros(vectors.shape, np.int8 if precision == "int8" else np.uint8)
-    low, high = (
-        _ranges(vectors, precision, calibration_embeddings) if ranges is None else np.asarray(ranges, np.float32)
-    )
+    if ranges is None:
+        ranges = _ranges(vectors, precision, calibration_embeddings)
+    limits = np.asarray(ranges, np.float32)
+    if limits.shape != (2, vectors.shape[-1]):
+        raise ValueError(f"[{_WHERE}] ranges must be [2, {vectors.shape[-1]}], got {list(limits.shape)}")
+    low, high = limits
+    if not np.isfinite(limits).all():
+        raise ValueError(f"[{_WHERE}] ranges must be finite, got {limits[~np.isfinite(limits)][0]}")
     steps = (high - low) / 255
     levels = np.clip(np.floor((vectors - low) / np.where(steps == 0, 1, steps)), 0, 255)
     return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)

@@ -83,13 +83,15 @@ class SentenceTransformer:
         """Opens the directory with these options in addition."""
         self._options |= options
         self._engine = Engine(self._model_dir, task="embed", **self._options)
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, Engine] = {}  # of roles with modules or lengths of their own
         self._info = self._engine.embedding_info
         return self._info
 
-    def _engine_of(self, task: Literal["query", "document"] | None) -> Engine:
-        """The engine of the modules for these texts: of a Router, each way has one."""
-        if task is None or not _checks.has_router(self._engine.model_dir):
+    def _engine_of(self, task: str | None) -> Engine:
+        if task is None:
+            return self._engine
+        _checks.choice(_WHERE, "task", task, _checks.ROLES)
+        if not self._info["by_role"]:
             return self._engine
         if task not in self._engines:
             self._engines[task] = Engine(self._model_dir, task="embed", role=task, **self._options)
@@ -114,6 +116,7 @@ class SentenceTransformer:
         device: str | None = None,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        *,
         task: Literal["query", "document"] | None = None,
     ) -> Any:
         """The vectors of sentences.
@@ -132,7 +135,7 @@ class SentenceTransformer:
             device: ``"cpu"`` or None.
             normalize_embeddings: whether vectors have length 1, after ``truncate_dim``.
             truncate_dim: the first elements of each vector.
-            task: the way of a Router.
+            task: the modules of a Router and the lengths that the model has for queries or for documents.
 
         Returns:
             float32, or as ``precision`` says, ``[sentences, dimension]``; of one string ``[dimension]``.
@@ -141,8 +144,6 @@ class SentenceTransformer:
         _checks.integer(_WHERE, "batch_size", batch_size, 1)
         _checks.choice(_WHERE, "precision", precision, PRECISIONS)
         _checks.choice(_WHERE, "output_value", output_value, ("sentence_embedding", "token_embeddings"))
-        if task is not None:
-            _checks.choice(_WHERE, "task", task, _checks.ROLES)
         listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
         named = self.default_prompt_name if prompt_name is None else prompt_name
         text = _checks.prompt(_WHERE, self.prompts, prompt, named)
@@ -171,12 +172,12 @@ class SentenceTransformer:
     def encode_query(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
         """As ``encode`` of queries, with the prompt ``query`` where none is given."""
         named = prompt_name or self._first_prompt(options, ("query",))
-        return self.encode(sentences, prompt_name=named, task="query", **options)
+        return self.encode(sentences, prompt_name=named, **{"task": "query"} | options)
 
     def encode_document(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
         """As ``encode`` of documents, with the prompt ``document``, ``passage`` or ``corpus`` where none is given."""
         named = prompt_name or self._first_prompt(options, ("document", "passage", "corpus"))
-        return self.encode(sentences, prompt_name=named, task="document", **options)
+        return self.encode(sentences, prompt_name=named, **{"task": "document"} | options)
 
     def _first_prompt(self, options: dict[str, Any], names: Iterable[str]) -> str | None:
         if options.get("prompt") is not None:

@@ -73,7 +73,8 @@ void read_score(const std::string& directory, CrossEncoderFiles& out) {
 // Transformer, whose directory is the encoder's, and for a language model LogitScore.
 void read_modules(const std::string& model_dir, const std::string& where, CrossEncoderFiles& out) {
   const json list = io::read_json(where);
-  if (!list.is_array() || list.empty()) fail(where, "must be a list of modules, got {}", list.type_name());
+  if (!list.is_array() || list.empty())
+    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string type = list[i].is_object() ? list[i].value("type", "") : "";
     const std::string kind = type.substr(type.rfind('.') + 1);
@@ -141,8 +142,11 @@ void read_model(const std::string& where, CrossEncoderFiles& out, const Note& no
   // Versions up to 5 write the file for a SentenceTransformer alone, without its name.
   const std::string type = config.text("model_type", "SentenceTransformer");
   if (type != "CrossEncoder") {
-    fail(where, "scores of pairs need a CrossEncoder, got a {} (roformer embed and similar read a SentenceTransformer)",
-         io::printable(type));
+    fail(where, "scores of pairs need a CrossEncoder, got a {}{}", io::printable(type),
+         type == "SentenceTransformer"  ? " (roformer embed and similar read it)"
+         : type == "SparseEncoder"      ? " (roformer embed --sparse reads it)"
+         : type == "MultiVectorEncoder" ? " (roformer rerank and embed --multi read it)"
+                                        : "");
   }
   out.is_stated = true;
   for (const char* key : {"__version__", "keep_in_fp32_modules", "prompts", "default_prompt_name"}) {

@@ -131,7 +131,7 @@ def test_odd_lines(model, tmp_path):
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["rows"], report["full_texts"], report["replaced_bytes"]) == (4, 1, 2)
-    assert "1 texts have the most tokens, 24" in done.stderr and "2 ill-formed UTF-8" in done.stderr
+    assert "1 texts reached the limit of 24 tokens" in done.stderr and "2 ill-formed UTF-8" in done.stderr
     assert np.array_equal(np.load(tmp_path / "out.npy"), Embedder(model).embed([long[:400], *lines[1:]]))
 
 

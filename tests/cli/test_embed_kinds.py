@@ -1,6 +1,7 @@
 """roformer embed: sparse vectors, vectors of tokens and quantized vectors, and rerank by MaxSim."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -107,8 +108,13 @@ def test_refused(masked, late, sentence_encoder, texts, tmp_path):
     for model, options, code, words in (
         (sentence_encoder, ["--sparse", *files], 1, "the modules must be Transformer and SpladePooling, or"),
         (sentence_encoder, ["--multi", *files], 1, "must be Dense, MultiVectorMask or Normalize, got"),
-        (late, ["--sparse", *files], 1, 'sparse vectors need a SparseEncoder, got a "MultiVectorEncoder" (--multi)'),
-        (late, files, 1, 'vectors need a SentenceTransformer, got a "MultiVectorEncoder" (--multi)'),
+        (
+            late,
+            ["--sparse", *files],
+            1,
+            'sparse vectors need a SparseEncoder, got a "MultiVectorEncoder" (roformer rerank and',
+        ),
+        (late, files, 1, 'vectors need a SentenceTransformer, got a "MultiVectorEncoder" (roformer rerank and'),
         (masked, ["--sparse", *files, *npy], 2, "--sparse goes with an --output named .jsonl"),
         (late, ["--multi", *files, *npy], 2, "--multi goes with an --output named .jsonl"),
         (masked, ["--sparse", "--quantize", "int8", *files], 2, "--quantize goes with one vector for a text"),
@@ -127,3 +133,89 @@ def test_refused(masked, late, sentence_encoder, texts, tmp_path):
     ):
         assert words in refused("embed", "--model", model, *options, code=code), options
     assert run("embed", "--model", masked, "--sparse", "--multi", *files).returncode == 2
+
+
+def test_documents_without_vectors_come_last(late, tmp_path):
+    config = json.loads((late / "config_sentence_transformers.json").read_text())
+    modules = json.loads((late / "modules.json").read_text())
+    folder = tmp_path / "model"
+    shutil.copytree(late, folder)
+    mask = {"path": "mask", "type": "sentence_transformers.multi_vector_encoder.modules.MultiVectorMask"}
+    (folder / "mask").mkdir()
+    (folder / "mask" / "config.json").write_text(json.dumps({"keep_only_token_ids": [WORDS.index("c")]}))
+    (folder / "modules.json").write_text(json.dumps([*modules, mask | {"idx": len(modules), "name": "mask"}]))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(config | {"prompts": {}}))
+    options = ["--query", "a", "--text", "the", "c", "sat"]
+    ranked = results("rerank", "--model", folder, *options)
+    assert [line["index"] for line in ranked] == [1, 0, 2]
+    assert ranked[0]["score"] > -100 and ranked[1]["score"] == ranked[2]["score"] == -1e9
+    by_class = MultiVectorEncoder(folder).rank("a", ["the", "c", "sat"])
+    assert [(line["corpus_id"], line["score"]) for line in by_class[1:]] == [(0, -1e9), (2, -1e9)]
+
+
+def test_similar_asks_with_the_modules_of_queries(sentence_encoder, texts, tmp_path):
+    """The modules of a Router: queries are the first token's vector, documents are means."""
+    encoder, pooling = (tmp_path / name for name in ("q_Transformer", "d_Transformer")), ("cls", "mean")
+    names = {"query": ["q_Transformer", "q_Pooling"], "document": ["d_Transformer", "d_Pooling"]}
+    for folder, mode, name in zip(encoder, pooling, ("q_Pooling", "d_Pooling"), strict=True):
+        folder.mkdir()
+        save_encoder(folder)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"pooling_mode": mode}))
+    kind = "sentence_transformers.base.modules."
+    types = {name: kind + name[2:] for both in names.values() for name in both}
+    router = {"types": types, "structure": names, "parameters": {"default_route": "document"}}
+    (tmp_path / "router_config.json").write_text(json.dumps(router))
+    modules = [{"idx": 0, "name": "0", "path": "", "type": kind + "Router"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    model = SentenceTransformer(tmp_path)
+    scores = model.similarity(model.encode_query("the cat"), model.encode_document(TEXTS))[0]
+    assert abs(scores - model.similarity(model.encode("the cat"), model.encode(TEXTS))[0]).max() > 1e-3
+    found = results("similar", "--model", tmp_path, "--query", "the cat", "--input", texts, "--top-k", 200)
+    assert np.allclose([line["score"] for line in found], [scores[line["index"] % len(TEXTS)] for line in found])
+    assert "--role" in refused("similar", "--model", tmp_path, "--role", "query", "--query", "a", code=2)
+
+
+def test_ranges_are_an_input(sentence_encoder, tmp_path):
+    ranges, one, output = tmp_path / "ranges.npy", tmp_path / "one.txt", tmp_path / "out.npy"
+    np.save(ranges, np.stack([np.full(24, -1), np.full(24, 1)]).astype(np.float32))
+    one.write_text("the cat\n")
+    options = ["embed", "--model", sentence_encoder, "--quantize", "int8", "--input", one]
+    assert "must not replace" in refused(*options, "--ranges", ranges, "--output", ranges, "--overwrite", code=1)
+    assert "at least two vectors, got 1 (--ranges" in refused(*options, "--output", output, code=1)
+    results(*options, "--ranges", ranges, "--output", output)  # continues there
+    vector = SentenceTransformer(sentence_encoder).encode(["the cat"])
+    assert np.array_equal(np.load(output), quantize_embeddings(vector, "int8", ranges=np.load(ranges)))
+
+
+def test_lines_are_continued_with_the_ranges_they_were_begun_with(sentence_encoder, tmp_path):
+    ranges, texts, output = tmp_path / "ranges.npy", tmp_path / "texts.jsonl", tmp_path / "out.jsonl"
+    options = ["embed", "--model", sentence_encoder, "--quantize", "int8", "--ranges", ranges, "--input", texts]
+    texts.write_text((json.dumps({"text": "the cat"}) + "\n") * 5000 + "no JSON\n")
+    np.save(ranges, np.stack([np.full(24, -1), np.full(24, 1)]).astype(np.float32))
+    refused(*options, "--output", output, code=1)
+    np.save(ranges, np.stack([np.full(24, -2), np.full(24, 2)]).astype(np.float32))
+    assert "got others: ranges" in refused(*options, "--output", output, code=1)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("modules.json", "[]", "must be a list of modules, got an empty one"),
+        (
+            "sentence_bert_config.json",
+            '{"query_expansion": {"strategy": "min", "length": 9}, "query_length": 8}',
+            "query_length must be at least the 9 tokens of query_expansion, got 8",
+        ),
+        ("mask/config.json", '{"keep_only_token_ids": [5000000000]}', "must be a list of ids, got [5000000000]"),
+    ],
+)
+def test_files_of_late_interaction(late, tmp_path, file, text, words):
+    shutil.copytree(late, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "mask").mkdir()
+    mask = {"path": "mask", "type": "sentence_transformers.multi_vector_encoder.modules.MultiVectorMask"}
+    modules = [*json.loads((late / "modules.json").read_text()), mask | {"idx": 9, "name": "9"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "mask/config.json").write_text("{}")
+    (tmp_path / file).write_text(text)
+    assert words in refused("embed", "--model", tmp_path, "--multi", "--text", "a", code=1)

@@ -285,7 +285,13 @@ def test_the_architecture_comes_first(encoder, tmp_path):
     """Before a tokenizer that is of another kind too, with all types that open."""
     folder = changed(encoder, tmp_path / "m", model_type="squeezebert", architectures=["SqueezeBertModel"])
     (folder / "tokenizer.json").write_text("{")
-    for name in ("roformer, bert", "llama, llama_bidirec, mistral", "gpt_neox", "marian or rf_translation", '"squeezebert"'):
+    for name in (
+        "roformer, bert",
+        "llama, llama_bidirec, mistral",
+        "gpt_neox",
+        "marian or rf_translation",
+        '"squeezebert"',
+    ):
         assert name in error_of(folder)
 
 

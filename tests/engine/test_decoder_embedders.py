@@ -230,7 +230,10 @@ DERIVED = dict.fromkeys(("dense_act_fn", "is_gated_act"))  # left out
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"feed_forward_proj": "gated-relu", **DERIVED}, "gates must be of gelu, .*, got feed_forward_proj .?gated-relu"),
+        (
+            {"feed_forward_proj": "gated-relu", **DERIVED},
+            "gates must be of gelu, .*, got feed_forward_proj .?gated-relu",
+        ),
         ({"feed_forward_proj": "gated-gelu"}, "dense_act_fn and is_gated_act must be those of feed_forward_proj"),
         ({"relative_attention_num_buckets": 16}, "relative_attention_num_buckets must be 32, got 16"),
         ({"relative_attention_max_distance": 64}, "relative_attention_max_distance must be 128, got 64"),

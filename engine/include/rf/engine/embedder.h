@@ -101,6 +101,7 @@ constexpr int tokenizing_threads(int computing) {
 struct EmbedderInfo {
   VectorKind vectors = VectorKind::kDense;
   TextRole role = TextRole::kNone;
+  bool by_role = false;    // queries and documents need embedders of their own roles, for other modules or lengths
   int64_t dimensions = 0;  // of a vector; of sparse vectors those of the vocabulary
   int64_t max_active = 0;  // weights of a sparse vector; 0: all
   int64_t width = 0;       // of a vector before its first elements are taken
@@ -148,7 +149,7 @@ struct TokenVectors {
 };
 
 // MaxSim (ColBERT, arXiv:2004.12832): for each vector of the query its largest product with a vector of the document,
-// summed in float64. 0 without vectors.
+// summed in float64. A document without vectors comes after all others, as in sentence-transformers: -1e9.
 RF_ENGINE_API double max_similarity(std::span<const float> query, std::span<const float> document, int64_t dimensions);
 
 class RF_ENGINE_API Embedder {
