@@ -73,6 +73,8 @@ def make_encoder(family, head, folder, **changes):
     stem, _, own = FAMILIES[family]
     if head == "ForQuestionAnswering":
         changes = {"num_labels": 2} | changes
+    if family == "distilbert" and "intermediate_size" in changes:  # which its class does not read
+        changes["hidden_dim"] = changes["intermediate_size"]
     config = getattr(transformers, f"{stem}Config")(**(SIZES | own | changes))
     oracle = getattr(transformers, stem + head)(config)
     with torch.no_grad():
