@@ -60,7 +60,7 @@ def grapheme_classes():
     linkers = joins(KA, attached, KA, KA)
     of_consonants = joins(KA + VIRAMA, attached, KA, KA)
     assert of_pictures ^ of_consonants == {0x200C, ord(ZWJ)} and linkers < of_pictures
-    pictures = {c for c in rest if copyright_sign(COPYRIGHT + ZWJ + chr(c)) == "\x02" + ZWJ + chr(c)}
+    pictures = {ord(COPYRIGHT)} | {c for c in rest if copyright_sign(COPYRIGHT + ZWJ + chr(c)) == "\x02" + ZWJ + chr(c)}
     low = sorted(c for c in rest if 0x80 <= c < 0x10000)  # longer clusters than 5 bytes begin with the others
     consonants = joins(KA + VIRAMA, low, "")
     after_lead, after_vowel, after_trail = (joins(char, low, "") for char in (LEAD_CHAR, VOWEL_CHAR, TRAIL_CHAR))

@@ -233,6 +233,21 @@ def test_roberta(tmp_path, options):
         assert again(text, "hello w")["input_ids"] == theirs(text, "hello w")["input_ids"], ascii(text)
 
 
+def test_mpnet(tmp_path):
+    """Word pieces in RoBERTa's frame."""
+    names = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
+    tokens = [names.get(token, token) for token in small_vocabulary() if not token.endswith("\u0120")]
+    vocab = {token: at for at, token in enumerate(tokens)}
+    theirs = transformers.MPNetTokenizer(vocab=vocab)
+    theirs.save_pretrained(tmp_path / "theirs")
+    check_directory(tmp_path / "theirs", theirs, 22, tokens=["<s>", "</s>"])
+    again = saved_by_us(tmp_path)
+    for text in probe.random_texts(100, seed=23, tokens=["<mask>", " <mask>"]):
+        assert again(text, "hello w")["input_ids"] == theirs(text, "hello w")["input_ids"], ascii(text)
+        got = probe.ask(tmp_path / "theirs", [{"text": text, "specials": True}])[0]
+        assert got["ids"] == theirs(text)["input_ids"], ascii(text)
+
+
 def test_roformer(tmp_path):
     """Saved with BertPreTokenizer in tokenizer.json; the class tells what it is (transformers issue 28164)."""
     words = ["今天", "天气", "非常", "今天天气", "我们", "北京", "中国", "T恤", "c++"]

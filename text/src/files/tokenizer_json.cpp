@@ -3,6 +3,7 @@
 // token is read from them.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <utility>
 
 #include "files/tokenizer_files.h"
@@ -10,9 +11,11 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/strict_object.h"
+#include "rf/io/utf8.h"
 #include "splitters/expression.h"
 #include "splitters/published_expressions.h"
 #include "unicode/ascii.h"
+#include "unicode/unicode.h"
 
 namespace rf::text {
 namespace {
@@ -21,6 +24,17 @@ using io::StrictObject;
 using nlohmann::json;
 
 constexpr char kWhere[] = "tokenizer_json";
+
+// Of which RobertaProcessing trims the source.
+bool has_outer_space(std::string_view token) {
+  const auto is_space = [](char32_t code) {
+    return code == U'\u0120' || (regex_classes(code) & kWhiteSpaceClass) != 0;
+  };
+  if (token.empty()) return false;
+  size_t last = token.size() - 1;
+  while (last > 0 && !begins_character(token[last])) --last;
+  return is_space(decode_utf8(token).code) || is_space(decode_utf8(token.substr(last)).code);
+}
 
 bool is_id(const json& value) { return value.is_number_unsigned() && value <= INT32_MAX; }
 
@@ -53,10 +67,10 @@ class Reader {
       read_normalizer(section("normalizer"));
       read_pre_tokenizer(section("pre_tokenizer"));
     }
+    read_added(section("added_tokens"));
     if (const json& post = section("post_processor"); !post.is_null()) read_post_processor(post, "post_processor");
     if (!is_unigram) read_decoder(section("decoder"));
     section("decoder");
-    read_added(section("added_tokens"));
     read_padding(section("padding"));
     section("truncation");
     top.finish();
@@ -333,7 +347,11 @@ class Reader {
     const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
     if (!trims) return;
     if (out_.options.pipeline != Pipeline::kByteLevelBpe) {
-      refuse(step.path_of("trim_offsets"), "false for a model without ByteLevel", true);
+      const auto added = std::views::transform(out_.added, &AddedToken::content);
+      if (std::ranges::any_of(out_.tokens, has_outer_space) || std::ranges::any_of(added, has_outer_space)) {
+        refuse(step.path_of("trim_offsets"), "false for tokens with white space or \"Ġ\" at an end", true);
+      }
+      return;
     }
     ByteLevelOptions& options = out_.options.byte_level;
     if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in at most one step", true);

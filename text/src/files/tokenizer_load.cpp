@@ -183,11 +183,12 @@ class Loader {
                                    SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kMask}) {
       const std::string& content = name_of(names_, role);
       if (content.empty()) continue;
-      if (const auto& described = config_.special[static_cast<size_t>(role)]; described) {
-        add(*described);
-      } else if (!class_.has_word_pieces()) {
-        add({.content = content, .special = true});
-      }
+      const auto& described = config_.special[static_cast<size_t>(role)];
+      const bool strips = role == SpecialRole::kMask && class_.pipeline && class_.settings->mask_strips_left;
+      if (!described && class_.has_word_pieces() && !strips) continue;
+      AddedToken token = described.value_or(AddedToken{.content = content, .special = true});
+      token.lstrip = token.lstrip || strips;
+      add(std::move(token));
     }
     for (const AddedToken& token : config_.extra) add(token);
   }
@@ -308,6 +309,7 @@ class Loader {
     const TokenizerOptions& file = json_->options;
     const std::string& known = config_.tokenizer_class;
     const bool is_llama = known == "LlamaTokenizer" && has_byte_fallback(file);
+    if (find_unigram_class(known) != nullptr) agree("the model", name(Pipeline::kUnigram), name(file.pipeline));
     if (known == "Qwen2Tokenizer") {
       agree("the model", name(Pipeline::kByteLevelBpe), name(file.pipeline));
       agree("the expression that splits", std::string(kQwen2Expression), shown(file.byte_level.splits));

@@ -14,15 +14,23 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// MPNet's, which the class of word pieces lacks.
+bool is_roberta_frame(const Tokenizer& tokenizer) {
+  const SpecialIds& special = tokenizer.vocabulary().special();
+  return tokenizer.options().pipeline.has_word_pieces() &&
+         tokenizer.sequence_template() == roberta_template(special.cls, special.sep);
+}
+
 // Throws Error for a pipeline whose only class cannot represent the options.
-std::string_view class_of(const TokenizerOptions& options) {
-  const TokenizerOptions usual;
+std::string_view class_of(const Tokenizer& tokenizer) {
+  const TokenizerOptions &options = tokenizer.options(), usual;
   const PipelineEntry& pipeline = options.pipeline.entry();
   if (has_unigram(options)) return kPlainClass;
   const bool usual_words = options.max_word_chars == usual.max_word_chars;
   if (pipeline.in_tokenizer_json == InTokenizerJson::kAll) {
     const bool as_the_class_has_it = usual_words && options.decoding.cleanup == usual.decoding.cleanup &&
-                                     options.decoding.join == usual.decoding.join && options.byte_level.splits.empty();
+                                     options.decoding.join == usual.decoding.join &&
+                                     options.byte_level.splits.empty() && !is_roberta_frame(tokenizer);
     return as_the_class_has_it ? pipeline.saved_class : kPlainClass;
   }
   if (!usual_words) {
@@ -257,7 +265,7 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
 
 std::string format_tokenizer_config(const Tokenizer& tokenizer) {
   const TokenizerOptions& options = tokenizer.options();
-  ordered_json config = {{"tokenizer_class", class_of(options)}};
+  ordered_json config = {{"tokenizer_class", class_of(tokenizer)}};
   if (has_byte_fallback(options) || has_unigram(options)) {
     config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   } else if (has_byte_pairs(options)) {
