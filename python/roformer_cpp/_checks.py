@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
