@@ -224,7 +224,7 @@ namespace pipelines {
 const PipelineEntry& byte_fallback_bpe() {
   static const PipelineEntry entry = {.name = "byte-fallback-bpe",
                                       .model = PieceModel::kBytePairs,
-                                                                      .normalize = [](const TokenizerOptions& options, std::string_view text) {
+                                      .normalize = [](const TokenizerOptions& options, std::string_view text) {
                                         const ByteFallbackOptions& level = options.byte_fallback;
                                         if (!level.in_normalizer) return std::string(text);
                                         return with_markers(text, level.prefix == Prefix::kEven && !text.empty());
