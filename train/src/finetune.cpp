@@ -20,6 +20,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "rf/model/model_types.h"
 #include "rf/tasks/metrics.h"
 #include "rf/train/run_directory.h"
 #include "run_file.h"
@@ -237,6 +238,7 @@ class Finetuning {
                {"model", options_.model_dir},
                {"warnings", nlohmann::json::array()},
                {"shared_with_train", nlohmann::json::object()}};
+    check_model_type(options_.model_dir, Opens::kEncoders);
     model_.tokenizer = tasks::load_tokenizer(options_.model_dir, options_.load);
     tokenizer_files_.emplace(options_.model_dir);
     make_task();
