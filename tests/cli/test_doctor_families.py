@@ -192,9 +192,9 @@ def test_the_table_is_what_the_script_writes(made):
 
 
 def test_every_model_type_has_a_report_or_a_reason(made, tmp_path):
-    """Default configurations, as save_pretrained writes them."""
+    """Default configurations, as save_pretrained writes them; of the rows, which have a test each, every tenth."""
     wrong = {}
-    for model_type in sorted(table.CONFIG_MAPPING_NAMES):
+    for model_type in sorted(table.CONFIG_MAPPING_NAMES.keys() - made.rows.keys()) + sorted(made.rows)[::10]:
         cls = table.CONFIG_MAPPING[model_type]
         config = classes.build(cls, **NEEDED.get(model_type, {}))
         if config is None or cls.model_type != model_type:  # another name of a class, which no file has
