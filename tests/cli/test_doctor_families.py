@@ -192,11 +192,12 @@ def test_the_table_is_what_the_script_writes(made):
 
 
 def test_every_model_type_has_a_report_or_a_reason(made, tmp_path):
-    """Default configurations, as save_pretrained writes them."""
+    """Default configurations, as save_pretrained writes them; of the rows, which have a test each, every tenth."""
     wrong = {}
-    for model_type in sorted(table.CONFIG_MAPPING_NAMES):
-        config = classes.build(table.CONFIG_MAPPING[model_type], **NEEDED.get(model_type, {}))
-        if config is None:
+    for model_type in sorted(table.CONFIG_MAPPING_NAMES.keys() - made.rows.keys()) + sorted(made.rows)[::10]:
+        cls = table.CONFIG_MAPPING[model_type]
+        config = classes.build(cls, **NEEDED.get(model_type, {}))
+        if config is None or cls.model_type != model_type:  # another name of a class, which no file has
             continue
         config.save_pretrained(tmp_path / model_type)
         result = run("doctor", tmp_path / model_type)
@@ -227,6 +228,17 @@ def write_sparse(path, tensors):
         file.truncate(8 + len(text) + end)
 
 
+# Values without which a class makes no model, or one whose config.json is no JSON (an infinite time_step_limit), and
+# the layer of bailing_hybrid that rotates: its others have projections of another size.
+BUILDABLE = {
+    "bailing_hybrid": {"layer_types": ["full_attention"]},
+    "falcon_h1": {"time_step_limit": [0.0, 1.0]},
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128},
+    "hunyuan_vl_text": {"head_dim": 128},
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+}
 # Others have other projections, or default configurations that make no model.
 PLAIN = [name for name, row in ROWS.items() if row["plain_qkv"] or row["head_key"] == "qk_rope_head_dim"]
 
@@ -235,8 +247,9 @@ PLAIN = [name for name, row in ROWS.items() if row["plain_qkv"] or row["head_key
 def test_the_weights_of_a_class_have_the_shapes_of_its_configuration(model_type, tmp_path):
     """Names as transformers gives them: a fused `qkv_proj.weight` also ends in `v_proj.weight`."""
     config = small(model_type)
-    for key in {"num_hidden_layers", "n_layer"} & config.to_dict().keys():
-        setattr(config, key, 1)
+    for key, value in {"num_hidden_layers": 1, "n_layer": 1, **BUILDABLE.get(model_type, {})}.items():
+        if key in config.to_dict():
+            setattr(config, key, value)
     with torch.device("meta"):
         model = AutoModel.from_config(config)
     folder = write(tmp_path / "model", config.to_dict())
