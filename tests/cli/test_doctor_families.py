@@ -229,9 +229,9 @@ def write_sparse(path, tensors):
 
 
 # Values without which a class makes no model, or one whose config.json is no JSON (an infinite time_step_limit), and
-# the layer of bailing_hybrid that rotates: its others have projections of another size.
+# both kinds of layers of bailing_hybrid: those without rotation have projections of another size.
 BUILDABLE = {
-    "bailing_hybrid": {"layer_types": ["full_attention"]},
+    "bailing_hybrid": {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]},
     "falcon_h1": {"time_step_limit": [0.0, 1.0]},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128},

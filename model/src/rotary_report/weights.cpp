@@ -125,11 +125,17 @@ class WeightChecker {
       check_rows("key-shape", {"kv_a_proj_with_mqa.weight"}, latent + rotated,
                  fmt::format("kv_lora_rank + qk_rope_head_dim = {} + {}", latent, rotated));
     }
-    if (plain > 0 && report_.heads > 0) {
-      check_rows(
-          "query-shape", {"q_proj.weight", "q_b_proj.weight"}, report_.heads * (plain + rotated),
-          fmt::format("heads * (qk_nope_head_dim + qk_rope_head_dim) = {} * ({} + {})", report_.heads, plain, rotated));
-    }
+    if (plain == 0 || report_.heads == 0) return;
+    // Layers of linear attention have queries of another size, and no latent vector.
+    const auto is_latent = [&](std::string_view name) {
+      if (!is_projection(name, "q_proj.weight") && !is_projection(name, "q_b_proj.weight")) return false;
+      const std::string module(name.substr(0, name.rfind('.', name.rfind('.') - 1) + 1));
+      return files_.tensors().contains(module + "kv_a_proj_with_mqa.weight");
+    };
+    const int64_t rows = report_.heads * (plain + rotated);
+    mismatch(
+        "query-shape", with_other_rows(rows, is_latent), rows,
+        fmt::format("heads * (qk_nope_head_dim + qk_rope_head_dim) = {} * ({} + {})", report_.heads, plain, rotated));
   }
 
   // The largest relative difference from the rotation's frequencies.
