@@ -17,7 +17,10 @@ using Prefix = ByteFallbackOptions::Prefix;
 
 constexpr char32_t kMarker = 0x2581;  // ▁
 
-bool separates(char32_t code) { return (regex_classes(code) & kWhiteSpaceClass) != 0; }
+bool separates(char32_t code) {
+  if (code > U' ' && code < 0x7F) return false;
+  return (regex_classes(code) & kWhiteSpaceClass) != 0;
+}
 
 class UnigramEncoder {
  public:
@@ -44,7 +47,9 @@ class UnigramEncoder {
     chars_.clear();
     chars_.reserve(part.size());
     for (; !part.empty(); ++character) {
-      const Decoded decoded = take_utf8(part);
+      const bool is_ascii = static_cast<uint8_t>(part.front()) < 0x80;
+      const Decoded decoded = is_ascii ? Decoded{static_cast<char32_t>(part.front()), 1, true} : decode_utf8(part);
+      part.remove_prefix(static_cast<size_t>(decoded.length));
       if (!decoded.valid) ++out_.replaced_bytes;
       chars_.push_back({decoded.code, byte, byte + decoded.length, character});
       byte += decoded.length;
@@ -86,7 +91,11 @@ class UnigramEncoder {
       size_t last = begin;
       do {
         const char32_t code = chars_[last++].code;
-        append_utf8(code == U' ' ? kMarker : code, word_);
+        if (code < 0x80 && code != U' ') {
+          word_.push_back(static_cast<char>(code));
+        } else {
+          append_utf8(code == U' ' ? kMarker : code, word_);
+        }
       } while (last < end && !(options_.splits && (chars_[last].code == U' ' || chars_[last].code == kMarker)));
       encode_word(begin, prefixed);
       prefixed = false;

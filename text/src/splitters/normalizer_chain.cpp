@@ -27,9 +27,11 @@ NormalizedChar with_code(NormalizedChar source, char32_t code) {
   return source;
 }
 
+// Changes begin at the character `first`.
 void apply_edits(const std::vector<Edit>& changes, size_t first, Chars& chars) {
   Chars out;
-  out.reserve(changes.size());
+  out.reserve(first + changes.size());
+  out.assign(chars.begin(), chars.begin() + static_cast<ptrdiff_t>(first));
   size_t at = first;
   for (const Edit& c : changes) {
     if (c.change > 0) {
@@ -54,10 +56,9 @@ class Mapping {
  public:
   explicit Mapping(const Charsmap& map) : map_(map) {}
   void run(Chars& chars) {
-    changes_.reserve(chars.size());
     for (size_t begin = 0; begin < chars.size();) {
       if (is_kept(chars, begin)) {
-        changes_.push_back({chars[begin++].code, 0});
+        keep(chars[begin++].code);
         continue;
       }
       size_t end = begin;
@@ -65,7 +66,7 @@ class Mapping {
       map_cluster(chars, begin, end);
       begin = end;
     }
-    if (modified_) apply_edits(changes_, 0, chars);
+    if (modified_) apply_edits(changes_, first_, chars);
   }
 
  private:
@@ -79,18 +80,26 @@ class Mapping {
     constexpr size_t kTooLong = 6;  // bytes
     text_.clear();
     for (size_t i = begin; i < end && text_.size() < kTooLong; ++i) append_utf8(chars[i].code, text_);
-    if (text_.size() < kTooLong && replace(end - begin)) return;
+    if (text_.size() < kTooLong && replace(chars, begin, end - begin)) return;
     for (size_t i = begin; i < end; ++i) {
       text_.clear();
       append_utf8(chars[i].code, text_);
-      if (!replace(1)) changes_.push_back({chars[i].code, 0});
+      if (!replace(chars, i, 1)) keep(chars[i].code);
     }
   }
-  // The characters of text_; false if the map keeps them.
-  bool replace(size_t count) {
+  void keep(char32_t code) {
+    if (modified_) changes_.push_back({code, 0});
+  }
+  // The characters of text_, from `begin` on; false if the map keeps them.
+  bool replace(const Chars& chars, size_t begin, size_t count) {
     std::optional<std::string_view> value = map_.find(text_);
     if (!value) return false;
-    modified_ = true;
+    if (!modified_) {
+      modified_ = true;
+      changes_.reserve(chars.size() - begin + 1);
+      first_ = begin == 0 ? 0 : begin - 1;  // a removal also changes the character before
+      if (begin > 0) changes_.push_back({chars[first_].code, 0});
+    }
     size_t added = 0;
     while (!value->empty()) {
       changes_.push_back({take_utf8(*value).code, added < count ? 0 : 1});
@@ -100,7 +109,8 @@ class Mapping {
     return true;
   }
   const Charsmap& map_;
-  std::vector<Edit> changes_;
+  std::vector<Edit> changes_;  // from the character first_ on
+  size_t first_ = 0;
   std::string text_;
   bool modified_ = false;
 };
