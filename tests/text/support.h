@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,16 @@ inline TokenizerParts byte_fallback_parts(const ByteFallbackOptions& options) {
   made.decoding = {.join = DecodingOptions::Join::kFallback, .strip_left = 1};
   std::vector<Merge> merges = {{"▁", "a"}, {"a", "b"}, {"▁a", "b"}, {"▁", "▁"}, {"ab", "c"}, {"a", "a"}};
   return {Vocabulary(std::move(tokens), kNoSpecialNames), made, {}, std::move(merges), {}};
+}
+
+inline TokenizerParts unigram_parts(UnigramOptions options) {
+  std::vector<std::string> tokens = {"<unk>", "▁", "a", "b", "c", "é", ".", "▁a", "ab", "▁ab", "abc", "aa"};
+  for (size_t i = 0; i < tokens.size(); ++i) options.scores.push_back(-3 - 0.25 * static_cast<double>(i % 5));
+  options.unk = 0;
+  TokenizerOptions made{.pipeline = Pipeline::kUnigram,
+                        .unigram = std::make_shared<const UnigramOptions>(std::move(options))};
+  made.decoding.join = DecodingOptions::Join::kMetaspace;
+  return {Vocabulary(std::move(tokens), kNoSpecialNames), made, {}, {}, {}};
 }
 
 }  // namespace rf::text

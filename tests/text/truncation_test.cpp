@@ -63,6 +63,11 @@ Tokenizer with_added(TokenizerParts parts, Added added) {
   names.cls = "<cls>";
   names.sep = "<sep>";
   tokens.insert(tokens.end(), {names.pad, names.cls, names.sep});
+  if (parts.options.unigram != nullptr) {
+    UnigramOptions options = *parts.options.unigram;
+    options.scores.resize(tokens.size(), -20);
+    parts.options.unigram = std::make_shared<const UnigramOptions>(std::move(options));
+  }
   parts.vocabulary = Vocabulary(std::move(tokens), names);
   return Tokenizer(std::move(parts));
 }
@@ -102,6 +107,12 @@ std::vector<NamedTokenizer> all_tokenizers() {
       all.push_back({fmt::format("fallback {} {}", static_cast<int>(prefix), static_cast<int>(added)),
                      with_added(byte_fallback_parts(options), added)});
     }
+  }
+  using Kind = NormalizerStep::Kind;
+  for (const Added added : kAllAdded) {
+    UnigramOptions options{.normalizers = {{.kind = Kind::kReplace, .text = "ab", .content = "ba"}, {Kind::kNfc}},
+                           .split_spaces = added != Added::kNone};
+    all.push_back({fmt::format("unigram {}", static_cast<int>(added)), with_added(unigram_parts(options), added)});
   }
   return all;
 }
@@ -189,10 +200,11 @@ TEST(Pipelines, AreLoadedAsTheyWereSaved) {
   for (size_t i = 0; i < 2 * all_pipelines().size(); ++i) {
     const Pipeline pipeline = all_pipelines()[i / 2];
     const Directory dir;
-    const Tokenizer made = pipeline.has_word_pieces()
-                               ? word_pieces(pipeline, Added::kNone, i % 2 == 0 ? Case::kLower : Case::kKeep, dir)
-                           : pipeline == Pipeline::kByteLevelBpe ? byte_pairs({}, Added::kNone)
-                                                                 : with_added(byte_fallback_parts({}), Added::kNone);
+    const Tokenizer made =
+        pipeline.has_word_pieces() ? word_pieces(pipeline, Added::kNone, i % 2 == 0 ? Case::kLower : Case::kKeep, dir)
+        : pipeline == Pipeline::kByteLevelBpe ? byte_pairs({}, Added::kNone)
+        : pipeline == Pipeline::kUnigram      ? with_added(unigram_parts({.split_spaces = i % 2 == 0}), Added::kNone)
+                                              : with_added(byte_fallback_parts({}), Added::kNone);
     std::filesystem::create_directory(dir / "saved");
     made.save(dir / "saved");
     for (const std::string& file : made.saved_files()) EXPECT_TRUE(std::filesystem::exists(dir / ("saved/" + file)));

@@ -50,7 +50,7 @@ std::string well_formed(std::string_view text) {
   return out;
 }
 
-constexpr size_t kStretchBytes = size_t{1} << 16;  // at least
+constexpr size_t kCopiedBytes = size_t{1} << 16;  // at least
 
 size_t character_bytes(char lead) {
   const auto byte = static_cast<uint8_t>(lead);
@@ -121,7 +121,7 @@ class ByteFallbackEncoder {
   void encode_stretches(std::string_view part, Place start, bool in_front) {
     const bool divides = cuts() && (options_.splits || !options_.ignore_merges);
     for (size_t begin = 0; begin < part.size() && !is_done_;) {
-      size_t end = divides ? part.find(' ', begin + kStretchBytes) : part.size();
+      size_t end = divides ? part.find(' ', begin + kCopiedBytes) : part.size();
       while (end < part.size() && (part[end - 1] == ' ' || part.substr(0, end).ends_with(kSpaceMarker))) {
         end = part.find(' ', end + 1);
       }
