@@ -180,9 +180,18 @@ def described_function(node, name, level, method=False):
     return [f"{'#' * level} `{name}`", f"```python\n{shown}\n```", *docstring(node)]
 
 
-def described_class(node, level):
-    out = [f"{'#' * level} Class `{node.name}`"]  # a separate anchor, since a function may have the same name
+def methods_of(node, hidden):
+    """Its methods, and those of its bases in modules that users do not see."""
     methods = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
+    for base in node.bases:
+        if parent := hidden.get(ast.unparse(base)):
+            methods |= {name: item for name, item in methods_of(parent, hidden).items() if name not in methods}
+    return methods
+
+
+def described_class(node, level, hidden):
+    out = [f"{'#' * level} Class `{node.name}`"]  # a separate anchor, since a function may have the same name
+    methods = methods_of(node, hidden)
     fields = [item for item in node.body if isinstance(item, ast.AnnAssign) and is_public(item.target.id)]
     if "__init__" in methods:
         out.append(f"```python\n{signature(methods['__init__'], node.name, drop_first=True)}\n```")
@@ -210,6 +219,12 @@ def python_page():
     init = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     modules = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.glob("*.py"))}
     names = exported_names(init)
+    hidden = {
+        name: node
+        for module, tree in modules.items()
+        for name, node in definitions(tree).items()
+        if not is_public(module) and isinstance(node, ast.ClassDef)
+    }
     places = {}
     for name in names:
         found = [module for module, tree in modules.items() if name in definitions(tree)]
@@ -231,7 +246,8 @@ def python_page():
     for module in order:
         out += [f"## {module_title(modules[module], module)}", source_of(module)]
         for name, node in described_nodes[module].items():
-            out += described_class(node, 3) if isinstance(node, ast.ClassDef) else described_function(node, name, 3)
+            is_class = isinstance(node, ast.ClassDef)
+            out += described_class(node, 3, hidden) if is_class else described_function(node, name, 3)
     for module in MORE_MODULES:
         out += [f"## The module `roformer_cpp.{module}`", *docstring(modules[module])]
         rows = ["| function | |", "|---|---|"]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _checks, _native
+from ._similarity import documents_to_rank, ranked
 
 _engine = _native.load()
 _WHERE = "predict"
@@ -190,21 +191,12 @@ class CrossEncoder:
             raise TypeError(f"[rank] arguments must be those of rank, got {_checks.shown(min(unknown))}")
         if self.num_labels != 1:
             raise ValueError(f"[rank] a model that ranks must have one label, got {self.num_labels}")
-        if top_k is not None:
-            _checks.integer("rank", "top_k", top_k, 1)
-        _checks.text("rank", "query", query)
-        texts, is_one = _checks.texts("rank", "documents", documents)
-        if is_one:
-            raise TypeError("[rank] documents must be a list of strings, got one string")
+        texts = documents_to_rank(query, documents, top_k)
         pairs = [(query, text) for text in texts]
         scores = self.predict(
             pairs, prompt_name, prompt, batch_size, show_progress_bar, activation_fn, device=device
         ).tolist()
-        order = sorted(range(len(texts)), key=lambda index: scores[index], reverse=True)[:top_k]
-        results: list[dict[str, Any]] = [{"corpus_id": index, "score": scores[index]} for index in order]
-        for result in results if return_documents else ():
-            result["text"] = texts[result["corpus_id"]]
-        return results
+        return ranked(texts, scores, top_k, return_documents)
 
 
 def _name_of(activation: Any) -> str:

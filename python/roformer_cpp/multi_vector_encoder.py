@@ -11,13 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _checks
-from ._vector_engine import VectorEngine
+from ._similarity import documents_to_rank, ranked, unit
+from ._text_encoder import VectorEncoder
 
 _WHERE = "encode"
 _EMPTY_DOCUMENT = -1e9  # the score of a document without vectors, as in sentence-transformers
 
 
-class MultiVectorEncoder(VectorEngine):
+class MultiVectorEncoder(VectorEncoder):
     """A directory of a ``MultiVectorEncoder`` of sentence-transformers, of PyLate, or of Stanford's ColBERT.
 
     Names and results follow sentence-transformers, but results are NumPy arrays unless tensors are requested.
@@ -100,9 +101,7 @@ class MultiVectorEncoder(VectorEngine):
             arrays += [rows[begin:end] for begin, end in pairwise(begins)]
         self._warn(engine)
         if normalize_embeddings:
-            from .sentence_transformer import _unit
-
-            arrays = [_unit(array) for array in arrays]
+            arrays = [unit(array) for array in arrays]
         if convert_to_tensor or not convert_to_numpy:
             import torch
 
@@ -147,20 +146,12 @@ class MultiVectorEncoder(VectorEngine):
         Returns:
             A dictionary for each document, the best first, with ``corpus_id``, its index, and ``score``.
         """
-        if top_k is not None:
-            _checks.integer("rank", "top_k", top_k, 1)
-        texts, is_one = _checks.texts("rank", "documents", documents)
-        if is_one:
-            raise TypeError("[rank] documents must be a list of strings, got one string")
-        asked = self.encode_query(_checks.text("rank", "query", query))
+        texts = documents_to_rank(query, documents, top_k)
+        asked = self.encode_query(query)
         scores: list[float] = []
         for begin in range(0, len(texts), 256):
             scores += self.similarity(asked, self.encode_document(texts[begin : begin + 256]))[0].tolist()
-        order = sorted(range(len(texts)), key=lambda index: scores[index], reverse=True)[:top_k]
-        results: list[dict[str, Any]] = [{"corpus_id": index, "score": scores[index]} for index in order]
-        for result in results if return_documents else ():
-            result["text"] = texts[result["corpus_id"]]
-        return results
+        return ranked(texts, scores, top_k, return_documents)
 
     def get_embedding_dimension(self) -> int:
         """Elements of a token's vector."""

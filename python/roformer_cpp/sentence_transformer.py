@@ -10,29 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _checks
+from ._similarity import SIMILARITIES, unit
+from ._text_encoder import TextEncoder
 from .engine import Engine
 from .quantization import PRECISIONS, quantize_embeddings
 
 _WHERE = "encode"
 
 
-def _euclidean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.stack([-np.sqrt(((row - b) ** 2).sum(1)) for row in a]) if len(a) else np.zeros((0, len(b)), a.dtype)
-
-
-def _manhattan(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.stack([-np.abs(row - b).sum(1) for row in a]) if len(a) else np.zeros((0, len(b)), a.dtype)
-
-
-SIMILARITIES = {
-    "cosine": lambda a, b: _unit(a) @ _unit(b).T,
-    "dot": lambda a, b: a @ b.T,
-    "euclidean": _euclidean,
-    "manhattan": _manhattan,
-}
-
-
-class SentenceTransformer:
+class SentenceTransformer(TextEncoder):
     """A directory of sentence-transformers (docs/embeddings.md says which), or any encoder.
 
     Names and results follow sentence-transformers, but results are NumPy arrays unless tensors are requested, also from
@@ -67,10 +53,7 @@ class SentenceTransformer:
         self._model_dir = model_name_or_path
         self._options: dict[str, Any] = dict(precision=precision, threads=threads, token_budget=token_budget)
         info = self._open()
-        self.prompts = {"query": "", "document": ""} | info["prompts"] | (prompts or {})
-        named = [name for name, text in info["prompts"].items() if text == info["prompt"] != ""]
-        self.default_prompt_name = default_prompt_name or (named[0] if named else None)
-        _checks.prompt(_WHERE, self.prompts, None, self.default_prompt_name)
+        self._set_prompts(prompts, default_prompt_name)
         self.similarity_fn_name = _checks.choice(
             _WHERE, "similarity_fn_name", similarity_fn_name or info["similarity"], SIMILARITIES
         )
@@ -82,23 +65,16 @@ class SentenceTransformer:
     def _open(self, **options: Any) -> dict[str, Any]:
         """Opens the directory with these options in addition."""
         self._options |= options
-        self._engine = Engine(self._model_dir, task="embed", **self._options)
-        self._engines: dict[str, Engine] = {}  # of roles with modules or lengths of their own
-        self._info = self._engine.embedding_info
+        self._engines = {None: self._new_engine(None)}
+        self._info = self._engines[None].embedding_info
         return self._info
 
-    def _engine_of(self, task: str | None) -> Engine:
-        if task is None:
-            return self._engine
-        _checks.choice(_WHERE, "task", task, _checks.ROLES)
-        if not self._info["by_role"]:
-            return self._engine
-        if task not in self._engines:
-            self._engines[task] = Engine(self._model_dir, task="embed", role=task, **self._options)
-        return self._engines[task]
+    def _new_engine(self, role: Any) -> Engine:
+        return Engine(self._model_dir, task="embed", role=role, **self._options)
 
     def __repr__(self) -> str:
-        return f"SentenceTransformer({self._engine.model_dir!r}, {self.get_sentence_embedding_dimension()} dimensions)"
+        directory = self._engines[None].model_dir
+        return f"SentenceTransformer({directory!r}, {self.get_sentence_embedding_dimension()} dimensions)"
 
     # ---- vectors
 
@@ -145,8 +121,7 @@ class SentenceTransformer:
         _checks.choice(_WHERE, "precision", precision, PRECISIONS)
         _checks.choice(_WHERE, "output_value", output_value, ("sentence_embedding", "token_embeddings"))
         listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
-        named = self.default_prompt_name if prompt_name is None else prompt_name
-        text = _checks.prompt(_WHERE, self.prompts, prompt, named)
+        text = self._prompt_text(prompt, prompt_name)
         engine = self._engine_of(task)
         compute = engine.embed if output_value == "sentence_embedding" else engine.encode
         parts = _checks.blocks(len(listed), "sentences", show_progress_bar)
@@ -158,7 +133,7 @@ class SentenceTransformer:
         if (size := self.truncate_dim if truncate_dim is None else truncate_dim) is not None:
             vectors = vectors[:, : _checks.integer(_WHERE, "truncate_dim", size, 1)]
         if normalize_embeddings:
-            vectors = _unit(vectors)
+            vectors = unit(vectors)
         if precision != "float32":
             vectors = quantize_embeddings(vectors, precision)
         result = np.ascontiguousarray(vectors[0] if is_one else vectors)
@@ -168,21 +143,6 @@ class SentenceTransformer:
 
         tensor = torch.from_numpy(result)
         return tensor if convert_to_tensor or is_one else list(tensor)
-
-    def encode_query(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
-        """As ``encode`` of queries, with the prompt ``query`` where none is given."""
-        named = prompt_name or self._first_prompt(options, ("query",))
-        return self.encode(sentences, prompt_name=named, **{"task": "query"} | options)
-
-    def encode_document(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
-        """As ``encode`` of documents, with the prompt ``document``, ``passage`` or ``corpus`` where none is given."""
-        named = prompt_name or self._first_prompt(options, ("document", "passage", "corpus"))
-        return self.encode(sentences, prompt_name=named, **{"task": "document"} | options)
-
-    def _first_prompt(self, options: dict[str, Any], names: Iterable[str]) -> str | None:
-        if options.get("prompt") is not None:
-            return None
-        return next((name for name in names if name in self.prompts), None)
 
     # ---- similarity
 
@@ -210,7 +170,7 @@ class SentenceTransformer:
     @property
     def max_seq_length(self) -> int:
         """The maximum number of tokens of a sentence, with special tokens; setting it opens the directory again."""
-        return self._info["max_length"]
+        return super().max_seq_length
 
     @max_seq_length.setter
     def max_seq_length(self, value: int) -> None:
@@ -218,10 +178,6 @@ class SentenceTransformer:
 
     def get_max_seq_length(self) -> int:
         return self.max_seq_length
-
-    @property
-    def device(self) -> str:
-        return "cpu"
 
 
 def _rows(vectors: Any) -> np.ndarray:
@@ -232,8 +188,3 @@ def _rows(vectors: Any) -> np.ndarray:
     if array.ndim not in (1, 2):
         raise ValueError(f"[{_WHERE}] vectors must be [n, dimension] or [dimension], got {list(array.shape)}")
     return array if array.ndim == 2 else array[None]
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.sqrt((vectors.astype(np.float64) ** 2).sum(-1, keepdims=True))
-    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)

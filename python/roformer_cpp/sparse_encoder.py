@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _checks
-from ._vector_engine import VectorEngine
+from ._similarity import SIMILARITIES
+from ._text_encoder import VectorEncoder
 
 _WHERE = "encode"
 
@@ -59,7 +60,7 @@ class SparseVectors(Sequence):
         return torch.sparse_coo_tensor(places, torch.from_numpy(self.values), self.shape).coalesce()
 
 
-class SparseEncoder(VectorEngine):
+class SparseEncoder(VectorEncoder):
     """A directory of a ``SparseEncoder`` of sentence-transformers (SPLADE, or a Router whose queries are a table), or
     of any masked language model.
 
@@ -94,8 +95,6 @@ class SparseEncoder(VectorEngine):
         threads: int | None = None,
         token_budget: int = 4096,
     ):
-        from .sentence_transformer import SIMILARITIES
-
         _checks.cpu(_WHERE, device)
         options = _checks.engine_options(_WHERE, precision, token_budget, threads)
         if max_active_dims is not None:
@@ -169,8 +168,6 @@ class SparseEncoder(VectorEngine):
 
     def similarity(self, embeddings1: SparseVectors, embeddings2: SparseVectors) -> np.ndarray:
         """How similar each of some vectors is to each of others, ``[n, m]``: the greater, the more."""
-        from .sentence_transformer import SIMILARITIES
-
         return SIMILARITIES[self.similarity_fn_name](embeddings1.toarray(), embeddings2.toarray())
 
     def sparsity(self, embeddings: SparseVectors) -> dict[str, float]:

@@ -1,0 +1,96 @@
+"""What the encoders with names of sentence-transformers share: prompts, and an engine for each role."""
+
+import json
+import os
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from . import _checks, _native
+
+_WHERE = "encode"
+
+
+class TextEncoder:
+    """A model directory, with an engine for each role that has modules or lengths of its own."""
+
+    _info: dict[str, Any]  # of the first engine: "by_role", "prompts", "prompt", "dimensions", "max_length", ..
+    _engines: dict[str | None, Any]
+
+    def _new_engine(self, role: str | None) -> Any:
+        raise NotImplementedError
+
+    def _engine_of(self, role: str | None) -> Any:
+        if role is not None:
+            _checks.choice(_WHERE, "task", role, _checks.ROLES)
+        key = role if self._info["by_role"] else None
+        if key not in self._engines:
+            self._engines[key] = self._new_engine(key)
+        return self._engines[key]
+
+    def _set_prompts(self, prompts: dict[str, str] | None, default_prompt_name: str | None) -> None:
+        self.prompts: dict[str, str] = {"query": "", "document": ""} | self._info["prompts"] | (prompts or {})
+        named = [name for name, text in self._info["prompts"].items() if text == self._info["prompt"] != ""]
+        self.default_prompt_name: str | None = default_prompt_name or (named[0] if named else None)
+        _checks.prompt(_WHERE, self.prompts, None, self.default_prompt_name)
+
+    def _prompt_text(self, prompt: str | None, prompt_name: str | None) -> str:
+        named = self.default_prompt_name if prompt_name is None else prompt_name
+        return _checks.prompt(_WHERE, self.prompts, prompt, named)
+
+    def _first_prompt(self, options: dict[str, Any], names: Iterable[str]) -> str | None:
+        if options.get("prompt") is not None:
+            return None
+        return next((name for name in names if name in self.prompts), None)
+
+    def encode_query(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
+        """As ``encode`` of queries, with the prompt ``query`` where none is given."""
+        named = prompt_name or self._first_prompt(options, ("query",))
+        return self.encode(sentences, prompt_name=named, **{"task": "query"} | options)  # type: ignore[attr-defined]
+
+    def encode_document(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
+        """As ``encode`` of documents, with the prompt ``document``, ``passage`` or ``corpus`` where none is given."""
+        named = prompt_name or self._first_prompt(options, ("document", "passage", "corpus"))
+        return self.encode(sentences, prompt_name=named, **{"task": "document"} | options)  # type: ignore[attr-defined]
+
+    @property
+    def max_seq_length(self) -> int:
+        """The maximum number of tokens of a sentence, with special tokens."""
+        return self._info["max_length"]
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+
+class VectorEncoder(TextEncoder):
+    """An encoder of vectors of a kind that the native engine alone has."""
+
+    _VECTORS = ""
+
+    def _open_model(
+        self,
+        model_name_or_path: str | os.PathLike,
+        options: dict[str, Any],
+        prompts: dict[str, str] | None,
+        default_prompt_name: str | None,
+    ) -> None:
+        self._model_dir = _checks.model(_WHERE, model_name_or_path)
+        self._options = options | {"vectors": self._VECTORS, "task": "embed"}
+        self._engines = {None: self._new_engine(None)}
+        self._info = json.loads(self._engines[None].embedding_info())
+        self._set_prompts(prompts, default_prompt_name)
+
+    def _new_engine(self, role: str | None) -> Any:
+        options = self._options | ({} if role is None else {"role": role})
+        engine = _native.load().Engine(self._model_dir, json.dumps(options))
+        self._warn(engine)
+        return engine
+
+    @staticmethod
+    def _warn(engine: Any) -> None:
+        for message in engine.take_warnings():
+            warnings.warn(message, stacklevel=3)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._model_dir!r}, {self._info['dimensions']} dimensions)"
