@@ -277,7 +277,7 @@ int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
   const std::vector<std::string_view> texts(options.texts.begin(), options.texts.end());
   TextBlock block;
   block.tokens = embedder.tokenize(texts);
-  block.resize(embedder.computation());
+  block.compute_with(embedder.computation());
   embedder.embed(block.tokens.tokens(), block.vectors.data());
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::span<const float> vector = block.vector(i);

@@ -268,13 +268,23 @@ struct Embedder::Impl {
     }
   }
 
-  int64_t rows_of(const Tokens& tokens) const {
-    return info.vectors == VectorKind::kTokens ? std::ssize(tokens.ids) : std::ssize(tokens.offsets) - 1;
+  Computation computation() const {
+    return {.run = [this](const Tokens& tokens, float* out) { embed(tokens, out); },
+            .columns = info.dimensions,
+            .rows = info.vectors == VectorKind::kTokens ? Computation::Rows::kTokens : Computation::Rows::kSequences};
   }
 
-  // The vectors of a batch.
   void embed(const Tokens& tokens, float* out) const {
-    const int64_t count = rows_of(tokens);
+    check_tokens(tokens, 0);
+    std::vector<int64_t> offsets;
+    const Computation rows = computation();
+    for_batches(tokens.offsets, token_budget, [&](int64_t first, int64_t count) {
+      embed_batch(slice(tokens, first, count, offsets), out + rows.row_of(tokens.offsets, first) * info.dimensions);
+    });
+  }
+
+  void embed_batch(const Tokens& tokens, float* out) const {
+    const int64_t count = computation().rows_of(tokens);
     int64_t columns = first_width();
     const auto is_dense = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kDense; };
     const bool in_place = columns == info.dimensions && std::ranges::none_of(modules.steps, is_dense);
@@ -364,22 +374,9 @@ TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const
   return impl_->rows.tokenize(texts, prompt ? *prompt : info.prompt, role.value_or(info.role), info.max_length);
 }
 
-void Embedder::embed(const Tokens& tokens, float* out) const {
-  check_tokens(tokens, 0);
-  std::vector<int64_t> offsets;
-  const bool of_tokens = impl_->info.vectors == VectorKind::kTokens;
-  for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
-    const int64_t row = of_tokens ? tokens.offsets[first] : first;
-    impl_->embed(slice(tokens, first, count, offsets), out + row * impl_->info.dimensions);
-  });
-}
+void Embedder::embed(const Tokens& tokens, float* out) const { impl_->embed(tokens, out); }
 
-Computation Embedder::computation() const {
-  const bool of_tokens = impl_->info.vectors == VectorKind::kTokens;
-  return {.run = [this](const Tokens& tokens, float* out) { embed(tokens, out); },
-          .columns = impl_->info.dimensions,
-          .rows = of_tokens ? Computation::Rows::kTokens : Computation::Rows::kSequences};
-}
+Computation Embedder::computation() const { return impl_->computation(); }
 
 std::vector<SparseVector> Embedder::embed_sparse(std::span<const std::string_view> texts,
                                                  const std::optional<std::string>& prompt) const {
@@ -393,7 +390,7 @@ std::vector<SparseVector> Embedder::embed_sparse(std::span<const std::string_vie
   std::vector<int64_t> offsets;
   for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
     weights.resize(static_cast<size_t>(count * dimensions));
-    impl_->embed(slice(tokens, first, count, offsets), weights.data());
+    impl_->embed_batch(slice(tokens, first, count, offsets), weights.data());
     io::check_finite(
         weights, dimensions, [](int64_t) { return kEmbedderWhere; },
         [&](int64_t row) { return "the vector of " + name_of_text(tokenized, first + row, texts); });

@@ -58,9 +58,11 @@ struct Computation {
   int64_t columns = 0;
   enum class Rows { kSequences, kTokens } rows = Rows::kSequences;
 
-  int64_t rows_of(const Tokens& tokens) const {
-    return rows == Rows::kTokens ? std::ssize(tokens.ids) : std::ssize(tokens.offsets) - 1;
+  // The first row of a sequence, or of the sequence after the last.
+  int64_t row_of(std::span<const int64_t> offsets, int64_t sequence) const {
+    return rows == Rows::kTokens ? offsets[static_cast<size_t>(sequence)] : sequence;
   }
+  int64_t rows_of(const Tokens& tokens) const { return row_of(tokens.offsets, std::ssize(tokens.offsets) - 1); }
 };
 // Model::logits; the model must outlive it.
 RF_ENGINE_API Computation logits_of(const Model& model);
