@@ -176,6 +176,7 @@ struct Embedder::Impl {
   void set_info(const EmbedderOptions& options) {
     info.poolings = modules.poolings;
     info.prompts = modules.prompts.by_name;
+    info.default_prompt_name = modules.prompts.default_name;
     info.similarity = modules.similarity;
     info.mean_of_maxima = modules.mean_of_maxima;
     const bool has_lengths = modules.tokens.query_length > 0 || modules.tokens.document_length > 0;
@@ -346,8 +347,6 @@ const Model& Embedder::model() const {
 }
 
 const std::string& Embedder::token(int64_t index) const { return impl_->rows.tokenizer().vocabulary().token(index); }
-
-void Embedder::use_prompt(const std::string& prompt) { impl_->info.prompt = prompt; }
 
 std::string Embedder::identity() const {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);

@@ -107,9 +107,10 @@ struct EmbedderInfo {
   int64_t width = 0;       // of a vector before its first elements are taken
   int64_t max_length = 0;  // tokens of a text with its special tokens
   std::vector<Pooling> poolings;
-  bool normalized = false;                      // vectors have length 1
-  std::string prompt;                           // text before each text
-  std::map<std::string, std::string> prompts;   // the directory's, by name
+  bool normalized = false;                     // vectors have length 1
+  std::string prompt;                          // text before each text
+  std::map<std::string, std::string> prompts;  // the directory's, by name
+  std::optional<std::string> default_prompt_name;
   Similarity similarity = Similarity::kCosine;  // the similarity the vectors were trained for
   bool mean_of_maxima = false;                  // MaxSim is divided by the number of the query's vectors
 };
@@ -163,8 +164,6 @@ class RF_ENGINE_API Embedder {
   const Model& model() const;  // the encoder; throws Error for a model without one
   // The token of an index of sparse vectors. Throws Error out of range.
   const std::string& token(int64_t index) const;
-  // Sets the prompt before each text; not while another thread uses the embedder.
-  void use_prompt(const std::string& prompt);
   // A hash of the content of all files that the vectors depend on.
   std::string identity() const;
 
