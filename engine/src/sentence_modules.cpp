@@ -167,8 +167,8 @@ bool read_model(const std::string& model_dir, VectorKind vectors, SentenceModule
   if (!io::has_file(where)) return false;
   const json file = read_noted(where, out);
   io::StrictObject config(file, where, "");
-  for (const char* key : {"__version__", "prompts", "default_prompt_name"}) static_cast<void>(config.find(key));
-  out.prompts = read_prompts(where);
+  static_cast<void>(config.find("__version__"));
+  out.prompts = read_prompts(config, where);
   const bool is_tokens = vectors == VectorKind::kTokens;
   const bool has_keys = is_tokens && read_late_interaction(config, out, where);
   const std::string type = config.text("model_type", has_keys ? "ColBERT" : "SentenceTransformer");
@@ -360,21 +360,19 @@ VectorKind vectors_of(const std::string& model_dir) {
   return VectorKind::kDense;
 }
 
-Prompts read_prompts(const std::string& path) {
-  const nlohmann::json file = io::read_json(path);
-  io::StrictObject config(file, path, "");
+Prompts read_prompts(io::StrictObject& config, const std::string& where) {
   Prompts prompts;
   if (const auto* given = config.find("prompts"); given != nullptr && !given->is_null()) {
-    if (!given->is_object()) fail(path, "prompts must be an object, got {}", given->dump());
+    if (!given->is_object()) fail(where, "prompts must be an object, got {}", given->dump());
     for (const auto& [name, prompt] : given->items()) {
-      if (!prompt.is_string()) fail(path, "prompts.{} must be a text, got {}", name, prompt.dump());
+      if (!prompt.is_string()) fail(where, "prompts.{} must be a text, got {}", name, prompt.dump());
       prompts.by_name[name] = prompt.get<std::string>();
     }
   }
   if (const auto* name = config.find("default_prompt_name"); name != nullptr && !name->is_null()) {
     prompts.default_name = config.text("default_prompt_name", "");
     if (!prompts.by_name.contains(*prompts.default_name))
-      fail(path, "default_prompt_name must be one of the prompts, got {}", io::printable(*prompts.default_name));
+      fail(where, "default_prompt_name must be one of the prompts, got {}", io::printable(*prompts.default_name));
   }
   return prompts;
 }

@@ -22,6 +22,10 @@
 #include "rf/engine/model.h"
 #include "rf/engine/schedule.h"
 
+namespace rf::io {
+class StrictObject;
+}
+
 namespace rf::engine {
 
 // The functions of sentence-transformers for the similarity of two vectors (similarity_fn_name). Greater is more
@@ -42,9 +46,9 @@ struct Prompts {
   std::optional<std::string> default_name;  // the name of one prompt
 };
 
-// Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json. Throws Error for invalid
-// values.
-RF_ENGINE_API Prompts read_prompts(const std::string& path);
+// Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json, `where` in messages. Throws
+// Error for invalid values.
+RF_ENGINE_API Prompts read_prompts(io::StrictObject& config, const std::string& where);
 
 // The requested prompt, as text or by name; by default the prompt of default_name, else "". Throws ArgumentError,
 // [where], if both are given and for an unknown name.
