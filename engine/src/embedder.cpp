@@ -83,18 +83,20 @@ void hash_file(XXH3_state_t& state, const std::string& path) {
   XXH3_128bits_update(&state, &size, sizeof size);
 }
 
+void check_masked_lm(const std::string& dir) {
+  constexpr const char* kRule = "sparse vectors need a masked language model, got {}";
+  if (is_foreign_decoder(dir)) fail(dir, kRule, "a causal language model");
+  const ModelConfig config = load_config(dir);
+  const Head head = config.head();
+  if (head == Head::kMaskedLm || head == Head::kPreTraining) return;
+  fail(dir, kRule, head == Head::kCausalLm ? "a causal language model" : architecture_of(config, head));
+}
+
 // nullopt for a body without a transformer.
 std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOptions& options) {
   if (modules.body != SentenceModules::Body::kTransformer) return std::nullopt;
   const bool is_sparse = options.vectors == VectorKind::kSparse;
-  if (is_sparse) {
-    const std::string& dir = modules.encoder_dir;
-    const Head head = is_foreign_decoder(dir) ? Head::kCausalLm : load_config(dir).head();
-    if (head != Head::kMaskedLm && head != Head::kPreTraining) {
-      fail(dir, "sparse vectors need a masked language model, got {}",
-           head == Head::kCausalLm ? "a causal language model" : architecture_of(load_config(dir), head));
-    }
-  }
+  if (is_sparse) check_masked_lm(modules.encoder_dir);
   using ModelHead = ModelOptions::Head;
   return std::make_optional<Model>(modules.encoder_dir,
                                    ModelOptions{.precision = options.precision,
