@@ -159,19 +159,19 @@ struct Embedder::Impl {
       modules.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
       info.normalized = true;
     }
-    width = first_width();
+    info.width = first_width();
     for (const SentenceStep& step : modules.steps) {
-      if (step.kind == SentenceStep::Kind::kLayerNorm && step.norm.columns != width)
+      if (step.kind == SentenceStep::Kind::kLayerNorm && step.norm.columns != info.width)
         fail<ArgumentError>(kEmbedderWhere, "the norm of the model reads {} features, got {}", step.norm.columns,
-                            width);
+                            info.width);
       if (step.kind != SentenceStep::Kind::kDense) continue;
-      if (step.dense.in() != width) {
+      if (step.dense.in() != info.width) {
         fail<ArgumentError>(
             kEmbedderWhere,
             "the dense layer of the model reads {} features, got {} from the steps before it (--pooling?)",
-            step.dense.in(), width);
+            step.dense.in(), info.width);
       }
-      width = step.dense.out();
+      info.width = step.dense.out();
     }
   }
 
@@ -184,10 +184,12 @@ struct Embedder::Impl {
     const bool has_lengths = modules.tokens.query_length > 0 || modules.tokens.document_length > 0;
     info.by_role = modules.is_routed || (has_lengths && info.vectors != VectorKind::kTokens);
     info.max_active = options.max_active > 0 ? options.max_active : modules.max_active;
-    info.width = width;
-    info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;
-    if (info.dimensions > width)
-      fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
+    info.dimensions = options.dimensions > 0   ? options.dimensions
+                      : modules.dimensions > 0 ? modules.dimensions
+                                               : info.width;
+    if (info.dimensions > info.width)
+      fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", info.width,
+                          info.dimensions);
     info.max_length = options.max_length > 0   ? options.max_length
                       : modules.max_length > 0 ? modules.max_length
                                                : default_length();
@@ -328,7 +330,6 @@ struct Embedder::Impl {
   TextRows rows;
   std::optional<Model> model;
   EmbedderInfo info;
-  int64_t width = 0;  // of a vector before it is truncated
   int64_t token_budget;
 };
 
