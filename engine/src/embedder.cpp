@@ -258,19 +258,24 @@ struct Embedder::Impl {
   // Without a transformer: means of rows, or the weights of the tokens that occur.
   void look_up(const Tokens& tokens, float* out) const {
     const int64_t columns = modules.table_width;
-    const bool is_sparse = modules.body == SentenceModules::Body::kSparseStatic;
-    std::vector<double> sum(is_sparse ? 0 : static_cast<size_t>(columns));
     for (size_t i = 1; i < tokens.offsets.size(); ++i, out += columns) {
       const auto ids = tokens.ids.subspan(tokens.offsets[i - 1], tokens.offsets[i] - tokens.offsets[i - 1]);
       std::fill_n(out, columns, 0.0F);
-      std::ranges::fill(sum, 0);
-      for (const int32_t id : ids) {
-        if (is_sparse) out[id] = modules.table[id];
-        for (int64_t c = 0; !is_sparse && c < columns; ++c) sum[c] += modules.table[id * columns + c];
+      if (modules.body == SentenceModules::Body::kSparseStatic) {
+        for (const int32_t id : ids) out[id] = modules.table[id];
+      } else if (!ids.empty()) {
+        mean_of_rows(ids, out);
       }
-      for (int64_t c = 0; !is_sparse && !ids.empty() && c < columns; ++c)
-        out[c] = static_cast<float>(sum[c] / static_cast<double>(ids.size()));
     }
+  }
+
+  void mean_of_rows(std::span<const int32_t> ids, float* out) const {
+    const int64_t columns = modules.table_width;
+    std::vector<double> sum(static_cast<size_t>(columns));
+    for (const int32_t id : ids) {
+      for (int64_t c = 0; c < columns; ++c) sum[c] += modules.table[id * columns + c];
+    }
+    for (int64_t c = 0; c < columns; ++c) out[c] = static_cast<float>(sum[c] / static_cast<double>(ids.size()));
   }
 
   Computation computation() const {

@@ -46,8 +46,8 @@ struct Prompts {
   std::optional<std::string> default_name;  // the name of one prompt
 };
 
-// Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json, `where` in messages. Throws
-// Error for invalid values.
+// Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json, `where` in messages.
+// Throws Error for invalid values.
 RF_ENGINE_API Prompts read_prompts(io::StrictObject& config, const std::string& where);
 
 // The requested prompt, as text or by name; by default the prompt of default_name, else "". Throws ArgumentError,
