@@ -194,7 +194,7 @@ bool keep_finished(EmbeddingOutput& output) {
     if (!output.keep_finished()) return false;
   } catch (const Error&) {  // the disk is full: the last checkpoint counts
   }
-  say(fmt::format("interrupted; what is finished is kept in {}; the same command continues there",
+  say(fmt::format("interrupted; finished rows are kept in {}; the same command continues there",
                   output.partial_path()));
   return true;
 }
@@ -203,7 +203,7 @@ std::string line_of(const VectorLines& lines, const TextBlock& block, size_t i) 
   return lines.line(fmt::format("\"index\":{}", block.first + static_cast<int64_t>(i)), block.texts[i].id, block, i);
 }
 
-// Embeds into the output, as lines if there are any. After an error what is finished is kept.
+// Embeds into the output, as lines if there are any. After an error finished rows are kept.
 EmbeddingCounts write_vectors(const EmbeddingRun& run, const VectorLines* lines, EmbeddingOutput& output) {
   try {
     return embed_texts(run, [&](const EmbeddedRows& rows) {
@@ -227,7 +227,7 @@ EmbeddingCounts write_vectors(const EmbeddingRun& run, const VectorLines* lines,
       output.checkpoint();
     } catch (const Error&) {  // the disk is full: the last checkpoint counts
     }
-    say(fmt::format("what is finished is kept in {}; the same command continues there", output.partial_path()));
+    say(fmt::format("finished rows are kept in {}; the same command continues there", output.partial_path()));
     throw;
   }
 }

@@ -82,7 +82,8 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
       (of_queries ? *of_queries : *model).embed_tokens({&query, 1}, prompt, engine::TextRole::kQuery).rows;
   const int64_t dimensions = model->info().dimensions;
   const int64_t divisor = model->info().mean_of_maxima ? std::max<int64_t>(1, std::ssize(asked) / dimensions) : 1;
-  return [=](std::span<const std::string_view> texts, const std::function<std::string(int64_t)>&) {
+  return [model, asked, dimensions, divisor](std::span<const std::string_view> texts,
+                                             const std::function<std::string(int64_t)>&) {
     const engine::TokenVectors documents = model->embed_tokens(texts);
     std::vector<float> scores;
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -97,7 +98,7 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
   };
 }
 
-// Scores records in blocks, and keeps those that are asked for.
+// Scores records in blocks, and keeps the best top_k.
 class Ranking {
  public:
   Ranking(const RerankOptions& options, Score score) : options_(options), score_(std::move(score)) {}

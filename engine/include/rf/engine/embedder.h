@@ -105,7 +105,7 @@ constexpr int tokenizing_threads(int computing) {
 struct EmbedderInfo {
   VectorKind vectors = VectorKind::kDense;
   TextRole role = TextRole::kNone;
-  bool by_role = false;    // queries and documents need embedders of their own roles, for other modules or lengths
+  bool by_role = false;    // queries and documents need separate embedders, for other modules or lengths
   int64_t dimensions = 0;  // of a vector; of sparse vectors those of the vocabulary
   int64_t max_active = 0;  // weights of a sparse vector; 0: all
   int64_t width = 0;       // of a vector before its first elements are taken

@@ -19,7 +19,7 @@
 
 namespace rf::engine {
 
-// The tokens of a batch. A sequence that is longer than the budget is a batch of its own.
+// The tokens of a batch. A sequence longer than the budget is a separate batch.
 class TokenBudget {
  public:
   explicit TokenBudget(int64_t tokens) : budget_(tokens) {}
@@ -102,7 +102,7 @@ class RF_ENGINE_API RequestQueue {
  public:
   struct Options {
     int64_t token_budget = 4096;
-    // Of all requests that are not done; one that is longer is taken when there are no others.
+    // Of all unfinished requests; a longer request is taken only while the queue is empty.
     int64_t max_tokens = std::numeric_limits<int64_t>::max();
     enum class Order {
       kShared,  // each waiting request gets an equal share of a batch, so a short one need not wait for a long one
