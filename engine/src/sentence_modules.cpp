@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "module_files.h"
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -189,11 +190,7 @@ bool read_model(const std::string& model_dir, VectorKind vectors, SentenceModule
       out.mean_of_maxima =
           !is_old && config.choice<bool>("similarity_fn_name", false, {{"maxsim", false}, {"meanmaxsim", true}});
     } else {
-      out.similarity = config.choice<Similarity>("similarity_fn_name", Similarity::kCosine,
-                                                 {{"cosine", Similarity::kCosine},
-                                                  {"dot", Similarity::kDot},
-                                                  {"euclidean", Similarity::kEuclidean},
-                                                  {"manhattan", Similarity::kManhattan}});
+      out.similarity = config.choice("similarity_fn_name", Similarity::kCosine, kSimilarityNames);
     }
   }
   read_count(config, "truncate_dim", kMaxFeatures, out.dimensions);
