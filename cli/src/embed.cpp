@@ -124,8 +124,9 @@ json facts_of(const std::vector<std::string>& files) {
 bool is_quantized(const EmbedOptions& options) { return options.quantization != engine::Quantization::kNone; }
 
 // The least and the greatest value of each element, the rows of an array.
-engine::ElementRanges read_ranges(const EmbedOptions& options, int64_t dimensions) {
+engine::ElementRanges read_ranges(const EmbedOptions& options, const engine::Embedder& embedder) {
   if (options.ranges.empty()) return {};
+  const int64_t dimensions = embedder.info().dimensions;
   const io::NpyArray array = io::read_npy(options.ranges);
   if (array.dtype != io::DType::kF32 || array.shape != std::vector<int64_t>{2, dimensions}) {
     fail(options.ranges, "ranges must be float32 of shape (2, {}), got {} of shape ({})", dimensions,
@@ -142,11 +143,9 @@ std::string state_of_ranges(const EmbedOptions& options) {
   return fmt::format("{} ({:016x})", options.ranges, XXH3_64bits(bytes.data(), bytes.size()));
 }
 
-VectorLines lines_of(const EmbedOptions& options, const engine::Embedder& embedder) {
-  return {embedder,
-          {.token_names = options.token_names,
-           .quantization = options.quantization,
-           .ranges = read_ranges(options, embedder.info().dimensions)}};
+VectorLines lines_of(const EmbedOptions& options, const engine::Embedder& embedder,
+                     const engine::ElementRanges& ranges) {
+  return {embedder, {.token_names = options.token_names, .quantization = options.quantization, .ranges = ranges}};
 }
 
 json settings_of(const EmbedOptions& options, const engine::Embedder& embedder, const std::vector<std::string>& files) {
@@ -195,7 +194,7 @@ bool keep_finished(EmbeddingOutput& output) {
     if (!output.keep_finished()) return false;
   } catch (const Error&) {  // the disk is full: the last checkpoint counts
   }
-  say(fmt::format("interrupted; what is finished is kept in {}; the same command continues there",
+  say(fmt::format("interrupted; finished rows are kept in {}; the same command continues there",
                   output.partial_path()));
   return true;
 }
@@ -204,7 +203,7 @@ std::string line_of(const VectorLines& lines, const TextBlock& block, size_t i) 
   return lines.line(fmt::format("\"index\":{}", block.first + static_cast<int64_t>(i)), block.texts[i].id, block, i);
 }
 
-// Embeds into the output, as lines if there are any. After an error what is finished is kept.
+// Embeds into the output, as lines if there are any. After an error finished rows are kept.
 EmbeddingCounts write_vectors(const EmbeddingRun& run, const VectorLines* lines, EmbeddingOutput& output) {
   try {
     return embed_texts(run, [&](const EmbeddedRows& rows) {
@@ -228,7 +227,7 @@ EmbeddingCounts write_vectors(const EmbeddingRun& run, const VectorLines* lines,
       output.checkpoint();
     } catch (const Error&) {  // the disk is full: the last checkpoint counts
     }
-    say(fmt::format("what is finished is kept in {}; the same command continues there", output.partial_path()));
+    say(fmt::format("finished rows are kept in {}; the same command continues there", output.partial_path()));
     throw;
   }
 }
@@ -236,11 +235,12 @@ EmbeddingCounts write_vectors(const EmbeddingRun& run, const VectorLines* lines,
 int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, data::TextReader& reader) {
   using Restart = OutputSettings::Restart;
   const bool is_lines = vector_format_of(options.output) == VectorFormat::kJsonLines;
-  const VectorLines lines = lines_of(options, embedder);
+  const engine::ElementRanges ranges = read_ranges(options, embedder);
+  const VectorLines lines = lines_of(options, embedder, ranges);
   EmbeddingOutput output({.path = options.output,
                           .dtype = options.dtype,
                           .quantization = options.quantization,
-                          .ranges = read_ranges(options, embedder.info().dimensions),
+                          .ranges = ranges,
                           .dimensions = embedder.info().dimensions,
                           .settings = settings_of(options, embedder, reader.files()),
                           .inputs = facts_of(reader.files()),
@@ -263,7 +263,7 @@ int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, d
 }
 
 int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder, data::TextReader& reader) {
-  const VectorLines lines = lines_of(options, embedder);
+  const VectorLines lines = lines_of(options, embedder, read_ranges(options, embedder));
   const EmbeddingRun run{.embedder = embedder, .reader = reader, .token_budget = options.embedder.options.token_budget};
   const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
     for (size_t i = rows.begin; i < rows.end; ++i) emit_line(line_of(lines, rows.block, i));
@@ -273,11 +273,11 @@ int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder,
 }
 
 int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
-  const VectorLines lines = lines_of(options, embedder);
+  const VectorLines lines = lines_of(options, embedder, read_ranges(options, embedder));
   const std::vector<std::string_view> texts(options.texts.begin(), options.texts.end());
   TextBlock block;
   block.tokens = embedder.tokenize(texts);
-  block.resize(embedder.computation());
+  block.compute_with(embedder.computation());
   embedder.embed(block.tokens.tokens(), block.vectors.data());
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::span<const float> vector = block.vector(i);

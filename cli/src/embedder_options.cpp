@@ -67,7 +67,7 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
                         "A longer text: truncate (its first tokens count, as in sentence-transformers) or refuse",
                         {{"truncate", LongTexts::kTruncate}, {"refuse", LongTexts::kRefuse}});
   add_default(app, "--token-budget", options.token_budget,
-              "Tokens that are computed at once; results do not depend on it, memory does");
+              "Tokens that are computed together; results do not depend on it, memory does");
 }
 
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common) {

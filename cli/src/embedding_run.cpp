@@ -100,7 +100,7 @@ class BlockReader {
     std::vector<std::string_view> texts;
     for (size_t i = 0; i < block_->texts.size(); ++i) texts.push_back(block_->text(i));
     block_->tokens = run_.embedder.tokenize(texts);
-    block_->resize(computation_);
+    block_->compute_with(computation_);
     block_->bytes = bytes_;
     block_bytes_ = 0;
     const auto tell = [block = block_](int64_t done, const std::exception_ptr& error) {

@@ -32,25 +32,23 @@ struct TextBlock {
   int64_t first = 0;                    // number of the first text, from 0
   int64_t bytes_before = 0, bytes = 0;  // bytes of the input read before this block, and in it
   engine::TokenizedTexts tokens;
-  std::vector<float> vectors;  // [tokens.sequences(), columns], or a row for each token
-  int64_t columns = 0;
-  bool of_tokens = false;
+  engine::Computation computation;
+  std::vector<float> vectors;     // its rows of `tokens`
   std::atomic<int64_t> done = 0;  // the first vectors; after an error -1 minus their number
   std::exception_ptr error;
 
   std::string_view text(size_t i) const { return std::string_view(characters).substr(texts[i].begin, texts[i].bytes); }
   // The vector of text i, or those of all its tokens.
   std::span<const float> vector(size_t i) const {
-    const int64_t sequence = tokens.sequence_of_text[i];
-    const int64_t first = of_tokens ? tokens.offsets[sequence] : sequence;
-    const int64_t end = of_tokens ? tokens.offsets[sequence + 1] : sequence + 1;
-    return std::span(vectors).subspan(static_cast<size_t>(first * columns),
-                                      static_cast<size_t>((end - first) * columns));
+    const int64_t sequence = tokens.sequence_of_text[i], columns = computation.columns;
+    const int64_t begin = computation.row_of(tokens.offsets, sequence);
+    const int64_t end = computation.row_of(tokens.offsets, sequence + 1);
+    return std::span(vectors).subspan(static_cast<size_t>(begin * columns),
+                                      static_cast<size_t>((end - begin) * columns));
   }
-  void resize(const engine::Computation& computation) {
-    columns = computation.columns;
-    of_tokens = computation.rows == engine::Computation::Rows::kTokens;
-    vectors.resize(static_cast<size_t>(computation.rows_of(tokens.tokens()) * columns));
+  void compute_with(const engine::Computation& given) {
+    computation = given;
+    vectors.resize(static_cast<size_t>(computation.rows_of(tokens.tokens()) * computation.columns));
   }
 };
 

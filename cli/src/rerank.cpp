@@ -80,9 +80,11 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
   if (model->info().by_role) of_queries.emplace(open_embedder(arguments, common));
   const std::vector<float> asked =
       (of_queries ? *of_queries : *model).embed_tokens({&query, 1}, prompt, engine::TextRole::kQuery).rows;
-  return [model, asked](std::span<const std::string_view> texts, const std::function<std::string(int64_t)>&) {
+  const int64_t dimensions = model->info().dimensions;
+  const int64_t divisor = model->info().mean_of_maxima ? std::max<int64_t>(1, std::ssize(asked) / dimensions) : 1;
+  return [model, asked, dimensions, divisor](std::span<const std::string_view> texts,
+                                             const std::function<std::string(int64_t)>&) {
     const engine::TokenVectors documents = model->embed_tokens(texts);
-    const int64_t dimensions = model->info().dimensions;
     std::vector<float> scores;
     for (size_t i = 0; i < texts.size(); ++i) {
       const int64_t begin = documents.offsets[i], end = documents.offsets[i + 1];
@@ -90,16 +92,13 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
           std::span(documents.rows)
               .subspan(static_cast<size_t>(begin * dimensions), static_cast<size_t>((end - begin) * dimensions));
       const double score = engine::max_similarity(asked, rows, dimensions);
-      const double divisor = model->info().mean_of_maxima
-                                 ? std::max(1.0, static_cast<double>(asked.size()) / static_cast<double>(dimensions))
-                                 : 1;
-      scores.push_back(static_cast<float>(score / divisor));
+      scores.push_back(static_cast<float>(score / static_cast<double>(divisor)));
     }
     return scores;
   };
 }
 
-// Scores records in blocks, and keeps those that are asked for.
+// Scores records in blocks, and keeps the best top_k.
 class Ranking {
  public:
   Ranking(const RerankOptions& options, Score score) : options_(options), score_(std::move(score)) {}

@@ -129,47 +129,36 @@ class StoredVectors {
   std::vector<float> row_;
 };
 
-// The prompt for lines or queries by sentence-transformers' names, if the model has one.
-void use_first_prompt(engine::Embedder& embedder, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    const auto found = embedder.info().prompts.find(name);
-    if (found != embedder.info().prompts.end()) return embedder.use_prompt(found->second);
-  }
-}
-
-std::vector<float> query_vectors(const SimilarOptions& options, engine::Embedder& embedder) {
-  if (options.query_prompt) {
-    embedder.use_prompt(*options.query_prompt);
-  } else {
-    use_first_prompt(embedder, {"query"});
-  }
+// Their prompt is --query-prompt, else the model's "query", else the one for all texts.
+std::vector<float> query_vectors(const SimilarOptions& options, const engine::Embedder& embedder) {
+  const engine::EmbedderInfo& info = embedder.info();
+  const engine::EmbedderOptions& given = options.embedder.options;
+  std::optional<std::string> prompt = options.query_prompt;
+  if (const auto own = info.prompts.find("query"); !prompt && own != info.prompts.end()) prompt = own->second;
+  if (!prompt)
+    prompt = engine::prompt_of({info.prompts, info.default_prompt_name}, given.prompt, given.prompt_name, "similar");
   const std::vector<std::string_view> queries(options.queries.begin(), options.queries.end());
-  std::vector<float> vectors(queries.size() * static_cast<size_t>(embedder.info().dimensions));
-  embedder.embed(queries, vectors.data());
+  std::vector<float> vectors(queries.size() * static_cast<size_t>(info.dimensions));
+  embedder.embed(queries, vectors.data(), prompt);
   return vectors;
 }
 
-// The embedder of the lines, and the queries' vectors by that of their role where the model has one.
+// The embedder of the lines, and the queries' vectors, which need another embedder for some models.
 engine::Embedder embed_queries(SimilarOptions& options, const Common& common, std::vector<float>& vectors) {
   EmbedderArguments& arguments = options.embedder;
+  arguments.options.role = engine::TextRole::kDocument;
   engine::Embedder embedder = open_embedder(arguments, common);
-  const std::string prompt_of_lines = embedder.info().prompt;
-  if (embedder.info().by_role) {
-    arguments.options.role = engine::TextRole::kQuery;
-    engine::Embedder of_queries = open_embedder(arguments, common);
-    vectors = query_vectors(options, of_queries);
-    arguments.options.role = engine::TextRole::kDocument;
-    embedder = open_embedder(arguments, common);
-    if (embedder.info().dimensions != of_queries.info().dimensions) {
-      fail("similar", "queries and documents must have as many dimensions, got {} and {}", of_queries.info().dimensions,
-           embedder.info().dimensions);
-    }
-  } else {
+  if (!embedder.info().by_role) {
     vectors = query_vectors(options, embedder);
+    return embedder;
   }
-  embedder.use_prompt(prompt_of_lines);
-  const bool chosen = arguments.options.prompt || arguments.options.prompt_name;
-  if (!chosen) use_first_prompt(embedder, {"document", "passage", "corpus"});
+  arguments.options.role = engine::TextRole::kQuery;
+  const engine::Embedder of_queries = open_embedder(arguments, common);
+  if (embedder.info().dimensions != of_queries.info().dimensions) {
+    fail("similar", "queries and documents must have as many dimensions, got {} and {}", of_queries.info().dimensions,
+         embedder.info().dimensions);
+  }
+  vectors = query_vectors(options, of_queries);
   return embedder;
 }
 

@@ -83,18 +83,20 @@ void hash_file(XXH3_state_t& state, const std::string& path) {
   XXH3_128bits_update(&state, &size, sizeof size);
 }
 
+void check_masked_lm(const std::string& dir) {
+  constexpr const char* kRule = "sparse vectors need a masked language model, got {}";
+  if (is_foreign_decoder(dir)) fail(dir, kRule, "a causal language model");
+  const ModelConfig config = load_config(dir);
+  const Head head = config.head();
+  if (head == Head::kMaskedLm || head == Head::kPreTraining) return;
+  fail(dir, kRule, head == Head::kCausalLm ? "a causal language model" : architecture_of(config, head));
+}
+
 // nullopt for a body without a transformer.
 std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOptions& options) {
   if (modules.body != SentenceModules::Body::kTransformer) return std::nullopt;
   const bool is_sparse = options.vectors == VectorKind::kSparse;
-  if (is_sparse) {
-    const std::string& dir = modules.encoder_dir;
-    const Head head = is_foreign_decoder(dir) ? Head::kCausalLm : load_config(dir).head();
-    if (head != Head::kMaskedLm && head != Head::kPreTraining) {
-      fail(dir, "sparse vectors need a masked language model, got {}",
-           head == Head::kCausalLm ? "a causal language model" : architecture_of(load_config(dir), head));
-    }
-  }
+  if (is_sparse) check_masked_lm(modules.encoder_dir);
   using ModelHead = ModelOptions::Head;
   return std::make_optional<Model>(modules.encoder_dir,
                                    ModelOptions{.precision = options.precision,
@@ -157,34 +159,37 @@ struct Embedder::Impl {
       modules.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
       info.normalized = true;
     }
-    width = first_width();
+    info.width = first_width();
     for (const SentenceStep& step : modules.steps) {
-      if (step.kind == SentenceStep::Kind::kLayerNorm && step.norm.columns != width)
+      if (step.kind == SentenceStep::Kind::kLayerNorm && step.norm.columns != info.width)
         fail<ArgumentError>(kEmbedderWhere, "the norm of the model reads {} features, got {}", step.norm.columns,
-                            width);
+                            info.width);
       if (step.kind != SentenceStep::Kind::kDense) continue;
-      if (step.dense.in() != width) {
+      if (step.dense.in() != info.width) {
         fail<ArgumentError>(
             kEmbedderWhere,
             "the dense layer of the model reads {} features, got {} from the steps before it (--pooling?)",
-            step.dense.in(), width);
+            step.dense.in(), info.width);
       }
-      width = step.dense.out();
+      info.width = step.dense.out();
     }
   }
 
   void set_info(const EmbedderOptions& options) {
     info.poolings = modules.poolings;
     info.prompts = modules.prompts.by_name;
+    info.default_prompt_name = modules.prompts.default_name;
     info.similarity = modules.similarity;
     info.mean_of_maxima = modules.mean_of_maxima;
     const bool has_lengths = modules.tokens.query_length > 0 || modules.tokens.document_length > 0;
     info.by_role = modules.is_routed || (has_lengths && info.vectors != VectorKind::kTokens);
     info.max_active = options.max_active > 0 ? options.max_active : modules.max_active;
-    info.width = width;
-    info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;
-    if (info.dimensions > width)
-      fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
+    info.dimensions = options.dimensions > 0   ? options.dimensions
+                      : modules.dimensions > 0 ? modules.dimensions
+                                               : info.width;
+    if (info.dimensions > info.width)
+      fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", info.width,
+                          info.dimensions);
     info.max_length = options.max_length > 0   ? options.max_length
                       : modules.max_length > 0 ? modules.max_length
                                                : default_length();
@@ -253,28 +258,43 @@ struct Embedder::Impl {
   // Without a transformer: means of rows, or the weights of the tokens that occur.
   void look_up(const Tokens& tokens, float* out) const {
     const int64_t columns = modules.table_width;
-    const bool is_sparse = modules.body == SentenceModules::Body::kSparseStatic;
-    std::vector<double> sum(is_sparse ? 0 : static_cast<size_t>(columns));
     for (size_t i = 1; i < tokens.offsets.size(); ++i, out += columns) {
       const auto ids = tokens.ids.subspan(tokens.offsets[i - 1], tokens.offsets[i] - tokens.offsets[i - 1]);
       std::fill_n(out, columns, 0.0F);
-      std::ranges::fill(sum, 0);
-      for (const int32_t id : ids) {
-        if (is_sparse) out[id] = modules.table[id];
-        for (int64_t c = 0; !is_sparse && c < columns; ++c) sum[c] += modules.table[id * columns + c];
+      if (modules.body == SentenceModules::Body::kSparseStatic) {
+        for (const int32_t id : ids) out[id] = modules.table[id];
+      } else if (!ids.empty()) {
+        mean_of_rows(ids, out);
       }
-      for (int64_t c = 0; !is_sparse && !ids.empty() && c < columns; ++c)
-        out[c] = static_cast<float>(sum[c] / static_cast<double>(ids.size()));
     }
   }
 
-  int64_t rows_of(const Tokens& tokens) const {
-    return info.vectors == VectorKind::kTokens ? std::ssize(tokens.ids) : std::ssize(tokens.offsets) - 1;
+  void mean_of_rows(std::span<const int32_t> ids, float* out) const {
+    const int64_t columns = modules.table_width;
+    std::vector<double> sum(static_cast<size_t>(columns));
+    for (const int32_t id : ids) {
+      for (int64_t c = 0; c < columns; ++c) sum[c] += modules.table[id * columns + c];
+    }
+    for (int64_t c = 0; c < columns; ++c) out[c] = static_cast<float>(sum[c] / static_cast<double>(ids.size()));
   }
 
-  // The vectors of a batch.
+  Computation computation() const {
+    return {.run = [this](const Tokens& tokens, float* out) { embed(tokens, out); },
+            .columns = info.dimensions,
+            .rows = info.vectors == VectorKind::kTokens ? Computation::Rows::kTokens : Computation::Rows::kSequences};
+  }
+
   void embed(const Tokens& tokens, float* out) const {
-    const int64_t count = rows_of(tokens);
+    check_tokens(tokens, 0);
+    std::vector<int64_t> offsets;
+    const Computation rows = computation();
+    for_batches(tokens.offsets, token_budget, [&](int64_t first, int64_t count) {
+      embed_batch(slice(tokens, first, count, offsets), out + rows.row_of(tokens.offsets, first) * info.dimensions);
+    });
+  }
+
+  void embed_batch(const Tokens& tokens, float* out) const {
+    const int64_t count = computation().rows_of(tokens);
     int64_t columns = first_width();
     const auto is_dense = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kDense; };
     const bool in_place = columns == info.dimensions && std::ranges::none_of(modules.steps, is_dense);
@@ -315,7 +335,6 @@ struct Embedder::Impl {
   TextRows rows;
   std::optional<Model> model;
   EmbedderInfo info;
-  int64_t width = 0;  // of a vector before it is truncated
   int64_t token_budget;
 };
 
@@ -336,8 +355,6 @@ const Model& Embedder::model() const {
 }
 
 const std::string& Embedder::token(int64_t index) const { return impl_->rows.tokenizer().vocabulary().token(index); }
-
-void Embedder::use_prompt(const std::string& prompt) { impl_->info.prompt = prompt; }
 
 std::string Embedder::identity() const {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
@@ -364,22 +381,9 @@ TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const
   return impl_->rows.tokenize(texts, prompt ? *prompt : info.prompt, role.value_or(info.role), info.max_length);
 }
 
-void Embedder::embed(const Tokens& tokens, float* out) const {
-  check_tokens(tokens, 0);
-  std::vector<int64_t> offsets;
-  const bool of_tokens = impl_->info.vectors == VectorKind::kTokens;
-  for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
-    const int64_t row = of_tokens ? tokens.offsets[first] : first;
-    impl_->embed(slice(tokens, first, count, offsets), out + row * impl_->info.dimensions);
-  });
-}
+void Embedder::embed(const Tokens& tokens, float* out) const { impl_->embed(tokens, out); }
 
-Computation Embedder::computation() const {
-  const bool of_tokens = impl_->info.vectors == VectorKind::kTokens;
-  return {.run = [this](const Tokens& tokens, float* out) { embed(tokens, out); },
-          .columns = impl_->info.dimensions,
-          .rows = of_tokens ? Computation::Rows::kTokens : Computation::Rows::kSequences};
-}
+Computation Embedder::computation() const { return impl_->computation(); }
 
 std::vector<SparseVector> Embedder::embed_sparse(std::span<const std::string_view> texts,
                                                  const std::optional<std::string>& prompt) const {
@@ -393,7 +397,7 @@ std::vector<SparseVector> Embedder::embed_sparse(std::span<const std::string_vie
   std::vector<int64_t> offsets;
   for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
     weights.resize(static_cast<size_t>(count * dimensions));
-    impl_->embed(slice(tokens, first, count, offsets), weights.data());
+    impl_->embed_batch(slice(tokens, first, count, offsets), weights.data());
     io::check_finite(
         weights, dimensions, [](int64_t) { return kEmbedderWhere; },
         [&](int64_t row) { return "the vector of " + name_of_text(tokenized, first + row, texts); });

@@ -63,9 +63,8 @@ std::vector<Pooling> poolings_of(io::StrictObject& config, const std::string& wh
 // What a module reads and writes, where its configuration says it. Older files of late interaction say nothing.
 void check_names(io::StrictObject& config, const std::string& level, const std::string& where) {
   for (const char* key : {"module_input_name", "module_output_name"}) {
-    const json* name = config.find(key);
-    if (name == nullptr || name->is_null() || *name == level) continue;
-    fail(where, "{} must be {}, got {}", key, level, name->dump());
+    if (const json* name = find_value(config, key); name != nullptr && *name != level)
+      fail(where, "{} must be {}, got {}", key, level, name->dump());
   }
 }
 
@@ -115,7 +114,15 @@ json read_noted(const std::string& path, SentenceModules& out) {
   return io::read_json(path);
 }
 
-// A key that nobody knows is a warning, as in config.json.
+const json* find_value(io::StrictObject& config, const std::string& key) {
+  const json* value = config.find(key);
+  return value != nullptr && !value->is_null() ? value : nullptr;
+}
+
+void read_count(io::StrictObject& config, const std::string& key, int64_t most, int64_t& to) {
+  if (find_value(config, key) != nullptr) to = config.integer(key, 1, 1, most);
+}
+
 void finish(const io::StrictObject& config, const json& file, const std::string& where) {
   constexpr size_t kShown = 120;
   for (const std::string& key : config.unasked()) {
@@ -183,13 +190,9 @@ void read_transformer(const std::string& directory, const std::string& task, Sen
   if (!io::has_file(where)) return;
   const json file = read_noted(where, out);
   io::StrictObject config(file, where, "");
-  const auto length = [&](const char* key, int64_t& to) {
-    const json* value = config.find(key);
-    if (value != nullptr && !value->is_null()) to = config.integer(key, 1, 1, kMaxTextLength);
-  };
-  length("max_seq_length", out.max_length);
-  length("query_length", out.tokens.query_length);
-  length("document_length", out.tokens.document_length);
+  read_count(config, "max_seq_length", kMaxTextLength, out.max_length);
+  read_count(config, "query_length", kMaxTextLength, out.tokens.query_length);
+  read_count(config, "document_length", kMaxTextLength, out.tokens.document_length);
   if (const json* expansion = config.find("query_expansion"))
     out.tokens.expansion = read_query_expansion(*expansion, where);
   if (out.tokens.expansion && out.tokens.query_length > 0 && out.tokens.query_length < out.tokens.expansion->length) {
@@ -263,13 +266,13 @@ void read_multi_vector_mask(const std::string& directory, SentenceModules& out) 
   tokens.skips_punctuation = false;
   if (const json* words = config.find("skiplist_words"))
     tokens.skipped_words = read_words(*words, "skiplist_words", where);
-  if (const json* tasks = config.find("skiplist_tasks"); tasks != nullptr && !tasks->is_null()) {
+  if (const json* tasks = find_value(config, "skiplist_tasks")) {
     const std::vector<std::string> roles =
         read_words(tasks->is_string() ? json::array({*tasks}) : *tasks, "skiplist_tasks", where);
     tokens.skips_queries = std::ranges::find(roles, "query") != roles.end();
     tokens.skips_documents = std::ranges::find(roles, "document") != roles.end();
   }
-  if (const json* ids = config.find("keep_only_token_ids"); ids != nullptr && !ids->is_null()) {
+  if (const json* ids = find_value(config, "keep_only_token_ids")) {
     if (!ids->is_array()) fail(where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
     for (const json& id : *ids) {
       if (!id.is_number_unsigned() || id > std::numeric_limits<int32_t>::max())
@@ -288,8 +291,7 @@ std::optional<QueryExpansion> read_query_expansion(const json& value, const std:
   expansion.truncates = config.choice<bool>("strategy", true, {{"fixed", true}, {"min", false}});
   expansion.length = config.integer("length", 1, 1, kMaxTextLength);
   expansion.attends = config.boolean("attend", false);
-  if (const json* token = config.find("token"); token != nullptr && !token->is_null())
-    expansion.token = config.text("token", "");
+  if (find_value(config, "token") != nullptr) expansion.token = config.text("token", "");
   config.finish();
   return expansion;
 }
@@ -350,7 +352,7 @@ void read_sparse_static_embedding(const std::string& directory, SentenceModules&
   const json file = read_noted(where, out);
   io::StrictObject config(file, where, "");
   static_cast<void>(config.find("frozen"));
-  if (const json* path = config.find("path"); path != nullptr && !path->is_null())
+  if (const json* path = find_value(config, "path"))
     fail(where, "path must be null (the weights are in model.safetensors), got {}", path->dump());
   finish(config, file, where);
   const std::string path = weights_of(directory, out);

@@ -17,6 +17,10 @@ inline constexpr int64_t kMaxTextLength = int64_t{1} << 31;
 
 // Reads a file, and notes it in `out`.
 nlohmann::json read_noted(const std::string& path, SentenceModules& out);
+// The value of a key; nullptr where it is absent or null.
+const nlohmann::json* find_value(io::StrictObject& config, const std::string& key);
+// Reads an integer from 1 to `most`, if the key has a value.
+void read_count(io::StrictObject& config, const std::string& key, int64_t most, int64_t& to);
 // A key that nobody knows is a warning, as in config.json.
 void finish(const io::StrictObject& config, const nlohmann::json& file, const std::string& where);
 

@@ -65,13 +65,11 @@ Computation logits_of(const Model& model) {
 }
 
 void DistinctSequences::add(const Tokens& tokens) {
-  for (size_t i = 1; i < tokens.offsets.size(); ++i) {
-    const int64_t begin = tokens.offsets[i - 1], size = tokens.offsets[i] - begin;
-    const auto part = [&](auto values) { return values.empty() ? values : values.subspan(begin, size); };
-    const auto types = part(tokens.types);
-    const auto attend = part(tokens.attend);
-    const auto pooled = part(tokens.pooled);
-    add(part(tokens.ids), {types.begin(), types.end()}, {attend.begin(), attend.end()}, {pooled.begin(), pooled.end()});
+  std::vector<int64_t> offsets;
+  for (int64_t i = 0; i + 1 < std::ssize(tokens.offsets); ++i) {
+    const Tokens one = slice(tokens, i, 1, offsets);
+    add(one.ids, {one.types.begin(), one.types.end()}, {one.attend.begin(), one.attend.end()},
+        {one.pooled.begin(), one.pooled.end()});
   }
 }
 
@@ -104,9 +102,8 @@ std::vector<float> DistinctSequences::compute(const Computation& computation) co
   computation.run(tokens(), distinct.data());
   if (places_.size() == numbers_.size()) return distinct;
   std::vector<float> rows;
-  const bool of_tokens = computation.rows == Computation::Rows::kTokens;
   for (const int64_t place : places_) {
-    const int64_t begin = of_tokens ? offsets_[place] : place, end = of_tokens ? offsets_[place + 1] : place + 1;
+    const int64_t begin = computation.row_of(offsets_, place), end = computation.row_of(offsets_, place + 1);
     rows.insert(rows.end(), distinct.data() + begin * computation.columns, distinct.data() + end * computation.columns);
   }
   return rows;
@@ -199,8 +196,7 @@ struct RequestQueue::Impl {
     std::vector<int64_t> offsets;
     const auto part = [&](const Request& each) { return slice(each.tokens, each.done, each.taken, offsets); };
     const auto out = [&](const Request& each) {
-      const bool of_tokens = computation.rows == Computation::Rows::kTokens;
-      return each.out + (of_tokens ? each.tokens.offsets[each.done] : each.done) * computation.columns;
+      return each.out + computation.row_of(each.tokens.offsets, each.done) * computation.columns;
     };
     if (batch.size() == 1) return computation.run(part(*batch[0]), out(*batch[0]));
     DistinctSequences joined;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "module_files.h"
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -120,40 +121,38 @@ void skip_punctuation(TokenRules& tokens) {
 
 // Keys of PyLate, which has them where sentence-transformers has modules. Returns whether there are any.
 bool read_late_interaction(io::StrictObject& config, SentenceModules& out, const std::string& where) {
-  TokenRules& tokens = out.tokens;
+  constexpr const char* kAttention[] = {"attend_to_mask_tokens", "attend_to_expansion_tokens"};
   bool is_known = false;
-  const auto find = [&](const char* key) {
-    const json* value = config.find(key);
-    is_known = is_known || value != nullptr;
-    return value != nullptr && !value->is_null() ? value : nullptr;
-  };
+  for (const char* key : {"query_prefix", "document_prefix", "query_length", "document_length", "do_query_expansion",
+                          kAttention[0], kAttention[1], "skiplist_words", "query_expansion"}) {
+    is_known = config.find(key) != nullptr || is_known;
+  }
+  if (!is_known) return false;
+  TokenRules& tokens = out.tokens;
   for (const auto& [key, name] : {std::pair{"query_prefix", "query"}, std::pair{"document_prefix", "document"}}) {
-    if (find(key) == nullptr) continue;
+    if (find_value(config, key) == nullptr) continue;
     const std::string prefix = config.text(key, "");
     std::string& prompt = out.prompts.by_name[name];
     if (!prompt.starts_with(prefix)) prompt = prefix + prompt;
     if (!prefix.empty()) tokens.markers.push_back(prefix);
   }
   int64_t length = 32;  // the default of ColBERT
-  if (find("query_length") != nullptr) length = config.integer("query_length", 1, 1, kMaxTextLength);
-  if (find("document_length") != nullptr)
-    tokens.document_length = config.integer("document_length", 1, 1, kMaxTextLength);
-  const bool expands = find("do_query_expansion") == nullptr || config.boolean("do_query_expansion", true);
+  read_count(config, "query_length", kMaxTextLength, length);
+  read_count(config, "document_length", kMaxTextLength, tokens.document_length);
+  const bool expands =
+      find_value(config, "do_query_expansion") == nullptr || config.boolean("do_query_expansion", true);
   bool attends = false;
-  for (const char* key : {"attend_to_mask_tokens", "attend_to_expansion_tokens"}) {
-    if (find(key) != nullptr) attends = config.boolean(key, false);
+  for (const char* key : kAttention) {
+    if (find_value(config, key) != nullptr) attends = config.boolean(key, false);
   }
-  const json* words = find("skiplist_words");
-  const json* expansion = config.find("query_expansion");
-  if (!is_known && expansion == nullptr) return false;
-  if (expansion != nullptr) {
+  if (const json* expansion = config.find("query_expansion")) {
     tokens.expansion = read_query_expansion(*expansion, where);
   } else if (expands) {
     tokens.expansion = QueryExpansion{.length = length, .truncates = true, .attends = attends, .token = ""};
   } else if (config.find("query_length") != nullptr) {
     tokens.query_length = length;
   }
-  if (words != nullptr) {
+  if (const json* words = find_value(config, "skiplist_words")) {
     tokens.skipped_words = read_words(*words, "skiplist_words", where);
   } else {
     skip_punctuation(tokens);
@@ -167,8 +166,8 @@ bool read_model(const std::string& model_dir, VectorKind vectors, SentenceModule
   if (!io::has_file(where)) return false;
   const json file = read_noted(where, out);
   io::StrictObject config(file, where, "");
-  for (const char* key : {"__version__", "prompts", "default_prompt_name"}) static_cast<void>(config.find(key));
-  out.prompts = read_prompts(where);
+  static_cast<void>(config.find("__version__"));
+  out.prompts = read_prompts(config, where);
   const bool is_tokens = vectors == VectorKind::kTokens;
   const bool has_keys = is_tokens && read_late_interaction(config, out, where);
   const std::string type = config.text("model_type", has_keys ? "ColBERT" : "SentenceTransformer");
@@ -185,23 +184,17 @@ bool read_model(const std::string& model_dir, VectorKind vectors, SentenceModule
          : type == "CrossEncoder" ? " (roformer rerank and predict read it)"
                                   : "");
   }
-  if (const json* name = config.find("similarity_fn_name"); name != nullptr && !name->is_null()) {
+  if (const json* name = find_value(config, "similarity_fn_name")) {
     if (is_tokens) {
       const bool is_old = *name == "cosine" || *name == "dot";  // of PyLate, which means MaxSim
       out.mean_of_maxima =
           !is_old && config.choice<bool>("similarity_fn_name", false, {{"maxsim", false}, {"meanmaxsim", true}});
     } else {
-      out.similarity = config.choice<Similarity>("similarity_fn_name", Similarity::kCosine,
-                                                 {{"cosine", Similarity::kCosine},
-                                                  {"dot", Similarity::kDot},
-                                                  {"euclidean", Similarity::kEuclidean},
-                                                  {"manhattan", Similarity::kManhattan}});
+      out.similarity = config.choice("similarity_fn_name", Similarity::kCosine, kSimilarityNames);
     }
   }
-  if (const json* size = config.find("truncate_dim"); size != nullptr && !size->is_null())
-    out.dimensions = config.integer("truncate_dim", 1, 1, kMaxFeatures);
-  if (const json* most = config.find("max_active_dims"); most != nullptr && !most->is_null())
-    out.max_active = config.integer("max_active_dims", 1, 1, kMaxFeatures);
+  read_count(config, "truncate_dim", kMaxFeatures, out.dimensions);
+  read_count(config, "max_active_dims", kMaxFeatures, out.max_active);
   finish(config, file, where);
   return has_keys;
 }
@@ -285,10 +278,8 @@ void read_colbert(const std::string& model_dir, SentenceModules& out) {
                                     .truncates = true,
                                     .attends = config.boolean("attend_to_mask_tokens", false),
                                     .token = ""};
-  if (config.find("doc_maxlen") != nullptr) tokens.document_length = config.integer("doc_maxlen", 1, 1, kMaxTextLength);
-  if (config.boolean("mask_punctuation", true)) {
-    skip_punctuation(tokens);
-  }
+  tokens.document_length = config.integer("doc_maxlen", tokens.document_length, 1, kMaxTextLength);
+  if (config.boolean("mask_punctuation", true)) skip_punctuation(tokens);
   // The other keys are settings of training and of an index.
   out.steps.push_back(read_projection(model_dir, out));
   out.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
@@ -360,21 +351,19 @@ VectorKind vectors_of(const std::string& model_dir) {
   return VectorKind::kDense;
 }
 
-Prompts read_prompts(const std::string& path) {
-  const nlohmann::json file = io::read_json(path);
-  io::StrictObject config(file, path, "");
+Prompts read_prompts(io::StrictObject& config, const std::string& where) {
   Prompts prompts;
-  if (const auto* given = config.find("prompts"); given != nullptr && !given->is_null()) {
-    if (!given->is_object()) fail(path, "prompts must be an object, got {}", given->dump());
+  if (const json* given = find_value(config, "prompts")) {
+    if (!given->is_object()) fail(where, "prompts must be an object, got {}", given->dump());
     for (const auto& [name, prompt] : given->items()) {
-      if (!prompt.is_string()) fail(path, "prompts.{} must be a text, got {}", name, prompt.dump());
+      if (!prompt.is_string()) fail(where, "prompts.{} must be a text, got {}", name, prompt.dump());
       prompts.by_name[name] = prompt.get<std::string>();
     }
   }
-  if (const auto* name = config.find("default_prompt_name"); name != nullptr && !name->is_null()) {
+  if (find_value(config, "default_prompt_name") != nullptr) {
     prompts.default_name = config.text("default_prompt_name", "");
     if (!prompts.by_name.contains(*prompts.default_name))
-      fail(path, "default_prompt_name must be one of the prompts, got {}", io::printable(*prompts.default_name));
+      fail(where, "default_prompt_name must be one of the prompts, got {}", io::printable(*prompts.default_name));
   }
   return prompts;
 }

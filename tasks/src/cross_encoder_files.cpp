@@ -149,10 +149,8 @@ void read_model(const std::string& where, CrossEncoderFiles& out, const Note& no
                                         : "");
   }
   out.is_stated = true;
-  for (const char* key : {"__version__", "keep_in_fp32_modules", "prompts", "default_prompt_name"}) {
-    static_cast<void>(config.find(key));
-  }
-  out.prompts = engine::read_prompts(where);
+  for (const char* key : {"__version__", "keep_in_fp32_modules"}) static_cast<void>(config.find(key));
+  out.prompts = engine::read_prompts(config, where);
   if (const json* activation = config.find("activation_fn")) out.activation = activation_of(*activation, where, note);
   config.finish();
 }

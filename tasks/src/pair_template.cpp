@@ -176,13 +176,14 @@ PairTemplate::PairTemplate(std::string_view source, const std::string& where) {
     if (tag.kind == '{') parts_.push_back(expression(tag.inner, where));
     if (tag.kind != '%') continue;
     std::string_view set = tag.inner;
+    const bool is_set = take(set, "set ");
     const size_t equals = set.find('=');
-    if (!take(set, "set ") || equals == std::string_view::npos) refuse(tag.inner, where);
-    const std::string name(without_spaces(set.substr(0, set.find('='))));
+    if (!is_set || equals == std::string_view::npos) refuse(tag.inner, where);
+    const std::string name(without_spaces(set.substr(0, equals)));
     for (const char c : name) {
       if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '_') refuse(tag.inner, where);
     }
-    variables_[name] = expression(without_spaces(set.substr(set.find('=') + 1)), where);
+    variables_[name] = expression(without_spaces(set.substr(equals + 1)), where);
   }
 }
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+import tolerances
 from cli_support import refused, results, run
 from engine_case import make_oracle
 from roformer_cpp import MultiVectorEncoder, SentenceTransformer, SparseEncoder, quantize_embeddings
@@ -78,7 +79,8 @@ def test_rerank(late, texts):
     model = MultiVectorEncoder(late)
     scores = model.similarity(model.encode_query("the cat"), model.encode_document(MANY))[0]
     assert [line["index"] for line in ranked] == np.argsort(-np.round(scores, 4), kind="stable")[:5].tolist()
-    assert np.allclose([line["score"] for line in ranked], [scores[line["index"]] for line in ranked], rtol=1e-6)
+    found, expected = [line["score"] for line in ranked], [scores[line["index"]] for line in ranked]
+    np.testing.assert_allclose(found, expected, rtol=tolerances.SCORE_F32)
     refused("rerank", "--model", late, "--query", "a", "--text", "b", "--activation", "tanh", code=2)
 
 
@@ -170,9 +172,10 @@ def test_similar_asks_with_the_modules_of_queries(sentence_encoder, texts, tmp_p
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     model = SentenceTransformer(tmp_path)
     scores = model.similarity(model.encode_query("the cat"), model.encode_document(TEXTS))[0]
-    assert abs(scores - model.similarity(model.encode("the cat"), model.encode(TEXTS))[0]).max() > 1e-3
+    assert abs(scores - model.similarity(model.encode("the cat"), model.encode(TEXTS))[0]).max() > tolerances.VISIBLE
     found = results("similar", "--model", tmp_path, "--query", "the cat", "--input", texts, "--top-k", 200)
-    assert np.allclose([line["score"] for line in found], [scores[line["index"] % len(TEXTS)] for line in found])
+    expected = [scores[line["index"] % len(TEXTS)] for line in found]
+    np.testing.assert_allclose([line["score"] for line in found], expected, rtol=tolerances.SCORE_F32)
     assert "--role" in refused("similar", "--model", tmp_path, "--role", "query", "--query", "a", code=2)
 
 

@@ -22,6 +22,10 @@
 #include "rf/engine/model.h"
 #include "rf/engine/schedule.h"
 
+namespace rf::io {
+class StrictObject;
+}
+
 namespace rf::engine {
 
 // The functions of sentence-transformers for the similarity of two vectors (similarity_fn_name). Greater is more
@@ -42,9 +46,9 @@ struct Prompts {
   std::optional<std::string> default_name;  // the name of one prompt
 };
 
-// Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json. Throws Error for invalid
-// values.
-RF_ENGINE_API Prompts read_prompts(const std::string& path);
+// Reads the keys "prompts" and "default_prompt_name" of a config_sentence_transformers.json, `where` in messages.
+// Throws Error for invalid values.
+RF_ENGINE_API Prompts read_prompts(io::StrictObject& config, const std::string& where);
 
 // The requested prompt, as text or by name; by default the prompt of default_name, else "". Throws ArgumentError,
 // [where], if both are given and for an unknown name.
@@ -101,15 +105,16 @@ constexpr int tokenizing_threads(int computing) {
 struct EmbedderInfo {
   VectorKind vectors = VectorKind::kDense;
   TextRole role = TextRole::kNone;
-  bool by_role = false;    // queries and documents need embedders of their own roles, for other modules or lengths
+  bool by_role = false;    // queries and documents need separate embedders, for other modules or lengths
   int64_t dimensions = 0;  // of a vector; of sparse vectors those of the vocabulary
   int64_t max_active = 0;  // weights of a sparse vector; 0: all
   int64_t width = 0;       // of a vector before its first elements are taken
   int64_t max_length = 0;  // tokens of a text with its special tokens
   std::vector<Pooling> poolings;
-  bool normalized = false;                      // vectors have length 1
-  std::string prompt;                           // text before each text
-  std::map<std::string, std::string> prompts;   // the directory's, by name
+  bool normalized = false;                     // vectors have length 1
+  std::string prompt;                          // text before each text
+  std::map<std::string, std::string> prompts;  // the directory's, by name
+  std::optional<std::string> default_prompt_name;
   Similarity similarity = Similarity::kCosine;  // the similarity the vectors were trained for
   bool mean_of_maxima = false;                  // MaxSim is divided by the number of the query's vectors
 };
@@ -163,8 +168,6 @@ class RF_ENGINE_API Embedder {
   const Model& model() const;  // the encoder; throws Error for a model without one
   // The token of an index of sparse vectors. Throws Error out of range.
   const std::string& token(int64_t index) const;
-  // Sets the prompt before each text; not while another thread uses the embedder.
-  void use_prompt(const std::string& prompt);
   // A hash of the content of all files that the vectors depend on.
   std::string identity() const;
 

@@ -19,7 +19,7 @@
 
 namespace rf::engine {
 
-// The tokens of a batch. A sequence that is longer than the budget is a batch of its own.
+// The tokens of a batch. A sequence longer than the budget is a separate batch.
 class TokenBudget {
  public:
   explicit TokenBudget(int64_t tokens) : budget_(tokens) {}
@@ -58,9 +58,11 @@ struct Computation {
   int64_t columns = 0;
   enum class Rows { kSequences, kTokens } rows = Rows::kSequences;
 
-  int64_t rows_of(const Tokens& tokens) const {
-    return rows == Rows::kTokens ? std::ssize(tokens.ids) : std::ssize(tokens.offsets) - 1;
+  // The first row of a sequence, or of the sequence after the last.
+  int64_t row_of(std::span<const int64_t> offsets, int64_t sequence) const {
+    return rows == Rows::kTokens ? offsets[static_cast<size_t>(sequence)] : sequence;
   }
+  int64_t rows_of(const Tokens& tokens) const { return row_of(tokens.offsets, std::ssize(tokens.offsets) - 1); }
 };
 // Model::logits; the model must outlive it.
 RF_ENGINE_API Computation logits_of(const Model& model);
@@ -100,7 +102,7 @@ class RF_ENGINE_API RequestQueue {
  public:
   struct Options {
     int64_t token_budget = 4096;
-    // Of all requests that are not done; one that is longer is taken when there are no others.
+    // Of all unfinished requests; a longer request is taken only while the queue is empty.
     int64_t max_tokens = std::numeric_limits<int64_t>::max();
     enum class Order {
       kShared,  // each waiting request gets an equal share of a batch, so a short one need not wait for a long one

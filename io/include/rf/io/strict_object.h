@@ -34,8 +34,9 @@ class StrictObject {
   double number(const std::string& key, double fallback, NumberRange range);
   std::string text(const std::string& key, const std::string& fallback);
   bool boolean(const std::string& key, bool fallback);
-  template <typename T>
-  T choice(const std::string& key, T fallback, std::initializer_list<std::pair<const char*, T>> names);
+  // names: pairs of a name and a value.
+  template <typename T, typename Names = std::initializer_list<std::pair<const char*, T>>>
+  T choice(const std::string& key, T fallback, const Names& names);
 
   StrictObject object(const std::string& key);         // must be there
   const nlohmann::json* find(const std::string& key);  // nullptr when absent
@@ -54,8 +55,8 @@ class StrictObject {
   std::set<std::string> asked_;
 };
 
-template <typename T>
-T StrictObject::choice(const std::string& key, T fallback, std::initializer_list<std::pair<const char*, T>> names) {
+template <typename T, typename Names>
+T StrictObject::choice(const std::string& key, T fallback, const Names& names) {
   std::vector<std::string_view> known;
   for (const auto& [name, choice] : names) known.push_back(name);
   const std::optional<size_t> chosen = choose(key, known);
