@@ -113,6 +113,12 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
                               report.rotations.empty() ? "none" : report.rotations[0].scaling)
                 : fmt::format("{} layers without rotation", report.unrotated_layers.size()));
   }
+  constexpr std::string_view kTypes[] = {"full_attention", "sliding_attention"};  // by LayerSpec::rotation
+  for (const LayerSpec& layer : config.layers) {
+    const auto i = static_cast<size_t>(layer.rotation);
+    if (i >= report.rotations.size() || report.rotations[i].layers != kTypes[i])
+      fail(path, "rope_parameters must have a rotation for layers of {}, got none", kTypes[i]);
+  }
   config.head_size = report.head_size;
   config.max_position_embeddings = report.length;
   for (const Rotation& each : report.rotations) {
