@@ -104,9 +104,11 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
   for (const Finding& finding : report.findings) {
     if (finding.severity == Severity::kProblem) config.problems.push_back(path + ": " + finding.text);
   }
-  const bool known = !report.rotations.empty() && std::ranges::all_of(report.rotations, [&](const Rotation& each) {
-    return each.spec && (each.layout || layout);
-  });
+  const RotaryFamily* const row = find_rotary_family(report.model_type);
+  const size_t most = row == nullptr || row->layers == LayerTypes::kOne ? 1 : 2;
+  const bool known =
+      !report.rotations.empty() && report.rotations.size() <= most &&
+      std::ranges::all_of(report.rotations, [&](const Rotation& each) { return each.spec && (each.layout || layout); });
   if (!known || !report.unrotated_layers.empty()) {
     fail(path, "all layers must have one rotation that is known, got {}; roformer doctor shows it",
          !known ? fmt::format("{} of scaling {}", report.rotations.size(),
@@ -116,8 +118,9 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
   constexpr std::string_view kTypes[] = {"full_attention", "sliding_attention"};  // by LayerSpec::rotation
   for (const LayerSpec& layer : config.layers) {
     const auto i = static_cast<size_t>(layer.rotation);
-    if (i >= report.rotations.size() || report.rotations[i].layers != kTypes[i])
-      fail(path, "rope_parameters must have a rotation for layers of {}, got none", kTypes[i]);
+    if (i < report.rotations.size() && report.rotations[i].layers == kTypes[i]) continue;
+    fail(path, "rope_parameters must have a rotation for each of {}, got {}", fmt::join(kTypes, " and "),
+         io::printable(report.rotations[0].layers));
   }
   config.head_size = report.head_size;
   config.max_position_embeddings = report.length;
@@ -126,8 +129,6 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
     config.rotations.back().spec = *each.spec;
     config.rotations.back().layout = each.layout ? *each.layout : *layout;
   }
-  config.rotation = config.rotations[0];
-  if (config.rotations.size() == 1 && config.layers.empty()) config.rotations.clear();
 }
 
 void add_stop_ids(const json& value, const std::string& where, ModelConfig& config) {
@@ -210,7 +211,7 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
                         .heads = config.num_attention_heads,
                         .head_dim = config.head_dim(),
                         .max_position_embeddings = config.max_position_embeddings,
-                        .rope_base = config.rotation ? config.rotation->spec.theta : 0,
+                        .rope_base = config.rotations.empty() ? 0 : config.rotations[0].spec.theta,
                         .hints = read};
   context.activation = name_of_activation(config.hidden_act);
   for (const std::string_view key : family.off_keys) {
@@ -357,7 +358,7 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   if (family.rotates) {
     const RotaryReport report = report_of_object(object, where);
     read_rotation(report, where, family.layout, config);
-    const json options = {{"layout", name(config.rotation->layout)},
+    const json options = {{"layout", name(config.rotations[0].layout)},
                           {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
     config.position_encodings = {{.type = "rope", .options = options.dump()}};
     if (!config.layers.empty()) config.position_encodings = {{.type = "none", .options = "{}"}};
@@ -365,7 +366,7 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
     read_positions(keys, config);
   }
   check_unread_keys(file, where, family, config);
-  config.rotation.reset();
+  if (config.layers.empty()) config.rotations.clear();  // position_encodings has the only one
   read_foreign_head(object, where, config);
   check_config(config, where);
   return config;
@@ -384,7 +385,7 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   const RotaryReport report = rotary_report(model_dir);
   read_rotation(report, path, std::nullopt, config);
   read_windows(object, keys, *family, config);
-  if (report.length == 0 && config.rotation->spec.changes_with_length())
+  if (report.length == 0 && config.rotations[0].spec.changes_with_length())
     fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
   check_unread_keys(file, path, *family, config);
   read_decoder_head(keys, config);

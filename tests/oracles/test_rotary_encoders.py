@@ -125,11 +125,14 @@ def test_lists_of_ultrabert(tmp_path):
         Engine(tmp_path)
 
 
-@pytest.mark.parametrize("absent", ["full_attention", "sliding_attention"])
-def test_layers_without_rotation(absent, tmp_path):
+TYPES = ["full_attention", "sliding_attention"]
+
+
+@pytest.mark.parametrize(("absent", "left"), [TYPES, TYPES[::-1]])
+def test_layers_without_rotation(absent, left, tmp_path):
     make_encoder("ultrabert", "Model", tmp_path)
     rewrite_config(tmp_path, lambda config: config["rope_parameters"].pop(absent))
-    with pytest.raises(EngineError, match=f"rope_parameters must have a rotation for layers of {absent}, got none"):
+    with pytest.raises(EngineError, match=f"rope_parameters must have a rotation for each of .*, got .{left}"):
         Engine(tmp_path)
 
 

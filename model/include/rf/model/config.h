@@ -91,7 +91,7 @@ BlockSpec block_of(Family family);
 // What a layer has of its own.
 struct LayerSpec {
   int64_t window = 0;  // attention reads tokens at a distance of at most `window`, in causal models < `window`; 0: all
-  int rotation = 0;    // of ModelConfig::rotations; -1: none
+  int rotation = 0;    // of ModelConfig::rotations
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -233,8 +233,7 @@ struct ModelConfig {
   // ---- Of a model of another library (model/src/families); empty otherwise.
   std::string foreign_type;                // its model_type, or the general.architecture of its GGUF file
   ForeignConfig foreign_config;            // its config.json, which to_json() writes back with the keys that may change
-  std::optional<RotarySettings> rotation;  // of a decoder, in place of position_encodings
-  std::vector<RotarySettings> rotations;   // where layers differ, in place of the two
+  std::vector<RotarySettings> rotations;   // of a decoder, or where layers differ, in place of position_encodings
   std::vector<LayerSpec> layers;           // one for each layer; empty: all have rotation 0 and no window
   PositionSpec positions;                  // in place of the rotations
   int64_t task_vocab_size = 0;             // rows of a table, whose first is added to all embeddings; 0: none
