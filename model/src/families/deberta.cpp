@@ -132,25 +132,17 @@ ModelFamily deberta() {
 }
 
 ModelFamily deberta_v2() {
-  return {.model_type = "deberta-v2",
-          .classes = "DebertaV2",
-          .prefix = "deberta.",
-          .berts_names = true,
-          .modules = kDebertaModules,
-          .heads = Family::kBert,
-          .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
-                              .choice = HeadSpec::Before::kDense,
-                              .bare_pooler = false},
-          .rotates = false,
-          .activation = Activation::kGelu,
-          .any_activation = true,
-          .eps_key = "layer_norm_eps",
-          .eps = 1e-7,
-          .defaults = R"({"type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 512})",
-          .keys = {"relative_attention", "max_relative_positions", "position_buckets", "pos_att_type", "share_att_key",
-                   "norm_rel_ebd", "position_biased_input", "legacy", "pooler_hidden_act", "pooler_hidden_size",
-                   "conv_kernel_size", "conv_act", "conv_groups"},
-          .read = read_version_2};
+  ModelFamily family = like_bert("deberta-v2", "DebertaV2", "deberta.", kDebertaModules);
+  family.layers_of_heads = {
+      .sequence = HeadSpec::Before::kDense, .choice = HeadSpec::Before::kDense, .bare_pooler = false};
+  family.eps = 1e-7;
+  family.defaults = R"({"type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 512})";
+  family.keys = {"relative_attention", "max_relative_positions", "position_buckets",      "pos_att_type",
+                 "share_att_key",      "norm_rel_ebd",           "position_biased_input", "legacy",
+                 "pooler_hidden_act",  "pooler_hidden_size",     "conv_kernel_size",      "conv_act",
+                 "conv_groups"};
+  family.read = read_version_2;
+  return family;
 }
 
 }  // namespace rf

@@ -84,6 +84,9 @@ inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothin
                                            .transform = HeadSpec::Transform::kNone,
                                            .vocabulary_bias = HeadSpec::VocabularyBias::kNone};
 
+// A family of BERT's layers and heads, with trained positions; `modules` have other names in its files.
+ModelFamily like_bert(std::string_view model_type, std::string_view classes, std::string_view prefix,
+                      std::span<const ModuleName> modules);
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();
 std::span<const ModuleName> llama_modules();
