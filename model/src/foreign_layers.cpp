@@ -75,6 +75,14 @@ void read_layer_types(const Keys& keys, int64_t window, const std::function<bool
   }
 }
 
+Activation activation_in(const Keys& keys, const char* key, Activation fallback) {
+  const std::string text = keys.text(key);
+  if (text.empty()) return fallback;
+  const std::optional<Activation> named = activation_of_name(text);
+  if (!named) fail(keys.file(), "{} must be gelu, gelu_new, relu, silu or tanh, got {}", key, shown(json(text)));
+  return *named;
+}
+
 std::string pooling_of(const Keys& keys, std::initializer_list<std::string_view> names) {
   const std::string pooling = keys.text("classifier_pooling");
   if (pooling.empty()) return std::string(*names.begin());

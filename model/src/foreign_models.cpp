@@ -61,10 +61,14 @@ std::string gguf_architectures() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+bool lists(const ModelFamily& family, std::string_view key) {
+  return std::ranges::find(family.keys, key) != family.keys.end();
+}
+
 // Of encoders, those that list the keys.
 bool has_grouped_keys(const ModelFamily& family) {
-  const bool listed = std::ranges::find(family.keys, kGroupedKeys[0]) != family.keys.end();
-  return listed || (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);
+  return lists(family, kGroupedKeys[0]) ||
+         (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);
 }
 
 // A number that must be there.
@@ -180,7 +184,7 @@ json with_defaults(json object, const ModelFamily& family, const std::string& wh
       fail(where, "{} and {} must be equal, got {} and {}", theirs, ours, shown(value), shown(*other));
     object[std::string(ours)] = value;
   }
-  if (family.rewrite != nullptr) family.rewrite(object, where);
+  family.rewrite(object, where);
   const json defaults = io::parse_json(family.defaults, "defaults");
   for (const auto& [key, value] : defaults.items()) {
     const bool stops = key == "eos_token_id";
@@ -299,6 +303,7 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   ModelConfig config = config_of(family, family.model_type);
   config.vocab_size = extent(keys, "vocab_size");
   config.hidden_size = config.embedding_size = extent(keys, "hidden_size");
+  if (lists(family, "embedding_size")) config.embedding_size = keys.integer({"embedding_size"}, 1, kMaxExtent);
   config.num_hidden_layers = extent(keys, "num_hidden_layers", kMaxForeignLayers);
   config.num_attention_heads = extent(keys, "num_attention_heads");
   config.intermediate_size = extent(keys, "intermediate_size");
@@ -309,7 +314,7 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   config.hidden_act = read_activation(keys, family);
   config.tie_word_embeddings = keys.boolean("tie_word_embeddings", family.heads == Family::kBert);
   config.is_decoder = family.heads == Family::kDecoder && keys.boolean("is_causal", true);
-  if (family.read != nullptr) family.read(keys, config);
+  family.read(keys, config);
   return config;
 }
 

@@ -35,10 +35,7 @@ ModelFamily albert() {
   family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
     "embedding_size": 128})";
   family.keys = {"embedding_size"};
-  family.read = [](const Keys& keys, ModelConfig& config) {
-    config.embedding_size = keys.integer({"embedding_size"}, 1, int64_t{1} << 24);
-    config.equal_projection = true;
-  };
+  family.read = [](const Keys&, ModelConfig& config) { config.equal_projection = true; };
   return family;
 }
 

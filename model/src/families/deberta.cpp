@@ -69,10 +69,7 @@ void read_distances(const Keys& keys, ModelConfig& config) {
   config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
   config.summary_type = "first";
   if (!keys.boolean("legacy", true)) config.tie_word_embeddings = true;  // whose head reads the word embeddings
-  const std::string activation = keys.text("pooler_hidden_act");
-  config.heads.activation = activation.empty() ? Activation::kGelu : activation_of_name(activation);
-  if (!config.heads.activation)
-    fail(keys.file(), "pooler_hidden_act must be gelu, gelu_new, relu, silu or tanh, got {}", shown(activation));
+  config.heads.activation = activation_in(keys, "pooler_hidden_act", Activation::kGelu);
   const int64_t pooled = positive(keys, "pooler_hidden_size");
   if (pooled != 0 && pooled != config.hidden_size)
     fail(keys.file(), "pooler_hidden_size must be hidden_size, {}, got {}", config.hidden_size, pooled);

@@ -20,13 +20,10 @@ constexpr ModuleName kElectraModules[] = {
 
 // Multiple choice reads one token, through a layer of its own.
 void read_summary(const Keys& keys, ModelConfig& config) {
-  const bool chooses = keys.json().contains("architectures") && keys.json()["architectures"].is_array() &&
-                       !keys.json()["architectures"].empty() &&
-                       keys.json()["architectures"][0] == "ElectraForMultipleChoice";
-  config.embedding_size = keys.integer({"embedding_size"}, 1, int64_t{1} << 24);
+  const nlohmann::json names = keys.json().value("architectures", nlohmann::json());
+  const bool chooses = names.is_array() && !names.empty() && names[0] == "ElectraForMultipleChoice";
   config.summary_type = "first";
   const std::string type = keys.text("summary_type"), activation = keys.text("summary_activation");
-  config.heads.choice = HeadSpec::Before::kDense;
   if (!chooses) return;
   if (type != "first") fail(keys.file(), "summary_type must be first, got {}", shown(nlohmann::json(type)));
   if (activation_of_name(activation) != Activation::kGelu)

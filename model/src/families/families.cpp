@@ -47,6 +47,12 @@ ModelFamily like_bert(std::string_view model_type, std::string_view classes, std
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512})"};
 }
 
+std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<const ModuleName> others) {
+  std::vector<ModuleName> all(own);
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
+}
+
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> all = {
       llama(),      llama_bidirec(), mistral(), qwen2(),          qwen3(),     gpt_neox(),           gemma3(),
