@@ -53,6 +53,13 @@ const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_
   return value.empty() || found == model_families().end() ? nullptr : &*found;
 }
 
+// By the model_type of config.json; nullptr: none of them.
+const ModelFamily* family_in(const json& object) {
+  const json* const type = given(object, "model_type");
+  return type != nullptr && type->is_string() ? find_family(&ModelFamily::model_type, type->get<std::string>())
+                                              : nullptr;
+}
+
 std::string gguf_architectures() {
   std::vector<std::string_view> names;
   for (const ModelFamily& each : model_families()) {
@@ -276,11 +283,8 @@ std::optional<std::string> gguf_path(const std::string& path) {
 bool is_foreign_decoder(const std::string& path) {
   if (gguf_path(path)) return true;
   if (!io::has_file((fs::path(path) / "config.json").string())) return false;  // load_config says so
-  const json object = config_json(path);
-  const json* type = given(object, "model_type");
-  const bool named = type != nullptr && type->is_string();
-  const std::vector<std::string_view> decoders = decoder_types();
-  return named && std::ranges::find(decoders, type->get<std::string>()) != decoders.end();
+  const ModelFamily* const family = family_in(config_json(path));
+  return family != nullptr && family->heads == Family::kDecoder;
 }
 
 std::vector<std::string_view> foreign_types(Family heads) {
@@ -321,9 +325,7 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
 }  // namespace
 
 bool is_foreign_encoder(const json& object) {
-  const json* type = object.is_object() ? given(object, "model_type") : nullptr;
-  const ModelFamily* const family =
-      type != nullptr && type->is_string() ? find_family(&ModelFamily::model_type, type->get<std::string>()) : nullptr;
+  const ModelFamily* const family = object.is_object() ? family_in(object) : nullptr;
   return family != nullptr && family->heads != Family::kDecoder;
 }
 
@@ -418,7 +420,7 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
     fail(path, "the model must have no experts, got {} {}", key("expert_count"), experts);
   if (!keys.boolean(key("attention.causal").c_str(), true))
     fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
-  const RotaryReport report = rotary_report(path);
+  const RotaryReport report = report_of_gguf(file, path);
   const io::GgufTensor* const embedding = file.find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2) {
     fail(path, "the file must have a matrix token_embd.weight, got {}",
