@@ -211,7 +211,7 @@ struct Model::Impl {
   }
   bool reads_last_token = false;  // multiple choice of RoFormer; classification with classifier_pooling last
   bool skips_padding = false;     // of decoders, as in transformers
-  bool reads_types = true;        // models without token types ignore them
+  bool reads_types = true;        // models without token types ignore those that tokenizers give, as transformers does
   bool reads_mean = false;        // sequence classification with classifier_pooling mean
   bool means_logits = false;      // the same with classifier_pooling late: the mean of the logits of tokens
 
@@ -291,10 +291,10 @@ struct Model::Impl {
 void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const std::optional<std::string> gguf = gguf_path(path);
   const auto file = gguf ? std::make_shared<const io::GgufFile>(*gguf) : nullptr;
-  const bool rotary = is_foreign_decoder(path) && options.head != ModelOptions::Head::kMaskedLm;
+  const bool masked = options.head == ModelOptions::Head::kMaskedLm;  // of encoders alone
   const ModelConfig config = gguf     ? read_decoder_config(*gguf, *file)
-                             : rotary ? read_decoder_config(path)
-                                      : load_config(path);
+                             : masked ? load_config(path)
+                                      : load_any_config(path);
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   head = wanted_head(config, options.head);
   const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn);
