@@ -231,12 +231,12 @@ struct ModelConfig {
   std::map<std::string, std::string> kept;  // harmless keys as read (key -> JSON text), written back by to_json
 
   // ---- Of a model of another library (model/src/families); empty otherwise.
-  std::string foreign_type;                // its model_type, or the general.architecture of its GGUF file
-  ForeignConfig foreign_config;            // its config.json, which to_json() writes back with the keys that may change
-  std::vector<RotarySettings> rotations;   // of a decoder, or where layers differ, in place of position_encodings
-  std::vector<LayerSpec> layers;           // one for each layer; empty: all have rotation 0 and no window
-  PositionSpec positions;                  // in place of the rotations
-  int64_t task_vocab_size = 0;             // rows of a table, whose first is added to all embeddings; 0: none
+  std::string foreign_type;               // its model_type, or the general.architecture of its GGUF file
+  ForeignConfig foreign_config;           // its config.json, which to_json() writes back with the keys that may change
+  std::vector<RotarySettings> rotations;  // of a decoder, or where layers differ, in place of position_encodings
+  std::vector<LayerSpec> layers;          // one for each layer; empty: all have rotation 0 and no window
+  PositionSpec positions;                 // in place of the rotations
+  int64_t task_vocab_size = 0;            // rows of a table, whose first is added to all embeddings; 0: none
   HeadSpec heads;
   std::vector<int32_t> stop_ids;      // tokens that end a text
   std::vector<std::string> problems;  // contradictions between files, one sentence each
