@@ -294,7 +294,7 @@ def test_distances(terms, buckets, tmp_path):
         ("albert", {"inner_group_num": 2}, "inner_group_num must be"),
         (
             "gte",
-            {"rope_parameters": dict.fromkeys(("full_attention", "sliding_attention"), {"rope_theta": 1e4})},
+            {"rope_parameters": {kind: {"rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}},
             "all layers must have one rotation that is known, got 2 of",
         ),
         (
