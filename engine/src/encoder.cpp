@@ -122,9 +122,7 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
 void Encoder::check(const EncoderInput& input) const {
   const int64_t tokens = input.sequences.tokens;
   check_range(input.ids, tokens, config_.vocab_size, "token ids");
-  // As in transformers, an encoder without token types ignores those that tokenizers give.
-  if (config_.type_vocab_size > 0 || config_.is_decoder)
-    check_range(input.types, tokens, std::max<int64_t>(1, config_.type_vocab_size), "token types");
+  check_range(input.types, tokens, config_.type_vocab_size, "token types");
   for (int64_t i = 0; i < tokens; ++i) {
     const int64_t position = input.sequences.positions[i];
     // The one after it must be a number too.

@@ -74,6 +74,24 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
   return info;
 }
 
+// What heads of sequences read.
+enum class Read {
+  kFirstToken,
+  kLastToken,  // multiple choice of RoFormer; classification with classifier_pooling last
+  kMean,       // classifier_pooling mean
+  kEachToken,  // classifier_pooling late: the result is the mean of the logits of tokens
+};
+
+Read read_of(const ModelConfig& config, Head head, bool has_pooler) {
+  const bool classifies = head == Head::kSequenceClassification, chooses = head == Head::kMultipleChoice;
+  const std::string& pooling = config.classifier_pooling;
+  if (chooses && !config.is_foreign())
+    return !has_pooler && config.summary_type == "last" ? Read::kLastToken : Read::kFirstToken;
+  if (pooling == "mean" && (classifies || chooses)) return Read::kMean;
+  if (pooling == "last" && classifies) return Read::kLastToken;
+  return pooling == "late" && classifies ? Read::kEachToken : Read::kFirstToken;
+}
+
 // Sequences that are computed at once.
 struct Chunk {
   int64_t first_sequence = 0, sequences = 0;
@@ -209,15 +227,13 @@ struct Model::Impl {
     }
     return gather(chunk, session.read_tokens, session);
   }
-  bool reads_last_token = false;  // multiple choice of RoFormer; classification with classifier_pooling last
-  bool skips_padding = false;     // of decoders, as in transformers
-  bool reads_types = true;        // models without token types ignore them
-  bool reads_mean = false;        // sequence classification with classifier_pooling mean
-  bool means_logits = false;      // the same with classifier_pooling late: the mean of the logits of tokens
+  Read read = Read::kFirstToken;
+  bool skips_padding = false;  // of decoders, as in transformers
+  bool reads_types = true;     // models without token types ignore those that tokenizers give, as transformers does
 
   // The vectors that heads of sequences read, of a chunk's sequences.
   const void* gather_read(const Chunk& chunk, const uint8_t* attend, Session& session) const {
-    if (!reads_mean) return gather_ends(chunk, reads_last_token, session);
+    if (read != Read::kMean) return gather_ends(chunk, read == Read::kLastToken, session);
     const int64_t width = info.hidden_size;
     session.pooled.resize(static_cast<size_t>(chunk.sequences * width));
     pool(chunk, Pooling::kMean, attend, session.pooled.data(), width, session);
@@ -291,10 +307,10 @@ struct Model::Impl {
 void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const std::optional<std::string> gguf = gguf_path(path);
   const auto file = gguf ? std::make_shared<const io::GgufFile>(*gguf) : nullptr;
-  const bool rotary = is_foreign_decoder(path) && options.head != ModelOptions::Head::kMaskedLm;
+  const bool masked = options.head == ModelOptions::Head::kMaskedLm;  // of encoders alone
   const ModelConfig config = gguf     ? read_decoder_config(*gguf, *file)
-                             : rotary ? read_decoder_config(path)
-                                      : load_config(path);
+                             : masked ? load_config(path)
+                                      : load_any_config(path);
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   head = wanted_head(config, options.head);
   const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn);
@@ -305,12 +321,7 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
-  const bool summarizes = head == Head::kMultipleChoice && !config.is_foreign() && !layers.has_pooler();
-  reads_last_token = (summarizes && config.summary_type == "last") ||
-                     (head == Head::kSequenceClassification && config.classifier_pooling == "last");
-  const bool chooses = config.is_foreign() && head == Head::kMultipleChoice;
-  reads_mean = (head == Head::kSequenceClassification || chooses) && config.classifier_pooling == "mean";
-  means_logits = head == Head::kSequenceClassification && config.classifier_pooling == "late";
+  read = read_of(config, head, layers.has_pooler());
   skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;
   reads_types = config.type_vocab_size > 0;
 }
@@ -377,7 +388,7 @@ void Model::logits(const Tokens& tokens, float* out) const {
     float* const to = out + (of_tokens ? chunk.first_token : chunk.first_sequence) * columns;
     if (of_tokens) return impl_->layers(chunk.tokens, chunk.hidden, width, to, session.head);
     const uint8_t* const attend = tokens.attend.empty() ? nullptr : tokens.attend.data() + chunk.first_token;
-    if (impl_->means_logits) return impl_->mean_logits(chunk, attend, to, session);
+    if (impl_->read == Read::kEachToken) return impl_->mean_logits(chunk, attend, to, session);
     const void* rows = impl_->gather_read(chunk, attend, session);
     impl_->layers(chunk.sequences, rows, width, to, session.head);
   });

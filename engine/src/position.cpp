@@ -254,8 +254,8 @@ std::unique_ptr<Position> make_constant_terms(const PositionTerms& terms, std::s
 std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string& model_dir,
                                          const Weights& weights, const std::string& prefix,
                                          const std::function<void(const std::string&)>& warn) {
+  if (config.rotations.size() == 1) return make_rotary(RotaryRows(config.rotations[0]));
   if (!config.rotations.empty()) return make_layer_rotations(config.rotations, config.layers);
-  if (config.rotation) return make_rotary(RotaryRows(*config.rotation));
   std::vector<std::unique_ptr<Position>> parts;
   if (has_learned_positions(config)) {
     MappedRows rows = weights.mapped_rows(prefix + kLearnedPositions);

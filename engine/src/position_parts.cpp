@@ -229,9 +229,7 @@ class LayerRotations : public Position {
     for (size_t i = 0; i < rotations_.size(); ++i) rotations_[i]->prepare(sequences, rows.rotations[i]);
   }
   void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const override {
-    const int rotation = layers_[static_cast<size_t>(layer)].rotation;
-    if (rotation < 0) return;
-    const auto index = static_cast<size_t>(rotation);
+    const auto index = static_cast<size_t>(layers_[static_cast<size_t>(layer)].rotation);
     rotations_[index]->set_terms(layer, rows.rotations[index], args);
   }
   bool changes_within(int64_t tokens) const override {

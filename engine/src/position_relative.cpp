@@ -15,9 +15,11 @@ namespace {
 
 using Index = std::function<int64_t(int64_t distance)>;  // a row
 
+constexpr int64_t kFarthest = 128;  // of T5
+
 // Half of the 32 buckets for each direction, the first 8 of one distance each, the last from 128 on.
 int64_t t5_bucket(int64_t distance) {
-  constexpr int64_t kSide = 16, kExact = 8, kFarthest = 128;
+  constexpr int64_t kSide = 16, kExact = 8;
   const int64_t side = distance < 0 ? kSide : 0, far = std::abs(distance);
   if (far < kExact) return side + far;
   const float share = std::log(static_cast<float>(far) / kExact) / std::log(static_cast<float>(kFarthest / kExact));
@@ -41,16 +43,14 @@ struct RelativeTerms {
   PositionTerms terms;
   int64_t lo = 0, hi = 0;
 
-  // [heads, hi - lo + 1, width]; row r of head h is source[r * stride_r + h * stride_h ..].
-  PositionTerms::Term table(const std::vector<float>& source, int64_t heads, int64_t width, int64_t stride_r,
-                            int64_t stride_h, const Index& index) {
+  // [heads, hi - lo + 1, width]; row r of head h is source[(r * heads + h) * width ..].
+  PositionTerms::Term table(const std::vector<float>& source, int64_t heads, int64_t width, const Index& index) {
     const int64_t count = hi - lo + 1;
     std::vector<float>& to = rows.emplace_back(static_cast<size_t>(heads * count * width));
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t d = lo; d <= hi; ++d) {
-        const auto from = source.begin() + index(d) * stride_r + h * stride_h;
-        std::copy_n(from, width, to.begin() + (h * count + d - lo) * width);
-      }
+    for (int64_t d = lo; d <= hi; ++d) {
+      const auto row = source.begin() + index(d) * heads * width;
+      for (int64_t h = 0; h < heads; ++h)
+        std::copy_n(row + h * width, width, to.begin() + (h * count + d - lo) * width);
     }
     return {.shape = {heads, count, width}, .values = to, .lo = lo, .hi = hi};
   }
@@ -58,13 +58,12 @@ struct RelativeTerms {
 
 std::shared_ptr<RelativeTerms> bucket_bias(const ModelConfig& config, const Weights& weights,
                                            const std::string& prefix) {
-  constexpr int64_t kFarthest = 128;
   const auto made = std::make_shared<RelativeTerms>();
   made->terms.layers.resize(static_cast<size_t>(config.num_hidden_layers));
   made->lo = -kFarthest;
   made->hi = kFarthest;
   const int64_t heads = config.num_attention_heads;
-  PositionTerms::Term bias = made->table(weights.vector(prefix + kRelativeBias), heads, 1, heads, 1, t5_bucket);
+  PositionTerms::Term bias = made->table(weights.vector(prefix + kRelativeBias), heads, 1, t5_bucket);
   bias.shape.pop_back();
   made->terms.shared = {{"bias", bias}};
   return made;
@@ -93,7 +92,7 @@ std::shared_ptr<RelativeTerms> disentangled(const ModelConfig& config, const Wei
           weights, fmt::format("{}encoder.layer.{}.attention.self.{}", prefix, layer, name), Precision::kFloat32);
       std::vector<float> projected(relative.size());
       project(2 * span, relative.data(), hidden, projected.data());
-      terms.emplace(term, made->table(projected, heads, config.head_dim(), hidden, config.head_dim(), index));
+      terms.emplace(term, made->table(projected, heads, config.head_dim(), index));
     };
     if (spec.content_to_position) add("key_table", "pos_key_proj", "key");
     if (spec.position_to_content) add("query_table", "pos_query_proj", "query");

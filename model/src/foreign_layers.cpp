@@ -75,6 +75,14 @@ void read_layer_types(const Keys& keys, int64_t window, const std::function<bool
   }
 }
 
+Activation activation_in(const Keys& keys, const char* key, Activation fallback) {
+  const std::string text = keys.text(key);
+  if (text.empty()) return fallback;
+  const std::optional<Activation> named = activation_of_name(text);
+  if (!named) fail(keys.file(), "{} must be gelu, gelu_new, relu, silu or tanh, got {}", key, shown(json(text)));
+  return *named;
+}
+
 std::string pooling_of(const Keys& keys, std::initializer_list<std::string_view> names) {
   const std::string pooling = keys.text("classifier_pooling");
   if (pooling.empty()) return std::string(*names.begin());
@@ -94,12 +102,11 @@ void read_windows(const json& object, const Keys& keys, const ModelFamily& famil
   const bool by_types = family.windows == Windows::kSwitched && keys.list("layer_types") != nullptr;
   if (any && window == 0 && (pattern || by_types))
     fail(keys.file(), "sliding_window must be given for layers of sliding_attention, got null");
-  if (!any || (window == 0 && config.rotations.empty())) {
-    config.rotations.clear();  // the first is that of full_attention
-    return;
-  }
+  const bool differ = any && config.rotations.size() > 1;
+  if (!differ) config.rotations.resize(1);  // the first is that of full_attention
+  if (!any || (window == 0 && !differ)) return;
   for (const bool slides : sliding)
-    config.layers.push_back({.window = slides ? window : 0, .rotation = slides && !config.rotations.empty() ? 1 : 0});
+    config.layers.push_back({.window = slides ? window : 0, .rotation = slides && differ ? 1 : 0});
 }
 
 }  // namespace rf

@@ -53,6 +53,13 @@ const ModelFamily* find_family(std::string_view ModelFamily::*name, std::string_
   return value.empty() || found == model_families().end() ? nullptr : &*found;
 }
 
+// By the model_type of config.json; nullptr: none of them.
+const ModelFamily* family_in(const json& object) {
+  const json* const type = given(object, "model_type");
+  return type != nullptr && type->is_string() ? find_family(&ModelFamily::model_type, type->get<std::string>())
+                                              : nullptr;
+}
+
 std::string gguf_architectures() {
   std::vector<std::string_view> names;
   for (const ModelFamily& each : model_families()) {
@@ -61,10 +68,14 @@ std::string gguf_architectures() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+bool lists(const ModelFamily& family, std::string_view key) {
+  return std::ranges::find(family.keys, key) != family.keys.end();
+}
+
 // Of encoders, those that list the keys.
 bool has_grouped_keys(const ModelFamily& family) {
-  const bool listed = std::ranges::find(family.keys, kGroupedKeys[0]) != family.keys.end();
-  return listed || (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);
+  return lists(family, kGroupedKeys[0]) ||
+         (family.heads == Family::kDecoder && family.block.fused_qkv == BlockSpec::Fused::kNone);
 }
 
 // A number that must be there.
@@ -104,14 +115,23 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
   for (const Finding& finding : report.findings) {
     if (finding.severity == Severity::kProblem) config.problems.push_back(path + ": " + finding.text);
   }
-  const bool known = !report.rotations.empty() && std::ranges::all_of(report.rotations, [&](const Rotation& each) {
-    return each.spec && (each.layout || layout);
-  });
+  const RotaryFamily* const row = find_rotary_family(report.model_type);
+  const size_t most = row == nullptr || row->layers == LayerTypes::kOne ? 1 : 2;
+  const bool known =
+      !report.rotations.empty() && report.rotations.size() <= most &&
+      std::ranges::all_of(report.rotations, [&](const Rotation& each) { return each.spec && (each.layout || layout); });
   if (!known || !report.unrotated_layers.empty()) {
     fail(path, "all layers must have one rotation that is known, got {}; roformer doctor shows it",
          !known ? fmt::format("{} of scaling {}", report.rotations.size(),
                               report.rotations.empty() ? "none" : report.rotations[0].scaling)
                 : fmt::format("{} layers without rotation", report.unrotated_layers.size()));
+  }
+  constexpr std::string_view kTypes[] = {"full_attention", "sliding_attention"};  // by LayerSpec::rotation
+  for (const LayerSpec& layer : config.layers) {
+    const auto i = static_cast<size_t>(layer.rotation);
+    if (i < report.rotations.size() && report.rotations[i].layers == kTypes[i]) continue;
+    fail(path, "rope_parameters must have a rotation for each of {}, got {}", fmt::join(kTypes, " and "),
+         io::printable(report.rotations[0].layers));
   }
   config.head_size = report.head_size;
   config.max_position_embeddings = report.length;
@@ -120,8 +140,6 @@ void read_rotation(const RotaryReport& report, const std::string& path, std::opt
     config.rotations.back().spec = *each.spec;
     config.rotations.back().layout = each.layout ? *each.layout : *layout;
   }
-  config.rotation = config.rotations[0];
-  if (config.rotations.size() == 1 && config.layers.empty()) config.rotations.clear();
 }
 
 void add_stop_ids(const json& value, const std::string& where, ModelConfig& config) {
@@ -173,7 +191,7 @@ json with_defaults(json object, const ModelFamily& family, const std::string& wh
       fail(where, "{} and {} must be equal, got {} and {}", theirs, ours, shown(value), shown(*other));
     object[std::string(ours)] = value;
   }
-  if (family.rewrite != nullptr) family.rewrite(object, where);
+  family.rewrite(object, where);
   const json defaults = io::parse_json(family.defaults, "defaults");
   for (const auto& [key, value] : defaults.items()) {
     const bool stops = key == "eos_token_id";
@@ -204,7 +222,7 @@ void check_unread_keys(const json& object, const std::string& path, const ModelF
                         .heads = config.num_attention_heads,
                         .head_dim = config.head_dim(),
                         .max_position_embeddings = config.max_position_embeddings,
-                        .rope_base = config.rotation ? config.rotation->spec.theta : 0,
+                        .rope_base = config.rotations.empty() ? 0 : config.rotations[0].spec.theta,
                         .hints = read};
   context.activation = name_of_activation(config.hidden_act);
   for (const std::string_view key : family.off_keys) {
@@ -265,11 +283,8 @@ std::optional<std::string> gguf_path(const std::string& path) {
 bool is_foreign_decoder(const std::string& path) {
   if (gguf_path(path)) return true;
   if (!io::has_file((fs::path(path) / "config.json").string())) return false;  // load_config says so
-  const json object = config_json(path);
-  const json* type = given(object, "model_type");
-  const bool named = type != nullptr && type->is_string();
-  const std::vector<std::string_view> decoders = decoder_types();
-  return named && std::ranges::find(decoders, type->get<std::string>()) != decoders.end();
+  const ModelFamily* const family = family_in(config_json(path));
+  return family != nullptr && family->heads == Family::kDecoder;
 }
 
 std::vector<std::string_view> foreign_types(Family heads) {
@@ -292,6 +307,7 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   ModelConfig config = config_of(family, family.model_type);
   config.vocab_size = extent(keys, "vocab_size");
   config.hidden_size = config.embedding_size = extent(keys, "hidden_size");
+  if (lists(family, "embedding_size")) config.embedding_size = keys.integer({"embedding_size"}, 1, kMaxExtent);
   config.num_hidden_layers = extent(keys, "num_hidden_layers", kMaxForeignLayers);
   config.num_attention_heads = extent(keys, "num_attention_heads");
   config.intermediate_size = extent(keys, "intermediate_size");
@@ -302,16 +318,14 @@ ModelConfig read_keys(const Keys& keys, const ModelFamily& family) {
   config.hidden_act = read_activation(keys, family);
   config.tie_word_embeddings = keys.boolean("tie_word_embeddings", family.heads == Family::kBert);
   config.is_decoder = family.heads == Family::kDecoder && keys.boolean("is_causal", true);
-  if (family.read != nullptr) family.read(keys, config);
+  family.read(keys, config);
   return config;
 }
 
 }  // namespace
 
 bool is_foreign_encoder(const json& object) {
-  const json* type = object.is_object() ? given(object, "model_type") : nullptr;
-  const ModelFamily* const family =
-      type != nullptr && type->is_string() ? find_family(&ModelFamily::model_type, type->get<std::string>()) : nullptr;
+  const ModelFamily* const family = object.is_object() ? family_in(object) : nullptr;
   return family != nullptr && family->heads != Family::kDecoder;
 }
 
@@ -351,7 +365,7 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
   if (family.rotates) {
     const RotaryReport report = report_of_object(object, where);
     read_rotation(report, where, family.layout, config);
-    const json options = {{"layout", name(config.rotation->layout)},
+    const json options = {{"layout", name(config.rotations[0].layout)},
                           {"rope_parameters", io::parse_json(report.rotations[0].parameters, "rope_parameters")}};
     config.position_encodings = {{.type = "rope", .options = options.dump()}};
     if (!config.layers.empty()) config.position_encodings = {{.type = "none", .options = "{}"}};
@@ -359,7 +373,7 @@ ModelConfig parse_foreign_config(const json& file, const std::string& where) {
     read_positions(keys, config);
   }
   check_unread_keys(file, where, family, config);
-  config.rotation.reset();
+  if (config.layers.empty()) config.rotations.clear();  // position_encodings has the only one
   read_foreign_head(object, where, config);
   check_config(config, where);
   return config;
@@ -378,7 +392,7 @@ ModelConfig read_decoder_config(const std::string& model_dir) {
   const RotaryReport report = rotary_report(model_dir);
   read_rotation(report, path, std::nullopt, config);
   read_windows(object, keys, *family, config);
-  if (report.length == 0 && config.rotation->spec.changes_with_length())
+  if (report.length == 0 && config.rotations[0].spec.changes_with_length())
     fail(path, "max_position_embeddings must be a number, because the rotation depends on it, got null");
   check_unread_keys(file, path, *family, config);
   read_decoder_head(keys, config);
@@ -406,7 +420,7 @@ ModelConfig read_decoder_config(const std::string& path, const io::GgufFile& fil
     fail(path, "the model must have no experts, got {} {}", key("expert_count"), experts);
   if (!keys.boolean(key("attention.causal").c_str(), true))
     fail(path, "{} must be true for a decoder, got false", key("attention.causal"));
-  const RotaryReport report = rotary_report(path);
+  const RotaryReport report = report_of_gguf(file, path);
   const io::GgufTensor* const embedding = file.find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2) {
     fail(path, "the file must have a matrix token_embd.weight, got {}",

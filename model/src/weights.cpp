@@ -170,7 +170,7 @@ HeadSpec head_spec(const ModelConfig& config) {
   if (config.family == Family::kBert) return {};
   HeadSpec spec = {.sequence = Before::kDense, .choice = Before::kNothing, .bare_pooler = false};
   if (config.family != Family::kRoFormerV2) return spec;
-  const bool projects = config.embedding_size != config.hidden_size;
+  const bool projects = config.projects_embeddings();
   spec.transform = projects ? HeadSpec::Transform::kProjection : HeadSpec::Transform::kNone;
   spec.transform_bias = false;
   spec.vocabulary_bias = HeadSpec::VocabularyBias::kNone;

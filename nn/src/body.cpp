@@ -135,7 +135,7 @@ Body::Body(const ModelConfig& config, const Parameters& parameters, const std::s
     : config_(config), word_embeddings_(parameters.at(prefix + "embeddings.word_embeddings.weight")) {
   if (config.type_vocab_size > 0) type_embeddings_ = parameters.at(prefix + "embeddings.token_type_embeddings.weight");
   if (config.embedding_norm) embeddings_norm_ = parameters.norm(prefix + "embeddings.LayerNorm");
-  if (config.embedding_size != config.hidden_size) {
+  if (config.projects_embeddings()) {
     embeddings_project_ = parameters.linear(prefix + "embeddings_project");
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {

@@ -109,6 +109,7 @@ def test_bad_files(change, message, tmp_path):
     [
         ({"add_expert_count": 8}, r"must have no experts, got llama\.expert_count 8"),
         ({"add_causal_attention": False}, r"llama\.attention\.causal must be true for a decoder, got false"),
+        ({"add_rope_freq_base_swa": 1e4}, "must have one rotation that is known, got 2 of"),
         ({"add_eot_token_id": 71}, r"must have one of the 71 rows of token_embd\.weight, got token 71"),
     ],
 )

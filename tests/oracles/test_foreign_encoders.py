@@ -293,6 +293,11 @@ def test_distances(terms, buckets, tmp_path):
         ("eurobert", {"classifier_pooling": "cls"}, "classifier_pooling must be late or bos or mean, got .cls"),
         ("albert", {"inner_group_num": 2}, "inner_group_num must be"),
         (
+            "gte",
+            {"rope_parameters": {kind: {"rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}},
+            "all layers must have one rotation that is known, got 2 of",
+        ),
+        (
             "electra",
             {"architectures": ["ElectraForPreTraining"]},
             "head that is computed, .* got ElectraForPreTraining",

@@ -125,6 +125,17 @@ def test_lists_of_ultrabert(tmp_path):
         Engine(tmp_path)
 
 
+TYPES = ["full_attention", "sliding_attention"]
+
+
+@pytest.mark.parametrize(("absent", "left"), [TYPES, TYPES[::-1]])
+def test_layers_without_rotation(absent, left, tmp_path):
+    make_encoder("ultrabert", "Model", tmp_path)
+    rewrite_config(tmp_path, lambda config: config["rope_parameters"].pop(absent))
+    with pytest.raises(EngineError, match=f"rope_parameters must have a rotation for each of .*, got .{left}"):
+        Engine(tmp_path)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("factor", [None, 2.0])
 def test_nomics_own_files(factor, tmp_path):

@@ -29,26 +29,14 @@ constexpr ModuleName kAlbertModules[] = {
 
 // num_hidden_groups and inner_group_num must be 1, as for every family.
 ModelFamily albert() {
-  return {.model_type = "albert",
-          .classes = "Albert",
-          .prefix = "albert.",
-          .berts_names = true,
-          .modules = kAlbertModules,
-          .heads = Family::kBert,
-          .block = {.shared = true},
-          .rotates = false,
-          .positions = {.learned = true},
-          .activation = Activation::kGeluTanh,
-          .any_activation = true,
-          .eps_key = "layer_norm_eps",
-          .eps = 1e-12,
-          .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
-            "embedding_size": 128})",
-          .keys = {"embedding_size"},
-          .read = [](const Keys& keys, ModelConfig& config) {
-            config.embedding_size = keys.integer({"embedding_size"}, 1, int64_t{1} << 24);
-            config.equal_projection = true;
-          }};
+  ModelFamily family = like_bert("albert", "Albert", "albert.", kAlbertModules);
+  family.block.shared = true;
+  family.activation = Activation::kGeluTanh;
+  family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
+    "embedding_size": 128})";
+  family.keys = {"embedding_size"};
+  family.read = [](const Keys&, ModelConfig& config) { config.equal_projection = true; };
+  return family;
 }
 
 }  // namespace rf

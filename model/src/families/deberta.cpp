@@ -69,10 +69,7 @@ void read_distances(const Keys& keys, ModelConfig& config) {
   config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
   config.summary_type = "first";
   if (!keys.boolean("legacy", true)) config.tie_word_embeddings = true;  // whose head reads the word embeddings
-  const std::string activation = keys.text("pooler_hidden_act");
-  config.heads.activation = activation.empty() ? Activation::kGelu : activation_of_name(activation);
-  if (!config.heads.activation)
-    fail(keys.file(), "pooler_hidden_act must be gelu, gelu_new, relu, silu or tanh, got {}", shown(activation));
+  config.heads.activation = activation_in(keys, "pooler_hidden_act", Activation::kGelu);
   const int64_t pooled = positive(keys, "pooler_hidden_size");
   if (pooled != 0 && pooled != config.hidden_size)
     fail(keys.file(), "pooler_hidden_size must be hidden_size, {}, got {}", config.hidden_size, pooled);
@@ -132,25 +129,17 @@ ModelFamily deberta() {
 }
 
 ModelFamily deberta_v2() {
-  return {.model_type = "deberta-v2",
-          .classes = "DebertaV2",
-          .prefix = "deberta.",
-          .berts_names = true,
-          .modules = kDebertaModules,
-          .heads = Family::kBert,
-          .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
-                              .choice = HeadSpec::Before::kDense,
-                              .bare_pooler = false},
-          .rotates = false,
-          .activation = Activation::kGelu,
-          .any_activation = true,
-          .eps_key = "layer_norm_eps",
-          .eps = 1e-7,
-          .defaults = R"({"type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 512})",
-          .keys = {"relative_attention", "max_relative_positions", "position_buckets", "pos_att_type", "share_att_key",
-                   "norm_rel_ebd", "position_biased_input", "legacy", "pooler_hidden_act", "pooler_hidden_size",
-                   "conv_kernel_size", "conv_act", "conv_groups"},
-          .read = read_version_2};
+  ModelFamily family = like_bert("deberta-v2", "DebertaV2", "deberta.", kDebertaModules);
+  family.layers_of_heads = {
+      .sequence = HeadSpec::Before::kDense, .choice = HeadSpec::Before::kDense, .bare_pooler = false};
+  family.eps = 1e-7;
+  family.defaults = R"({"type_vocab_size": 0, "pad_token_id": 0, "max_position_embeddings": 512})";
+  family.keys = {"relative_attention", "max_relative_positions", "position_buckets",      "pos_att_type",
+                 "share_att_key",      "norm_rel_ebd",           "position_biased_input", "legacy",
+                 "pooler_hidden_act",  "pooler_hidden_size",     "conv_kernel_size",      "conv_act",
+                 "conv_groups"};
+  family.read = read_version_2;
+  return family;
 }
 
 }  // namespace rf

@@ -25,32 +25,22 @@ constexpr ModuleName kDistilModules[] = {
 }  // namespace
 
 ModelFamily distilbert() {
-  return {.model_type = "distilbert",
-          .classes = "DistilBert",
-          .prefix = "distilbert.",
-          .berts_names = true,
-          .modules = kDistilModules,
-          .heads = Family::kBert,
-          .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
-                              .choice = HeadSpec::Before::kDense,
-                              .bare_pooler = false,
-                              .activation = Activation::kRelu,
-                              .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
-          .token_types = false,
-          .rotates = false,
-          .positions = {.learned = true},
-          .activation = Activation::kGelu,
-          .any_activation = true,
-          .eps_key = "",
-          .eps = 1e-12,
-          .defaults = R"({"pad_token_id": 0, "max_position_embeddings": 512})",
-          .keys = {"sinusoidal_pos_embds"},  // which says how the stored rows were made
-          .renamed_keys = {{"dim", "hidden_size"},
-                           {"n_layers", "num_hidden_layers"},
-                           {"n_heads", "num_attention_heads"},
-                           {"hidden_dim", "intermediate_size"},
-                           {"activation", "hidden_act"}},
-          .read = [](const Keys&, ModelConfig& config) { config.summary_type = "first"; }};
+  ModelFamily family = like_bert("distilbert", "DistilBert", "distilbert.", kDistilModules);
+  family.layers_of_heads = {.sequence = HeadSpec::Before::kDense,
+                            .choice = HeadSpec::Before::kDense,
+                            .bare_pooler = false,
+                            .activation = Activation::kRelu,
+                            .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder};
+  family.token_types = false;
+  family.eps_key = "";
+  family.keys = {"sinusoidal_pos_embds"};  // which says how the stored rows were made
+  family.renamed_keys = {{"dim", "hidden_size"},
+                         {"n_layers", "num_hidden_layers"},
+                         {"n_heads", "num_attention_heads"},
+                         {"hidden_dim", "intermediate_size"},
+                         {"activation", "hidden_act"}};
+  family.read = [](const Keys&, ModelConfig& config) { config.summary_type = "first"; };
+  return family;
 }
 
 }  // namespace rf

@@ -20,13 +20,10 @@ constexpr ModuleName kElectraModules[] = {
 
 // Multiple choice reads one token, through a layer of its own.
 void read_summary(const Keys& keys, ModelConfig& config) {
-  const bool chooses = keys.json().contains("architectures") && keys.json()["architectures"].is_array() &&
-                       !keys.json()["architectures"].empty() &&
-                       keys.json()["architectures"][0] == "ElectraForMultipleChoice";
-  config.embedding_size = keys.integer({"embedding_size"}, 1, int64_t{1} << 24);
+  const nlohmann::json names = keys.json().value("architectures", nlohmann::json());
+  const bool chooses = names.is_array() && !names.empty() && names[0] == "ElectraForMultipleChoice";
   config.summary_type = "first";
   const std::string type = keys.text("summary_type"), activation = keys.text("summary_activation");
-  config.heads.choice = HeadSpec::Before::kDense;
   if (!chooses) return;
   if (type != "first") fail(keys.file(), "summary_type must be first, got {}", shown(nlohmann::json(type)));
   if (activation_of_name(activation) != Activation::kGelu)
@@ -39,30 +36,19 @@ void read_summary(const Keys& keys, ModelConfig& config) {
 }  // namespace
 
 ModelFamily electra() {
-  return {
-      .model_type = "electra",
-      .classes = "Electra",
-      .prefix = "electra.",
-      .berts_names = true,
-      .modules = kElectraModules,
-      .heads = Family::kBert,
-      .layers_of_heads = {.sequence = HeadSpec::Before::kDense,
-                          .choice = HeadSpec::Before::kDense,
-                          .bare_pooler = false,
-                          .activation = Activation::kGelu,
-                          .transform_activation = Activation::kGelu,
-                          .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder,
-                          .pretraining_predicts = false},
-      .rotates = false,
-      .positions = {.learned = true},
-      .activation = Activation::kGelu,
-      .any_activation = true,
-      .eps_key = "layer_norm_eps",
-      .eps = 1e-12,
-      .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
-            "embedding_size": 128, "summary_type": "first", "summary_activation": "gelu"})",
-      .keys = {"embedding_size", "summary_type", "summary_activation", "summary_use_proj", "summary_proj_to_labels"},
-      .read = read_summary};
+  ModelFamily family = like_bert("electra", "Electra", "electra.", kElectraModules);
+  family.layers_of_heads = {.sequence = HeadSpec::Before::kDense,
+                            .choice = HeadSpec::Before::kDense,
+                            .bare_pooler = false,
+                            .activation = Activation::kGelu,
+                            .transform_activation = Activation::kGelu,
+                            .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder,
+                            .pretraining_predicts = false};
+  family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
+    "embedding_size": 128, "summary_type": "first", "summary_activation": "gelu"})";
+  family.keys = {"embedding_size", "summary_type", "summary_activation", "summary_use_proj", "summary_proj_to_labels"};
+  family.read = read_summary;
+  return family;
 }
 
 }  // namespace rf

@@ -6,25 +6,15 @@
 namespace rf {
 
 ModelFamily ernie() {
-  return {.model_type = "ernie",
-          .classes = "Ernie",
-          .prefix = "ernie.",
-          .berts_names = true,
-          .modules = {},
-          .heads = Family::kBert,
-          .rotates = false,
-          .positions = {.learned = true},
-          .activation = Activation::kGelu,
-          .any_activation = true,
-          .eps_key = "layer_norm_eps",
-          .eps = 1e-12,
-          .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
-            "task_type_vocab_size": 3})",
-          .keys = {"use_task_id", "task_type_vocab_size"},
-          .read = [](const Keys& keys, ModelConfig& config) {
-            if (keys.boolean("use_task_id", false))
-              config.task_vocab_size = keys.integer({"task_type_vocab_size"}, 1, int64_t{1} << 24);
-          }};
+  ModelFamily family = like_bert("ernie", "Ernie", "ernie.", {});
+  family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512,
+    "task_type_vocab_size": 3})";
+  family.keys = {"use_task_id", "task_type_vocab_size"};
+  family.read = [](const Keys& keys, ModelConfig& config) {
+    if (keys.boolean("use_task_id", false))
+      config.task_vocab_size = keys.integer({"task_type_vocab_size"}, 1, int64_t{1} << 24);
+  };
+  return family;
 }
 
 }  // namespace rf

@@ -7,19 +7,9 @@ namespace rf {
 
 namespace {
 
-std::vector<ModuleName> euro_modules() {
-  std::vector<ModuleName> modules = {{"cls.predictions.decoder", "lm_head", ""},
-                                     {"classifier.dense", "dense", ""},
-                                     {"classifier.out_proj", "classifier", ""}};
-  const std::span<const ModuleName> llama = llama_modules();
-  modules.insert(modules.end(), llama.begin(), llama.end());
-  return modules;
-}
-
 void read_euro(const Keys& keys, ModelConfig& config) {
   config.embedding_norm = false;
-  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-  config.block.mlp_bias = keys.boolean("mlp_bias", false);
+  read_biases(keys, config);
   using Bias = HeadSpec::VocabularyBias;
   config.heads.vocabulary_bias = config.block.mlp_bias ? Bias::kOfDecoder : Bias::kNone;
   const std::string pooling = pooling_of(keys, {"late", "bos", "mean"});
@@ -29,7 +19,10 @@ void read_euro(const Keys& keys, ModelConfig& config) {
 }  // namespace
 
 ModelFamily eurobert() {
-  static const std::vector<ModuleName> kModules = euro_modules();
+  static const std::vector<ModuleName> kModules = joined({{"cls.predictions.decoder", "lm_head", ""},
+                                                          {"classifier.dense", "dense", ""},
+                                                          {"classifier.out_proj", "classifier", ""}},
+                                                         llama_modules());
   return {.model_type = "eurobert",
           .classes = "EuroBert",
           .prefix = "model.",

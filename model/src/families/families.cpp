@@ -30,6 +30,29 @@ ModelFamily mpnet();
 ModelFamily roberta();
 ModelFamily xlm_roberta();
 
+ModelFamily like_bert(std::string_view model_type, std::string_view classes, std::string_view prefix,
+                      std::span<const ModuleName> modules) {
+  return {.model_type = model_type,
+          .classes = classes,
+          .prefix = prefix,
+          .berts_names = true,
+          .modules = modules,
+          .heads = Family::kBert,
+          .rotates = false,
+          .positions = {.learned = true},
+          .activation = Activation::kGelu,
+          .any_activation = true,
+          .eps_key = "layer_norm_eps",
+          .eps = 1e-12,
+          .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 512})"};
+}
+
+std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<const ModuleName> others) {
+  std::vector<ModuleName> all(own);
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
+}
+
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> all = {
       llama(),      llama_bidirec(), mistral(), qwen2(),          qwen3(),     gpt_neox(),           gemma3(),

@@ -65,9 +65,9 @@ struct ModelFamily {
   std::vector<std::pair<std::string_view, std::string_view>> renamed_keys = {};  // the family's, and the usual one
   std::vector<std::string_view> off_keys = {};  // which must be absent, null, false or 0
   // Rewrites the keys of the authors' own class to those of transformers.
-  void (*rewrite)(nlohmann::json& object, const std::string& where) = nullptr;
+  void (*rewrite)(nlohmann::json& object, const std::string& where) = [](nlohmann::json&, const std::string&) {};
   // Reads these keys.
-  void (*read)(const Keys& keys, ModelConfig& config) = nullptr;
+  void (*read)(const Keys& keys, ModelConfig& config) = [](const Keys&, ModelConfig&) {};
 };
 
 std::span<const ModelFamily> model_families();
@@ -84,13 +84,22 @@ inline constexpr HeadSpec kDecoderHeads = {.sequence = HeadSpec::Before::kNothin
                                            .transform = HeadSpec::Transform::kNone,
                                            .vocabulary_bias = HeadSpec::VocabularyBias::kNone};
 
+// A family of BERT's layers and heads, with trained positions; `modules` have other names in its files.
+ModelFamily like_bert(std::string_view model_type, std::string_view classes, std::string_view prefix,
+                      std::span<const ModuleName> modules);
 // Blocks and modules of Llama, which other families share.
 BlockSpec llama_block();
 std::span<const ModuleName> llama_modules();
+// Reads attention_bias and mlp_bias, false where they are absent.
+void read_biases(const Keys& keys, ModelConfig& config);
+// A family's own rows, and after them those of another. The first with a name counts.
+std::vector<ModuleName> joined(std::initializer_list<ModuleName> own, std::span<const ModuleName> others);
 // Fills config.layers from layer_types; where that is absent, slides(i) tells whether layer i has a window. The second
 // rotation is that of layers with windows.
 void read_layer_types(const Keys& keys, int64_t window, const std::function<bool(int64_t)>& slides,
                       ModelConfig& config);
+// The activation that a key names; absent: `fallback`.
+Activation activation_in(const Keys& keys, const char* key, Activation fallback);
 // classifier_pooling, which must be one of `names`; absent: the first.
 std::string pooling_of(const Keys& keys, std::initializer_list<std::string_view> names);
 // Heads of RoBERTa, and their modules.

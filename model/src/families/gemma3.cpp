@@ -8,25 +8,12 @@
 
 namespace rf {
 
-namespace {
-
-std::vector<ModuleName> gemma3_modules() {
-  const std::span<const ModuleName> llama = llama_modules();
-  std::vector<ModuleName> modules = {
-      {"encoder.layer.{}.attention.output.post_norm", "layers.{}.post_attention_layernorm", ""},
-      {"encoder.layer.{}.output.LayerNorm", "layers.{}.pre_feedforward_layernorm", ""},
-      {"encoder.layer.{}.output.post_norm", "layers.{}.post_feedforward_layernorm", ""},
-  };
-  for (const ModuleName& row : llama) {
-    if (row.in_file != modules[0].in_file) modules.push_back(row);
-  }
-  return modules;
-}
-
-}  // namespace
-
 ModelFamily gemma3() {
-  static const std::vector<ModuleName> kModules = gemma3_modules();
+  static const std::vector<ModuleName> kModules =
+      joined({{"encoder.layer.{}.attention.output.post_norm", "layers.{}.post_attention_layernorm", ""},
+              {"encoder.layer.{}.output.LayerNorm", "layers.{}.pre_feedforward_layernorm", ""},
+              {"encoder.layer.{}.output.post_norm", "layers.{}.post_feedforward_layernorm", ""}},
+             llama_modules());
   BlockSpec block = llama_block();
   block.query_key_norm = block.norm_plus_one = block.post_norm = true;
   return {.model_type = "gemma3_text",

@@ -4,26 +4,16 @@
 
 namespace rf {
 
-namespace {
-
-std::vector<ModuleName> jina_modules() {
-  std::vector<ModuleName> modules = {
-      {"embeddings.LayerNorm", "emb_ln", ""},
-      {"encoder.layer.{}.attention.self.query_key_value", "encoder.layers.{}.mixer.Wqkv", ""},
-      {"encoder.layer.{}.attention.output.dense", "encoder.layers.{}.mixer.out_proj", ""},
-      {"encoder.layer.{}.attention.output.LayerNorm", "encoder.layers.{}.norm1", ""},
-      {"encoder.layer.{}.intermediate.dense", "encoder.layers.{}.mlp.fc1", ""},
-      {"encoder.layer.{}.output.dense", "encoder.layers.{}.mlp.fc2", ""},
-      {"encoder.layer.{}.output.LayerNorm", "encoder.layers.{}.norm2", ""}};
-  const std::span<const ModuleName> heads = roberta_modules();
-  modules.insert(modules.end(), heads.begin(), heads.end());
-  return modules;
-}
-
-}  // namespace
-
 ModelFamily jina_embeddings_v3() {
-  static const std::vector<ModuleName> kModules = jina_modules();
+  static const std::vector<ModuleName> kModules =
+      joined({{"embeddings.LayerNorm", "emb_ln", ""},
+              {"encoder.layer.{}.attention.self.query_key_value", "encoder.layers.{}.mixer.Wqkv", ""},
+              {"encoder.layer.{}.attention.output.dense", "encoder.layers.{}.mixer.out_proj", ""},
+              {"encoder.layer.{}.attention.output.LayerNorm", "encoder.layers.{}.norm1", ""},
+              {"encoder.layer.{}.intermediate.dense", "encoder.layers.{}.mlp.fc1", ""},
+              {"encoder.layer.{}.output.dense", "encoder.layers.{}.mlp.fc2", ""},
+              {"encoder.layer.{}.output.LayerNorm", "encoder.layers.{}.norm2", ""}},
+             roberta_modules());
   return {.model_type = "jina_embeddings_v3",
           .classes = "JinaEmbeddingsV3",
           .prefix = "roberta.",

@@ -38,6 +38,11 @@ std::span<const ModuleName> llama_modules() {
   return kModules;
 }
 
+void read_biases(const Keys& keys, ModelConfig& config) {
+  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
+  config.block.mlp_bias = keys.boolean("mlp_bias", false);
+}
+
 ModelFamily llama() {
   return {.model_type = "llama",
           .gguf = "llama",
@@ -48,10 +53,7 @@ ModelFamily llama() {
           .layers_of_heads = kDecoderHeads,
           .defaults = R"({"eos_token_id": 2})",
           .keys = {"attention_bias", "mlp_bias"},
-          .read = [](const Keys& keys, ModelConfig& config) {
-            config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-            config.block.mlp_bias = keys.boolean("mlp_bias", false);
-          }};
+          .read = read_biases};
 }
 
 // Embedders of Nvidia with code of their own: Llama without a mask. Pooling is the mean.
@@ -62,8 +64,7 @@ ModelFamily llama_bidirec() {
   family.classes = "LlamaBidirectional";
   family.keys = {"attention_bias", "mlp_bias", "auto_map", "pooling"};
   family.read = [](const Keys& keys, ModelConfig& config) {
-    config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-    config.block.mlp_bias = keys.boolean("mlp_bias", false);
+    read_biases(keys, config);
     config.is_decoder = false;
     const std::string pooling = keys.text("pooling");
     if (!pooling.empty() && pooling != "avg") fail(keys.file(), "pooling must be avg, got {}", io::printable(pooling));

@@ -40,12 +40,7 @@ HeadSpec modern_heads() {
 void read_heads(const Keys& keys, ModelConfig& config) {
   using Bias = HeadSpec::VocabularyBias;
   HeadSpec& heads = config.heads;
-  const std::string act = keys.text("classifier_activation");
-  heads.activation = heads.transform_activation = activation_of_name(act.empty() ? "gelu" : act);
-  if (!heads.activation) {
-    fail(keys.file(), "classifier_activation must be gelu, gelu_new, relu, silu or tanh, got {}",
-         shown(nlohmann::json(act)));
-  }
+  heads.activation = heads.transform_activation = activation_in(keys, "classifier_activation", Activation::kGelu);
   heads.dense_bias = heads.transform_bias = keys.boolean("classifier_bias", false);
   heads.vocabulary_bias = keys.boolean("decoder_bias", true) ? Bias::kOfDecoder : Bias::kNone;
   config.classifier_pooling = pooling_of(keys, {"cls", "mean"});
@@ -53,8 +48,7 @@ void read_heads(const Keys& keys, ModelConfig& config) {
 
 void read_modern(const Keys& keys, ModelConfig& config) {
   config.block.norm_bias = keys.boolean("norm_bias", false);
-  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-  config.block.mlp_bias = keys.boolean("mlp_bias", false);
+  read_biases(keys, config);
   read_heads(keys, config);
   const int64_t window = keys.integer({"local_attention"}, 2, kMaxReportedLength) / 2;
   const int64_t interval = keys.integer({"global_attn_every_n_layers"}, 1, kMaxReportedLayers);

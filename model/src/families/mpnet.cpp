@@ -32,27 +32,16 @@ void read_buckets(const Keys& keys, ModelConfig& config) {
 
 ModelFamily mpnet() {
   constexpr int64_t kPadding = 1;
-  return {.model_type = "mpnet",
-          .classes = "MPNet",
-          .prefix = "mpnet.",
-          .berts_names = true,
-          .modules = kMpnetModules,
-          .heads = Family::kBert,
-          .layers_of_heads = roberta_heads(),
-          .token_types = false,
-          .rotates = false,
-          .positions = {.learned = true,
-                        .first_row = kPadding + 1,
-                        .padding_id = kPadding,
-                        .relative = PositionSpec::Relative::kBuckets},
-          .activation = Activation::kGelu,
-          .any_activation = true,
-          .eps_key = "layer_norm_eps",
-          .eps = 1e-12,
-          .defaults = R"({"pad_token_id": 1, "max_position_embeddings": 512,
-            "relative_attention_num_buckets": 32})",
-          .keys = {"relative_attention_num_buckets"},
-          .read = read_buckets};
+  ModelFamily family = like_bert("mpnet", "MPNet", "mpnet.", kMpnetModules);
+  family.layers_of_heads = roberta_heads();
+  family.token_types = false;
+  family.positions.first_row = kPadding + 1;
+  family.positions.padding_id = kPadding;
+  family.positions.relative = PositionSpec::Relative::kBuckets;
+  family.defaults = R"({"pad_token_id": 1, "max_position_embeddings": 512, "relative_attention_num_buckets": 32})";
+  family.keys = {"relative_attention_num_buckets"};
+  family.read = read_buckets;
+  return family;
 }
 
 }  // namespace rf

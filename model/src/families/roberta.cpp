@@ -29,21 +29,11 @@ HeadSpec roberta_heads() {
 std::span<const ModuleName> roberta_modules() { return kRobertaModules; }
 
 ModelFamily roberta() {
-  return {.model_type = "roberta",
-          .classes = "Roberta",
-          .prefix = "roberta.",
-          .berts_names = true,
-          .modules = kRobertaModules,
-          .heads = Family::kBert,
-          .layers_of_heads = roberta_heads(),
-          .rotates = false,
-          .positions = {.learned = true},
-          .activation = Activation::kGelu,
-          .any_activation = true,
-          .eps_key = "layer_norm_eps",
-          .eps = 1e-12,
-          .defaults = R"({"type_vocab_size": 2, "pad_token_id": 1, "max_position_embeddings": 512})",
-          .read = read_padding_row};
+  ModelFamily family = like_bert("roberta", "Roberta", "roberta.", kRobertaModules);
+  family.layers_of_heads = roberta_heads();
+  family.defaults = R"({"type_vocab_size": 2, "pad_token_id": 1, "max_position_embeddings": 512})";
+  family.read = read_padding_row;
+  return family;
 }
 
 ModelFamily xlm_roberta() {

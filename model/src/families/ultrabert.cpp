@@ -12,16 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<ModuleName> ultra_modules() {
-  std::vector<ModuleName> modules = {{"cls.predictions.transform.dense", "head.linear1", ""},
-                                     {"cls.predictions.transform.second", "head.linear2", ""},
-                                     {"cls.predictions.decoder", "cls", ""},
-                                     {"cls.predictions.decoder", "head.decoder", ""}};
-  const std::span<const ModuleName> llama = llama_modules();
-  modules.insert(modules.end(), llama.begin(), llama.end());
-  return modules;
-}
-
 // attention_windows: [128, 128, null, ..] and rope_theta: [1e4, 1e4, 256e4, ..].
 void rewrite_lists(json& object, const std::string& where) {
   const json windows = object.value("attention_windows", json()), bases = object.value("rope_theta", json());
@@ -54,8 +44,7 @@ void rewrite_lists(json& object, const std::string& where) {
 
 void read_ultra(const Keys& keys, ModelConfig& config) {
   config.embedding_norm = false;
-  config.block.qkv_bias = config.block.output_bias = keys.boolean("attention_bias", false);
-  config.block.mlp_bias = keys.boolean("mlp_bias", false);
+  read_biases(keys, config);
   config.classifier_pooling = pooling_of(keys, {"cls", "mean"});
   config.heads.transform_width = keys.integer({"prediction_head_size"}, 1, kMaxReportedLength);
   constexpr int64_t kInterval = 3;
@@ -67,7 +56,11 @@ void read_ultra(const Keys& keys, ModelConfig& config) {
 }  // namespace
 
 ModelFamily ultrabert() {
-  static const std::vector<ModuleName> kModules = ultra_modules();
+  static const std::vector<ModuleName> kModules = joined({{"cls.predictions.transform.dense", "head.linear1", ""},
+                                                          {"cls.predictions.transform.second", "head.linear2", ""},
+                                                          {"cls.predictions.decoder", "cls", ""},
+                                                          {"cls.predictions.decoder", "head.decoder", ""}},
+                                                         llama_modules());
   using Before = HeadSpec::Before;
   return {.model_type = "ultrabert",
           .classes = "Ultrabert",

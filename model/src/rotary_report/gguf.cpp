@@ -218,11 +218,12 @@ class GgufReport {
 
 }  // namespace
 
-RotaryReport report_of_gguf(const std::string& path) {
+RotaryReport report_of_gguf(const std::string& path) { return report_of_gguf(io::GgufFile(path), path); }
+
+RotaryReport report_of_gguf(const io::GgufFile& file, const std::string& path) {
   RotaryReport report;
   report.path = path;
   report.format = "GGUF";
-  const io::GgufFile file(path);
   GgufReport(file, report).read();
   for (Rotation& rotation : report.rotations) complete(rotation, report.length);
   Findings findings(report.findings);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../names.h"
+#include "rf/io/gguf.h"
 #include "rf/io/strict_object.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/model/rotary_report.h"
@@ -192,5 +193,6 @@ void check_weights(const CheckpointFiles& files, const WeightFacts& facts, Rotar
 RotaryReport report_of_object(const nlohmann::json& object, const std::string& path);
 RotaryReport report_of_config(const std::string& directory);
 RotaryReport report_of_gguf(const std::string& path);
+RotaryReport report_of_gguf(const io::GgufFile& file, const std::string& path);
 
 }  // namespace rf

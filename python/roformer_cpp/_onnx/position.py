@@ -58,8 +58,7 @@ class Position:
     def rotation_of(self, layer: int) -> Rotation | None:
         if not self.layers:
             return self.rotation
-        number = self.layers[layer]["rotation"]
-        return self.rotations[number] if number >= 0 else None
+        return self.rotations[self.layers[layer]["rotation"]]
 
     def window_of(self, layer: int) -> int:
         """0: all tokens."""

@@ -91,7 +91,7 @@ BlockSpec block_of(Family family);
 // What a layer has of its own.
 struct LayerSpec {
   int64_t window = 0;  // attention reads tokens at a distance of at most `window`, in causal models < `window`; 0: all
-  int rotation = 0;    // of ModelConfig::rotations; -1: none
+  int rotation = 0;    // of ModelConfig::rotations
   bool operator==(const LayerSpec&) const = default;
 };
 
@@ -231,13 +231,12 @@ struct ModelConfig {
   std::map<std::string, std::string> kept;  // harmless keys as read (key -> JSON text), written back by to_json
 
   // ---- Of a model of another library (model/src/families); empty otherwise.
-  std::string foreign_type;                // its model_type, or the general.architecture of its GGUF file
-  ForeignConfig foreign_config;            // its config.json, which to_json() writes back with the keys that may change
-  std::optional<RotarySettings> rotation;  // of a decoder, in place of position_encodings
-  std::vector<RotarySettings> rotations;   // where layers differ, in place of the two
-  std::vector<LayerSpec> layers;           // one for each layer; empty: all have rotation 0 and no window
-  PositionSpec positions;                  // in place of the rotations
-  int64_t task_vocab_size = 0;             // rows of a table, whose first is added to all embeddings; 0: none
+  std::string foreign_type;               // its model_type, or the general.architecture of its GGUF file
+  ForeignConfig foreign_config;           // its config.json, which to_json() writes back with the keys that may change
+  std::vector<RotarySettings> rotations;  // of a decoder, or where layers differ, in place of position_encodings
+  std::vector<LayerSpec> layers;          // one for each layer; empty: all have rotation 0 and no window
+  PositionSpec positions;                 // in place of the rotations
+  int64_t task_vocab_size = 0;            // rows of a table, whose first is added to all embeddings; 0: none
   HeadSpec heads;
   std::vector<int32_t> stop_ids;      // tokens that end a text
   std::vector<std::string> problems;  // contradictions between files, one sentence each
