@@ -47,9 +47,7 @@ class UnigramEncoder {
     chars_.clear();
     chars_.reserve(part.size());
     for (; !part.empty(); ++character) {
-      const bool is_ascii = static_cast<uint8_t>(part.front()) < 0x80;
-      const Decoded decoded = is_ascii ? Decoded{static_cast<char32_t>(part.front()), 1, true} : decode_utf8(part);
-      part.remove_prefix(static_cast<size_t>(decoded.length));
+      const Decoded decoded = take_utf8(part);
       if (!decoded.valid) ++out_.replaced_bytes;
       chars_.push_back({decoded.code, byte, byte + decoded.length, character});
       byte += decoded.length;
