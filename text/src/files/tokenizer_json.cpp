@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "files/tokenizer_files.h"
+#include "models/byte_alphabet.h"
 #include "models/byte_pair_model.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -27,13 +28,8 @@ constexpr char kWhere[] = "tokenizer_json";
 
 // Of which RobertaProcessing trims the source.
 bool has_outer_space(std::string_view token) {
-  const auto is_space = [](char32_t code) {
-    return code == U'\u0120' || (regex_classes(code) & kWhiteSpaceClass) != 0;
-  };
-  if (token.empty()) return false;
-  size_t last = token.size() - 1;
-  while (last > 0 && !begins_character(token[last])) --last;
-  return is_space(decode_utf8(token).code) || is_space(decode_utf8(token.substr(last)).code);
+  const auto is_space = [](const Decoded& c) { return c.code == kSpaceLetter || is_white_space(c.code); };
+  return !token.empty() && (is_space(decode_utf8(token)) || is_space(decode_last_utf8(token)));
 }
 
 bool is_id(const json& value) { return value.is_number_unsigned() && value <= INT32_MAX; }

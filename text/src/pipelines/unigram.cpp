@@ -17,11 +17,6 @@ using Prefix = ByteFallbackOptions::Prefix;
 
 constexpr char32_t kMarker = 0x2581;  // ▁
 
-bool separates(char32_t code) {
-  if (code > U' ' && code < 0x7F) return false;
-  return (regex_classes(code) & kWhiteSpaceClass) != 0;
-}
-
 class UnigramEncoder {
  public:
   UnigramEncoder(const UnigramModel& model, const UnigramOptions& options, const AddedTokens& added,
@@ -71,7 +66,7 @@ class UnigramEncoder {
     if (!options_.split_spaces) return encode_run(begin, end);
     while (begin < end && !writer_.is_full()) {
       size_t last = begin;
-      while (last < end && !separates(chars_[last].code)) ++last;
+      while (last < end && !is_white_space(chars_[last].code)) ++last;
       if (last > begin) encode_run(begin, last);
       begin = last + 1;
     }

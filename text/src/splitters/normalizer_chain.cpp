@@ -20,8 +20,6 @@ struct Edit {
   int32_t change;
 };
 
-bool is_blank(char32_t code) { return (regex_classes(code) & kWhiteSpaceClass) != 0; }
-
 NormalizedChar with_code(NormalizedChar source, char32_t code) {
   source.code = code;
   return source;
@@ -138,7 +136,7 @@ void replace_matches(Chars& chars, std::string_view content, Next next) {
 }
 
 void strip_ends(Chars& chars, bool left, bool right) {
-  const auto stays = [](const NormalizedChar& c) { return !is_blank(c.code); };
+  const auto stays = [](const NormalizedChar& c) { return !is_white_space(c.code); };
   if (right) chars.erase(std::find_if(chars.rbegin(), chars.rend(), stays).base(), chars.end());
   if (left) chars.erase(chars.begin(), std::ranges::find_if(chars, stays));
 }

@@ -114,6 +114,10 @@ enum RegexClass : uint8_t {
 
 // Flags of RegexClass; code < 0x110000.
 uint8_t regex_classes(char32_t code);
+inline bool is_white_space(char32_t code) {
+  constexpr char32_t kDelete = 0x7F;
+  return (code <= U' ' || code >= kDelete) && (regex_classes(code) & kWhiteSpaceClass) != 0;
+}
 
 // General categories, in the order of general_category(); \p{L} is all that begin with L.
 inline constexpr std::string_view kCategories[] = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl",
