@@ -55,7 +55,6 @@ class ByteFallbackEncoder {
         options_(options),
         added_(added),
         source_(text),
-        max_tokens_(max_tokens),
         out_(out),
         writer_(out, text.size(), max_tokens) {}
 
@@ -185,7 +184,7 @@ class ByteFallbackEncoder {
     append(piece.id, span(begin, last), starts_word);
   }
   void append(int32_t id, const SourceSpan& source, bool starts_word) {
-    is_done_ = is_done_ || writer_.count() >= max_tokens_;
+    is_done_ = is_done_ || writer_.is_full();
     if (!is_done_) writer_.append(id, source, starts_word);
   }
   void advance(Place& place) const {
@@ -201,7 +200,6 @@ class ByteFallbackEncoder {
   const ByteFallbackOptions& options_;
   const AddedTokens& added_;
   const std::string_view source_;
-  const size_t max_tokens_;
   Encoding& out_;
   EncodingWriter writer_;
   BytePairModel::Workspace workspace_;
