@@ -6,10 +6,22 @@ import time
 
 import pytest
 import transformers
-from tokenizer_probe import ask, changed, check_decoding, check_texts, of_texts, offsets, random_texts, refusal
+from tokenizer_probe import (
+    MARKER,
+    ask,
+    bare,
+    changed,
+    check_decoding,
+    check_saved,
+    check_texts,
+    of_texts,
+    offsets,
+    random_texts,
+    refusal,
+    sentence_texts,
+)
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-MARKER = "\u2581"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 REPLACE, PREPEND = normalizers.Replace(" ", MARKER), normalizers.Prepend(MARKER)
 BACK = [decoders.Replace(MARKER, " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -26,11 +38,7 @@ HOSTILE += ["the", " the", "中文", "\U0001f600", "\u0301", "<n>", "<r>", " <n>
 
 
 def texts_of(count, seed):
-    yield from ["", " ", "  ", MARKER, "a", " a", "a ", "\u0301", "中", "x" * 3000, " " * 3000, "ab " * 1000, "é" * 999]
-    yield from random_texts(count, seed, tokens=HOSTILE)
-    draw = random.Random(seed)
-    for _ in range(count):
-        yield "".join(draw.choices(HOSTILE, k=draw.randrange(1, 14)))
+    return sentence_texts(count, seed, HOSTILE)
 
 
 def train(way, crossing=False, **model):
@@ -65,10 +73,6 @@ def save(tokenizer, directory):
     return wrapped
 
 
-def bare(wrapped):
-    return lambda text: wrapped._tokenizer.encode(text, add_special_tokens=False)
-
-
 MODELS = {
     "fallback": {},
     "unknown": {"byte_fallback": False},
@@ -90,22 +94,11 @@ def test_hostile_strings(tmp_path, way, model):
     if model != "unknown-single":
         tokenizer.add_tokens([AddedToken(text, **flags) for text, flags in added.items()])
     wrapped = save(tokenizer, tmp_path / "theirs")
-    (tmp_path / "ours").mkdir()
-    ask(tmp_path / "theirs", [{"save": str(tmp_path / "ours")}])
     texts = list(texts_of(2000, seed=len(way)))
     assert len(texts) > 4000
-    check_texts(tmp_path / "theirs", texts, bare(wrapped))
-    check_texts(tmp_path / "ours", texts[:500], bare(wrapped))
     draw = random.Random(2)
-    lists = [wrapped(text)["input_ids"] for text in texts[:200]]
-    lists += [[draw.randrange(len(wrapped)) for _ in range(20)] for _ in range(200)]
-    if model != "unknown-single":
-        lists += [[draw.randrange(3, 259) for _ in range(5)] for _ in range(200)]
-    for directory in ("theirs", "ours"):
-        check_decoding(tmp_path / directory, wrapped, lists)
-    lines = [{"text": text, "specials": True} for text in texts[:300]]
-    for line, got in zip(lines, ask(tmp_path / "theirs", lines), strict=True):
-        assert got["ids"] == wrapped(line["text"])["input_ids"]
+    runs = [] if model == "unknown-single" else [[draw.randrange(3, 259) for _ in range(5)] for _ in range(200)]
+    check_saved(tmp_path, wrapped, texts, runs)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -2,60 +2,23 @@
 
 import base64
 import json
-import random
 import struct
 
 import pytest
 import transformers
-from tokenizer_probe import ask, changed, check_decoding, check_texts, random_texts, refusal
+from tokenizer_probe import MARKER, bare, changed, check_saved, check_specials, check_texts, refusal, sentence_texts
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from charsmap import make_charsmap
 
-MARKER = "\u2581"
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-HOSTILE = [
-    MARKER,
-    MARKER * 3,
-    f"a{MARKER}b",
-    " ",
-    "   ",
-    "    \t",
-    "<unk>",
-    "hello hello",
-    "\r\n",
-    "\n\n",
-    "\x00",
-    "\x1e",
-]
-HOSTILE += [
-    "the",
-    "中文",
-    "\U0001f600",
-    "\u0301",
-    "<n>",
-    "<r>",
-    " <n> ",
-    "<l>",
-    "\ufb01\u0301",
-    "\u2122",
-    "\u200d",
-    "\u3000",
-]
-HOSTILE += [
-    "\u00a9\u200d\u00a9",
-    "\x00\u0301",
-    "e\u05c8",  # no mark in the library's version
-    "e\u1adf\u0b53",
-    "\u0600a",
-    "\u1100\u1161",
-    "\uac01\u11a8",
-    "\u0915\u094d\u0937",
-    "\u00e9",
-    "e\u0301",
-    "''",
-    "``",
-]
+NAMES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+HOSTILE = [MARKER, MARKER * 3, f"a{MARKER}b", " ", "   ", "    \t", "<unk>", "hello hello", "\r\n", "\n\n", "\x00"]
+HOSTILE += ["\x1e", "the", "中文", "\U0001f600", "\u0301", "<n>", "<r>", " <n> ", "<l>", "\ufb01\u0301", "\u2122"]
+HOSTILE += ["\u200d", "\u3000", "\u00a9\u200d\u00a9", "\x00\u0301"]
+HOSTILE += ["e\u05c8"]  # no mark in the library's version
+HOSTILE += ["e\u1adf\u0b53", "\u0600a", "\u1100\u1161", "\uac01\u11a8", "\u0915\u094d\u0937", "\u00e9", "e\u0301"]
+HOSTILE += ["''", "``"]
 MAPPED = {
     "\ufb01": "fi",
     "\u2122": "TM",
@@ -74,11 +37,7 @@ MAPPED = {
 
 
 def texts_of(count, seed):
-    yield from ["", " ", "  ", MARKER, "a", " a", "a ", "\u0301", "中", "x" * 3000, " " * 3000, "ab " * 1000, "é" * 999]
-    yield from random_texts(count, seed, tokens=HOSTILE)
-    draw = random.Random(seed)
-    for _ in range(count):
-        yield "".join(draw.choices(HOSTILE, k=draw.randrange(1, 14)))
+    return sentence_texts(count, seed, HOSTILE)
 
 
 def charsmap(mapping=None):
@@ -147,40 +106,18 @@ def train(way, byte_fallback=False, added=True):
 
 
 def wrap(tokenizer, directory):
-    names = {
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "mask_token": "<mask>",
-    }
-    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **NAMES)
     wrapped.save_pretrained(directory)
     return wrapped
-
-
-def bare(wrapped):
-    return lambda text: wrapped._tokenizer.encode(text, add_special_tokens=False)
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_hostile_strings(tmp_path, way, byte_fallback):
     wrapped = wrap(train(way, byte_fallback), tmp_path / "theirs")
-    (tmp_path / "ours").mkdir()
-    ask(tmp_path / "theirs", [{"save": str(tmp_path / "ours")}])
     texts = list(texts_of(2000, seed=len(way)))
     assert len(texts) > 4000
-    check_texts(tmp_path / "theirs", texts, bare(wrapped))
-    check_texts(tmp_path / "ours", texts[:500], bare(wrapped))
-    draw = random.Random(2)
-    lists = [wrapped(text)["input_ids"] for text in texts[:200]]
-    lists += [[draw.randrange(len(wrapped)) for _ in range(20)] for _ in range(200)]
-    for directory in ("theirs", "ours"):
-        check_decoding(tmp_path / directory, wrapped, lists)
-    lines = [{"text": text, "specials": True} for text in texts[:300]]
-    for line, got in zip(lines, ask(tmp_path / "theirs", lines), strict=True):
-        assert got["ids"] == wrapped(line["text"])["input_ids"]
+    check_saved(tmp_path, wrapped, texts)
 
 
 CLASSES = {
@@ -206,21 +143,12 @@ def test_classes_of_transformers(tmp_path, name):
     for token in file["post_processor"]["special_tokens"].values():
         token["ids"] = [order.index(token["id"])]
     (tmp_path / "tokenizer.json").write_text(json.dumps(file), encoding="utf-8")
-    names = {
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "mask_token": "<mask>",
-    }
-    settings = {"tokenizer_class": name} | names | CLASSES[name]
+    settings = {"tokenizer_class": name} | NAMES | CLASSES[name]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     theirs = getattr(transformers, name).from_pretrained(tmp_path)
     texts = list(texts_of(500, seed=5))
     check_texts(tmp_path, texts, bare(theirs))
-    lines = [{"text": text, "specials": True} for text in texts[:200]]
-    for line, got in zip(lines, ask(tmp_path, lines), strict=True):
-        assert got["ids"] == theirs(line["text"])["input_ids"]
+    check_specials(tmp_path, texts[:200], theirs)
     theirs.save_pretrained(tmp_path / "saved")
     check_texts(tmp_path / "saved", texts, bare(theirs))
 

@@ -57,6 +57,11 @@ def check_byte_offsets(answer, text):
         assert answer["byte_" + name] == [before[at] for at in answer[name]], ascii(text)
 
 
+def bare(wrapped):
+    """encode() of a tokenizer of transformers, without special tokens."""
+    return lambda text: wrapped._tokenizer.encode(text, add_special_tokens=False)
+
+
 def changed(document, changes):
     """A document with other values, by paths whose names "__" parts."""
     for path, value in changes.items():
@@ -69,6 +74,7 @@ def refusal(directory):
     return ask(directory, [{"text": "a"}])[0].get("error", "")
 
 
+MARKER = "\u2581"
 SCRIPTS = [
     *[(0x20, 0x7F)] * 4,
     (0, 0x250),
@@ -110,6 +116,15 @@ def random_texts(count, seed, tokens=()):
                 parts.append(draw.choice(tokens))
             parts.append(draw.choice(GAPS))
         yield "".join(parts)
+
+
+def sentence_texts(count, seed, hostile):
+    """For tokenizers of SentencePiece: short and long texts, and those of random_texts() and of `hostile` parts."""
+    yield from ["", " ", "  ", MARKER, "a", " a", "a ", "\u0301", "中", "x" * 3000, " " * 3000, "ab " * 1000, "é" * 999]
+    yield from random_texts(count, seed, tokens=hostile)
+    draw = random.Random(seed)
+    for _ in range(count):
+        yield "".join(draw.choices(hostile, k=draw.randrange(1, 14)))
 
 
 @functools.cache
@@ -173,3 +188,25 @@ def check_decoding(directory, tokenizer, lists):
     for request, got in zip(requests, ask(directory, requests), strict=True):
         want = tokenizer.decode(request["ids"], skip_special_tokens=request["skip"])
         assert got["text"] == want, request
+
+
+def check_specials(directory, texts, tokenizer):
+    """Texts within their special tokens."""
+    lines = [{"text": text, "specials": True} for text in texts]
+    for line, got in zip(lines, ask(directory, lines), strict=True):
+        assert got["ids"] == tokenizer(line["text"])["input_ids"]
+
+
+def check_saved(directory, tokenizer, texts, lists=()):
+    """The files of transformers in directory / "theirs", and the program's own of the same tokenizer."""
+    ours, theirs = directory / "ours", directory / "theirs"
+    ours.mkdir()
+    ask(theirs, [{"save": str(ours)}])
+    check_texts(theirs, texts, bare(tokenizer))
+    check_texts(ours, texts[:500], bare(tokenizer))
+    draw = random.Random(2)
+    lists = [*lists, *(tokenizer(text)["input_ids"] for text in texts[:200])]
+    lists += [[draw.randrange(len(tokenizer)) for _ in range(20)] for _ in range(200)]
+    for saved in (theirs, ours):
+        check_decoding(saved, tokenizer, lists)
+    check_specials(theirs, texts[:300], tokenizer)

@@ -16,7 +16,7 @@ constexpr std::string_view kSeparators[] = {" ", "\n", "，", "。"};
 
 bool has_white_space(std::string_view text) {
   while (!text.empty()) {
-    if ((regex_classes(take_utf8(text).code) & kWhiteSpaceClass) != 0) return true;
+    if (is_white_space(take_utf8(text).code)) return true;
   }
   return false;
 }
@@ -57,8 +57,6 @@ class CharacterCounter {
   Place first_, second_;
 };
 
-bool is_white_space(const Decoded& decoded) { return (regex_classes(decoded.code) & kWhiteSpaceClass) != 0; }
-
 bool is_word(const Decoded& decoded) { return (regex_classes(decoded.code) & kWordClass) != 0; }
 
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
@@ -70,7 +68,7 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
 size_t skip_space_before(std::string_view text, size_t begin, size_t front) {
   while (begin > front) {
     const Decoded last = decode_last_utf8(text.substr(front, begin - front));
-    if (!is_white_space(last)) break;
+    if (!is_white_space(last.code)) break;
     begin -= static_cast<size_t>(last.length);
   }
   return begin;
@@ -79,7 +77,7 @@ size_t skip_space_before(std::string_view text, size_t begin, size_t front) {
 size_t skip_space_after(std::string_view text, size_t end) {
   while (end < text.size()) {
     const Decoded next = decode_utf8(text.substr(end));
-    if (!is_white_space(next)) break;
+    if (!is_white_space(next.code)) break;
     end += static_cast<size_t>(next.length);
   }
   return end;

@@ -7,10 +7,11 @@
 #include <utility>
 
 #include "files/tokenizer_files.h"
+#include "files/tokenizer_json_section.h"
+#include "models/byte_alphabet.h"
 #include "models/byte_pair_model.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/io/strict_object.h"
 #include "rf/io/utf8.h"
 #include "splitters/expression.h"
 #include "splitters/published_expressions.h"
@@ -20,27 +21,19 @@
 namespace rf::text {
 namespace {
 
-using io::StrictObject;
 using nlohmann::json;
-
-constexpr char kWhere[] = "tokenizer_json";
 
 // Of which RobertaProcessing trims the source.
 bool has_outer_space(std::string_view token) {
-  const auto is_space = [](char32_t code) {
-    return code == U'\u0120' || (regex_classes(code) & kWhiteSpaceClass) != 0;
-  };
-  if (token.empty()) return false;
-  size_t last = token.size() - 1;
-  while (last > 0 && !begins_character(token[last])) --last;
-  return is_space(decode_utf8(token).code) || is_space(decode_utf8(token.substr(last)).code);
+  const auto is_space = [](const Decoded& c) { return c.code == kSpaceLetter || is_white_space(c.code); };
+  return !token.empty() && (is_space(decode_utf8(token)) || is_space(decode_last_utf8(token)));
 }
 
 bool is_id(const json& value) { return value.is_number_unsigned() && value <= INT32_MAX; }
 
-class Reader {
+class Reader : SectionReader {
  public:
-  explicit Reader(const std::string& path) : path_(path), json_(io::read_json(path)) {}
+  explicit Reader(const std::string& path) : SectionReader(path), json_(io::read_json(path)) {}
   TokenizerJson read() {
     StrictObject top = object(json_, "");
     static const json absent;
@@ -51,26 +44,25 @@ class Reader {
     if (const json* version = top.find("version"); version != nullptr && *version != "1.0") {
       refuse("version", "\"1.0\"", *version);
     }
-    if (!section("model").is_object()) refuse("model", "an object", section("model"));
-    const bool is_unigram = section("model").value("type", json()) == "Unigram";
-    is_fallback_ = !is_unigram && uses_characters(section("model"), section("normalizer"), section("pre_tokenizer"));
+    const json &model = section("model"), &normalizer = section("normalizer");
+    const json &pre_tokenizer = section("pre_tokenizer"), &decoder = section("decoder");
+    if (!model.is_object()) refuse("model", "an object", model);
+    const bool is_unigram = type_of(model) == "Unigram";
+    is_fallback_ = !is_unigram && uses_characters(model, normalizer, pre_tokenizer);
     if (is_unigram) {
       read_unigram_json(json_, path_, out_);
     } else {
-      read_model(section("model"));
+      read_model(model);
     }
-    if (is_unigram) {
-      for (const char* key : {"normalizer", "pre_tokenizer"}) section(key);
-    } else if (is_fallback_) {
-      read_markers(section("normalizer"), section("pre_tokenizer"));
-    } else {
-      read_normalizer(section("normalizer"));
-      read_pre_tokenizer(section("pre_tokenizer"));
+    if (is_fallback_) {
+      read_markers(normalizer, pre_tokenizer);
+    } else if (!is_unigram) {
+      read_normalizer(normalizer);
+      read_pre_tokenizer(pre_tokenizer);
     }
     read_added(section("added_tokens"));
     if (const json& post = section("post_processor"); !post.is_null()) read_post_processor(post, "post_processor");
-    if (!is_unigram) read_decoder(section("decoder"));
-    section("decoder");
+    if (!is_unigram) read_decoder(decoder);
     read_padding(section("padding"));
     section("truncation");
     top.finish();
@@ -78,26 +70,6 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& key, std::string_view rule, const json& value) const {
-    std::string text = value.dump();
-    if (text.size() > 200) text.resize(200);
-    fail(kWhere, "{}: \"{}\" must be {}, got {}", path_, key, rule, text);
-  }
-  StrictObject object(const json& value, const std::string& key) const {
-    return {value, std::string(kWhere) + ": " + path_, key};
-  }
-  // One of several kinds of sections; its "type" was read.
-  StrictObject typed(const json& value, const std::string& key) const {
-    StrictObject section = object(value, key);
-    section.find("type");
-    return section;
-  }
-  // A key that may only have one value, of any type.
-  void expect(StrictObject& section, const std::string& key, const json& wanted, std::string_view rule) const {
-    if (const json* value = section.find(key); value != nullptr && *value != wanted) {
-      refuse(section.path_of(key), rule, *value);
-    }
-  }
   // The one element of {"type": "Sequence", <list>: [...]}, or the value itself.
   const json& unwrap(const json& value, const std::string& key, const std::string& list) const {
     if (type_of(value) != "Sequence") return value;
@@ -105,10 +77,6 @@ class Reader {
       refuse(key, "of one step, not a sequence of others", value);
     }
     return value[list][0];
-  }
-  static std::string type_of(const json& value) {
-    return value.is_object() && value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>()
-                                                                                    : std::string();
   }
   // The steps of a Sequence, the value alone, or nothing.
   static std::vector<json> steps_of(const json& value, const char* list) {
@@ -194,7 +162,7 @@ class Reader {
       refuse("normalizer", "null, Replace of \" \" by \"▁\", or this after Prepend of \"▁\", for a BPE over characters",
              normalizer);
     }
-    if (prepends) options.prefix = ByteFallbackOptions::Prefix::kEven;
+    if (prepends) options.prefix = Prefix::kEven;
     const std::string type = type_of(pre_tokenizer);
     if (options.in_normalizer) {
       const json pattern = type == "Split" ? pre_tokenizer.value("pattern", json()) : json();
@@ -206,20 +174,9 @@ class Reader {
     if (type != "Metaspace")
       refuse("pre_tokenizer", "Metaspace for a BPE without ByteLevel and Replace", pre_tokenizer);
     StrictObject step = typed(pre_tokenizer, "pre_tokenizer");
-    expect(step, "replacement", kSpaceMarker, "\"▁\"");
-    expect(step, "str_rep", kSpaceMarker, "\"▁\"");
-    const std::string scheme = step.text("prepend_scheme", "always");
-    const bool prefix = scheme != "never";
-    expect(step, "add_prefix_space", prefix,
-           prefix ? "true with this prepend_scheme" : "false with this prepend_scheme");
+    options.prefix = read_prefix(step);
     options.splits = step.boolean("split", true);
     step.finish();
-    if (scheme != "always" && scheme != "first" && prefix) {
-      refuse("pre_tokenizer.prepend_scheme", "\"always\", \"first\" or \"never\"", scheme);
-    }
-    options.prefix = scheme == "always" ? ByteFallbackOptions::Prefix::kAlways
-                     : prefix           ? ByteFallbackOptions::Prefix::kFirst
-                                        : ByteFallbackOptions::Prefix::kNever;
   }
   void read_normalizer(const json& value) {
     const bool bytes = out_.options.pipeline == Pipeline::kByteLevelBpe;
@@ -307,7 +264,8 @@ class Reader {
     try {
       static_cast<void>(Expression(expression));
     } catch (const Error& error) {
-      fail(kWhere, "{}: \"{}\" must be an expression that this program computes: {}", path_, key, error.what());
+      fail(kTokenizerJsonWhere, "{}: \"{}\" must be an expression that this program computes: {}", path_, key,
+           error.what());
     }
     return expression;
   }
@@ -472,7 +430,6 @@ class Reader {
     out_.pad_token = object(value, "padding").text("pad_token", "");
   }
 
-  const std::string path_;
   const json json_;
   TokenizerJson out_;
   bool is_fallback_ = false;
@@ -488,14 +445,14 @@ std::optional<Merge> split_merge(std::string_view line) {
 
 std::vector<std::string> read_token_ids(const json& vocab, const std::string& where) {
   if (!vocab.is_object())
-    fail(kWhere, "{}: \"vocab\" must be an object of tokens and ids, got {}", where, vocab.type_name());
+    fail(kTokenizerJsonWhere, "{}: \"vocab\" must be an object of tokens and ids, got {}", where, vocab.type_name());
   std::vector<std::string> tokens(vocab.size());
   std::vector<bool> seen(vocab.size());
   for (const auto& [token, id] : vocab.items()) {
     const bool fits = id.is_number_unsigned() && id.get<uint64_t>() < vocab.size();
     if (!fits || seen[id.get<size_t>()]) {
-      fail(kWhere, "{}: the ids of {} tokens must be 0 to {}, each once, got {} for \"{}\"", where, vocab.size(),
-           vocab.size() - 1, id.dump(), token);
+      fail(kTokenizerJsonWhere, "{}: the ids of {} tokens must be 0 to {}, each once, got {} for \"{}\"", where,
+           vocab.size(), vocab.size() - 1, id.dump(), token);
     }
     seen[id.get<size_t>()] = true;
     tokens[id.get<size_t>()] = token;

@@ -3,19 +3,14 @@
 #include <nlohmann/json.hpp>
 
 #include "files/tokenizer_files.h"
-#include "models/byte_pair_model.h"
+#include "files/tokenizer_json_section.h"
 #include "rf/io/error.h"
-#include "rf/io/strict_object.h"
 
 namespace rf::text {
 namespace {
 
-using io::StrictObject;
 using nlohmann::json;
 using Kind = NormalizerStep::Kind;
-using Prefix = ByteFallbackOptions::Prefix;
-
-constexpr char kUnigramWhere[] = "tokenizer_json";
 
 // Standard base64; throws Error for other characters.
 std::string decode_base64(std::string_view text, const std::string& where) {
@@ -26,7 +21,8 @@ std::string decode_base64(std::string_view text, const std::string& where) {
   while (text.ends_with('=')) text.remove_suffix(1);
   for (const char c : text) {
     const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) fail(kUnigramWhere, "{} must be base64, got the character \"{}\"", where, c);
+    if (digit == std::string_view::npos)
+      fail(kTokenizerJsonWhere, "{} must be base64, got the character \"{}\"", where, c);
     bits = bits << 6 | static_cast<uint32_t>(digit);
     count += 6;
     if (count < 8) continue;
@@ -36,14 +32,9 @@ std::string decode_base64(std::string_view text, const std::string& where) {
   return bytes;
 }
 
-std::string type_name(const json& value) {
-  const json type = value.is_object() ? value.value("type", json()) : json();
-  return type.is_string() ? type.get<std::string>() : std::string();
-}
-
-class UnigramReader {
+class UnigramReader : SectionReader {
  public:
-  UnigramReader(const std::string& path, TokenizerJson& out) : path_(path), out_(out) {}
+  UnigramReader(const std::string& path, TokenizerJson& out) : SectionReader(path), out_(out) {}
   void read(const json& file) {
     out_.options.pipeline = Pipeline::kUnigram;
     const auto section = [&file](const char* key) { return file.value(key, json()); };
@@ -59,20 +50,11 @@ class UnigramReader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& key, std::string_view rule, const json& value) const {
-    constexpr size_t kShown = 200;
-    fail(kUnigramWhere, "{}: \"{}\" must be {}, got {}", path_, key, rule, value.dump().substr(0, kShown));
-  }
-  StrictObject object(const json& value, const std::string& key) const {
-    StrictObject section(value, std::string(kUnigramWhere) + ": " + path_, key);
-    section.find("type");
-    return section;
-  }
   template <typename Read>
   void each_step(const json& value, const std::string& key, const char* list, Read read) const {
     if (value.is_null()) return;
-    if (type_name(value) != "Sequence") return read(value, key);
-    StrictObject sequence = object(value, key);
+    if (type_of(value) != "Sequence") return read(value, key);
+    StrictObject sequence = typed(value, key);
     const json* steps = sequence.find(list);
     if (steps == nullptr || !steps->is_array()) refuse(key + "." + list, "an array", value);
     sequence.finish();
@@ -81,7 +63,7 @@ class UnigramReader {
     }
   }
   void read_model(const json& value) {
-    StrictObject model = object(value, "model");
+    StrictObject model = typed(value, "model");
     const json* vocab = model.find("vocab");
     if (vocab == nullptr || !vocab->is_array()) refuse("model.vocab", "an array of tokens with scores", json());
     for (const json& item : *vocab) {
@@ -101,8 +83,8 @@ class UnigramReader {
     model.finish();
   }
   void read_normalizer(const json& value, const std::string& key) {
-    const std::string type = type_name(value);
-    StrictObject step = object(value, key);
+    const std::string type = type_of(value);
+    StrictObject step = typed(value, key);
     NormalizerStep read;
     if (type == "Precompiled") {
       // transformers writes null for a model without a map
@@ -144,11 +126,11 @@ class UnigramReader {
     refuse(key + ".pattern", "a String or a Regex", pattern == nullptr ? json() : *pattern);
   }
   void read_pre_tokenizer(const json& value, const std::string& key) {
-    const std::string type = type_name(value);
+    const std::string type = type_of(value);
     if (has_metaspace_ || (type != "Metaspace" && type != "WhitespaceSplit")) {
       refuse(key, "WhitespaceSplit or a last Metaspace for a Unigram model", value);
     }
-    StrictObject step = object(value, key);
+    StrictObject step = typed(value, key);
     if (type == "WhitespaceSplit") {
       options_.split_spaces = true;
     } else {
@@ -158,34 +140,18 @@ class UnigramReader {
     }
     step.finish();
   }
-  Prefix read_prefix(StrictObject& step) const {
-    for (const char* name : {"replacement", "str_rep"}) {
-      const json* mark = step.find(name);
-      if (mark != nullptr && *mark != kSpaceMarker) refuse(step.path_of(name), "\"▁\"", *mark);
-    }
-    const std::string scheme = step.text("prepend_scheme", "always");
-    const json* adds = step.find("add_prefix_space");
-    if (adds != nullptr && *adds != (scheme != "never")) {
-      refuse(step.path_of("add_prefix_space"), "as prepend_scheme is", *adds);
-    }
-    if (scheme == "always") return Prefix::kAlways;
-    if (scheme == "first") return Prefix::kFirst;
-    if (scheme != "never") refuse(step.path_of("prepend_scheme"), "\"always\", \"first\" or \"never\"", scheme);
-    return Prefix::kNever;
-  }
   void read_decoder(const json& value) {
     DecodingOptions& decoding = out_.options.decoding;
     decoding.join = DecodingOptions::Join::kSpaces;
     if (value.is_null()) return;
-    if (type_name(value) != "Metaspace") refuse("decoder", "null or Metaspace for a Unigram model", value);
-    StrictObject step = object(value, "decoder");
+    if (type_of(value) != "Metaspace") refuse("decoder", "null or Metaspace for a Unigram model", value);
+    StrictObject step = typed(value, "decoder");
     decoding.join = DecodingOptions::Join::kMetaspace;
     decoding.strip_left = read_prefix(step) == Prefix::kNever ? 0 : 1;
     step.find("split");
     step.finish();
   }
 
-  const std::string& path_;
   TokenizerJson& out_;
   UnigramOptions options_;
   bool has_metaspace_ = false;

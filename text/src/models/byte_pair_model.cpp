@@ -217,8 +217,7 @@ void BytePairModel::merge(std::string_view word, Workspace& workspace) const {
 
 void BytePairModel::append_characters(std::string_view word, std::vector<Workspace::Symbol>& symbols) const {
   for (uint32_t at = 0; at < word.size();) {
-    const bool is_ascii = static_cast<uint8_t>(word[at]) < 0x80;
-    const Decoded decoded = is_ascii ? Decoded{static_cast<char32_t>(word[at]), 1, true} : decode_utf8(word.substr(at));
+    const Decoded decoded = decode_utf8(word.substr(at));
     const uint32_t end = at + static_cast<uint32_t>(decoded.length);
     const auto found = character_ids_.find(decoded.code);
     if (found != character_ids_.end() || unknown_ >= 0) {

@@ -32,21 +32,10 @@ std::string with_markers(std::string_view text, bool prefix) {
   return out;
 }
 
-// Bytes of ASCII at the front.
-size_t ascii_length(std::string_view text) {
-  const auto is_other = [](char c) { return static_cast<uint8_t>(c) >= 0x80; };
-  return static_cast<size_t>(std::ranges::find_if(text, is_other) - text.begin());
-}
-
 std::string well_formed(std::string_view text) {
+  if (is_utf8(text)) return std::string(text);
   std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const size_t plain = ascii_length(text);
-    out += text.substr(0, plain);
-    text.remove_prefix(plain);
-    if (!text.empty()) append_utf8(take_utf8(text).code, out);
-  }
+  while (!text.empty()) append_utf8(take_utf8(text).code, out);
   return out;
 }
 
@@ -66,7 +55,6 @@ class ByteFallbackEncoder {
         options_(options),
         added_(added),
         source_(text),
-        max_tokens_(max_tokens),
         out_(out),
         writer_(out, text.size(), max_tokens) {}
 
@@ -74,7 +62,7 @@ class ByteFallbackEncoder {
     for_each_section(
         added_.raw(), source_,
         [&](std::string_view part, int32_t byte, int32_t character) {
-          out_.replaced_bytes += count_ill_formed(part.substr(ascii_length(part)));
+          out_.replaced_bytes += count_ill_formed(part);
           encode_part(part, {static_cast<size_t>(byte), character});
         },
         [&](const FoundToken& found) { append(found.id, found.place, true); }, [&] { return is_done_; });
@@ -196,12 +184,11 @@ class ByteFallbackEncoder {
     append(piece.id, span(begin, last), starts_word);
   }
   void append(int32_t id, const SourceSpan& source, bool starts_word) {
-    is_done_ = is_done_ || writer_.count() >= max_tokens_;
+    is_done_ = is_done_ || writer_.is_full();
     if (!is_done_) writer_.append(id, source, starts_word);
   }
   void advance(Place& place) const {
-    const bool is_ascii = static_cast<uint8_t>(source_[place.byte]) < 0x80;
-    place.byte += is_ascii ? 1 : static_cast<size_t>(decode_utf8(source_.substr(place.byte)).length);
+    place.byte += static_cast<size_t>(decode_utf8(source_.substr(place.byte)).length);
     ++place.character;
   }
   static SourceSpan span(const Place& begin, const Place& end) {
@@ -213,7 +200,6 @@ class ByteFallbackEncoder {
   const ByteFallbackOptions& options_;
   const AddedTokens& added_;
   const std::string_view source_;
-  const size_t max_tokens_;
   Encoding& out_;
   EncodingWriter writer_;
   BytePairModel::Workspace workspace_;

@@ -25,9 +25,7 @@ struct Trimmed {
   int32_t leading = 0, trailing = 0;
 };
 
-bool is_trimmed(const Decoded& decoded) {
-  return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
-}
+bool is_trimmed(const Decoded& decoded) { return decoded.code == kSpaceLetter || is_white_space(decoded.code); }
 
 // White space at the ends of a token of the model, in bytes; only the ASCII space is trimmed there.
 Trimmed trimmed_of_piece(std::string_view bytes) {
@@ -303,13 +301,7 @@ const PipelineEntry& byte_level_bpe() {
                    .frame = nullptr},
                   {.name = "RobertaTokenizer",
                    .model_type = "roberta",
-                   .special = {.pad = "<pad>",
-                               .unk = "<unk>",
-                               .cls = "<s>",
-                               .sep = "</s>",
-                               .mask = "<mask>",
-                               .bos = "<s>",
-                               .eos = "</s>"},
+                   .special = roberta_names("<unk>"),
                    .frame = roberta_template,
                    .trims_offsets = true}},
       .saved_class = kPlainClass,

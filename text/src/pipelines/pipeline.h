@@ -66,6 +66,8 @@ inline constexpr const char kPipelineKey[] = "roformer_pipeline";
 // The class for which tokenizer.json defines everything.
 inline constexpr const char kPlainClass[] = "PreTrainedTokenizerFast";
 
+inline SpecialNames roberta_names(const char* unk) { return {"<pad>", unk, "<s>", "</s>", "<mask>", "<s>", "</s>"}; }
+
 // The splitter of bert-legacy; the special tokens are the non-empty names.
 SplitterPtr make_legacy_splitter(Case letter_case, const SpecialNames& names = {});
 // Appends the tokens of the text, or its first `max_tokens` tokens.

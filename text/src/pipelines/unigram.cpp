@@ -17,11 +17,6 @@ using Prefix = ByteFallbackOptions::Prefix;
 
 constexpr char32_t kMarker = 0x2581;  // ▁
 
-bool separates(char32_t code) {
-  if (code > U' ' && code < 0x7F) return false;
-  return (regex_classes(code) & kWhiteSpaceClass) != 0;
-}
-
 class UnigramEncoder {
  public:
   UnigramEncoder(const UnigramModel& model, const UnigramOptions& options, const AddedTokens& added,
@@ -47,9 +42,7 @@ class UnigramEncoder {
     chars_.clear();
     chars_.reserve(part.size());
     for (; !part.empty(); ++character) {
-      const bool is_ascii = static_cast<uint8_t>(part.front()) < 0x80;
-      const Decoded decoded = is_ascii ? Decoded{static_cast<char32_t>(part.front()), 1, true} : decode_utf8(part);
-      part.remove_prefix(static_cast<size_t>(decoded.length));
+      const Decoded decoded = take_utf8(part);
       if (!decoded.valid) ++out_.replaced_bytes;
       chars_.push_back({decoded.code, byte, byte + decoded.length, character});
       byte += decoded.length;
@@ -73,7 +66,7 @@ class UnigramEncoder {
     if (!options_.split_spaces) return encode_run(begin, end);
     while (begin < end && !writer_.is_full()) {
       size_t last = begin;
-      while (last < end && !separates(chars_[last].code)) ++last;
+      while (last < end && !is_white_space(chars_[last].code)) ++last;
       if (last > begin) encode_run(begin, last);
       begin = last + 1;
     }

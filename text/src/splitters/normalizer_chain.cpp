@@ -13,35 +13,9 @@ namespace {
 using Chars = std::vector<NormalizedChar>;
 using Kind = NormalizerStep::Kind;
 
-// A character of the result, and its change to the text: 1 is added, 0 takes the place of one, -n of one and the n
-// characters after it.
-struct Edit {
-  char32_t code;
-  int32_t change;
-};
-
-bool is_blank(char32_t code) { return (regex_classes(code) & kWhiteSpaceClass) != 0; }
-
 NormalizedChar with_code(NormalizedChar source, char32_t code) {
   source.code = code;
   return source;
-}
-
-// Changes begin at the character `first`.
-void apply_edits(const std::vector<Edit>& changes, size_t first, Chars& chars) {
-  Chars out;
-  out.reserve(first + changes.size());
-  out.assign(chars.begin(), chars.begin() + static_cast<ptrdiff_t>(first));
-  size_t at = first;
-  for (const Edit& c : changes) {
-    if (c.change > 0) {
-      out.push_back(at == 0 ? NormalizedChar{c.code, 0, 0, 0} : with_code(chars[at - 1], c.code));
-    } else {
-      out.push_back(with_code(chars[at], c.code));
-      at += 1 + static_cast<size_t>(-c.change);
-    }
-  }
-  chars.swap(out);
 }
 
 std::string utf8_of(const Chars& chars) {
@@ -66,7 +40,7 @@ class Mapping {
       map_cluster(chars, begin, end);
       begin = end;
     }
-    if (modified_) apply_edits(changes_, first_, chars);
+    if (modified_) apply_changes(changes_, first_, chars);
   }
 
  private:
@@ -105,11 +79,11 @@ class Mapping {
       changes_.push_back({take_utf8(*value).code, added < count ? 0 : 1});
       ++added;
     }
-    if (added < count && !changes_.empty()) changes_.back().change -= static_cast<int32_t>(count - added);
+    if (added < count && !changes_.empty()) changes_.back().added -= static_cast<int32_t>(count - added);
     return true;
   }
   const Charsmap& map_;
-  std::vector<Edit> changes_;  // from the character first_ on
+  std::vector<CodeChange> changes_;  // from the character first_ on
   size_t first_ = 0;
   std::string text_;
   bool modified_ = false;
@@ -138,7 +112,7 @@ void replace_matches(Chars& chars, std::string_view content, Next next) {
 }
 
 void strip_ends(Chars& chars, bool left, bool right) {
-  const auto stays = [](const NormalizedChar& c) { return !is_blank(c.code); };
+  const auto stays = [](const NormalizedChar& c) { return !is_white_space(c.code); };
   if (right) chars.erase(std::find_if(chars.rbegin(), chars.rend(), stays).base(), chars.end());
   if (left) chars.erase(chars.begin(), std::ranges::find_if(chars, stays));
 }
@@ -166,21 +140,15 @@ void lower_case(Chars& chars) {
 }
 
 void decompose_all(Chars& chars) {
-  std::vector<Edit> changes;
+  std::vector<CodeChange> changes;
   changes.reserve(chars.size());
   for (const NormalizedChar& c : chars) {
     const std::u32string_view parts = c.code < 0x80 ? std::u32string_view() : compatibility_decomposition(c.code);
     for (size_t i = 0; i < parts.size(); ++i) changes.push_back({parts[i], i == 0 ? 0 : 1});
-    if (!parts.empty()) continue;
-    if (!nfc_decomposes(c.code)) {
-      changes.push_back({c.code, 0});
-      continue;
-    }
-    const Decomposed canonical = canonical_decomposition(c.code);
-    for (size_t i = 0; i < canonical.count; ++i) changes.push_back({canonical.codes[i], i == 0 ? 0 : 1});
+    if (parts.empty()) append_decomposed(c.code, changes);
   }
-  order_marks(changes, [](const Edit& c) { return nfc_class(c.code); });
-  apply_edits(changes, 0, chars);
+  order_marks(changes, [](const CodeChange& c) { return nfc_class(c.code); });
+  apply_changes(changes, 0, chars);
 }
 
 void compose_all(Chars& chars) {

@@ -9,11 +9,6 @@
 namespace rf::text {
 namespace {
 
-const Expression& no_expression() {
-  static const Expression any(".");
-  return any;
-}
-
 bool is_digit(std::string_view text, size_t at) {
   const auto first = static_cast<uint8_t>(text[at]);
   if (first < 0x80) return first >= '0' && first <= '9';
@@ -38,7 +33,8 @@ SplitSteps::SplitSteps(const ByteLevelOptions& options) {
 
 SplitParts::SplitParts(const SplitSteps& steps, bool use_regex) : use_regex_(use_regex) {
   for (const SplitSteps::Step& step : steps.steps()) {
-    levels_.push_back({step.kind, ExpressionSearch(step.expression == nullptr ? no_expression() : *step.expression)});
+    levels_.push_back({.kind = step.kind, .search = {}});
+    if (step.expression != nullptr) levels_.back().search.emplace(*step.expression);
   }
 }
 
@@ -57,7 +53,7 @@ SplitParts::Part SplitParts::next() {
         level.begin = at_;
         level.end = end;
         level.match = {at_, at_};
-        if (level.kind <= SplitStep::Kind::kMatches) level.search.begin(text_.substr(at_, end - at_));
+        if (level.search) level.search->begin(text_.substr(at_, end - at_));
       }
       end = part_end(level, is_omitted_);
     }
@@ -77,12 +73,12 @@ SplitParts::Part SplitParts::next() {
 
 // The end of the level's part at at_.
 size_t SplitParts::part_end(Level& level, bool& is_omitted) {
-  if (level.kind > SplitStep::Kind::kMatches) {
+  if (!level.search) {
     const bool contiguous = level.kind == SplitStep::Kind::kContiguousDigits;
     return at_ + digits_end(text_.substr(at_, level.end - at_), contiguous);
   }
   if (level.match.end <= at_) {
-    const ExpressionSearch::Match found = level.search.next(at_ - level.begin);
+    const ExpressionSearch::Match found = level.search->next(at_ - level.begin);
     level.match = {level.begin + found.begin, level.begin + found.end};
   }
   if (at_ >= level.match.begin) return level.match.end;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -42,7 +43,7 @@ class SplitParts {
  private:
   struct Level {
     SplitStep::Kind kind;
-    ExpressionSearch search;
+    std::optional<ExpressionSearch> search;  // absent: digits
     size_t begin = 0, end = 0;               // the part of the step before, in the text
     ExpressionSearch::Match match = {0, 0};  // the next one, in the text
   };

@@ -54,41 +54,8 @@ int class_of(const MappedChar& c) { return combining_class(unicode_record(c.code
 
 #include "unicode/nfc_tables.inc"
 
-int nfc_class_of(char32_t code) {
-  const int rank = combining_class(unicode_record(code));
-  return rank == 0 || std::ranges::binary_search(kLaterMarks, code) ? 0 : rank;
-}
-
 bool is_later_composite(char32_t code) {
   return std::ranges::find(kLaterComposites, code) != std::end(kLaterComposites);
-}
-
-}  // namespace
-
-int nfc_class(char32_t code) { return nfc_class_of(code); }
-
-bool nfc_decomposes(char32_t code) { return (unicode_record(code) & kDecomposes) != 0 && !is_later_composite(code); }
-
-namespace {
-
-// A character and its change to the source: it adds one (1), replaces one (0), or replaces more than one (negative).
-struct Change {
-  char32_t code;
-  int32_t added;
-};
-
-std::vector<Change> nfc_decompose(const std::vector<SourcedChar>& chars) {
-  std::vector<Change> changes;
-  for (const SourcedChar& c : chars) {
-    if (!nfc_decomposes(c.code)) {
-      changes.push_back({c.code, 0});
-      continue;
-    }
-    const Decomposed parts = canonical_decomposition(c.code);
-    for (size_t i = 0; i < parts.count; ++i) changes.push_back({parts.codes[i], i == 0 ? 0 : 1});
-  }
-  order_marks(changes, [](const Change& c) { return nfc_class_of(c.code); });
-  return changes;
 }
 
 // Canonical composition into `composed`: each character joins the last starter before it unless one of equal or higher
@@ -130,6 +97,11 @@ uint16_t regex_kind(char32_t code) {
 }
 
 }  // namespace
+
+int nfc_class(char32_t code) {
+  const int rank = combining_class(unicode_record(code));
+  return rank == 0 || std::ranges::binary_search(kLaterMarks, code) ? 0 : rank;
+}
 
 uint8_t regex_classes(char32_t code) { return static_cast<uint8_t>(regex_kind(code)); }
 
@@ -245,27 +217,28 @@ void Normalizer::strip_accents(std::vector<MappedChar>& chars) {
   std::erase_if(chars, [](const MappedChar& c) { return (unicode_record(c.code) & kMark) != 0; });
 }
 
+void append_decomposed(char32_t code, std::vector<CodeChange>& changes) {
+  if ((unicode_record(code) & kDecomposes) == 0 || is_later_composite(code)) {
+    changes.push_back({code, 0});
+    return;
+  }
+  const Decomposed parts = canonical_decomposition(code);
+  for (size_t i = 0; i < parts.count; ++i) changes.push_back({parts.codes[i], i == 0 ? 0 : 1});
+}
+
 // Decomposes, orders marks, composes; then the changes are aligned with the source.
 void to_nfc(std::vector<SourcedChar>& chars) {
-  std::vector<Change> composed;
-  const auto rank_of = [](const Change& c) { return nfc_class_of(c.code); };
-  compose_into(composed, nfc_decompose(chars), rank_of, [](Change& starter, const Change& next) {
+  std::vector<CodeChange> changes, composed;
+  for (const SourcedChar& c : chars) append_decomposed(c.code, changes);
+  const auto rank_of = [](const CodeChange& c) { return nfc_class(c.code); };
+  order_marks(changes, rank_of);
+  compose_into(composed, changes, rank_of, [](CodeChange& starter, const CodeChange& next) {
     const char32_t composite = canonical_composite(starter.code, next.code);
     if (composite == 0 || is_later_composite(composite)) return false;
     starter = {composite, starter.added + next.added - 1};
     return true;
   });
-  std::vector<SourcedChar> out;
-  size_t at = 0;
-  for (const Change& c : composed) {
-    if (c.added > 0) {
-      out.push_back({c.code, at == 0 ? SourceSpan{} : chars[at - 1].source});
-    } else {
-      out.push_back({c.code, chars[std::min(at, chars.size() - 1)].source});
-      at += static_cast<size_t>(1 - c.added);
-    }
-  }
-  chars.swap(out);
+  apply_changes(composed, 0, chars);
 }
 
 std::string to_nfc(std::string_view text) {

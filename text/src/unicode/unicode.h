@@ -85,7 +85,31 @@ inline bool may_change_under_nfc(char32_t code) { return (unicode_record(code) &
 
 // The canonical combining class in that version.
 int nfc_class(char32_t code);
-bool nfc_decomposes(char32_t code);  // in that version
+// A character of a normalised text, and its change to the source: it adds one (1), replaces one (0), or replaces one
+// and as many after it (negative).
+struct CodeChange {
+  char32_t code;
+  int32_t added;
+};
+void append_decomposed(char32_t code, std::vector<CodeChange>& changes);  // canonically, in that version
+// Applies changes of the characters from `first` on. One that is added has the source of the character before it.
+template <typename Char>
+void apply_changes(const std::vector<CodeChange>& changes, size_t first, std::vector<Char>& chars) {
+  std::vector<Char> out;
+  out.reserve(first + changes.size());
+  out.assign(chars.begin(), chars.begin() + static_cast<ptrdiff_t>(first));
+  size_t at = first;
+  for (const CodeChange& c : changes) {
+    if (c.added > 0) {
+      out.push_back(at == 0 ? Char{} : chars[at - 1]);
+    } else {
+      out.push_back(chars[at]);
+      at += static_cast<size_t>(1 - c.added);
+    }
+    out.back().code = c.code;
+  }
+  chars.swap(out);
+}
 void to_nfc(std::vector<SourcedChar>& chars);
 std::string to_nfc(std::string_view text);
 
@@ -114,6 +138,10 @@ enum RegexClass : uint8_t {
 
 // Flags of RegexClass; code < 0x110000.
 uint8_t regex_classes(char32_t code);
+inline bool is_white_space(char32_t code) {
+  constexpr char32_t kDelete = 0x7F;
+  return (code <= U' ' || code >= kDelete) && (regex_classes(code) & kWhiteSpaceClass) != 0;
+}
 
 // General categories, in the order of general_category(); \p{L} is all that begin with L.
 inline constexpr std::string_view kCategories[] = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl",

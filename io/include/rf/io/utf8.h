@@ -17,8 +17,8 @@ struct Decoded {
   bool valid;      // false: `code` is kReplacement and stands for an ill-formed sequence
 };
 
-// Decodes at the front of a text that is not empty.
-inline Decoded decode_utf8(std::string_view text) {
+// Decodes at the front of a text that is not empty. Returned from a call, the result would cost more than decoding.
+[[gnu::always_inline]] inline Decoded decode_utf8(std::string_view text) {
   const auto byte = [text](size_t i) -> uint32_t { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const uint32_t lead = byte(0);
   if (lead < 0x80) return {lead, 1, true};
@@ -37,7 +37,7 @@ inline Decoded decode_utf8(std::string_view text) {
 }
 
 // The same, and removes the character from the front of the text.
-inline Decoded take_utf8(std::string_view& text) {
+[[gnu::always_inline]] inline Decoded take_utf8(std::string_view& text) {
   const Decoded decoded = decode_utf8(text);
   text.remove_prefix(static_cast<size_t>(decoded.length));
   return decoded;
