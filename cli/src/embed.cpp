@@ -194,7 +194,7 @@ bool keep_finished(EmbeddingOutput& output) {
     if (!output.keep_finished()) return false;
   } catch (const Error&) {  // the disk is full: the last checkpoint counts
   }
-  say(fmt::format("interrupted; finished rows are kept in {}; the same command continues there",
+  say(fmt::format("interrupted; what is finished is kept in {}; the same command continues there",
                   output.partial_path()));
   return true;
 }
@@ -227,7 +227,7 @@ EmbeddingCounts write_vectors(const EmbeddingRun& run, const VectorLines* lines,
       output.checkpoint();
     } catch (const Error&) {  // the disk is full: the last checkpoint counts
     }
-    say(fmt::format("finished rows are kept in {}; the same command continues there", output.partial_path()));
+    say(fmt::format("what is finished is kept in {}; the same command continues there", output.partial_path()));
     throw;
   }
 }
