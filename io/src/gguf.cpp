@@ -409,6 +409,24 @@ std::vector<int64_t> GgufFile::integers(const std::string& key) const {
   return found;
 }
 
+std::vector<float> GgufFile::reals(const std::string& key) const {
+  std::vector<float> found;
+  visit_array(key, "32-bit reals", [&](GgufBytes& in, uint32_t type) {
+    if (type == kGgufF32) found.push_back(in.number<float>(key));
+    return type == kGgufF32;
+  });
+  return found;
+}
+
+std::string GgufFile::array_bytes(const std::string& key) const {
+  std::string found;
+  visit_array(key, "bytes", [&](GgufBytes& in, uint32_t type) {
+    if (type == kGgufU8 || type == kGgufI8) found.push_back(in.number<char>(key));
+    return type == kGgufU8 || type == kGgufI8;
+  });
+  return found;
+}
+
 std::span<const std::byte> GgufFile::bytes(const GgufTensor& tensor) const {
   const std::string what = "tensor " + printable(tensor.name);
   const GgufBlock* const block = find_gguf_block(tensor.type);

@@ -1,5 +1,6 @@
 """Model directories as `transformers` writes them, loaded, saved and loaded again: the same ids on both sides."""
 
+import itertools
 import json
 import random
 
@@ -242,6 +243,13 @@ def test_mpnet(tmp_path):
     theirs.save_pretrained(tmp_path / "theirs")
     check_directory(tmp_path / "theirs", theirs, 22, tokens=["<s>", "</s>"])
     again = saved_by_us(tmp_path)
+    theirs.add_tokens([AddedToken("<n>", lstrip=True, rstrip=True, normalized=True)])
+    theirs.save_pretrained(tmp_path / "more")
+    masks = ["<mask>", " <mask>", "\t<mask> ", "\x01 <mask>", "\u3000<mask>", " <n> ", "<n>\u2003", "\x01 <n>"]
+    texts = list(probe.random_texts(500, seed=24, tokens=masks))
+    texts += ["".join(draw) for draw in itertools.product([" ", "中", "\x01", "a "], masks, ["", " ", "b"])]
+    for folder, tokenizer in ((tmp_path / "ours", again), (tmp_path / "more", theirs)):
+        probe.check_texts(folder, texts, probe.bare(tokenizer))
     for text in probe.random_texts(100, seed=23, tokens=["<mask>", " <mask>"]):
         assert again(text, "hello w")["input_ids"] == theirs(text, "hello w")["input_ids"], ascii(text)
         got = probe.ask(tmp_path / "theirs", [{"text": text, "specials": True}])[0]

@@ -72,6 +72,11 @@ WAYS = {
         ),
         META(MARKER, "first"),
     ),
+    "nmt": (
+        lambda: STEPS([normalizers.Nmt(), normalizers.NFKC()]),
+        pre_tokenizers.Sequence([pre_tokenizers.Punctuation(), META(MARKER, "always")]),
+    ),
+    "nfd": (normalizers.NFD, pre_tokenizers.Sequence([SPACES, pre_tokenizers.Punctuation(), META(MARKER, "first")])),
     "strip": (lambda: STEPS([normalizers.Strip(), normalizers.Prepend("x")]), META(MARKER, "never", False)),
     "plain": (lambda: None, META(MARKER, "first", False)),
 }
@@ -120,6 +125,18 @@ def test_hostile_strings(tmp_path, way, byte_fallback):
     check_saved(tmp_path, wrapped, texts)
 
 
+@pytest.mark.parametrize("step", [normalizers.NFKC, normalizers.NFD, normalizers.Nmt], ids=lambda step: step.__name__)
+def test_code_points(tmp_path, step):
+    """Among characters that normalizers compose and order, so that the bytes of all are seen."""
+    tokenizer = train("plain", byte_fallback=True, added=False)
+    tokenizer.normalizer = step()
+    wrapped = wrap(tokenizer, tmp_path)
+    codes = [code for code in (*range(0x30000), *range(0xE0000, 0xE0200)) if not 0xD800 <= code < 0xE000]
+    texts = ["x".join(map(chr, codes[at : at + 64])) for at in range(0, len(codes), 64)]
+    texts += ["\u0301\u0323".join(map(chr, codes[at : at + 64])) for at in range(0, 0x3000, 64)]
+    check_texts(tmp_path, texts, bare(wrapped))
+
+
 CLASSES = {
     "XLMRobertaTokenizer": {},
     "CamembertTokenizer": {"additional_special_tokens": []},
@@ -165,7 +182,8 @@ REFUSED = [
     ({"normalizer": wild(4, (1 << 20) << 10)}, "refer to one of its"),
     ({"normalizer": wild(4, 1 << 31 | 1 << 30)}, "refer to one of its"),
     ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "*"}}, "base64"),
-    ({"normalizer": {"type": "NFKC"}}, "NFKC"),
+    ({"normalizer": {"type": "ByteLevel"}}, "NFKC"),
+    ({"pre_tokenizer": {"type": "Punctuation", "behavior": "Removed"}}, "Isolated"),
     ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
     ({"pre_tokenizer": None}, "pre_tokenizer"),
     ({"decoder": {"type": "WordPiece"}}, "decoder"),

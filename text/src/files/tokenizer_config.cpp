@@ -35,12 +35,12 @@ constexpr std::string_view kHarmless =
     "max_length padding_side truncation_side stride truncation_strategy pad_to_multiple_of pad_token_type_id "
     "name_or_path tokenizer_file full_tokenizer_file special_tokens_map_file use_fast model_input_names backend "
     "is_local local_files_only processor_class auto_map errors chat_template _commit_hash transformers_version "
-    "extra_ids vocab_type unk_id";
+    "vocab_type unk_id remove_space sp_model_file";
 
 // Keys that change the tokens in some class of transformers, but are unsupported here.
-constexpr std::string_view kOffKeys[] = {"sp_model_kwargs", "remove_space",     "keep_accents",  "fix_mistral_regex",
-                                         "normalization",   "add_dummy_prefix", "byte_fallback", "dropout",
-                                         "normalizer",      "pre_tokenizer",    "split_digits",  "split_by_punct"};
+constexpr std::string_view kOffKeys[] = {"sp_model_kwargs",  "fix_mistral_regex", "normalization",
+                                         "add_dummy_prefix", "byte_fallback",     "dropout",
+                                         "normalizer",       "pre_tokenizer",     "split_digits"};
 // For "did you mean"; without the keys of special tokens.
 constexpr std::string_view kReadKeys[] = {"tokenizer_class",   "do_lower_case",    "strip_accents",
                                           "trim_offsets",      "add_prefix_space", "tokenize_chinese_chars",
@@ -165,7 +165,11 @@ constexpr std::pair<std::string_view, std::optional<bool> TokenizerConfig::*> kS
     {"add_prefix_space", &TokenizerConfig::add_prefix_space},
     {"trim_offsets", &TokenizerConfig::trim_offsets},
     {"clean_up_tokenization_spaces", &TokenizerConfig::clean_up_tokenization_spaces},
-    {"legacy", &TokenizerConfig::legacy}};
+    {"legacy", &TokenizerConfig::legacy},
+    {"add_bos_token", &TokenizerConfig::add_bos_token},
+    {"add_eos_token", &TokenizerConfig::add_eos_token},
+    {"keep_accents", &TokenizerConfig::keep_accents},
+    {"split_by_punct", &TokenizerConfig::split_by_punct}};
 
 void read_key(TokenizerConfig& config, const std::string& key, const json& value) {
   for (const auto& [name, field] : kSwitches) {
@@ -182,8 +186,10 @@ void read_key(TokenizerConfig& config, const std::string& key, const json& value
     config.pipeline = read_pipeline(config.path, value);
   } else if (key == kDictionaryKey) {
     config.dictionary_hash = read_text(config, key, value);
-  } else if (key == "add_bos_token" || key == "add_eos_token") {
-    config.add_bos_or_eos |= read_bool(config.path, key, value).value_or(false);
+  } else if (key == "extra_ids") {
+    constexpr int64_t kMaxExtra = 1 << 16;
+    if (!value.is_number_unsigned() || value > kMaxExtra) refuse(config.path, key, "a number up to 65536", value);
+    config.extra_ids = value.get<int64_t>();
   } else if (key == "added_tokens_decoder") {
     read_added_tokens_decoder(config, key, value);
   } else if (!is_extra_key(key)) {

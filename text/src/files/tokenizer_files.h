@@ -37,8 +37,8 @@ struct TokenizerConfig {
   std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json
   bool has_added_tokens_decoder = false;
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
-  std::optional<bool> clean_up_tokenization_spaces, legacy;
-  bool add_bos_or_eos = false;
+  std::optional<bool> clean_up_tokenization_spaces, legacy, add_bos_token, add_eos_token, keep_accents, split_by_punct;
+  int64_t extra_ids = 100;
 };
 
 // Throws Error, naming file and key, for a setting that would change the result and is not supported; warns of an
@@ -63,8 +63,39 @@ struct TokenizerJson {
 
 // Throws Error, naming file and key, for settings that are not supported.
 TokenizerJson read_tokenizer_json(const std::string& path);
+// Normalizers of tokenizer.json without settings.
+inline constexpr std::pair<std::string_view, NormalizerStep::Kind> kPlainNormalizers[] = {
+    {"NFC", NormalizerStep::Kind::kNfc},
+    {"NFD", NormalizerStep::Kind::kNfd},
+    {"NFKC", NormalizerStep::Kind::kNfkc},
+    {"NFKD", NormalizerStep::Kind::kNfkd},
+    {"Nmt", NormalizerStep::Kind::kNmt},
+    {"Lowercase", NormalizerStep::Kind::kLowercase},
+    {"StripAccents", NormalizerStep::Kind::kStripAccents}};
 // Its sections model, normalizer, pre_tokenizer and decoder, for a model Unigram.
 void read_unigram_json(const nlohmann::json& file, const std::string& path, TokenizerJson& out);
+
+// A piece of SentencePiece.
+struct SentencePiece {
+  enum Kind : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+  std::string text;
+  float score = 0;
+  Kind kind = kNormal;
+};
+using SentencePieces = std::vector<SentencePiece>;
+enum class MergeOrder { kByPlace, kByScore };
+struct SentencePieceClass;  // sentencepiece_classes.h
+
+// The model files of SentencePiece, the first that exists.
+inline constexpr const char* kSentencePieceFiles[] = {"tokenizer.model", "sentencepiece.bpe.model", "spiece.model",
+                                                      "spm.model"};
+// What transformers' class makes of such a file. Throws Error for bytes that are not such a file, and for settings that
+// are not supported.
+TokenizerJson read_sentencepiece(const std::string& path, const SentencePieceClass& known, const SpecialNames& names,
+                                 const TokenizerConfig& config);
+// The same of a vocabulary; `unigram` has the map and the unknown token.
+TokenizerJson tokenizer_of_pieces(SentencePieces pieces, MergeOrder order, const SentencePieceClass& known,
+                                  const TokenizerConfig& config, UnigramOptions unigram);
 
 // The merge "left right"; nullopt unless there is exactly one space.
 std::optional<Merge> split_merge(std::string_view line);

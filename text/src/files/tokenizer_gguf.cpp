@@ -1,17 +1,21 @@
-// The tokenizer of a GGUF file: byte-level BPE whose tokens, merges and special tokens are arrays of its keys.
+// The tokenizer of a GGUF file, whose tokens, merges and special tokens are arrays of its keys.
 //
-//   tokenizer.ggml.model      gpt2: byte-level BPE; others, as llama (SentencePiece), are refused
+//   tokenizer.ggml.model      gpt2: byte-level BPE; llama: SentencePiece's BPE; t5: Unigram; others are refused
 //   tokenizer.ggml.pre        the expression that splits a text into words: llama.cpp names them after models
 //   tokenizer.ggml.tokens     by id, in the byte alphabet
 //   tokenizer.ggml.token_type by id: 1 normal, 3 control, 4 defined by a user, 5 unused
 //   tokenizer.ggml.merges     "left right", in order of rank
+//   tokenizer.ggml.scores     by id, of SentencePiece's models; add_space_prefix and precompiled_charsmap are of their
+//                             normalizer
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
+#include "files/sentencepiece_classes.h"
 #include "files/tokenizer_files.h"
+#include "models/byte_pair_model.h"
 #include "rf/io/error.h"
 #include "rf/io/gguf.h"
 #include "rf/io/nearest_name.h"
@@ -27,7 +31,7 @@ constexpr int64_t kNormalToken = 1, kControlToken = 3, kUserToken = 4;
 
 // The names, and what the tokenizer.json of those models says.
 struct KnownPre {
-  std::string_view name;
+  std::vector<std::string_view> names;
   std::vector<std::string_view> expressions = {};  // kDigits: the step Digits
   bool use_regex = false;                          // then GPT-2's expression
   bool ignore_merges = false, nfc = false;
@@ -36,16 +40,21 @@ struct KnownPre {
 constexpr std::string_view kDigits = "Digits";
 const std::vector<KnownPre>& known_pres() {
   static const std::vector<std::string_view> deep_seek = {kDeepSeekDigits, kDeepSeekHan, kDeepSeekWords};
+  static const std::vector<std::string_view> coder = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepSeekOtherWords,
+                                                      kDigits};
   static const std::vector<KnownPre> kPres = {
-      {.name = "gpt-2", .use_regex = true},
-      {.name = "olmo", .use_regex = true},
-      {.name = "smollm", .expressions = {kDigits}, .use_regex = true},
-      {.name = "starcoder", .expressions = {kDigits}, .use_regex = true},
-      {.name = "llama-bpe", .expressions = {kLlama3Expression}, .ignore_merges = true, .adds_bos = true},
-      {.name = "qwen2", .expressions = {kQwen2Expression}, .nfc = true},
-      {.name = "gpt-4o", .expressions = {kO200kExpression}},
-      {.name = "tekken", .expressions = {kTekkenExpression}, .ignore_merges = true, .adds_bos = true},
-      {.name = "deepseek-v3", .expressions = deep_seek}};
+      {.names = {"gpt-2", "olmo"}, .use_regex = true},
+      {.names = {"smollm", "starcoder"}, .expressions = {kDigits}, .use_regex = true},
+      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
+       .expressions = {kLlama3Expression},
+       .ignore_merges = true,
+       .adds_bos = true},
+      {.names = {"dbrx", "smaug-bpe"}, .expressions = {kLlama3Expression}},
+      {.names = {"qwen2", "deepseek-r1-qwen", "megrez"}, .expressions = {kQwen2Expression}, .nfc = true},
+      {.names = {"gpt-4o", "llama4"}, .expressions = {kO200kExpression}},
+      {.names = {"tekken"}, .expressions = {kTekkenExpression}, .ignore_merges = true, .adds_bos = true},
+      {.names = {"deepseek-coder"}, .expressions = coder},
+      {.names = {"deepseek-v3"}, .expressions = deep_seek}};
   return kPres;
 }
 
@@ -55,9 +64,14 @@ class GgufTokenizer {
 
   TokenizerParts read() {
     file_.check_whole();
-    if (const std::string model = text("model"); model != "gpt2") {
-      fail(path_, "tokenizer.ggml.model must be gpt2, byte-level BPE, got {}", shown(model));
+    const std::string model = text("model");
+    const bool is_pieces = model == "llama" || model == "t5";
+    if (model != "gpt2" && !is_pieces) {
+      fail(path_, "tokenizer.ggml.model must be gpt2, llama or t5, got {}", shown(model));
     }
+    tokens_ = file_.strings("tokenizer.ggml.tokens");
+    if (tokens_.empty()) fail(path_, "tokenizer.ggml.tokens must have tokens, got none");
+    if (is_pieces) return read_pieces(model == "t5");
     TokenizerOptions options;
     options.pipeline = Pipeline::kByteLevelBpe;
     options.decoding.join = DecodingOptions::Join::kBytes;
@@ -69,9 +83,12 @@ class GgufTokenizer {
       options.byte_level.splits.push_back({digits ? SplitStep::Kind::kDigits : SplitStep::Kind::kExpression,
                                            digits ? std::string() : std::string(each)});
     }
-    tokens_ = file_.strings("tokenizer.ggml.tokens");
-    if (tokens_.empty()) fail(path_, "tokenizer.ggml.tokens must have tokens, got none");
-    SpecialNames names = kNoSpecialNames;
+    return parts(std::move(options), merges());
+  }
+
+ private:
+  TokenizerParts parts(TokenizerOptions options, std::vector<Merge> merges,
+                       SpecialNames names = kNoSpecialNames) const {
     for (const auto& [role, key] :
          {std::pair(SpecialRole::kBos, "bos_token_id"), std::pair(SpecialRole::kEos, "eos_token_id"),
           std::pair(SpecialRole::kUnk, "unknown_token_id"), std::pair(SpecialRole::kPad, "padding_token_id")}) {
@@ -82,11 +99,56 @@ class GgufTokenizer {
     return {.vocabulary = Vocabulary(tokens_, std::move(names), Vocabulary::kAll, path_),
             .options = std::move(options),
             .added = std::move(added),
-            .merges = merges(),
+            .merges = std::move(merges),
             .sequence_template = std::move(frame)};
   }
-
- private:
+  // A vocabulary of SentencePiece, as transformers' class for it.
+  TokenizerParts read_pieces(bool is_unigram) {
+    const json architecture = file_.metadata().value("general.architecture", json());
+    const std::string family = architecture.is_string() ? architecture.get<std::string>() : std::string();
+    const bool is_gemma = family.starts_with("gemma");
+    const std::vector<float> scores = file_.reals("tokenizer.ggml.scores");
+    if (scores.size() != tokens_.size()) {
+      fail(path_, "tokenizer.ggml.scores must be one for each of the {} tokens, got {}", tokens_.size(), scores.size());
+    }
+    int64_t extra_id = 100;  // llama.cpp writes T5's as [PAD..]
+    SentencePieces pieces;
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      std::string& token = tokens_[id];
+      if (is_unigram && extra_id > 0 && token.starts_with("[PAD") && token.ends_with("]")) {
+        token = fmt::format("<extra_id_{}>", --extra_id);
+      } else if (is_gemma && token.find_first_not_of(' ') == std::string::npos) {
+        std::string markers;
+        for (size_t i = 0; i < token.size(); ++i) markers += kSpaceMarker;
+        token = std::move(markers);
+      }
+      pieces.push_back({.text = token, .score = scores[id]});
+    }
+    TokenizerConfig config;
+    config.add_prefix_space = flag("add_space_prefix", true);
+    UnigramOptions unigram;
+    if (std::string map = file_.array_bytes("tokenizer.ggml.precompiled_charsmap"); !map.empty()) {
+      unigram.normalizers.push_back({.kind = NormalizerStep::Kind::kPrecompiled, .text = std::move(map)});
+    }
+    adds_bos_ = !is_unigram;
+    adds_eos_ = is_unigram;
+    const SentencePieceClass& known = *find_sentencepiece_class(is_unigram ? "T5Tokenizer"
+                                                                : is_gemma ? "GemmaTokenizer"
+                                                                           : "LlamaTokenizer");
+    // Gemma's scores do not follow the order of its merges.
+    TokenizerJson read = tokenizer_of_pieces(std::move(pieces), is_gemma ? MergeOrder::kByPlace : MergeOrder::kByScore,
+                                             known, config, unigram);
+    if (family == "phi3") {
+      read.options.byte_fallback.in_normalizer = true;
+      read.options.byte_fallback.prefix = ByteFallbackOptions::Prefix::kEven;
+    }
+    SpecialNames names = known.special;
+    for (const SpecialRole role : kSpecialRoles) {
+      std::string& token = name_of(names, role);
+      if (std::ranges::find(tokens_, token) == tokens_.end()) token.clear();
+    }
+    return parts(std::move(read.options), std::move(read.merges), std::move(names));
+  }
   const json* find(const char* key) const {
     const auto found = file_.metadata().find(std::string("tokenizer.ggml.") + key);
     return found == file_.metadata().end() ? nullptr : &*found;
@@ -95,14 +157,20 @@ class GgufTokenizer {
     const json* value = find(key);
     return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
   }
+  bool flag(const char* key, bool otherwise) const {
+    const json* value = find(key);
+    return value != nullptr && value->is_boolean() ? value->get<bool>() : otherwise;
+  }
   static std::string shown(const std::string& text) { return text.empty() ? "none" : io::printable(text); }
 
   const KnownPre& known_pre() const {
     const std::string pre = text("pre");
-    const auto found = std::ranges::find(known_pres(), pre, &KnownPre::name);
+    const auto found = std::ranges::find_if(known_pres(), [&pre](const KnownPre& known) {
+      return std::ranges::find(known.names, pre) != known.names.end();
+    });
     if (found == known_pres().end()) {
       std::vector<std::string_view> names;
-      std::ranges::transform(known_pres(), std::back_inserter(names), &KnownPre::name);
+      for (const KnownPre& known : known_pres()) names.insert(names.end(), known.names.begin(), known.names.end());
       fail(path_, "tokenizer.ggml.pre must be {}, got {}", io::listed(names, "or"), shown(pre));
     }
     return *found;
@@ -140,17 +208,13 @@ class GgufTokenizer {
   SequenceTemplate sequence_template() const {
     using Part = SequenceTemplate::Part;
     SequenceTemplate frame = plain_template();
-    const auto wants = [&](const char* key, bool otherwise) {
-      const json* value = find(key);
-      return value != nullptr && value->is_boolean() ? value->get<bool>() : otherwise;
-    };
     const auto piece = [&](const char* key) -> SequenceTemplate::Piece {
       const auto id = token_id(key);
       if (!id) fail(path_, "tokenizer.ggml.{} must be given where it is added, got none", key);
       return {Part::kSpecial, *id, 0};
     };
-    if (wants("add_bos_token", adds_bos_)) frame.single.insert(frame.single.begin(), piece("bos_token_id"));
-    if (wants("add_eos_token", false)) frame.single.push_back(piece("eos_token_id"));
+    if (flag("add_bos_token", adds_bos_)) frame.single.insert(frame.single.begin(), piece("bos_token_id"));
+    if (flag("add_eos_token", adds_eos_)) frame.single.push_back(piece("eos_token_id"));
     return frame;
   }
 
@@ -172,7 +236,7 @@ class GgufTokenizer {
   const std::string& path_;
   const io::GgufFile file_;
   std::vector<std::string> tokens_;
-  bool adds_bos_ = false;
+  bool adds_bos_ = false, adds_eos_ = false;  // without a key
 };
 
 }  // namespace

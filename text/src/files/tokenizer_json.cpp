@@ -309,7 +309,6 @@ class Reader : SectionReader {
       if (std::ranges::any_of(out_.tokens, has_outer_space) || std::ranges::any_of(added, has_outer_space)) {
         refuse(step.path_of("trim_offsets"), "false for tokens with white space or \"Ġ\" at an end", true);
       }
-      return;
     }
     ByteLevelOptions& options = out_.options.byte_level;
     if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in at most one step", true);

@@ -1,10 +1,12 @@
 // The sections of tokenizer.json for a model Unigram. Each step is read key by key, and others are refused.
-#include <array>
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "files/tokenizer_files.h"
 #include "files/tokenizer_json_section.h"
 #include "rf/io/error.h"
+#include "rf/io/nearest_name.h"
 
 namespace rf::text {
 namespace {
@@ -44,7 +46,7 @@ class UnigramReader : SectionReader {
     each_step(section("pre_tokenizer"), "pre_tokenizer", "pretokenizers",
               [&](const json& step, const std::string& key) { read_pre_tokenizer(step, key); });
     if (!has_metaspace_)
-      refuse("pre_tokenizer", "Metaspace, or WhitespaceSplit and Metaspace", section("pre_tokenizer"));
+      refuse("pre_tokenizer", "Metaspace, perhaps after WhitespaceSplit and Punctuation", section("pre_tokenizer"));
     read_decoder(section("decoder"));
     out_.options.unigram = std::make_shared<const UnigramOptions>(std::move(options_));
   }
@@ -99,19 +101,20 @@ class UnigramReader : SectionReader {
     } else if (type == "Prepend") {
       read = {.kind = Kind::kPrepend, .text = step.text("prepend", "")};
     } else {
-      constexpr std::array<std::pair<std::string_view, Kind>, 4> kPlain = {{{"NFC", Kind::kNfc},
-                                                                            {"NFKD", Kind::kNfkd},
-                                                                            {"Lowercase", Kind::kLowercase},
-                                                                            {"StripAccents", Kind::kStripAccents}}};
-      const auto* found = std::ranges::find(kPlain, type, &std::pair<std::string_view, Kind>::first);
-      if (found == kPlain.end()) {
-        refuse(key, "Precompiled, Replace, Strip, Prepend, NFC, NFKD, Lowercase or StripAccents for a Unigram model",
-               value);
+      const auto* found =
+          std::ranges::find(kPlainNormalizers, type, &std::pair<std::string_view, NormalizerStep::Kind>::first);
+      if (found == std::end(kPlainNormalizers)) {
+        refuse(key, "Precompiled, Replace, Strip, Prepend, " + names_of_plain() + " for a Unigram model", value);
       }
       read.kind = found->second;
     }
     step.finish();
     options_.normalizers.push_back(std::move(read));
+  }
+  static std::string names_of_plain() {
+    std::vector<std::string_view> names;
+    std::ranges::transform(kPlainNormalizers, std::back_inserter(names), [](const auto& plain) { return plain.first; });
+    return io::listed(names, "or");
   }
   NormalizerStep read_replace(StrictObject& step, const std::string& key) const {
     const json* pattern = step.find("pattern");
@@ -127,12 +130,15 @@ class UnigramReader : SectionReader {
   }
   void read_pre_tokenizer(const json& value, const std::string& key) {
     const std::string type = type_of(value);
-    if (has_metaspace_ || (type != "Metaspace" && type != "WhitespaceSplit")) {
-      refuse(key, "WhitespaceSplit or a last Metaspace for a Unigram model", value);
+    if (has_metaspace_ || (type != "Metaspace" && type != "WhitespaceSplit" && type != "Punctuation")) {
+      refuse(key, "WhitespaceSplit, Punctuation or a last Metaspace for a Unigram model", value);
     }
     StrictObject step = typed(value, key);
     if (type == "WhitespaceSplit") {
       options_.split_spaces = true;
+    } else if (type == "Punctuation") {
+      options_.split_punctuation = true;
+      expect(step, "behavior", "Isolated", "\"Isolated\"");
     } else {
       has_metaspace_ = true;
       options_.prefix = read_prefix(step);

@@ -14,8 +14,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "files/sentencepiece_classes.h"
 #include "files/tokenizer_files.h"
-#include "files/unigram_classes.h"
 #include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -31,8 +31,9 @@ constexpr char kConfigWhere[] = "tokenizer_config";
 
 // The tokenizer class of a directory; without a pipeline tokenizer.json defines everything.
 struct DirectoryClass {
-  std::optional<Pipeline> pipeline;
+  std::optional<Pipeline> pipeline = {};
   const TokenizerClass* settings = nullptr;
+  const SentencePieceClass* pieces = nullptr;
 
   bool has_word_pieces() const { return pipeline && pipeline->has_word_pieces(); }
   bool is(InTokenizerJson part) const { return pipeline && pipeline->entry().in_tokenizer_json == part; }
@@ -48,10 +49,10 @@ std::optional<DirectoryClass> find_class(const std::function<bool(const Tokenize
 }
 
 std::optional<DirectoryClass> class_of_name(std::string_view name) {
-  constexpr std::string_view kByFile[] = {"PreTrainedTokenizer", "TokenizersBackend", "Qwen2Tokenizer",
-                                          "GemmaTokenizer", "LlamaTokenizer"};
-  if (std::ranges::find(kByFile, name) != std::end(kByFile) || find_unigram_class(name) != nullptr)
-    return DirectoryClass{};
+  constexpr std::string_view kByFile[] = {"PreTrainedTokenizer", "TokenizersBackend", "Qwen2Tokenizer"};
+  const SentencePieceClass* const pieces = find_sentencepiece_class(name);
+  if (pieces != nullptr || std::ranges::find(kByFile, name) != std::end(kByFile))
+    return DirectoryClass{.pieces = pieces};
   return find_class([name](const TokenizerClass& known) {
     return known.name == name || std::ranges::find(known.other_names, name) != known.other_names.end();
   });
@@ -76,6 +77,8 @@ class Loader {
     class_ = find_class_of_directory();
     if (has("tokenizer.json") && !class_.is(InTokenizerJson::kNone)) {
       json_ = read_tokenizer_json((dir_ / "tokenizer.json").string());
+    } else if (!class_.pipeline) {
+      read_pieces();
     }
     std::vector<std::string> tokens = read_model_tokens();
     const auto model_size = static_cast<int64_t>(tokens.size());
@@ -90,7 +93,9 @@ class Loader {
 
  private:
   DirectoryClass find_class_of_directory() const {
-    if (is_decoder_type(text_of_config_json("model_type"))) return {};
+    if (is_decoder_type(text_of_config_json("model_type"))) {
+      return {.pieces = find_sentencepiece_class(config_.tokenizer_class)};
+    }
     if (!config_.tokenizer_class.empty()) {
       const std::optional<DirectoryClass> named = class_of_name(config_.tokenizer_class);
       if (named) return *named;
@@ -104,6 +109,10 @@ class Loader {
     }
     if (const std::optional<DirectoryClass> named = class_of_config_json(); named) return *named;
     if (has("tokenizer.json")) return {};
+    if (const SentencePieceClass* known = find_sentencepiece_class_of_model(text_of_config_json("model_type"))) {
+      return {.pieces = known};
+    }
+    if (sentencepiece_file() != nullptr) return {};
     if (!has("vocab.json") && !has("vocab.txt") && !has("config.json")) {
       fail<MissingFileError>(
           "tokenizer", "a directory must hold the files of a model or a tokenizer, such as config.json, got {} in {}",
@@ -131,13 +140,29 @@ class Loader {
       return std::move(json_->tokens);
     }
     if (class_.has_word_pieces()) return read_lines((dir_ / "vocab.txt").string());
-    if (!class_.pipeline) {
-      fail<MissingFileError>(kConfigWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(),
-                             config_.tokenizer_class.empty() ? "a model of this type" : config_.tokenizer_class);
-    }
     read_merges_file();
     const std::string path = (dir_ / "vocab.json").string();
     return read_token_ids(io::read_json(path), path);
+  }
+  const char* sentencepiece_file() const {  // null: none
+    const auto* found = std::ranges::find_if(kSentencePieceFiles, [this](const char* name) { return has(name); });
+    return found == std::end(kSentencePieceFiles) ? nullptr : *found;
+  }
+  // Instead of a tokenizer.json.
+  void read_pieces() {
+    const char* const file = sentencepiece_file();
+    if (file == nullptr) {
+      fail<MissingFileError>(kConfigWhere, "{}: {} must have a tokenizer.json or SentencePiece's model file, got none",
+                             dir_.string(),
+                             config_.tokenizer_class.empty() ? "a model of this type" : config_.tokenizer_class);
+    }
+    if (class_.pieces == nullptr) {
+      fail(kConfigWhere, "{}: the tokenizer_class must be one over {}, such as LlamaTokenizer, got {}", config_.path,
+           file, config_.tokenizer_class.empty() ? "none" : config_.tokenizer_class);
+    }
+    name_specials();
+    json_ = read_sentencepiece((dir_ / file).string(), *class_.pieces, names_, config_);
+    is_sentencepiece_ = true;
   }
   // merges.txt: one merge per line, two tokens with a space between them; the first line may name a version.
   void read_merges_file() {
@@ -154,11 +179,13 @@ class Loader {
     }
   }
   void name_specials() {
-    names_ = class_.pipeline ? class_.settings->special : kNoSpecialNames;
+    names_ = class_.pipeline               ? class_.settings->special
+             : json_ && !is_sentencepiece_ ? kNoSpecialNames
+                                           : class_.pieces->special;
     for (const SpecialRole role : kSpecialRoles) {
       if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = named->content;
     }
-    if (class_.pipeline) return;
+    if (class_.pipeline || !json_) return;
     if (names_.pad.empty()) names_.pad = json_->pad_token;
     const bool needs_unk = has_byte_fallback(options_) && !options_.byte_fallback.byte_fallback;
     if (has_byte_pairs(options_) && !needs_unk) return;
@@ -184,7 +211,9 @@ class Loader {
       const std::string& content = name_of(names_, role);
       if (content.empty()) continue;
       const auto& described = config_.special[static_cast<size_t>(role)];
-      const bool strips = role == SpecialRole::kMask && class_.pipeline && class_.settings->mask_strips_left;
+      const bool strips =
+          role == SpecialRole::kMask &&
+          (class_.pipeline ? class_.settings->mask_strips_left : is_sentencepiece_ && class_.pieces->mask_strips_left);
       if (!described && class_.has_word_pieces() && !strips) continue;
       AddedToken token = described.value_or(AddedToken{.content = content, .special = true});
       token.lstrip = token.lstrip || strips;
@@ -274,6 +303,7 @@ class Loader {
     if (by_class || config_.tokenize_chinese_chars) {
       options.tokenize_chinese_chars = config_.tokenize_chinese_chars.value_or(true);
     }
+    if (by_class) options.byte_level.trim_offsets = class_.settings->trims_offsets;
   }
   void set_byte_level_options(TokenizerOptions& options) const {
     ByteLevelOptions& level = options.byte_level;
@@ -290,7 +320,7 @@ class Loader {
       level.trim_offsets = json_->options.byte_level.trim_offsets;
       level.trim_keeps_first_space = json_->options.byte_level.trim_keeps_first_space;
     }
-    if (config_.add_bos_or_eos && !json_) {
+    if ((config_.add_bos_token.value_or(false) || config_.add_eos_token.value_or(false)) && !json_) {
       fail(kConfigWhere, "{}: \"add_bos_token\" and \"add_eos_token\" must be false without a tokenizer.json, got true",
            config_.path);
     }
@@ -308,30 +338,29 @@ class Loader {
     if (class_.pipeline || is_decoder_type(text_of_config_json("model_type"))) return;
     const TokenizerOptions& file = json_->options;
     const std::string& known = config_.tokenizer_class;
-    const bool is_llama = known == "LlamaTokenizer" && has_byte_fallback(file);
-    if (find_unigram_class(known) != nullptr) agree("the model", name(Pipeline::kUnigram), name(file.pipeline));
-    if (known == "Qwen2Tokenizer") {
+    const SentencePieceClass* const pieces = class_.pieces;
+    // A file of another model is read as it is.
+    if (pieces == nullptr || (pieces->name == "LlamaTokenizer" && !has_byte_fallback(file))) {
+      if (known != "Qwen2Tokenizer") return;
       agree("the model", name(Pipeline::kByteLevelBpe), name(file.pipeline));
       agree("the expression that splits", std::string(kQwen2Expression), shown(file.byte_level.splits));
       agree("NFC", true, file.byte_level.nfc);
       agree("ignore_merges", false, file.byte_level.ignore_merges);
-    } else if (known == "GemmaTokenizer" || is_llama) {
-      agree("the model", name(Pipeline::kByteFallbackBpe), name(file.pipeline));
-      ByteFallbackOptions own{.in_normalizer = !is_llama, .fuse_unk = true};
-      if (is_llama && config_.add_prefix_space.value_or(true)) {
-        own.prefix =
-            config_.legacy.value_or(false) ? ByteFallbackOptions::Prefix::kAlways : ByteFallbackOptions::Prefix::kFirst;
-      }
-      agree("the source of \"▁\" (normalizer or Metaspace)", own.in_normalizer, file.byte_fallback.in_normalizer);
-      agree("the \"▁\" in front", own.prefix == file.byte_fallback.prefix, true);
-      own.prefix = file.byte_fallback.prefix;
-      agree("Metaspace's split, byte_fallback, fuse_unk and ignore_merges", own == file.byte_fallback, true);
+      return;
     }
+    agree("the model", name(pieces->set != nullptr ? Pipeline::kUnigram : Pipeline::kByteFallbackBpe),
+          name(file.pipeline));
+    if (pieces->set != nullptr) return;
+    ByteFallbackOptions own = pieces->set_bpe(config_);
+    agree("the source of \"▁\" (normalizer or Metaspace)", own.in_normalizer, file.byte_fallback.in_normalizer);
+    agree("the \"▁\" in front", own.prefix == file.byte_fallback.prefix, true);
+    own.prefix = file.byte_fallback.prefix;
+    agree("Metaspace's split, byte_fallback, fuse_unk and ignore_merges", own == file.byte_fallback, true);
   }
   // transformers 5 builds these classes from their own settings and the vocabulary and character map of the file.
   void set_unigram_options() {
-    const UnigramClass* known = find_unigram_class(config_.tokenizer_class);
-    if (known == nullptr) {
+    const SentencePieceClass* const known = class_.pieces;
+    if (known == nullptr || known->set == nullptr) {
       const bool prefixed = json_->options.unigram->prefix != ByteFallbackOptions::Prefix::kNever;
       if (prefixed && !config_.add_prefix_space.value_or(true)) refuse_prefix();
       return;
@@ -394,8 +423,9 @@ class Loader {
       vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
       return class_.settings->frame(special.cls, special.sep);
     }
-    if (const UnigramClass* known = find_unigram_class(config_.tokenizer_class); known != nullptr && known->frame) {
-      return known->frame(vocabulary, names_);
+    if (const SentencePieceClass* known = class_.pieces;
+        known != nullptr && !(known->file_has_frame && !is_sentencepiece_)) {
+      return known->frame(vocabulary, names_, config_);
     }
     return json_ && json_->sequence ? *json_->sequence : plain_template();
   }
@@ -412,6 +442,7 @@ class Loader {
   const Dictionaries dictionaries_;
   const TokenizerConfig config_;
   std::optional<TokenizerJson> json_;
+  bool is_sentencepiece_ = false;  // json_ was read from such a file
   DirectoryClass class_;
   SpecialNames names_;
   std::vector<AddedToken> added_;

@@ -68,12 +68,11 @@ ordered_json format_step(const NormalizerStep& step) {
     case NormalizerStep::Kind::kStrip:
       return {{"type", "Strip"}, {"strip_left", step.left}, {"strip_right", step.right}};
     case NormalizerStep::Kind::kPrepend: return {{"type", "Prepend"}, {"prepend", step.text}};
-    case NormalizerStep::Kind::kNfc: return {{"type", "NFC"}};
-    case NormalizerStep::Kind::kNfkd: return {{"type", "NFKD"}};
-    case NormalizerStep::Kind::kLowercase: return {{"type", "Lowercase"}};
-    case NormalizerStep::Kind::kStripAccents: return {{"type", "StripAccents"}};
+    default:
+      return {{"type", std::ranges::find(kPlainNormalizers, step.kind,
+                                         &std::pair<std::string_view, NormalizerStep::Kind>::second)
+                           ->first}};
   }
-  return nullptr;
 }
 
 ordered_json format_normalizer(const TokenizerOptions& options) {
@@ -133,10 +132,11 @@ ordered_json format_pre_tokenizer(const TokenizerOptions& options) {
     return fallback.in_normalizer ? ordered_json() : format_metaspace(fallback.prefix, fallback.splits);
   }
   if (has_unigram(options)) {
-    ordered_json metaspace = format_metaspace(options.unigram->prefix, options.unigram->splits);
-    if (!options.unigram->split_spaces) return metaspace;
-    const ordered_json spaces = {{"type", "WhitespaceSplit"}};
-    return {{"type", "Sequence"}, {"pretokenizers", {spaces, std::move(metaspace)}}};
+    ordered_json steps = ordered_json::array();
+    if (options.unigram->split_spaces) steps.push_back({{"type", "WhitespaceSplit"}});
+    if (options.unigram->split_punctuation) steps.push_back({{"type", "Punctuation"}, {"behavior", "Isolated"}});
+    steps.push_back(format_metaspace(options.unigram->prefix, options.unigram->splits));
+    return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
   }
   if (!has_byte_pairs(options)) return {{"type", "BertPreTokenizer"}};
   return format_byte_level(options.byte_level.add_prefix_space, true, options.byte_level.use_regex);
@@ -169,7 +169,18 @@ ordered_json format_post_processor(const Tokenizer& tokenizer) {
                         {"pair", format_pieces(sequence.pair, tokenizer.vocabulary())},
                         {"special_tokens", specials}};
   const ByteLevelOptions& level = tokenizer.options().byte_level;
-  if (!has_byte_pairs(tokenizer.options()) || !level.trim_offsets) return frame;
+  if (!level.trim_offsets) return frame;
+  if (!has_byte_pairs(tokenizer.options())) {
+    const auto token = [&](size_t place) -> ordered_json {
+      const int32_t id = sequence.single.at(place).id;
+      return {tokenizer.vocabulary().token(id), id};
+    };
+    return {{"type", "RobertaProcessing"},
+            {"sep", token(2)},
+            {"cls", token(0)},
+            {"trim_offsets", true},
+            {"add_prefix_space", level.trim_keeps_first_space}};
+  }
   const ordered_json trim = format_byte_level(level.trim_keeps_first_space, true, level.use_regex);
   return {{"type", "Sequence"}, {"processors", {trim, frame}}};
 }

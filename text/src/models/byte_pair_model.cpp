@@ -3,6 +3,7 @@
 #include "models/byte_pair_model.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #define XXH_INLINE_ALL
@@ -16,9 +17,7 @@ namespace {
 
 constexpr size_t kShortWord = 64;  // bytes; from here on the queue is faster
 
-uint64_t hash_of(std::string_view word) {
-  return XXH3_64bits(word.data(), word.size()) | 1;  // never 0, which marks an empty slot
-}
+std::atomic<uint64_t> g_pair_models{0};
 
 uint64_t key_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -40,7 +39,7 @@ bool may_lack(uint8_t byte) {
 
 BytePairModel::BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
                              const TokenizerOptions& options)
-    : characters_(options.pipeline == Pipeline::kByteFallbackBpe) {
+    : characters_(options.pipeline == Pipeline::kByteFallbackBpe), serial_(++g_pair_models) {
   if (characters_) {
     read_characters(vocabulary, options.byte_fallback.byte_fallback);
   } else {
@@ -150,9 +149,26 @@ const BytePairModel::Pair& BytePairModel::find_pair(int32_t left, int32_t right)
   return pairs_[slot];
 }
 
-BytePairModel::Piece BytePairModel::find_whole(std::string_view word) const {
-  const Whole& whole = find_whole(word, hash_of(word));
-  return {whole.id, whole.length};
+uint64_t BytePairModel::hash_of(std::string_view word) {
+  return XXH3_64bits(word.data(), word.size()) | 1;  // never 0, which marks an empty slot
+}
+
+std::span<const BytePairModel::Piece> BytePairModel::cut_short(std::string_view word, uint64_t hash,
+                                                               Workspace& workspace) const {
+  if (workspace.serial != serial_) {
+    workspace.words.assign(Workspace::kWords, {});
+    workspace.serial = serial_;
+  }
+  Workspace::KnownWord& known = workspace.words[hash >> 40 & (Workspace::kWords - 1)];
+  if (known.size != word.size() || std::string_view(known.text.data(), known.size) != word) {
+    merge_window(word, workspace.pieces, workspace);
+    if (workspace.pieces.size() > Workspace::kPieces) return workspace.pieces;
+    known.size = static_cast<uint8_t>(word.size());
+    known.count = static_cast<uint8_t>(workspace.pieces.size());
+    std::ranges::copy(word, known.text.begin());
+    std::ranges::copy(workspace.pieces, known.pieces.begin());
+  }
+  return {known.pieces.data(), known.count};
 }
 
 void BytePairModel::merge_window(std::string_view window, std::vector<Piece>& pieces, Workspace& workspace) const {

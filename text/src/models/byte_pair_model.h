@@ -11,7 +11,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -48,6 +50,15 @@ class BytePairModel {
     std::vector<Symbol> symbols;
     std::vector<Candidate> queue;
     std::vector<Piece> pieces, ahead;  // of a window and of the next one
+    // Words of several pieces, by their hash; empty until the first one.
+    static constexpr size_t kWords = size_t{1} << 12, kWordBytes = 30, kPieces = 8;
+    struct KnownWord {
+      uint8_t size = 0, count = 0;  // size 0: empty
+      std::array<char, kWordBytes> text;
+      std::array<Piece, kPieces> pieces;
+    };
+    uint64_t serial = 0;  // of the model whose words they are
+    std::vector<KnownWord> words;
   };
 
   // Merges in order of rank, as tokens of the vocabulary, which kByteLevelBpe writes in the byte alphabet. Throws Error
@@ -62,8 +73,15 @@ class BytePairModel {
   // Calls take(piece) for each piece of a word, which is not empty, in order, until it returns false.
   template <typename Take>
   void cut(std::string_view word, Workspace& workspace, Take take) const {
-    if (const Piece whole = find_whole(word); whole.id >= 0) {
-      static_cast<void>(take(whole));
+    const uint64_t hash = hash_of(word);
+    if (const Whole& whole = find_whole(word, hash); whole.id >= 0) {
+      static_cast<void>(take(Piece{whole.id, whole.length}));
+      return;
+    }
+    if (word.size() <= Workspace::kWordBytes) {
+      for (const Piece& piece : cut_short(word, hash, workspace)) {
+        if (!take(piece)) return;
+      }
       return;
     }
     size_t begin = 0, length = window_end(word, kWindow);
@@ -101,7 +119,9 @@ class BytePairModel {
   void read_characters(const Vocabulary& vocabulary, bool byte_fallback);
   void read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges, bool fuses_unknown);
   void compute_wholes(const Vocabulary& vocabulary, bool ignore_merges);
-  Piece find_whole(std::string_view word) const;  // id -1: not a token
+  static uint64_t hash_of(std::string_view word);
+  // The pieces of a word of at most kWordBytes; valid until the next call.
+  std::span<const Piece> cut_short(std::string_view word, uint64_t hash, Workspace& workspace) const;
   const Whole& find_whole(std::string_view word, uint64_t hash) const;
   void merge_window(std::string_view window, std::vector<Piece>& pieces, Workspace& workspace) const;
   // Continues after the window of `length` bytes at `begin`, whose pieces are workspace.pieces: puts the next window's
@@ -128,6 +148,7 @@ class BytePairModel {
   std::vector<Whole> wholes_;  // open-addressed, a power of two of slots, as is the next
   std::vector<Pair> pairs_;
   std::string bytes_;  // of the tokens in wholes_
+  const uint64_t serial_;
 };
 
 }  // namespace rf::text

@@ -8,6 +8,7 @@
 #include "models/piece_trie.h"
 #include "splitters/splitter.h"
 #include "tokenizer/encoding_writer.h"
+#include "tokenizer/trimmed_source.h"
 
 namespace rf::text {
 
@@ -31,11 +32,18 @@ class PieceWriter : public WordSink {
     char_origin_ = character;
   }
 
+  // From now on, sources of added tokens are trimmed; `text` is the whole text.
+  void trim_added(const ByteLevelOptions& options, std::string_view text) {
+    trim_ = &options;
+    text_ = text;
+  }
+
   // An added token; its source refers to the whole text.
-  void take_added(int32_t id, const SourceSpan& source) {
+  void take_added(const FoundToken& found, SourceSpan source) {
     if (full_) return;
     set_origin(0, 0);
-    append(id, source, true);
+    if (trim_ != nullptr) trim(trimmed_of_added(found), writer_.count() == 0, *trim_, text_, source);
+    append(found.id, source, true);
     stop_at_limit();
   }
 
@@ -92,6 +100,8 @@ class PieceWriter : public WordSink {
   Encoding& out_;
   EncodingWriter writer_;
   int32_t byte_origin_ = 0, char_origin_ = 0;
+  const ByteLevelOptions* trim_ = nullptr;  // null: sources of added tokens are not trimmed
+  std::string_view text_;
 };
 
 }  // namespace rf::text

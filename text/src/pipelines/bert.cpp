@@ -266,7 +266,7 @@ void encode_normalized(const AddedTokens& added, const TokenizerOptions& options
         added.normalized(), normalized.text(),
         [&](std::string_view part, int32_t begin, int32_t) { normalized.split(begin, part.size(), writer); },
         [&](const FoundToken& found) {
-          writer.take_added(found.id, normalized.source(found.place.byte_begin, found.place.byte_end));
+          writer.take_added(found, normalized.source(found.place.byte_begin, found.place.byte_end));
         },
         [&] { return writer.is_full(); });
   };
@@ -281,7 +281,7 @@ void encode_normalized(const AddedTokens& added, const TokenizerOptions& options
           begin = end;
         }
       },
-      [&](const FoundToken& found) { writer.take_added(found.id, found.place); }, [&] { return writer.is_full(); });
+      [&](const FoundToken& found) { writer.take_added(found, found.place); }, [&] { return writer.is_full(); });
 }
 
 }  // namespace
@@ -298,6 +298,7 @@ const PipelineEntry& bert() {
                    .model_type = "mpnet",
                    .special = roberta_names("[UNK]"),
                    .frame = roberta_template,
+                   .trims_offsets = true,
                    .mask_strips_left = true}},
       .saved_class = "BertTokenizer",
       .make_splitter = [](const TokenizerOptions& options, const Vocabulary&, const PieceTrie&) -> SplitterPtr {

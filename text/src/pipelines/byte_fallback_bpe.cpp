@@ -32,11 +32,12 @@ std::string with_markers(std::string_view text, bool prefix) {
   return out;
 }
 
-std::string well_formed(std::string_view text) {
-  if (is_utf8(text)) return std::string(text);
-  std::string out;
-  while (!text.empty()) append_utf8(take_utf8(text).code, out);
-  return out;
+// The text, or a copy with replacements in `buffer`.
+std::string_view well_formed(std::string_view text, std::string& buffer) {
+  if (is_utf8(text)) return text;
+  buffer.clear();
+  while (!text.empty()) append_utf8(take_utf8(text).code, buffer);
+  return buffer;
 }
 
 constexpr size_t kCopiedBytes = size_t{1} << 16;  // at least
@@ -49,14 +50,16 @@ size_t character_bytes(char lead) {
 class ByteFallbackEncoder {
  public:
   ByteFallbackEncoder(const BytePairModel& model, const Vocabulary& vocabulary, const ByteFallbackOptions& options,
-                      const AddedTokens& added, std::string_view text, size_t max_tokens, Encoding& out)
+                      const AddedTokens& added, std::string_view text, size_t max_tokens,
+                      BytePairModel::Workspace& workspace, Encoding& out)
       : model_(model),
         vocabulary_(vocabulary),
         options_(options),
         added_(added),
         source_(text),
         out_(out),
-        writer_(out, text.size(), max_tokens) {}
+        writer_(out, text.size(), max_tokens),
+        workspace_(workspace) {}
 
   void encode() {
     for_each_section(
@@ -77,8 +80,9 @@ class ByteFallbackEncoder {
   void encode_part(std::string_view part, Place start) {
     const bool in_front = options_.prefix == Prefix::kEven && !part.empty();
     if (added_.normalized().empty()) return encode_stretches(part, start, in_front);
-    const std::string clean = well_formed(part);
-    const std::string whole = options_.in_normalizer ? with_markers(clean, in_front) : clean;
+    std::string buffer;
+    const std::string_view clean = well_formed(part, buffer);
+    const std::string whole = options_.in_normalizer ? with_markers(clean, in_front) : std::string(clean);
     Place last = start;  // where the section before began
     int32_t character = 0;
     const auto seek = [&](Place& place, int32_t from, int32_t to) {
@@ -114,8 +118,9 @@ class ByteFallbackEncoder {
         end = part.find(' ', end + 1);
       }
       end = std::min(end, part.size());
-      std::string text = well_formed(part.substr(begin, end - begin));
-      if (options_.in_normalizer) text = with_markers(text, in_front && begin == 0);
+      std::string buffer, marked;
+      std::string_view text = well_formed(part.substr(begin, end - begin), buffer);
+      if (options_.in_normalizer) text = marked = with_markers(text, in_front && begin == 0);
       encode_section(text, begin == 0 ? start : place_, in_front && begin == 0, begin == 0);
       begin = end;
     }
@@ -202,7 +207,7 @@ class ByteFallbackEncoder {
   const std::string_view source_;
   Encoding& out_;
   EncodingWriter writer_;
-  BytePairModel::Workspace workspace_;
+  BytePairModel::Workspace& workspace_;
 
   std::string_view text_;       // of the section, with "▁"
   size_t at_ = 0, offset_ = 0;  // where its next character begins, and its next piece
@@ -215,7 +220,8 @@ class ByteFallbackEncoder {
 
 void encode_byte_fallback(const BytePairModel& model, const Vocabulary& vocabulary, const ByteFallbackOptions& options,
                           const AddedTokens& added, std::string_view text, size_t max_tokens, Encoding& out) {
-  ByteFallbackEncoder(model, vocabulary, options, added, text, max_tokens, out).encode();
+  thread_local BytePairModel::Workspace workspace;
+  ByteFallbackEncoder(model, vocabulary, options, added, text, max_tokens, workspace, out).encode();
 }
 
 namespace pipelines {

@@ -13,19 +13,13 @@
 #include "rf/io/utf8.h"
 #include "splitters/split_steps.h"
 #include "tokenizer/encoding_writer.h"
+#include "tokenizer/trimmed_source.h"
 #include "unicode/unicode.h"
 
 namespace rf::text {
 namespace {
 
 constexpr size_t kEncodedStretchBytes = size_t{1} << 16;  // at least
-
-// Numbers of characters at the ends of a token that are excluded from its source.
-struct Trimmed {
-  int32_t leading = 0, trailing = 0;
-};
-
-bool is_trimmed(const Decoded& decoded) { return decoded.code == kSpaceLetter || is_white_space(decoded.code); }
 
 // White space at the ends of a token of the model, in bytes; only the ASCII space is trimmed there.
 Trimmed trimmed_of_piece(std::string_view bytes) {
@@ -34,36 +28,20 @@ Trimmed trimmed_of_piece(std::string_view bytes) {
   return {static_cast<int32_t>(first), static_cast<int32_t>(bytes.size() - last)};
 }
 
-int32_t leading_trimmed(std::string_view text) {
-  int32_t characters = 0;
-  while (!text.empty() && is_trimmed(take_utf8(text))) ++characters;
-  return characters;
-}
-
-int32_t trailing_trimmed(std::string_view text) {
-  int32_t characters = 0;
-  while (!text.empty()) {
-    size_t begin = text.size() - 1;
-    while (begin > 0 && !begins_character(text[begin])) --begin;
-    if (!is_trimmed(decode_utf8(text.substr(begin)))) break;
-    text.remove_suffix(text.size() - begin);
-    ++characters;
-  }
-  return characters;
-}
-
 // Encodes one text. Holds buffers.
 class ByteLevelEncoder {
  public:
   ByteLevelEncoder(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
-                   const SplitSteps& steps, std::string_view text, size_t max_tokens, Encoding& out)
+                   const SplitSteps& steps, std::string_view text, size_t max_tokens,
+                   BytePairModel::Workspace& workspace, Encoding& out)
       : model_(model),
         options_(options),
         added_(added),
         parts_(steps, options.use_regex),
         source_(text),
         out_(out),
-        writer_(out, text.size(), max_tokens) {}
+        writer_(out, text.size(), max_tokens),
+        workspace_(workspace) {}
 
   void encode() {
     for_each_section(
@@ -227,44 +205,11 @@ class ByteLevelEncoder {
   void append_added(const FoundToken& found, const SourceSpan& source) {
     append(found.id, source, options_.trim_offsets ? trimmed_of_added(found) : Trimmed{}, true);
   }
-  // The form is surrounded only by white space, which may belong to many sections, so it is examined only if the form
-  // contains other characters. At most two such sections share it.
-  Trimmed trimmed_of_added(const FoundToken& found) {
-    const int32_t in_form = leading_trimmed(found.form), in_section = found.place.char_end - found.place.char_begin;
-    if (in_form == count_characters(found.form)) return {in_section, in_section};
-    return {leading_trimmed(found.section), trailing_trimmed(found.section)};
-  }
   void append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word) {
     if (id < 0) return;  // a byte that the vocabulary lacks does not leave a token
-    if (trimmed.leading + trimmed.trailing > 0) trim(trimmed, source);
+    if (trimmed.leading + trimmed.trailing > 0) trim(trimmed, writer_.count() == 0, options_, source_, source);
     writer_.append(id, source, starts_word);
   }
-  // Counts characters of the token but skips characters of the source, as `tokenizers` does. A single space at the
-  // front of a first token is treated as the added one.
-  void trim(const Trimmed& trimmed, SourceSpan& source) {
-    int32_t leading = trimmed.leading;
-    const int32_t trailing = trimmed.trailing;
-    const bool is_first = writer_.count() == 0 || source.char_begin == 0;
-    if (is_first && options_.trim_keeps_first_space && leading == 1) leading = 0;
-    if (leading >= source.char_end - source.char_begin) {
-      source.byte_begin = source.byte_end;
-      source.char_begin = source.char_end;
-      return;
-    }
-    for (; leading > 0; --leading) {
-      source.byte_begin += character_length(source.byte_begin);
-      ++source.char_begin;
-    }
-    if (trailing == 0 || source.char_end < trailing) return;
-    // The ends of characters can only be found from the front: bytes that are not UTF-8 do not tell which one they
-    // belong to.
-    const int32_t kept = std::max(source.char_end - source.char_begin - trailing, 0);
-    source.char_end = source.char_begin + kept;
-    source.byte_end = source.byte_begin;
-    for (int32_t i = 0; i < kept; ++i) source.byte_end += character_length(source.byte_end);
-  }
-  // bytes of the source's character that begins there
-  int32_t character_length(int32_t byte) const { return decode_utf8(source_.substr(static_cast<size_t>(byte))).length; }
 
   const BytePairModel& model_;
   const ByteLevelOptions& options_;
@@ -275,7 +220,7 @@ class ByteLevelEncoder {
   EncodingWriter writer_;
   int64_t replaced_ = 0;
 
-  BytePairModel::Workspace workspace_;
+  BytePairModel::Workspace& workspace_;
   std::vector<SourcedChar> chars_;
   std::string normalized_, spaced_;
   std::vector<SourceSpan> normalized_spans_, spaced_spans_;
@@ -285,7 +230,8 @@ class ByteLevelEncoder {
 
 void encode_byte_level(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
                        const SplitSteps& steps, std::string_view text, size_t max_tokens, Encoding& out) {
-  ByteLevelEncoder(model, options, added, steps, text, max_tokens, out).encode();
+  thread_local BytePairModel::Workspace workspace;
+  ByteLevelEncoder(model, options, added, steps, text, max_tokens, workspace, out).encode();
 }
 
 namespace pipelines {

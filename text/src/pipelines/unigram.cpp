@@ -63,12 +63,17 @@ class UnigramEncoder {
         [&] { return writer_.is_full(); });
   }
   void encode_section(size_t begin, size_t end) {
-    if (!options_.split_spaces) return encode_run(begin, end);
+    if (!options_.split_spaces && !options_.split_punctuation) return encode_run(begin, end);
+    const auto is_space = [&](size_t at) { return options_.split_spaces && is_white_space(chars_[at].code); };
+    const auto is_single = [&](size_t at) {
+      return options_.split_punctuation && bert_character(chars_[at].code).has(BertCharacter::kPunctuation);
+    };
     while (begin < end && !writer_.is_full()) {
       size_t last = begin;
-      while (last < end && !is_white_space(chars_[last].code)) ++last;
+      while (last < end && !is_space(last) && !is_single(last)) ++last;
+      if (last == begin && is_single(begin)) ++last;
       if (last > begin) encode_run(begin, last);
-      begin = last + 1;
+      begin = last < end && is_space(last) ? last + 1 : last;
     }
   }
   // Characters without a break by WhitespaceSplit.

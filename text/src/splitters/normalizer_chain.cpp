@@ -139,26 +139,36 @@ void lower_case(Chars& chars) {
   chars.swap(out);
 }
 
-void decompose_all(Chars& chars) {
+void normalize_form(Chars& chars, Kind form) {
+  constexpr char32_t kAscii = 0x80;
+  if (std::ranges::all_of(chars, [](const NormalizedChar& c) { return c.code < kAscii; })) return;
+  const bool is_compatible = form == Kind::kNfkc || form == Kind::kNfkd;
   std::vector<CodeChange> changes;
   changes.reserve(chars.size());
   for (const NormalizedChar& c : chars) {
-    const std::u32string_view parts = c.code < 0x80 ? std::u32string_view() : compatibility_decomposition(c.code);
+    const std::u32string_view parts =
+        c.code < kAscii || !is_compatible ? std::u32string_view() : compatibility_decomposition(c.code);
     for (size_t i = 0; i < parts.size(); ++i) changes.push_back({parts[i], i == 0 ? 0 : 1});
     if (parts.empty()) append_decomposed(c.code, changes);
   }
   order_marks(changes, [](const CodeChange& c) { return nfc_class(c.code); });
+  if (form == Kind::kNfc || form == Kind::kNfkc) compose(changes);
   apply_changes(changes, 0, chars);
 }
 
-void compose_all(Chars& chars) {
-  if (std::ranges::none_of(chars, may_change_under_nfc, &NormalizedChar::code)) return;
-  std::vector<SourcedChar> sourced;
-  for (const NormalizedChar& c : chars) sourced.push_back({c.code, c.source()});
-  to_nfc(sourced);
-  chars.clear();
-  for (const SourcedChar& c : sourced) {
-    chars.push_back({c.code, c.source.byte_begin, c.source.byte_end, c.source.char_begin});
+// As `tokenizers` removes and replaces characters for Nmt.
+void clean_for_translation(Chars& chars) {
+  const auto among = [](char32_t code, std::u32string_view ranges) {  // pairs of a first and a last one
+    for (; !ranges.empty(); ranges.remove_prefix(2)) {
+      if (code >= ranges[0] && code <= ranges[1]) return true;
+    }
+    return false;
+  };
+  std::erase_if(
+      chars, [among](const NormalizedChar& c) { return among(c.code, U"\1\10\13\13\16\37\177\177\x8F\x8F\x9F\x9F"); });
+  for (NormalizedChar& c : chars) {
+    if (among(c.code, U"\t\n\f\r\u1680\u1680\u200B\u200F\u2028\u2029\u2581\u2581\uFEFF\uFEFF\uFFFD\uFFFD"))
+      c.code = U' ';
   }
 }
 
@@ -198,8 +208,13 @@ void NormalizerChain::normalize(Chars& chars) const {
       }
       case Kind::kStrip: strip_ends(chars, options.left, options.right); break;
       case Kind::kPrepend: put_in_front(chars, options.text); break;
-      case Kind::kNfc: compose_all(chars); break;
-      case Kind::kNfkd: decompose_all(chars); break;
+      case Kind::kNfc:
+        if (std::ranges::none_of(chars, may_change_under_nfc, &NormalizedChar::code)) break;
+        [[fallthrough]];
+      case Kind::kNfd:
+      case Kind::kNfkc:
+      case Kind::kNfkd: normalize_form(chars, options.kind); break;
+      case Kind::kNmt: clean_for_translation(chars); break;
       case Kind::kLowercase: lower_case(chars); break;
       case Kind::kStripAccents:
         std::erase_if(chars, [](const NormalizedChar& c) { return is_combining_mark(c.code); });

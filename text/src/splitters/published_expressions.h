@@ -26,5 +26,7 @@ inline constexpr std::string_view kDeepSeekDigits = R"(\p{N}{1,3})", kDeepSeekHa
 inline constexpr std::string_view kDeepSeekWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
     R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// DeepSeek Coder's, of Han, kana and Hangul.
+inline constexpr std::string_view kDeepSeekOtherWords = "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+";
 
 }  // namespace rf::text

@@ -194,6 +194,7 @@ void Tokenizer::append_first(std::string_view text, size_t max_tokens, Encoding&
     own.tokenizer = serial_;
   }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, text.size(), max_tokens, out);
+  if (options_.byte_level.trim_offsets) writer.trim_added(options_.byte_level, text);
   if (!added_->normalized().empty()) {
     options_.pipeline.entry().encode_normalized(*added_, options_, text, writer, out);
     return;
@@ -204,7 +205,7 @@ void Tokenizer::append_first(std::string_view text, size_t max_tokens, Encoding&
         writer.set_origin(byte, character);
         out.replaced_bytes += own.splitter->split(part, writer);
       },
-      [&](const FoundToken& found) { writer.take_added(found.id, found.place); }, [&] { return writer.is_full(); });
+      [&](const FoundToken& found) { writer.take_added(found, found.place); }, [&] { return writer.is_full(); });
   if (text.size() > kKeptBytes) own = {};
 }
 

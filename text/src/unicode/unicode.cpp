@@ -226,19 +226,25 @@ void append_decomposed(char32_t code, std::vector<CodeChange>& changes) {
   for (size_t i = 0; i < parts.count; ++i) changes.push_back({parts.codes[i], i == 0 ? 0 : 1});
 }
 
-// Decomposes, orders marks, composes; then the changes are aligned with the source.
-void to_nfc(std::vector<SourcedChar>& chars) {
-  std::vector<CodeChange> changes, composed;
-  for (const SourcedChar& c : chars) append_decomposed(c.code, changes);
+void compose(std::vector<CodeChange>& changes) {
+  std::vector<CodeChange> composed;
   const auto rank_of = [](const CodeChange& c) { return nfc_class(c.code); };
-  order_marks(changes, rank_of);
   compose_into(composed, changes, rank_of, [](CodeChange& starter, const CodeChange& next) {
     const char32_t composite = canonical_composite(starter.code, next.code);
     if (composite == 0 || is_later_composite(composite)) return false;
     starter = {composite, starter.added + next.added - 1};
     return true;
   });
-  apply_changes(composed, 0, chars);
+  changes.swap(composed);
+}
+
+// Decomposes, orders marks, composes; then the changes are aligned with the source.
+void to_nfc(std::vector<SourcedChar>& chars) {
+  std::vector<CodeChange> changes;
+  for (const SourcedChar& c : chars) append_decomposed(c.code, changes);
+  order_marks(changes, [](const CodeChange& c) { return nfc_class(c.code); });
+  compose(changes);
+  apply_changes(changes, 0, chars);
 }
 
 std::string to_nfc(std::string_view text) {

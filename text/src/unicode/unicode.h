@@ -1,6 +1,6 @@
 // Properties of code points: Python's unicodedata and str.lower (spec R-TOK-05, table set B), with the three
 // normalisations of BERT's tokenizer over code points with their sources; and those of the library `tokenizers`. Not
-// included: compatibility forms (NFKC), title case, collation.
+// included: title case, collation.
 #pragma once
 
 #include <algorithm>
@@ -110,6 +110,7 @@ void apply_changes(const std::vector<CodeChange>& changes, size_t first, std::ve
   }
   chars.swap(out);
 }
+void compose(std::vector<CodeChange>& changes);  // canonically, characters whose marks are in order
 void to_nfc(std::vector<SourcedChar>& chars);
 std::string to_nfc(std::string_view text);
 

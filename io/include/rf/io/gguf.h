@@ -45,9 +45,12 @@ class GgufFile {
   const nlohmann::json& metadata() const { return *metadata_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find(const std::string& name) const;  // nullptr when absent
-  // The array of strings, or of integers, of a key; empty if the key is absent. Throws Error for another value.
+  // The array of strings, integers, reals or bytes of a key; empty if the key is absent. Throws Error for another
+  // value.
   std::vector<std::string> strings(const std::string& key) const;
   std::vector<int64_t> integers(const std::string& key) const;
+  std::vector<float> reals(const std::string& key) const;
+  std::string array_bytes(const std::string& key) const;
 
   // Throws Error, naming the tensor and its type, unless the type is supported, rows are whole blocks, and the data lie
   // within the file.

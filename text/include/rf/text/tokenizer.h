@@ -132,7 +132,7 @@ struct ByteLevelOptions {
   std::vector<SplitStep> splits = {};   // cut into parts first; without add_prefix_space
   bool use_regex = true;                // cut into words by GPT-2's expression
   bool ignore_merges = false;           // a word that is a token is not split, whatever the merges
-  bool trim_offsets = false;            // offsets of a token exclude white space
+  bool trim_offsets = false;            // offsets of a token exclude white space; kBert: those of an added token do
   bool trim_keeps_first_space = false;  // except the space that add_prefix_space added to the first token
 };
 
@@ -163,7 +163,10 @@ struct NormalizerStep {
     kStrip,              // white space at the ends
     kPrepend,            // `text` in front
     kNfc,
+    kNfd,
+    kNfkc,
     kNfkd,
+    kNmt,  // control characters removed, other white space to spaces
     kLowercase,
     kStripAccents
   };
@@ -179,7 +182,8 @@ struct UnigramOptions {
   int32_t unk = -1;                 // the token of unknown characters
   bool byte_fallback = false;       // characters without a token become their bytes <0xNN>
   std::vector<NormalizerStep> normalizers = {};
-  bool split_spaces = false;  // WhitespaceSplit: white space separates words and is left out
+  bool split_spaces = false;       // WhitespaceSplit: white space separates words and is left out
+  bool split_punctuation = false;  // Punctuation: each character is a word
   // Metaspace
   ByteFallbackOptions::Prefix prefix = ByteFallbackOptions::Prefix::kAlways;  // not kEven
   bool splits = true;                                                         // each "▁" begins a word
@@ -252,10 +256,10 @@ class Tokenizer {
   Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
   explicit Tokenizer(TokenizerParts parts);
   // Reads the files of `transformers`: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
-  // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md describes which files are used). Throws
-  // Error, naming file and key, for settings that are not supported, and if no dictionary is given and the dictionary
-  // that was found differs from the one recorded in the directory. A GGUF file stores its tokenizer in its keys:
-  // byte-level BPE (tokenizer.ggml.*).
+  // added_tokens.json, vocab.txt, vocab.json and merges.txt, SentencePiece's model (docs/tokenizers.md describes which
+  // files are used). Throws Error, naming file and key, for settings that are not supported, and if no dictionary is
+  // given and the dictionary that was found differs from the one recorded in the directory. A GGUF file stores its
+  // tokenizer in its keys: byte-level BPE, or a vocabulary of SentencePiece (tokenizer.ggml.*).
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
   // The same with tokens of the vocabulary as special ones: matched in the text before normalisation.
   Tokenizer with_special(const std::vector<std::string>& tokens) const;
@@ -315,7 +319,9 @@ inline constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",    "tok
                                                        "vocab.txt",         "special_tokens_map.json",
                                                        "added_tokens.json", "vocab.json",
                                                        "merges.txt",        kDictionaryFile,
-                                                       kUserDictionaryFile};
+                                                       kUserDictionaryFile, "tokenizer.model",
+                                                       "spiece.model",      "sentencepiece.bpe.model",
+                                                       "spm.model"};
 
 // The vocabulary of the tokenizer in a model directory, for callers that already have tokens; does not require a
 // dictionary.
