@@ -18,7 +18,8 @@ using nlohmann::ordered_json;
 bool is_roberta_frame(const Tokenizer& tokenizer) {
   const SpecialIds& special = tokenizer.vocabulary().special();
   return tokenizer.options().pipeline.has_word_pieces() &&
-         tokenizer.sequence_template() == roberta_template(special.cls, special.sep);
+         (tokenizer.options().byte_level.trim_offsets ||
+          tokenizer.sequence_template() == roberta_template(special.cls, special.sep));
 }
 
 // Throws Error for a pipeline whose only class cannot represent the options.
