@@ -39,11 +39,11 @@ bool is_of_encoder(std::string_view name) {
 
 // Whether the head may have the module. A name in files may stand for modules of several heads.
 bool is_of_head(const ModelConfig& config, Head head, std::string_view module) {
-  const bool is_last = module == "classifier" || module == "classifier.out_proj" || module == "qa_outputs";
-  const std::string last = last_layer(config, head);
   if (head == Head::kNone || is_of_encoder(module)) return true;
-  if (last.empty()) return !is_last && !module.starts_with("classifier");  // a language model
-  return is_last ? module == last : !module.starts_with("cls.");
+  const auto ends = [module](const HeadRow& row) { return module == row.last; };
+  const bool is_last = std::ranges::any_of(kHeads, ends) || module == "classifier.out_proj";
+  if (is_language_model(head)) return !is_last && !module.starts_with("classifier");
+  return is_last ? module == head_stages(config, head).back().linear : !module.starts_with("cls.");
 }
 
 // The first row of the table that fits(module) and whose name in `from` is `name`; its name in `to`. "": none.
@@ -71,7 +71,7 @@ std::string gguf_name(const ModelConfig& config, const std::string& name) {
 std::string file_name(const ModelConfig& config, Head head, const std::string& name) {
   if (!config.is_foreign()) return name;
   const ModelFamily& family = family_of(config);
-  const std::string ours = head == Head::kNone ? "" : body_prefix(config);
+  const std::string ours = encoder_prefix(config, head);
   std::string_view module = name;
   if (module.starts_with(ours)) module.remove_prefix(ours.size());
   const std::string found =

@@ -26,18 +26,11 @@
 #define RF_ENGINE_API
 #endif
 
-namespace rf::engine {
+namespace rf {
+enum class Head;  // rf/model/config.h
+}
 
-// The head on the hidden states, named by the suffixes of the classes in transformers.
-enum class Task {
-  kNone,  // ..Model: hidden states
-  kMaskedLm,
-  kCausalLm,
-  kSequenceClassification,
-  kMultipleChoice,
-  kTokenClassification,
-  kQuestionAnswering,
-};
+namespace rf::engine {
 
 struct ModelOptions {
   Precision precision = Precision::kFloat32;
@@ -81,7 +74,7 @@ struct ModelInfo {
   // "roformer", "bert", "roformer_v2" or "rf_encoder"; for a rotary decoder, the name in its file
   std::string model_type;
   std::string architecture;  // for example "RoFormerForMaskedLM"
-  Task task = Task::kNone;
+  Head head{};               // that architecture names; 0: none, of which there are no logits
   int64_t vocab_size = 0, hidden_size = 0, layers = 0, heads = 0;
   int64_t type_vocab_size = 0, max_position_embeddings = 0, pad_token_id = 0;
   bool causal = false;
