@@ -46,7 +46,8 @@ bool is_of_head(const ModelConfig& config, Head head, std::string_view module) {
   return is_last ? module == head_stages(config, head).back().linear : !module.starts_with("cls.");
 }
 
-// The first row of the table that fits(module) and whose name in `from` is `name`; its name in `to`. "": none.
+}  // namespace
+
 std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleName::*from,
                     std::string_view ModuleName::*to, std::string_view name,
                     const std::function<bool(std::string_view)>& fits) {
@@ -60,11 +61,8 @@ std::string renamed(std::span<const ModuleName> rows, std::string_view ModuleNam
   return "";
 }
 
-}  // namespace
-
 std::string gguf_name(const ModelConfig& config, const std::string& name) {
-  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name,
-                 [](std::string_view) { return true; });
+  return renamed(family_of(config).modules, &ModuleName::module, &ModuleName::in_gguf, name);
 }
 
 // Both names of a tensor of the encoder begin with a prefix in models with a head.
@@ -74,8 +72,7 @@ std::string file_name(const ModelConfig& config, Head head, const std::string& n
   const std::string ours = encoder_prefix(config, head);
   std::string_view module = name;
   if (module.starts_with(ours)) module.remove_prefix(ours.size());
-  const std::string found =
-      renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module, [](std::string_view) { return true; });
+  const std::string found = renamed(family.modules, &ModuleName::module, &ModuleName::in_file, module);
   if (found.empty() && !(family.berts_names && is_of_encoder(module))) return name;
   const std::string in_file = found.empty() ? std::string(module) : found;
   return is_of_encoder(module) && head != Head::kNone ? std::string(family.prefix) + in_file : in_file;
