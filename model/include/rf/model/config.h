@@ -48,6 +48,7 @@ enum class Head {
   kMultipleChoice,
   kTokenClassification,
   kQuestionAnswering,
+  kNextSentence,
   kPreTraining,  // a masked language model with a pooler, for every family, followed by a layer of two classes for
                  // pairs of sentences
 };
@@ -103,6 +104,7 @@ struct HeadSpec {
     kDense,   // classifier.norm(activation(classifier.dense(x))); the last layer is classifier.out_proj
   };
   Before sequence = Before::kPooler, choice = Before::kPooler, token = Before::kNothing, answer = Before::kNothing;
+  Before next_sentence = Before::kPooler;
   bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
   std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
   bool dense_bias = true, dense_norm = false, last_bias = true;
@@ -145,6 +147,8 @@ inline constexpr HeadRow kHeads[] = {
      "classifier", true},
     {Head::kQuestionAnswering, "ForQuestionAnswering", HeadRow::Reads::kTokens, 2, &HeadSpec::answer, "qa_outputs",
      false, true},
+    {Head::kNextSentence, "ForNextSentencePrediction", HeadRow::Reads::kSequence, 2, &HeadSpec::next_sentence,
+     "cls.seq_relationship"},
     {Head::kPreTraining, "ForPreTraining", HeadRow::Reads::kTokens, HeadRow::kVocabulary},
 };
 constexpr const HeadRow& row_of(Head head) { return kHeads[static_cast<size_t>(head)]; }
