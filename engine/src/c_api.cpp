@@ -1,8 +1,6 @@
 // The C interface over the C++ one (rf/engine.h).
 #include "rf/engine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>

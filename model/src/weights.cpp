@@ -14,6 +14,10 @@
 namespace rf {
 namespace {
 
+static_assert(std::ranges::is_sorted(kHeads, {}, &HeadRow::head) &&
+                  std::size(kHeads) == static_cast<size_t>(Head::kPreTraining) + 1,
+              "kHeads must have a row for each head, in order");
+
 class Builder {
  public:
   explicit Builder(const BlockSpec& block) : block_(block) {}

@@ -3,10 +3,8 @@
 #include "rf/nn/model.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tanh.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
 #include <cmath>

@@ -9,7 +9,6 @@
 // output layer (Vaswani et al. 2017 section 3.4). Checkpoints that have several of them are refused.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
