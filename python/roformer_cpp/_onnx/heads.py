@@ -76,9 +76,14 @@ def _classified(encoder: Encoder, x: str, head: str, last: str | None = None) ->
 
 def _read(encoder: Encoder, hidden: str) -> str:
     """The vector of a sequence that classification reads."""
-    if encoder.config["classifier_pooling"] == "mean":
-        return _pool(encoder.graph, encoder, hidden, encoder.attention_mask, "mean")
-    return _first_token(encoder.graph, hidden)
+    graph, pooling = encoder.graph, encoder.config["classifier_pooling"]
+    if pooling == "mean":
+        return _pool(graph, encoder, hidden, encoder.attention_mask, "mean")
+    if pooling == "last":  # the last that is not padding, by its id too
+        is_padding = graph.op("Equal", encoder.ids, graph.integer(encoder.config["pad_token_id"]))
+        none = graph.integer(0)
+        return _pool(graph, encoder, hidden, graph.op("Where", is_padding, none, encoder.attention_mask), "last")
+    return _first_token(graph, hidden)
 
 
 def _first_token(graph: Graph, hidden: str) -> str:
@@ -113,7 +118,7 @@ def _vocabulary(graph: Graph, encoder: Encoder, hidden: str) -> str:
         x = encoder.norm(x, "cls.predictions.transform.LayerNorm")
     elif transform == "two_dense":
         x = graph.activation(encoder.linear(x, "cls.predictions.transform.second"), activation)
-    decoder = "cls.predictions.decoder"
+    decoder = "lm_head" if encoder.files.has("lm_head.weight") else "cls.predictions.decoder"
     if encoder.files.has(f"{decoder}.weight"):
         logits = graph.linear(x, decoder, encoder.files.weight(f"{decoder}.weight"), None)
     else:  # tied
@@ -123,6 +128,15 @@ def _vocabulary(graph: Graph, encoder: Encoder, hidden: str) -> str:
 
 
 # ---- sentence-transformers
+
+
+def cross_encoder_dir(model_dir: str) -> str | None:
+    """The folder of the model in a directory that names a CrossEncoder and has modules; None for others."""
+    settings, modules = (Path(model_dir) / name for name in ("config_sentence_transformers.json", "modules.json"))
+    if not settings.is_file() or not modules.is_file():
+        return None
+    is_one = json.loads(settings.read_bytes()).get("model_type") == "CrossEncoder"
+    return str(Path(model_dir) / json.loads(modules.read_bytes())[0]["path"]) if is_one else None
 
 
 class SentenceModules:
@@ -141,14 +155,17 @@ class SentenceModules:
             kind, folder = module["type"].rsplit(".", 1)[-1], Path(model_dir) / module["path"]
             if kind == "Transformer":
                 self.encoder_dir = str(folder)
-            elif kind == "Pooling" and not json.loads((folder / "config.json").read_bytes()).get(
-                "include_prompt", True
-            ):
-                raise ValueError(f"[{where}] include_prompt must be true, because a graph sees no prompt, got false")
-            elif kind in ("Dense", "Normalize"):
+            elif kind == "Pooling":
+                if not json.loads((folder / "config.json").read_bytes()).get("include_prompt", True):
+                    rule = "include_prompt must be true, because a graph sees no prompt"
+                    raise ValueError(f"[{where}] {rule}, got false")
+            elif kind in _STEPS:
                 self.steps.append((kind, folder))
+            elif kind != "Dropout":
+                raise ValueError(f"[{where}] modules must be Transformer, Pooling, {', '.join(_STEPS)}, got {kind}")
 
 
+_STEPS = ("Dense", "LayerNorm", "Normalize")
 _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
 
 
@@ -160,7 +177,10 @@ def add_embedding(graph: Graph, encoder: Encoder, hidden: str, modules: Sentence
         x = pooled[0] if len(pooled) == 1 else graph.op("Concat", *pooled, axis=1)
     for number, (kind, folder) in enumerate(modules.steps):
         with graph.scope(f"{kind.lower()}.{number}"):
-            x = _normalized(graph, x) if kind == "Normalize" else _dense(graph, x, folder, f"dense.{number}")
+            if kind == "Normalize":
+                x = _normalized(graph, x)
+            else:
+                x = (_dense if kind == "Dense" else _layer_norm)(graph, x, folder, f"{kind.lower()}.{number}")
     if modules.dimensions < modules.width:
         x = graph.slice(x, 1, 0, modules.dimensions)
         x = _normalized(graph, x) if modules.normalized else x
@@ -183,8 +203,13 @@ def _pool(graph: Graph, encoder: Encoder, hidden: str, mask: str, name: str) -> 
         largest = graph.reduce("ReduceMax", graph.op("Where", kept, hidden, graph.number(-LARGEST_FLOAT)), 1)
         any_kept = graph.reduce("ReduceMax", graph.cast(kept, TensorProto.FLOAT), 1)
         return graph.op("Where", graph.cast(any_kept, TensorProto.BOOL), largest, graph.number(0.0))
+    weights = graph.cast(kept, TensorProto.FLOAT)
+    if name == "weighted-mean":  # by the numbers of tokens, from 1
+        numbers = graph.op("Add", graph.cast(encoder.attention.positions, TensorProto.FLOAT), graph.number(1.0))
+        weights = graph.op("Mul", weights, graph.unsqueeze(numbers, 0, 2))
+        hidden = graph.op("Mul", hidden, weights)
     total = graph.reduce("ReduceSum", graph.op("Where", kept, hidden, graph.number(0.0)), 1)
-    count = graph.reduce("ReduceSum", graph.cast(kept, TensorProto.FLOAT), 1)
+    count = graph.reduce("ReduceSum", weights, 1)
     divisor = graph.op("Max", count, graph.number(1.0))
     return graph.op("Div", total, graph.op("Sqrt", divisor) if name == "mean-sqrt-len" else divisor)
 
@@ -194,11 +219,20 @@ def _normalized(graph: Graph, x: str) -> str:
     return graph.op("Div", x, graph.op("Max", length, graph.number(1e-12)))
 
 
-def _dense(graph: Graph, x: str, folder: Path, name: str) -> str:
+def _weights(folder: Path) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
-    config = json.loads((folder / "config.json").read_bytes())
-    weights = {key: np.asarray(value, np.float32) for key, value in load_file(folder / "model.safetensors").items()}
+    return {key: np.asarray(value, np.float32) for key, value in load_file(folder / "model.safetensors").items()}
+
+
+def _layer_norm(graph: Graph, x: str, folder: Path, name: str) -> str:
+    weights = _weights(folder)
+    parts = [graph.constant(f"{name}.{part}", weights[f"norm.{part}"]) for part in ("weight", "bias")]
+    return graph.op("LayerNormalization", x, *parts, axis=-1, epsilon=1e-5)  # of torch.nn.LayerNorm
+
+
+def _dense(graph: Graph, x: str, folder: Path, name: str) -> str:
+    config, weights = json.loads((folder / "config.json").read_bytes()), _weights(folder)
     y = graph.linear(x, name, weights["linear.weight"], weights.get("linear.bias"))
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
     if _ACTIVATIONS[activation]:
