@@ -10,6 +10,7 @@
 #include "encoder.h"
 #include "heads.h"
 #include "parallel_for.h"
+#include "position.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/warning.h"
@@ -311,6 +312,8 @@ Model& Model::operator=(Model&&) noexcept = default;
 const ModelInfo& Model::info() const { return impl_->info; }
 
 LoadedModel Model::loaded() const { return {*impl_->encoder, impl_->layers}; }
+
+std::shared_ptr<const PositionTerms> Model::position_terms() const { return impl_->encoder->position().terms(); }
 
 void Model::check_length(int64_t tokens) const {
   if (tokens < 1) fail(kModelWhere, "a sequence must have at least one token, got {}", tokens);

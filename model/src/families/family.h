@@ -48,7 +48,6 @@ struct ModelFamily {
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
   bool has_module = false;  // for training
-  bool has_graph = false;   // of ONNX
   bool token_types = true;  // type_vocab_size counts
   bool rotates = true;      // else positions are as follows
   PositionSpec positions = {};

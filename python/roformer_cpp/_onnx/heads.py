@@ -44,12 +44,14 @@ def add_logits(graph: Graph, encoder: Encoder, hidden: str) -> None:
 
 
 def _read(encoder: Encoder, hidden: str, reads: str) -> str:
-    """What the head reads; the last token is padding or not, as in transformers."""
-    if reads == "mean":
-        return _pool(encoder.graph, encoder, hidden, encoder.attention_mask, "mean")
-    if reads in ("first", "last"):
-        return encoder.graph.op("Gather", hidden, encoder.graph.integer(0 if reads == "first" else -1), axis=1)
-    return hidden
+    """What the head reads."""
+    graph, mask = encoder.graph, encoder.attention_mask
+    if reads == "last" and encoder.files.family == "decoder":  # the last that is not padding, by its id too
+        is_padding = graph.op("Equal", encoder.ids, graph.integer(encoder.config["pad_token_id"]))
+        mask = graph.op("Where", is_padding, graph.integer(0), mask)
+    elif reads in ("first", "last"):  # padding or not, as in transformers
+        return graph.op("Gather", hidden, graph.integer(0 if reads == "first" else -1), axis=1)
+    return _pool(graph, encoder, hidden, mask, reads) if reads in ("last", "mean") else hidden
 
 
 def _pooler(encoder: Encoder, hidden: str) -> str:
@@ -69,6 +71,15 @@ def _product(graph: Graph, encoder: Encoder, x: str, name: str) -> str:
 # ---- sentence-transformers
 
 
+def cross_encoder_dir(model_dir: str) -> str | None:
+    """The folder of the model in a directory that names a CrossEncoder and has modules; None for others."""
+    settings, modules = (Path(model_dir) / name for name in ("config_sentence_transformers.json", "modules.json"))
+    if not settings.is_file() or not modules.is_file():
+        return None
+    is_one = json.loads(settings.read_bytes()).get("model_type") == "CrossEncoder"
+    return str(Path(model_dir) / json.loads(modules.read_bytes())[0]["path"]) if is_one else None
+
+
 class SentenceModules:
     """What modules.json says follows the encoder. The engine has checked these files."""
 
@@ -85,14 +96,17 @@ class SentenceModules:
             kind, folder = module["type"].rsplit(".", 1)[-1], Path(model_dir) / module["path"]
             if kind == "Transformer":
                 self.encoder_dir = str(folder)
-            elif kind == "Pooling" and not json.loads((folder / "config.json").read_bytes()).get(
-                "include_prompt", True
-            ):
-                raise ValueError(f"[{where}] include_prompt must be true, because a graph sees no prompt, got false")
-            elif kind in ("Dense", "Normalize"):
+            elif kind == "Pooling":
+                if not json.loads((folder / "config.json").read_bytes()).get("include_prompt", True):
+                    rule = "include_prompt must be true, because a graph sees no prompt"
+                    raise ValueError(f"[{where}] {rule}, got false")
+            elif kind in _STEPS:
                 self.steps.append((kind, folder))
+            elif kind != "Dropout":
+                raise ValueError(f"[{where}] modules must be Transformer, Pooling, {', '.join(_STEPS)}, got {kind}")
 
 
+_STEPS = ("Dense", "LayerNorm", "Normalize")
 _ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
 
 
@@ -104,7 +118,10 @@ def add_embedding(graph: Graph, encoder: Encoder, hidden: str, modules: Sentence
         x = pooled[0] if len(pooled) == 1 else graph.op("Concat", *pooled, axis=1)
     for number, (kind, folder) in enumerate(modules.steps):
         with graph.scope(f"{kind.lower()}.{number}"):
-            x = _normalized(graph, x) if kind == "Normalize" else _dense(graph, x, folder, f"dense.{number}")
+            if kind == "Normalize":
+                x = _normalized(graph, x)
+            else:
+                x = (_dense if kind == "Dense" else _layer_norm)(graph, x, folder, f"{kind.lower()}.{number}")
     if modules.dimensions < modules.width:
         x = graph.slice(x, 1, 0, modules.dimensions)
         x = _normalized(graph, x) if modules.normalized else x
@@ -127,8 +144,13 @@ def _pool(graph: Graph, encoder: Encoder, hidden: str, mask: str, name: str) -> 
         largest = graph.reduce("ReduceMax", graph.op("Where", kept, hidden, graph.number(-LARGEST_FLOAT)), 1)
         any_kept = graph.reduce("ReduceMax", graph.cast(kept, TensorProto.FLOAT), 1)
         return graph.op("Where", graph.cast(any_kept, TensorProto.BOOL), largest, graph.number(0.0))
+    weights = graph.cast(kept, TensorProto.FLOAT)
+    if name == "weighted-mean":  # by the numbers of tokens, from 1
+        numbers = graph.op("Add", graph.cast(encoder.attention.positions, TensorProto.FLOAT), graph.number(1.0))
+        weights = graph.op("Mul", weights, graph.unsqueeze(numbers, 0, 2))
+        hidden = graph.op("Mul", hidden, weights)
     total = graph.reduce("ReduceSum", graph.op("Where", kept, hidden, graph.number(0.0)), 1)
-    count = graph.reduce("ReduceSum", graph.cast(kept, TensorProto.FLOAT), 1)
+    count = graph.reduce("ReduceSum", weights, 1)
     divisor = graph.op("Max", count, graph.number(1.0))
     return graph.op("Div", total, graph.op("Sqrt", divisor) if name == "mean-sqrt-len" else divisor)
 
@@ -138,11 +160,20 @@ def _normalized(graph: Graph, x: str) -> str:
     return graph.op("Div", x, graph.op("Max", length, graph.number(1e-12)))
 
 
-def _dense(graph: Graph, x: str, folder: Path, name: str) -> str:
+def _weights(folder: Path) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
-    config = json.loads((folder / "config.json").read_bytes())
-    weights = {key: np.asarray(value, np.float32) for key, value in load_file(folder / "model.safetensors").items()}
+    return {key: np.asarray(value, np.float32) for key, value in load_file(folder / "model.safetensors").items()}
+
+
+def _layer_norm(graph: Graph, x: str, folder: Path, name: str) -> str:
+    weights = _weights(folder)
+    parts = [graph.constant(f"{name}.{part}", weights[f"norm.{part}"]) for part in ("weight", "bias")]
+    return graph.op("LayerNormalization", x, *parts, axis=-1, epsilon=1e-5)  # of torch.nn.LayerNorm
+
+
+def _dense(graph: Graph, x: str, folder: Path, name: str) -> str:
+    config, weights = json.loads((folder / "config.json").read_bytes()), _weights(folder)
     y = graph.linear(x, name, weights["linear.weight"], weights.get("linear.bias"))
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
     if _ACTIVATIONS[activation]:

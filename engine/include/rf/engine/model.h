@@ -27,8 +27,9 @@
 #endif
 
 namespace rf {
-enum class Head;  // rf/model/config.h
-}
+enum class Head;       // rf/model/config.h
+struct PositionTerms;  // rf/model/position_terms.h
+}  // namespace rf
 
 namespace rf::engine {
 
@@ -96,6 +97,9 @@ class RF_ENGINE_API Model {
   const ModelInfo& info() const;
   // Throws Error if a sequence of that many tokens (>= 1), at positions from 0 on, is longer than the model supports.
   void check_length(int64_t tokens) const;
+
+  // The constant terms of its position encodings, for exporters; nullptr: none.
+  std::shared_ptr<const PositionTerms> position_terms() const;
 
   // The last hidden states, [ids.size(), hidden_size].
   void hidden(const Tokens& tokens, float* out) const;
