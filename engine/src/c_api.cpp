@@ -122,6 +122,7 @@ ModelOptions options_of(const rf_engine_options* wanted) {
   options.precision = precision_of(x.precision);
   if (x.token_budget != 0) options.token_budget = x.token_budget;
   options.head = static_cast<ModelOptions::Head>(number_of(x.head, RF_ENGINE_MASKED_LM + 1, "head"));
+  if (x.task != nullptr) options.task = x.task;
   return options;
 }
 
@@ -178,6 +179,7 @@ EmbedderOptions embedder_options_of(const rf_engine_embedder_options* wanted) {
   options.max_length = x.max_length;
   if (x.prompt != nullptr) options.prompt = x.prompt;
   if (x.prompt_name != nullptr) options.prompt_name = x.prompt_name;
+  if (x.task != nullptr) options.task = x.task;
   options.long_texts = x.refuse_long_texts != 0 ? LongTexts::kRefuse : LongTexts::kTruncate;
   return options;
 }

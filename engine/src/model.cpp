@@ -53,7 +53,11 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
                  .prefix_lm = config.prefix_lm,
                  .labels = {},
                  .problem_type = config.problem_type,
+                 .tasks = {},
                  .stop_ids = config.stop_ids};
+  for (const AdapterSpec::Adapter& each :
+       config.adapters ? config.adapters->tasks : std::vector<AdapterSpec::Adapter>())
+    info.tasks.emplace(each.task, each.prompt);
   for (int64_t i = 0; i < config.num_labels; ++i) {
     const auto found = config.id2label.find(i);
     info.labels.push_back(found == config.id2label.end() ? "LABEL_" + std::to_string(i) : found->second);
@@ -279,9 +283,11 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const ModelConfig config = gguf     ? read_decoder_config(*gguf, *file)
                              : masked ? load_config(path)
                                       : load_any_config(path);
+  if (gguf && !options.task.empty())
+    fail<ArgumentError>("model", "task must be absent for a GGUF file, got {}", options.task);
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   const Head head = wanted_head(config, options.head);
-  const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn);
+  const Weights weights = gguf ? Weights(file, config, head) : Weights(path, config, head, options.warn, options.task);
   for (const std::string& problem : config.problems) {
     if (options.warn) options.warn(problem);
   }

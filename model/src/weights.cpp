@@ -53,24 +53,37 @@ void add_attention(Builder& to, const std::string& name, const ModelConfig& c, b
     to.add(name + ".self.q_bias", {queries}, WeightRole::kBias);
     to.add(name + ".self.v_bias", {keys}, WeightRole::kBias);
   }
+  if (block.whole_query_key_norm) {
+    to.norm(name + ".self.query_norm", queries);
+    to.norm(name + ".self.key_norm", keys);
+  }
   if (block.query_key_norm) {
     to.add(name + ".self.query_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
     to.add(name + ".self.key_norm.weight", {c.head_dim()}, WeightRole::kNormGain);
   }
   to.linear(name + ".output.dense", c.hidden_size, queries, block.output_bias);
   if (has_norm) to.norm(name + ".output.LayerNorm", c.hidden_size);
-  if (block.post_norm) to.norm(name + ".output.post_norm", c.hidden_size);
+  if (block.post_norm || block.attention_twice) to.norm(name + ".output.post_norm", c.hidden_size);
 }
 
-void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c) {
+void add_experts(Builder& to, const std::string& layer, const ModelConfig& c) {
+  const std::vector<int64_t> shape = {c.block.experts * c.intermediate_size, c.hidden_size};
+  to.linear(layer + "intermediate.router", c.block.experts, c.hidden_size, false);
+  for (const char* name : {"w1", "w2"}) to.add(layer + "intermediate.experts." + name, shape, WeightRole::kMatrix);
+  to.add(layer + "output.experts.bias", {c.hidden_size}, WeightRole::kBias);
+}
+
+void add_feed_forward(Builder& to, const std::string& layer, const ModelConfig& c, bool has_experts) {
   const bool up_bias = c.block.mlp_bias && c.block.up_bias;
-  if (c.block.fused_gate != BlockSpec::FusedGate::kNone) {
+  if (has_experts) {
+    add_experts(to, layer, c);
+  } else if (c.block.fused_gate != BlockSpec::FusedGate::kNone) {
     to.linear(layer + "intermediate.gate_up", 2 * c.intermediate_size, c.hidden_size, up_bias);
   } else {
     if (c.block.gated) to.linear(layer + "intermediate.gate", c.intermediate_size, c.hidden_size, up_bias);
     to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size, up_bias);
   }
-  to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
+  if (!has_experts) to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size, c.block.mlp_bias);
   to.norm(layer + "output.LayerNorm", c.hidden_size);
   if (c.block.post_norm) to.norm(layer + "output.post_norm", c.hidden_size);
 }
@@ -106,7 +119,7 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
       to.linear(self + "pos_key_proj", c.hidden_size, c.hidden_size, c.block.qkv_bias);
     if (projects && positions.position_to_content) to.linear(self + "pos_query_proj", c.hidden_size, c.hidden_size);
     if (c.add_cross_attention) add_attention(to, layer + "crossattention", c);
-    add_feed_forward(to, layer, c);
+    add_feed_forward(to, layer, c, c.block.has_experts(l));
   }
   if (c.final_norm) to.norm(prefix + "encoder.final_norm", c.hidden_size);
 }

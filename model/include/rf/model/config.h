@@ -72,10 +72,12 @@ struct BlockSpec {
   bool parallel = false;        // with pre_norm: attention and feed-forward network both read the layer's input (GPT-J)
   bool gated = false;           // down(act(gate(x)) * up(x)) (Shazeer 2020, arXiv 2002.05202); else down(act(up(x)))
   bool query_key_norm = false;  // an RMS norm of each query and key before the rotation (Qwen3)
-  bool norm_plus_one = false;   // norms multiply by 1 + weight (Gemma)
-  bool post_norm = false;       // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
-  bool first_attention_norm = true;  // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
-  double attention_scale = 0;        // of scores; 0: 1 / sqrt(head_dim())
+  bool whole_query_key_norm = false;  // a norm of all queries of a token together, and of all keys (JinaBERT for code)
+  bool norm_plus_one = false;         // norms multiply by 1 + weight (Gemma)
+  bool post_norm = false;             // with pre_norm: another norm of each part's result, before the sum (Gemma 2)
+  bool attention_twice = false;       // without pre_norm: x = norm(x + post_norm(x + attention(x))) (JinaBERT for code)
+  bool first_attention_norm = true;   // with pre_norm: whether attention of layer 0 has one; ModernBERT's has none
+  double attention_scale = 0;         // of scores; 0: 1 / sqrt(head_dim())
   bool qkv_bias = true, output_bias = true, mlp_bias = true;
   bool up_bias = true;            // with mlp_bias: gate and up have biases too, not down alone (GTE)
   bool query_value_bias = false;  // biases of queries and of values, two tensors, where qkv_bias is false (DeBERTa)
@@ -85,6 +87,10 @@ struct BlockSpec {
   // Gate and up are one matrix in the file, in this order.
   enum class FusedGate { kNone, kGateUp, kUpGate } fused_gate = FusedGate::kNone;
   bool shared = false;  // all layers have the weights of the first
+  // A mixture of experts in the layers i with i mod expert_interval = 1: sum_e p_e down_e(act(up_e(x))) + bias over the
+  // `experts_per_token` greatest p = softmax(router(x)) (nomic-embed-text-v2-moe). 0 experts: none.
+  int64_t experts = 0, experts_per_token = 0, expert_interval = 0;
+  bool has_experts(int64_t layer) const { return experts > 0 && layer % expert_interval == 1; }
   bool operator==(const BlockSpec&) const = default;
 };
 BlockSpec block_of(Family family);
@@ -164,6 +170,7 @@ struct PositionSpec {
     kNone,
     kBuckets,       // T5's bias by bucket of the distance, of each head, for all layers (arXiv 1910.10683)
     kDisentangled,  // DeBERTa's rows by distance for queries and keys (arXiv 2006.03654)
+    kLinear,        // ALiBi's penalty of each head, in both directions (arXiv 2108.12409)
   } relative = Relative::kNone;
   int64_t rows = 0;                       // of the trained table
   int64_t buckets = 0, max_distance = 0;  // kDisentangled; buckets 0: a row for each distance
@@ -213,6 +220,18 @@ struct DecoderSide {
   int64_t layers = 6, heads = 8, intermediate_size = 2048;
   int64_t eos_token_id = 1, start_token_id = 1;  // start: what the decoder reads before the first token
   bool operator==(const DecoderSide&) const = default;
+};
+
+// Low-rank changes of a file's matrices for each task (LoRA, Hu et al. 2021, arXiv 2106.09685): W + scale B A.
+struct AdapterSpec {
+  struct Adapter {
+    std::string task, prompt;  // prompt: before texts
+    bool operator==(const Adapter&) const = default;
+  };
+  std::vector<Adapter> tasks;  // in the order of the tensors' first dimension
+  int64_t rank = 0;
+  double scale = 1;
+  bool operator==(const AdapterSpec&) const = default;
 };
 
 // A file as it was read; the other members of a ModelConfig say what it means.
@@ -275,6 +294,7 @@ struct ModelConfig {
   PositionSpec positions;                 // in place of the rotations
   int64_t task_vocab_size = 0;            // rows of a table, whose first is added to all embeddings; 0: none
   HeadSpec heads;
+  std::optional<AdapterSpec> adapters;
   std::vector<int32_t> stop_ids;      // tokens that end a text
   std::vector<std::string> problems;  // contradictions between files, one sentence each
 
