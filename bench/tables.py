@@ -33,7 +33,6 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Engine: vectors of a file of texts, whole processes": ["embed_peers"],
     "Engine: generation, compared with transformers": ["generate_peers"],
     "Pretraining": ["train_bench small", "train_bench base"],
-    "RoFormerV2 beside RoFormer": ["roformer_v2_bench small", "roformer_v2_bench base"],
     "Tokenizers": ["tokenizer_bench bert", "tokenizer_bench roformer"],
 }
 NOT_MEASURED = "Not measured on this CPU."
