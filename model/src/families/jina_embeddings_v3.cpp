@@ -86,7 +86,7 @@ ModelFamily jina_xlm_roberta_with_rotation() {
     return positions != nullptr && *positions == "rotary";
   };
   family.classes = "XLMRoberta";
-  family.has_module = family.has_graph = false;
+  family.has_module = false;
   family.renamed_keys = {{"rotary_emb_base", "rope_theta"}};
   family.keys = {kPositionType,
                  "auto_map",
