@@ -320,6 +320,7 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const std::string prefix = head == Head::kNone ? "" : body_prefix(config);
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
+  if (!options.layer_weights.empty()) encoder->set_layer_weights(options.layer_weights);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
   read = read_of(config, head, layers.has_pooler());
   skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;
