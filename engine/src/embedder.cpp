@@ -9,7 +9,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "heads.h"
@@ -84,7 +83,7 @@ void check_masked_lm(const std::string& dir) {
   if (is_foreign_decoder(dir)) fail(dir, kRule, "a causal language model");
   const ModelConfig config = load_config(dir);
   const Head head = config.head();
-  if (head == Head::kMaskedLm || head == Head::kPreTraining) return;
+  if (head == Head::kMaskedLm) return;
   fail(dir, kRule, head == Head::kCausalLm ? "a causal language model" : architecture_of(config, head));
 }
 
@@ -99,7 +98,8 @@ std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOp
                                                 .token_budget = options.token_budget,
                                                 .head = is_sparse ? ModelHead::kMaskedLm : ModelHead::kBare,
                                                 .layer_weights = modules.layer_weights,
-                                                .warn = options.warn});
+                                                .warn = options.warn,
+                                                .task = options.task});
 }
 
 // The prompt of a role is the first of these names, or none: the default is that of texts without a role.
@@ -111,15 +111,6 @@ std::string prompt_of_role(const Prompts& prompts, const EmbedderOptions& option
     if (const auto found = prompts.by_name.find(name); found != prompts.by_name.end()) return found->second;
   }
   return "";
-}
-
-// Without those that have no tokens, which a Model does not read.
-Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets) {
-  offsets.clear();
-  std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
-  Tokens input = tokens;
-  input.offsets = offsets;
-  return input;
 }
 
 }  // namespace
@@ -139,6 +130,7 @@ struct Embedder::Impl {
     const bool has_modules = io::has_file(model_dir + "/modules.json");
     if (model && model->info().prefix_lm && !has_modules && options.vectors == VectorKind::kDense)
       modules.poolings = {Pooling::kPooler};  // what its training compares
+    set_task(model_dir, options);
     info.vectors = options.vectors;
     info.role = options.role;
     set_steps(options);
@@ -147,6 +139,21 @@ struct Embedder::Impl {
     const text::SpecialIds& special = rows.tokenizer().vocabulary().special();
     unweighted = {special.cls, special.eos, special.pad, special.unk};
     info.prompt = prompt_of_role(modules.prompts, options);
+    const bool is_given = options.prompt || options.prompt_name;
+    if (!is_given && !info.task.empty()) info.prompt = info.tasks.at(info.task);
+  }
+
+  void set_task(const std::string& model_dir, const EmbedderOptions& options) {
+    if (model) info.tasks = model->info().tasks;
+    info.task = options.task;
+    if (!info.tasks.empty()) return;
+    if (!info.task.empty())
+      fail<ArgumentError>(kEmbedderWhere, "task must be absent for a model without adapters, got {}",
+                          io::printable(info.task));
+    if (modules.is_adapted)
+      fail(model_dir + "/modules.json",
+           "the classes must be of sentence-transformers for a model without adapters, got custom_st.Transformer (the "
+           "model's own code)");
   }
 
   void set_steps(const EmbedderOptions& options) {
@@ -421,6 +428,7 @@ std::string Embedder::identity() const {
   paths.insert(paths.end(), impl_->modules.files.begin(), impl_->modules.files.end());
   for (const std::string& path : paths) hash_file(*state, path);
   if (const auto& dictionary = impl_->rows.tokenizer().options().dictionary) hash_text(*state, dictionary->hash());
+  if (!impl_->info.task.empty()) hash_text(*state, impl_->info.task);
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }

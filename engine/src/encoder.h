@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "experts.h"
 #include "layers.h"
 #include "linear_attention.h"
 #include "memory.h"
@@ -64,6 +65,7 @@ class Workspace {
   void* buffer(int index, int64_t bytes);
   PositionRows rows;
   FeatureMemory features;
+  Experts::Memory experts;
   std::vector<LayerInputs>* measured = nullptr;  // of each layer, which a call of float32 raises; nullptr: not wanted
 
   // Neighbours in an extension and in the cache, with as many tokens: attention computes them in one call.
@@ -102,6 +104,7 @@ class Encoder {
   rf_dtype dtype() const { return dtype_; }
   // Hidden states become the sum of those of the embeddings and of each layer with these weights.
   void set_layer_weights(std::vector<float> weights);
+  const Position& position() const { return *position_; }
   // Throws Error for ids, types and positions out of range.
   void check(const EncoderInput& input) const;
   // The hidden states of all tokens, [tokens, hidden_size] of dtype(), in `work` until its next use. The input must
@@ -190,6 +193,7 @@ class Encoder {
   Linear embeddings_project_;          // empty where embedding_size == hidden_size
   std::vector<Block> blocks_;
   std::vector<float> layer_weights_;  // empty: hidden states are those of the last layer
+  std::vector<Experts> experts_;      // of each block; empty: none
 };
 
 }  // namespace rf::engine

@@ -64,6 +64,7 @@ engine::EmbedderOptions embedding_options(const json& given) {
   if (given.contains("role")) options.role = named(engine::kRoleNames, given.at("role").get<std::string>());
   if (given.contains("prompt")) options.prompt = given.at("prompt").get<std::string>();
   if (given.contains("prompt_name")) options.prompt_name = given.at("prompt_name").get<std::string>();
+  read(given, "adapter", options.task);
   if (given.value("long_texts", "truncate") == "refuse") options.long_texts = engine::LongTexts::kRefuse;
   return options;
 }
@@ -299,12 +300,19 @@ class Engine {
       const engine::EmbedderInfo& info = embedder.info();
       json poolings = json::array();
       for (const engine::Pooling pooling : info.poolings) poolings.push_back(name_in(engine::kPoolingNames, pooling));
-      result = {{"dimensions", info.dimensions}, {"width", info.width},
-                {"max_length", info.max_length}, {"pooling", poolings},
-                {"normalized", info.normalized}, {"prompt", info.prompt},
-                {"prompts", info.prompts},       {"similarity", name_in(engine::kSimilarityNames, info.similarity)},
-                {"max_active", info.max_active}, {"mean_of_maxima", info.mean_of_maxima},
-                {"by_role", info.by_role},       {"sparse_dimensions", info.sparse_dimensions}};
+      result = {{"dimensions", info.dimensions},
+                {"width", info.width},
+                {"max_length", info.max_length},
+                {"pooling", poolings},
+                {"normalized", info.normalized},
+                {"prompt", info.prompt},
+                {"prompts", info.prompts},
+                {"similarity", name_in(engine::kSimilarityNames, info.similarity)},
+                {"max_active", info.max_active},
+                {"mean_of_maxima", info.mean_of_maxima},
+                {"by_role", info.by_role},
+                {"sparse_dimensions", info.sparse_dimensions},
+                {"tasks", info.tasks}};
     });
     return text_of(result);
   }
