@@ -54,7 +54,23 @@ class EmbedderOptions(Struct):
         prompt=ctypes.c_char_p,
         prompt_name=ctypes.c_char_p,
         refuse_long_texts=ctypes.c_int32,
+        vectors=ctypes.c_int,
+        role=ctypes.c_int,
+        max_active=ctypes.c_int64,
         task=ctypes.c_char_p,
+    )
+
+
+class Vectors(Struct):
+    _fields_ = fields(
+        **dict.fromkeys(("count", "dense_dimensions", "sparse_dimensions", "token_dimensions"), ctypes.c_int64),
+        dense=ctypes.POINTER(ctypes.c_float),
+        sparse_offsets=ctypes.POINTER(ctypes.c_int64),
+        sparse_indices=ctypes.POINTER(ctypes.c_int32),
+        sparse_values=ctypes.POINTER(ctypes.c_float),
+        token_offsets=ctypes.POINTER(ctypes.c_int64),
+        token_vectors=ctypes.POINTER(ctypes.c_float),
+        owner=ctypes.c_void_p,
     )
 
 
@@ -153,11 +169,36 @@ class Embedder(Handle):
         self.call("embedder_dimensions", self.handle, ctypes.byref(dimensions))
         self.dimensions = dimensions.value
 
-    def embed(self, texts):
-        """[texts, dimensions]"""
+    def vectors(self, texts):
+        """Kinds of vectors: an array, dictionaries of indices and values, and arrays; None for a kind without any."""
+        found = Vectors()
+        self.call("embed_vectors", self.handle, *self.arguments(texts), ctypes.byref(found))
+        n, out = found.count, {"dense": None, "sparse": None, "tokens": None}
+        if found.dense:
+            out["dense"] = np.array(found.dense[: n * found.dense_dimensions]).reshape(n, -1)
+        if found.sparse_offsets:
+            parts = zip(found.sparse_offsets[:n], found.sparse_offsets[1 : n + 1], strict=True)
+            out["sparse"] = [
+                dict(zip(found.sparse_indices[a:b], found.sparse_values[a:b], strict=True)) for a, b in parts
+            ]
+        if found.token_offsets:
+            width = found.token_dimensions
+            parts = zip(found.token_offsets[:n], found.token_offsets[1 : n + 1], strict=True)
+            out["tokens"] = [
+                np.array(found.token_vectors[a * width : b * width], np.float32).reshape(-1, width) for a, b in parts
+            ]
+        self.lib.rf_engine_vectors_free(ctypes.byref(found))
+        assert not found.owner and not found.sparse_offsets and found.struct_size == ctypes.sizeof(found)
+        return out
+
+    @staticmethod
+    def arguments(texts):
         texts = [t.encode() if isinstance(t, str) else t for t in texts]
         pointers = (ctypes.c_char_p * len(texts))(*texts)
-        sizes = (ctypes.c_size_t * len(texts))(*map(len, texts))
+        return ctypes.c_int64(len(texts)), pointers, (ctypes.c_size_t * len(texts))(*map(len, texts))
+
+    def embed(self, texts):
+        """[texts, dimensions]"""
         out = np.full((len(texts), self.dimensions), np.nan, np.float32)
-        self.call("embed", self.handle, ctypes.c_int64(len(texts)), pointers, sizes, ctypes.c_void_p(out.ctypes.data))
+        self.call("embed", self.handle, *self.arguments(texts), ctypes.c_void_p(out.ctypes.data))
         return out

@@ -48,6 +48,7 @@ struct EmbedOptions {
   engine::Quantization quantization = engine::Quantization::kNone;
   std::string ranges;
   bool token_names = false, restart = false, overwrite = false;
+  bool dense = false, sparse = false, multi = false;  // kinds of vectors; none: dense
 };
 
 const std::map<std::string, engine::Quantization> kQuantizations = {{"int8", engine::Quantization::kInt8},
@@ -145,7 +146,14 @@ std::string state_of_ranges(const EmbedOptions& options) {
 
 VectorLines lines_of(const EmbedOptions& options, const engine::Embedder& embedder,
                      const engine::ElementRanges& ranges) {
-  return {embedder, {.token_names = options.token_names, .quantization = options.quantization, .ranges = ranges}};
+  const bool is_one = embedder.info().vectors != engine::VectorKind::kAll;
+  return {embedder,
+          {.token_names = options.token_names,
+           .dense = is_one || options.dense,
+           .sparse = is_one || options.sparse,
+           .tokens = is_one || options.multi,
+           .quantization = options.quantization,
+           .ranges = ranges}};
 }
 
 json settings_of(const EmbedOptions& options, const engine::Embedder& embedder, const std::vector<std::string>& files) {
@@ -157,6 +165,7 @@ json settings_of(const EmbedOptions& options, const engine::Embedder& embedder, 
           {"kernels", rf_target()},
           {"precision", name_of(options.embedder.options.precision)},
           {"vectors", name_of(info.vectors)},
+          {"kinds", {options.dense, options.sparse, options.multi}},
           {"role", name_of(info.role)},
           {"max-active", info.max_active},
           {"token-names", options.token_names},
@@ -296,14 +305,13 @@ int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
 
 void check_kind(const EmbedOptions& options) {
   const engine::EmbedderOptions& embedder = options.embedder.options;
-  const bool is_dense = embedder.vectors == engine::VectorKind::kDense;
-  const char* const kind = embedder.vectors == engine::VectorKind::kSparse ? "--sparse" : "--multi";
+  const bool is_dense = embedder.vectors == engine::VectorKind::kDense, is_sparse = options.sparse;
+  const char* const kind = is_sparse ? "--sparse" : "--multi";
   const bool is_lines = options.output.empty() || vector_format_of(options.output) == VectorFormat::kJsonLines;
   if (!is_dense && !is_lines)
     fail_usage("embed", "{} goes with an --output named .jsonl, or without one, got {}", kind, options.output);
   if (!is_dense && is_quantized(options))
     fail_usage("embed", "--quantize goes with one vector for a text, got {}", kind);
-  const bool is_sparse = embedder.vectors == engine::VectorKind::kSparse;
   if (!is_sparse && (options.token_names || embedder.max_active > 0))
     fail_usage("embed", "{} goes with --sparse, got none", options.token_names ? "--token-names" : "--max-active");
   if (is_sparse && (embedder.dimensions > 0 || embedder.normalize))
@@ -346,6 +354,14 @@ void check(const EmbedOptions& options) {
 
 int run_embed(EmbedOptions& options, const Common& common) {
   check(options);
+  using engine::VectorKind;
+  if (options.sparse + options.multi + options.dense > 1) {
+    options.embedder.options.vectors = VectorKind::kAll;
+  } else if (!options.dense) {
+    options.embedder.options.vectors = options.sparse  ? VectorKind::kSparse
+                                       : options.multi ? VectorKind::kTokens
+                                                       : VectorKind::kDense;
+  }
   check_kind(options);
   if (!options.texts.empty()) return run_texts(options, open_embedder(options.embedder, common));
   if (!options.output.empty()) {
@@ -377,11 +393,12 @@ std::function<int()> configure_embed(CLI::App& app, const Common& common) {
   add_choice<io::DType>(app, "--dtype", options->dtype, "float32", "Numbers in .npy: float32 or float16",
                         {{"float32", io::DType::kF32}, {"float16", io::DType::kF16}});
   engine::EmbedderOptions& embedder = options->embedder.options;
-  add_switch(app, "--sparse", embedder.vectors, engine::VectorKind::kSparse,
-             "Sparse vectors over the vocabulary, of a SparseEncoder or a masked language model (SPLADE)");
-  add_switch(app, "--multi", embedder.vectors, engine::VectorKind::kTokens,
-             "A vector for each token, of a MultiVectorEncoder, PyLate or ColBERT")
-      ->excludes("--sparse");
+  app.add_flag("--sparse", options->sparse,
+               "Sparse vectors over the vocabulary, of a SparseEncoder or a masked language model (SPLADE)");
+  app.add_flag("--multi", options->multi, "A vector for each token, of a MultiVectorEncoder, PyLate or ColBERT");
+  app.add_flag("--dense", options->dense,
+               "One vector for a text, as without --sparse and --multi; two or three of them together: of one pass of "
+               "bge-m3");
   app.add_flag("--token-names", options->token_names, "Sparse vectors have \"tokens\" in place of \"indices\"");
   app.add_option("--max-active", embedder.max_active,
                  "The N largest weights of each sparse vector; default: the model's")

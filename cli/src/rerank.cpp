@@ -71,6 +71,7 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
   arguments.options.token_budget = options.model.batch_tokens;
   arguments.options.max_length = options.model.max_length.value_or(0);
   const auto model = std::make_shared<const engine::Embedder>(open_embedder(arguments, common));
+  // As encode_query of sentence-transformers: the default prompt is of texts without a role.
   engine::Prompts prompts{.by_name = model->info().prompts, .default_name = {}};
   if (prompts.by_name.contains("query")) prompts.default_name = "query";
   const std::string prompt = engine::prompt_of(prompts, options.model.prompt, options.model.prompt_name, "rerank");
@@ -79,19 +80,14 @@ Score late_interaction(const RerankOptions& options, const Common& common) {
   std::optional<engine::Embedder> of_queries;
   if (model->info().by_role) of_queries.emplace(open_embedder(arguments, common));
   const std::vector<float> asked =
-      (of_queries ? *of_queries : *model).embed_tokens({&query, 1}, prompt, engine::TextRole::kQuery).rows;
-  const int64_t dimensions = model->info().dimensions;
+      (of_queries ? *of_queries : *model).vectors({&query, 1}, prompt, engine::TextRole::kQuery)[0].tokens;
+  const int64_t dimensions = model->info().token_dimensions;
   const int64_t divisor = model->info().mean_of_maxima ? std::max<int64_t>(1, std::ssize(asked) / dimensions) : 1;
   return [model, asked, dimensions, divisor](std::span<const std::string_view> texts,
                                              const std::function<std::string(int64_t)>&) {
-    const engine::TokenVectors documents = model->embed_tokens(texts);
     std::vector<float> scores;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const int64_t begin = documents.offsets[i], end = documents.offsets[i + 1];
-      const auto rows =
-          std::span(documents.rows)
-              .subspan(static_cast<size_t>(begin * dimensions), static_cast<size_t>((end - begin) * dimensions));
-      const double score = engine::max_similarity(asked, rows, dimensions);
+    for (const engine::TextVectors& document : model->vectors(texts)) {
+      const double score = engine::max_similarity(asked, document.tokens, dimensions);
       scores.push_back(static_cast<float>(score / static_cast<double>(divisor)));
     }
     return scores;
@@ -193,7 +189,7 @@ std::function<int()> configure_rerank(CLI::App& app, const Common& common) {
   tasks::CrossEncoderOptions& model = options->model;
   app.add_option("--model", model.model_dir,
                  "Directory of a CrossEncoder of sentence-transformers, or of a model for the class of a text with one "
-                 "label; or of late interaction: a MultiVectorEncoder, PyLate or ColBERT")
+                 "label; or of late interaction: a MultiVectorEncoder, PyLate, ColBERT or bge-m3")
       ->required();
   app.add_option("--query", options->query, "First text of each pair")->required();
   CLI::Option_group* const what = app.add_option_group("what to rank");

@@ -129,14 +129,13 @@ class StoredVectors {
   std::vector<float> row_;
 };
 
-// Their prompt is --query-prompt, else the model's "query", else the one for all texts.
+// Their prompt is --query-prompt, else the model's "query", else that of --prompt.
 std::vector<float> query_vectors(const SimilarOptions& options, const engine::Embedder& embedder) {
   const engine::EmbedderInfo& info = embedder.info();
   const engine::EmbedderOptions& given = options.embedder.options;
   std::optional<std::string> prompt = options.query_prompt;
   if (const auto own = info.prompts.find("query"); !prompt && own != info.prompts.end()) prompt = own->second;
-  if (!prompt)
-    prompt = engine::prompt_of({info.prompts, info.default_prompt_name}, given.prompt, given.prompt_name, "similar");
+  if (!prompt) prompt = engine::prompt_of({info.prompts, std::nullopt}, given.prompt, given.prompt_name, "similar");
   const std::vector<std::string_view> queries(options.queries.begin(), options.queries.end());
   std::vector<float> vectors(queries.size() * static_cast<size_t>(info.dimensions));
   embedder.embed(queries, vectors.data(), prompt);

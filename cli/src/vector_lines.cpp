@@ -34,17 +34,19 @@ VectorLines::VectorLines(const engine::Embedder& embedder, const Options& option
 std::string VectorLines::line(std::string_view start, std::string_view id, const TextBlock& block, size_t i) const {
   std::string line = fmt::format("{{{}", start);
   if (!id.empty()) fmt::format_to(std::back_inserter(line), ",\"id\":{}", id);
-  switch (embedder_.info().vectors) {
-    case engine::VectorKind::kSparse: return line + sparse(block.vector(i)) + "}";
-    case engine::VectorKind::kTokens: return line + ",\"embeddings\":" + tokens(block, i) + "}";
-    case engine::VectorKind::kDense: break;
+  const engine::EmbedderInfo& info = embedder_.info();
+  const engine::TextVectors vectors =
+      embedder_.vectors(block.tokens, block.tokens.sequence_of_text[i], block.vector(i));
+  if (options_.dense && (info.vectors == engine::VectorKind::kDense || info.vectors == engine::VectorKind::kAll)) {
+    const bool is_quantized = options_.quantization != engine::Quantization::kNone;
+    line += ",\"embedding\":" + (is_quantized ? quantized(vectors.dense) : list_of(vectors.dense));
   }
-  const bool is_quantized = options_.quantization != engine::Quantization::kNone;
-  return line + ",\"embedding\":" + (is_quantized ? quantized(block.vector(i)) : list_of(block.vector(i))) + "}";
+  if (options_.sparse && info.sparse_dimensions > 0) line += sparse(vectors.sparse);
+  if (options_.tokens && info.token_dimensions > 0) line += ",\"embeddings\":" + tokens(vectors.tokens);
+  return line + "}";
 }
 
-std::string VectorLines::sparse(std::span<const float> weights) const {
-  const engine::SparseVector vector = engine::sparse_of(weights, embedder_.info().max_active);
+std::string VectorLines::sparse(const engine::SparseVector& vector) const {
   std::string text;
   if (options_.token_names) {
     nlohmann::json names = nlohmann::json::array();
@@ -56,15 +58,12 @@ std::string VectorLines::sparse(std::span<const float> weights) const {
   return text + ",\"values\":" + list_of(vector.values);
 }
 
-std::string VectorLines::tokens(const TextBlock& block, size_t i) const {
-  const std::span<const float> rows = block.vector(i);
-  const auto dimensions = static_cast<size_t>(embedder_.info().dimensions);
-  const size_t first = static_cast<size_t>(block.tokens.offsets[static_cast<size_t>(block.tokens.sequence_of_text[i])]);
+std::string VectorLines::tokens(const std::vector<float>& vectors) const {
+  const auto dimensions = static_cast<size_t>(embedder_.info().token_dimensions);
   std::string text = "[";
-  for (size_t t = 0; t < rows.size() / dimensions; ++t) {
-    if (block.tokens.pooled[first + t] == 0) continue;
+  for (size_t begin = 0; begin < vectors.size(); begin += dimensions) {
     if (text.size() > 1) text += ',';
-    text += list_of(rows.subspan(t * dimensions, dimensions));
+    text += list_of(std::span(vectors).subspan(begin, dimensions));
   }
   return text += ']';
 }

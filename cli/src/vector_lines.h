@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "embedding_run.h"
 #include "rf/engine/embedder.h"
@@ -14,7 +15,8 @@ namespace rf::cli {
 class VectorLines {
  public:
   struct Options {
-    bool token_names = false;  // of sparse vectors, in place of indices
+    bool token_names = false;                         // of sparse vectors, in place of indices
+    bool dense = true, sparse = true, tokens = true;  // kinds that are written, of those that are computed
     engine::Quantization quantization = engine::Quantization::kNone;
     engine::ElementRanges ranges{};  // of int8 and uint8
   };
@@ -26,8 +28,8 @@ class VectorLines {
   std::string line(std::string_view start, std::string_view id, const TextBlock& block, size_t i) const;
 
  private:
-  std::string sparse(std::span<const float> weights) const;
-  std::string tokens(const TextBlock& block, size_t i) const;
+  std::string sparse(const engine::SparseVector& vector) const;
+  std::string tokens(const std::vector<float>& vectors) const;
   std::string quantized(std::span<const float> vector) const;
 
   const engine::Embedder& embedder_;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -181,7 +183,60 @@ EmbedderOptions embedder_options_of(const rf_engine_embedder_options* wanted) {
   if (x.prompt_name != nullptr) options.prompt_name = x.prompt_name;
   if (x.task != nullptr) options.task = x.task;
   options.long_texts = x.refuse_long_texts != 0 ? LongTexts::kRefuse : LongTexts::kTruncate;
+  options.vectors = static_cast<VectorKind>(number_of(x.vectors, RF_ENGINE_ALL_VECTORS + 1, "vectors"));
+  options.role = static_cast<TextRole>(number_of(x.role, RF_ENGINE_DOCUMENT + 1, "role"));
+  options.max_active = x.max_active;
   return options;
+}
+
+std::vector<std::string_view> texts_of(int64_t count, const char* const* texts, const size_t* bytes) {
+  if (count < 0 || (count > 0 && texts == nullptr))
+    fail("engine", "texts must be given, got {} of them{}", count, texts == nullptr ? " at NULL" : "");
+  std::vector<std::string_view> views;
+  for (int64_t i = 0; i < count; ++i) {
+    if (texts[i] == nullptr) fail("engine", "a text must not be NULL, got NULL at {}", i);
+    views.push_back(bytes == nullptr ? std::string_view(texts[i]) : std::string_view(texts[i], bytes[i]));
+  }
+  return views;
+}
+
+// What rf_engine_vectors points to.
+struct OwnVectors {
+  std::vector<float> dense, sparse_values, token_vectors;
+  std::vector<int64_t> sparse_offsets{0}, token_offsets{0};
+  std::vector<int32_t> sparse_indices;
+
+  void add(const TextVectors& text, int64_t token_dimensions) {
+    dense.insert(dense.end(), text.dense.begin(), text.dense.end());
+    sparse_indices.insert(sparse_indices.end(), text.sparse.indices.begin(), text.sparse.indices.end());
+    sparse_values.insert(sparse_values.end(), text.sparse.values.begin(), text.sparse.values.end());
+    sparse_offsets.push_back(std::ssize(sparse_indices));
+    token_vectors.insert(token_vectors.end(), text.tokens.begin(), text.tokens.end());
+    if (token_dimensions > 0) token_offsets.push_back(std::ssize(token_vectors) / token_dimensions);
+  }
+};
+
+void embed_vectors(const Embedder& embedder, std::span<const std::string_view> texts, rf_engine_vectors& out) {
+  const EmbedderInfo& info = embedder.info();
+  auto own = std::make_unique<OwnVectors>();
+  for (const TextVectors& text : embedder.vectors(texts)) own->add(text, info.token_dimensions);
+  out.count = std::ssize(texts);
+  if (info.vectors == VectorKind::kDense || info.vectors == VectorKind::kAll) {
+    out.dense_dimensions = info.dimensions;
+    out.dense = own->dense.data();
+  }
+  if (info.sparse_dimensions > 0) {
+    out.sparse_dimensions = info.sparse_dimensions;
+    out.sparse_offsets = own->sparse_offsets.data();
+    out.sparse_indices = own->sparse_indices.data();
+    out.sparse_values = own->sparse_values.data();
+  }
+  if (info.token_dimensions > 0) {
+    out.token_dimensions = info.token_dimensions;
+    out.token_offsets = own->token_offsets.data();
+    out.token_vectors = own->token_vectors.data();
+  }
+  out.owner = own.release();
 }
 
 }  // namespace
@@ -310,15 +365,30 @@ extern "C" rf_status rf_engine_embedder_dimensions(const rf_engine_embedder* emb
 extern "C" rf_status rf_engine_embed(const rf_engine_embedder* embedder, int64_t count, const char* const* texts,
                                      const size_t* bytes, float* out) {
   return guarded([&] {
-    if (count < 0 || (count > 0 && texts == nullptr))
-      rf::fail("engine", "texts must be given, got {} of them{}", count, texts == nullptr ? " at NULL" : "");
-    std::vector<std::string_view> views;
-    for (int64_t i = 0; i < count; ++i) {
-      if (texts[i] == nullptr) rf::fail("engine", "a text must not be NULL, got NULL at {}", i);
-      views.push_back(bytes == nullptr ? std::string_view(texts[i]) : std::string_view(texts[i], bytes[i]));
-    }
+    const auto views = rf::engine::texts_of(count, texts, bytes);
     embedder_of(embedder).embed(views, given(out, "out"));
   });
+}
+
+extern "C" rf_status rf_engine_embed_vectors(const rf_engine_embedder* embedder, int64_t count,
+                                             const char* const* texts, const size_t* bytes, rf_engine_vectors* out) {
+  return guarded([&] {
+    rf_engine_vectors found = {};
+    found.struct_size = sizeof found;
+    if (given(out, "out")->struct_size != sizeof found)
+      rf::fail("engine", "out.struct_size must be that of this version, {}, got {}", sizeof found, out->struct_size);
+    *out = found;
+    rf::engine::embed_vectors(embedder_of(embedder), rf::engine::texts_of(count, texts, bytes), found);
+    *out = found;
+  });
+}
+
+extern "C" void rf_engine_vectors_free(rf_engine_vectors* vectors) {
+  if (vectors == nullptr) return;
+  delete static_cast<rf::engine::OwnVectors*>(vectors->owner);
+  const size_t size = vectors->struct_size;
+  *vectors = {};
+  vectors->struct_size = size;
 }
 
 extern "C" const char* rf_engine_last_error(void) { return rf::engine::last_error().c_str(); }

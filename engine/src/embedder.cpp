@@ -9,9 +9,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
+#include "heads.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -22,7 +22,9 @@
 #include "rf/model/foreign_models.h"
 #include "rf/text/tokenizer.h"
 #include "sentence_modules.h"
+#include "sentence_steps.h"
 #include "text_rows.h"
+#include "text_vectors.h"
 
 namespace rf::engine {
 
@@ -52,13 +54,6 @@ void check(const EmbedderOptions& options) {
   if (options.max_active < 0)
     fail<ArgumentError>(kEmbedderWhere, "max_active must be at least 1, got {}", options.max_active);
   if (options.threads < 0) fail<ArgumentError>(kEmbedderWhere, "threads must be at least 0, got {}", options.threads);
-}
-
-void normalize(float* x, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
-  const double scale = 1 / std::max(std::sqrt(sum), 1e-12);
-  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(x[i] * scale);
 }
 
 void hash_text(XXH3_state_t& state, std::string_view text) {
@@ -95,27 +90,27 @@ void check_masked_lm(const std::string& dir) {
 // nullopt for a body without a transformer.
 std::optional<Model> load_model(const SentenceModules& modules, const EmbedderOptions& options) {
   if (modules.body != SentenceModules::Body::kTransformer) return std::nullopt;
-  const bool is_sparse = options.vectors == VectorKind::kSparse;
+  const bool is_sparse = options.vectors == VectorKind::kSparse && modules.sparse == SentenceModules::Sparse::kLogits;
   if (is_sparse) check_masked_lm(modules.encoder_dir);
   using ModelHead = ModelOptions::Head;
   return std::make_optional<Model>(modules.encoder_dir,
                                    ModelOptions{.precision = options.precision,
                                                 .token_budget = options.token_budget,
                                                 .head = is_sparse ? ModelHead::kMaskedLm : ModelHead::kBare,
+                                                .layer_weights = modules.layer_weights,
                                                 .warn = options.warn,
                                                 .task = options.task});
 }
 
-// The prompt of a role is the first of these names.
-std::optional<std::string> prompt_name_of(const Prompts& prompts, TextRole role) {
+// The prompt of a role is the first of these names, or none: the default is that of texts without a role.
+std::string prompt_of_role(const Prompts& prompts, const EmbedderOptions& options) {
   using Names = std::vector<const char*>;
-  const Names names = role == TextRole::kNone    ? Names{}
-                      : role == TextRole::kQuery ? Names{"query"}
-                                                 : Names{"document", "passage", "corpus"};
-  for (const char* name : names) {
-    if (prompts.by_name.contains(name)) return name;
+  if (options.prompt || options.prompt_name || options.role == TextRole::kNone)
+    return prompt_of(prompts, options.prompt, options.prompt_name, kEmbedderWhere);
+  for (const char* name : options.role == TextRole::kQuery ? Names{"query"} : Names{"document", "passage", "corpus"}) {
+    if (const auto found = prompts.by_name.find(name); found != prompts.by_name.end()) return found->second;
   }
-  return std::nullopt;
+  return "";
 }
 
 }  // namespace
@@ -133,7 +128,7 @@ struct Embedder::Impl {
         token_budget(options.token_budget) {
     check_static(modules, rows.tokenizer());
     const bool has_modules = io::has_file(model_dir + "/modules.json");
-    if (model && model->info().prefix_lm && !has_modules)
+    if (model && model->info().prefix_lm && !has_modules && options.vectors == VectorKind::kDense)
       modules.poolings = {Pooling::kPooler};  // what its training compares
     set_task(model_dir, options);
     info.vectors = options.vectors;
@@ -141,10 +136,10 @@ struct Embedder::Impl {
     set_steps(options);
     set_info(options);
     rows.set(options, positions());
+    const text::SpecialIds& special = rows.tokenizer().vocabulary().special();
+    unweighted = {special.cls, special.eos, special.pad, special.unk};
+    info.prompt = prompt_of_role(modules.prompts, options);
     const bool is_given = options.prompt || options.prompt_name;
-    const std::optional<std::string> name =
-        is_given ? options.prompt_name : prompt_name_of(modules.prompts, options.role);
-    info.prompt = prompt_of(modules.prompts, options.prompt, name, kEmbedderWhere);
     if (!is_given && !info.task.empty()) info.prompt = info.tasks.at(info.task);
   }
 
@@ -162,8 +157,9 @@ struct Embedder::Impl {
   }
 
   void set_steps(const EmbedderOptions& options) {
-    const bool pools = model && info.vectors == VectorKind::kDense;
-    if (!options.poolings.empty() && !pools)
+    const bool is_dense = info.vectors == VectorKind::kDense, is_all = info.vectors == VectorKind::kAll;
+    const bool pools = model && (is_dense || is_all || modules.sparse == SentenceModules::Sparse::kSteps);
+    if (!options.poolings.empty() && !(model && is_dense))
       fail<ArgumentError>(kEmbedderWhere,
                           "a pooling goes with one vector of a transformer, got another kind of vectors");
     if (!options.poolings.empty()) modules.poolings = options.poolings;
@@ -175,20 +171,13 @@ struct Embedder::Impl {
       modules.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
       info.normalized = true;
     }
-    info.width = first_width();
-    for (const SentenceStep& step : modules.steps) {
-      if (step.kind == SentenceStep::Kind::kLayerNorm && step.norm.columns != info.width)
-        fail<ArgumentError>(kEmbedderWhere, "the norm of the model reads {} features, got {}", step.norm.columns,
-                            info.width);
-      if (step.kind != SentenceStep::Kind::kDense) continue;
-      if (step.dense.in() != info.width) {
-        fail<ArgumentError>(
-            kEmbedderWhere,
-            "the dense layer of the model reads {} features, got {} from the steps before it (--pooling?)",
-            step.dense.in(), info.width);
-      }
-      info.width = step.dense.out();
-    }
+    info.width = width_after(modules.steps, first_width());
+    if (!modules.token_steps.empty())
+      info.token_dimensions = width_after(modules.token_steps, model->info().hidden_size);
+    const Linear& weight = modules.token_weight;
+    if (!weight.empty() && (weight.in() != model->info().hidden_size || weight.out() != 1))
+      fail(modules.encoder_dir, "sparse_linear must have the shape (1, {}), got ({}, {})", model->info().hidden_size,
+           weight.out(), weight.in());
   }
 
   void set_info(const EmbedderOptions& options) {
@@ -206,6 +195,12 @@ struct Embedder::Impl {
     if (info.dimensions > info.width)
       fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", info.width,
                           info.dimensions);
+    if (info.vectors == VectorKind::kTokens) info.token_dimensions = info.dimensions;
+    if (info.vectors == VectorKind::kSparse || info.vectors == VectorKind::kAll) {
+      const bool is_of_tokens = modules.sparse == SentenceModules::Sparse::kTokens;
+      info.sparse_dimensions = is_of_tokens ? model->info().vocab_size : info.dimensions;
+      if (info.vectors == VectorKind::kSparse) info.dimensions = info.sparse_dimensions;
+    }
     info.max_length = options.max_length > 0   ? options.max_length
                       : modules.max_length > 0 ? modules.max_length
                                                : default_length();
@@ -241,23 +236,37 @@ struct Embedder::Impl {
   // Of the vectors before the steps.
   int64_t first_width() const {
     if (!model) return modules.table_width;
-    if (info.vectors == VectorKind::kSparse) return model->info().vocab_size;
     const int64_t hidden = model->info().hidden_size;
-    return info.vectors == VectorKind::kTokens ? hidden : hidden * static_cast<int64_t>(modules.poolings.size());
+    if (modules.poolings.empty()) return info.vectors == VectorKind::kTokens ? hidden : sparse_columns();
+    return hidden * static_cast<int64_t>(modules.poolings.size());
+  }
+  int64_t sparse_columns() const {
+    return modules.sparse == SentenceModules::Sparse::kTokens ? 1 : model->info().vocab_size;
+  }
+
+  // What embed() writes: for VectorKind::kAll, a row for each token has its vector and its weight, and the first one of
+  // a text, which has no vector, that of the text.
+  Computation::Rows row_kind() const {
+    const bool has_tokens = info.token_dimensions > 0 || modules.sparse == SentenceModules::Sparse::kTokens;
+    return has_tokens ? Computation::Rows::kTokens : Computation::Rows::kSequences;
+  }
+  int64_t row_columns() const {
+    if (info.vectors == VectorKind::kAll) return std::max(info.dimensions, info.token_dimensions) + 1;
+    return row_kind() == Computation::Rows::kTokens && info.token_dimensions == 0 ? 1 : info.dimensions;
   }
 
   // The vectors of sequences or tokens before the steps, [rows, first_width()]; zeros of an empty sequence.
   void first_vectors(const Tokens& tokens, float* out) const {
-    if (!model) return look_up(tokens, out);
-    std::vector<int64_t> offsets;  // of the others
-    std::ranges::unique_copy(tokens.offsets, std::back_inserter(offsets));
-    Tokens input = tokens;
-    input.offsets = offsets;
+    if (!model) return look_up(modules, tokens, out);
+    std::vector<int64_t> offsets;
+    const Tokens input = without_empty(tokens, offsets);
     if (info.vectors == VectorKind::kTokens) return model->hidden(input, out);
-    if (info.vectors == VectorKind::kSparse) {
-      model->lexical(input, modules.lexical, out);
-    } else {
+    if (!modules.poolings.empty()) {
       model->pooled(input, modules.poolings, out);
+    } else if (modules.sparse == SentenceModules::Sparse::kTokens) {
+      return token_weights(hidden_of(input), out);
+    } else {
+      model->lexical(input, modules.lexical, out);
     }
     const int64_t columns = first_width();
     int64_t from = std::ssize(offsets) - 1;
@@ -271,33 +280,10 @@ struct Embedder::Impl {
     }
   }
 
-  // Without a transformer: means of rows, or the weights of the tokens that occur.
-  void look_up(const Tokens& tokens, float* out) const {
-    const int64_t columns = modules.table_width;
-    for (size_t i = 1; i < tokens.offsets.size(); ++i, out += columns) {
-      const auto ids = tokens.ids.subspan(tokens.offsets[i - 1], tokens.offsets[i] - tokens.offsets[i - 1]);
-      std::fill_n(out, columns, 0.0F);
-      if (modules.body == SentenceModules::Body::kSparseStatic) {
-        for (const int32_t id : ids) out[id] = modules.table[id];
-      } else if (!ids.empty()) {
-        mean_of_rows(ids, out);
-      }
-    }
-  }
-
-  void mean_of_rows(std::span<const int32_t> ids, float* out) const {
-    const int64_t columns = modules.table_width;
-    std::vector<double> sum(static_cast<size_t>(columns));
-    for (const int32_t id : ids) {
-      for (int64_t c = 0; c < columns; ++c) sum[c] += modules.table[id * columns + c];
-    }
-    for (int64_t c = 0; c < columns; ++c) out[c] = static_cast<float>(sum[c] / static_cast<double>(ids.size()));
-  }
-
   Computation computation() const {
     return {.run = [this](const Tokens& tokens, float* out) { embed(tokens, out); },
-            .columns = info.dimensions,
-            .rows = info.vectors == VectorKind::kTokens ? Computation::Rows::kTokens : Computation::Rows::kSequences};
+            .columns = row_columns(),
+            .rows = row_kind()};
   }
 
   void embed(const Tokens& tokens, float* out) const {
@@ -305,53 +291,104 @@ struct Embedder::Impl {
     std::vector<int64_t> offsets;
     const Computation rows = computation();
     for_batches(tokens.offsets, token_budget, [&](int64_t first, int64_t count) {
-      embed_batch(slice(tokens, first, count, offsets), out + rows.row_of(tokens.offsets, first) * info.dimensions);
+      embed_batch(slice(tokens, first, count, offsets), out + rows.row_of(tokens.offsets, first) * rows.columns);
     });
   }
 
   void embed_batch(const Tokens& tokens, float* out) const {
-    const int64_t count = computation().rows_of(tokens);
+    if (info.vectors == VectorKind::kAll) return embed_all(tokens, out);
+    const int64_t count = computation().rows_of(tokens), wanted = row_columns();
     int64_t columns = first_width();
     const auto is_dense = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kDense; };
-    const bool in_place = columns == info.dimensions && std::ranges::none_of(modules.steps, is_dense);
-    std::vector<float> vectors(in_place ? 0 : static_cast<size_t>(count * columns));
-    first_vectors(tokens, in_place ? out : vectors.data());
-    for (const SentenceStep& step : modules.steps) {
-      float* const x = in_place ? out : vectors.data();
-      if (is_dense(step)) {
-        vectors = dense(step, count, vectors);
-        columns = step.dense.out();
-      } else if (step.kind == SentenceStep::Kind::kLayerNorm) {
-        step.norm(RF_F32, count, x, nullptr, x);
-      } else {
-        for (int64_t i = 0; i < count; ++i) normalize(x + i * columns, columns);
+    if (columns == wanted && std::ranges::none_of(modules.steps, is_dense)) {
+      first_vectors(tokens, out);
+      for (const SentenceStep& step : modules.steps) change(step, count, columns, out);
+      return;
+    }
+    std::vector<float> vectors(static_cast<size_t>(count * columns));
+    first_vectors(tokens, vectors.data());
+    columns = apply(modules.steps, count, columns, vectors);
+    for (int64_t i = 0; i < count; ++i) first_elements(vectors.data() + i * columns, columns, out + i * wanted);
+  }
+
+  // The first elements of a vector of one text, or of one token.
+  void first_elements(const float* vector, int64_t columns, float* out) const {
+    std::copy_n(vector, info.dimensions, out);
+    if (info.dimensions < columns && info.normalized) normalize(out, info.dimensions);
+  }
+
+  std::vector<float> hidden_of(const Tokens& tokens) const {
+    std::vector<float> hidden(tokens.ids.size() * static_cast<size_t>(model->info().hidden_size));
+    model->hidden(tokens, hidden.data());
+    return hidden;
+  }
+
+  void token_weights(const std::vector<float>& hidden, float* out) const {
+    const int64_t width = modules.token_weight.in();
+    modules.token_weight(std::ssize(hidden) / width, hidden.data(), width, out, Activation::kRelu);
+  }
+
+  void embed_all(const Tokens& tokens, float* out) const {
+    std::vector<int64_t> offsets;
+    std::vector<float> hidden = hidden_of(without_empty(tokens, offsets));
+    const int64_t width = model->info().hidden_size, count = std::ssize(tokens.ids), wanted = row_columns();
+    const int64_t sequences = std::ssize(offsets) - 1;
+    std::vector<float> weights(static_cast<size_t>(count)), dense(static_cast<size_t>(sequences * first_width()));
+    token_weights(hidden, weights.data());
+    float* pooled = dense.data();
+    for (int64_t i = 0; i < sequences; ++i) {
+      for (const Pooling pooling : modules.poolings) {
+        pool_sequence(pooling, RF_F32, hidden.data() + offsets[i] * width, offsets[i + 1] - offsets[i], width, nullptr,
+                      pooled);
+        pooled += width;
       }
     }
-    const bool is_cut = info.dimensions < columns;
-    for (int64_t i = 0; !in_place && i < count; ++i) {
-      std::copy_n(vectors.data() + i * columns, info.dimensions, out + i * info.dimensions);
-      if (is_cut && info.normalized) normalize(out + i * info.dimensions, info.dimensions);
+    const int64_t columns = apply(modules.steps, sequences, first_width(), dense);
+    const int64_t token_columns = apply(modules.token_steps, count, width, hidden);
+    std::fill_n(out, count * wanted, 0.0F);
+    for (int64_t t = 0; t < count; ++t) {
+      std::copy_n(hidden.data() + t * token_columns, token_columns, out + t * wanted);
+      out[(t + 1) * wanted - 1] = weights[static_cast<size_t>(t)];
+    }
+    for (int64_t i = 0; i < sequences; ++i) {
+      std::fill_n(out + offsets[i] * wanted, wanted - 1, 0.0F);
+      first_elements(dense.data() + i * columns, columns, out + offsets[i] * wanted);
     }
   }
 
-  static std::vector<float> dense(const SentenceStep& step, int64_t rows, const std::vector<float>& x) {
-    const int64_t in = step.dense.in(), out = step.dense.out();
-    std::vector<float> y(static_cast<size_t>(rows * out));
-    step.dense(rows, x.data(), in, y.data(), step.activation);
-    std::vector<float> through;
-    if (step.residual == SentenceStep::Residual::kProjected) {
-      through.resize(y.size());
-      step.residual_projection(rows, x.data(), in, through.data());
+  TextVectors vectors(const TokenizedTexts& tokens, int64_t sequence, std::span<const float> rows,
+                      TextRole role) const {
+    const auto begin = static_cast<size_t>(tokens.offsets[sequence]);
+    const auto count = static_cast<size_t>(tokens.offsets[sequence + 1]) - begin;
+    const auto columns = static_cast<size_t>(row_columns()), width = static_cast<size_t>(info.token_dimensions);
+    TextVectors out;
+    if (info.vectors == VectorKind::kDense) out.dense.assign(rows.begin(), rows.end());
+    if (info.vectors == VectorKind::kAll) {
+      out.dense.resize(static_cast<size_t>(info.dimensions));
+      if (count > 0) std::copy_n(rows.begin(), info.dimensions, out.dense.begin());
     }
-    const std::vector<float>& added = through.empty() ? x : through;
-    for (size_t i = 0; step.residual != SentenceStep::Residual::kNone && i < y.size(); ++i) y[i] += added[i];
-    return y;
+    if (info.sparse_dimensions > 0) {
+      const auto ids = std::span(tokens.ids).subspan(begin, count);
+      out.sparse = modules.sparse == SentenceModules::Sparse::kTokens
+                       ? sparse_of_tokens(ids, rows.data() + columns - 1, columns, unweighted, info.max_active)
+                       : sparse_of(rows, info.max_active);
+    }
+    for (size_t t = 0; width > 0 && t < count; ++t) {
+      if (tokens.pooled[begin + t] == 0) continue;
+      const auto row = rows.subspan(t * columns, width);
+      out.tokens.insert(out.tokens.end(), row.begin(), row.end());
+    }
+    const std::optional<TokenPooling>& pooling = modules.token_pooling;
+    if (pooling && (role == TextRole::kQuery ? pooling->pools_queries : pooling->pools_documents))
+      pool_tokens(*pooling, info.token_dimensions, out.tokens);
+    return out;
   }
   SentenceModules modules;
   TextRows rows;
   std::optional<Model> model;
   EmbedderInfo info;
   int64_t token_budget;
+  std::vector<int32_t> unweighted;  // tokens without weights of bge-m3
 };
 
 Embedder::Embedder(const std::string& model_dir, const EmbedderOptions& options) {
@@ -370,7 +407,11 @@ const Model& Embedder::model() const {
   return *impl_->model;
 }
 
-const std::string& Embedder::token(int64_t index) const { return impl_->rows.tokenizer().vocabulary().token(index); }
+const std::string& Embedder::token(int64_t index) const {
+  if (impl_->modules.sparse == SentenceModules::Sparse::kSteps)
+    fail(kEmbedderWhere, "names of tokens need weights of the vocabulary, got those of a SparseAutoEncoder");
+  return impl_->rows.tokenizer().vocabulary().token(index);
+}
 
 std::string Embedder::identity() const {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
@@ -393,71 +434,56 @@ std::string Embedder::identity() const {
 }
 
 TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const std::optional<std::string>& prompt,
-                                  std::optional<TextRole> role) const {
+                                  std::optional<TextRole> role, int64_t max_length) const {
   const EmbedderInfo& info = impl_->info;
-  return impl_->rows.tokenize(texts, prompt ? *prompt : info.prompt, role.value_or(info.role), info.max_length);
+  if (max_length <= impl_->rows.specials())
+    fail<ArgumentError>(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}",
+                        impl_->rows.specials(), max_length);
+  return impl_->rows.tokenize(texts, prompt ? *prompt : info.prompt, role.value_or(info.role),
+                              std::min(max_length, info.max_length));
 }
 
 void Embedder::embed(const Tokens& tokens, float* out) const { impl_->embed(tokens, out); }
 
 Computation Embedder::computation() const { return impl_->computation(); }
 
-std::vector<SparseVector> Embedder::embed_sparse(std::span<const std::string_view> texts,
-                                                 const std::optional<std::string>& prompt) const {
-  if (impl_->info.vectors != VectorKind::kSparse)
-    fail<ArgumentError>(kEmbedderWhere, "sparse vectors need VectorKind::kSparse, got another kind");
-  const int64_t dimensions = impl_->info.dimensions;
-  const TokenizedTexts tokenized = tokenize(texts, prompt);
+TextVectors Embedder::vectors(const TokenizedTexts& tokens, int64_t sequence, std::span<const float> rows,
+                              std::optional<TextRole> role) const {
+  return impl_->vectors(tokens, sequence, rows, role.value_or(impl_->info.role));
+}
+
+std::vector<TextVectors> Embedder::vectors(std::span<const std::string_view> texts,
+                                           const std::optional<std::string>& prompt, std::optional<TextRole> role,
+                                           int64_t max_length) const {
+  const TokenizedTexts tokenized = tokenize(texts, prompt, role, max_length);
   const Tokens tokens = tokenized.tokens();
-  std::vector<SparseVector> distinct;
-  std::vector<float> weights;
+  const Computation computed = computation();
+  const auto row_of = [&](int64_t sequence) { return computed.row_of(tokens.offsets, sequence); };
+  std::vector<TextVectors> distinct;
+  std::vector<float> rows;
   std::vector<int64_t> offsets;
   for_batches(tokens.offsets, impl_->token_budget, [&](int64_t first, int64_t count) {
-    weights.resize(static_cast<size_t>(count * dimensions));
-    impl_->embed_batch(slice(tokens, first, count, offsets), weights.data());
-    io::check_finite(
-        weights, dimensions, [](int64_t) { return kEmbedderWhere; },
-        [&](int64_t row) { return "the vector of " + name_of_text(tokenized, first + row, texts); });
-    for (int64_t i = 0; i < count; ++i) {
-      const auto row = std::span(weights).subspan(static_cast<size_t>(i * dimensions), static_cast<size_t>(dimensions));
-      distinct.push_back(sparse_of(row, impl_->info.max_active));
+    rows.resize(static_cast<size_t>((row_of(first + count) - row_of(first)) * computed.columns));
+    impl_->embed_batch(slice(tokens, first, count, offsets), rows.data());
+    for (int64_t i = first; i < first + count; ++i) {
+      const auto begin = static_cast<size_t>((row_of(i) - row_of(first)) * computed.columns);
+      const auto own =
+          std::span(rows).subspan(begin, static_cast<size_t>((row_of(i + 1) - row_of(i)) * computed.columns));
+      io::check_finite(
+          own, std::max<int64_t>(1, std::ssize(own)), [](int64_t) { return kEmbedderWhere; },
+          [&](int64_t) { return "the vector of " + name_of_text(tokenized, i, texts); });
+      distinct.push_back(vectors(tokenized, i, own, role));
     }
   });
-  std::vector<SparseVector> all;
+  std::vector<TextVectors> all;
   for (const int64_t sequence : tokenized.sequence_of_text) all.push_back(distinct[sequence]);
   return all;
 }
 
-TokenVectors Embedder::embed_tokens(std::span<const std::string_view> texts, const std::optional<std::string>& prompt,
-                                    std::optional<TextRole> role) const {
-  if (impl_->info.vectors != VectorKind::kTokens)
-    fail<ArgumentError>(kEmbedderWhere, "vectors of tokens need VectorKind::kTokens, got another kind");
-  const auto dimensions = static_cast<size_t>(impl_->info.dimensions);
-  const TokenizedTexts tokens = tokenize(texts, prompt, role);
-  std::vector<float> rows(tokens.ids.size() * dimensions);
-  embed(tokens.tokens(), rows.data());
-  const auto name = [&](int64_t token) {
-    const auto sequence = std::ranges::upper_bound(tokens.offsets, token) - tokens.offsets.begin() - 1;
-    return "a vector of " + name_of_text(tokens, sequence, texts);
-  };
-  io::check_finite(
-      rows, impl_->info.dimensions, [](int64_t) { return kEmbedderWhere; }, name);
-  TokenVectors out;
-  for (const int64_t sequence : tokens.sequence_of_text) {
-    for (int64_t t = tokens.offsets[sequence]; t < tokens.offsets[sequence + 1]; ++t) {
-      if (tokens.pooled[static_cast<size_t>(t)] == 0) continue;
-      const auto row = std::span(rows).subspan(static_cast<size_t>(t) * dimensions, dimensions);
-      out.rows.insert(out.rows.end(), row.begin(), row.end());
-    }
-    out.offsets.push_back(static_cast<int64_t>(out.rows.size() / dimensions));
-  }
-  return out;
-}
-
 void Embedder::embed(std::span<const std::string_view> texts, float* out,
                      const std::optional<std::string>& prompt) const {
-  if (impl_->info.vectors == VectorKind::kTokens)
-    fail<ArgumentError>(kEmbedderWhere, "vectors of tokens need embed_tokens(), got embed()");
+  if (computation().rows == Computation::Rows::kTokens)
+    fail<ArgumentError>(kEmbedderWhere, "vectors of tokens need vectors(), got embed()");
   const TokenizedTexts tokenized = tokenize(texts, prompt);
   const int64_t dimensions = impl_->info.dimensions, sequences = tokenized.sequences();
   embed(tokenized.tokens(), out);

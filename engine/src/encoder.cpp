@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kEncoderWhere = "input";
 
 // The buffers of a workspace.
-enum Buffers { kHidden, kWide, kNarrow, kEmbedded };
+enum Buffers { kHidden, kWide, kNarrow, kEmbedded, kMixed };
 
 // Of rf/engine/interrupt.h.
 thread_local const std::function<void()>* check_of_thread = nullptr;
@@ -246,10 +246,12 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
     if (work.measured != nullptr)
       note_largest(tokens, static_cast<const float*>(read), (*work.measured)[layer].*largest);
   };
+  mix(0, tokens * hidden, x, work);
   const auto post_norm = [&](const Norm& norm, void* result) {
     if (norm.columns > 0) norm(dtype_, tokens, result, config_.block.attention_twice ? x : nullptr, result);
   };
-  for (size_t layer = 0; layer < static_cast<size_t>(config_.num_hidden_layers); ++layer) {
+  const auto layers = static_cast<size_t>(config_.num_hidden_layers);
+  for (size_t layer = 0; layer < layers; ++layer) {
     check_interrupt();
     const size_t i = config_.block.shared ? 0 : layer;  // of its weights
     const Block& block = blocks_[i];
@@ -275,9 +277,27 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
                         : experts_[i](dtype_, tokens, normed, fed, work.experts);
     post_norm(block.feed_forward_post_norm, fed);
     config_.block.pre_norm ? add(dtype_, tokens * hidden, fed, x) : block.feed_forward_norm(dtype_, tokens, fed, x, x);
+    if (layer + 1 < layers) mix(layer + 1, tokens * hidden, x, work);
   }
   if (final_norm_.columns > 0) final_norm_(dtype_, tokens, x, nullptr, x);
+  mix(layers, tokens * hidden, x, work);
   return x;
+}
+
+void Encoder::set_layer_weights(std::vector<float> weights) {
+  const auto states = static_cast<size_t>(config_.num_hidden_layers + 1);
+  if (weights.size() != states)
+    fail("model", "layer weights must be those of {} hidden states, got {}", states, weights.size());
+  layer_weights_ = std::move(weights);
+}
+
+void Encoder::mix(size_t state, int64_t elements, void* x, Workspace& work) const {
+  if (layer_weights_.empty()) return;
+  auto* const sum = static_cast<float*>(work.buffer(kMixed, 2 * elements * 4));
+  float* const floats = sum + elements;
+  to_floats(dtype_, elements, x, floats);
+  for (int64_t i = 0; i < elements; ++i) sum[i] = layer_weights_[state] * floats[i] + (state == 0 ? 0 : sum[i]);
+  if (state + 1 == layer_weights_.size()) from_floats(dtype_, elements, sum, x);
 }
 
 const int64_t* Encoder::prefixes(const EncoderInput& input, Workspace& work) const {

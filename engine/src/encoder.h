@@ -87,7 +87,7 @@ class Workspace {
     AlignedMemory memory;
     int64_t bytes = 0;
   };
-  Buffer buffers_[4];
+  Buffer buffers_[5];
 };
 
 // The attention of a layer; made by std::cref, which allocates no memory.
@@ -102,6 +102,8 @@ class Encoder {
           std::vector<LayerInputs> inputs = {});
 
   rf_dtype dtype() const { return dtype_; }
+  // Hidden states become the sum of those of the embeddings and of each layer with these weights.
+  void set_layer_weights(std::vector<float> weights);
   const Position& position() const { return *position_; }
   // Throws Error for ids, types and positions out of range.
   void check(const EncoderInput& input) const;
@@ -162,6 +164,9 @@ class Encoder {
   // other models.
   const int64_t* prefixes(const EncoderInput& input, Workspace& work) const;
 
+  // Adds hidden states to the weighted sum of all, which x is after the last of them.
+  void mix(size_t state, int64_t elements, void* x, Workspace& work) const;
+
   // extend() with keys and values, with those that are shared, and with sums. tokens: the new ones.
   void* extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache, Workspace& work) const;
   void* extend_shared(const Extension& input, const EncoderInput& tokens, SharedRows& cache, Workspace& work) const;
@@ -187,7 +192,8 @@ class Encoder {
   Norm embeddings_norm_, final_norm_;  // without columns: none
   Linear embeddings_project_;          // empty where embedding_size == hidden_size
   std::vector<Block> blocks_;
-  std::vector<Experts> experts_;  // of each block; empty: none
+  std::vector<float> layer_weights_;  // empty: hidden states are those of the last layer
+  std::vector<Experts> experts_;      // of each block; empty: none
 };
 
 }  // namespace rf::engine

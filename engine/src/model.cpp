@@ -294,6 +294,7 @@ void Model::Impl::open(const std::string& path, const ModelOptions& options) {
   const std::string prefix = encoder_prefix(config, head);
   info = info_of(config, head);
   encoder.emplace(config, path, weights, prefix, options.precision, options.warn);
+  if (!options.layer_weights.empty()) encoder->set_layer_weights(options.layer_weights);
   layers = HeadLayers(config, head, weights, prefix, options.precision);
   reads = head_reads(config, head);
   skips_padding = config.family == Family::kDecoder && config.pad_token_id >= 0;

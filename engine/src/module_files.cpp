@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "rf/io/error.h"
@@ -98,6 +99,15 @@ std::string weights_of(const std::string& directory, SentenceModules& out) {
   }
   out.files.push_back(path);
   return path;
+}
+
+// The roles of a module that not every text goes through.
+void read_tasks(io::StrictObject& config, const char* key, const std::string& where, bool& queries, bool& documents) {
+  const json* tasks = find_value(config, key);
+  if (tasks == nullptr) return;
+  const std::vector<std::string> roles = read_words(tasks->is_string() ? json::array({*tasks}) : *tasks, key, where);
+  queries = std::ranges::find(roles, "query") != roles.end();
+  documents = std::ranges::find(roles, "document") != roles.end();
 }
 
 void check_others(const io::SafetensorsFile& weights, const std::set<std::string>& known, const std::string& path) {
@@ -265,12 +275,7 @@ void read_multi_vector_mask(const std::string& directory, SentenceModules& out) 
   tokens.skips_punctuation = false;
   if (const json* words = config.find("skiplist_words"))
     tokens.skipped_words = read_words(*words, "skiplist_words", where);
-  if (const json* tasks = find_value(config, "skiplist_tasks")) {
-    const std::vector<std::string> roles =
-        read_words(tasks->is_string() ? json::array({*tasks}) : *tasks, "skiplist_tasks", where);
-    tokens.skips_queries = std::ranges::find(roles, "query") != roles.end();
-    tokens.skips_documents = std::ranges::find(roles, "document") != roles.end();
-  }
+  read_tasks(config, "skiplist_tasks", where, tokens.skips_queries, tokens.skips_documents);
   if (const json* ids = find_value(config, "keep_only_token_ids")) {
     if (!ids->is_array()) fail(where, "keep_only_token_ids must be a list of ids, got {}", ids->dump());
     for (const json& id : *ids) {
@@ -280,6 +285,98 @@ void read_multi_vector_mask(const std::string& directory, SentenceModules& out) 
     }
   }
   finish(config, file, where);
+}
+
+void read_token_pooling(const std::string& directory, SentenceModules& out) {
+  const std::string where = directory + "/config.json";
+  const json file = read_noted(where, out);
+  io::StrictObject config(file, where, "");
+  TokenPooling pooling;
+  pooling.factor = config.number("pool_factor", 1, {1, static_cast<double>(kMaxTextLength)});
+  pooling.protected_tokens = config.integer("num_protected_tokens", 1, 0, kMaxTextLength);
+  pooling.normalizes = config.boolean("normalize_embeddings", false);
+  read_tasks(config, "tasks", where, pooling.pools_queries, pooling.pools_documents);
+  finish(config, file, where);
+  out.token_pooling = pooling;
+}
+
+void read_layer_pooling(const std::string& directory, SentenceModules& out) {
+  const std::string where = directory + "/config.json";
+  const json file = read_noted(where, out);
+  io::StrictObject config(file, where, "");
+  const int64_t layers = config.integer("num_hidden_layers", 12, 1, kMaxFeatures);
+  const int64_t start = config.integer("layer_start", 4, 0, layers);
+  for (const char* key : {"word_embedding_dimension", "embedding_dimension"}) static_cast<void>(config.find(key));
+  finish(config, file, where);
+  const std::string path = weights_of(directory, out);
+  const io::SafetensorsFile weights(path);
+  check_others(weights, {"layer_weights"}, path);
+  const json encoder = io::read_json(out.encoder_dir + "/config.json");
+  const auto states = encoder.is_object() ? encoder.find("output_hidden_states") : encoder.end();
+  if (states == encoder.end() || *states != true) {
+    io::warn(where,
+             "WeightedLayerPooling needs output_hidden_states in {}/config.json and is ignored without it, as in "
+             "sentence-transformers",
+             out.encoder_dir);
+    return;
+  }
+  const std::vector<float> given = read_tensor(weights, path, "layer_weights", {layers + 1 - start});
+  const double sum = std::accumulate(given.begin(), given.end(), 0.0);
+  if (sum == 0) fail(path, "layer_weights must have a sum other than 0, got 0");
+  out.layer_weights.assign(static_cast<size_t>(start), 0);
+  for (const float weight : given) out.layer_weights.push_back(static_cast<float>(weight / sum));
+}
+
+void read_auto_encoder(const std::string& directory, SentenceModules& out) {
+  const std::string where = directory + "/config.json";
+  const json file = read_noted(where, out);
+  io::StrictObject config(file, where, "");
+  config.require({"input_dim"});
+  const int64_t in = config.integer("input_dim", 1, 1, kMaxFeatures);
+  const int64_t width = config.integer("hidden_dim", 512, 1, kMaxFeatures);
+  const int64_t active = config.integer("k", 8, 1, width);
+  SentenceStep center{.kind = SentenceStep::Kind::kCenter};
+  center.standardizes = config.boolean("normalize", false);
+  for (const char* key : {"k_aux", "dead_threshold"}) static_cast<void>(config.find(key));  // of training
+  finish(config, file, where);
+  const std::string path = weights_of(directory, out);
+  const io::SafetensorsFile weights(path);
+  // The decoder, which is not computed, shares the encoder's matrix.
+  const bool is_own = weights.find("encoder.weight") != nullptr;
+  const std::string matrix = is_own ? "encoder.weight" : "decoder.linear.weight";
+  check_others(weights, {"pre_bias", "latent_bias", "encoder.weight", "decoder.linear.weight", "stats_last_nonzero"},
+               path);
+  center.center = read_tensor(weights, path, "pre_bias", {in});
+  SentenceStep dense{.kind = SentenceStep::Kind::kDense, .activation = Activation::kRelu};
+  dense.dense = Linear(Precision::kFloat32, in, width, read_tensor(weights, path, matrix, {width, in}).data(),
+                       read_tensor(weights, path, "latent_bias", {width}));
+  out.steps.push_back(std::move(center));
+  out.steps.push_back(std::move(dense));
+  if (out.max_active == 0) out.max_active = active;
+  out.sparse = SentenceModules::Sparse::kSteps;
+}
+
+bool has_token_head(const std::string& directory, const char* name) {
+  const std::string path = fmt::format("{}/{}_linear", directory, name);
+  return io::has_file(path + ".safetensors") || io::has_file(path + ".pt");
+}
+
+Linear read_token_head(const std::string& directory, const char* name, SentenceModules& out) {
+  const std::string path = fmt::format("{}/{}_linear.safetensors", directory, name);
+  if (!io::has_file(path)) {
+    const bool is_pickle = has_token_head(directory, name);
+    fail(directory, "this kind of vectors needs {}_linear.safetensors, got {}", name,
+         is_pickle ? fmt::format("{}_linear.pt (python -m roformer_cpp.convert converts the whole model)", name)
+                   : "none");
+  }
+  out.files.push_back(path);
+  const io::SafetensorsFile weights(path);
+  check_others(weights, {"weight", "bias"}, path);
+  const io::TensorView* matrix = weights.find("weight");
+  if (matrix == nullptr || matrix->shape.size() != 2)
+    fail(path, "a head must have the matrix weight, got {}", matrix == nullptr ? "none" : "another shape");
+  return {Precision::kFloat32, matrix->shape[1], matrix->shape[0], finite_elements(*matrix).data(),
+          read_tensor(weights, path, "bias", {matrix->shape[0]})};
 }
 
 std::optional<QueryExpansion> read_query_expansion(const json& value, const std::string& where) {

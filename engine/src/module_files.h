@@ -35,9 +35,16 @@ void read_sparse_static_embedding(const std::string& directory, SentenceModules&
 SentenceStep read_dense(const std::string& directory, const std::string& level, SentenceModules& out);
 SentenceStep read_normalize(const std::string& directory, const std::string& level, SentenceModules& out);
 SentenceStep read_layer_norm(const std::string& directory, SentenceModules& out);
+void read_layer_pooling(const std::string& directory, SentenceModules& out);
+void read_token_pooling(const std::string& directory, SentenceModules& out);
+void read_auto_encoder(const std::string& directory, SentenceModules& out);
 
 // The projection of Stanford's ColBERT: linear.weight of the encoder's own file.
 SentenceStep read_projection(const std::string& directory, SentenceModules& out);
+
+// Heads of bge-m3 on hidden states, "sparse" or "colbert". is_there: whether the directory has a head's file.
+bool has_token_head(const std::string& directory, const char* name);
+Linear read_token_head(const std::string& directory, const char* name, SentenceModules& out);
 
 // query_expansion, an object or null.
 std::optional<QueryExpansion> read_query_expansion(const nlohmann::json& value, const std::string& where);

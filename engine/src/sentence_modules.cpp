@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
 #include "module_files.h"
 #include "rf/engine/names.h"
@@ -45,16 +47,6 @@ constexpr ModelKind kModelKinds[] = {
     {VectorKind::kTokens, "ColBERT", " (roformer rerank and embed --multi read it)"},  // of PyLate
 };
 
-// A folder of the model directory, as modules.json names it.
-std::string folder_of(const std::string& model_dir, const std::string& path, const std::string& where) {
-  const fs::path relative(path);
-  for (const fs::path& part : relative) {
-    if (relative.is_absolute() || part == "..")
-      fail(where, "a module's path must lie in the model directory, got {}", io::printable(path));
-  }
-  return path.empty() ? model_dir : (fs::path(model_dir) / relative).string();
-}
-
 // The last part of a class's name.
 std::string kind_of(const std::string& type, const std::string& key, const std::string& where) {
   if (!type.starts_with("sentence_transformers.") && type != "pylate.models.Dense.Dense") {
@@ -82,9 +74,22 @@ std::vector<Module> read_module_list(const std::string& model_dir, const json& l
       fail(where, "[{}].kwargs must be empty, got {}", i, arguments->dump());
     const std::string kind = adapted ? "Transformer" : kind_of(type, fmt::format("[{}].type", i), where);
     entry.finish();
-    modules.push_back({kind, folder_of(model_dir, entry.text("path", ""), where)});
+    modules.push_back({kind, module_folder(model_dir, entry.text("path", ""), where)});
   }
   return modules;
+}
+
+// The way of a Router without a role: by default its first one.
+std::string default_route(io::StrictObject& parameters, const std::string& where) {
+  const bool has_first = parameters.boolean("allow_empty_key", true);
+  if (const json* way = find_value(parameters, "default_route")) {
+    if (!way->is_string()) fail(where, "parameters.default_route must be a name, got {}", way->dump());
+    return way->get<std::string>();
+  }
+  if (!has_first)
+    fail(where, "texts need a role (--role query or document), because parameters.default_route is null, got none");
+  const auto ordered = nlohmann::ordered_json::parse(io::read_file(where)).at("structure");
+  return ordered.empty() ? "" : ordered.begin().key();
 }
 
 // The modules of the way that a Router has for a role.
@@ -96,14 +101,14 @@ std::vector<Module> read_route(const std::string& directory, TextRole role, Sent
   config.require({"types", "structure", "parameters"});
   const io::StrictObject types = config.object("types"), ways = config.object("structure");
   io::StrictObject parameters = config.object("parameters");
-  static_cast<void>(parameters.find("allow_empty_key"));
+  for (const char* key : {"default_route", "allow_empty_key"}) static_cast<void>(parameters.find(key));
   if (const json* mappings = parameters.find("route_mappings"); mappings != nullptr && !mappings->empty())
     fail(where, "parameters.route_mappings must be empty, got {}", mappings->dump());
-  const json* way = parameters.find("default_route");
-  std::string name = way != nullptr && way->is_string() ? way->get<std::string>() : "document";
   parameters.finish();
   finish(config, file, where);
-  if (role != TextRole::kNone) name = role == TextRole::kQuery ? "query" : "document";
+  const std::string name = role == TextRole::kQuery      ? "query"
+                           : role == TextRole::kDocument ? "document"
+                                                         : default_route(parameters, where);
   const json& structure = file.at("structure");
   if (!structure.contains(name) || !structure.at(name).is_array() || structure.at(name).empty())
     fail(where, "structure must have modules for {}, got {}", io::printable(name), structure.dump());
@@ -114,7 +119,7 @@ std::vector<Module> read_route(const std::string& directory, TextRole role, Sent
     if (!kinds.contains(part) || !kinds.at(part).is_string())
       fail(where, "types must name the class of {}, got {}", id.dump(), kinds.dump());
     modules.push_back(
-        {kind_of(kinds.at(part).get<std::string>(), "types." + part, where), folder_of(directory, part, where)});
+        {kind_of(kinds.at(part).get<std::string>(), "types." + part, where), module_folder(directory, part, where)});
   }
   return modules;
 }
@@ -213,15 +218,24 @@ void read_step(const Module& module, const std::string& level, const std::string
     out.steps.push_back(read_layer_norm(module.directory, out));
   } else if (module.kind != "Dropout") {  // which does nothing outside training
     fail(where, "the modules after {} must be {}, got {}", level == kTextLevel ? "Pooling" : "Transformer",
-         level == kTextLevel ? "Dense, LayerNorm or Normalize" : "Dense, MultiVectorMask or Normalize",
+         level == kTextLevel ? "Dense, LayerNorm or Normalize"
+                             : "HierarchicalTokenPooling at the end, else Dense, MultiVectorMask or Normalize",
          io::printable(module.kind));
   }
 }
 
+// Transformer, and WeightedLayerPooling if it follows. Returns the number of modules that were read.
+size_t read_encoder(std::span<const Module> modules, const char* task, SentenceModules& out) {
+  read_transformer(modules[0].directory, task, out);
+  if (modules.size() < 2 || modules[1].kind != "WeightedLayerPooling") return 1;
+  read_layer_pooling(modules[1].directory, out);
+  return 2;
+}
+
 // The modules that end in one vector for each text.
-void read_dense_modules(const std::vector<Module>& modules, const std::string& where, SentenceModules& out) {
+void read_dense_modules(std::span<const Module> modules, const std::string& where, SentenceModules& out) {
   size_t next = 0;
-  if (modules[0].kind == "StaticEmbedding") {
+  if (!modules.empty() && modules[0].kind == "StaticEmbedding") {
     read_static_embedding(modules[next++].directory, out);
   } else {
     for (const char* kind : {"Transformer", "Pooling"}) {
@@ -230,39 +244,53 @@ void read_dense_modules(const std::vector<Module>& modules, const std::string& w
              "the modules must be Transformer, Pooling, and then Dense, LayerNorm or Normalize, got {} as number {}",
              next == modules.size() ? "none" : io::printable(modules[next].kind), next + 1);
       }
-      next == 0 ? read_transformer(modules[next].directory, "feature-extraction", out)
-                : read_pooling(modules[next].directory, out);
-      ++next;
+      if (next == 0) {
+        next = read_encoder(modules, "feature-extraction", out);
+      } else {
+        read_pooling(modules[next++].directory, out);
+      }
     }
   }
   for (; next < modules.size(); ++next) read_step(modules[next], kTextLevel, where, out);
 }
 
-void read_sparse_modules(const std::vector<Module>& modules, const std::string& where, SentenceModules& out) {
+void read_sparse_modules(std::span<const Module> modules, const std::string& where, SentenceModules& out) {
   if (modules.size() == 1 && modules[0].kind == "SparseStaticEmbedding")
     return read_sparse_static_embedding(modules[0].directory, out);
+  if (modules.back().kind == "SparseAutoEncoder") {
+    read_dense_modules(modules.first(modules.size() - 1), where, out);
+    return read_auto_encoder(modules.back().directory, out);
+  }
   const bool is_transformer = modules[0].kind == "Transformer" || modules[0].kind == "MLMTransformer";
   if (modules.size() != 2 || !is_transformer || modules[1].kind != "SpladePooling") {
     std::vector<std::string> kinds;
     for (const Module& module : modules) kinds.push_back(io::printable(module.kind));
-    fail(where, "the modules must be Transformer and SpladePooling, or SparseStaticEmbedding, got {}",
-         fmt::join(kinds, ", "));
+    fail(
+        where,
+        "the modules must be Transformer and SpladePooling, or SparseStaticEmbedding, or end in SparseAutoEncoder, got "
+        "{}",
+        fmt::join(kinds, ", "));
   }
   read_transformer(modules[0].directory, "fill-mask", out);
   read_splade_pooling(modules[1].directory, out);
 }
 
-void read_token_modules(const std::vector<Module>& modules, const std::string& where, SentenceModules& out) {
+void read_token_modules(std::span<const Module> modules, const std::string& where, SentenceModules& out) {
   if (modules[0].kind != "Transformer")
     fail(where, "the first module must be a Transformer, got {}", io::printable(modules[0].kind));
   const std::optional<QueryExpansion> expansion = out.tokens.expansion;
-  read_transformer(modules[0].directory, "feature-extraction", out);
+  size_t next = read_encoder(modules, "feature-extraction", out);
   if (!out.tokens.expansion) out.tokens.expansion = expansion;
-  for (size_t i = 1; i < modules.size(); ++i) {
-    if (modules[i].kind == "MultiVectorMask") {
-      read_multi_vector_mask(modules[i].directory, out);
+  for (; next < modules.size(); ++next) {
+    const Module& module = modules[next];
+    if (out.token_pooling && module.kind != "Dropout")
+      fail(where, "HierarchicalTokenPooling must be the last module, got {} after it", io::printable(module.kind));
+    if (module.kind == "MultiVectorMask") {
+      read_multi_vector_mask(module.directory, out);
+    } else if (module.kind == "HierarchicalTokenPooling") {
+      read_token_pooling(module.directory, out);
     } else {
-      read_step(modules[i], kTokenLevel, where, out);
+      read_step(module, kTokenLevel, where, out);
     }
   }
 }
@@ -311,9 +339,7 @@ void read_without_modules(const std::string& model_dir, VectorKind vectors, cons
   }
 }
 
-}  // namespace
-
-SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind vectors, TextRole role) {
+SentenceModules read_modules(const std::string& model_dir, VectorKind vectors, TextRole role) {
   SentenceModules out;
   out.encoder_dir = model_dir;
   const std::string where = fmt::format("{}/{}", model_dir, kModules);
@@ -330,9 +356,9 @@ SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind v
     modules.insert(modules.begin(), way.begin(), way.end());
   }
   switch (vectors) {
-    case VectorKind::kDense: read_dense_modules(modules, where, out); break;
     case VectorKind::kSparse: read_sparse_modules(modules, where, out); break;
     case VectorKind::kTokens: read_token_modules(modules, where, out); break;
+    default: read_dense_modules(modules, where, out);
   }
   const auto is_normalize = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kNormalize; };
   if (has_keys && std::ranges::none_of(out.steps, is_normalize))
@@ -342,8 +368,46 @@ SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind v
   return out;
 }
 
+// The other kinds of vectors of bge-m3, whose files are those of one vector for each text and two heads.
+void read_heads(const std::string& model_dir, VectorKind vectors, SentenceModules& out) {
+  if (out.body != SentenceModules::Body::kTransformer || out.pooled_prompt == SentenceModules::PooledPrompt::kLeftOut)
+    fail(model_dir, "the heads of bge-m3 need a Transformer and include_prompt, got another model");
+  const bool is_all = vectors == VectorKind::kAll;
+  if (is_all || vectors == VectorKind::kSparse) {
+    out.token_weight = read_token_head(model_dir, "sparse", out);
+    out.sparse = SentenceModules::Sparse::kTokens;
+  }
+  if (is_all || vectors == VectorKind::kTokens) {
+    SentenceStep dense{.kind = SentenceStep::Kind::kDense};
+    dense.dense = read_token_head(model_dir, "colbert", out);
+    out.token_steps.push_back(std::move(dense));
+    out.token_steps.push_back({.kind = SentenceStep::Kind::kNormalize});
+    out.tokens.skips_first = out.mean_of_maxima = true;
+  }
+  if (is_all) return;
+  out.steps = std::exchange(out.token_steps, {});
+  out.dimensions = 0;
+  if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
+}
+
+}  // namespace
+
+SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind vectors, TextRole role) {
+  const bool has_heads = has_token_head(model_dir, "sparse") || has_token_head(model_dir, "colbert");
+  if (!has_heads && vectors == VectorKind::kAll)
+    fail(model_dir, "vectors of all kinds need sparse_linear and colbert_linear (bge-m3), got none");
+  SentenceModules out = read_modules(model_dir, has_heads ? VectorKind::kDense : vectors, role);
+  if (has_heads && !io::has_file(fmt::format("{}/{}", model_dir, kModules))) {  // as FlagEmbedding's defaults are
+    out.poolings = {Pooling::kCls};
+    out.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
+  }
+  if (has_heads && vectors != VectorKind::kDense) read_heads(model_dir, vectors, out);
+  return out;
+}
+
 VectorKind vectors_of(const std::string& model_dir) {
   const std::string path = fmt::format("{}/{}", model_dir, kModel);
+  if (has_token_head(model_dir, "colbert")) return VectorKind::kTokens;
   if (!io::has_file(fmt::format("{}/{}", model_dir, kModules)))
     return is_colbert(model_dir) ? VectorKind::kTokens : VectorKind::kDense;
   const json file = io::has_file(path) ? io::read_json(path) : json::object();
@@ -354,6 +418,15 @@ VectorKind vectors_of(const std::string& model_dir) {
     if (type == kind.name) return kind.vectors;
   }
   return VectorKind::kDense;
+}
+
+std::string module_folder(const std::string& model_dir, const std::string& path, const std::string& where) {
+  const fs::path relative(path);
+  for (const fs::path& part : relative) {
+    if (relative.is_absolute() || part == "..")
+      fail(where, "a module's path must lie in the model directory, got {}", io::printable(path));
+  }
+  return path.empty() ? model_dir : (fs::path(model_dir) / relative).string();
 }
 
 Prompts read_prompts(io::StrictObject& config, const std::string& where) {

@@ -16,12 +16,14 @@ namespace rf::engine {
 
 // What follows the transformer or its pooling, on vectors of tokens or of texts.
 struct SentenceStep {
-  enum class Kind { kDense, kNormalize, kLayerNorm } kind;
+  enum class Kind { kDense, kNormalize, kLayerNorm, kCenter } kind;
   Linear dense{};
   std::optional<Activation> activation{};  // of the dense layer; absent: none
   enum class Residual { kNone, kInput, kProjected } residual = Residual::kNone;
   Linear residual_projection{};
   Norm norm{};
+  std::vector<float> center{};  // of kCenter: subtracted
+  bool standardizes = false;    // of kCenter, before: x = (x - mean) / (standard deviation + 1e-5)
 };
 
 // Tokens that are added to short queries (ColBERT, arXiv:2004.12832).
@@ -39,8 +41,17 @@ struct TokenRules {
   std::vector<std::string> skipped_words;  // tokens whose vectors are left out
   bool skips_punctuation = false;          // they are not named by a file
   bool skips_queries = false, skips_documents = true;
+  bool skips_first = false;          // the first token of a text has no vector
   std::vector<int32_t> kept_ids;     // tokens of documents whose vectors are kept; empty: all
   std::vector<std::string> markers;  // prompts that begin with a token, which the tokenizer must not split
+};
+
+// Ward clustering of a text's vectors by their cosines, whose groups become their means (HierarchicalTokenPooling).
+struct TokenPooling {
+  double factor = 1;             // vectors for one that is left
+  int64_t protected_tokens = 1;  // the first ones, which stay
+  bool normalizes = false;
+  bool pools_queries = false, pools_documents = true;
 };
 
 struct SentenceModules {
@@ -55,6 +66,11 @@ struct SentenceModules {
   std::vector<Pooling> poolings{Pooling::kMean};
   enum class PooledPrompt { kIncluded, kLeftOut } pooled_prompt = PooledPrompt::kIncluded;
   std::vector<SentenceStep> steps;
+  std::vector<float> layer_weights;                                         // of hidden states (rf/engine/model.h)
+  enum class Sparse { kLogits, kTokens, kSteps } sparse = Sparse::kLogits;  // what weights of sparse vectors come from
+  Linear token_weight;                                                      // of bge-m3: of each token, before relu
+  std::vector<SentenceStep> token_steps;                                    // of vectors of tokens beside other kinds
+  std::optional<TokenPooling> token_pooling;
   int64_t max_length = 0;  // 0: not stated
   bool lower_case = false;
   int64_t dimensions = 0;  // 0: all

@@ -186,6 +186,9 @@ void TextRows::mask(TextRole role, TokenizedTexts& tokens) const {
                              (!is_query && !rules.kept_ids.empty() && !has(rules.kept_ids, tokens.ids[i]));
     if (is_left_out) tokens.pooled[i] = 0;
   }
+  for (int64_t i = 0; rules.skips_first && i < tokens.sequences(); ++i) {
+    if (tokens.offsets[i] < tokens.offsets[i + 1]) tokens.pooled[tokens.offsets[i]] = 0;
+  }
 }
 
 void TextRows::leave_out_prompt(const std::string& prompt, TokenizedTexts& tokens) const {
@@ -228,7 +231,8 @@ TokenizedTexts TextRows::tokenize(std::span<const std::string_view> texts, const
   }
   give_back(std::move(encoder));
   if (role == TextRole::kQuery && modules_.tokens.expansion) expand(out);
-  vectors_ == VectorKind::kTokens ? mask(role, out) : leave_out_prompt(prompt, out);
+  const bool has_tokens = vectors_ == VectorKind::kTokens || vectors_ == VectorKind::kAll;
+  has_tokens ? mask(role, out) : leave_out_prompt(prompt, out);
   return out;
 }
 

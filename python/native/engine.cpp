@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <optional>
 
@@ -203,33 +204,32 @@ class Engine {
                           array_of(std::move(tokens.sequence_of_text)));
   }
 
-  // Of sparse vectors: where each text begins, indices and values.
-  nb::tuple embed_sparse(const nb::list& list, const std::optional<std::string>& prompt) {
+  // Kinds of vectors of texts: [texts, dimensions]; where each text begins, indices and values; where each text begins,
+  // and vectors [offsets[-1], token_dimensions]. Empty for kinds that the model does not compute.
+  nb::tuple vectors(const nb::list& list, const std::optional<std::string>& prompt, const std::string& role,
+                    int64_t max_length) {
     const Texts texts(list, "encode");
-    std::vector<int64_t> offsets{0};
+    std::vector<float> dense, values, rows;
+    std::vector<int64_t> weights_begin{0}, rows_begin{0};
     std::vector<int32_t> indices;
-    std::vector<float> values;
+    size_t width = 1;  // of a vector of tokens
+    const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
     run(&Engine::embedder, [&](const engine::Embedder& embedder) {
-      for (const engine::SparseVector& each : embedder.embed_sparse(texts.views(), prompt)) {
-        indices.insert(indices.end(), each.indices.begin(), each.indices.end());
-        values.insert(values.end(), each.values.begin(), each.values.end());
-        offsets.push_back(std::ssize(indices));
+      width = std::max<size_t>(1, static_cast<size_t>(embedder.info().token_dimensions));
+      for (const engine::TextVectors& text :
+           embedder.vectors(texts.views(), prompt, named(engine::kRoleNames, role), max_length)) {
+        append(dense, text.dense);
+        append(indices, text.sparse.indices);
+        append(values, text.sparse.values);
+        append(rows, text.tokens);
+        weights_begin.push_back(std::ssize(indices));
+        rows_begin.push_back(static_cast<int64_t>(rows.size() / width));
       }
     });
-    return nb::make_tuple(array_of(std::move(offsets)), array_of(std::move(indices)), array_of(std::move(values)));
-  }
-
-  // Vectors of tokens, [offsets[-1], dimensions], and where those of each text begin.
-  nb::tuple embed_tokens(const nb::list& list, const std::optional<std::string>& prompt, const std::string& role) {
-    const Texts texts(list, "encode");
-    engine::TokenVectors vectors;
-    size_t columns = 0;
-    run(&Engine::embedder, [&](const engine::Embedder& embedder) {
-      columns = static_cast<size_t>(embedder.info().dimensions);
-      vectors = embedder.embed_tokens(texts.views(), prompt, named(engine::kRoleNames, role));
-    });
-    const size_t rows = vectors.rows.size() / columns;
-    return nb::make_tuple(array_of(std::move(vectors.rows), {rows, columns}), array_of(std::move(vectors.offsets)));
+    const size_t columns = texts.size() > 0 ? dense.size() / texts.size() : 0, all_rows = rows.size() / width;
+    return nb::make_tuple(array_of(std::move(dense), {texts.size(), columns}), array_of(std::move(weights_begin)),
+                          array_of(std::move(indices)), array_of(std::move(values)), array_of(std::move(rows_begin)),
+                          array_of(std::move(rows), {all_rows, width}));
   }
 
   std::vector<std::string> tokens(const std::vector<int64_t>& ids) {
@@ -300,12 +300,19 @@ class Engine {
       const engine::EmbedderInfo& info = embedder.info();
       json poolings = json::array();
       for (const engine::Pooling pooling : info.poolings) poolings.push_back(name_in(engine::kPoolingNames, pooling));
-      result = {{"dimensions", info.dimensions}, {"width", info.width},
-                {"max_length", info.max_length}, {"pooling", poolings},
-                {"normalized", info.normalized}, {"prompt", info.prompt},
-                {"prompts", info.prompts},       {"similarity", name_in(engine::kSimilarityNames, info.similarity)},
-                {"max_active", info.max_active}, {"mean_of_maxima", info.mean_of_maxima},
-                {"by_role", info.by_role},       {"tasks", info.tasks}};
+      result = {{"dimensions", info.dimensions},
+                {"width", info.width},
+                {"max_length", info.max_length},
+                {"pooling", poolings},
+                {"normalized", info.normalized},
+                {"prompt", info.prompt},
+                {"prompts", info.prompts},
+                {"similarity", name_in(engine::kSimilarityNames, info.similarity)},
+                {"max_active", info.max_active},
+                {"mean_of_maxima", info.mean_of_maxima},
+                {"by_role", info.by_role},
+                {"sparse_dimensions", info.sparse_dimensions},
+                {"tasks", info.tasks}};
     });
     return text_of(result);
   }
@@ -385,8 +392,8 @@ void bind_engine(nb::module_& module) {
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))
       .def("embed", &Engine::embed, nb::arg("texts"), nb::arg("prompt").none())
       .def("hidden", &Engine::hidden, nb::arg("texts"), nb::arg("prompt").none())
-      .def("embed_sparse", &Engine::embed_sparse, nb::arg("texts"), nb::arg("prompt").none())
-      .def("embed_tokens", &Engine::embed_tokens, nb::arg("texts"), nb::arg("prompt").none(), nb::arg("role"))
+      .def("vectors", &Engine::vectors, nb::arg("texts"), nb::arg("prompt").none(), nb::arg("role"),
+           nb::arg("max_length") = std::numeric_limits<int64_t>::max())
       .def("tokens", &Engine::tokens, nb::arg("ids"))
       .def("fill_mask", &Engine::fill_mask, nb::arg("texts"), nb::arg("top_k"))
       .def("predict", &Engine::predict, nb::arg("records"))

@@ -30,6 +30,7 @@ TYPE_CHECKING = False  # type checkers take it for true; the module typing takes
 if TYPE_CHECKING:
     from ._ops import memory_held, release_memory, rope, rope_table, rotate, set_target, target
     from .attention import attention
+    from .bge_m3 import BGEM3FlagModel
     from .convert import convert
     from .corpus import merge, prepare, vocab
     from .cross_encoder import CrossEncoder
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["CrossEncoder", "Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
-__all__ += ["MultiVectorEncoder", "SparseEncoder", "SparseVectors", "quantize_embeddings"]
+__all__ += ["BGEM3FlagModel", "MultiVectorEncoder", "SparseEncoder", "SparseVectors", "quantize_embeddings"]
 __all__ += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
 if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
@@ -73,6 +74,7 @@ if TYPE_CHECKING or _library.has_operators():
 
 # The names of each module. The first use of a name imports its module.
 _WITHOUT_TORCH = {
+    "bge_m3": "BGEM3FlagModel",
     "convert": "convert",
     "corpus": "merge prepare vocab",
     "cross_encoder": "CrossEncoder",

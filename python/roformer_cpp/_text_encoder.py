@@ -3,7 +3,7 @@
 import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _checks, _native
@@ -28,6 +28,37 @@ class TextEncoder:
         if key not in self._engines:
             self._engines[key] = self._new_engine(key)
         return self._engines[key]
+
+    def _open_first(self) -> Any:
+        """The engine of texts without a role; of a Router without a default way, that of documents, for its facts."""
+        try:
+            self._engines = {None: self._new_engine(None)}
+        except RuntimeError as error:
+            if "parameters.default_route is null" not in str(error):
+                raise
+            self._info = {"tasks": {}}
+            self._engines = {"document": self._new_engine("document")}
+        return next(iter(self._engines.values()))
+
+    def _encoded(
+        self,
+        sentences: str | Iterable[str],
+        prompt_name: str | None,
+        prompt: str | None,
+        batch_size: int,
+        show_progress_bar: bool | None,
+        device: str | None,
+        task: str | None,
+        compute: Callable[[Any, list[str], str], Any],
+    ) -> tuple[list, bool]:
+        """``compute(engine, texts, prompt)`` of each part of the sentences, and whether they were one string."""
+        _checks.cpu(_WHERE, device)
+        _checks.integer(_WHERE, "batch_size", batch_size, 1)
+        listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
+        text = self._prompt_text(prompt, prompt_name)
+        engine = self._engine_of(task)
+        parts = _checks.blocks(len(listed), "sentences", show_progress_bar)
+        return [compute(engine, listed[part], text) for part in parts], is_one
 
     def _role_options(self, role: str | None) -> dict[str, Any]:
         if role is None:
@@ -77,14 +108,21 @@ class VectorEncoder(TextEncoder):
     def _open_model(
         self,
         model_name_or_path: str | os.PathLike,
-        options: dict[str, Any],
+        device: str | None,
+        precision: Any,
+        token_budget: Any,
+        threads: Any,
         prompts: dict[str, str] | None,
         default_prompt_name: str | None,
+        max_active_dims: int | None = None,
     ) -> None:
+        _checks.cpu(_WHERE, device)
+        options = _checks.engine_options(_WHERE, precision, token_budget, threads)
+        if max_active_dims is not None:
+            options["max_active"] = _checks.integer(_WHERE, "max_active_dims", max_active_dims, 1)
         self._model_dir = _checks.model(_WHERE, model_name_or_path)
         self._options = options | {"vectors": self._VECTORS, "task": "embed"}
-        self._engines = {None: self._new_engine(None)}
-        self._info = json.loads(self._engines[None].embedding_info())
+        self._info = json.loads(self._open_first().embedding_info())
         self._set_prompts(prompts, default_prompt_name)
 
     def _new_engine(self, role: str | None) -> Any:

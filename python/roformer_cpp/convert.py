@@ -105,11 +105,22 @@ def _read(source: Path, model_type: str | None, tokenizer: str | None) -> checkp
             )
     config = checkpoint.read_json(source / "config.json")
     if has_safetensors:
-        files = ModelFiles(WHERE, source)
-        tensors = {name: files.stored(name) for name in files.native.file_names()}
+        files = _opened(source)
+        names = [] if files is None else files.native.file_names()
+        tensors = {name: files.stored(name) for name in names} if files else pickles.read_safetensors(source)
     else:
         tensors = pickles.read(source)
     return checkpoint.Checkpoint(config, checkpoint.current_names(tensors), copied=_others(source))
+
+
+def _opened(folder: Path) -> ModelFiles | None:
+    """None for a model that the engine opens, but whose parts are not described: its files are written as they are."""
+    try:
+        return ModelFiles(WHERE, folder)
+    except RuntimeError as error:
+        if "which has no graph" not in str(error):
+            raise
+        return None
 
 
 def _others(source: Path) -> dict[str, Path]:
@@ -123,7 +134,7 @@ def _others(source: Path) -> dict[str, Path]:
         is_hidden = any(part.startswith(".") for part in relative.parts)
         if not path.is_file() or str(relative) in replaced or is_hidden:
             continue
-        if not is_weights or (is_nested and path.name == pickles.FILE):
+        if not is_weights or (is_nested and path.name == pickles.FILE) or str(relative) in pickles.HEADS:
             found[str(relative)] = path
     return found
 
@@ -133,6 +144,9 @@ def _copy(content: checkpoint.Checkpoint, folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if path.name == pickles.FILE:  # of a module of sentence-transformers
             checkpoint.write_safetensors(folder / Path(name).with_name("model.safetensors"), pickles.read(path.parent))
+        elif name in pickles.HEADS:
+            target = (folder / name).with_suffix(".safetensors")
+            checkpoint.write_safetensors(target, pickles.read_files([path]))
         else:
             shutil.copyfile(path, folder / name)
     for name, value in content.written.items():
@@ -142,12 +156,18 @@ def _copy(content: checkpoint.Checkpoint, folder: Path) -> None:
 def _write_model(content: Any, folder: Path, layout: str | None) -> dict[str, Any]:
     """Writes the configuration and the weights, which the engine then opens."""
 
-    def written(config: dict[str, Any]) -> ModelFiles:
+    def written(config: dict[str, Any]) -> Any:
         checkpoint.write_json(folder / "config.json", config)
         checkpoint.write_safetensors(folder / "model.safetensors", content.tensors)
-        return ModelFiles(WHERE, folder)
+        return _opened(folder)
 
     files = written(content.config)
+    if files is None:
+        kind = content.config["model_type"]
+        if layout is not None:
+            raise ValueError(f"[{WHERE}] layout must be left out for the model_type {kind}, got {layout}")
+        architecture = (content.config.get("architectures") or [kind])[0]
+        return {"architecture": architecture, "tensors": len(content.tensors), "layout": None}
     is_made = bool(content.written)  # a configuration of another program
     changed = layout is not None and change_layout(files, content.tensors, layout)
     if changed or is_made or content.config.get("model_type") == "nezha":

@@ -191,7 +191,8 @@ class Engine:
         return results[0] if is_one else results
 
     def predict(self, records: str | dict | Iterable[str | dict]) -> Any:
-        """Predictions of a fine-tuned model (docs/finetuning.md has the fields and keys of each task).
+        """Predictions of a fine-tuned model (docs/finetuning.md has the fields and keys of each task), or the scores of
+        pairs, ``text`` and ``pair``, of a ``CrossEncoder`` on a language model.
 
         Args:
             records: dictionaries with the task's fields, such as ``{"text": .., "pair": ..}``; a string is a record of

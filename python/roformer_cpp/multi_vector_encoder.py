@@ -50,9 +50,7 @@ class MultiVectorEncoder(VectorEncoder):
         threads: int | None = None,
         token_budget: int = 4096,
     ):
-        _checks.cpu(_WHERE, device)
-        options = _checks.engine_options(_WHERE, precision, token_budget, threads)
-        self._open_model(model_name_or_path, options, prompts, default_prompt_name)
+        self._open_model(model_name_or_path, device, precision, token_budget, threads, prompts, default_prompt_name)
         stated = "meanmaxsim" if self._info["mean_of_maxima"] else "maxsim"
         self.similarity_fn_name = _checks.choice(
             _WHERE, "similarity_fn_name", similarity_fn_name or stated, ("maxsim", "meanmaxsim")
@@ -90,16 +88,12 @@ class MultiVectorEncoder(VectorEncoder):
         Returns:
             A list of float32 ``[tokens, dimension]``, one for each sentence; for one string the array alone.
         """
-        _checks.cpu(_WHERE, device)
-        _checks.integer(_WHERE, "batch_size", batch_size, 1)
-        listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
-        text = self._prompt_text(prompt, prompt_name)
-        engine = self._engine_of(task)
-        arrays: list[Any] = []
-        for part in _checks.blocks(len(listed), "sentences", show_progress_bar):
-            rows, begins = engine.embed_tokens(listed[part], text, task or "none")
-            arrays += [rows[begin:end] for begin, end in pairwise(begins)]
-        self._warn(engine)
+        options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
+        role = task or "none"
+        parts, is_one = self._encoded(
+            sentences, *options, lambda engine, texts, text: engine.vectors(texts, text, role)
+        )
+        arrays: list[Any] = token_vectors(parts)
         if normalize_embeddings:
             arrays = [unit(array) for array in arrays]
         if convert_to_tensor or not convert_to_numpy:
@@ -156,6 +150,11 @@ class MultiVectorEncoder(VectorEncoder):
     def get_embedding_dimension(self) -> int:
         """Elements of a token's vector."""
         return self._info["dimensions"]
+
+
+def token_vectors(parts: list[tuple]) -> list[np.ndarray]:
+    """Those of each text, of the native engine's results."""
+    return [rows[begin:end] for *_, begins, rows in parts for begin, end in pairwise(begins)]
 
 
 def _matrices(embeddings: Any) -> list[np.ndarray]:

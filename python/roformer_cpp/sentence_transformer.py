@@ -65,15 +65,14 @@ class SentenceTransformer(TextEncoder):
     def _open(self, **options: Any) -> dict[str, Any]:
         """Opens the directory with these options in addition."""
         self._options |= options
-        self._engines = {None: self._new_engine(None)}
-        self._info = self._engines[None].embedding_info
+        self._info = self._open_first().embedding_info
         return self._info
 
     def _new_engine(self, role: Any) -> Engine:
         return Engine(self._model_dir, task="embed", **self._role_options(role), **self._options)
 
     def __repr__(self) -> str:
-        directory = self._engines[None].model_dir
+        directory = next(iter(self._engines.values())).model_dir
         return f"SentenceTransformer({directory!r}, {self.get_sentence_embedding_dimension()} dimensions)"
 
     # ---- vectors
@@ -117,16 +116,13 @@ class SentenceTransformer(TextEncoder):
         Returns:
             float32, or as ``precision`` says, ``[sentences, dimension]``; of one string ``[dimension]``.
         """
-        _checks.cpu(_WHERE, device)
-        _checks.integer(_WHERE, "batch_size", batch_size, 1)
         _checks.choice(_WHERE, "precision", precision, PRECISIONS)
         _checks.choice(_WHERE, "output_value", output_value, ("sentence_embedding", "token_embeddings"))
-        listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
-        text = self._prompt_text(prompt, prompt_name)
-        engine = self._engine_of(task)
-        compute = engine.embed if output_value == "sentence_embedding" else engine.encode
-        parts = _checks.blocks(len(listed), "sentences", show_progress_bar)
-        blocks = [compute(listed[part], prompt=text) for part in parts]
+        name = "embed" if output_value == "sentence_embedding" else "encode"
+        options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
+        blocks, is_one = self._encoded(
+            sentences, *options, lambda engine, texts, text: getattr(engine, name)(texts, prompt=text)
+        )
         if output_value == "token_embeddings":
             states = [array for block in blocks for array in block]
             return states[0] if is_one else states

@@ -95,11 +95,8 @@ class SparseEncoder(VectorEncoder):
         threads: int | None = None,
         token_budget: int = 4096,
     ):
-        _checks.cpu(_WHERE, device)
-        options = _checks.engine_options(_WHERE, precision, token_budget, threads)
-        if max_active_dims is not None:
-            options["max_active"] = _checks.integer(_WHERE, "max_active_dims", max_active_dims, 1)
-        self._open_model(model_name_or_path, options, prompts, default_prompt_name)
+        common = (model_name_or_path, device, precision, token_budget, threads, prompts, default_prompt_name)
+        self._open_model(*common, max_active_dims)
         self.similarity_fn_name = _checks.choice(
             _WHERE, "similarity_fn_name", similarity_fn_name or self._info["similarity"], SIMILARITIES
         )
@@ -131,26 +128,14 @@ class SparseEncoder(VectorEncoder):
         Returns:
             One vector for each sentence, also for one string.
         """
-        _checks.cpu(_WHERE, device)
-        _checks.integer(_WHERE, "batch_size", batch_size, 1)
-        listed, _ = _checks.texts(_WHERE, "sentences", sentences)
-        text = self._prompt_text(prompt, prompt_name)
-        engine = self._engine_of(task)
-        parts = [
-            engine.embed_sparse(listed[part], text)
-            for part in _checks.blocks(len(listed), "sentences", show_progress_bar)
-        ]
-        self._warn(engine)
-        counts = np.concatenate([np.diff(indptr) for indptr, _, _ in parts])
-        vectors = SparseVectors(
-            np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            np.concatenate([indices for _, indices, _ in parts]),
-            np.concatenate([values for _, _, values in parts]),
-            self.get_embedding_dimension(),
-        )
+        if max_active_dims is not None:
+            _checks.integer(_WHERE, "max_active_dims", max_active_dims, 1)
+        options = (prompt_name, prompt, batch_size, show_progress_bar, device, task)
+        parts, _ = self._encoded(sentences, *options, lambda engine, texts, text: engine.vectors(texts, text, "none"))
+        vectors = sparse_vectors(parts, self.get_embedding_dimension())
         if max_active_dims is None:
             return vectors
-        return _largest(vectors, _checks.integer(_WHERE, "max_active_dims", max_active_dims, 1))
+        return _largest(vectors, max_active_dims)
 
     def decode(self, embeddings: SparseVectors, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """For each vector its tokens and their weights, the greatest first, at most ``top_k``."""
@@ -162,7 +147,7 @@ class SparseEncoder(VectorEncoder):
         for begin, end in zip(embeddings.indptr[:-1], embeddings.indptr[1:], strict=True):
             values, indices = embeddings.values[begin:end], embeddings.indices[begin:end]
             order = np.argsort(-values, kind="stable")[:top_k]
-            tokens = self._engine_of(None).tokens(indices[order].tolist())
+            tokens = next(iter(self._engines.values())).tokens(indices[order].tolist())
             results.append(list(zip(tokens, values[order].tolist(), strict=True)))
         return results
 
@@ -178,6 +163,14 @@ class SparseEncoder(VectorEncoder):
     def get_embedding_dimension(self) -> int:
         """Entries of the vocabulary."""
         return self._info["dimensions"]
+
+
+def sparse_vectors(parts: list[tuple], dimensions: int) -> SparseVectors:
+    """Those of the native engine's results."""
+    counts = np.concatenate([np.diff(part[1]) for part in parts])
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    indices, values = (np.concatenate([part[i] for part in parts]) for i in (2, 3))
+    return SparseVectors(indptr, indices, values, dimensions)
 
 
 def _largest(vectors: SparseVectors, count: int) -> SparseVectors:

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "classes.h"
@@ -19,7 +18,6 @@ namespace rf::tasks {
 namespace {
 
 using nlohmann::json;
-namespace fs = std::filesystem;
 using Note = std::function<void(const std::string&)>;
 
 constexpr const char* kModelFile = "/config_sentence_transformers.json";
@@ -45,14 +43,6 @@ std::optional<ScoreActivation> activation_of(const json& value, const std::strin
   if (last == "Tanh") return ScoreActivation::kTanh;
   if (last == "ReLU") return ScoreActivation::kRelu;
   fail(where, "the activation of scores must be Identity, Sigmoid, Tanh or ReLU, got {}", io::printable(name));
-}
-
-std::string folder_of(const std::string& model_dir, const json& module, const std::string& where) {
-  const std::string path = module.value("path", "");
-  const fs::path relative(path);
-  if (relative.is_absolute() || std::ranges::find(relative, fs::path("..")) != relative.end())
-    fail(where, "a module's path must lie in the model directory, got {}", io::printable(path));
-  return path.empty() ? model_dir : (fs::path(model_dir) / relative).string();
 }
 
 void read_score(const std::string& directory, CrossEncoderFiles& out) {
@@ -84,7 +74,7 @@ void read_modules(const std::string& model_dir, const std::string& where, CrossE
            "a cross-encoder must have one module, Transformer, or with a language model {} after it, got {} of {}",
            kLogitScore, io::printable(type), list.size());
     }
-    const std::string folder = folder_of(model_dir, list[i], where);
+    const std::string folder = engine::module_folder(model_dir, list[i].value("path", ""), where);
     if (i == 0) out.encoder_dir = folder;
     if (i == 1) read_score(folder, out);
   }

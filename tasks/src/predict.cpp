@@ -6,13 +6,16 @@
 #include <optional>
 #include <span>
 
+#include "cross_encoder_files.h"
 #include "model_task.h"
 #include "rf/data/read_progress.h"
 #include "rf/engine/schedule.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/finite.h"
 #include "rf/io/warning.h"
 #include "rf/model/foreign_models.h"
+#include "rf/tasks/cross_encoder.h"
 #include "rf/tasks/examples.h"
 #include "rf/tasks/metrics.h"
 
@@ -177,29 +180,77 @@ void predict(const PredictOptions& options, const std::function<void(const nlohm
   reading.update(reader.bytes_read());
 }
 
+namespace {
+
+// Whether pairs are scored by the next token, or are messages of a chat: a CrossEncoder has no row of a task.
+bool is_pair_scorer(const PredictOptions& options) {
+  if (io::has_file(options.model_dir + "/" + kTaskFile)) return false;
+  const CrossEncoderFiles files = read_cross_encoder_files(options.model_dir, options.note);
+  return files.is_stated && (files.generates || files.chat_template);
+}
+
+std::vector<nlohmann::json> score_pairs(const CrossEncoder& model, const std::vector<nlohmann::json>& records) {
+  const auto source = std::make_shared<const std::string>("records");
+  std::vector<data::Record> read;
+  for (const nlohmann::json& each : records) {
+    if (!each.is_object()) fail<ArgumentError>("predict", "a record must have text and pair, got a text alone");
+    read.push_back({source, std::ssize(read) + 1, each});
+  }
+  std::vector<std::string> texts;
+  for (const data::Record& record : read) {
+    for (const char* field : {"text", "pair"}) texts.push_back(record.text(field));
+  }
+  std::vector<text::TextPair> pairs;
+  for (size_t i = 0; i < texts.size(); i += 2) pairs.push_back({texts[i], texts[i + 1]});
+  const auto place = [&](int64_t i) { return read[static_cast<size_t>(i)].place(); };
+  const std::vector<float> scores = model.scores(pairs, std::nullopt, place);
+  std::vector<nlohmann::json> results;
+  for (size_t i = 0; i < read.size(); ++i) {
+    results.push_back({{"score", scores[i]}, {"index", i}, {"line", read[i].line}});
+    if (const nlohmann::json* given = read[i].find("id")) results.back()["id"] = *given;
+  }
+  return results;
+}
+
+}  // namespace
+
 struct Predictor::Impl {
-  TunedModel model;
+  std::optional<TunedModel> tuned;
+  std::optional<CrossEncoder> pairs;  // in place of `tuned`
   int64_t batch_tokens;
   std::mutex mutex;  // of the task, which has buffers for making examples
 
-  explicit Impl(const PredictOptions& options) : model(options), batch_tokens(options.batch_tokens) {}
+  explicit Impl(const PredictOptions& options) : batch_tokens(options.batch_tokens) {
+    if (!is_pair_scorer(options)) {
+      tuned.emplace(options);
+      return;
+    }
+    pairs.emplace(CrossEncoderOptions{.model_dir = options.model_dir,
+                                      .load = options.load,
+                                      .max_length = options.max_length,
+                                      .precision = options.precision,
+                                      .batch_tokens = options.batch_tokens,
+                                      .note = options.note});
+  }
 };
 
 Predictor::Predictor(const PredictOptions& options) : impl_(std::make_shared<Impl>(options)) {}
 
 std::vector<nlohmann::json> Predictor::predict(const std::vector<nlohmann::json>& records) const {
-  const TaskSettings& settings = impl_->model.settings();
+  if (impl_->pairs) return score_pairs(*impl_->pairs, records);
+  const TunedModel& model = *impl_->tuned;
+  const TaskSettings& settings = model.settings();
   const auto source = std::make_shared<const std::string>("records");
   std::vector<nlohmann::json> results;
   int64_t line = 0;
-  RecordBatch batch(impl_->model, impl_->batch_tokens,
+  RecordBatch batch(model, impl_->batch_tokens,
                     [&results](const nlohmann::json& result) { results.push_back(result); });
   for (const nlohmann::json& each : records) {
     if (each.is_string()) check_text_field(settings);
     data::Record record{source, ++line, each};
     if (each.is_string()) record.fields = {{text_field(settings), each}};
     std::unique_lock lock(impl_->mutex);
-    Example example = impl_->model.task().example(record, Targets::kIgnored);
+    Example example = model.task().example(record, Targets::kIgnored);
     lock.unlock();
     batch.add(std::move(record), std::move(example));
   }

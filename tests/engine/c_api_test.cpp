@@ -65,6 +65,36 @@ TEST_F(EngineCApi, Null) {
   rf_engine_close(nullptr);
 }
 
+TEST_F(EngineCApi, Vectors) {
+  const char* const text = "a";
+  rf_engine_vectors found = {};
+  found.struct_size = sizeof found;
+  found.count = 7;
+  expect_refused(rf_engine_embed_vectors(nullptr, 1, &text, nullptr, nullptr), "out");
+  expect_refused(rf_engine_embed_vectors(nullptr, 1, &text, nullptr, &found), "embedder");
+  EXPECT_EQ(found.count, 0);
+  EXPECT_EQ(found.owner, nullptr);
+  found.struct_size = 8;
+  expect_refused(rf_engine_embed_vectors(nullptr, 1, &text, nullptr, &found), "out.struct_size");
+  found.struct_size = sizeof found;
+  for (int i = 0; i < 2; ++i) rf_engine_vectors_free(&found);
+  rf_engine_vectors_free(nullptr);
+  EXPECT_EQ(found.struct_size, sizeof found);
+  rf_engine_embedder_options options = {};
+  options.struct_size = sizeof options;
+  rf_engine_embedder* embedder = nullptr;
+  const int unknown = 4;
+  std::memcpy(&options.vectors, &unknown, sizeof unknown);
+  expect_refused(rf_engine_embedder_open(model.path().c_str(), &options, &embedder), "vectors must be a known one");
+  options.vectors = RF_ENGINE_DENSE;
+  std::memcpy(&options.role, &unknown, sizeof unknown);
+  expect_refused(rf_engine_embedder_open(model.path().c_str(), &options, &embedder), "role must be a known one");
+  options.role = RF_ENGINE_QUERY;
+  options.max_active = -1;
+  expect_refused(rf_engine_embedder_open(model.path().c_str(), &options, &embedder), "max_active");
+  EXPECT_EQ(embedder, nullptr);
+}
+
 TEST_F(EngineCApi, StructSize) {
   for (const size_t size : {size_t{0}, size_t{4}, sizeof tokens + 8, SIZE_MAX}) {
     tokens.struct_size = size;

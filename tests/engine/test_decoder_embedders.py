@@ -180,6 +180,12 @@ def test_token_reranker(template, tokens, tmp_path):
             options = {"activation_fn": activation, **prompt}
             assert_close(ours.predict(pairs, **options), theirs.predict(pairs, **options))
     assert_close(ours.predict(pairs), theirs.predict(pairs))
+    records = [{"text": query, "pair": text, "id": i} for i, (query, text) in enumerate(pairs)]
+    lines = roformer_cpp.Engine(tmp_path / "saved").predict(records)
+    assert [line["id"] for line in lines] == list(range(len(pairs)))
+    assert_close(np.array([line["score"] for line in lines]), theirs.predict(pairs))
+    with pytest.raises(ValueError, match="a record must have text and pair, got a text alone"):
+        roformer_cpp.Engine(tmp_path / "saved").predict("a")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_without_torch_the_rest_works():
         "import roformer_cpp.plot, roformer_cpp.tensorboard, roformer_cpp.theory"
     )
     names = ["CrossEncoder", "Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
-    names += ["MultiVectorEncoder", "SparseEncoder", "SparseVectors", "quantize_embeddings"]
+    names += ["BGEM3FlagModel", "MultiVectorEncoder", "SparseEncoder", "SparseVectors", "quantize_embeddings"]
     names += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
     assert printed("-c", code) == f"{names} Engine"
 

@@ -134,6 +134,15 @@ RF_API rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int64_t 
 /* Texts to vectors (rf/engine/embedder.h). Several threads may use an rf_engine_embedder at the same time. */
 typedef struct rf_engine_embedder rf_engine_embedder;
 
+typedef enum rf_engine_vector_kind {
+  RF_ENGINE_DENSE = 0,         /* one vector for a text */
+  RF_ENGINE_SPARSE = 1,        /* weights of the vocabulary, most of them 0 (SPLADE) */
+  RF_ENGINE_TOKEN_VECTORS = 2, /* a vector for each token (late interaction) */
+  RF_ENGINE_ALL_VECTORS = 3    /* the three, from one pass of a model that has their heads (bge-m3) */
+} rf_engine_vector_kind;
+
+typedef enum rf_engine_role { RF_ENGINE_NO_ROLE = 0, RF_ENGINE_QUERY = 1, RF_ENGINE_DOCUMENT = 2 } rf_engine_role;
+
 /* Fields that are 0 or NULL take the values of the model directory. */
 typedef struct rf_engine_embedder_options {
   size_t struct_size;
@@ -146,7 +155,10 @@ typedef struct rf_engine_embedder_options {
   const char* prompt;        /* text before each text */
   const char* prompt_name;   /* one of the directory's prompts */
   int32_t refuse_long_texts; /* 0: a text of more tokens is truncated; 1: it is an error */
-  const char* task;          /* one that the model has an adapter for */
+  rf_engine_vector_kind vectors;
+  rf_engine_role role; /* of all texts */
+  int64_t max_active;  /* weights of a sparse vector, the largest */
+  const char* task;    /* one that the model has an adapter for */
 } rf_engine_embedder_options;
 
 /* options: NULL for the defaults. */
@@ -155,9 +167,32 @@ RF_API rf_status rf_engine_embedder_open(const char* model_dir, const rf_engine_
 RF_API void rf_engine_embedder_close(rf_engine_embedder* embedder); /* NULL is allowed */
 RF_API rf_status rf_engine_embedder_dimensions(const rf_engine_embedder* embedder, int64_t* dimensions);
 /* texts: in UTF-8; invalid bytes become U+FFFD. bytes: of each text, or NULL: texts end with a zero byte. out: [count,
- * dimensions] */
+ * dimensions]. Not for vectors of tokens. */
 RF_API rf_status rf_engine_embed(const rf_engine_embedder* embedder, int64_t count, const char* const* texts,
                                  const size_t* bytes, float* out);
+
+/* The vectors of texts, of the embedder's kinds; pointers of other kinds are NULL, their sizes 0. All pointers are
+ * valid until rf_engine_vectors_free. */
+typedef struct rf_engine_vectors {
+  size_t struct_size;
+  int64_t count; /* of texts */
+  int64_t dense_dimensions, sparse_dimensions, token_dimensions;
+  const float* dense; /* [count, dense_dimensions] */
+  /* Text i has the weights sparse_offsets[i] .. sparse_offsets[i + 1] - 1, by ascending index. */
+  const int64_t* sparse_offsets; /* [count + 1] */
+  const int32_t* sparse_indices; /* [sparse_offsets[count]], below sparse_dimensions */
+  const float* sparse_values;    /* the same */
+  /* Text i has the vectors token_offsets[i] .. token_offsets[i + 1] - 1. */
+  const int64_t* token_offsets; /* [count + 1] */
+  const float* token_vectors;   /* [token_offsets[count], token_dimensions] */
+  void* owner;                  /* of the memory */
+} rf_engine_vectors;
+
+/* out: its struct_size must be set; other fields are overwritten, after an error with 0. texts, bytes: as above. */
+RF_API rf_status rf_engine_embed_vectors(const rf_engine_embedder* embedder, int64_t count, const char* const* texts,
+                                         const size_t* bytes, rf_engine_vectors* out);
+/* Frees the memory and sets all fields but struct_size to 0. NULL, and vectors that are free, are allowed. */
+RF_API void rf_engine_vectors_free(rf_engine_vectors* vectors);
 
 /* "" without an error on this thread. Valid until the next call on this thread. */
 RF_API const char* rf_engine_last_error(void);

@@ -38,7 +38,8 @@ def check_target(source: Path, target: Path, *, overwrite: bool) -> None:
 # Files of model directories, as this package, transformers and sentence-transformers name them; and folders of
 # sentence-transformers' modules.
 _FILES = re.compile(
-    r"config\.json|generation_config\.json|(model|pytorch_model|position_terms|adapter_model)(-\d+-of-\d+)?"
+    r"config\.json|generation_config\.json|(model|pytorch_model|position_terms|adapter_model|(colbert|sparse)_linear)"
+    r"(-\d+-of-\d+)?"
     r"\.(safetensors|bin)(\.index\.json)?|tokenizer(_config)?\.json|vocab\.(txt|json)|merges\.txt|dict\.txt"
     r"|user_dict\.txt|special_tokens_map\.json|added_tokens\.json|task\.json|modules\.json|tokenizer\.model"
     r"|sentence_bert_config\.json|config_sentence_transformers\.json|(tf|flax)_model\.(h5|msgpack)|training_args\.bin"

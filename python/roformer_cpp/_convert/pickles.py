@@ -12,6 +12,7 @@ from .checkpoint import WHERE, read_json
 
 FILE = "pytorch_model.bin"
 INDEX = f"{FILE}.index.json"
+HEADS = ("colbert_linear.pt", "sparse_linear.pt")  # of bge-m3
 _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL", "uint8": "U8"} | {
     f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)
 }
@@ -22,15 +23,27 @@ def _torch() -> Any:
 
 
 def read(folder: Path) -> dict[str, Stored]:
-    """The tensors of a directory with pytorch_model.bin, or with shards and their index. A file that asks for code, or
-    holds something besides tensors, is a ValueError."""
+    """The tensors of a directory with pytorch_model.bin, or with shards and their index."""
+    return read_files(_files(folder))
+
+
+def read_safetensors(folder: Path) -> dict[str, Stored]:
+    """The tensors of model.safetensors, or of its shards."""
+    from safetensors.torch import load_file
+
+    files = [load_file(path) for path in sorted(folder.glob("model*.safetensors"))]
+    return {name: _stored(_torch(), name, tensor) for file in files for name, tensor in file.items()}
+
+
+def read_files(paths: list[Path]) -> dict[str, Stored]:
+    """The tensors of files. One that asks for code, or holds something besides tensors, is a ValueError."""
     torch = _torch()
     tensors: dict[str, Stored] = {}
-    for path in _files(folder):
+    for path in paths:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
-            raise FileNotFoundError(f"[{WHERE}] the source must have {path.name}, got none in {folder}") from None
+            raise FileNotFoundError(f"[{WHERE}] the source must have {path.name}, got none in {path.parent}") from None
         except Exception as error:  # of pickle, of zip files, and of PyTorch
             first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise ValueError(f"[{WHERE}] {path} must hold tensors alone and no code, got: {first}") from None

@@ -1,6 +1,7 @@
 // Texts to vectors: a tokenizer, an encoder, pooling, dense layers and normalisation, as configured by the files of
 // sentence-transformers in the model directory (docs/embeddings.md). A directory without them gives the mean of all
-// token vectors, not normalised. Also sparse vectors (SPLADE) and vectors of tokens (ColBERT). Does not use PyTorch.
+// token vectors, not normalised. Also sparse vectors (SPLADE), vectors of tokens (ColBERT), and all three of bge-m3.
+// Does not use PyTorch.
 //
 // The vector of a text has the same bits whatever the other texts of the call, and for any number of threads. Several
 // threads may use an Embedder at the same time.
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,6 +57,11 @@ RF_ENGINE_API Prompts read_prompts(io::StrictObject& config, const std::string& 
 RF_ENGINE_API std::string prompt_of(const Prompts& prompts, const std::optional<std::string>& text,
                                     const std::optional<std::string>& name, std::string_view where);
 
+// The folder of a module in a model directory, whose path in it a file states, `where`. Throws Error for a path
+// outside.
+RF_ENGINE_API std::string module_folder(const std::string& model_dir, const std::string& path,
+                                        const std::string& where);
+
 // The treatment of a text with more than max_length tokens.
 enum class LongTexts {
   kTruncate,  // embeds its first tokens, or its last ones, by the tokenizer's truncation_side
@@ -66,9 +73,10 @@ enum class VectorKind {
   kDense,   // one vector
   kSparse,  // a weight for each entry of the vocabulary, most of them 0
   kTokens,  // a vector for each token, compared by MaxSim (late interaction)
+  kAll,     // the three, from one pass of a model that has their heads (bge-m3, arXiv:2402.03216)
 };
 
-// What the files of a directory say; kDense without such files.
+// What the files of a directory say; kDense without such files, kTokens with the heads of bge-m3.
 RF_ENGINE_API VectorKind vectors_of(const std::string& model_dir);
 
 // Models may treat queries and documents in different ways: by a prompt of that name, other modules, other lengths, and
@@ -107,7 +115,9 @@ struct EmbedderInfo {
   VectorKind vectors = VectorKind::kDense;
   TextRole role = TextRole::kNone;
   bool by_role = false;    // queries and documents need separate embedders, for other modules or lengths
-  int64_t dimensions = 0;  // of a vector; of sparse vectors those of the vocabulary
+  int64_t dimensions = 0;  // of a vector; of sparse vectors alone those of the vocabulary
+  // Of the vectors of tokens, and of sparse ones; 0: not computed.
+  int64_t token_dimensions = 0, sparse_dimensions = 0;
   int64_t max_active = 0;  // weights of a sparse vector; 0: all
   int64_t width = 0;       // of a vector before its first elements are taken
   int64_t max_length = 0;  // tokens of a text with its special tokens
@@ -150,10 +160,11 @@ struct SparseVector {
 // max_active: the largest weights, of equal ones the first; 0: all.
 RF_ENGINE_API SparseVector sparse_of(std::span<const float> weights, int64_t max_active);
 
-// The vectors of the tokens of several texts, one after another.
-struct TokenVectors {
-  std::vector<float> rows;          // [offsets.back(), dimensions]
-  std::vector<int64_t> offsets{0};  // text i has the rows offsets[i] .. offsets[i + 1] - 1
+// What a text becomes. Kinds that the embedder does not compute are empty.
+struct TextVectors {
+  std::vector<float> dense;  // [dimensions]
+  SparseVector sparse;
+  std::vector<float> tokens;  // [its vectors, token_dimensions], one after another
 };
 
 // MaxSim (ColBERT, arXiv:2004.12832): for each vector of the query its largest product with a vector of the document,
@@ -174,23 +185,27 @@ class RF_ENGINE_API Embedder {
   // A hash of the content of all files that the vectors depend on.
   std::string identity() const;
 
-  // The vectors of texts, [texts.size(), dimensions]. Throws for a vector that is not finite, with the text. prompt:
-  // put before each text; nullopt: info().prompt.
+  // One vector of each text, [texts.size(), dimensions], also of a masked language model's weights. Throws for a vector
+  // that is not finite, with the text. prompt: put before each text; nullopt: info().prompt.
   void embed(std::span<const std::string_view> texts, float* out,
              const std::optional<std::string>& prompt = std::nullopt) const;
 
-  // The same with the weights that are not 0; the memory in use does not grow with texts * vocabulary.
-  std::vector<SparseVector> embed_sparse(std::span<const std::string_view> texts,
-                                         const std::optional<std::string>& prompt = std::nullopt) const;
-  // Vectors of tokens, for VectorKind::kTokens. role: nullopt for info().role.
-  TokenVectors embed_tokens(std::span<const std::string_view> texts,
-                            const std::optional<std::string>& prompt = std::nullopt,
-                            std::optional<TextRole> role = std::nullopt) const;
+  // The vectors of each text, of the embedder's kind. role: nullopt for info().role. max_length: tokens of a text, if
+  // they are fewer than info().max_length.
+  std::vector<TextVectors> vectors(std::span<const std::string_view> texts,
+                                   const std::optional<std::string>& prompt = std::nullopt,
+                                   std::optional<TextRole> role = std::nullopt,
+                                   int64_t max_length = std::numeric_limits<int64_t>::max()) const;
+  // The same from the rows that computation() has for a sequence.
+  TextVectors vectors(const TokenizedTexts& tokens, int64_t sequence, std::span<const float> rows,
+                      std::optional<TextRole> role = std::nullopt) const;
 
-  // The two steps of embed(). The vectors of sequences, which may be empty, or of their tokens, finite or not.
+  // The two steps of embed() and vectors(). The rows of sequences, which may be empty, or of their tokens, finite or
+  // not.
   TokenizedTexts tokenize(std::span<const std::string_view> texts,
                           const std::optional<std::string>& prompt = std::nullopt,
-                          std::optional<TextRole> role = std::nullopt) const;
+                          std::optional<TextRole> role = std::nullopt,
+                          int64_t max_length = std::numeric_limits<int64_t>::max()) const;
   void embed(const Tokens& tokens, float* out) const;
   // The second step, for the schedule (rf/engine/schedule.h); the embedder must outlive it.
   Computation computation() const;

@@ -40,6 +40,9 @@ struct ModelOptions {
   // The head to load: kConfigured is the head that config.json names; kBare loads none, whatever the directory
   // contains.
   enum class Head { kConfigured, kBare, kMaskedLm } head = Head::kConfigured;
+  // Hidden states are the sum of those of the embeddings and of each layer with these weights; empty: of the last
+  // layer.
+  std::vector<float> layer_weights{};
   // Takes warnings, each a line; without it they are dropped.
   std::function<void(const std::string&)> warn{};
   std::string task{};  // one of ModelInfo::tasks, whose adapter is added to the weights; "": none

@@ -25,8 +25,10 @@ inline constexpr Names<Pooling, 7> kPoolingNames = {{{"cls", Pooling::kCls},
                                                      {"pooler", Pooling::kPooler},
                                                      {"weighted-mean", Pooling::kWeightedMean}}};
 
-inline constexpr Names<VectorKind, 3> kVectorNames = {
-    {{"dense", VectorKind::kDense}, {"sparse", VectorKind::kSparse}, {"tokens", VectorKind::kTokens}}};
+inline constexpr Names<VectorKind, 4> kVectorNames = {{{"all", VectorKind::kAll},
+                                                       {"dense", VectorKind::kDense},
+                                                       {"sparse", VectorKind::kSparse},
+                                                       {"tokens", VectorKind::kTokens}}};
 
 inline constexpr Names<TextRole, 3> kRoleNames = {
     {{"document", TextRole::kDocument}, {"none", TextRole::kNone}, {"query", TextRole::kQuery}}};

@@ -47,7 +47,8 @@ class Predictor {
   explicit Predictor(const PredictOptions& options);
 
   // The prediction for each record, an object with the task's fields; a string is a record of the task's text. The keys
-  // are those of predict(), with `line` counted from 1.
+  // are those of predict(), with `line` counted from 1. Of a CrossEncoder with a language model: the `score` of each
+  // `text` with its `pair`.
   std::vector<nlohmann::json> predict(const std::vector<nlohmann::json>& records) const;
 
  private:

@@ -1,0 +1,24 @@
+// What vectors of texts are made of besides a transformer and steps on its rows (rf/engine/embedder.h).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "sentence_modules.h"
+
+namespace rf::engine {
+
+// Without the sequences that have no tokens, which a Model does not read; `offsets` takes those of the others.
+Tokens without_empty(const Tokens& tokens, std::vector<int64_t>& offsets);
+
+// Vectors of texts without a transformer: means of rows, or the weights of the tokens that occur.
+void look_up(const SentenceModules& modules, const Tokens& tokens, float* out);
+
+// What a text's vectors of tokens become, [n, dimensions].
+void pool_tokens(const TokenPooling& pooling, int64_t dimensions, std::vector<float>& vectors);
+
+// The largest weight of each token that occurs, without those of `left_out`. weights: `stride` apart.
+SparseVector sparse_of_tokens(std::span<const int32_t> ids, const float* weights, int64_t stride,
+                              std::span<const int32_t> left_out, int64_t max_active);
+
+}  // namespace rf::engine
