@@ -70,7 +70,6 @@ ModelFamily jina_embeddings_v3() {
           .block = {.fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = roberta_heads(),
           .has_module = true,
-          .has_graph = true,
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",
@@ -87,7 +86,7 @@ ModelFamily jina_xlm_roberta_with_rotation() {
     return positions != nullptr && *positions == "rotary";
   };
   family.classes = "XLMRoberta";
-  family.has_module = family.has_graph = false;
+  family.has_module = false;
   family.renamed_keys = {{"rotary_emb_base", "rope_theta"}};
   family.keys = {kPositionType,
                  "auto_map",
