@@ -2,7 +2,6 @@
 
     python bench/distributed.py steps --directory DIR [--steps N]
     python bench/distributed.py checkpoints --directory DIR [--processes N] [--every N] ..
-    python bench/distributed.py paper
 
 steps: 1, 2 and 4 processes train the same run file (an encoder of 4 layers of width 256, 4 micro-batches of 1,024
 tokens per step) with one thread each; one more job has one process of two threads. First the model's parameters are
@@ -13,10 +12,6 @@ checkpoints: how long training pauses for a checkpoint, and how much writing it 
 has a checkpoint every `--every` steps and, in turn, one at the end only. Training pauses outside of the steps, and the
 metrics contain the seconds of the steps. The pause of a checkpoint is therefore the time of a whole run minus the time
 of its steps, divided by the number of checkpoints. ROFORMER_BUILD_DIR names another build to measure.
-
-paper: the cost model for the paper's first pretraining stage on 8 to 1024 GPUs or CPU nodes. A step of RoFormer-base
-has 256 rows of 512 tokens (the paper's Table 4, stage 1). The speeds of a worker and of its network, in the table's
-heads, are assumed, not measured; the first number of each is half of the maker's figure.
 """
 
 import json
@@ -187,55 +182,20 @@ def pauses(given):
     }
 
 
-# ---- the run of the paper
-
-PARAMETERS = 124e6  # of RoFormer-base with a vocabulary of 50,000
-PRODUCTS = 86e6 + 0.15 * 38e6  # weights that a token is multiplied with: the body, and the head for the masked 15 %
-# Forward and backward: 6 per weight, and attention's two products, whose 2 T H D each is tripled too.
-PAPER_ROWS, PAPER_LENGTH = 256, 512
-FLOPS_PER_TOKEN = 6 * PRODUCTS + 3 * 12 * 2 * 2 * PAPER_LENGTH * 768
-# The share of its speed that training reaches, its operations per second in large bfloat16 products, the bytes per
-# second of its network in one direction, and its seconds per message.
-WORKERS = {
-    "GPU: 500 TFLOP/s, 400 Gb/s, 5 us": (0.5, 500e12, 50e9, 5e-6),
-    "CPU node of 64 cores: 10 TFLOP/s, 100 Gb/s, 10 us": (0.65, 10e12, 12.5e9, 10e-6),
-}
-
-
-def paper(_):
-    for name, (share, flops, bandwidth, latency) in WORKERS.items():
-        print(f"\n{name}\n")
-        print("| workers | rows of each | compute, ms | sum, ms | exposed, ms | efficiency | the same in bfloat16 |")
-        print("|---|---|---|---|---|---|---|")
-        for workers in (8, 16, 32, 64, 128, 256, 512, 1024):
-            if workers > PAPER_ROWS:
-                print(f"| {workers} | below 1 | | | | | more workers than rows: the batch has to grow |")
-                continue
-            compute = PAPER_ROWS * PAPER_LENGTH / workers * FLOPS_PER_TOKEN / (flops * share)
-            sums = [2 * (workers - 1) * latency + bytes_sent(workers, PARAMETERS * size) / bandwidth for size in (4, 2)]
-            efficiency = [f"{compute / (compute + exposed(each, compute)):.2f}" for each in sums]
-            times = [f"{1e3 * each:.1f}" for each in (compute, sums[0], exposed(sums[0], compute))]
-            print("| " + " | ".join([str(workers), str(PAPER_ROWS // workers), *times, *efficiency]) + " |")
-    return ()
-
-
 def main():
     parser = harness.options(__doc__)
     parser.add_argument("what", choices=WORK)
-    parser.add_argument("--directory", type=Path, help="for data and runs")
+    parser.add_argument("--directory", type=Path, required=True, help="for data and runs")
     sizes = dict(steps=None, processes=1, threads=1, width=512, layers=8, batch=8, every=8, repeats=3)
     for name, size in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=size)
     given = parser.parse_args()
     given.steps = given.steps or {"checkpoints": 40}.get(given.what, 20)
-    if given.what != "paper":
-        if given.directory is None:
-            parser.error("--directory must be given for steps and checkpoints")
-        make_data(given.directory)
+    make_data(given.directory)
     harness.finish(given, harness.shown(WORK[given.what](given)), {})
 
 
-WORK = {"steps": compare_steps, "checkpoints": pauses, "paper": paper}
+WORK = {"steps": compare_steps, "checkpoints": pauses}
 
 if __name__ == "__main__":
     main()

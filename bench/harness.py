@@ -99,11 +99,10 @@ class Server:
 
 @dataclass
 class Measured:
-    """A process that has ended: its seconds, and its largest resident memory."""
+    """The seconds of a process that has ended."""
 
     wall_s: float
     cpu_s: float  # user and system
-    peak_kib: int
 
 
 def measured(command: list) -> Measured:
@@ -117,7 +116,7 @@ def measured(command: list) -> Measured:
             log.seek(0)
             lines = log.read().decode(errors="replace").strip().splitlines()
             raise RuntimeError(lines[-1] if lines else f"status {status}")
-    return Measured(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+    return Measured(wall, usage.ru_utime + usage.ru_stime)
 
 
 # ---- memory ----

@@ -26,7 +26,6 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Attention: memory": ["attention_memory"],
     "Models of transformers, patched": ["patch_peers"],
     "Linear attention: the kernel and torch": ["kernels linear-attention"],
-    "Linear attention: long sequences": ["linear_attention"],
     "Rows: norms, GELU": ["kernels rows"],
     "Linear layers": ["kernels linear"],
     "Engine: RoFormer-base and its peers": ["engine_peers", "engine_peers mixed"],
@@ -34,10 +33,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Engine: vectors of a file of texts, whole processes": ["embed_peers"],
     "Engine: generation, compared with transformers": ["generate_peers"],
     "Pretraining": ["train_bench small", "train_bench base"],
-    "RoFormerV2 beside RoFormer": ["roformer_v2_bench small", "roformer_v2_bench base"],
-    "Busy machines: how idle threads wait": ["busy_machine"],
     "Tokenizers": ["tokenizer_bench bert", "tokenizer_bench roformer"],
-    "Memory of `roformer prepare`": ["prepare_memory"],
 }
 NOT_MEASURED = "Not measured on this CPU."
 

@@ -2,20 +2,15 @@
 """Compares translation with CTranslate2 on the same weights: lines per second by beam search.
 
     bench/translate_peers.py --model DIR --input test.en [--beams 4] [--rounds 3] [--threads 2]
-    bench/translate_peers.py --model DIR --input a.en b.en --cache [--beams 4] [--threads 2]
 
 DIR is a run of `roformer train-translation` with the encoding {"type": "sinusoidal", "layout": "half"}, which is a
 MarianMTModel. Both sides compute in float32 and sort lines by length; the sides take turns, and the best round of each
 counts. Times include tokenizing and, for ours, the start of the program, so use some thousand lines. Prints one JSON
 line: the times, and the number of equal lines.
-
---cache: ours alone, with and without the cache of keys and values, and in batches of other sizes. Prints a JSON line
-for each way: seconds, and the lines that differ from the first way.
 """
 
 import json
 import tempfile
-import time
 from pathlib import Path
 
 import harness
@@ -24,7 +19,6 @@ from harness import Windows
 from cli_support import run
 
 EXTRA_TOKENS = 50  # of a translation, beyond the tokens of its line
-WAYS = [(4096,), (512,), (32768,), (4096, "--no-cache")]
 
 
 def translations(given, source, batch_tokens, *more):
@@ -33,22 +27,6 @@ def translations(given, source, batch_tokens, *more):
     if done.returncode:
         raise SystemExit(done.stderr)
     return done.stdout.split("\n")[:-1]
-
-
-def compare_ways(given, source):
-    first = None
-    for way in WAYS:
-        start = time.perf_counter()
-        lines = translations(given, source, *way)
-        seconds = round(time.perf_counter() - start, 1)
-        first = first or lines
-        yield {
-            "batch_tokens": " ".join(map(str, way)),
-            "lines": len(lines),
-            "different": sum(a != b for a, b in zip(first, lines, strict=True)),
-            "characters": sum(len(line) + 1 for line in lines),
-            "seconds": seconds,
-        }
 
 
 def converted(model_dir, folder):
@@ -116,7 +94,6 @@ def main():
     parser = harness.options(__doc__, rounds=3)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--input", type=Path, nargs="+", required=True)
-    parser.add_argument("--cache", action="store_true", help="compare ways of ours")
     parser.add_argument("--beams", type=int, default=4)
     parser.add_argument("--length-penalty", type=float, default=0.6)
     parser.add_argument("--batch-tokens", type=int, default=4096)
@@ -126,8 +103,7 @@ def main():
         folder = Path(name)
         source = folder / "source.txt"
         source.write_text("".join(path.read_text(encoding="utf-8") for path in given.input), encoding="utf-8")
-        compared = compare_ways(given, source) if given.cache else compare_peers(given, source, folder / "converted")
-        harness.finish(given, harness.shown(compared), {})
+        harness.finish(given, harness.shown(compare_peers(given, source, folder / "converted")), {})
 
 
 if __name__ == "__main__":

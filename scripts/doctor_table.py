@@ -83,30 +83,12 @@ CONDITIONS = {
 }
 SEVERAL = "rotations in several parts, "
 FIXED_BY_CODE = "a rotation without rope_parameters"
-COLUMNS = [
-    "length",
-    "original_length",
-    "layout",
-    "base",
-    "size",
-    "part",
-    "part_key",
-    "base_key",
-    "head_key",
-    "head_dim",
-    "layers",
-    "local_base",
-    "local_base_key",
-    "unrotated",
-    "pairs_key",
-    "needed_key",
-    "needed_value",
-    "reads_scaling",
-    "plain_qkv",
-]
-DEFAULTS = {"length": 2048, "layout": "halves", "base": 10000, "size": "whole", "part": 1, "head_key": "head_dim",
-            "part_key": "partial_rotary_factor", "base_key": "rope_theta", "layers": "one", "unrotated": "none",
-            "reads_scaling": True, "plain_qkv": True}  # fmt: skip
+DEFAULTS = {  # of the columns, in their order
+    "length": 2048, "original_length": 0, "layout": "halves", "base": 10000, "size": "whole", "part": 1,
+    "part_key": "partial_rotary_factor", "base_key": "rope_theta", "head_key": "head_dim", "head_dim": 0,
+    "layers": "one", "local_base": 0, "local_base_key": "", "unrotated": "none", "pairs_key": "", "needed_key": "",
+    "needed_value": "", "reads_scaling": True, "plain_qkv": True,
+}  # fmt: skip
 ENUMS = {"layout": "RotaryLayout", "size": "RotarySize", "layers": "LayerTypes", "unrotated": "UnrotatedLayers"}
 WIDTH = 112
 
@@ -146,16 +128,10 @@ def variants(cls, config) -> list:
     parameters = plain(config)
     types = types_of(config)
     found = [build(cls, rope_parameters=parameters, **types)]
-    sizes = [
-        key for key, value in keys.items() if type(value) is int and re.search("head_(dim|size)$|d_kv|kv_channels", key)
-    ]
-    for key in sizes:
-        found.append(build(cls, rope_parameters=parameters, **types, **{key: 2 * keys[key]}))
-    for key in (k for k in SIZE_KEYS["width"] if type(keys.get(k)) is int):
-        found.append(build(cls, rope_parameters=parameters, **types, **{key: 2 * keys[key]}))
-    found.append(
-        build(cls, rope_parameters=parameters, **types, head_dim=48)
-    )  # read by many classes without this field
+    pattern = re.compile(f"head_(dim|size)$|d_kv|kv_channels|^({'|'.join(SIZE_KEYS['width'])})$")
+    changes = [{key: 2 * keys[key]} for key in keys if type(keys[key]) is int and pattern.search(key)]
+    changes.append({"head_dim": 48})  # read by many classes without this field
+    found += [build(cls, rope_parameters=parameters, **types, **change) for change in changes]
     if layer_types(config) == [None]:
         found.append(build(cls, rope_parameters=parameters | {"partial_rotary_factor": 0.5}))
     usable = []
@@ -437,11 +413,10 @@ def shown(column: str, value) -> str:
 
 
 def line_of(model_type: str, row: dict) -> str:
-    given = {column: row[column] for column in COLUMNS if column in row}
+    given = {column: row[column] for column in DEFAULTS if column in row}
     if row.get("size") not in ("share", "dim"):
         given = {column: value for column, value in given.items() if column not in ("part", "part_key")}
-    cells = [f".{column} = {shown(column, value)}" for column, value in given.items()
-             if value != DEFAULTS.get(column, "" if isinstance(value, str) else 0)]  # fmt: skip
+    cells = [f".{column} = {shown(column, value)}" for column, value in given.items() if value != DEFAULTS[column]]
     return f"    {{{', '.join([f'.model_type = {chr(34)}{model_type}{chr(34)}', *cells])}}},"
 
 

@@ -1,4 +1,4 @@
-"""What the tests of Ray and bench/ray_embed.py share: the actors of this process, and killing them."""
+"""Helpers of the tests of Ray: the actors of this process, and killing them."""
 
 import os
 import signal

@@ -6,8 +6,8 @@
 // By default, an idle thread spins for some milliseconds before it sleeps. On a machine with other work, it takes time
 // from the thread that it waits for: training is then several times slower with two threads than with one. Sleeping
 // immediately costs a wake-up for each of the many short parallel regions of a step. A bounded spin count avoids most
-// of both costs (bench/busy_machine.py measures them, docs/benchmarks.md has figures). python/roformer_cpp/_openmp.py
-// sets the same count for `import roformer_cpp`.
+// of both costs (docs/benchmarks.md has figures). python/roformer_cpp/_openmp.py sets the same count for
+// `import roformer_cpp`.
 //
 // Python starts commands in separate sessions (python/roformer_cpp/_child.py), which do not receive signals from the
 // terminal. ROFORMER_PARENT is then the process id of Python: when Python ends for any reason, the kernel sends

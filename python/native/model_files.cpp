@@ -69,23 +69,21 @@ json described_blocks(const ModelConfig& config) {
           {"layers", layers}};
 }
 
-// What is before the last layer of each head; activations by their names.
-json described_heads(const ModelConfig& config) {
-  const HeadSpec spec = head_spec(config);
-  const auto before = [](HeadSpec::Before each) {
-    return each == HeadSpec::Before::kPooler ? "pooler" : each == HeadSpec::Before::kDense ? "dense" : "";
-  };
-  const auto activation = [&](const std::optional<Activation>& own) {
-    return std::string(name_of_activation(own.value_or(config.hidden_act)));
-  };
-  constexpr const char* kTransforms[] = {"none", "projection", "full", "two_dense"};
-  return {{"sequence", before(spec.sequence)},
-          {"choice", before(spec.choice)},
-          {"token", before(spec.token)},
-          {"answer", before(spec.answer)},
-          {"activation", activation(spec.activation)},
-          {"transform", kTransforms[static_cast<int>(spec.transform)]},
-          {"transform_activation", activation(spec.transform_activation)}};
+// What the head computes; activations by their names.
+json described_head(const ModelConfig& config, Head head) {
+  constexpr const char* kReads[] = {"tokens", "first", "last", "mean", "mean_logits"};
+  json stages = json::array(), outputs = json::array();
+  for (const HeadStage& stage : head_stages(config, head)) {
+    stages.push_back(
+        {{"linear", stage.linear},
+         {"activation", stage.activation ? json(std::string(name_of_activation(*stage.activation))) : json()},
+         {"norm", stage.norm}});
+  }
+  for (const auto& [name, extents] : head_outputs(config, head)) outputs.push_back({name, extents});
+  return {{"reads", kReads[static_cast<int>(head_reads(config, head))]},
+          {"chooses", row_of(head).reads == HeadRow::Reads::kChoice},
+          {"stages", stages},
+          {"outputs", outputs}};
 }
 
 // The configuration of linear attention, with what config.json leaves out; null: softmax attention.
@@ -158,12 +156,12 @@ class ModelFiles {
                     {"architecture", info_.architecture},
                     {"family", family_name(config_.family)},
                     {"position_table", has_position_table(config_)},
-                    {"prefix", head_ == Head::kNone ? "" : body_prefix(config_)},
+                    {"prefix", encoder_prefix(config_, head_)},
                     {"names", names_},
                     {"linear_attention", described_linear_attention(config_)},
                     {"encodings", encodings},
                     {"blocks", described_blocks(config_)},
-                    {"heads", described_heads(config_)},
+                    {"head", described_head(config_, head_)},
                     {"word_scale", word_scale(config_) * config_.embedding_scale}});
   }
 

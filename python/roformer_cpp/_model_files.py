@@ -55,7 +55,7 @@ class ModelFiles:
         self.linear_attention: dict[str, Any] | None = described["linear_attention"]
         self.encodings: list[dict[str, Any]] = described["encodings"]
         self.blocks: dict[str, Any] = described["blocks"]  # how layers are built
-        self.heads: dict[str, Any] = described["heads"]  # what is before their last layers
+        self.head: dict[str, Any] = described["head"]  # what it reads, its stages and outputs
         self.word_scale: float = described["word_scale"]  # what encodings multiply word embeddings by
         self._names: dict[str, str] = described["names"]
 

@@ -122,18 +122,18 @@ def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> 
         files = ModelFiles(WHERE, modules.encoder_dir, bare=True)
     else:
         files = ModelFiles(WHERE, scored or model_dir, bare=task == "hidden")
-    head = None if modules or task == "hidden" else heads.head_of(files.architecture)
-    if head is None and task == "logits":
+    has_head = bool(files.head["stages"])
+    if not has_head and task == "logits":
         rule = "the head must be a language model's, one of classes, of tokens, of answers or of choices"
         raise ValueError(f'[{WHERE}] {rule}, or task must be "hidden", got {files.architecture}')
     position = read_position(WHERE, files, length)
     graph = Graph(opset)
-    encoder = Encoder(graph, files, position, choices=head == heads.MULTIPLE_CHOICE)
+    encoder = Encoder(graph, files, position, choices=files.head["chooses"])
     hidden = encoder.build()
     if modules:
         heads.add_embedding(graph, encoder, hidden, modules)
-    elif head:
-        heads.add_logits(graph, encoder, hidden, head)
+    elif has_head:
+        heads.add_logits(graph, encoder, hidden)
     else:
         heads.add_hidden(graph, encoder, hidden)
     return graph, {"architecture": files.architecture, "max_tokens": str(position.tokens)}

@@ -12,9 +12,7 @@ import torch
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-import busy_machine  # noqa: E402
 import kernels  # noqa: E402
-import linear_attention  # noqa: E402
 import verified  # noqa: E402
 
 KERNELS = {"rope", "attention", "linear-attention", "norm", "gelu", "linear"}
@@ -71,22 +69,3 @@ def test_bad_filters():
     for pattern, message in (("(", "must be a regular expression"), ("nothing", "must match a case")):
         with pytest.raises(SystemExit, match=message):
             kernels.cases(pattern, tiny=True)
-
-
-def test_growth_of_linear_attention_is_measured_over_the_lengths(monkeypatch):
-    monkeypatch.setattr(linear_attention, "SCALING", [64, 128, 256])
-    grown = linear_attention.scaling(rounds=1)
-    assert list(grown["forward_ms"]) == ["64", "128", "256"] and min(grown["forward_ms"].values()) > 0
-    assert linear_attention.growth(grown).startswith("On one thread, causal, 64 / 128 / 256 positions take ")
-
-
-def test_a_spin_count_is_compared_with_the_best_of_its_round_and_state():
-    speeds = {
-        ("training", 0, "idle"): [90.0, 200.0, 95.0],
-        ("training", 0, "busy"): [50.0, 50.0, 50.0],
-        ("training", 3000, "idle"): [100.0, 100.0, 100.0],
-        ("training", 3000, "busy"): [40.0, 40.0, 40.0],
-    }
-    titles, _, at_once, spinning = busy_machine.table(speeds).splitlines()
-    assert titles == "| spin count | training, idle | training, busy |"
-    assert at_once == "| 0 | 0.95 (95) | 1.00 (50) |" and spinning == "| 3000 | 1.00 (100) | 0.80 (40) |"
