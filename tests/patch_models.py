@@ -61,6 +61,8 @@ FAMILIES = {
         "DebertaV2ForMaskedLM", _DEBERTA | {"pos_att_type": ["c2p"], "max_relative_positions": 5}
     ),
     "deberta-v2, none": Family("DebertaV2ForMaskedLM", _BERT),
+    "deberta": Family("DebertaForMaskedLM", _DEBERTA | {"max_relative_positions": 12}),
+    "mpnet": Family("MPNetForMaskedLM", _BERT | {"max_position_embeddings": 64}),
     **{name: Family(head, _BERT) for name, head in _ENCODERS.items()},
     "distilbert": Family("DistilBertForMaskedLM", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 40}),
     "albert": Family("AlbertForMaskedLM", _BERT | {"embedding_size": 24}),

@@ -3,10 +3,10 @@
     model = roformer_cpp.patch(AutoModel.from_pretrained(directory))
 
 Families that take transformers' attention interface (BERT, ModernBERT, Llama, GPT-NeoX, Qwen, Gemma, ..) get another
-function there (`_patched/interface.py`) and another maker of masks (`masks.py`). RoFormer and DeBERTa-v2 compute
+function there (`_patched/interface.py`) and another maker of masks (`masks.py`). RoFormer, DeBERTa and MPNet compute
 attention in separate modules, and T5 makes a matrix of its bias. These modules get another class, with another
-`forward` or `compute_bias` (`roformer.py`, `deberta_v2.py`, `t5.py`), until `unpatch`. transformers is imported when a
-function is called.
+`forward` or `compute_bias` (`roformer.py`, `deberta.py`, `mpnet.py`, `t5.py`), until `unpatch`. transformers is
+imported when a function is called.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,9 @@ _FAMILIES = {
     "transformers.models.t5.modeling_t5": "t5",
     "transformers.models.mt5.modeling_mt5": "t5",
     "transformers.models.switch_transformers.modeling_switch_transformers": "t5",
-    "transformers.models.deberta_v2.modeling_deberta_v2": "deberta_v2",
+    "transformers.models.deberta.modeling_deberta": "deberta",
+    "transformers.models.deberta_v2.modeling_deberta_v2": "deberta",
+    "transformers.models.mpnet.modeling_mpnet": "mpnet",
 }
 # The attribute of a patched model that keeps its implementation of before.
 _BEFORE = "_attn_implementation_before_patch"
@@ -38,8 +40,8 @@ def register_attention() -> None:
 
     For the process; further calls change nothing. Afterwards ``from_pretrained(.., attn_implementation="roformer")``
     and ``model.set_attn_implementation("roformer")`` work for models that take transformers' attention interface.
-    ``patch`` calls it, and replaces attention in RoFormer, T5 and DeBERTa-v2 too, which the interface does not reach:
-    with the name alone these compute as transformers does.
+    ``patch`` calls it, and replaces attention in RoFormer, T5, DeBERTa and MPNet too, which the interface does not
+    reach: with the name alone these compute as transformers does.
 
     Raises:
         ImportError: transformers 5 is not installed.
@@ -62,8 +64,8 @@ def patch(model: Model) -> Model:
 
     Args:
         model: a model of transformers, or a module that contains some. RoFormer, T5, MT5, Switch Transformers,
-            DeBERTa-v2, and models that use transformers' attention interface. It is changed in place; patching again
-            does nothing.
+            DeBERTa (v1 to v3), MPNet, and models that use transformers' attention interface. It is changed in place;
+            patching again does nothing.
 
     Returns:
         `model`.
@@ -82,8 +84,8 @@ def patch(model: Model) -> Model:
     supported = [m for m in models if _takes_interface(m) or any(type(part) in own for part in m.modules())]
     if not supported:
         raise ValueError(
-            "[patch] model must be a RoFormer, T5, MT5 or DeBERTa-v2 model or take transformers' attention interface, "
-            f"got {type(models[0]).__name__}"
+            "[patch] model must take transformers' attention interface, or be a RoFormer, T5, MT5, Switch "
+            f"Transformers, DeBERTa or MPNet, got {type(models[0]).__name__}"
         )
     register_attention()
     before = {id(m.config): vars(m)[_BEFORE] for m in models if _BEFORE in vars(m)}

@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 import patch_models as models
 from roformer_cpp._patched import attend as attend_module
-from roformer_cpp._patched import deberta_v2, interface, roformer
+from roformer_cpp._patched import deberta, interface, roformer
 
 # Every family with left padding, some with each; and each once in low precision.
 PADDINGS = [(name, "left") for name in models.FAMILIES]
@@ -30,7 +30,7 @@ def calls(monkeypatch):
         seen.append(kwargs)
         return attend_module.attend(*args, **kwargs)
 
-    for module in (interface, roformer, deberta_v2):
+    for module in (interface, roformer, deberta):
         monkeypatch.setattr(module, "attend", counted)
     return seen
 

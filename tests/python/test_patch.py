@@ -1,9 +1,11 @@
 """roformer_cpp.patch and unpatch: what they change and restore, what transformers goes on to compute, bad input."""
 
 import copy
+import importlib.util
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -146,6 +148,34 @@ def test_packed_sequences():
     assert close(out[:, 7:], model(ids[:, 7:]).logits)
 
 
+def test_the_families_that_are_refused():
+    """The tutorial lists those of texts. Files without the interface are few; only they are imported."""
+    from transformers.models.auto import modeling_auto as auto
+
+    from roformer_cpp._patched.masks import modeling_of
+
+    page = (Path(__file__).parents[2] / "docs/tutorials/patch-transformers.md").read_text()
+    version, listed = re.search(
+        r"Of transformers (\S+), the families of texts that are refused are ([^.]*)\.", page
+    ).groups()
+    if not transformers.__version__.startswith(version):
+        pytest.skip(f"the list is that of transformers {version}")
+    kinds = ("MASKED_LM", "CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "TEXT_ENCODING")
+    refused = set()
+    for family, names in (x for kind in kinds for x in getattr(auto, f"MODEL_FOR_{kind}_MAPPING_NAMES").items()):
+        name = names if isinstance(names, str) else names[0]
+        module = f"transformers.{transformers._class_to_module[name]}".replace(
+            "transformers.transformers.", "transformers."
+        )
+        has_interface = "ALL_ATTENTION_FUNCTIONS" in Path(importlib.util.find_spec(module).origin).read_text()
+        if has_interface or module in importlib.import_module("roformer_cpp.patch")._FAMILIES:
+            continue
+        cls = getattr(transformers, name)
+        if modeling_of(cls) is None and set(cls.config_class.sub_configs) <= {"attn_config"}:  # of no other family
+            refused.add(family)
+    assert refused == set(re.findall("`(.*?)`", listed))
+
+
 def test_bad_input():
     with pytest.raises(TypeError, match=r"^\[patch\] model must be a torch.nn.Module, got int$"):
         roformer_cpp.patch(3)
@@ -155,7 +185,8 @@ def test_bad_input():
     with pytest.raises(ValueError, match=re.escape(rule)):
         roformer_cpp.patch(torch.nn.Linear(2, 2))
     bloom = transformers.BloomModel(transformers.BloomConfig(vocab_size=5, hidden_size=8, n_layer=1, n_head=2))
-    rule = "[patch] model must be a RoFormer, T5, MT5 or DeBERTa-v2 model or take transformers' attention interface, "
+    rule = "[patch] model must take transformers' attention interface, or be a RoFormer, T5, MT5, Switch "
+    rule += "Transformers, DeBERTa or MPNet, "
     with pytest.raises(ValueError, match="^" + re.escape(rule + "got BloomModel") + "$"):
         roformer_cpp.patch(bloom)
     assert roformer_cpp.unpatch(bloom) is bloom

@@ -22,6 +22,7 @@ KNOWN = {
         f"{cls}Attention.{name}" for cls in ("T5", "MT5", "SwitchTransformers") for name in ("compute_bias", "forward")
     },
     "deberta-v2": {"DisentangledSelfAttention.forward"},
+    "mpnet": {"MPNetSelfAttention.forward"},
     "llama": {"sdpa_attention_forward", "sdpa_mask", "eager_mask"},
 }
 
@@ -35,6 +36,7 @@ def reason(cls, what):
     [
         ("roformer", "RoFormerSelfAttention"),
         ("deberta-v2", "DisentangledSelfAttention"),
+        ("mpnet", "MPNetSelfAttention"),
         ("t5", "T5Attention"),
         ("llama", "LlamaAttention"),
         ("bert", "BertSelfAttention"),
@@ -160,7 +162,8 @@ def test_an_argument_that_is_not_known():
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("roformer", "roformer"), ("t5", "t5"), ("deberta_v2", "deberta-v2"), ("interface", "llama")]
+    ("module", "name"),
+    [("roformer", "roformer"), ("t5", "t5"), ("deberta", "deberta-v2"), ("mpnet", "mpnet"), ("interface", "llama")],
 )
 def test_a_version_with_other_arguments_is_refused(module, name, monkeypatch):
     """As of a later transformers; each function is one that is replaced or called."""

@@ -1,8 +1,11 @@
-"""DeBERTa-v2's disentangled attention: its vectors by distance as key_table (c2p) and query_table (p2c)."""
+"""DeBERTa's disentangled attention: its vectors by distance as key_table (c2p) and query_table (p2c)."""
+
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor
-from transformers.models.deberta_v2 import modeling_deberta_v2 as theirs
+from torch import Tensor, nn
+from transformers.models.deberta import modeling_deberta as first
+from transformers.models.deberta_v2 import modeling_deberta_v2 as second
 
 from ..terms import DistanceTable, Terms
 from .attend import attend, missing, say_once
@@ -11,7 +14,7 @@ from .masks import MaskForm, note_form, noted_form
 _ROWS = "_roformer_rows"
 
 
-class DisentangledSelfAttention(theirs.DisentangledSelfAttention):
+class _Disentangled:
     """The attention of transformers, whose `forward` it calls for what it does not compute."""
 
     @torch.compiler.disable
@@ -25,7 +28,7 @@ class DisentangledSelfAttention(theirs.DisentangledSelfAttention):
         rel_embeddings: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """As in transformers; the weights are None unless requested."""
-        query_states = hidden_states if query_states is None else query_states
+        given_states, query_states = query_states, hidden_states if query_states is None else query_states
         dropout = self.dropout.p if self.training else 0.0
         rows_R = _rows_by_distance(relative_pos, query_states, hidden_states) if self.relative_attention else None
         q_BT1C, k_BT1C = query_states.unsqueeze(2), hidden_states.unsqueeze(2)
@@ -33,22 +36,16 @@ class DisentangledSelfAttention(theirs.DisentangledSelfAttention):
             (output_attentions and "attention whose weights are returned")
             or missing(q_BT1C, k_BT1C, k_BT1C, dropout)
             or (self.relative_attention and rows_R is None and "attention over distances that do not follow the order")
+            or self._lack(given_states)
         )
         if reason:
             say_once(self, reason)
             return super().forward(
-                hidden_states, attention_mask, output_attentions, query_states, relative_pos, rel_embeddings
+                hidden_states, attention_mask, output_attentions, given_states, relative_pos, rel_embeddings
             )
-        q, k, v = (
-            self._heads(project(x))
-            for project, x in (
-                (self.query_proj, query_states),
-                (self.key_proj, hidden_states),
-                (self.value_proj, hidden_states),
-            )
-        )
-        factor = 1 + ("c2p" in self.pos_att_type) + ("p2c" in self.pos_att_type)
-        terms = Terms(scale=1 / theirs.scaled_size_sqrt(q, factor).item())  # their root is float32
+        q, k, v = self._projected(query_states, hidden_states)
+        factor = 1 + len(self.pos_att_type if self._counts_all else {"c2p", "p2c"}.intersection(self.pos_att_type))
+        terms = Terms(scale=1 / second.scaled_size_sqrt(q, factor).item())  # their root is float32
         if rows_R is not None:
             self._add_tables(terms, self.pos_dropout(rel_embeddings), rows_R)
         return attend(q, k, v, _form(attention_mask), terms=terms, dropout=dropout).flatten(2), None
@@ -58,16 +55,58 @@ class DisentangledSelfAttention(theirs.DisentangledSelfAttention):
 
     def _add_tables(self, terms: Terms, rel_embeddings: Tensor, rows_R: Tensor) -> None:
         """The rows of `rel_embeddings` that the distances have, projected, each as ``[H, R, D]``."""
-        span, farthest = self.pos_ebd_size, len(rows_R) // 2
+        span, farthest = self._span(), len(rows_R) // 2
         index_R = (rows_R + span).clamp(0, 2 * span - 1)
+        for name, project in self._tables():
+            table_HRD = self._heads(project(rel_embeddings[: 2 * span]))[index_R].transpose(0, 1)
+            setattr(terms, name, DistanceTable(table_HRD, -farthest, farthest))
+
+
+class DebertaSelfAttention(_Disentangled, first.DisentangledSelfAttention):
+    """Of version 1: queries, keys and values of a head are rows of one matrix, and keys have no bias."""
+
+    _counts_all = True
+
+    def _lack(self, given_states: Tensor | None) -> str | None:
+        return (self.talking_head and "heads that are mixed") or (
+            given_states is not None and "attention with queries of its caller"
+        )
+
+    def _projected(self, query_states: Tensor, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self._heads(self.in_proj(hidden_states)).chunk(3, dim=-1)
+        return q + self._heads(self.q_bias), k, v + self._heads(self.v_bias)
+
+    def _span(self) -> int:
+        return self.max_relative_positions
+
+    def _tables(self) -> Iterator[tuple[str, nn.Module]]:
+        for kind, name, project in (("c2p", "key_table", "pos_proj"), ("p2c", "query_table", "pos_q_proj")):
+            if kind in self.pos_att_type:
+                yield name, getattr(self, project)
+
+
+class DebertaV2SelfAttention(_Disentangled, second.DisentangledSelfAttention):
+    """Of versions 2 and 3."""
+
+    _counts_all = False
+
+    def _lack(self, given_states: Tensor | None) -> None:
+        return None
+
+    def _projected(self, query_states: Tensor, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, *sides = self.query_proj(query_states), self.key_proj(hidden_states), self.value_proj(hidden_states)
+        return self._heads(q), *map(self._heads, sides)
+
+    def _span(self) -> int:
+        return self.pos_ebd_size
+
+    def _tables(self) -> Iterator[tuple[str, nn.Module]]:
         for kind, name, own, shared in (
             ("c2p", "key_table", "pos_key_proj", self.key_proj),
             ("p2c", "query_table", "pos_query_proj", self.query_proj),
         ):
             if kind in self.pos_att_type:
-                project = shared if self.share_att_key else getattr(self, own)
-                table_HRD = self._heads(project(rel_embeddings[: 2 * span]))[index_R].transpose(0, 1)
-                setattr(terms, name, DistanceTable(table_HRD, -farthest, farthest))
+                yield name, shared if self.share_att_key else getattr(self, own)
 
 
 def _rows_by_distance(relative_pos: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
@@ -109,6 +148,9 @@ def _version(x: Tensor) -> int | None:
 
 
 _FORWARD = ("hidden_states", "attention_mask", "output_attentions", "query_states", "relative_pos", "rel_embeddings")
-SIGNATURES = {theirs.DisentangledSelfAttention.forward: [_FORWARD]}
+SIGNATURES = {theirs.DisentangledSelfAttention.forward: [_FORWARD] for theirs in (first, second)}
 
-REPLACEMENTS = {theirs.DisentangledSelfAttention: DisentangledSelfAttention}
+REPLACEMENTS = {
+    first.DisentangledSelfAttention: DebertaSelfAttention,
+    second.DisentangledSelfAttention: DebertaV2SelfAttention,
+}
