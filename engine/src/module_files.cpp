@@ -103,7 +103,8 @@ std::string weights_of(const std::string& directory, SentenceModules& out) {
 
 void check_others(const io::SafetensorsFile& weights, const std::set<std::string>& known, const std::string& path) {
   for (const io::TensorView& tensor : weights.tensors()) {
-    if (!known.contains(tensor.name)) fail(path, "the layer must have no other tensors, got {}", tensor.name);
+    if (!known.contains(tensor.name))
+      fail(path, "the layer must have no other tensors, got {}", io::printable(tensor.name));
   }
 }
 

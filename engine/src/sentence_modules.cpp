@@ -28,10 +28,6 @@ constexpr const char* kModules = "modules.json";
 constexpr const char* kModel = "config_sentence_transformers.json";
 constexpr std::string_view kPunctuation = R"(!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~)";
 
-struct Module {
-  std::string kind, directory;
-};
-
 // What the kinds of vectors are made by.
 struct ModelKind {
   VectorKind vectors;
@@ -64,24 +60,6 @@ std::string kind_of(const std::string& type, const std::string& key, const std::
   return type.substr(type.rfind('.') + 1);
 }
 
-std::vector<Module> read_module_list(const std::string& model_dir, const json& list, const std::string& where) {
-  if (!list.is_array() || list.empty())
-    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
-  std::vector<Module> modules;
-  for (size_t i = 0; i < list.size(); ++i) {
-    io::StrictObject entry(list[i], where, fmt::format("[{}]", i));
-    entry.require({"path", "type"});
-    static_cast<void>(entry.find("idx"));
-    static_cast<void>(entry.find("name"));
-    if (const json* arguments = entry.find("kwargs"); arguments != nullptr && !arguments->empty())
-      fail(where, "[{}].kwargs must be empty, got {}", i, arguments->dump());
-    const std::string kind = kind_of(entry.text("type", ""), fmt::format("[{}].type", i), where);
-    entry.finish();
-    modules.push_back({kind, folder_of(model_dir, entry.text("path", ""), where)});
-  }
-  return modules;
-}
-
 // The modules of the way that a Router has for a role.
 std::vector<Module> read_route(const std::string& directory, TextRole role, SentenceModules& out) {
   const std::string where = directory + "/router_config.json";
@@ -108,8 +86,7 @@ std::vector<Module> read_route(const std::string& directory, TextRole role, Sent
     const json& kinds = file.at("types");
     if (!kinds.contains(part) || !kinds.at(part).is_string())
       fail(where, "types must name the class of {}, got {}", id.dump(), kinds.dump());
-    modules.push_back(
-        {kind_of(kinds.at(part).get<std::string>(), "types." + part, where), folder_of(directory, part, where)});
+    modules.push_back({kind_of(kinds.at(part).get<std::string>(), "types", where), folder_of(directory, part, where)});
   }
   return modules;
 }
@@ -308,6 +285,26 @@ void read_without_modules(const std::string& model_dir, VectorKind vectors, cons
 
 }  // namespace
 
+std::vector<Module> read_module_list(const std::string& model_dir) {
+  const std::string where = fmt::format("{}/{}", model_dir, kModules);
+  const json list = io::read_json(where);
+  if (!list.is_array() || list.empty())
+    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
+  std::vector<Module> modules;
+  for (size_t i = 0; i < list.size(); ++i) {
+    io::StrictObject entry(list[i], where, fmt::format("[{}]", i));
+    entry.require({"path", "type"});
+    static_cast<void>(entry.find("idx"));
+    static_cast<void>(entry.find("name"));
+    if (const json* arguments = entry.find("kwargs"); arguments != nullptr && !arguments->empty())
+      fail(where, "[{}].kwargs must be empty, got {}", i, arguments->dump());
+    const std::string kind = kind_of(entry.text("type", ""), fmt::format("[{}].type", i), where);
+    entry.finish();
+    modules.push_back({kind, folder_of(model_dir, entry.text("path", ""), where)});
+  }
+  return modules;
+}
+
 SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind vectors, TextRole role) {
   SentenceModules out;
   out.encoder_dir = model_dir;
@@ -318,7 +315,8 @@ SentenceModules read_sentence_modules(const std::string& model_dir, VectorKind v
   }
   if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
   const bool has_keys = read_model(model_dir, vectors, out);  // first: another kind of model has other modules
-  std::vector<Module> modules = read_module_list(model_dir, read_noted(where, out), where);
+  std::vector<Module> modules = read_module_list(model_dir);
+  out.files.push_back(where);
   if (modules[0].kind == "Router") {
     const std::vector<Module> way = read_route(modules[0].directory, role, out);
     modules.erase(modules.begin());
@@ -356,7 +354,8 @@ Prompts read_prompts(io::StrictObject& config, const std::string& where) {
   if (const json* given = find_value(config, "prompts")) {
     if (!given->is_object()) fail(where, "prompts must be an object, got {}", given->dump());
     for (const auto& [name, prompt] : given->items()) {
-      if (!prompt.is_string()) fail(where, "prompts.{} must be a text, got {}", name, prompt.dump());
+      if (!prompt.is_string())
+        fail(where, "a prompt must be a text, got {} for {}", prompt.dump(), io::printable(name));
       prompts.by_name[name] = prompt.get<std::string>();
     }
   }

@@ -50,6 +50,13 @@ struct Prompts {
 // Throws Error for invalid values.
 RF_ENGINE_API Prompts read_prompts(io::StrictObject& config, const std::string& where);
 
+// A module of sentence-transformers: the last part of its class's name, and its folder in the model directory.
+struct Module {
+  std::string kind, directory;
+};
+// Those of modules.json, at least one. Throws Error for the model's own classes and for folders elsewhere.
+RF_ENGINE_API std::vector<Module> read_module_list(const std::string& model_dir);
+
 // The requested prompt, as text or by name; by default the prompt of default_name, else "". Throws ArgumentError,
 // [where], if both are given and for an unknown name.
 RF_ENGINE_API std::string prompt_of(const Prompts& prompts, const std::optional<std::string>& text,
