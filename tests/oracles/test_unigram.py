@@ -159,6 +159,7 @@ def wild(place, value):
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(data)).decode()}
 
 
+GROWS = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 9}
 REFUSED = [
     ({"normalizer": wild(0, 17)}, "multiple of 1024"),
     ({"normalizer": wild(0, 1 << 30)}, "multiple of 1024"),
@@ -166,6 +167,10 @@ REFUSED = [
     ({"normalizer": wild(4, 1 << 31 | 1 << 30)}, "refer to one of its"),
     ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "*"}}, "base64"),
     ({"normalizer": {"type": "NFKC"}}, "NFKC"),
+    (
+        {"normalizer": {"type": "Sequence", "normalizers": 6 * [GROWS]}},
+        "the steps of a normalizer must make at most 65536 bytes of one, got more",
+    ),
     ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
     ({"pre_tokenizer": None}, "pre_tokenizer"),
     ({"decoder": {"type": "WordPiece"}}, "decoder"),
