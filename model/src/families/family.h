@@ -70,6 +70,10 @@ struct ModelFamily {
   void (*read)(const Keys& keys, ModelConfig& config) = [](const Keys&, ModelConfig&) {};
 };
 
+// Sets a key to what another spelling of it, `theirs`, says. Throws Error where the key says otherwise.
+void put_spelling(nlohmann::json& object, const std::string& key, const nlohmann::json& value, std::string_view theirs,
+                  const std::string& where);
+
 std::span<const ModelFamily> model_families();
 const ModelFamily& family_of(const ModelConfig& config);  // of a model of another library
 
