@@ -1,8 +1,6 @@
 // The C interface over the C++ one (rf/engine.h).
 #include "rf/engine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -207,7 +205,7 @@ extern "C" rf_status rf_engine_describe(const rf_engine* engine, rf_engine_info*
   return guarded([&] {
     const rf::engine::Model& model = model_of(engine);
     const size_t size = rf::engine::copied(info, "info").struct_size;
-    const bool has_head = model.info().task != rf::engine::Task::kNone;
+    const bool has_head = model.info().head != rf::Head{};
     const rf_engine_info found = {.struct_size = size,
                                   .vocab_size = model.info().vocab_size,
                                   .hidden_size = model.info().hidden_size,

@@ -88,7 +88,7 @@ void check_masked_lm(const std::string& dir) {
   if (is_foreign_decoder(dir)) fail(dir, kRule, "a causal language model");
   const ModelConfig config = load_config(dir);
   const Head head = config.head();
-  if (head == Head::kMaskedLm || head == Head::kPreTraining) return;
+  if (head == Head::kMaskedLm) return;
   fail(dir, kRule, head == Head::kCausalLm ? "a causal language model" : architecture_of(config, head));
 }
 

@@ -2,10 +2,7 @@
 // keys and values of the cache, linear attention its sums.
 #include "encoder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <random>
 

@@ -100,6 +100,7 @@ class Encoder {
           std::vector<LayerInputs> inputs = {});
 
   rf_dtype dtype() const { return dtype_; }
+  const Position& position() const { return *position_; }
   // Throws Error for ids, types and positions out of range.
   void check(const EncoderInput& input) const;
   // The hidden states of all tokens, [tokens, hidden_size] of dtype(), in `work` until its next use. The input must

@@ -467,11 +467,6 @@ void check_has_module(const ModelConfig& config) {
        config.foreign_type);
 }
 
-void check_has_graph(const ModelConfig& config) {
-  if (!config.is_foreign() || family_of(config).has_graph) return;
-  fail("model", "a model for ONNX must be of another model_type, got {}, which has no graph", config.foreign_type);
-}
-
 bool joins_projections(const ModelConfig& config) {
   return config.is_foreign() && family_of(config).block.fused_qkv != BlockSpec::Fused::kNone;
 }

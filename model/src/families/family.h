@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,7 +48,6 @@ struct ModelFamily {
   BlockSpec block = {};
   HeadSpec layers_of_heads = {};
   bool has_module = false;  // for training
-  bool has_graph = false;   // of ONNX
   bool token_types = true;  // type_vocab_size counts
   bool rotates = true;      // else positions are as follows
   PositionSpec positions = {};
@@ -73,6 +73,12 @@ struct ModelFamily {
 // Sets a key to what another spelling of it, `theirs`, says. Throws Error where the key says otherwise.
 void put_spelling(nlohmann::json& object, const std::string& key, const nlohmann::json& value, std::string_view theirs,
                   const std::string& where);
+
+// The first row whose name in `from` is that of the tensor `name` and whose module fits; the name in `to`. "": none.
+std::string renamed(
+    std::span<const ModuleName> rows, std::string_view ModuleName::*from, std::string_view ModuleName::*to,
+    std::string_view name,
+    const std::function<bool(std::string_view module)>& fits = [](std::string_view) { return true; });
 
 std::span<const ModelFamily> model_families();
 const ModelFamily& family_of(const ModelConfig& config);  // of a model of another library

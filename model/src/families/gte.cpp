@@ -57,7 +57,6 @@ ModelFamily gte() {
           .layers_of_heads = {.bare_pooler = false,
                               .transform_activation = Activation::kGelu,
                               .vocabulary_bias = HeadSpec::VocabularyBias::kOfDecoder},
-          .has_graph = true,
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",

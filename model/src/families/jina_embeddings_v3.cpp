@@ -23,7 +23,6 @@ ModelFamily jina_embeddings_v3() {
           .block = {.fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = roberta_heads(),
           .has_module = true,
-          .has_graph = true,
           .activation = Activation::kGelu,
           .any_activation = true,
           .eps_key = "layer_norm_eps",

@@ -71,7 +71,6 @@ ModelFamily modernbert() {
                 .fused_qkv = BlockSpec::Fused::kParts,
                 .fused_gate = BlockSpec::FusedGate::kGateUp},
       .layers_of_heads = modern_heads(),
-      .has_graph = true,
       .token_types = false,
       .activation = Activation::kGelu,
       .any_activation = true,

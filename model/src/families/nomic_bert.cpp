@@ -56,7 +56,6 @@ ModelFamily nomic_bert() {
                     .fused_qkv = BlockSpec::Fused::kParts},
           .layers_of_heads = {.bare_pooler = false},
           .has_module = true,
-          .has_graph = true,
           .eps_key = "layer_norm_eps",
           .eps = 1e-12,
           .defaults = R"({"type_vocab_size": 2, "pad_token_id": 0})",

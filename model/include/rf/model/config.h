@@ -39,17 +39,18 @@ enum class Family {
 // "roformer", "bert", "roformer_v2": the key "family". A decoder, "decoder", has no such key.
 std::string_view family_name(Family family);
 
-// Heads of spec R-HF-09..13, named by the ends of their transformers classes.
+// Heads of spec R-HF-09..13; kHeads has a row for each.
 enum class Head {
-  kNone,                    // ..Model
-  kMaskedLm,                // ..ForMaskedLM, and ..ForPreTraining without its pooler and its layer of pairs
-  kCausalLm,                // ..ForCausalLM; BertLMHeadModel
-  kSequenceClassification,  // ..ForSequenceClassification
-  kMultipleChoice,          // ..ForMultipleChoice
-  kTokenClassification,     // ..ForTokenClassification
-  kQuestionAnswering,       // ..ForQuestionAnswering
-  kPreTraining,             // ..ForPreTraining: a masked language model with a pooler, for every family, followed by a
-                            // layer of two classes for pairs of sentences
+  kNone,
+  kMaskedLm,
+  kCausalLm,
+  kSequenceClassification,
+  kMultipleChoice,
+  kTokenClassification,
+  kQuestionAnswering,
+  kNextSentence,
+  kPreTraining,  // a masked language model with a pooler, for every family, followed by a layer of two classes for
+                 // pairs of sentences
 };
 
 // "RoFormerForMaskedLM" -> Head::kMaskedLm; also "BertForPreTraining", because readers of a finished model do not use
@@ -103,6 +104,7 @@ struct HeadSpec {
     kDense,   // classifier.norm(activation(classifier.dense(x))); the last layer is classifier.out_proj
   };
   Before sequence = Before::kPooler, choice = Before::kPooler, token = Before::kNothing, answer = Before::kNothing;
+  Before next_sentence = Before::kPooler;
   bool bare_pooler = true;                    // the bare model has the pooler, which its files may lack
   std::optional<Activation> activation = {};  // of kDense; absent: hidden_act
   bool dense_bias = true, dense_norm = false, last_bias = true;
@@ -117,6 +119,41 @@ struct HeadSpec {
   bool pretraining_predicts = true;  // ..ForPreTraining is a masked language model, besides
   bool operator==(const HeadSpec&) const = default;
 };
+
+// A head, from which head_stages() and head_outputs() of weights.h follow.
+struct HeadRow {
+  static constexpr int64_t kVocabulary = -1, kLabels = -2;
+  Head head;
+  std::string_view suffix;  // of its classes in transformers
+  enum class Reads {
+    kTokens,    // each token
+    kSequence,  // a vector of each sequence, by classifier_pooling
+    kChoice,    // a vector of each choice
+  } reads = Reads::kTokens;
+  int64_t columns = 0;                           // of its logits, vocab_size or num_labels; 0: none
+  HeadSpec::Before HeadSpec::*before = nullptr;  // what is before the last layer; nullptr: HeadSpec::transform
+  std::string_view last = "";  // the last layer, where `before` is given; after kDense, classifier is .out_proj of it
+  bool dropout = false;        // before the last layer; of kChoice only after other layers
+  bool are_ends = false;       // the columns are two results, start and end
+};
+inline constexpr HeadRow kHeads[] = {
+    {Head::kNone, "Model"},
+    {Head::kMaskedLm, "ForMaskedLM", HeadRow::Reads::kTokens, HeadRow::kVocabulary},
+    {Head::kCausalLm, "ForCausalLM", HeadRow::Reads::kTokens, HeadRow::kVocabulary},
+    {Head::kSequenceClassification, "ForSequenceClassification", HeadRow::Reads::kSequence, HeadRow::kLabels,
+     &HeadSpec::sequence, "classifier", true},
+    {Head::kMultipleChoice, "ForMultipleChoice", HeadRow::Reads::kChoice, 1, &HeadSpec::choice, "classifier", true},
+    {Head::kTokenClassification, "ForTokenClassification", HeadRow::Reads::kTokens, HeadRow::kLabels, &HeadSpec::token,
+     "classifier", true},
+    {Head::kQuestionAnswering, "ForQuestionAnswering", HeadRow::Reads::kTokens, 2, &HeadSpec::answer, "qa_outputs",
+     false, true},
+    {Head::kNextSentence, "ForNextSentencePrediction", HeadRow::Reads::kSequence, 2, &HeadSpec::next_sentence,
+     "cls.seq_relationship"},
+    {Head::kPreTraining, "ForPreTraining", HeadRow::Reads::kTokens, HeadRow::kVocabulary},
+};
+constexpr const HeadRow& row_of(Head head) { return kHeads[static_cast<size_t>(head)]; }
+constexpr bool is_language_model(Head head) { return row_of(head).columns == HeadRow::kVocabulary; }
+constexpr bool reads_tokens(Head head) { return row_of(head).reads == HeadRow::Reads::kTokens; }
 
 // Positions of an encoder of another library without rotation.
 struct PositionSpec {
