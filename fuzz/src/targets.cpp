@@ -138,16 +138,11 @@ constexpr std::string_view kVocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\
 
 // A small encoder with this head and a tokenizer.
 void put_encoder(const MemoryDirectory& directory, const std::string& architecture) {
-  const nlohmann::json object = {{"model_type", "bert"},
-                                 {"architectures", {architecture}},
-                                 {"vocab_size", 9},
-                                 {"hidden_size", 4},
-                                 {"num_hidden_layers", 1},
-                                 {"num_attention_heads", 2},
-                                 {"intermediate_size", 4},
-                                 {"max_position_embeddings", 16},
-                                 {"id2label", {{"0", "LABEL_0"}}},
-                                 {"label2id", {{"LABEL_0", 0}}}};
+  nlohmann::json object = io::parse_json(
+      R"({"model_type": "bert", "vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+          "intermediate_size": 4, "max_position_embeddings": 16, "id2label": {"0": "LABEL_0"}})",
+      "config.json");
+  object["architectures"] = nlohmann::json::array({architecture});
   const ModelConfig config = parse_config(object);
   static const std::vector<std::byte> zeros(1024);
   std::vector<io::TensorView> tensors;
