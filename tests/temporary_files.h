@@ -27,8 +27,8 @@ inline std::string read(const std::string& path) {
 
 class Directory {
  public:
-  Directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "rf_test_XXXXXX").string();
+  explicit Directory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string name = (parent / "rf_test_XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
   ~Directory() { std::filesystem::remove_all(path_); }

@@ -112,7 +112,8 @@ void read_tasks(io::StrictObject& config, const char* key, const std::string& wh
 
 void check_others(const io::SafetensorsFile& weights, const std::set<std::string>& known, const std::string& path) {
   for (const io::TensorView& tensor : weights.tensors()) {
-    if (!known.contains(tensor.name)) fail(path, "the layer must have no other tensors, got {}", tensor.name);
+    if (!known.contains(tensor.name))
+      fail(path, "the layer must have no other tensors, got {}", io::printable(tensor.name));
   }
 }
 

@@ -30,10 +30,6 @@ constexpr const char* kModules = "modules.json";
 constexpr const char* kModel = "config_sentence_transformers.json";
 constexpr std::string_view kPunctuation = R"(!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~)";
 
-struct Module {
-  std::string kind, directory;
-};
-
 // What the kinds of vectors are made by.
 struct ModelKind {
   VectorKind vectors;
@@ -56,27 +52,13 @@ std::string kind_of(const std::string& type, const std::string& key, const std::
   return type.substr(type.rfind('.') + 1);
 }
 
-std::vector<Module> read_module_list(const std::string& model_dir, const json& list, const std::string& where,
-                                     SentenceModules& out) {
-  if (!list.is_array() || list.empty())
-    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
-  std::vector<Module> modules;
-  for (size_t i = 0; i < list.size(); ++i) {
-    io::StrictObject entry(list[i], where, fmt::format("[{}]", i));
-    entry.require({"path", "type"});
-    static_cast<void>(entry.find("idx"));
-    static_cast<void>(entry.find("name"));
-    const std::string type = entry.text("type", "");
-    const bool adapted = i == 0 && type == "custom_st.Transformer";
-    out.is_adapted = out.is_adapted || adapted;
-    const json* const arguments = entry.find("kwargs");
-    if (arguments != nullptr && !arguments->empty() && !(adapted && *arguments == json::array({"task"})))
-      fail(where, "[{}].kwargs must be empty, got {}", i, arguments->dump());
-    const std::string kind = adapted ? "Transformer" : kind_of(type, fmt::format("[{}].type", i), where);
-    entry.finish();
-    modules.push_back({kind, module_folder(model_dir, entry.text("path", ""), where)});
+std::string module_folder(const std::string& model_dir, const std::string& path, const std::string& where) {
+  const fs::path relative(path);
+  for (const fs::path& part : relative) {
+    if (relative.is_absolute() || part == "..")
+      fail(where, "a module's path must lie in the model directory, got {}", io::printable(path));
   }
-  return modules;
+  return path.empty() ? model_dir : (fs::path(model_dir) / relative).string();
 }
 
 // The way of a Router without a role: by default its first one.
@@ -118,8 +100,8 @@ std::vector<Module> read_route(const std::string& directory, TextRole role, Sent
     const json& kinds = file.at("types");
     if (!kinds.contains(part) || !kinds.at(part).is_string())
       fail(where, "types must name the class of {}, got {}", id.dump(), kinds.dump());
-    modules.push_back(
-        {kind_of(kinds.at(part).get<std::string>(), "types." + part, where), module_folder(directory, part, where)});
+    modules.push_back({.kind = kind_of(kinds.at(part).get<std::string>(), "types", where),
+                       .directory = module_folder(directory, part, where)});
   }
   return modules;
 }
@@ -349,7 +331,9 @@ SentenceModules read_modules(const std::string& model_dir, VectorKind vectors, T
   }
   if (vectors == VectorKind::kSparse) out.similarity = Similarity::kDot;
   const bool has_keys = read_model(model_dir, vectors, out);  // first: another kind of model has other modules
-  std::vector<Module> modules = read_module_list(model_dir, read_noted(where, out), where, out);
+  std::vector<Module> modules = read_module_list(model_dir);
+  out.files.push_back(where);
+  out.is_adapted = modules[0].is_adapted;
   if (modules[0].kind == "Router") {
     const std::vector<Module> way = read_route(modules[0].directory, role, out);
     modules.erase(modules.begin());
@@ -420,13 +404,27 @@ VectorKind vectors_of(const std::string& model_dir) {
   return VectorKind::kDense;
 }
 
-std::string module_folder(const std::string& model_dir, const std::string& path, const std::string& where) {
-  const fs::path relative(path);
-  for (const fs::path& part : relative) {
-    if (relative.is_absolute() || part == "..")
-      fail(where, "a module's path must lie in the model directory, got {}", io::printable(path));
+std::vector<Module> read_module_list(const std::string& model_dir) {
+  const std::string where = fmt::format("{}/{}", model_dir, kModules);
+  const json list = io::read_json(where);
+  if (!list.is_array() || list.empty())
+    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
+  std::vector<Module> modules;
+  for (size_t i = 0; i < list.size(); ++i) {
+    io::StrictObject entry(list[i], where, fmt::format("[{}]", i));
+    entry.require({"path", "type"});
+    static_cast<void>(entry.find("idx"));
+    static_cast<void>(entry.find("name"));
+    const std::string type = entry.text("type", "");
+    const bool is_adapted = i == 0 && type == "custom_st.Transformer";
+    const json* const arguments = entry.find("kwargs");
+    if (arguments != nullptr && !arguments->empty() && !(is_adapted && *arguments == json::array({"task"})))
+      fail(where, "[{}].kwargs must be empty, got {}", i, arguments->dump());
+    const std::string kind = is_adapted ? "Transformer" : kind_of(type, fmt::format("[{}].type", i), where);
+    entry.finish();
+    modules.push_back({kind, module_folder(model_dir, entry.text("path", ""), where), is_adapted});
   }
-  return path.empty() ? model_dir : (fs::path(model_dir) / relative).string();
+  return modules;
 }
 
 Prompts read_prompts(io::StrictObject& config, const std::string& where) {
@@ -434,7 +432,8 @@ Prompts read_prompts(io::StrictObject& config, const std::string& where) {
   if (const json* given = find_value(config, "prompts")) {
     if (!given->is_object()) fail(where, "prompts must be an object, got {}", given->dump());
     for (const auto& [name, prompt] : given->items()) {
-      if (!prompt.is_string()) fail(where, "prompts.{} must be a text, got {}", name, prompt.dump());
+      if (!prompt.is_string())
+        fail(where, "a prompt must be a text, got {} for {}", prompt.dump(), io::printable(name));
       prompts.by_name[name] = prompt.get<std::string>();
     }
   }

@@ -6,20 +6,26 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "pair_template.h"
 #include "rf/data/reader.h"
 #include "rf/data/records.h"
+#include "rf/engine/embedder.h"
 #include "rf/engine/model.h"
+#include "rf/engine/precision.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/safetensors.h"
 #include "rf/model/config.h"
 #include "rf/model/rotary_report.h"
 #include "rf/model/weights.h"
+#include "rf/tasks/cross_encoder.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::fuzz {
@@ -61,9 +67,14 @@ class MemoryDirectory {
   const std::string& path() const { return path_; }
   // Replaces the file, or removes it if `bytes` is empty.
   void put(const std::string& name, std::string_view bytes) const {
-    const std::string path = path_ + "/" + name;
+    const fs::path path = fs::path(path_) / name;
     fs::remove(path);
+    fs::create_directories(path.parent_path());
     if (!bytes.empty()) std::ofstream(path, std::ios::binary) << bytes;
+  }
+  // Sections are files of these names.
+  void put_sections(std::span<const std::string_view> names, std::string_view bytes) const {
+    for (const std::string_view name : names) put(std::string(name), take_section(bytes));
   }
 
  private:
@@ -115,13 +126,86 @@ void safetensors(std::string_view bytes) {
   check(data <= bytes.size() && sum <= 255 * data);
 }
 
-// Sections: config.json, position_terms.safetensors, model.safetensors.
+// Sections: the files of a model.
 void model_directory(std::string_view bytes) {
   static const MemoryDirectory directory;
-  directory.put("config.json", take_section(bytes));
-  directory.put("position_terms.safetensors", take_section(bytes));
-  directory.put("model.safetensors", bytes);
+  constexpr std::string_view kFiles[] = {"config.json", "position_terms.safetensors", "model.safetensors"};
+  directory.put_sections(kFiles, bytes);
   compute(directory.path());
+}
+
+constexpr std::string_view kVocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##b\n.\n";
+
+// A small encoder with this head and a tokenizer.
+void put_encoder(const MemoryDirectory& directory, const std::string& architecture) {
+  nlohmann::json object = io::parse_json(
+      R"({"model_type": "bert", "vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
+          "intermediate_size": 4, "max_position_embeddings": 16, "id2label": {"0": "LABEL_0"}})",
+      "config.json");
+  object["architectures"] = nlohmann::json::array({architecture});
+  const ModelConfig config = parse_config(object);
+  static const std::vector<std::byte> zeros(1024);
+  std::vector<io::TensorView> tensors;
+  for (const WeightSpec& spec : weight_specs(config, config.head())) {
+    size_t bytes = sizeof(float);
+    for (const int64_t extent : spec.shape) bytes *= static_cast<size_t>(extent);
+    tensors.push_back({spec.name, io::DType::kF32, spec.shape, std::span(zeros).first(bytes)});
+  }
+  io::write_safetensors(directory.path() + "/model.safetensors", tensors, {});
+  directory.put("config.json", object.dump());
+  directory.put("vocab.txt", kVocabulary);
+  directory.put("1/vocab.txt", kVocabulary);
+}
+
+constexpr std::string_view kModuleFiles[] = {"modules.json",
+                                             "config_sentence_transformers.json",
+                                             "sentence_bert_config.json",
+                                             "router_config.json",
+                                             "artifact.metadata",
+                                             "1/config.json",
+                                             "1/model.safetensors",
+                                             "2/config.json",
+                                             "2/model.safetensors"};
+
+void embed(const std::string& path, engine::VectorKind kind, engine::TextRole role) {
+  const engine::Embedder embedder(path, {.vectors = kind, .role = role});
+  const std::string_view texts[] = {"a b.", "", "ab"};
+  if (kind == engine::VectorKind::kTokens) {
+    check(embedder.embed_tokens(texts).offsets.size() == std::size(texts) + 1);
+  } else if (kind == engine::VectorKind::kSparse) {
+    check(embedder.embed_sparse(texts).size() == std::size(texts));
+  } else {
+    std::vector<float> vectors(std::size(texts) * static_cast<size_t>(embedder.info().dimensions));
+    embedder.embed(texts, vectors.data());
+  }
+}
+
+// Sections: the files of sentence-transformers beside an encoder.
+void sentence_modules(std::string_view bytes) {
+  static const MemoryDirectory encoder, masked_lm;
+  static const bool made = (put_encoder(encoder, "BertModel"), put_encoder(masked_lm, "BertForMaskedLM"), true);
+  encoder.put_sections(kModuleFiles, bytes);
+  check(made);
+  const engine::VectorKind kind = engine::vectors_of(encoder.path());
+  const bool is_sparse = kind == engine::VectorKind::kSparse;
+  if (is_sparse) masked_lm.put_sections(kModuleFiles, bytes);
+  for (const engine::TextRole role : {engine::TextRole::kNone, engine::TextRole::kQuery})
+    may_refuse(embed, (is_sparse ? masked_lm : encoder).path(), kind, role);
+}
+
+// The same, beside a model of pairs.
+void cross_encoder(std::string_view bytes) {
+  static const MemoryDirectory directory;
+  static const bool made = (put_encoder(directory, "BertForSequenceClassification"), true);
+  directory.put_sections(kModuleFiles, bytes);
+  check(made);
+  const tasks::CrossEncoder model({.model_dir = directory.path(), .note = {}});
+  const text::TextPair pairs[] = {{"a b.", "b"}, {"", "ab"}};
+  check(model.scores(pairs).size() == std::size(pairs) * model.info().labels.size());
+}
+
+void pair_template(std::string_view bytes) {
+  static_cast<void>(tasks::PairTemplate(bytes, "chat_template").render("prompt", "query", " document "));
 }
 
 // A GGUF file. A tokenizer that opens cuts a text.
@@ -161,15 +245,29 @@ void check_offsets(const text::Encoding& encoding, std::string_view text) {
   }
 }
 
-// Sections: the files of a tokenizer, and a text that it encodes and decodes.
-void tokenizer_files(std::string_view bytes) {
-  static const MemoryDirectory directory;
-  const std::string_view text = take_section(bytes);
-  for (const std::string_view name : text::kTokenizerFiles) directory.put(std::string(name), take_section(bytes));
-  const text::Tokenizer tokenizer = text::Tokenizer::load(directory.path());
+void encode_and_decode(const text::Tokenizer& tokenizer, std::string_view text) {
   const text::Encoding encoding = tokenizer.encode_with_specials(text);
   check_offsets(encoding, text);
   tokenizer.decode(encoding.ids, text::SkipSpecials::kYes);
+}
+
+// Sections: a text, and the files of a tokenizer.
+void tokenizer_files(std::string_view bytes) {
+  static const MemoryDirectory directory;
+  const std::string_view text = take_section(bytes);
+  directory.put_sections(text::kTokenizerFiles, bytes);
+  encode_and_decode(text::Tokenizer::load(directory.path()), text);
+}
+
+// Sections: a text, and what a step of a Unigram's normalizer reads: a character map or an expression.
+template <text::NormalizerStep::Kind kind>
+void normalizer_step(std::string_view bytes) {
+  const std::string_view text = take_section(bytes);
+  const text::UnigramOptions options{
+      .scores = {-1, -2, -3}, .unk = 0, .normalizers = {{.kind = kind, .text = std::string(bytes), .content = "b"}}};
+  const text::TokenizerOptions all{.pipeline = text::Pipeline::kUnigram,
+                                   .unigram = std::make_shared<const text::UnigramOptions>(options)};
+  encode_and_decode(text::Tokenizer(text::Vocabulary({"<unk>", "b", "\u2581"}, text::kNoSpecialNames), all), text);
 }
 
 constexpr const char* kNames[] = {"a.txt",     "a.jsonl",    "a.csv",     "a.tsv",    "a.parquet", "a.txt.gz",
@@ -230,10 +328,18 @@ void run(std::string_view bytes) {
 }
 
 constexpr Target kTargets[] = {
-    {"config_json", run<config_json>},         {"safetensors", run<safetensors>},
-    {"model_directory", run<model_directory>}, {"tokenizer_files", run<tokenizer_files>},
-    {"input_files", run<input_files>},         {"doctor", run<doctor>},
+    {"config_json", run<config_json>},
+    {"safetensors", run<safetensors>},
+    {"model_directory", run<model_directory>},
+    {"tokenizer_files", run<tokenizer_files>},
+    {"input_files", run<input_files>},
+    {"doctor", run<doctor>},
     {"gguf_model", run<gguf_model>},
+    {"sentence_modules", run<sentence_modules>},
+    {"cross_encoder", run<cross_encoder>},
+    {"pair_template", run<pair_template>},
+    {"charsmap", run<normalizer_step<text::NormalizerStep::Kind::kPrecompiled>>},
+    {"expression", run<normalizer_step<text::NormalizerStep::Kind::kReplaceExpression>>},
 };
 
 }  // namespace

@@ -191,10 +191,7 @@ json with_defaults(json object, const ModelFamily& family, const std::string& wh
   for (const auto& [theirs, ours] : family.renamed_keys) {
     const auto found = object.find(theirs);
     if (found == object.end()) continue;
-    const json value = *found;
-    if (const json* other = given(object, std::string(ours)); other != nullptr && *other != value)
-      fail(where, "{} and {} must be equal, got {} and {}", theirs, ours, shown(value), shown(*other));
-    object[std::string(ours)] = value;
+    put_spelling(object, std::string(ours), json(*found), theirs, where);
   }
   family.rewrite(object, where);
   const json defaults = io::parse_json(family.defaults, "defaults");
@@ -266,6 +263,13 @@ Activation read_activation(const Keys& keys, const ModelFamily& family) {
 }
 
 }  // namespace
+
+void put_spelling(json& object, const std::string& key, const json& value, std::string_view theirs,
+                  const std::string& where) {
+  if (const json* other = given(object, key); other != nullptr && *other != value)
+    fail(where, "{} and {} must be equal, got {} and {}", theirs, key, shown(value), shown(*other));
+  object[key] = value;
+}
 
 const ModelFamily& family_of(const ModelConfig& config) {
   const ModelFamily* const found = find_family(&ModelFamily::model_type, config.foreign_type);

@@ -62,22 +62,16 @@ void read_score(const std::string& directory, CrossEncoderFiles& out) {
 
 // Transformer, whose directory is the encoder's, and for a language model LogitScore.
 void read_modules(const std::string& model_dir, const std::string& where, CrossEncoderFiles& out) {
-  const json list = io::read_json(where);
-  if (!list.is_array() || list.empty())
-    fail(where, "must be a list of modules, got {}", list.is_array() ? "an empty one" : list.type_name());
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string type = list[i].is_object() ? list[i].value("type", "") : "";
-    const std::string kind = type.substr(type.rfind('.') + 1);
-    const bool known = type.starts_with("sentence_transformers.") && kind == (i == 0 ? "Transformer" : kLogitScore);
-    if (!known || i > 1) {
+  const std::vector<engine::Module> modules = engine::read_module_list(model_dir);
+  for (size_t i = 0; i < modules.size(); ++i) {
+    if (i > 1 || modules[i].kind != (i == 0 ? "Transformer" : kLogitScore)) {
       fail(where,
            "a cross-encoder must have one module, Transformer, or with a language model {} after it, got {} of {}",
-           kLogitScore, io::printable(type), list.size());
+           kLogitScore, io::printable(modules[i].kind), modules.size());
     }
-    const std::string folder = engine::module_folder(model_dir, list[i].value("path", ""), where);
-    if (i == 0) out.encoder_dir = folder;
-    if (i == 1) read_score(folder, out);
+    if (i == 1) read_score(modules[i].directory, out);
   }
+  out.encoder_dir = modules[0].directory;
 }
 
 // The template of the tokenizer's files, and its file.
@@ -98,7 +92,7 @@ bool reads_messages(const json& file, const std::string& where, bool has_templat
   if (!modality->is_object()) fail(where, "modality_config must be an object, got {}", modality->dump());
   const auto message = modality->find("message");
   if (message == modality->end()) return false;
-  const std::string format = message->is_object() ? message->value("format", "flat") : message->dump();
+  const std::string format = io::StrictObject(*message, where, "modality_config.message").text("format", "flat");
   if (format != "flat") fail(where, "modality_config.message.format must be flat, got {}", io::printable(format));
   return true;
 }
@@ -107,9 +101,8 @@ bool reads_messages(const json& file, const std::string& where, bool has_templat
 void read_transformer(bool has_modules, CrossEncoderFiles& out) {
   const std::string where = out.encoder_dir + "/sentence_bert_config.json";
   const json file = has_modules && io::has_file(where) ? io::read_json(where) : json::object();
-  if (!file.is_object()) fail(where, "must be an object, got {}", file.type_name());
   const std::string wanted = out.score || out.generates ? kGeneration : kTask;
-  if (const std::string task = file.value("transformer_task", wanted); task != wanted)
+  if (const std::string task = io::StrictObject(file, where, "").text("transformer_task", wanted); task != wanted)
     fail(where, "transformer_task must be {}, got {}", wanted, io::printable(task));
   if (const auto more = file.find("processing_kwargs"); more != file.end() && !more->is_null() && !more->empty())
     fail(where, "processing_kwargs must be absent or empty, got {}", io::escaped(more->dump(), 120));

@@ -40,7 +40,7 @@ std::vector<std::string_view> split_filters(std::string_view source) {
   for (size_t i = 0; i <= source.size(); ++i) {
     const char c = i < source.size() ? source[i] : '|';
     if (quote != 0 && i < source.size()) {
-      if (c == '\\') ++i;
+      if (c == '\\' && i + 1 < source.size()) ++i;
       if (c == quote) quote = 0;
     } else if (c == '"' || c == '\'') {
       quote = c;

@@ -21,13 +21,14 @@ std::vector<ModelTensor> random_tensors(const json& config_json) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 0.3F);
   std::vector<ModelTensor> tensors;
-  for (const WeightSpec& spec : weight_specs(config, config.head())) {
+  const Head head = config.head();
+  for (const WeightSpec& spec : weight_specs(config, head)) {
     size_t count = 1;
     for (const int64_t extent : spec.shape) count *= static_cast<size_t>(extent);
     std::vector<float> values(count);
     for (float& value : values) value = normal(random);
     if (spec.role == WeightRole::kTable) values = position_table(spec.shape[0], spec.shape[1]);
-    tensors.push_back({spec.name, spec.shape, std::move(values)});
+    tensors.push_back({file_name(config, head, spec.name), spec.shape, std::move(values)});
   }
   return tensors;
 }

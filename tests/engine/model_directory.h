@@ -38,7 +38,9 @@ class ModelDirectory {
   void write_weights(const std::vector<ModelTensor>& tensors) const;
 
  private:
-  testing::TempDir dir_;
+  // In memory, where the system has such a file system: weights are synced, and hundreds are written.
+  testing::TempDir dir_{std::filesystem::is_directory("/dev/shm") ? "/dev/shm"
+                                                                  : std::filesystem::temp_directory_path()};
   nlohmann::json config_;
   std::vector<ModelTensor> tensors_;
 };

@@ -194,6 +194,9 @@ def test_token_reranker(template, tokens, tmp_path):
         ("{% for m in messages %}{{ m.content }}{% endfor %}", "the chat template of a reranker must .*, got for m in"),
         ("{{ messages[0].content }}", r"the chat template .*, got messages\[0\].content"),
         ("{{ messages", "the chat template .*, got {{ messages"),
+        (r'{{ "\ }}', r'the chat template .*, got "\\'),
+        ({"transformer_task": 3}, "transformer_task must be a string, got 3"),
+        ({"modality_config": {"message": {"format": 3}}}, r"modality_config.message.format must be a string, got 3"),
         (
             '{{ messages | selectattr("role", "in", "query") | map(attribute="content") | first }}',
             "template .* got mess",

@@ -1,42 +1,15 @@
 """The kernels of roformer::rotate, rope and rope_ for GPUs, in Triton's interpreter, against complex multiplication in
-float64 (tests/rope_reference.py)."""
+float64 (tests/rotation_case.py)."""
 
-import numpy as np
 import pytest
 import torch
 
-import rope_reference
-import tolerances
 from roformer_cpp import rope as _operators  # noqa: F401 - loads the operators
 from roformer_cpp.gpu.rope import rope, rope_, rotate, rotate_pair
+from rotation_case import check_positions, check_rows, normal, rows_of, rows_of_any_strides, strided
 
 LAYOUTS = ["pairs", "halves"]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-
-
-def random(*shape, dtype=torch.float64, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
-def rows_of(batch, tokens, pairs, dtype):
-    row_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-    return [random(batch, tokens, pairs, dtype=row_dtype, seed=seed) for seed in (1, 2)]
-
-
-def check(y, x, expected, layout, rotary_dim, largest=1.0):
-    """``y`` is within the bound of its dtype; elements past ``rotary_dim`` are those of ``x``."""
-    assert y.dtype == x.dtype and y.shape == x.shape
-    size = rope_reference.magnitude(x.double().numpy(), layout=layout, rotary_dim=rotary_dim)
-    bound = tolerances.ROPE_EPS_FACTOR * torch.finfo(y.dtype).eps * max(largest, 1.0) * size
-    error = np.abs(y.double().numpy() - expected)
-    assert (error <= bound).all(), f"error {error.max():.3g}"
-    assert torch.equal(y[..., rotary_dim:], x[..., rotary_dim:])
-
-
-def check_rows(y, x, cos, sin, layout, direction):
-    cos, sin = cos.double(), sin.double() * (1 if direction == "forward" else -1)
-    expected = rope_reference.turned(x.double().numpy(), (cos.numpy(), sin.numpy()), layout)
-    check(y, x, expected, layout, 2 * cos.size(-1), float(torch.stack([cos, sin]).abs().max()))
 
 
 @pytest.mark.usefixtures("implementation")
@@ -52,40 +25,28 @@ def check_rows(y, x, cos, sin, layout, direction):
 )
 def test_values_by_rows(layout, batch, direction, pairs, dtype):
     cos, sin = rows_of(batch, 5, pairs, dtype)
-    qkv = random(2, 5, 3, 3, 22, dtype=dtype)
-    for x in (
-        qkv[:, :, 1],  # a slice of a fused projection
-        qkv[:, :, 0].transpose(1, 2).contiguous().transpose(1, 2),  # heads first in memory
-        qkv[:, :, 2].transpose(-1, -2).contiguous().transpose(-1, -2),  # the last dimension strided
-    ):
-        y = rotate(x, cos, sin, layout, direction=direction)
-        assert y.is_contiguous()
-        check_rows(y, x, cos, sin, layout, direction)
+    for x in strided(dtype):
+        check_rows(rotate(x, cos, sin, layout, direction=direction), x, cos, sin, layout, direction)
 
 
 def test_rows_of_any_strides():
-    x, rows = random(2, 5, 3, 8), random(2, 5, 8)
-    for cos, sin in [
-        (rows[..., :4], rows[..., 4:]),
-        (rows[..., ::2], rows[..., 1::2]),
-        (rows[:1, :, :4].expand(2, 5, 4), rows[..., 4:]),
-        (rows[:1, :1, :4].expand(1, 5, 4), rows[:1, :1, 4:].expand(1, 5, 4)),
-    ]:
-        check_rows(rotate(x, cos, sin, "halves"), x, cos, sin, "halves", "forward")
+    x = normal(2, 5, 3, 8)
+    for cos, sin in rows_of_any_strides():
+        check_rows(rotate(x, cos, sin, "halves"), x, cos, sin, "halves")
 
 
 @pytest.mark.parametrize("shape", [(2, 300, 3, 4), (3, 1, 70, 4), (1, 2, 1, 520)])
 def test_several_blocks_of_tokens_heads_and_elements(shape):
-    x = random(*shape, dtype=torch.float32)
+    x = normal(*shape, dtype=torch.float32)
     cos, sin = rows_of(shape[0], shape[1], shape[3] // 2, x.dtype)
     for layout in LAYOUTS:
-        check_rows(rotate(x, cos, sin, layout), x, cos, sin, layout, "forward")
+        check_rows(rotate(x, cos, sin, layout), x, cos, sin, layout)
 
 
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_queries_and_keys_in_one_launch(layout):
-    memory = random(2, 5, 9, 12, dtype=torch.float32)
+    memory = normal(2, 5, 9, 12, dtype=torch.float32)
     q, k = memory[:, :, :5], memory[:, :, 5:7]  # the last two heads are the values
     cos, sin = rows_of(1, 5, 4, q.dtype)
     results = rotate_pair(q, k, cos, sin, layout, direction="transpose")
@@ -104,7 +65,7 @@ def test_queries_and_keys_in_one_launch(layout):
 def test_values_by_positions(layout, heads_first, direction):
     """Positions of one sequence, of each sequence, and fractions; given frequencies; a part of the head."""
     tokens = [0, 1, 511, 131071, 2**31 - 1]
-    x = random(2, 2, *((3, 5) if heads_first else (5, 3)), 10, dtype=torch.float32)
+    x = normal(2, 2, *((3, 5) if heads_first else (5, 3)), 10, dtype=torch.float32)
     for positions, options in [
         (torch.tensor(tokens, dtype=torch.int32 if direction == "forward" else torch.int64), {}),
         (torch.tensor([tokens, tokens[::-1], [-7] * 5, [3] * 5]), {"rotary_dim": 6, "base": 500.0, "scale": 0.7}),
@@ -113,17 +74,14 @@ def test_values_by_positions(layout, heads_first, direction):
         arguments = dict(layout=layout, heads_first=heads_first, direction=direction, **options)
         y = rope(x, positions, **arguments)
         assert y.is_contiguous()
-        expected = rope_reference.rope(x.double().numpy(), positions.numpy(), **arguments)
-        rotary_dim = 2 * len(options["freqs"]) if "freqs" in options else options.get("rotary_dim", 10)
-        scale = options.get("scale", 1.0)
-        check(y, x, expected, layout, rotary_dim, max(scale, 1 / scale))
+        check_positions(y, x, positions, **arguments)
         for given in (x.clone(), x.transpose(-1, 0).contiguous().transpose(-1, 0)):  # the last dimension strided
             assert rope_(given, positions, **arguments) is None
             assert torch.equal(given, y)
 
 
 def test_in_place_leaves_the_rest_of_the_memory():
-    memory = random(2, 5, 4, 12, dtype=torch.float32)
+    memory = normal(2, 5, 4, 12, dtype=torch.float32)
     given = memory.clone()
     rope_(memory[:, :, 1:3], torch.arange(5), layout="halves", rotary_dim=8)
     assert torch.equal(memory[:, :, 1:3], rope(given[:, :, 1:3], torch.arange(5), layout="halves", rotary_dim=8))
@@ -145,11 +103,11 @@ def test_offsets_beyond_int32():
     memory = torch.empty(2 * far + 128, dtype=torch.float16)
     for strides in ((far, 12, 4), (12, far, 4), (36, 12, far)):
         x = memory.as_strided((3, 3, 3, 4), (*strides, 1))
-        given = random(3, 3, 3, 4, dtype=torch.float16)
+        given = normal(3, 3, 3, 4, dtype=torch.float16)
         cos, sin = rows_of(1, 3, 2, x.dtype)
         x.copy_(given)
         y = rotate(x, cos, sin, "pairs")
-        check_rows(y, given, cos, sin, "pairs", "forward")
+        check_rows(y, given, cos, sin, "pairs")
         rotate_pair(x, x[:, :, :0], cos, sin, "pairs", inplace=True)
         assert torch.equal(x, y)
 

@@ -6,13 +6,10 @@ import torch
 import tolerances
 from roformer_cpp import rope as _operators  # noqa: F401 - loads the operators
 from roformer_cpp.gpu import rows
+from rotation_case import normal
 
 OPERATORS = torch.ops.roformer
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-
-
-def random(*shape, dtype=torch.float64, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def double(x):
@@ -46,18 +43,18 @@ def test_linear(activation, wide, dtype):
     """Weights of the dtype of x, and float32 weights, whose gradients are float32. Their numbers have 16 bits, because
     both are rounded to the dtype of x."""
     parameter = torch.float32 if wide and dtype != torch.float64 else dtype
-    x = random(2, 3, 10, dtype=dtype)[..., :7]
-    weight, bias = (random(*shape, dtype=dtype, seed=1).to(parameter) for shape in ((5, 7), (5,)))
+    x = normal(2, 3, 10, dtype=dtype)[..., :7]
+    weight, bias = (normal(*shape, dtype=dtype, seed=1).to(parameter) for shape in ((5, 7), (5,)))
     check("linear", x, weight, bias, activation=activation, terms=7)
     check("linear", x, weight, terms=7)
-    grad = random(2, 3, 5, dtype=dtype, seed=3)
+    grad = normal(2, 3, 5, dtype=dtype, seed=3)
     for wanted in ([True, True, True], [True, False, False], [False, False, True]):
         check("linear_backward", grad, wanted, x, weight, terms=7)
 
 
 def test_linear_under_autocast(monkeypatch):
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
-    x, weight, bias = random(3, 7, dtype=torch.float32), random(5, 7, dtype=torch.float32), random(5)
+    x, weight, bias = normal(3, 7, dtype=torch.float32), normal(5, 7, dtype=torch.float32), normal(5)
     expected = OPERATORS.linear(x.bfloat16(), weight, bias, activation="gelu_erf")
     assert torch.equal(rows.linear_autocast(x, weight, bias, activation="gelu_erf"), expected)
     assert rows.linear_autocast(x.double(), weight.double()).dtype == torch.float64
@@ -68,8 +65,8 @@ def test_linear_under_autocast(monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", ["erf", "tanh"])
 def test_gelu(form, dtype):
-    x, grad = random(2, 3, 10, dtype=dtype)[..., :7], random(2, 3, 7, dtype=dtype, seed=1)
-    for bias in (None, random(7, dtype=torch.float32, seed=2)):
+    x, grad = normal(2, 3, 10, dtype=dtype)[..., :7], normal(2, 3, 7, dtype=dtype, seed=1)
+    for bias in (None, normal(7, dtype=torch.float32, seed=2)):
         check("gelu", x, bias, form=form)
         check("gelu_backward", grad, [True, bias is not None], x, bias, form=form, terms=6)
 
@@ -81,26 +78,26 @@ def test_gelu(form, dtype):
     ("given", "columns"), [("none", 7), ("parameters", 40), ("residual", 7), ("all", 40), ("all", 7)]
 )
 def test_values_of_norms(given, columns, kind, dtype):
-    x = random(2, 3, 50, dtype=dtype)[..., :columns]
+    x = normal(2, 3, 50, dtype=dtype)[..., :columns]
     bias, gamma, beta = (
-        random(columns, dtype=torch.float32, seed=seed) if given in ("parameters", "all") else None
+        normal(columns, dtype=torch.float32, seed=seed) if given in ("parameters", "all") else None
         for seed in (1, 2, 3)
     )
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     residual = None
     if given in ("residual", "all"):
-        residual = random(2, 3, columns, dtype=wide if given == "all" else dtype, seed=4)
+        residual = normal(2, 3, columns, dtype=wide if given == "all" else dtype, seed=4)
     options = dict(kind=kind, eps=1e-5, dropout=0.3 if given == "all" else 0.0, seed=-5, stream=6)
     check("norm", x, bias, residual, gamma, beta, **options, terms=columns)
-    grad = random(2, 3, columns, dtype=x.dtype if residual is None else residual.dtype, seed=7)
+    grad = normal(2, 3, columns, dtype=x.dtype if residual is None else residual.dtype, seed=7)
     wanted = [tensor is not None for tensor in (x, bias, residual, gamma, beta)]
     check("norm_backward", grad, wanted, x, bias, residual, gamma, beta, **options, terms=columns)
     check("norm_backward", grad, [True, *[False] * 4], x, bias, residual, gamma, beta, **options, terms=columns)
 
 
 def test_gradients_of_norm_have_their_own_memory():
-    x = random(3, 7)
-    grad, wanted = random(3, 7, seed=1), [True, False, True, False, False]
+    x = normal(3, 7)
+    grad, wanted = normal(3, 7, seed=1), [True, False, True, False, False]
     dx, dresidual = rows.norm_backward(grad, wanted, x, None, x, None, None, eps=1e-5)
     assert torch.equal(dx, dresidual) and dx.data_ptr() != dresidual.data_ptr()
 

@@ -10,12 +10,9 @@ import linear_reference as reference
 import roformer_cpp
 import tolerances
 from roformer_cpp import LinearAttentionState, Rotation, Terms, linear_attention
+from rotation_case import normal
 
 B, T, S, H, D, DV, M = 2, 5, 7, 2, 6, 3, 10
-
-
-def normal(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def qkv(queries=T, keys=S, dtype=torch.float64, seed=0):

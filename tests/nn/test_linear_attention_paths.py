@@ -11,15 +11,12 @@ import linear_reference as reference
 import roformer_cpp
 import tolerances as tol
 from roformer_cpp import LinearAttention, LinearAttentionState, Rotation, Terms, linear_attention
+from rotation_case import normal
 
 B, T, S, H, HK, D, DV, M = 2, 67, 70, 4, 2, 6, 5, 10
 
 CASES = [(name, False) for name in reference.MAPS] + [(name, True) for name in reference.CAUSAL_MAPS]
 SITES = ["none", "before_map", "after_map", "both"]
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def size_of(name):

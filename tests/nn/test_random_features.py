@@ -8,10 +8,7 @@ import torch
 
 import tolerances
 from roformer_cpp import LinearAttention, linear_attention, linear_feature_dim, orthogonal_features
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from rotation_case import normal
 
 
 class Pair:

@@ -3,37 +3,15 @@
 import concurrent.futures
 import math
 
-import numpy as np
 import pytest
 import torch
 
 import roformer_cpp
-import rope_reference
-import tolerances
+from rotation_case import check_positions, normal
 
 LAYOUTS = ["pairs", "halves"]
 DIRECTIONS = ["forward", "transpose", "inverse"]
 POSITIONS = [0, 1, 2, 511, 512, 4095, -7, 131071, 2**31 - 1]
-
-
-def random(shape, dtype=torch.float64, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
-def check(y, x, positions, **arguments):
-    """The error of y = rope(x, positions, ..) is within the bound of its dtype."""
-    assert y.dtype == x.dtype and y.shape == x.shape
-    expected = rope_reference.rope(x.double().numpy(), positions.numpy(), **arguments)
-    scale = abs(arguments.get("scale", 1.0))
-    if arguments.get("direction") == "inverse":
-        scale = 1 / scale
-    freqs = arguments.get("freqs")
-    rotary_dim = arguments.get("rotary_dim") or (2 * len(freqs) if freqs is not None else None)
-    size = rope_reference.magnitude(x.double().numpy(), layout=arguments["layout"], rotary_dim=rotary_dim)
-    bound = tolerances.ROPE_EPS_FACTOR * torch.finfo(x.dtype).eps * max(scale, 1.0) * size
-    error = np.abs(y.double().numpy() - expected)
-    worst = np.argmax(error - bound)
-    assert (error <= bound).all(), f"error {error.flat[worst]:.3g}, allowed {bound.flat[worst]:.3g}"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -41,18 +19,18 @@ def check(y, x, positions, **arguments):
 @pytest.mark.parametrize("heads_first", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_mode(layout, heads_first, direction, dtype):
-    x_BHTD = random([2, 3, 9, 24], dtype)
+    x_BHTD = normal([2, 3, 9, 24], dtype=dtype)
     positions = torch.tensor(POSITIONS)
     x = x_BHTD if heads_first else x_BHTD.transpose(1, 2).contiguous()
     options = {"layout": layout, "heads_first": heads_first, "direction": direction, "scale": 1.3, "rotary_dim": 16}
     y = roformer_cpp.rope(x, positions, **options)
     assert y.is_contiguous()
-    check(y, x, positions, **options)
+    check_positions(y, x, positions, **options)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64])
 def test_position_types(dtype):
-    x = random([4, 2, 8], torch.float32)
+    x = normal([4, 2, 8], dtype=torch.float32)
     positions = torch.tensor([3, 0, 100, 41])
     y = roformer_cpp.rope(x, positions.to(dtype), layout="pairs")
     assert torch.equal(y, roformer_cpp.rope(x, positions, layout="pairs"))
@@ -61,18 +39,18 @@ def test_position_types(dtype):
 @pytest.mark.parametrize("heads_first", [False, True])
 @pytest.mark.parametrize("leading", [(), (6,), (2, 3), (1, 6, 1)])
 def test_positions_by_row(leading, heads_first):
-    x_BTHD = random([*leading, 5, 2, 8], torch.float32)
+    x_BTHD = normal([*leading, 5, 2, 8], dtype=torch.float32)
     rows = math.prod(leading)
     positions = (torch.arange(10 * rows).reshape(rows, 10) * 7 % 11)[:, ::2]
     x = x_BTHD.transpose(-2, -3).contiguous() if heads_first else x_BTHD
     y = roformer_cpp.rope(x, positions, layout="pairs", heads_first=heads_first)
-    check(y, x, positions, layout="pairs", heads_first=heads_first)
+    check_positions(y, x, positions, layout="pairs", heads_first=heads_first)
 
 
 @pytest.mark.parametrize(("layout", "dtype"), [("pairs", torch.float32), ("halves", torch.bfloat16)])
 def test_views_equal_their_copies(layout, dtype):
     positions = torch.arange(7)
-    qkv = random([2, 7, 3, 4, 16], dtype)
+    qkv = normal([2, 7, 3, 4, 16], dtype=dtype)
     views = {
         "slice of a fused qkv": (qkv[:, :, 1], False),
         "every second head": (qkv[:, :, 0, ::2], False),
@@ -97,7 +75,7 @@ def test_in_place_on_views_leaves_the_rest():
         (lambda t: t.permute(0, 2, 3, 1, 4)[:, :2], True),
         (lambda t: t[:, :, 0, :, ::2], False),
     ]:
-        qkv = random([2, 7, 3, 4, 16], torch.float32)
+        qkv = normal([2, 7, 3, 4, 16], dtype=torch.float32)
         expected = qkv.clone()
         rotated = roformer_cpp.rope(view(qkv), positions, layout="pairs", heads_first=heads_first)
         view(expected).copy_(rotated)
@@ -125,14 +103,14 @@ def test_empty(shape, inplace):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rotary_dim", [None, 12])
 def test_given_frequencies(layout, rotary_dim):
-    x, positions = random([5, 2, 16], torch.float32), torch.tensor([0, 1, 9, 100, 3000])
+    x, positions = normal([5, 2, 16], dtype=torch.float32), torch.tensor([0, 1, 9, 100, 3000])
     freqs = torch.linspace(0.001, 2.0, 6, dtype=torch.float64)
     y = roformer_cpp.rope(x, positions, layout=layout, freqs=freqs, rotary_dim=rotary_dim)
-    check(y, x, positions, layout=layout, freqs=freqs.numpy())
+    check_positions(y, x, positions, layout=layout, freqs=freqs.numpy())
 
 
 def test_frequencies_are_compared_by_value():
-    x, positions = random([3, 1, 4], torch.float32), torch.tensor([1, 2, 3])
+    x, positions = normal([3, 1, 4], dtype=torch.float32), torch.tensor([1, 2, 3])
     freqs = torch.tensor([1.0, 0.5], dtype=torch.float64)
     first = roformer_cpp.rope(x, positions, layout="pairs", freqs=freqs)
     freqs[1] = 0.25
@@ -141,13 +119,15 @@ def test_frequencies_are_compared_by_value():
 
 
 def test_more_bases_than_the_registry_holds():
-    x, positions = random([3, 1, 8], torch.float32), torch.tensor([5, 0.5, -7.5], dtype=torch.float64)
+    x, positions = normal([3, 1, 8], dtype=torch.float32), torch.tensor([5, 0.5, -7.5], dtype=torch.float64)
     for base in [100.0 + i % 80 for i in range(160)]:
-        check(roformer_cpp.rope(x, positions, layout="pairs", base=base), x, positions, layout="pairs", base=base)
+        check_positions(
+            roformer_cpp.rope(x, positions, layout="pairs", base=base), x, positions, layout="pairs", base=base
+        )
 
 
 def test_calls_from_many_threads():
-    x, positions = random([64, 2, 16], torch.float32), torch.arange(64) * 97
+    x, positions = normal([64, 2, 16], dtype=torch.float32), torch.arange(64) * 97
     bases = [1000.0 + i % 80 for i in range(400)]
     expected = {base: roformer_cpp.rope(x, positions, layout="pairs", base=base) for base in set(bases)}
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -156,7 +136,7 @@ def test_calls_from_many_threads():
 
 
 def test_autocast_leaves_the_type_alone():
-    x = random([4, 2, 8], torch.float32)
+    x = normal([4, 2, 8], dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = roformer_cpp.rope(x, torch.arange(4), layout="pairs")
     assert torch.equal(y, roformer_cpp.rope(x, torch.arange(4), layout="pairs"))

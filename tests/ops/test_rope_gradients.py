@@ -6,14 +6,14 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import roformer_cpp
 import tolerances
+from rotation_case import normal
 
 DIRECTIONS = ["forward", "transpose", "inverse"]
 POSITIONS = torch.tensor([0, 5, 911])
 
 
 def leaf(*shape, dtype=torch.float64, seed=0):
-    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return x.to(dtype).requires_grad_()
+    return normal(*shape, dtype=dtype, seed=seed).requires_grad_()
 
 
 @pytest.fixture(autouse=True)

@@ -13,28 +13,14 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 import roformer_cpp
 import rope_reference
 import tolerances
+from rotation_case import check_rows, normal, rows_of, rows_of_any_strides, strided
 
 LAYOUTS = ["pairs", "halves"]
 FREQS = torch.tensor([1.0, 0.3, 0.01], dtype=torch.float64)
 
 
-def random(*shape, dtype=torch.float64, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
 def leaf(*shape, seed=0):
-    return random(*shape, seed=seed).requires_grad_()
-
-
-def check(y, x, cos, sin, layout, direction="forward"):
-    assert y.is_contiguous() and y.dtype == x.dtype and y.shape == x.shape
-    x, cos, sin = (tensor.detach().double().numpy() for tensor in (x, cos, sin))
-    expected = rope_reference.turned(x, (cos, sin if direction == "forward" else -sin), layout)
-    error = np.abs(y.detach().double().numpy() - expected)
-    size = rope_reference.magnitude(x, layout=layout, rotary_dim=2 * cos.shape[-1])
-    largest = max(np.abs(cos).max(), np.abs(sin).max(), 1.0)
-    bound = tolerances.ROPE_EPS_FACTOR * torch.finfo(y.dtype).eps * largest * size
-    assert (error <= bound).all(), f"error {error.max():.3g}"
+    return normal(*shape, seed=seed).requires_grad_()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -44,26 +30,15 @@ def check(y, x, cos, sin, layout, direction="forward"):
 @pytest.mark.parametrize("target", ["", "ref"])
 def test_values(set_target, target, layout, batch, direction, dtype):
     set_target(target)
-    row_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-    cos, sin = (random(batch, 5, 8, dtype=row_dtype, seed=seed) for seed in (1, 2))
-    qkv = random(2, 5, 3, 3, 22, dtype=dtype)
-    for x in (
-        qkv[:, :, 1],  # a slice of a fused projection
-        qkv[:, :, 0].transpose(1, 2).contiguous().transpose(1, 2),  # heads first in memory
-        qkv[:, :, 2].transpose(-1, -2).contiguous().transpose(-1, -2),  # the last dimension strided
-    ):
-        check(roformer_cpp.rotate(x, cos, sin, layout=layout, direction=direction), x, cos, sin, layout, direction)
+    cos, sin = rows_of(batch, 5, 8, dtype)
+    for x in strided(dtype):
+        check_rows(roformer_cpp.rotate(x, cos, sin, layout=layout, direction=direction), x, cos, sin, layout, direction)
 
 
 def test_rows_of_any_strides():
-    x, rows = random(2, 5, 3, 8), random(2, 5, 8)
-    for cos, sin in [
-        (rows[..., :4], rows[..., 4:]),
-        (rows[..., ::2], rows[..., 1::2]),
-        (rows[:1, :, :4].expand(2, 5, 4), rows[..., 4:]),
-        (rows[:1, :1, :4].expand(1, 5, 4), rows[:1, :1, 4:].expand(1, 5, 4)),
-    ]:
-        check(roformer_cpp.rotate(x, cos, sin, layout="halves"), x, cos, sin, "halves")
+    x = normal(2, 5, 3, 8)
+    for cos, sin in rows_of_any_strides():
+        check_rows(roformer_cpp.rotate(x, cos, sin, layout="halves"), x, cos, sin, "halves")
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2, 4), (2, 0, 2, 4), (2, 3, 0, 4)])
@@ -95,8 +70,8 @@ def test_first_and_second_derivatives(layout, batch, direction):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_gradients_of_rows_of_low_precision_data(dtype):
     """Sums over heads and sequences are float32 sums."""
-    x, grad = random(2, 3, 64, 4, dtype=dtype), random(2, 3, 64, 4, dtype=dtype, seed=1)
-    rows = [random(1, 3, 2, dtype=torch.float32, seed=seed).requires_grad_() for seed in (2, 3)]
+    x, grad = normal(2, 3, 64, 4, dtype=dtype), normal(2, 3, 64, 4, dtype=dtype, seed=1)
+    rows = [normal(1, 3, 2, dtype=torch.float32, seed=seed).requires_grad_() for seed in (2, 3)]
     roformer_cpp.rotate(x, *rows, layout="halves").backward(grad)
     (x_a, x_b), (g_a, g_b) = x.double().split(2, -1), grad.double().split(2, -1)
     for row, expected in zip(rows, (x_a * g_a + x_b * g_b, x_a * g_b - x_b * g_a), strict=True):
@@ -109,15 +84,15 @@ def test_gradients_of_rows_of_low_precision_data(dtype):
 
 
 def test_the_backward_without_trained_rows_is_one_rotation():
-    x, cos, sin = leaf(2, 3, 2, 6), *random(2, 1, 3, 2)
+    x, cos, sin = leaf(2, 3, 2, 6), *normal(2, 1, 3, 2)
     y = roformer_cpp.rotate(x, cos, sin, layout="pairs")
-    grad = random(2, 3, 2, 6, seed=1)
+    grad = normal(2, 3, 2, 6, seed=1)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         (dx,) = torch.autograd.grad(y, x, grad)
     calls = {event.key: event.count for event in profile.key_averages() if "::" in event.key}
     computing = {name for name in calls if "autograd::" not in name and name != "aten::empty"}
     assert computing == {"roformer::rotate"} and calls["roformer::rotate"] == 1, calls
-    check(dx, grad, cos, sin, "pairs", "transpose")
+    check_rows(dx, grad, cos, sin, "pairs", "transpose")
 
 
 @pytest.mark.parametrize("low", [False, True])
@@ -130,7 +105,7 @@ def test_the_backward_without_trained_rows_is_one_rotation():
 def test_frequencies_by_token(positions_shape, freqs_shape, low):
     """Frequencies that differ from token to token give the rows that each would give alone."""
     positions = torch.arange(math.prod(positions_shape)).reshape(positions_shape) * 7
-    freqs = random(*freqs_shape).abs()
+    freqs = normal(*freqs_shape).abs()
     freqs_lo = freqs * 2.0**-55 if low else None
     cos, sin = roformer_cpp.rope_table(positions, freqs, freqs_lo, scale=0.7, dtype=torch.float64)
     theta = np.broadcast_to(freqs.numpy(), (*positions_shape, 3))
@@ -170,7 +145,7 @@ def test_derivatives_of_the_table(freqs_shape):
 
 def test_derivative_of_a_float32_table():
     freqs, positions = FREQS.clone().requires_grad_(), torch.tensor([0, 3, 1000])
-    weights = random(2, 3, 3, dtype=torch.float32)
+    weights = normal(2, 3, 3, dtype=torch.float32)
     cos, sin = roformer_cpp.rope_table(positions, freqs, scale=2.0)
     (cos * weights[0] + sin * weights[1]).sum().backward()
     angle = positions.double()[:, None] * FREQS
@@ -224,7 +199,7 @@ def test_rope_keeps_its_errors_with_trained_frequencies():
 )
 def test_operator_contract(dtype, trained):
     x, cos, sin = (
-        random(*shape, dtype=kind, seed=seed).requires_grad_(seed in trained)
+        normal(*shape, dtype=kind, seed=seed).requires_grad_(seed in trained)
         for seed, (shape, kind) in enumerate([((2, 3, 2, 6), dtype), *[((1, 3, 2), torch.float32)] * 2])
     )
     torch.library.opcheck(torch.ops.roformer.rotate.default, (x, cos, sin, "pairs"), {"direction": "transpose"})

@@ -176,6 +176,7 @@ def wild(place, value):
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(data)).decode()}
 
 
+GROWS = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 9}
 REFUSED = [
     ({"normalizer": wild(0, 17)}, "multiple of 1024"),
     ({"normalizer": wild(0, 1 << 30)}, "multiple of 1024"),
@@ -184,6 +185,10 @@ REFUSED = [
     ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "*"}}, "base64"),
     ({"normalizer": {"type": "ByteLevel"}}, "NFKC"),
     ({"pre_tokenizer": {"type": "Punctuation", "behavior": "Removed"}}, "Isolated"),
+    (
+        {"normalizer": {"type": "Sequence", "normalizers": 6 * [GROWS]}},
+        "the steps of a normalizer must make at most 65536 bytes of one, got more",
+    ),
     ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
     ({"pre_tokenizer": None}, "pre_tokenizer"),
     ({"decoder": {"type": "WordPiece"}}, "decoder"),

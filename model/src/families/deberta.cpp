@@ -60,12 +60,17 @@ int64_t positive(const Keys& keys, const char* key) {
   return keys.integer({key}, 1, int64_t{1} << 14);
 }
 
+// Another term still counts in the scale of version 1, so it is refused.
 void read_distances(const Keys& keys, ModelConfig& config) {
   PositionSpec& positions = config.positions;
   positions.learned = keys.boolean("position_biased_input", true);
   positions.content_to_position = has_word(keys, "pos_att_type", "c2p");
   positions.position_to_content = has_word(keys, "pos_att_type", "p2c");
   const int parts = 1 + (positions.content_to_position ? 1 : 0) + (positions.position_to_content ? 1 : 0);
+  if (std::ssize(words(keys, "pos_att_type")) != parts - 1) {
+    fail(keys.file(), "pos_att_type must be of c2p and p2c, each once, got {}",
+         shown(*given(keys.json(), "pos_att_type")));
+  }
   config.block.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim()) * parts);
   config.summary_type = "first";
   if (!keys.boolean("legacy", true)) config.tie_word_embeddings = true;  // whose head reads the word embeddings
@@ -80,17 +85,11 @@ void read_distances(const Keys& keys, ModelConfig& config) {
   positions.rows = 2 * positions.max_distance;
 }
 
-// A term that version 1 does not have still counts in its scale, so it is refused.
 void read_version_1(const Keys& keys, ModelConfig& config) {
   read_distances(keys, config);
   config.block.qkv_bias = false;
   config.block.query_value_bias = true;
   config.block.fused_qkv = BlockSpec::Fused::kHeads;
-  const size_t known = (config.positions.content_to_position ? 1 : 0) + (config.positions.position_to_content ? 1 : 0);
-  if (words(keys, "pos_att_type").size() != known) {
-    fail(keys.file(), "pos_att_type must be of c2p and p2c, each once, got {}",
-         shown(*given(keys.json(), "pos_att_type")));
-  }
   if (keys.boolean("talking_head", false))
     fail(keys.file(), "talking_head must be false, since heads are not mixed, got true");
 }

@@ -72,6 +72,10 @@ struct ModelFamily {
   void (*read)(const Keys& keys, ModelConfig& config) = [](const Keys&, ModelConfig&) {};
 };
 
+// Sets a key to what another spelling of it, `theirs`, says. Throws Error where the key says otherwise.
+void put_spelling(nlohmann::json& object, const std::string& key, const nlohmann::json& value, std::string_view theirs,
+                  const std::string& where);
+
 // The first row whose name in `from` is that of the tensor `name` and whose module fits; the name in `to`. "": none.
 std::string renamed(
     std::span<const ModuleName> rows, std::string_view ModuleName::*from, std::string_view ModuleName::*to,

@@ -24,16 +24,20 @@ constexpr ModuleName kNomicModules[] = {
 };
 
 // rotary_scaling_factor of the authors' own class is that of "dynamic" past max_trained_positions.
-void rewrite_nomic_scaling(nlohmann::json& object, const std::string&) {
+void rewrite_nomic_scaling(nlohmann::json& object, const std::string& where) {
   const nlohmann::json factor = object.value("rotary_scaling_factor", nlohmann::json());
   if (factor.is_null()) return;
-  object["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", factor}};
+  put_spelling(object, "rope_scaling", {{"rope_type", "dynamic"}, {"factor", factor}}, "rotary_scaling_factor", where);
   object["max_position_embeddings"] = object.value("max_trained_positions", nlohmann::json(2048));
 }
 
 // "swiglu" is silu of the gate.
 void rewrite_nomic(nlohmann::json& object, const std::string& where) {
-  if (given(object, "n_embd") == nullptr) return;
+  if (given(object, "n_embd") == nullptr) {
+    if (const nlohmann::json* const factor = given(object, "rotary_scaling_factor"))
+      fail(where, "rotary_scaling_factor must be absent or null without n_embd, got {}", shown(*factor));
+    return;
+  }
   if (object.value("hidden_act", nlohmann::json()) != "swiglu")
     fail(where, "activation_function must be swiglu or gelu, got {}",
          shown(object.value("hidden_act", nlohmann::json())));

@@ -14,23 +14,25 @@ using nlohmann::json;
 
 // attention_windows: [128, 128, null, ..] and rope_theta: [1e4, 1e4, 256e4, ..].
 void rewrite_lists(json& object, const std::string& where) {
-  const json windows = object.value("attention_windows", json()), bases = object.value("rope_theta", json());
-  const auto slides = [](const json& window) { return !window.is_null() && window != 0; };
-  if (windows.is_array()) {
-    json types = json::array();
-    for (const json& window : windows) {
-      types.push_back(slides(window) ? "sliding_attention" : "full_attention");
-      if (!slides(window)) continue;
-      if (object.value("sliding_window", window) != window)
-        fail(where, "attention_windows must have one width, got {}", shown(windows));
-      object["sliding_window"] = window;
-    }
-    if (given(object, "layer_types") == nullptr) object["layer_types"] = types;
+  const Keys keys(object, where, "");
+  const json* const list = keys.list("attention_windows");
+  const json windows = list == nullptr ? json::array() : *list;
+  json types = json::array();
+  for (const json& window : windows) {
+    const bool slides = !window.is_null() && window != 0;
+    types.push_back(slides ? "sliding_attention" : "full_attention");
+    if (!slides) continue;
+    if (object.value("sliding_window", window) != window)
+      fail(where, "attention_windows must have one width, that of sliding_window, got {}", shown(windows));
+    object["sliding_window"] = window;
   }
-  if (!bases.is_array()) return;
-  const json types = object.value("layer_types", json::array());
+  if (list != nullptr) put_spelling(object, "layer_types", types, "attention_windows", where);
+  types = object.value("layer_types", json::array());
+  const json bases = object.value("rope_theta", json());
+  if (bases.is_null() || !types.is_array() || (!bases.is_array() && given(object, "rope_parameters") != nullptr))
+    return;
   json rotations = json::object();
-  for (size_t i = 0; i < std::min(types.size(), bases.size()); ++i) {
+  for (size_t i = 0; i < std::min(types.size(), keys.list("rope_theta")->size()); ++i) {
     const json rotation = {{"rope_type", "default"}, {"rope_theta", bases[i]}};
     if (!types[i].is_string()) continue;
     json& found = rotations[types[i].get<std::string>()];
@@ -39,7 +41,7 @@ void rewrite_lists(json& object, const std::string& where) {
     found = rotation;
   }
   object.erase("rope_theta");
-  if (given(object, "rope_parameters") == nullptr) object["rope_parameters"] = rotations;
+  put_spelling(object, "rope_parameters", rotations, "rope_theta", where);
 }
 
 void read_ultra(const Keys& keys, ModelConfig& config) {

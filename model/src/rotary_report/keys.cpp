@@ -64,7 +64,10 @@ int64_t Keys::integer(std::initializer_list<const char*> names, int64_t low, int
 }
 
 std::string Keys::text(const char* name) const {
-  return given(object_, name) == nullptr ? "" : strict().text(name, "");
+  if (given(object_, name) == nullptr) return "";
+  std::string value = strict().text(name, "");
+  if (value.empty()) fail(file_, "{}{} must be null or a name, got \"\"", prefix_, name);
+  return value;
 }
 
 bool Keys::boolean(const char* name, bool fallback) const {

@@ -306,10 +306,10 @@ RowSettings read_row_settings(const std::string& model_dir) {
     const json config = io::read_json(path);
     if (!config.is_object()) return {};  // Tokenizer::load refuses it
     const auto limit = config.find("model_max_length");
+    const bool is_given = limit != config.end() && !limit->is_null();
+    if (is_given && (!limit->is_number() || *limit < 1)) refuse(path, "model_max_length", "a number from 1 on", *limit);
     // 1e30 stands for no limit.
-    if (limit != config.end() && limit->is_number_integer() && *limit >= 1 && *limit <= INT64_MAX) {
-      settings.max_length = limit->get<int64_t>();
-    }
+    if (is_given && limit->is_number_integer() && *limit <= INT64_MAX) settings.max_length = limit->get<int64_t>();
     const auto side = [&](const char* key) -> std::optional<Side> {
       const json value = config.value(key, json());
       if (value.is_null()) return std::nullopt;

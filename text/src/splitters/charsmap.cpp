@@ -1,5 +1,6 @@
 #include "splitters/charsmap.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -28,6 +29,11 @@ Charsmap::Charsmap(std::string_view bytes) {
   units_[0] &= ~kValueBit;  // the root
   replacements_ = bytes.substr(sizeof size + size);
   if (!is_utf8(replacements_)) fail("charsmap", "the replacements of a character map must be UTF-8, got other bytes");
+  for (size_t begin = 0; begin < replacements_.size();) {
+    const size_t end = std::min(replacements_.find('\0', begin), replacements_.size());
+    longest_ = std::max(longest_, end - begin);
+    begin = end + 1;
+  }
   for (size_t i = 0; i < units_.size(); ++i) {
     const uint32_t unit = units_[i];
     if ((unit & kValueBit) != 0) continue;  // a value, or unused

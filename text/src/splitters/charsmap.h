@@ -18,6 +18,7 @@ class Charsmap {
 
   // The replacement of the shortest key at the front of the text, which stands for the whole text; nullopt without one.
   std::optional<std::string_view> find(std::string_view text) const;
+  size_t longest() const { return longest_; }  // bytes of a replacement
   bool keeps(char ascii) const { return kept_[static_cast<uint8_t>(ascii)]; }
 
  private:
@@ -25,6 +26,7 @@ class Charsmap {
 
   std::vector<uint32_t> units_;
   std::string replacements_;
+  size_t longest_ = 0;
   std::array<bool, 128> kept_{};
 };
 

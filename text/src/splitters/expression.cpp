@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <bit>
 
+#include "rf/io/error.h"
 #include "rf/io/utf8.h"
 #include "unicode/unicode.h"
 
 namespace rf::text {
+namespace {
+
+constexpr size_t kSteps = 10'000, kStepsPerByte = 4096;
+
+}  // namespace
 
 Expression::Character Expression::other_character(std::string_view text) const {
   const Decoded decoded = decode_utf8(text);
@@ -27,6 +33,7 @@ uint64_t Expression::candidates(uint64_t sets) const {
 
 void ExpressionSearch::begin(std::string_view text) {
   text_ = text;
+  steps_ = kSteps + kStepsPerByte * text.size();
   if (has_runs_) std::ranges::fill(runs_, Run{});
   has_runs_ = false;
 }
@@ -60,9 +67,18 @@ bool ExpressionSearch::contains(uint64_t set, size_t at, size_t& length) const {
   return (c.sets & set) != 0;
 }
 
+void ExpressionSearch::spend(size_t steps) {
+  if (steps > steps_) {
+    fail("expression", "a splitting expression must match a text in at most {} steps and {} per byte, got more", kSteps,
+         kStepsPerByte);
+  }
+  steps_ -= steps;
+}
+
 // The end of the match of the items from there on, and of what follows their group.
 size_t ExpressionSearch::match(const Item* item, const Item* end, size_t at, const Rest* outer) {
   if (item == end) return outer == nullptr ? at : match(outer->item, outer->end, at, outer->outer);
+  spend(1);
   size_t length = 0;
   switch (item->kind) {
     case Item::Kind::kGroup: return match_group(*item, item + 1, end, at, outer);
@@ -93,6 +109,7 @@ size_t ExpressionSearch::match_group(const Item& group, const Item* next, const 
 size_t ExpressionSearch::match_bounded(const Item* item, const Item* end, size_t at, const Rest* outer) {
   size_t count = 0, stop = at, length = 0;
   for (; count < item->max && contains(item->set, stop, length); ++count) stop += length;
+  spend(count);
   for (;; --count) {
     if (count < item->min) return kFails;
     const size_t found = match(item + 1, end, stop, outer);

@@ -4,8 +4,9 @@
 // (?i:...), |, the repetitions ? * + {n} {n,m} {n,} of characters and ? of groups, possessive ?+ *+ ++, lookaheads for
 // one character, and $. Other syntax is refused.
 //
-// Time is linear in the text for every expression: each repetition that gave back characters in vain remembers the
-// places where the rest of the expression failed, and is not tried there again.
+// Time is linear in the text: each repetition without a limit that gave back characters in vain remembers the places
+// where the rest of the expression failed, and is not tried there again. An expression that backtracks otherwise, over
+// groups and counted repetitions, ends with an Error after some thousand steps per byte.
 #pragma once
 
 #include <array>
@@ -75,6 +76,7 @@ class ExpressionSearch {
   // The text is valid UTF-8 and outlives the search. The end of the text is an end for lookaheads and $.
   void begin(std::string_view text);
   // The first match that begins at or after `from`, which grows from call to call; at the text's end without one.
+  // Throws Error after too many steps.
   Match next(size_t from);
 
  private:
@@ -93,10 +95,12 @@ class ExpressionSearch {
   size_t match_bounded(const Item* item, const Item* end, size_t at, const Rest* outer);
   size_t match_run(const Item* item, const Item* end, size_t at, const Rest* outer);
   bool contains(uint64_t set, size_t at, size_t& length) const;
+  void spend(size_t steps);
 
   const Expression* expression_;
   std::string_view text_;
   std::vector<Run> runs_;
+  size_t steps_ = 0;  // that remain for the text
   bool has_runs_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 #include "rf/io/utf8.h"
 #include "splitters/expression.h"
 #include "unicode/unicode.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr size_t kMaxSets = 64, kUnlimited = ~size_t{0};
 constexpr size_t kMaxRepeated = 1000;
+// For the stack and the tables; the longest published expressions have 2 kB.
+constexpr size_t kMaxBytes = 8192, kMaxItems = 512, kMaxShown = 200;
 
 // The characters of [...], of an escape or of one character.
 struct Set {
@@ -47,6 +50,7 @@ class ExpressionReader {
  public:
   ExpressionReader(Expression& out, std::string_view pattern) : out_(out), pattern_(pattern), rest_(pattern) {
     if (!is_utf8(pattern)) refuse("must be UTF-8");
+    if (pattern.size() > kMaxBytes) refuse("must have at most 8192 bytes");
     out.alternatives_ = alternatives();
     if (!rest_.empty()) refuse("must close only groups that it opens");
     if (out.alternatives_.size() > kMaxSets) refuse("must have at most 64 alternatives");
@@ -64,7 +68,9 @@ class ExpressionReader {
   using Sequence = Expression::Sequence;
 
   [[noreturn]] void refuse(std::string_view rule) const {
-    fail("expression", "a splitting expression {}, got \"{}\" at character {}", rule, pattern_,
+    const bool is_long = pattern_.size() > kMaxShown;
+    fail("expression", "a splitting expression {}, got \"{}\" at character {}", rule,
+         is_long ? io::escaped(pattern_, kMaxShown) : std::string(pattern_),
          count_characters(pattern_.substr(0, pattern_.size() - rest_.size())) + 1);
   }
   bool take(std::string_view text) {
@@ -83,6 +89,7 @@ class ExpressionReader {
     return found;
   }
   Item item() {
+    if (++items_ > kMaxItems) refuse("must have at most 512 characters, sets and groups");
     if (rest_.starts_with("(")) return group();
     if (take("$")) return {.kind = Item::Kind::kLineEnd};
     Item read = set_item(atom());
@@ -302,6 +309,7 @@ class ExpressionReader {
   const std::string_view pattern_;
   std::string_view rest_;
   std::vector<Set> sets_;
+  size_t items_ = 0;
   bool folds_ = false;
   std::string previous_;  // in (?i:...), the letters of the character before
 };

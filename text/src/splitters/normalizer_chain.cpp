@@ -175,9 +175,18 @@ void clean_for_translation(Chars& chars) {
 }  // namespace
 
 NormalizerChain::NormalizerChain(const std::vector<NormalizerStep>& steps) {
+  constexpr size_t kMostGrowth = size_t{1} << 16;
+  size_t growth = 1;  // bytes at most for a character
   for (const NormalizerStep& step : steps) {
     steps_.push_back({step});
-    if (step.kind == Kind::kPrecompiled) steps_.back().charsmap = std::make_shared<const Charsmap>(step.text);
+    size_t bytes = step.content.size() + (step.kind == Kind::kPrepend ? step.text.size() + 1 : 0);
+    if (step.kind == Kind::kPrecompiled) {
+      steps_.back().charsmap = std::make_shared<const Charsmap>(step.text);
+      bytes = steps_.back().charsmap->longest();
+    }
+    growth *= std::max<size_t>(1, bytes);
+    if (growth > kMostGrowth)
+      fail("normalizer", "the steps of a normalizer must make at most {} bytes of one, got more", kMostGrowth);
     if (step.kind == Kind::kReplaceExpression) {
       steps_.back().expression = std::make_shared<const Expression>(step.text);
     }

@@ -52,15 +52,18 @@ struct Prompts {
 // Throws Error for invalid values.
 RF_ENGINE_API Prompts read_prompts(io::StrictObject& config, const std::string& where);
 
+// A module of sentence-transformers: the last part of its class's name, and its folder in the model directory.
+struct Module {
+  std::string kind, directory;
+  bool is_adapted = false;  // the class of jina-embeddings-v3, a Transformer that takes a task
+};
+// Those of modules.json, at least one. Throws Error for the model's own classes and for folders elsewhere.
+RF_ENGINE_API std::vector<Module> read_module_list(const std::string& model_dir);
+
 // The requested prompt, as text or by name; by default the prompt of default_name, else "". Throws ArgumentError,
 // [where], if both are given and for an unknown name.
 RF_ENGINE_API std::string prompt_of(const Prompts& prompts, const std::optional<std::string>& text,
                                     const std::optional<std::string>& name, std::string_view where);
-
-// The folder of a module in a model directory, whose path in it a file states, `where`. Throws Error for a path
-// outside.
-RF_ENGINE_API std::string module_folder(const std::string& model_dir, const std::string& path,
-                                        const std::string& where);
 
 // The treatment of a text with more than max_length tokens.
 enum class LongTexts {
