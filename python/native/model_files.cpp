@@ -46,9 +46,10 @@ json described(const RotarySettings& settings) {
 // How layers are built. A new member of these structures must be described here, and known to exporters: what they do
 // not know would be left out of a graph. Names of weights tell which matrices are joined and which biases there are.
 json described_blocks(const ModelConfig& config) {
-  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, norm_plus_one, post_norm,
-               first_attention_norm, attention_scale, qkv_bias, output_bias, mlp_bias, up_bias, query_value_bias,
-               fused_qkv, fused_gate, shared] = config.block;
+  const auto& [norm, norm_weight, norm_bias, pre_norm, parallel, gated, query_key_norm, whole_query_key_norm,
+               norm_plus_one, post_norm, attention_twice, first_attention_norm, attention_scale, qkv_bias, output_bias,
+               mlp_bias, up_bias, query_value_bias, fused_qkv, fused_gate, shared, experts, experts_per_token,
+               expert_interval] = config.block;
   json layers = json::array();
   for (const auto& [window, rotation] : config.layers) layers.push_back({{"window", window}, {"rotation", rotation}});
   return {{"rms_norm", norm == NormKind::kRms},
@@ -60,6 +61,10 @@ json described_blocks(const ModelConfig& config) {
           {"by_head", fused_qkv == BlockSpec::Fused::kHeads},
           {"up_first", fused_gate == BlockSpec::FusedGate::kUpGate},
           {"shared", shared},
+          {"whole_query_key_norm", whole_query_key_norm},
+          {"attention_twice", attention_twice},
+          {"experts", experts > 0},
+          {"adapters", config.adapters.has_value()},
           {"embedding_norm", config.embedding_norm},
           {"final_norm", config.final_norm},
           {"projects_embeddings", config.projects_embeddings()},

@@ -20,6 +20,9 @@ class Encoder:
         graph, config = self.graph, self.config
         if config.get("prefix_lm"):
             raise ValueError("[export_onnx] prefix_lm must be false, got true")
+        for name in ("whole_query_key_norm", "attention_twice", "experts", "adapters"):
+            if self.files.blocks[name]:
+                raise ValueError(f"[export_onnx] the model must be without {name}, which has no graph, got one with it")
         shape = ["batch", "choices", "tokens"] if self.choices else ["batch", "tokens"]
         names = ("input_ids", "attention_mask", *["token_type_ids"] * (config["type_vocab_size"] > 1))
         self.inputs = [graph.input(name, shape) for name in names]
