@@ -251,7 +251,7 @@ def test_tasks_of_texts(tmp_path):
         model.encode(TEXTS, task="separation")
     command = ("embed", "--model", tmp_path, "--text", *TEXTS, "--task")
     assert_close(np.array([row["embedding"] for row in results(*command, TASKS[0])]), prompted)
-    assert f"task must be {', '.join(TASKS)}, got \"separation\"" in refused(*command, "separation")
+    assert f'task must be {", ".join(TASKS)}, got "separation"' in refused(*command, "separation")
 
 
 def test_tasks_of_other_models(tmp_path):
@@ -304,7 +304,7 @@ def test_adapters_that_are_missing(tmp_path):
     plain = {key.replace("parametrizations.weight.original", "weight"): value for key, value in weights.items()}
     save_file({key: value for key, value in plain.items() if "lora_" not in key}, path)
     Engine(tmp_path)
-    with pytest.raises(EngineError, match="the file must have the adapters of .text-matching., got none"):
+    with pytest.raises(EngineError, match=r"the file must have the adapters of .text-matching., got none"):
         Engine(tmp_path, task="text-matching")
     bad = copy.deepcopy(weights)
     bad[name + "0.lora_A"][1, 0, 0] = float("nan")
